@@ -1,0 +1,159 @@
+//! The table: one row per option. Flags, variables, help, man page and documentation follow from it.
+use crate::error::Problem;
+use crate::options::{self, Options};
+
+/// Who reads an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The preload library, inside the program.
+    Library,
+    /// The `shunt` command alone.
+    Command,
+}
+
+/// One option.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name: what follows the dashes of the flag.
+    pub name: &'static str,
+    /// The flag of `shunt run`.
+    pub flag: &'static str,
+    /// The environment variable. A flag is stronger than a variable.
+    pub variable: &'static str,
+    /// The placeholder of the value in help texts.
+    pub value_name: &'static str,
+    /// What a value is, with its article: completes the sentence "... is not".
+    pub form: &'static str,
+    /// The unit of a bare number, or empty for values that are no numbers.
+    pub unit: &'static str,
+    /// The value that holds when nobody says otherwise.
+    pub default: &'static str,
+    /// The values that are allowed.
+    pub range: &'static str,
+    /// A value that is accepted.
+    pub example: &'static str,
+    /// What the option does: sentences.
+    pub help: &'static str,
+    /// Who reads it.
+    pub reader: Reader,
+    pub(crate) set: fn(&mut Options, &[u8]) -> Result<(), Problem>,
+}
+
+impl Entry {
+    /// The row whose flag is `flag`, dashes included.
+    pub fn by_flag(flag: &str) -> Option<&'static Entry> {
+        TABLE.iter().find(|entry| entry.flag == flag)
+    }
+
+    /// The row whose environment variable is `variable`.
+    pub fn by_variable(variable: &str) -> Option<&'static Entry> {
+        TABLE.iter().find(|entry| entry.variable == variable)
+    }
+}
+
+/// Every option, in the order in which help texts show them.
+pub static TABLE: [Entry; 7] = [
+    Entry {
+        name: "accelerate",
+        flag: "--accelerate",
+        variable: "SHUNT_ACCELERATE",
+        value_name: "on|off",
+        form: "one of on, off",
+        unit: "",
+        default: "on",
+        range: "on, off",
+        example: "off",
+        help: "Whether connections are accelerated. With `off` every connection goes through the kernel, as if shunt were \
+               not there.",
+        reader: Reader::Library,
+        set: options::set_accelerate,
+    },
+    Entry {
+        name: "ring",
+        flag: "--ring",
+        variable: "SHUNT_RING",
+        value_name: "SIZE",
+        form: "a size",
+        unit: "bytes",
+        default: "1M",
+        range: "4K..4M",
+        example: "256K",
+        help: "The largest ring of a connection, per direction; rounded up to a power of two. Larger rings carry more \
+               bytes between two sleeps, and use more memory for each busy connection.",
+        reader: Reader::Library,
+        set: options::set_ring,
+    },
+    Entry {
+        name: "spin",
+        flag: "--spin",
+        variable: "SHUNT_SPIN",
+        value_name: "TIME",
+        form: "a time",
+        unit: "microseconds",
+        default: "50us",
+        range: "0..10ms",
+        example: "100us",
+        help: "The longest time a waiting thread spins before it sleeps. Spinning answers sooner and uses the processor \
+               while it waits; 0 never spins.",
+        reader: Reader::Library,
+        set: options::set_spin,
+    },
+    Entry {
+        name: "ports",
+        flag: "--ports",
+        variable: "SHUNT_PORTS",
+        value_name: "LIST",
+        form: "a list of ports",
+        unit: "",
+        default: "all",
+        range: "all, or up to 16 ports and ranges in 1..65535",
+        example: "6379,8000-8999",
+        help: "The server ports that may be accelerated. Connections to other ports go through the kernel.",
+        reader: Reader::Library,
+        set: options::set_ports,
+    },
+    Entry {
+        name: "log",
+        flag: "--log",
+        variable: "SHUNT_LOG",
+        value_name: "off|fallbacks|all",
+        form: "one of off, fallbacks, all",
+        unit: "",
+        default: "off",
+        range: "off, fallbacks, all",
+        example: "fallbacks",
+        help: "What is written to standard error: nothing; one line for each connection that falls back to the kernel, \
+               with the reason; or one line for each connection.",
+        reader: Reader::Library,
+        set: options::set_log,
+    },
+    Entry {
+        name: "io-uring",
+        flag: "--io-uring",
+        variable: "SHUNT_IO_URING",
+        value_name: "deny|allow",
+        form: "one of deny, allow",
+        unit: "",
+        default: "deny",
+        range: "deny, allow",
+        example: "allow",
+        help: "Whether the program may use io_uring, whose operations shunt cannot see. With `deny`, io_uring_setup \
+               answers ENOSYS, and programs that can use epoll instead do so.",
+        reader: Reader::Library,
+        set: options::set_io_uring,
+    },
+    Entry {
+        name: "library",
+        flag: "--library",
+        variable: "SHUNT_LIBRARY",
+        value_name: "PATH",
+        form: "a path",
+        unit: "",
+        default: "libshunt.so beside the command, or in ../lib/shunt or ../lib",
+        range: "a readable shared library",
+        example: "/usr/lib/shunt/libshunt.so",
+        help: "The preload library to use.",
+        reader: Reader::Command,
+        set: options::set_library,
+    },
+];
