@@ -1,0 +1,44 @@
+//! The doorbell protocol: how a side sleeps without missing what the peer does, and costs the peer nothing while awake.
+//!
+//! ```text
+//! sleeper                          waker
+//!   armed |= condition               publish (position, space, end)
+//!   BARRIER                          (fence, unless the sleeper issues barriers)
+//!   check the condition again        armed has the condition?
+//!   sleep on the companion             swap armed to 0; it was set: ring (one byte on the companion)
+//! ```
+//!
+//! Either the sleeper's check sees what the waker published, or the waker sees the flag (Dekker). The full fence that
+//! this asks of the waker, on each send, is moved to the sleeper, who has time: membarrier(2) makes every processor that
+//! runs a registered process execute one. Where that is not available, [`LinkHeader`] says so and the waker fences.
+//!
+//! [`LinkHeader`]: shunt_segment::link::LinkHeader
+
+use shunt_segment::channel::Wait;
+use shunt_segment::sync::Ordering;
+
+/// The sleeper announces that it waits for `conditions`. The caller then executes the barrier and checks again.
+#[inline]
+pub fn arm(wait: &Wait, conditions: u32) {
+    if wait.armed.load(Ordering::Relaxed) & conditions != conditions {
+        wait.armed.fetch_or(conditions, Ordering::SeqCst);
+    }
+}
+
+/// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
+#[inline(always)]
+pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
+    wait.armed.load(Ordering::Relaxed) & conditions != 0 && take(wait, conditions)
+}
+
+#[cold]
+#[inline(never)]
+fn take(wait: &Wait, conditions: u32) -> bool {
+    wait.armed.swap(0, Ordering::SeqCst) & conditions != 0
+}
+
+/// Whether `conditions` are still armed: nobody rang since.
+#[inline]
+pub fn is_armed(wait: &Wait, conditions: u32) -> bool {
+    wait.armed.load(Ordering::Relaxed) & conditions == conditions
+}

@@ -1,0 +1,24 @@
+//! Byte streams through shared memory.
+//!
+//! A [`Pipe`] is one direction of a channel: [`Pipe::send`] and [`Pipe::receive`] move bytes, never block, never enter
+//! the kernel, and never trust the other side: each word of the peer is loaded once, checked, and then used.
+//!
+//! The layout gives both what a slot ring and what a byte ring is good at. Bytes always go into a byte ring, packed, so
+//! streams run at the speed of memory. When the ring was empty and the bytes are few, they also stand in the cache line
+//! that announces them ([`shunt_segment::channel::Post`]), which carries the acknowledgement of the peer's last message
+//! as well: a small request or reply is one line transfer.
+//!
+//! A ring has a *class* (size). The sender changes it on the fly: it grows when it is full, and returns to the smallest
+//! one, which lies in the channel's page, when only small messages come. Bytes sent before a change are read from the
+//! old ring, bytes after from the new one; the switch word says where the border is.
+//!
+//! The [`lock`] keeps the order of bytes when threads and forked processes share an end; [`bell`] is the arm, check and
+//! sleep protocol. Both are checked with loom (`tests/`), as is the ring.
+#![cfg_attr(not(any(test, loom)), no_std)]
+
+pub mod bell;
+mod copy;
+pub mod lock;
+pub mod pipe;
+
+pub use pipe::{Pipe, Violation};

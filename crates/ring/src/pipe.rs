@@ -1,0 +1,440 @@
+//! One direction of a channel.
+
+use crate::copy::{small, Ring};
+use shunt_segment::area::{ring_offset, CLASSES, RING_SIZE};
+use shunt_segment::channel::{word, Side, INLINE};
+use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
+
+/// The peer wrote something that no honest peer writes. The connection is to be reset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Violation;
+
+/// Bytes copied between two publications: long enough to stream, short enough that both ends copy at the same time.
+pub const CHUNK: usize = 32 << 10;
+
+const POSITION: u64 = word::POSITION;
+
+/// The direction that `own` sends in when seen from the sender, and that `own` receives in when seen from the receiver.
+///
+/// All calls of one kind (send or receive) on one side are made under that side's lock for it.
+#[derive(Clone, Copy)]
+pub struct Pipe<'a> {
+    /// The caller's side.
+    pub own: &'a Side,
+    /// The other side.
+    pub peer: &'a Side,
+    /// First byte of the link.
+    pub link: *mut u8,
+    /// Channel in the link.
+    pub channel: usize,
+    /// Number of the side that sends in this direction.
+    pub sender: usize,
+}
+
+#[inline(always)]
+fn class_of(word: u64) -> usize {
+    (word >> word::CLASS_SHIFT) as usize & 7
+}
+
+#[inline(always)]
+fn switch_of(word: u64) -> u32 {
+    (word >> word::SWITCH_SHIFT) as u32 & 7
+}
+
+/// `to - from` on the circle of positions.
+#[inline(always)]
+fn distance(from: u64, to: u64) -> u64 {
+    to.wrapping_sub(from) & POSITION
+}
+
+/// Whether `a` lies behind `b` on the circle, by less than half of it.
+#[inline(always)]
+fn before(a: u64, b: u64) -> bool {
+    let d = distance(a, b);
+    d != 0 && d < 1 << 47
+}
+
+impl Pipe<'_> {
+    #[inline(always)]
+    fn ring(&self, class: usize) -> Ring {
+        let class = if class < CLASSES { class } else { CLASSES - 1 };
+        // SAFETY: ring_offset stays inside the link for any argument.
+        let base = unsafe { self.link.add(ring_offset(self.channel, self.sender, class)) };
+        Ring { base, size: RING_SIZE[class] }
+    }
+
+    // ---- sending -------------------------------------------------------------------------------------------------
+
+    /// The newest position up to which the peer has received, as far as known without touching its receiving line.
+    /// Acquire pairs with the Release of the peer's [`Pipe::publish`]: what it acknowledges it has finished reading.
+    #[inline(always)]
+    fn known_ack(&self, tail: u64) -> u64 {
+        let cached = self.own.transmit.acked.load(Relaxed);
+        let posted = self.peer.post.ack.load(Acquire) & POSITION;
+        // A hostile peer can only make us believe in an old or a wrong position inside our window; both are harmless
+        // to us because offsets are masked and lengths bounded by the ring.
+        if distance(posted, tail) <= distance(cached, tail) {
+            posted
+        } else {
+            cached
+        }
+    }
+
+    /// Reads the peer's receiving position itself: one line transfer. Pairs with the Release in [`Pipe::consume`].
+    #[inline(never)]
+    fn refresh_ack(&self, tail: u64) -> u64 {
+        let cached = self.own.transmit.acked.load(Relaxed);
+        let position = self.peer.receive.position.load(Acquire) & POSITION;
+        if distance(position, tail) <= distance(cached, tail) {
+            self.own.transmit.acked.store(position, Relaxed);
+            position
+        } else {
+            cached
+        }
+    }
+
+    /// Bytes that fit now into the current class when the peer has received up to `ack`.
+    #[inline(always)]
+    fn space(&self, tail: u64, ack: u64, class: usize) -> usize {
+        let border = self.own.transmit.switch.load(Relaxed) & POSITION;
+        let from = if before(ack, border) { border } else { ack };
+        (self.ring(class).size as u64).saturating_sub(distance(from, tail)) as usize
+    }
+
+    /// Free space as poll(2) sees it, without growing: (free bytes, size of the ring).
+    pub fn writable(&self) -> (usize, usize) {
+        let current = self.own.post.word.load(Relaxed);
+        let (tail, class) = (current & POSITION, class_of(current));
+        let size = self.ring(class).size as usize;
+        let mut free = self.space(tail, self.known_ack(tail), class);
+        if free * 3 < size {
+            free = self.space(tail, self.refresh_ack(tail), class);
+        }
+        (free, size)
+    }
+
+    /// Whether the ring could still change to a larger class: then a sender that finds it full is not blocked.
+    pub fn can_grow(&self) -> bool {
+        let current = self.own.post.word.load(Relaxed);
+        let border = self.own.transmit.switch.load(Relaxed) & POSITION;
+        let ack = self.refresh_ack(current & POSITION);
+        class_of(current) < self.class_limit() && !before(ack, border)
+    }
+
+    /// Bytes sent that the peer did not receive yet.
+    pub fn unacknowledged(&self) -> u64 {
+        let tail = self.own.post.word.load(Relaxed) & POSITION;
+        distance(self.refresh_ack(tail), tail)
+    }
+
+    #[inline(always)]
+    fn class_limit(&self) -> usize {
+        (self.own.transmit.class_limit.load(Relaxed) as usize).min(CLASSES - 1)
+    }
+
+    /// Copies as many of the `length` bytes at `source` as fit and announces them; gives their number, 0 when full.
+    /// Long messages are announced in chunks so that the peer copies out while we copy in.
+    ///
+    /// # Safety
+    /// `source` holds `length` readable bytes; the caller holds the side's sending lock.
+    #[inline(always)]
+    pub unsafe fn send(&self, source: *const u8, length: usize) -> usize {
+        let current = self.own.post.word.load(Relaxed);
+        let (tail, class) = (current & POSITION, class_of(current));
+        let ack = self.known_ack(tail);
+        if ack == tail && length <= INLINE && class == 0 {
+            // SAFETY: as promised by the caller; INLINE bytes fit the smallest ring.
+            unsafe {
+                self.put_inline(source, length);
+                self.ring(0).put(tail, source, length);
+            }
+            let next = tail.wrapping_add(length as u64) & POSITION;
+            self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | (length as u64) << word::INLINE_SHIFT);
+            return length;
+        }
+        // SAFETY: passed on.
+        unsafe { self.send_ring(source, length, current, ack) }
+    }
+
+    /// The general case of [`Pipe::send`].
+    #[inline(never)]
+    unsafe fn send_ring(&self, mut source: *const u8, length: usize, mut current: u64, mut ack: u64) -> usize {
+        let mut left = length;
+        while left > 0 {
+            let tail = current & POSITION;
+            let mut class = class_of(current);
+            if ack == tail {
+                let fit = self.class_for_empty(class, left);
+                if fit != class {
+                    current = self.switch_class(current, fit);
+                    class = fit;
+                }
+            }
+            let mut free = self.space(tail, ack, class);
+            if free < left.min(CHUNK) {
+                ack = self.refresh_ack(tail);
+                free = self.space(tail, ack, class);
+                if free < left && class < self.class_limit() {
+                    let border = self.own.transmit.switch.load(Relaxed) & POSITION;
+                    if !before(ack, border) {
+                        class = self.class_for(left.saturating_mul(2)).clamp(class + 1, self.class_limit());
+                        current = self.switch_class(current, class);
+                        free = self.space(tail, ack, class);
+                    }
+                }
+            }
+            let part = free.min(left).min(CHUNK);
+            if part == 0 {
+                break;
+            }
+            // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
+            unsafe { self.ring(class).put(tail, source, part) };
+            let mut inline = 0;
+            if ack == tail && part <= INLINE {
+                // SAFETY: as above.
+                unsafe { self.put_inline(source, part) };
+                inline = part as u64;
+            }
+            let next = tail.wrapping_add(part as u64) & POSITION;
+            current = (current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | inline << word::INLINE_SHIFT;
+            self.publish(current);
+            // SAFETY: part <= left.
+            source = unsafe { source.add(part) };
+            left -= part;
+            if left > 0 {
+                ack = self.known_ack(next);
+            }
+        }
+        length - left
+    }
+
+    /// Which class an empty ring should have for a message of `length` bytes.
+    #[inline(always)]
+    fn class_for_empty(&self, class: usize, length: usize) -> usize {
+        if length > RING_SIZE[class.min(CLASSES - 1)] as usize {
+            return self.class_for(length).clamp(class, self.class_limit().max(class));
+        }
+        if class > 0 {
+            let small = &self.own.transmit.small;
+            if length > RING_SIZE[0] as usize / 2 {
+                small.store(0, Relaxed);
+            } else {
+                // Counting to many before shrinking keeps a mixed load in its large ring.
+                let count = small.load(Relaxed).wrapping_add(1);
+                small.store(count, Relaxed);
+                if count >= 256 {
+                    small.store(0, Relaxed);
+                    return 0;
+                }
+            }
+        }
+        class
+    }
+
+    fn class_for(&self, length: usize) -> usize {
+        (0..CLASSES).find(|&k| RING_SIZE[k] as usize >= length).unwrap_or(CLASSES - 1)
+    }
+
+    /// Changes to `class` from the current position on; gives the new word (not yet published).
+    #[inline(never)]
+    fn switch_class(&self, current: u64, class: usize) -> u64 {
+        let old = class_of(current) as u64;
+        self.own.transmit.switch.store((current & POSITION) | old << word::CLASS_SHIFT, Release);
+        let number = (switch_of(current) as u64 + 1) & 7;
+        let kept = current & !(7 << word::CLASS_SHIFT | 7 << word::SWITCH_SHIFT);
+        kept | (class as u64) << word::CLASS_SHIFT | number << word::SWITCH_SHIFT
+    }
+
+    /// Puts a small message beside the word. The peer does not read there: it has received everything (ack == tail).
+    ///
+    /// # Safety
+    /// `source` holds `length <= INLINE` readable bytes.
+    #[inline(always)]
+    unsafe fn put_inline(&self, source: *const u8, length: usize) {
+        let mut at = 0;
+        // SAFETY: at + 8 <= length, then fewer than eight bytes remain.
+        unsafe {
+            while at + 8 <= length {
+                self.own.post.inline[at / 8].store(source.add(at).cast::<u64>().read_unaligned(), Relaxed);
+                at += 8;
+            }
+            if at < length {
+                let mut last = 0u64;
+                small(source.add(at), (&mut last as *mut u64).cast(), length - at);
+                self.own.post.inline[at / 8].store(last, Relaxed);
+            }
+        }
+    }
+
+    /// Announces `next`. The Release pairs with the Acquire in [`Pipe::look`]; the acknowledgement rides along and
+    /// pairs with [`Pipe::known_ack`].
+    #[inline(always)]
+    fn publish(&self, next: u64) {
+        let received = self.own.receive.position.load(Acquire);
+        self.own.post.ack.store(received, Release);
+        self.own.post.word.store(next, Release);
+    }
+
+    /// Sets end flags ([`word::FIN`], [`word::CLOSED`], [`word::RST`]); the caller holds the sending lock.
+    pub fn end(&self, flags: u64) {
+        let current = self.own.post.word.load(Relaxed);
+        self.publish(current | flags);
+    }
+
+    // ---- receiving -----------------------------------------------------------------------------------------------
+
+    /// The peer's word, and how many bytes wait. The caller looks at the flags when no byte is left.
+    #[inline(always)]
+    pub fn look(&self) -> (u64, usize) {
+        let word = self.peer.post.word.load(Acquire);
+        let position = self.own.receive.position.load(Relaxed);
+        (word, distance(position, word & POSITION) as usize)
+    }
+
+    /// Takes up to `length` bytes into `target`; gives their number, 0 when none wait.
+    ///
+    /// # Safety
+    /// `target` has room for `length` bytes; the caller holds the side's receiving lock.
+    #[inline(always)]
+    pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Violation> {
+        let (word, waiting) = self.look();
+        if waiting == 0 || length == 0 {
+            return Ok(0);
+        }
+        let inline = (word >> word::INLINE_SHIFT) as usize & 63;
+        if waiting <= inline && inline <= INLINE {
+            let part = waiting.min(length);
+            // SAFETY: passed on; the range lies within INLINE bytes.
+            unsafe { self.get_inline(inline - waiting, target, part) };
+            self.note_switch(word);
+            self.consume(part);
+            return Ok(part);
+        }
+        // SAFETY: passed on.
+        unsafe { self.receive_ring(target, length, word, waiting) }
+    }
+
+    #[inline(never)]
+    unsafe fn receive_ring(
+        &self,
+        mut target: *mut u8,
+        length: usize,
+        mut word: u64,
+        mut waiting: usize,
+    ) -> Result<usize, Violation> {
+        let mut left = length;
+        while left > 0 && waiting > 0 {
+            let position = self.own.receive.position.load(Relaxed) & POSITION;
+            let (ring, available) = self.readable(position, word, waiting)?;
+            let part = available.min(left).min(CHUNK);
+            // SAFETY: part fits the caller's buffer and the ring.
+            unsafe {
+                ring.get(position, target, part);
+                target = target.add(part);
+            }
+            self.consume(part);
+            left -= part;
+            if left > 0 {
+                (word, waiting) = self.look();
+            }
+        }
+        Ok(length - left)
+    }
+
+    /// Copies up to `length` waiting bytes, `skip` bytes from the front, without taking them (MSG_PEEK).
+    ///
+    /// # Safety
+    /// As for [`Pipe::receive`].
+    pub unsafe fn peek(&self, mut skip: usize, mut target: *mut u8, length: usize) -> Result<usize, Violation> {
+        let (word, waiting) = self.look();
+        let mut position = self.own.receive.position.load(Relaxed) & POSITION;
+        let mut waiting = waiting;
+        let mut left = length;
+        while left > 0 && waiting > 0 {
+            let (ring, available) = self.readable(position, word, waiting)?;
+            let jump = skip.min(available);
+            let part = (available - jump).min(left);
+            // SAFETY: part fits the caller's buffer and the ring.
+            unsafe {
+                ring.get(position.wrapping_add(jump as u64), target, part);
+                target = target.add(part);
+            }
+            skip -= jump;
+            left -= part;
+            position = position.wrapping_add((jump + part) as u64) & POSITION;
+            waiting -= jump + part;
+        }
+        Ok(length - left)
+    }
+
+    /// The ring that holds the bytes at `position`, and how many of the `waiting` ones lie in it.
+    #[inline(always)]
+    fn readable(&self, position: u64, word: u64, waiting: usize) -> Result<(Ring, usize), Violation> {
+        let mut class = class_of(word);
+        let mut available = waiting;
+        if switch_of(word) != self.own.receive.switch.load(Relaxed) {
+            let border = self.peer.transmit.switch.load(Acquire);
+            let ahead = distance(position, border & POSITION);
+            if before(position, border & POSITION) && ahead <= waiting as u64 {
+                class = class_of(border);
+                available = ahead as usize;
+            } else {
+                self.own.receive.switch.store(switch_of(word), Relaxed);
+            }
+        }
+        if class >= CLASSES || available > RING_SIZE[class] as usize {
+            return Err(Violation);
+        }
+        Ok((self.ring(class), available))
+    }
+
+    /// After an inline message nothing is left in an older ring.
+    #[inline(always)]
+    fn note_switch(&self, word: u64) {
+        let number = switch_of(word);
+        if self.own.receive.switch.load(Relaxed) != number {
+            self.own.receive.switch.store(number, Relaxed);
+        }
+    }
+
+    /// # Safety
+    /// `target` has room for `length` bytes, `start + length <= INLINE`.
+    #[inline(always)]
+    unsafe fn get_inline(&self, start: usize, target: *mut u8, length: usize) {
+        // SAFETY: word-wise while whole words remain in both, else through a private copy.
+        unsafe {
+            if start == 0 {
+                let mut at = 0;
+                while at + 8 <= length {
+                    let w = self.peer.post.inline[at / 8].load(Relaxed);
+                    target.add(at).cast::<u64>().write_unaligned(w);
+                    at += 8;
+                }
+                if at < length {
+                    let w = self.peer.post.inline[at / 8].load(Relaxed);
+                    small((&w as *const u64).cast(), target.add(at), length - at);
+                }
+            } else {
+                let mut copy = [0u64; INLINE / 8];
+                for (to, from) in copy.iter_mut().zip(&self.peer.post.inline) {
+                    *to = from.load(Relaxed);
+                }
+                core::ptr::copy_nonoverlapping(copy.as_ptr().cast::<u8>().add(start), target, length);
+            }
+        }
+    }
+
+    /// Gives `part` bytes of space back. The Release pairs with the Acquire in [`Pipe::refresh_ack`].
+    #[inline(always)]
+    fn consume(&self, part: usize) {
+        let position = self.own.receive.position.load(Relaxed);
+        self.own.receive.position.store(position.wrapping_add(part as u64) & POSITION, Release);
+    }
+
+    /// Drops everything that waits (shutdown, reset).
+    pub fn discard(&self) {
+        let (word, _) = self.look();
+        self.note_switch(word);
+        self.own.receive.position.store(word & POSITION, Release);
+    }
+}

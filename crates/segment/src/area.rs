@@ -1,0 +1,74 @@
+//! Where a channel's rings lie: one small ring inside the channel page, larger ones in sparse areas behind.
+//!
+//! A direction uses one class at a time. Idle connections stay in class 0, which shares the channel's page; only
+//! pages that a class really used cost memory.
+
+use crate::CHANNELS;
+
+/// Size of a page, of a link header and of a channel page.
+pub const PAGE: usize = 4096;
+
+/// Number of ring classes.
+pub const CLASSES: usize = 6;
+
+/// Bytes in a ring of each class.
+pub const RING_SIZE: [u32; CLASSES] = [1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+/// Offset of the class 0 rings in the channel page; side 0's ring first.
+pub const SMALL_RINGS: usize = 2048;
+
+/// Offset of channel page 0 in a link.
+pub const CHANNEL_PAGES: usize = PAGE;
+
+const fn class_offset(class: usize) -> usize {
+    let mut offset = CHANNEL_PAGES + CHANNELS * PAGE;
+    let mut k = 1;
+    while k < class {
+        offset += CHANNELS * 2 * RING_SIZE[k] as usize;
+        k += 1;
+    }
+    offset
+}
+
+/// Size of a link in bytes (sparse: nothing is resident before it is used).
+pub const LINK_SIZE: usize = class_offset(CLASSES);
+
+/// Offset in the link of the ring that `side` of `channel` writes in `class`.
+///
+/// Panics never: indices are masked or clamped, so that a hostile class cannot lead outside the link.
+#[inline(always)]
+pub const fn ring_offset(channel: usize, side: usize, class: usize) -> usize {
+    let channel = channel & (CHANNELS - 1);
+    let side = side & 1;
+    if class == 0 {
+        CHANNEL_PAGES + channel * PAGE + SMALL_RINGS + side * RING_SIZE[0] as usize
+    } else {
+        let class = if class < CLASSES { class } else { CLASSES - 1 };
+        OFFSETS[class] + (channel * 2 + side) * RING_SIZE[class] as usize
+    }
+}
+
+const OFFSETS: [usize; CLASSES] = [0, class_offset(1), class_offset(2), class_offset(3), class_offset(4), class_offset(5)];
+
+const _: () = assert!(CHANNELS.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_lie_inside_the_link_and_do_not_overlap() {
+        let mut all = Vec::new();
+        for class in 0..CLASSES {
+            for channel in 0..CHANNELS {
+                for side in 0..2 {
+                    let start = ring_offset(channel, side, class);
+                    all.push((start, start + RING_SIZE[class] as usize));
+                }
+            }
+        }
+        all.sort();
+        assert!(all.windows(2).all(|w| w[0].1 <= w[1].0));
+        assert!(all.last().unwrap().1 <= LINK_SIZE);
+    }
+}

@@ -1,0 +1,202 @@
+//! One channel: a page that two processes share for one connection.
+//!
+//! Each end of the connection is a [`Side`] (0: the client, 1: the server). A side's words are written by that side
+//! only, except [`Wait::armed`], which the peer clears when it rings. Words that both ends touch in one round trip
+//! are kept on one cache line ([`Post`]): announcing a message, carrying it when it is small, and acknowledging the
+//! peer's last one is a single line transfer.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Bits of [`Post::word`].
+pub mod word {
+    /// Stream positions are counted in bytes modulo 2^48.
+    pub const POSITION: u64 = (1 << 48) - 1;
+    /// Shift of the count of bytes before the position that stand in [`super::Post::inline`].
+    pub const INLINE_SHIFT: u32 = 48;
+    /// Shift of the ring class that holds the newest bytes.
+    pub const CLASS_SHIFT: u32 = 54;
+    /// Shift of the number (modulo 8) of the last change of class.
+    pub const SWITCH_SHIFT: u32 = 57;
+    /// No more bytes will follow: shutdown(SHUT_WR), or closed.
+    pub const FIN: u64 = 1 << 60;
+    /// The side has been closed by its last owner.
+    pub const CLOSED: u64 = 1 << 61;
+    /// The side was closed in a way that TCP answers with RST.
+    pub const RST: u64 = 1 << 62;
+}
+
+/// Bytes that fit beside the word that announces them.
+pub const INLINE: usize = 48;
+
+/// The line that a side writes when it sends.
+#[repr(C, align(64))]
+pub struct Post {
+    /// Position behind the newest byte sent, and flags ([`word`]).
+    pub word: AtomicU64,
+    /// Position up to which this side had received when it last sent.
+    pub ack: AtomicU64,
+    /// The newest bytes, when they are few and the ring was empty before them.
+    pub inline: [AtomicU64; INLINE / 8],
+}
+
+/// A side's sending state; the peer reads `switch` and `rung`, rarely.
+#[repr(C, align(64))]
+pub struct Transmit {
+    /// Thread that is sending, 0: none.
+    pub lock: AtomicU32,
+    /// Doorbells rung so far: bytes written on the companion.
+    pub rung: AtomicU32,
+    /// Where the last change of class happened: position, and the class before it in the top bits.
+    pub switch: AtomicU64,
+    /// The newest known position of the peer's reader: a lower bound.
+    pub acked: AtomicU64,
+    /// Sends of small messages into an empty large ring, counted to shrink it.
+    pub small: AtomicU32,
+    /// Largest class this side may use.
+    pub class_limit: AtomicU32,
+}
+
+/// A side's receiving state; the peer reads `position` when it is out of space.
+#[repr(C, align(64))]
+pub struct Receive {
+    /// Position of the next byte to receive.
+    pub position: AtomicU64,
+    /// Thread that is receiving, 0: none.
+    pub lock: AtomicU32,
+    /// Doorbells taken off the companion so far.
+    pub taken: AtomicU32,
+    /// Class in which `position` lies, as far as noticed.
+    pub class: AtomicU32,
+    /// Change of class (modulo 8) up to which `class` holds.
+    pub switch: AtomicU32,
+    /// State of the socket that all its owners on this side share ([`state`]).
+    pub state: AtomicU32,
+}
+
+/// Bits of [`Receive::state`].
+pub mod state {
+    /// O_NONBLOCK.
+    pub const NONBLOCK: u32 = 1 << 0;
+    /// shutdown(SHUT_RD) was called.
+    pub const SHUT_RD: u32 = 1 << 1;
+    /// The connection was reset; the next call gets ECONNRESET.
+    pub const RESET_DUE: u32 = 1 << 2;
+    /// A write after the peer's close; the error EPIPE waits in SO_ERROR.
+    pub const PIPE_DUE: u32 = 1 << 3;
+    /// Nothing will be sent or received any more.
+    pub const DONE: u32 = 1 << 4;
+    /// The peer's end was noticed and turned into the bits above.
+    pub const END_NOTED: u32 = 1 << 5;
+    /// The peer vanished without closing (killed, or the last of several owners left).
+    pub const PEER_GONE: u32 = 1 << 6;
+}
+
+/// What a side waits for; the peer looks at it after each send and receive, so it changes rarely.
+#[repr(C, align(128))]
+pub struct Wait {
+    /// Conditions that sleepers wait for ([`arm`]); the peer swaps it to 0 and rings the doorbell.
+    pub armed: AtomicU32,
+    /// Sleepers of this side, all threads and processes.
+    pub sleepers: AtomicU32,
+    /// Processor on which this side last began to wait, plus one; 0: unknown.
+    pub processor: AtomicU32,
+    /// How this side last waited: 0 not yet, 1 spinning, 2 sleeping, 3 in a poll or epoll set.
+    pub style: AtomicU32,
+}
+
+/// Bits of [`Wait::armed`].
+pub mod arm {
+    /// Wake when bytes or an end arrive.
+    pub const IN: u32 = 1;
+    /// Wake when space comes free.
+    pub const OUT: u32 = 2;
+}
+
+/// Values of [`Wait::style`].
+pub mod style {
+    /// Did not wait yet.
+    pub const NONE: u32 = 0;
+    /// Last waited by spinning.
+    pub const SPIN: u32 = 1;
+    /// Last waited asleep in a blocking call.
+    pub const SLEEP: u32 = 2;
+    /// Last waited asleep in poll, select or epoll.
+    pub const POLL: u32 = 3;
+}
+
+/// One end of a connection.
+#[repr(C)]
+pub struct Side {
+    /// Announces, carries and acknowledges.
+    pub post: Post,
+    _apart: [u64; 8],
+    /// Sending state.
+    pub transmit: Transmit,
+    /// Receiving state.
+    pub receive: Receive,
+    /// Waiting state.
+    pub wait: Wait,
+    /// Processes that own this side's descriptors, as far as counted.
+    pub owners: AtomicU32,
+    /// The process that opened this side (as the kernel tells its peer).
+    pub pid: AtomicU32,
+    /// 1 once this side's last owner closed it, to give the channel back.
+    pub released: AtomicU32,
+    /// Address family of the descriptor: AF_INET or AF_INET6.
+    pub family: AtomicU32,
+    _reserved: [u64; 14],
+}
+
+/// States of a channel ([`Head::state`]).
+pub mod life {
+    /// Unused.
+    pub const FREE: u32 = 0;
+    /// Given to a connection that nobody accepted yet.
+    pub const OFFERED: u32 = 1;
+    /// Accepted.
+    pub const ACCEPTED: u32 = 2;
+}
+
+/// What the connection is; written when it is set up.
+#[repr(C)]
+pub struct Head {
+    /// [`life`] of the channel.
+    pub state: AtomicU32,
+    /// Counts the connections that used this channel.
+    pub generation: AtomicU32,
+    /// Client's address: two words ([`crate::address::Address::words`]).
+    pub client: [AtomicU64; 2],
+    /// Server's address.
+    pub server: [AtomicU64; 2],
+    /// Client port in the low half, server port in the high half.
+    pub ports: AtomicU32,
+    /// Scope id, if the address is link-local.
+    pub scope: AtomicU32,
+    /// CLOCK_MONOTONIC seconds when the client connected.
+    pub since: AtomicU32,
+    _reserved: [u32; 115],
+}
+
+/// The page of one channel.
+#[repr(C, align(4096))]
+pub struct ChannelPage {
+    /// What the connection is.
+    pub head: Head,
+    /// The two ends: client, server.
+    pub sides: [Side; 2],
+    _unused: [u64; 64],
+    /// Class 0 rings follow here at [`crate::area::SMALL_RINGS`].
+    _rings: [u64; 256],
+}
+
+#[cfg(not(loom))]
+mod layout {
+    use super::*;
+    use core::mem::{offset_of, size_of};
+    const _: () = assert!(size_of::<Head>() == 512);
+    const _: () = assert!(size_of::<Side>() == 512);
+    const _: () = assert!(offset_of!(ChannelPage, sides) == 512);
+    const _: () = assert!(offset_of!(Side, transmit) == 128 && offset_of!(Side, wait) == 256);
+    const _: () = assert!(offset_of!(ChannelPage, _rings) == crate::area::SMALL_RINGS);
+    const _: () = assert!(size_of::<ChannelPage>() == crate::area::PAGE);
+}

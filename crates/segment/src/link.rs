@@ -1,0 +1,47 @@
+//! The header of a link: who shares it.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// First word of a link: "shuntlnk".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntlnk");
+
+/// The memfd's name.
+pub const NAME: &[u8] = b"shunt-link\0";
+
+/// A process as tools show it.
+#[repr(C)]
+pub struct Party {
+    /// Process id as the other party's kernel tells it.
+    pub pid: AtomicU32,
+    /// Effective user id.
+    pub uid: AtomicU32,
+    /// Program name, as in /proc/PID/comm, NUL-padded.
+    pub program: [AtomicU64; 2],
+    /// 1 if this process takes part in membarrier(2), so that its peer needs no fence when it sends.
+    pub barrier: AtomicU32,
+    _reserved: AtomicU32,
+}
+
+/// First page of a link.
+#[repr(C, align(4096))]
+pub struct LinkHeader {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`crate::VERSION`].
+    pub version: AtomicU32,
+    /// [`crate::CHANNELS`].
+    pub channels: AtomicU32,
+    /// Random number of the client process: with `sequence` it names the link.
+    pub nonce: AtomicU64,
+    /// Number of the link within its client process.
+    pub sequence: AtomicU32,
+    /// 1 while exactly one process accepts from the listener and has this link: no need to send it again.
+    pub sole: AtomicU32,
+    /// The connecting process.
+    pub client: Party,
+    /// The process that accepted last.
+    pub server: Party,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(core::mem::size_of::<LinkHeader>() == crate::area::PAGE);

@@ -1,0 +1,75 @@
+//! What a process tells about its descriptors, for `shunt why`: readable while it runs, hangs or is stopped.
+
+use crate::reason::COUNTERS;
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// First word: "shuntprc".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntprc");
+
+/// The memfd's name.
+pub const NAME: &[u8] = b"shunt-process\0";
+
+/// Descriptors with a row; higher ones are not recorded.
+pub const ROWS: usize = 65536;
+
+/// First page of a process state.
+#[repr(C, align(4096))]
+pub struct ProcessHeader {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`crate::VERSION`].
+    pub version: AtomicU32,
+    /// The process that writes. A child after fork that did not write yet still shows its parent's.
+    pub pid: AtomicU32,
+    /// Number of rows.
+    pub rows: AtomicU32,
+    _reserved: AtomicU32,
+    /// How often each [`crate::reason::Reason`] was given to a connection, by code.
+    pub counters: [AtomicU64; COUNTERS],
+}
+
+/// The whole state: a header and one word for each descriptor.
+#[repr(C)]
+pub struct ProcessState {
+    /// Who, and counters.
+    pub header: ProcessHeader,
+    /// Per descriptor: [`row`]-coded word; 0: not a socket of ours.
+    pub rows: [AtomicU32; ROWS],
+}
+
+/// Bytes of a process state.
+pub const SIZE: usize = core::mem::size_of::<ProcessState>();
+
+/// Coding of a row: reason in the low byte, kind in the next, link channel in the upper half (plus one; 0: none).
+pub mod row {
+    /// Packs a row.
+    pub const fn pack(reason: u8, kind: u8, channel_plus_one: u16) -> u32 {
+        reason as u32 | (kind as u32) << 8 | (channel_plus_one as u32) << 16
+    }
+    /// Reason code of a row.
+    pub const fn reason(word: u32) -> u8 {
+        word as u8
+    }
+    /// Kind of a row ([`super::kind`]).
+    pub const fn kind(word: u32) -> u8 {
+        (word >> 8) as u8
+    }
+    /// Channel of a row.
+    pub const fn channel(word: u32) -> Option<u16> {
+        ((word >> 16) as u16).checked_sub(1)
+    }
+}
+
+/// Kinds of descriptors in rows.
+pub mod kind {
+    /// A TCP socket that the kernel carries, or not connected yet.
+    pub const TCP: u8 = 1;
+    /// A listener.
+    pub const LISTENER: u8 = 2;
+    /// An accelerated connection.
+    pub const STREAM: u8 = 3;
+    /// An epoll set.
+    pub const EPOLL: u8 = 4;
+    /// A descriptor that shunt keeps for itself.
+    pub const PRIVATE: u8 = 5;
+}

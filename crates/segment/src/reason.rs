@@ -1,0 +1,77 @@
+//! Why a connection goes through the kernel: every fall-back has a name.
+
+macro_rules! reasons {
+    ($($name:ident = $code:literal, $word:literal, $text:literal;)*) => {
+        /// Why a socket is, or is not, accelerated.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum Reason { $(#[doc = $text] $name = $code),* }
+
+        impl Reason {
+            /// All reasons, in the order of their codes.
+            pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
+
+            /// Reads a code from shared memory.
+            pub fn from_code(code: u8) -> Option<Reason> {
+                match code { $($code => Some(Reason::$name),)* _ => None }
+            }
+
+            /// The reason's short name, as tools and counters print it.
+            pub fn word(self) -> &'static str {
+                match self { $(Reason::$name => $word),* }
+            }
+
+            /// The reason as a sentence.
+            pub fn text(self) -> &'static str {
+                match self { $(Reason::$name => $text),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    Unknown = 0, "unknown", "No decision was needed yet.";
+    Accelerated = 1, "accelerated", "Carried by shared memory.";
+    Unconnected = 2, "unconnected", "A TCP socket that is neither connected nor listening.";
+    Listening = 3, "listening", "Listens for shunt clients and for everyone else.";
+    SwitchedOff = 4, "switched-off", "The option accelerate is off.";
+    PortNotListed = 5, "port-not-listed", "The option ports does not list this server port.";
+    NotLocal = 6, "not-local", "The peer's address is not an address of this host.";
+    NoListener = 7, "no-listener", "No TCP socket listens at that address and port.";
+    PeerPlain = 8, "peer-plain", "The server at that port does not run under shunt.";
+    PeerNotOwner = 9, "peer-not-owner", "Whoever answered for that port does not own it.";
+    BacklogFull = 10, "backlog-full", "The server's queue of connections to accept is full.";
+    AcceptedFromKernel = 11, "accepted-from-kernel", "The client came through kernel TCP.";
+    NoMemory = 12, "no-memory", "No memory, address space or file size left for a shared segment.";
+    NoDescriptors = 13, "no-descriptors", "No descriptor left for a shared segment or its companion.";
+    NoDiagnosis = 14, "no-sock-diag", "The kernel does not tell who owns a port (sock_diag).";
+    NoPort = 15, "no-port", "No local port could be reserved.";
+    Refused = 16, "refused", "The companion could not be connected.";
+    UnsupportedSocket = 17, "unsupported-socket", "A kind of socket or option that shared memory cannot serve.";
+    VersionMismatch = 18, "version-mismatch", "The peer runs another version of shunt.";
+    BadSegment = 19, "bad-segment", "The peer's segment was not sealed or had another shape.";
+    PeerNotMember = 20, "peer-unknown", "The peer's user is not visible in this user namespace.";
+    TableFull = 21, "table-full", "The descriptor's number or the count of sockets is beyond shunt's tables.";
+    NotTcp = 22, "not-tcp", "Not a TCP stream socket.";
+    Inherited = 23, "inherited", "Opened before this program started, by one that shunt does not know.";
+    ListenerNameTaken = 24, "name-taken", "The rendezvous name of this listener could not be bound.";
+}
+
+/// Number of codes that counters keep room for.
+pub const COUNTERS: usize = 64;
+
+const _: () = assert!(Reason::ALL.len() <= COUNTERS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_reasons_agree() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_code(*reason as u8), Some(*reason));
+            assert!(reason.text().ends_with('.'));
+        }
+        assert_eq!(Reason::from_code(255), None);
+    }
+}

@@ -1,0 +1,6 @@
+//! The atomics facade: the same code runs on the processor and in the model checker.
+
+#[cfg(not(loom))]
+pub use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+pub use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};

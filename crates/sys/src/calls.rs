@@ -1,0 +1,189 @@
+//! Typed system calls, one line each. Names and meanings are those of section 2 of the manual.
+
+use crate::{check, syscall, Errno, Result};
+use core::ffi::c_void;
+use libc::{c_int, epoll_event, iovec, msghdr, pollfd, sigset_t, sockaddr, socklen_t, timespec};
+
+/// Size of the kernel's signal set in bytes.
+pub const KERNEL_SIGSET: usize = 8;
+
+#[inline(always)]
+fn descriptor(value: isize) -> Result<c_int> {
+    check(value).map(|v| v as c_int)
+}
+
+#[inline(always)]
+fn unit(value: isize) -> Result<()> {
+    check(value).map(|_| ())
+}
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $conv:path, $number:ident;)*) => {
+        $(
+            $(#[$doc])*
+            #[allow(clippy::too_many_arguments)]
+            #[inline]
+            pub fn $name($($arg: $ty),*) -> $ret {
+                // SAFETY: the pointers are the caller's to vouch for by type (references) or are checked by the
+                // kernel, which answers EFAULT; no Rust memory is handed out.
+                $conv(unsafe { syscall!(libc::$number $(, $arg)*) })
+            }
+        )*
+    };
+}
+
+fn value(v: isize) -> u32 {
+    v as u32
+}
+fn ignore(_: isize) {}
+fn raw(v: isize) -> isize {
+    v
+}
+
+calls! {
+    /// socket(2)
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> = descriptor, SYS_socket;
+    /// bind(2)
+    bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> Result<()> = unit, SYS_bind;
+    /// listen(2)
+    listen(fd: c_int, backlog: c_int) -> Result<()> = unit, SYS_listen;
+    /// connect(2)
+    connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> Result<()> = unit, SYS_connect;
+    /// accept4(2)
+    accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> Result<c_int> = descriptor, SYS_accept4;
+    /// getsockname(2)
+    getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Result<()> = unit, SYS_getsockname;
+    /// getpeername(2)
+    getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Result<()> = unit, SYS_getpeername;
+    /// getsockopt(2)
+    getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> Result<()> = unit, SYS_getsockopt;
+    /// setsockopt(2)
+    setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> Result<()> = unit, SYS_setsockopt;
+    /// sendto(2)
+    sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> Result<usize> = check, SYS_sendto;
+    /// recvfrom(2)
+    recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> Result<usize> = check, SYS_recvfrom;
+    /// sendmsg(2)
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> Result<usize> = check, SYS_sendmsg;
+    /// recvmsg(2)
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<usize> = check, SYS_recvmsg;
+    /// shutdown(2)
+    shutdown(fd: c_int, how: c_int) -> Result<()> = unit, SYS_shutdown;
+    /// read(2)
+    read(fd: c_int, data: *mut c_void, length: usize) -> Result<usize> = check, SYS_read;
+    /// pread64(2)
+    pread(fd: c_int, data: *mut c_void, length: usize, offset: i64) -> Result<usize> = check, SYS_pread64;
+    /// write(2)
+    write(fd: c_int, data: *const c_void, length: usize) -> Result<usize> = check, SYS_write;
+    /// readv(2)
+    readv(fd: c_int, vector: *const iovec, count: c_int) -> Result<usize> = check, SYS_readv;
+    /// close(2)
+    close(fd: c_int) -> Result<()> = unit, SYS_close;
+    /// close_range(2)
+    close_range(first: u32, last: u32, flags: u32) -> Result<()> = unit, SYS_close_range;
+    /// dup3(2)
+    dup3(from: c_int, to: c_int, flags: c_int) -> Result<c_int> = descriptor, SYS_dup3;
+    /// fcntl(2)
+    fcntl(fd: c_int, command: c_int, argument: usize) -> Result<c_int> = descriptor, SYS_fcntl;
+    /// ppoll(2)
+    ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_ppoll;
+    /// epoll_ctl(2)
+    epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Result<()> = unit, SYS_epoll_ctl;
+    /// epoll_pwait2(2)
+    epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_epoll_pwait2;
+    /// epoll_pwait(2)
+    epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_epoll_pwait;
+    /// fstat(2)
+    fstat(fd: c_int, status: *mut libc::stat) -> Result<()> = unit, SYS_fstat;
+    /// ftruncate(2)
+    ftruncate(fd: c_int, length: i64) -> Result<()> = unit, SYS_ftruncate;
+    /// fallocate(2)
+    fallocate(fd: c_int, mode: c_int, offset: i64, length: i64) -> Result<()> = unit, SYS_fallocate;
+    /// munmap(2)
+    munmap(address: *mut u8, length: usize) -> Result<()> = unit, SYS_munmap;
+    /// madvise(2)
+    madvise(address: *mut u8, length: usize, advice: c_int) -> Result<()> = unit, SYS_madvise;
+    /// membarrier(2)
+    membarrier(command: c_int, flags: u32, processor: c_int) -> Result<usize> = check, SYS_membarrier;
+    /// gettid(2)
+    gettid() -> u32 = value, SYS_gettid;
+    /// getpid(2)
+    getpid() -> u32 = value, SYS_getpid;
+    /// geteuid(2)
+    geteuid() -> u32 = value, SYS_geteuid;
+    /// kill(2)
+    kill(pid: c_int, signal: c_int) -> Result<()> = unit, SYS_kill;
+    /// tgkill(2)
+    tgkill(group: c_int, thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tgkill;
+    /// tkill(2): signal 0 asks whether a thread exists
+    tkill(thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tkill;
+    /// sched_yield(2)
+    sched_yield() -> () = ignore, SYS_sched_yield;
+    /// socketpair(2)
+    socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> Result<()> = unit, SYS_socketpair;
+    /// getrandom(2)
+    getrandom(data: *mut c_void, length: usize, flags: u32) -> Result<usize> = check, SYS_getrandom;
+    /// prlimit64(2)
+    prlimit(pid: c_int, resource: u32, new: *const libc::rlimit64, old: *mut libc::rlimit64) -> Result<()> = unit, SYS_prlimit64;
+    /// clock_gettime(2)
+    clock_gettime(clock: c_int, time: *mut timespec) -> isize = raw, SYS_clock_gettime;
+    /// nanosleep(2)
+    nanosleep(time: *const timespec, left: *mut timespec) -> Result<()> = unit, SYS_nanosleep;
+    /// futex(2)
+    futex(word: *const u32, operation: c_int, value: u32, timeout: *const timespec) -> Result<usize> = check, SYS_futex;
+    /// openat(2)
+    openat(directory: c_int, path: *const u8, flags: c_int, mode: u32) -> Result<c_int> = descriptor, SYS_openat;
+    /// sendfile(2)
+    sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> Result<usize> = check, SYS_sendfile;
+    /// ioctl(2)
+    ioctl(fd: c_int, request: u64, argument: usize) -> Result<c_int> = descriptor, SYS_ioctl;
+    /// rt_sigprocmask(2)
+    sigprocmask(how: c_int, set: *const u64, old: *mut u64, size: usize) -> Result<()> = unit, SYS_rt_sigprocmask;
+}
+
+/// mmap(2)
+///
+/// # Safety
+/// With MAP_FIXED the replaced range must be the caller's to replace.
+pub unsafe fn mmap(address: *mut u8, length: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> Result<*mut u8> {
+    // SAFETY: passed on to the caller.
+    check(unsafe { syscall!(libc::SYS_mmap, address, length, protection, flags, fd, offset) }).map(|v| v as *mut u8)
+}
+
+/// memfd_create(2); `name` ends with a NUL.
+pub fn memfd_create(name: &[u8], flags: u32) -> Result<c_int> {
+    debug_assert_eq!(name.last(), Some(&0));
+    // SAFETY: the name is NUL-terminated and outlives the call.
+    descriptor(unsafe { syscall!(libc::SYS_memfd_create, name.as_ptr(), flags) })
+}
+
+/// Reads an integer socket option.
+pub fn getsockopt_int(fd: c_int, level: c_int, name: c_int) -> Result<c_int> {
+    let mut data: c_int = 0;
+    let mut length = 4 as socklen_t;
+    getsockopt(fd, level, name, (&mut data as *mut c_int).cast(), &mut length)?;
+    Ok(data)
+}
+
+/// Sets an integer socket option.
+pub fn setsockopt_int(fd: c_int, level: c_int, name: c_int, data: c_int) -> Result<()> {
+    setsockopt(fd, level, name, (&data as *const c_int).cast(), 4)
+}
+
+/// Polls one descriptor; `timeout_ns` negative: for ever. Gives the returned events, 0 on timeout.
+pub fn poll_one(fd: c_int, events: i16, timeout_ns: i64) -> Result<i16> {
+    let mut set = pollfd { fd, events, revents: 0 };
+    let mut time = timespec { tv_sec: timeout_ns / 1_000_000_000, tv_nsec: timeout_ns % 1_000_000_000 };
+    let time = if timeout_ns < 0 { core::ptr::null_mut() } else { &mut time };
+    ppoll(&mut set, 1, time, core::ptr::null(), KERNEL_SIGSET)?;
+    Ok(set.revents)
+}
+
+/// The soft limit of `resource` (RLIMIT_*), or `u64::MAX`.
+pub fn soft_limit(resource: u32) -> u64 {
+    let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
+    match prlimit(0, resource, core::ptr::null(), &mut limit) {
+        Ok(()) => limit.rlim_cur,
+        Err(Errno(_)) => u64::MAX,
+    }
+}

@@ -1,0 +1,18 @@
+//! Kernel error numbers as a type.
+
+/// A kernel error number, positive as in `errno(3)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub i32);
+
+/// What a system call gives.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// Turns the kernel's return convention (`-4095..=-1` is an error) into a `Result`.
+#[inline(always)]
+pub fn check(value: isize) -> Result<usize> {
+    if (-4095..0).contains(&value) {
+        Err(Errno(-value as i32))
+    } else {
+        Ok(value as usize)
+    }
+}

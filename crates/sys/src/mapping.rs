@@ -1,0 +1,54 @@
+//! Memory straight from the kernel: for tables, slabs and segments.
+
+use crate::{calls, Result};
+
+/// Reserves `size` bytes of zeroed private memory; pages cost nothing until touched.
+///
+/// Errors: ENOMEM when the address space is limited (RLIMIT_AS).
+pub fn reserve(size: usize) -> Result<*mut u8> {
+    // SAFETY: a fresh anonymous mapping disturbs nothing.
+    unsafe {
+        calls::mmap(
+            core::ptr::null_mut(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    }
+}
+
+/// Maps `size` bytes of the file `fd` shared, anywhere.
+pub fn shared(fd: i32, size: usize) -> Result<*mut u8> {
+    // SAFETY: a fresh mapping disturbs nothing.
+    unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0) }
+}
+
+/// Maps `size` bytes of the file `fd` shared over an existing mapping at `address`.
+///
+/// # Safety
+/// `address` is the start of a mapping of at least `size` bytes that nothing refers to any more, or whose
+/// readers accept any bytes.
+pub unsafe fn shared_over(address: *mut u8, fd: i32, size: usize) -> Result<*mut u8> {
+    // SAFETY: passed on to the caller.
+    unsafe { calls::mmap(address, size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED, fd, 0) }
+}
+
+/// Replaces a mapping by zeroed private memory that costs nothing: late readers see zeros, never a fault.
+///
+/// # Safety
+/// As for [`shared_over`].
+pub unsafe fn blank(address: *mut u8, size: usize) -> Result<*mut u8> {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        calls::mmap(
+            address,
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    }
+}

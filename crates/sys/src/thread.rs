@@ -1,0 +1,107 @@
+//! One block of thread-local storage, reached without calling anybody.
+//!
+//! `thread_local!` in a shared object goes through `__tls_get_addr`, which may allocate: not allowed in a signal
+//! handler. A library that is loaded at start-up may use the initial-exec model instead: a constant offset from
+//! the thread pointer. Stable Rust cannot ask for that model, so the block is declared in assembly.
+
+use crate::{calls, clock};
+use core::arch::{asm, global_asm};
+
+global_asm!(
+    ".pushsection .tbss.shunt_thread_block,\"awT\",@nobits",
+    ".balign 64",
+    ".globl shunt_thread_block",
+    ".hidden shunt_thread_block",
+    ".type shunt_thread_block, @object",
+    ".size shunt_thread_block, 128",
+    "shunt_thread_block:",
+    ".zero 128",
+    ".popsection",
+);
+
+/// What shunt remembers per thread. All-zero is the initial state.
+#[repr(C)]
+pub struct Block {
+    /// Kernel thread id; 0 until first asked for, and again in the child after fork.
+    tid: u32,
+    /// Processor on which this thread last began to wait, plus one; 0: unknown.
+    pub processor: u32,
+    /// Expected length of the next wait in time-stamp ticks (moving average).
+    pub expected_wait: u64,
+    /// Waits to come that shall not spin, because spinning was found to steal from others.
+    pub spin_penalty: u32,
+    /// Waits that this thread began, to sample rare work.
+    pub waits: u32,
+    /// Nesting of sections that must not be interrupted by an application's signal handler.
+    pub critical: u32,
+    /// The thread's state for cheap pseudo-random choices.
+    pub random: u32,
+    _reserved: [u64; 12],
+}
+
+const _: () = assert!(core::mem::size_of::<Block>() == 128);
+
+/// The calling thread's block.
+#[inline(always)]
+pub fn block() -> *mut Block {
+    let address: *mut Block;
+    // SAFETY: reads the thread pointer and the link-time constant offset of the block; both are immutable.
+    unsafe {
+        asm!(
+            "mov {address}, qword ptr [rip + shunt_thread_block@GOTTPOFF]",
+            "add {address}, qword ptr fs:[0]",
+            address = out(reg) address,
+            options(nostack, pure, readonly)
+        );
+    }
+    address
+}
+
+/// Kernel thread id, cached per thread.
+#[inline(always)]
+pub fn id() -> u32 {
+    // SAFETY: the block belongs to this thread alone.
+    unsafe {
+        let block = block();
+        if (*block).tid == 0 {
+            (*block).tid = calls::gettid();
+        }
+        (*block).tid
+    }
+}
+
+/// Forgets the cached thread id: the child after fork is another thread.
+pub fn forget_id() {
+    // SAFETY: the block belongs to this thread alone.
+    unsafe { (*block()).tid = 0 }
+}
+
+/// A cheap pseudo-random word (xorshift, seeded from the time stamp): for choices, never for secrets.
+pub fn random() -> u32 {
+    // SAFETY: the block belongs to this thread alone.
+    unsafe {
+        let block = block();
+        let mut x = (*block).random;
+        if x == 0 {
+            x = (clock::ticks() as u32) | 1;
+        }
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        (*block).random = x;
+        x
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn blocks_differ_by_thread_and_ids_are_the_kernels() {
+        let here = super::block() as usize;
+        let mine = super::id();
+        let (there, theirs) = std::thread::spawn(|| (super::block() as usize, super::id())).join().unwrap();
+        assert_ne!(here, there);
+        assert_ne!(mine, theirs);
+        assert_eq!(mine, super::calls::gettid());
+    }
+}
