@@ -39,23 +39,14 @@ const SPIN_MOST_NS: u64 = 10_000_000;
 impl Options {
     /// The defaults, as a constant, for the time before the environment is read.
     pub const fn default_const() -> Options {
-        Options {
-            accelerate: true,
-            ring: 1 << 20,
-            spin_ns: 50_000,
-            ports: Ports::ALL,
-            log: Log::Off,
-            io_uring_allowed: false,
-        }
+        Options { accelerate: true, ring: 1 << 20, spin_ns: 50_000, ports: Ports::ALL, log: Log::Off, io_uring_allowed: false }
     }
 
     /// The defaults, changed by the variables that `lookup` finds. An empty variable counts as unset, as in shells.
     ///
     /// # Errors
     /// The first variable, in the order of [`TABLE`], whose value cannot be used.
-    pub fn from_environment<'a>(
-        lookup: impl Fn(&str) -> Option<&'a [u8]>,
-    ) -> Result<Options, OptionError<'a>> {
+    pub fn from_environment<'a>(lookup: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Options, OptionError<'a>> {
         let mut options = Options::default_const();
         for entry in TABLE.iter().filter(|entry| entry.reader == Reader::Library) {
             if let Some(value) = lookup(entry.variable).filter(|value| !value.is_empty()) {
@@ -69,18 +60,8 @@ impl Options {
     ///
     /// # Errors
     /// What is wrong with `value`, which was found in `source`.
-    pub fn set<'a>(
-        &mut self,
-        entry: &'static Entry,
-        source: Source,
-        value: &'a [u8],
-    ) -> Result<(), OptionError<'a>> {
-        (entry.set)(self, value).map_err(|problem| OptionError {
-            entry,
-            source,
-            value,
-            problem,
-        })
+    pub fn set<'a>(&mut self, entry: &'static Entry, source: Source, value: &'a [u8]) -> Result<(), OptionError<'a>> {
+        (entry.set)(self, value).map_err(|problem| OptionError { entry, source, value, problem })
     }
 }
 
@@ -93,10 +74,7 @@ impl Default for Options {
 // One setter per row of the table.
 
 pub(crate) fn set_accelerate(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.accelerate = choice(
-        value,
-        &[("on", true), ("off", false), ("1", true), ("0", false)],
-    )?;
+    options.accelerate = choice(value, &[("on", true), ("off", false), ("1", true), ("0", false)])?;
     Ok(())
 }
 
@@ -126,14 +104,7 @@ pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Probl
 }
 
 pub(crate) fn set_log(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.log = choice(
-        value,
-        &[
-            ("off", Log::Off),
-            ("fallbacks", Log::Fallbacks),
-            ("all", Log::All),
-        ],
-    )?;
+    options.log = choice(value, &[("off", Log::Off), ("fallbacks", Log::Fallbacks), ("all", Log::All)])?;
     Ok(())
 }
 

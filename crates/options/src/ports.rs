@@ -32,9 +32,7 @@ impl Ports {
     /// Whether a server on `port` (host byte order) may be accelerated.
     #[inline]
     pub fn contains(&self, port: u16) -> bool {
-        self.ranges()
-            .iter()
-            .any(|range| range.first <= port && port <= range.last)
+        self.ranges().iter().any(|range| range.first <= port && port <= range.last)
     }
 
     /// The ranges in the order they were written.
@@ -48,28 +46,16 @@ impl Ports {
         if text == b"all" {
             return Ok(Ports::ALL);
         }
-        let mut ports = Ports {
-            count: 0,
-            ..Ports::ALL
-        };
+        let mut ports = Ports { count: 0, ..Ports::ALL };
         for part in text.split(|&byte| byte == b',') {
             let range = match part.iter().position(|&byte| byte == b'-') {
-                Some(dash) => PortRange {
-                    first: port(&part[..dash])?,
-                    last: port(&part[dash + 1..])?,
-                },
-                None => PortRange {
-                    first: port(part)?,
-                    last: port(part)?,
-                },
+                Some(dash) => PortRange { first: port(&part[..dash])?, last: port(&part[dash + 1..])? },
+                None => PortRange { first: port(part)?, last: port(part)? },
             };
             if range.first > range.last {
                 return Err(Problem::Backwards);
             }
-            let slot = ports
-                .ranges
-                .get_mut(ports.count as usize)
-                .ok_or(Problem::TooManyRanges)?;
+            let slot = ports.ranges.get_mut(ports.count as usize).ok_or(Problem::TooManyRanges)?;
             *slot = range;
             ports.count += 1;
         }
@@ -105,34 +91,18 @@ mod tests {
 
     #[test]
     fn sixteen_ranges_fit_and_seventeen_do_not() {
-        let sixteen = (1..=16)
-            .map(|port| port.to_string())
-            .collect::<Vec<_>>()
-            .join(",");
+        let sixteen = (1..=16).map(|port| port.to_string()).collect::<Vec<_>>().join(",");
         assert_eq!(Ports::parse(sixteen.as_bytes()).unwrap().ranges().len(), 16);
-        assert_eq!(
-            Ports::parse(format!("{sixteen},17").as_bytes()),
-            Err(Problem::TooManyRanges)
-        );
+        assert_eq!(Ports::parse(format!("{sixteen},17").as_bytes()), Err(Problem::TooManyRanges));
     }
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for text in [
-            "", ",", "80,", ",80", "a", "80-", "-80", "1-2-3", "80 ", "+80", "All",
-        ] {
-            assert_eq!(
-                Ports::parse(text.as_bytes()),
-                Err(Problem::Malformed),
-                "{text:?}"
-            );
+        for text in ["", ",", "80,", ",80", "a", "80-", "-80", "1-2-3", "80 ", "+80", "All"] {
+            assert_eq!(Ports::parse(text.as_bytes()), Err(Problem::Malformed), "{text:?}");
         }
         for text in ["0", "65536", "1-70000", "99999999999999999999999"] {
-            assert_eq!(
-                Ports::parse(text.as_bytes()),
-                Err(Problem::OutOfRange),
-                "{text:?}"
-            );
+            assert_eq!(Ports::parse(text.as_bytes()), Err(Problem::OutOfRange), "{text:?}");
         }
         assert_eq!(Ports::parse(b"90-80"), Err(Problem::Backwards));
     }

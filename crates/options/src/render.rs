@@ -18,11 +18,7 @@ impl fmt::Display for Markdown {
                     None => f.write_str(part)?,
                 }
             }
-            writeln!(
-                f,
-                "` | `{}` | {} | {} | {} |",
-                entry.variable, entry.default, entry.range, entry.help
-            )?;
+            writeln!(f, "` | `{}` | {} | {} | {} |", entry.variable, entry.default, entry.range, entry.help)?;
         }
         Ok(())
     }
@@ -83,11 +79,7 @@ mod tests {
     fn every_option_is_in_both() {
         let (markdown, roff) = (Markdown.to_string(), Roff.to_string());
         for entry in &TABLE {
-            assert!(
-                markdown.contains(entry.variable) && roff.contains(entry.variable),
-                "{}",
-                entry.name
-            );
+            assert!(markdown.contains(entry.variable) && roff.contains(entry.variable), "{}", entry.name);
         }
         assert_eq!(markdown.lines().count(), TABLE.len() + 2);
         assert_eq!(roff.matches(".TP\n").count(), TABLE.len());
@@ -103,11 +95,7 @@ mod tests {
 
     #[test]
     fn no_roff_line_is_taken_for_a_request() {
-        for line in Roff
-            .to_string()
-            .lines()
-            .filter(|line| line.starts_with('.'))
-        {
+        for line in Roff.to_string().lines().filter(|line| line.starts_with('.')) {
             assert!([".TP", ".br"].contains(&line), "{line}");
         }
     }

@@ -11,9 +11,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         io_uring_allowed: true,
     };
     for entry in &TABLE {
-        options
-            .set(entry, Source::Flag, entry.default.as_bytes())
-            .unwrap();
+        options.set(entry, Source::Flag, entry.default.as_bytes()).unwrap();
     }
     assert_eq!(options, Options::default_const());
 }
@@ -21,14 +19,9 @@ fn the_table_and_the_constant_have_the_same_defaults() {
 #[test]
 fn every_example_is_accepted_and_every_row_is_complete() {
     for entry in &TABLE {
-        Options::default()
-            .set(entry, Source::Flag, entry.example.as_bytes())
-            .unwrap();
+        Options::default().set(entry, Source::Flag, entry.example.as_bytes()).unwrap();
         assert_eq!(entry.flag, format!("--{}", entry.name));
-        assert_eq!(
-            entry.variable,
-            format!("SHUNT_{}", entry.name.to_uppercase().replace('-', "_"))
-        );
+        assert_eq!(entry.variable, format!("SHUNT_{}", entry.name.to_uppercase().replace('-', "_")));
         assert!(!entry.help.is_empty() && !entry.range.is_empty() && !entry.form.is_empty());
     }
 }
@@ -37,9 +30,7 @@ fn every_example_is_accepted_and_every_row_is_complete() {
 fn every_library_option_changes_something() {
     for entry in TABLE.iter().filter(|entry| entry.reader == Reader::Library) {
         let mut options = Options::default();
-        options
-            .set(entry, Source::Flag, entry.example.as_bytes())
-            .unwrap();
+        options.set(entry, Source::Flag, entry.example.as_bytes()).unwrap();
         assert_ne!(options, Options::default(), "{}", entry.name);
     }
 }
@@ -67,26 +58,16 @@ fn the_ends_of_the_ranges_are_allowed_and_their_neighbours_are_not() {
 
 #[test]
 fn empty_variables_count_as_unset_and_empty_flags_do_not() {
-    assert_eq!(
-        Options::from_environment(|_| Some(b"")).unwrap(),
-        Options::default()
-    );
+    assert_eq!(Options::from_environment(|_| Some(b"")).unwrap(), Options::default());
     for entry in &TABLE {
-        assert!(
-            Options::default().set(entry, Source::Flag, b"").is_err(),
-            "{}",
-            entry.name
-        );
+        assert!(Options::default().set(entry, Source::Flag, b"").is_err(), "{}", entry.name);
     }
 }
 
 #[test]
 fn the_first_wrong_variable_is_named() {
     let error = Options::from_environment(|_| Some(b"?")).unwrap_err();
-    assert_eq!(
-        (error.entry.name, error.source, error.value),
-        ("accelerate", Source::Variable, &b"?"[..])
-    );
+    assert_eq!((error.entry.name, error.source, error.value), ("accelerate", Source::Variable, &b"?"[..]));
 }
 
 /// xorshift64*: enough randomness for tests, and the same on every run.
@@ -147,36 +128,21 @@ fn no_string_panics_and_whatever_is_accepted_is_within_the_ranges() {
         match options.set(entry, Source::Variable, &value) {
             Ok(()) => {
                 accepted += 1;
-                assert!(
-                    options.ring.is_power_of_two() && (4 << 10..=4 << 20).contains(&options.ring)
-                );
+                assert!(options.ring.is_power_of_two() && (4 << 10..=4 << 20).contains(&options.ring));
                 assert!(options.spin_ns <= 10_000_000);
                 let ranges = options.ports.ranges();
-                assert!(
-                    (1..=16).contains(&ranges.len())
-                        && ranges.iter().all(|range| range.first <= range.last)
-                );
+                assert!((1..=16).contains(&ranges.len()) && ranges.iter().all(|range| range.first <= range.last));
             }
             Err(error) => {
                 refused += 1;
                 let text = error.to_string();
-                assert!(
-                    text.starts_with(entry.variable) && text.ends_with(entry.example),
-                    "{text}"
-                );
+                assert!(text.starts_with(entry.variable) && text.ends_with(entry.example), "{text}");
                 assert!(!text.chars().any(char::is_control), "{text:?}");
-                assert_eq!(
-                    options,
-                    Options::default(),
-                    "a refused value changed something: {text}"
-                );
+                assert_eq!(options, Options::default(), "a refused value changed something: {text}");
             }
         }
     }
-    assert!(
-        accepted > 1_000 && refused > 1_000,
-        "the generator is lopsided: {accepted} accepted, {refused} refused"
-    );
+    assert!(accepted > 1_000 && refused > 1_000, "the generator is lopsided: {accepted} accepted, {refused} refused");
 }
 
 #[test]
@@ -192,9 +158,6 @@ fn sizes_and_ports_read_back_as_they_were_written() {
         let last = first + random.below(65536 - first);
         set_ports(&mut options, format!("{first}-{last}").as_bytes()).unwrap();
         let port = random.below(65536);
-        assert_eq!(
-            options.ports.contains(port as u16),
-            (first..=last).contains(&port)
-        );
+        assert_eq!(options.ports.contains(port as u16), (first..=last).contains(&port));
     }
 }

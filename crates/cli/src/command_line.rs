@@ -1,0 +1,86 @@
+//! The command line, as clap sees it. The options of `shunt run` come from the table of options.
+use std::ffi::OsString;
+
+use clap::{value_parser, Arg, ArgAction, Command};
+use shunt_options::{Entry, TABLE};
+
+/// The whole command.
+pub fn command() -> Command {
+    Command::new("shunt")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A low-resistance path beside the kernel's network stack, for unmodified programs on one host")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(run())
+        .subcommand(man())
+}
+
+fn run() -> Command {
+    Command::new("run")
+        .about("Run a program; its TCP connections to other shunt programs on this host use shared memory")
+        .override_usage("shunt run [OPTIONS] [--] PROGRAM [ARGUMENT]...")
+        .args(TABLE.iter().map(option))
+        .arg(
+            Arg::new("program")
+                .value_name("PROGRAM")
+                .help("The program and its arguments")
+                .required(true)
+                .num_args(1..)
+                .trailing_var_arg(true)
+                .value_parser(value_parser!(OsString)),
+        )
+        .after_help(
+            "A flag is stronger than its variable. The program replaces this command: it keeps its arguments, standard\n\
+             descriptors, signals and process number, and its exit status is the command's.\n\
+             Exit status: 2 wrong option, 126 not executable, 127 not found, otherwise the program's own.",
+        )
+}
+
+fn option(entry: &'static Entry) -> Arg {
+    Arg::new(entry.name)
+        .long(entry.name)
+        .value_name(entry.value_name)
+        .help(format!(
+            "{} [{}; default: {}; allowed: {}; example: {}]",
+            entry.help.replace('`', ""),
+            entry.variable,
+            entry.default,
+            entry.range,
+            entry.example
+        ))
+        .action(ArgAction::Set)
+        .overrides_with(entry.name)
+        .allow_hyphen_values(false)
+        .value_parser(value_parser!(OsString))
+}
+
+fn man() -> Command {
+    Command::new("man").about("Print the manual page (shunt man | man -l -)").arg(
+        Arg::new("options").long("options").help("Print the table of options in Markdown instead").action(ArgAction::SetTrue),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clap_finds_no_contradiction() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_belongs_to_it() {
+        for line in [
+            "shunt run --ring 64K prog --ring 1M -- x",
+            "shunt run --ring 64K -- prog --ring 1M -- x",
+            "shunt run --ring=1M --ring=64K -- prog --ring 1M -- x",
+        ] {
+            let matches = command().try_get_matches_from(line.split(' ')).unwrap();
+            let (_, run) = matches.subcommand().unwrap();
+            assert_eq!(run.get_one::<OsString>("ring").unwrap(), "64K", "{line}");
+            let words: Vec<_> = run.get_many::<OsString>("program").unwrap().collect();
+            assert_eq!(words, ["prog", "--ring", "1M", "--", "x"], "{line}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The `shunt` command.
+//!
+//! It owns what a user sees: the command line, messages, exit statuses and reports. It refuses to know how connections
+//! are accelerated; it puts the preload library into a program's environment, and reads what the library writes into
+//! shared memory.
+//!
+//! There is no Rust `main`: the standard library's start-up ignores SIGPIPE and opens /dev/null in place of closed
+//! standard descriptors, and `shunt run` must hand both to the program as it found them.
+#![cfg_attr(not(test), no_main)]
+
+mod command_line;
+mod failure;
+mod man;
+mod run;
+
+use failure::Failure;
+
+/// The entry point that the C start-up code calls. The arguments are read through [`std::env::args_os`], which glibc
+/// fills before this runs.
+// SAFETY: no other symbol of this program is named `main`, and the signature is the one C start-up code expects.
+#[cfg_attr(not(test), no_mangle)]
+pub extern "C" fn main(_count: libc::c_int, _arguments: *const *const libc::c_char) -> libc::c_int {
+    match dispatch() {
+        Ok(status) => libc::c_int::from(status),
+        Err(failure) => {
+            failure.report();
+            libc::c_int::from(failure.status)
+        }
+    }
+}
+
+fn dispatch() -> Result<u8, Failure> {
+    let matches = match command_line::command().try_get_matches_from(std::env::args_os()) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help and version go to standard output with status 0, mistakes to standard error with status 2.
+            let _ = error.print();
+            return Ok(error.exit_code() as u8);
+        }
+    };
+    match matches.subcommand() {
+        Some(("run", matches)) => match run::run(matches)? {},
+        Some(("man", matches)) => man::print(matches.get_flag("options")),
+        _ => unreachable!("clap accepts the subcommands of command_line.rs alone"),
+    }
+}

@@ -1,0 +1,35 @@
+//! `shunt run`: puts the preload library and the options into the environment and becomes the program.
+mod environment;
+mod exec;
+mod image;
+pub mod library;
+mod lookup;
+mod obstacle;
+
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use clap::ArgMatches;
+
+use crate::failure::{warn, Failure};
+use environment::Environment;
+use obstacle::Obstacle;
+
+/// Becomes the program. Comes back only if that cannot be done.
+pub fn run(matches: &ArgMatches) -> Result<Infallible, Failure> {
+    let mut environment = Environment::of_this_process();
+    environment.apply_options(|name| matches.get_one::<OsString>(name).map(OsString::as_os_str))?;
+    let words: Vec<&OsStr> = matches.get_many::<OsString>("program").into_iter().flatten().map(OsString::as_os_str).collect();
+    let library = library::find(environment.get(library::VARIABLE))?;
+    let path = lookup::find(words[0], environment.get("PATH"))?;
+
+    let obstacle = Obstacle::of(&path, environment.get("PATH"));
+    if let Some(obstacle) = &obstacle {
+        warn(obstacle);
+    }
+    if obstacle.is_none_or(|obstacle| !obstacle.library_would_break_it()) {
+        environment.preload(&library)?;
+    }
+    Err(exec::replace_this_process(Path::new(&path), &words, environment.pairs()))
+}
