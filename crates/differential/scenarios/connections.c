@@ -1,0 +1,110 @@
+/* Making connections, and noting for the harness (not for the transcript) what carries them. */
+#include "laboratory.h"
+
+struct endpoint_address address_of(const char *host, unsigned port)
+{
+    struct endpoint_address address;
+    memset(&address, 0, sizeof address);
+    struct sockaddr_in *in = (void *)&address.storage;
+    struct sockaddr_in6 *in6 = (void *)&address.storage;
+    if (strchr(host, ':')) {
+        in6->sin6_family = AF_INET6;
+        in6->sin6_port = htons((uint16_t)port);
+        if (inet_pton(AF_INET6, host, &in6->sin6_addr) != 1)
+            give_up(host, EINVAL);
+        address.length = sizeof *in6;
+    } else {
+        in->sin_family = AF_INET;
+        in->sin_port = htons((uint16_t)port);
+        if (inet_pton(AF_INET, host, &in->sin_addr) != 1)
+            give_up(host, EINVAL);
+        address.length = sizeof *in;
+    }
+    return address;
+}
+
+unsigned port_of(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    MUST(getsockname(fd, (struct sockaddr *)&address, &length));
+    if (address.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&address)->sin_port);
+}
+
+int listen_on(const char *host, int backlog)
+{
+    struct endpoint_address address = address_of(host, 0);
+    int fd = MUST(socket(address.storage.ss_family, SOCK_STREAM, 0));
+    MUST(bind(fd, SA(address)));
+    MUST(listen(fd, backlog));
+    return fd;
+}
+
+int dial(const char *host, unsigned port)
+{
+    struct endpoint_address address = address_of(host, port);
+    int fd = MUST(socket(address.storage.ss_family, SOCK_STREAM, 0));
+    MUST(connect(fd, SA(address)));
+    note_carrier(fd);
+    return fd;
+}
+
+void pair_over(const char *listen_host, const char *connect_host, int *client, int *server)
+{
+    int listener = listen_on(listen_host, 16);
+    *client = dial(connect_host, port_of(listener));
+    *server = MUST(accept(listener, NULL, NULL));
+    note_carrier(*server);
+    MUST(close(listener));
+}
+
+void pair(int *client, int *server) { pair_over("127.0.0.1", "127.0.0.1", client, server); }
+
+/* An accelerated socket's descriptor is a local stream of the kernel's, whatever getsockopt says: asked past the interposition, SO_DOMAIN
+ * tells which. The harness requires that a scenario under shunt had accelerated connections, or the comparison would prove nothing. */
+void note_carrier(int fd)
+{
+    const char *path = getenv("LABORATORY_CARRIERS");
+    if (!path)
+        return;
+    int domain = -1;
+    socklen_t length = sizeof domain;
+    raw_call(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, (long)&domain, (long)&length, 0);
+    long file = raw_call(SYS_openat, AT_FDCWD, (long)path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600, 0, 0);
+    if (file < 0)
+        return;
+    raw_write_all((int)file, domain == AF_UNIX ? "u" : "k", 1);
+    raw_call(SYS_close, file, 0, 0, 0, 0, 0);
+}
+
+bool near_is_client(void)
+{
+    const char *role = getenv("LABORATORY_ROLE");
+    return !role || strcmp(role, "server") != 0;
+}
+
+int connected(void) { return connected_slot(1); }
+int connected_slot(int slot) { return connected_with("127.0.0.1", slot); }
+
+int connected_with(const char *host, int slot)
+{
+    int fd;
+    if (near_is_client()) {
+        unsigned port = (unsigned)atoi(far_quiet("listen 0 %s 16", host));
+        fd = dial(host, port);
+        const char *answer = far_quiet("accept %d 0; close 0", slot);
+        if (strncmp(answer, "ok", 2) != 0)
+            say("PREPARATION FAILED: far accept: %s", answer);
+    } else {
+        int listener = listen_on(host, 16);
+        const char *answer = far_quiet("connect %d %s %u", slot, host, port_of(listener));
+        if (strncmp(answer, "ok", 2) != 0)
+            say("PREPARATION FAILED: far connect: %s", answer);
+        fd = MUST(accept(listener, NULL, NULL));
+        note_carrier(fd);
+        MUST(close(listener));
+    }
+    return fd;
+}

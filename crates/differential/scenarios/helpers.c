@@ -1,0 +1,98 @@
+/* Small programs that scenarios exec: `scenarios --helper NAME ...`. They report on standard error or through their exit status, because
+ * standard input and output are often the socket. */
+#include "laboratory.h"
+
+static int cat(void)
+{
+    char buffer[4096];
+    ssize_t got;
+    while ((got = read(0, buffer, sizeof buffer)) > 0)
+        if (write(1, buffer, (size_t)got) != got)
+            return 3;
+    return got == 0 ? 0 : 2;
+}
+
+/* Reads a line with stdio and answers with stdio, as an inetd service would. */
+static int greet(void)
+{
+    char line[256];
+    while (fgets(line, sizeof line, stdin)) {
+        printf("hello %s", line);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+/* Accepts one connection on the listening descriptor that was inherited, and echoes. */
+static int serve(int listener)
+{
+    int fd = accept(listener, NULL, NULL);
+    if (fd == -1)
+        return 4;
+    char buffer[4096];
+    ssize_t got;
+    while ((got = recv(fd, buffer, sizeof buffer, 0)) > 0)
+        if (send(fd, buffer, (size_t)got, 0) != got)
+            return 3;
+    return close(fd) == 0 ? 0 : 5;
+}
+
+/* What an exec'd program can learn about an inherited socket, as one number: each bit one answer as for TCP. */
+static int inspect(int fd)
+{
+    int value, answer = 0;
+    socklen_t length = sizeof value;
+    struct sockaddr_storage name;
+    struct stat status;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &length) == 0 && value == AF_INET)
+        answer |= 1;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &length) == 0 && value == SOCK_STREAM)
+        answer |= 2;
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &value, &length) == 0 && value == IPPROTO_TCP)
+        answer |= 4;
+    length = sizeof name;
+    if (getpeername(fd, (struct sockaddr *)&name, &length) == 0 && name.ss_family == AF_INET)
+        answer |= 8;
+    if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode))
+        answer |= 16;
+    length = sizeof value;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &length) == 0 && value != 0)
+        answer |= 32;
+    return answer;
+}
+
+static int send_some(int fd, size_t count, unsigned seed)
+{
+    return send_all(fd, count, seed) == (long)count ? 0 : 6;
+}
+
+static int receive_some(int fd, size_t count, unsigned seed)
+{
+    return receive_all(fd, count, seed) == (long)count ? 0 : 7;
+}
+
+/* Whether the descriptor is open at all. */
+static int is_open(int fd) { return fcntl(fd, F_GETFD) == -1 ? 1 : 0; }
+
+int run_helper(int argc, char **argv)
+{
+    const char *name = argv[0];
+    int fd = argc > 1 ? atoi(argv[1]) : 0;
+    size_t count = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
+    unsigned seed = argc > 3 ? (unsigned)atoi(argv[3]) : 1;
+    if (strcmp(name, "cat") == 0)
+        return cat();
+    if (strcmp(name, "greet") == 0)
+        return greet();
+    if (strcmp(name, "serve") == 0)
+        return serve(fd);
+    if (strcmp(name, "inspect") == 0)
+        return inspect(fd);
+    if (strcmp(name, "send") == 0)
+        return send_some(fd, count, seed);
+    if (strcmp(name, "receive") == 0)
+        return receive_some(fd, count, seed);
+    if (strcmp(name, "open") == 0)
+        return is_open(fd);
+    return 64;
+}

@@ -1,0 +1,111 @@
+/* Processes, threads and signals. */
+#include "laboratory.h"
+
+pthread_t start(void *(*body)(void *), void *argument)
+{
+    pthread_t thread;
+    int error = pthread_create(&thread, NULL, body, argument);
+    if (error)
+        give_up("pthread_create", error);
+    return thread;
+}
+
+void *finish(pthread_t thread)
+{
+    void *result = NULL;
+    pthread_join(thread, &result);
+    return result;
+}
+
+pid_t child(void (*body)(void *), void *argument)
+{
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        body(argument);
+        _exit(0);
+    }
+    return process;
+}
+
+void wait_for(const char *label, pid_t process)
+{
+    int status = 0;
+    while (waitpid(process, &status, 0) == -1)
+        if (errno != EINTR)
+            give_up("waitpid", errno);
+    say_status(label, status);
+}
+
+void *shared(size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        give_up("mmap", errno);
+    return memory;
+}
+
+struct gate gate_new(void)
+{
+    struct gate gate;
+    MUST(pipe(gate.pipe));
+    return gate;
+}
+
+void gate_open(struct gate *gate) { raw_write_all(gate->pipe[1], "", 1); }
+
+void gate_pass(struct gate *gate)
+{
+    char byte;
+    raw_read(gate->pipe[0], &byte, 1);
+}
+
+volatile sig_atomic_t signals_seen;
+volatile sig_atomic_t last_signal;
+
+static void counting_handler(int signal)
+{
+    signals_seen++;
+    last_signal = signal;
+}
+
+void count_signal(int signal, int flags)
+{
+    struct sigaction action = {.sa_handler = counting_handler, .sa_flags = flags};
+    sigemptyset(&action.sa_mask);
+    MUST(sigaction(signal, &action, NULL));
+}
+
+struct kick {
+    pthread_t target;
+    pid_t thread;
+    int signal;
+};
+
+static void *kicker(void *argument)
+{
+    struct kick *kick = argument;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    await_blocked(getpid(), kick->thread);
+    pthread_kill(kick->target, kick->signal);
+    free(kick);
+    return NULL;
+}
+
+pthread_t kick_when_blocked(int signal)
+{
+    struct kick *kick = malloc(sizeof *kick);
+    *kick = (struct kick){pthread_self(), thread_id(), signal};
+    return start(kicker, kick);
+}
+
+const char *own_path(void)
+{
+    static char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length <= 0)
+        give_up("readlink /proc/self/exe", errno);
+    path[length] = '\0';
+    return path;
+}

@@ -1,0 +1,94 @@
+//! Who runs under shunt, and who is who.
+
+use crate::catalogue::Scenario;
+
+/// Which end of the connection the scenario's own process is; solo scenarios have both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Role {
+    /// One process makes both ends.
+    Solo,
+    /// Near connects, far accepts.
+    Client,
+    /// Near accepts, far connects.
+    Server,
+}
+
+impl Role {
+    /// The suffix of a trial's name, and the value of `LABORATORY_ROLE`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Solo => "solo",
+            Role::Client => "client",
+            Role::Server => "server",
+        }
+    }
+}
+
+/// A way to run a scenario under shunt: a column of the matrix.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Arrangement {
+    /// Both ends under shunt; in a duet they are two processes.
+    Both,
+    /// Only the connecting process is under shunt.
+    ClientOnly,
+    /// Only the accepting process is under shunt.
+    ServerOnly,
+    /// Both ends in one process, far being a thread.
+    OneProcess,
+    /// As `Both`, compiled with `_FORTIFY_SOURCE=2` and `_FILE_OFFSET_BITS=64`.
+    Fortified,
+}
+
+impl Arrangement {
+    /// Every column, in the order of the matrix.
+    pub const ALL: [Arrangement; 5] = [
+        Arrangement::Both,
+        Arrangement::ClientOnly,
+        Arrangement::ServerOnly,
+        Arrangement::OneProcess,
+        Arrangement::Fortified,
+    ];
+
+    /// The name used in trial names and in `deviations.toml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arrangement::Both => "both",
+            Arrangement::ClientOnly => "client-only",
+            Arrangement::ServerOnly => "server-only",
+            Arrangement::OneProcess => "one-process",
+            Arrangement::Fortified => "fortified",
+        }
+    }
+
+    /// Whether the scenario has this column.
+    pub fn applies_to(self, scenario: &Scenario) -> bool {
+        match self {
+            Arrangement::Both | Arrangement::Fortified => true,
+            Arrangement::ClientOnly | Arrangement::ServerOnly => !scenario.is_solo(),
+            Arrangement::OneProcess => !scenario.is_solo() && !scenario.needs_two_processes(),
+        }
+    }
+
+    /// Whether connections are expected to be accelerated: both ends must be under shunt.
+    pub fn accelerates(self) -> bool {
+        !matches!(self, Arrangement::ClientOnly | Arrangement::ServerOnly)
+    }
+
+    /// Whether the near process runs under shunt in this arrangement.
+    pub fn near_under_shunt(self, role: Role) -> bool {
+        match self {
+            Arrangement::ClientOnly => role != Role::Server,
+            Arrangement::ServerOnly => role == Role::Server,
+            _ => true,
+        }
+    }
+
+    /// Whether the far process, if there is one, runs under shunt.
+    pub fn far_under_shunt(self, role: Role) -> bool {
+        match self {
+            Arrangement::ClientOnly => role == Role::Server,
+            Arrangement::ServerOnly => role != Role::Server,
+            _ => true,
+        }
+    }
+}

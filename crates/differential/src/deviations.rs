@@ -1,0 +1,138 @@
+//! Accepted deviations: what may differ, line by line, and why.
+//!
+//! A deviation replaces lines of the kernel's transcript before it is compared; the rest of the scenario stays strict. One that is no longer
+//! needed fails too, so the list only holds what is true.
+
+use crate::arrangement::Arrangement;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// One entry of `deviations.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deviation {
+    /// A short name, by which the matrix refers to it.
+    pub name: String,
+    /// The scenarios it concerns.
+    pub scenarios: Vec<String>,
+    /// The arrangements it concerns, by name; all when left out.
+    #[serde(default)]
+    pub arrangements: Vec<String>,
+    /// Why shunt does not do as the kernel does.
+    pub reason: String,
+    /// The lines that differ.
+    pub lines: Vec<Replacement>,
+}
+
+/// A line of the kernel's transcript, and what shunt gives in its place. Each occurrence is replaced.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replacement {
+    /// The kernel's line.
+    pub kernel: String,
+    /// Shunt's line; `""` if it has none.
+    pub shunt: String,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deviations {
+    /// In the order of the file.
+    #[serde(default, rename = "deviation")]
+    pub list: Vec<Deviation>,
+}
+
+impl Deviations {
+    /// Reads `deviations.toml`.
+    ///
+    /// # Errors
+    /// A sentence with the place in the file.
+    pub fn load() -> Result<Deviations, String> {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("deviations.toml");
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Deviations::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Deviations, String> {
+        let deviations: Deviations = toml::from_str(text).map_err(|error| error.to_string())?;
+        for deviation in &deviations.list {
+            for name in &deviation.arrangements {
+                if !Arrangement::ALL.iter().any(|arrangement| arrangement.name() == name) {
+                    return Err(format!("deviation {}: there is no arrangement {name}", deviation.name));
+                }
+            }
+        }
+        Ok(deviations)
+    }
+
+    /// What shunt is expected to give where the kernel gives `lines`, and the names of the deviations that had an effect.
+    pub fn apply(&self, scenario: &str, arrangement: Arrangement, lines: &[String]) -> (Vec<String>, Vec<&str>) {
+        let mut expected = lines.to_vec();
+        let mut used = Vec::new();
+        for deviation in self.list.iter().filter(|deviation| deviation.concerns(scenario, arrangement)) {
+            for replacement in &deviation.lines {
+                let before = expected.clone();
+                expected = expected
+                    .into_iter()
+                    .map(|line| if line == replacement.kernel { replacement.shunt.clone() } else { line })
+                    .filter(|line| !line.is_empty())
+                    .collect();
+                if before != expected && !used.contains(&deviation.name.as_str()) {
+                    used.push(deviation.name.as_str());
+                }
+            }
+        }
+        (expected, used)
+    }
+
+    /// Scenarios that are named here and do not exist.
+    pub fn strangers(&self, known: &[&str]) -> Vec<String> {
+        let named = self.list.iter().flat_map(|deviation| &deviation.scenarios);
+        named.filter(|name| !known.contains(&name.as_str())).cloned().collect()
+    }
+}
+
+impl Deviation {
+    fn concerns(&self, scenario: &str, arrangement: Arrangement) -> bool {
+        self.scenarios.iter().any(|name| name == scenario)
+            && (self.arrangements.is_empty() || self.arrangements.iter().any(|name| name == arrangement.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = r#"
+        [[deviation]]
+        name = "rounding"
+        scenarios = ["buffers"]
+        arrangements = ["both"]
+        reason = "rings are powers of two"
+        lines = [{ kernel = "size 3", shunt = "size 4" }]
+    "#;
+
+    #[test]
+    fn a_deviation_replaces_its_line_and_no_other() {
+        let deviations = Deviations::parse(ONE).expect("parses");
+        let lines = ["size 3".to_owned(), "size 33".to_owned()];
+        let (expected, used) = deviations.apply("buffers", Arrangement::Both, &lines);
+        assert_eq!(expected, ["size 4", "size 33"]);
+        assert_eq!(used, ["rounding"]);
+    }
+
+    #[test]
+    fn other_scenarios_and_arrangements_stay_strict() {
+        let deviations = Deviations::parse(ONE).expect("parses");
+        let lines = ["size 3".to_owned()];
+        assert_eq!(deviations.apply("others", Arrangement::Both, &lines).0, lines);
+        assert_eq!(deviations.apply("buffers", Arrangement::Fortified, &lines).0, lines);
+    }
+
+    #[test]
+    fn an_unknown_arrangement_is_refused() {
+        let error = Deviations::parse(&ONE.replace("\"both\"", "\"sideways\"")).expect_err("refused");
+        assert!(error.contains("sideways"), "{error}");
+    }
+}

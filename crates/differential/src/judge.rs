@@ -1,0 +1,99 @@
+//! The verdict on one scenario in one role and arrangement.
+
+use crate::arrangement::{Arrangement, Role};
+use crate::catalogue::Scenario;
+use crate::compare::difference;
+use crate::deviations::Deviations;
+use crate::trial::{Outcome, Trial};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// What the comparison found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Equal, over an accelerated connection.
+    Equal,
+    /// Equal, and carried by the kernel's TCP because only one end is under shunt, or no connection is made.
+    EqualThroughKernel,
+    /// Equal but for these accepted deviations.
+    Deviates(Vec<String>),
+    /// Different: the difference, and what the processes said on standard error.
+    Differs(String),
+    /// Equal, but the connection should have been accelerated and was not, so the comparison proves nothing.
+    NotAccelerated,
+}
+
+impl Verdict {
+    /// Whether the trial counts as passed.
+    pub fn passes(&self) -> bool {
+        !matches!(self, Verdict::Differs(_) | Verdict::NotAccelerated)
+    }
+}
+
+/// Runs scenarios and remembers what the kernel said.
+pub struct Judge<'a> {
+    shunt: &'a Path,
+    deviations: &'a Deviations,
+    references: Mutex<HashMap<(String, Role, Reference), Vec<String>>>,
+}
+
+/// Which kernel run a column is compared with: the processes and the binary must be the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Reference {
+    Processes,
+    Thread,
+    Fortified,
+}
+
+impl<'a> Judge<'a> {
+    /// A judge for this `shunt` command and these deviations.
+    pub fn new(shunt: &'a Path, deviations: &'a Deviations) -> Judge<'a> {
+        Judge { shunt, deviations, references: Mutex::new(HashMap::new()) }
+    }
+
+    /// Runs the scenario on the kernel (unless it is known what it gives) and in `arrangement`, and compares.
+    ///
+    /// # Errors
+    /// When a trial could not be run at all.
+    pub fn judge(&self, scenario: &Scenario, role: Role, arrangement: Arrangement) -> std::io::Result<Verdict> {
+        let kernel = self.reference(&scenario.name, role, arrangement)?;
+        let (expected, deviations) = self.deviations.apply(&scenario.name, arrangement, &kernel);
+        let outcome = Trial::under_shunt(&scenario.name, role, arrangement, self.shunt).run()?;
+        Ok(verdict(scenario, arrangement, &expected, &deviations, &outcome))
+    }
+
+    fn reference(&self, scenario: &str, role: Role, arrangement: Arrangement) -> std::io::Result<Vec<String>> {
+        let kind = match arrangement {
+            Arrangement::OneProcess => Reference::Thread,
+            Arrangement::Fortified => Reference::Fortified,
+            _ => Reference::Processes,
+        };
+        let key = (scenario.to_owned(), role, kind);
+        if let Some(known) = self.references.lock().expect("no trial panics with the lock").get(&key) {
+            return Ok(known.clone());
+        }
+        let lines = Trial::on_kernel(scenario, role, arrangement).run()?.lines;
+        self.references.lock().expect("no trial panics with the lock").insert(key, lines.clone());
+        Ok(lines)
+    }
+}
+
+fn verdict(scenario: &Scenario, arrangement: Arrangement, expected: &[String], deviations: &[&str], outcome: &Outcome) -> Verdict {
+    if let Some(mut text) = difference(expected, &outcome.lines) {
+        if !outcome.errors.is_empty() {
+            text.push_str(&format!("standard error:\n{}", outcome.errors));
+        }
+        return Verdict::Differs(text);
+    }
+    if !deviations.is_empty() {
+        return Verdict::Deviates(deviations.iter().map(|&name| name.to_owned()).collect());
+    }
+    if outcome.accelerated {
+        return Verdict::Equal;
+    }
+    if arrangement.accelerates() && scenario.expects_acceleration() {
+        return Verdict::NotAccelerated;
+    }
+    Verdict::EqualThroughKernel
+}

@@ -1,0 +1,160 @@
+//! The laboratory by hand:
+//!
+//! ```text
+//! shunt-differential list
+//! shunt-differential show NAME [ROLE]           the kernel's transcript
+//! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
+//! shunt-differential compare [NAME...]          kernel against shunt, differences printed
+//! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
+//! ```
+
+use shunt_differential::compare::difference;
+use shunt_differential::deviations::Deviations;
+use shunt_differential::judge::{Judge, Verdict};
+use shunt_differential::matrix::{self, Verdicts};
+use shunt_differential::trial::Trial;
+use shunt_differential::{catalogue, namespace, programs, Arrangement, Role, Scenario};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+fn main() -> ExitCode {
+    if let Err(message) = namespace::become_able() {
+        eprintln!("shunt-differential: {message}");
+        return ExitCode::from(2);
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["list"] => list(),
+        ["show", name, rest @ ..] => show(name, rest.first().copied()),
+        ["stability", rest @ ..] => stability(rest),
+        ["compare", rest @ ..] => compare(rest),
+        ["matrix"] => write_matrix(),
+        _ => Err("usage: shunt-differential list | show NAME [ROLE] | stability [RUNS] [NAME...] | compare [NAME...] | matrix".into()),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("shunt-differential: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn list() -> Result<bool, String> {
+    for scenario in catalogue::all() {
+        println!("{:<12} {:<36} {}", scenario.family, scenario.name, scenario.summary);
+    }
+    Ok(true)
+}
+
+fn show(name: &str, role: Option<&str>) -> Result<bool, String> {
+    for scenario in chosen(&[name])? {
+        for role in scenario.roles().into_iter().filter(|each| role.is_none_or(|wanted| each.name() == wanted)) {
+            println!("# {} {}", scenario.name, role.name());
+            let outcome = Trial::on_kernel(&scenario.name, role, Arrangement::Both).run().map_err(|error| error.to_string())?;
+            println!("{}", outcome.lines.join("\n"));
+        }
+    }
+    Ok(true)
+}
+
+/// Runs scenarios on the kernel several times: a transcript that differs from itself cannot be compared with anything.
+fn stability(words: &[&str]) -> Result<bool, String> {
+    let (runs, names) = match words.split_first() {
+        Some((first, rest)) if first.parse::<u32>().is_ok() => (first.parse().expect("just parsed"), rest),
+        _ => (20, words),
+    };
+    let stable = each(&chosen(names)?, &[Arrangement::Both, Arrangement::OneProcess, Arrangement::Fortified], |scenario, role, arrangement| {
+        let trial = Trial::on_kernel(&scenario.name, role, arrangement);
+        let first = trial.run().map_err(|error| error.to_string())?.lines;
+        if !first.iter().any(|line| line == "near: exit 0" || line.starts_with("near: killed")) || first.iter().any(|line| line.contains("PREPARATION")) {
+            return Err(format!("does not run on the kernel:\n{}", first.join("\n")));
+        }
+        for run in 1..runs {
+            let again = trial.run().map_err(|error| error.to_string())?.lines;
+            if let Some(text) = difference(&first, &again) {
+                return Err(format!("run {run} differs from the first:\n{text}"));
+            }
+        }
+        Ok(())
+    });
+    Ok(stable)
+}
+
+fn compare(names: &[&str]) -> Result<bool, String> {
+    let shunt = programs::shunt()?;
+    let deviations = Deviations::load()?;
+    let judge = Judge::new(&shunt, &deviations);
+    Ok(each(&chosen(names)?, &Arrangement::ALL, |scenario, role, arrangement| {
+        match judge.judge(scenario, role, arrangement).map_err(|error| error.to_string())? {
+            Verdict::Differs(text) => Err(text),
+            Verdict::NotAccelerated => Err("equal, but not accelerated\n".into()),
+            _ => Ok(()),
+        }
+    }))
+}
+
+fn write_matrix() -> Result<bool, String> {
+    let shunt = programs::shunt()?;
+    let deviations = Deviations::load()?;
+    let judge = Judge::new(&shunt, &deviations);
+    let scenarios = catalogue::all();
+    let verdicts = Mutex::new(Verdicts::new());
+    let passed = each(&scenarios, &Arrangement::ALL, |scenario, role, arrangement| {
+        let verdict = judge.judge(scenario, role, arrangement).map_err(|error| error.to_string())?;
+        let result = if verdict.passes() { Ok(()) } else { Err(format!("{verdict:?}")) };
+        verdicts.lock().expect("no trial panics").insert((scenario.name.clone(), role, arrangement), verdict);
+        result
+    });
+    let path = programs::workspace().join("docs/SEMANTICS-MATRIX.md");
+    let text = matrix::render(&scenarios, &verdicts.into_inner().expect("no trial panics"), &deviations);
+    std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    println!("{}", path.display());
+    Ok(passed)
+}
+
+/// The scenarios whose name is, or whose name or family begins with, one of `names`; all of them without names.
+fn chosen(names: &[&str]) -> Result<Vec<Scenario>, String> {
+    let all = catalogue::all();
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let found: Vec<Scenario> =
+        all.into_iter().filter(|scenario| names.iter().any(|name| scenario.name.starts_with(name) || scenario.family == *name)).collect();
+    if found.is_empty() {
+        return Err(format!("no scenario is called {}; see `list`", names.join(" or ")));
+    }
+    Ok(found)
+}
+
+/// Does `work` for each combination that exists, two at a time, printing failures as they come; whether there were none.
+fn each<W>(scenarios: &[Scenario], arrangements: &[Arrangement], work: W) -> bool
+where
+    W: Fn(&Scenario, Role, Arrangement) -> Result<(), String> + Sync,
+{
+    let mut jobs = Vec::new();
+    for scenario in scenarios {
+        for role in scenario.roles() {
+            jobs.extend(arrangements.iter().filter(|arrangement| arrangement.applies_to(scenario)).map(|&arrangement| (scenario, role, arrangement)));
+        }
+    }
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(&(scenario, role, arrangement)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(text) = work(scenario, role, arrangement) {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                        println!("--- {} {} {}\n{}", scenario.name, role.name(), arrangement.name(), text);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner();
+    println!("{} of {} as expected", jobs.len() - failed, jobs.len());
+    failed == 0
+}

@@ -1,0 +1,244 @@
+//! One run of one scenario: the processes, the pipes between them, the deadline, the transcript.
+
+use crate::arrangement::{Arrangement, Role};
+use crate::{namespace, programs};
+use std::fs;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a scenario may take before it counts as hung. The longest takes about two seconds on the kernel.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Where scenarios find the pipes to and from far; `far.c` has the same numbers.
+const COMMANDS: RawFd = 200;
+const ANSWERS: RawFd = 201;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Which end near is.
+    pub role: Role,
+    /// Whether far is a thread of near rather than a process.
+    pub far_is_thread: bool,
+    /// Which binary.
+    pub fortified: bool,
+    /// The `shunt` command, if near runs under it.
+    pub near_shunt: Option<PathBuf>,
+    /// The `shunt` command, if far runs under it.
+    pub far_shunt: Option<PathBuf>,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The transcript, and how the process ended as its last line.
+    pub lines: Vec<String>,
+    /// Whether any connection was carried by something else than a TCP socket of the kernel.
+    pub accelerated: bool,
+    /// What the processes wrote to standard error; not compared.
+    pub errors: String,
+}
+
+impl Trial {
+    /// The scenario on the kernel alone, with the processes as in `arrangement`.
+    pub fn on_kernel(scenario: &str, role: Role, arrangement: Arrangement) -> Trial {
+        Trial {
+            scenario: scenario.into(),
+            role,
+            far_is_thread: arrangement == Arrangement::OneProcess,
+            fortified: arrangement == Arrangement::Fortified,
+            near_shunt: None,
+            far_shunt: None,
+        }
+    }
+
+    /// The scenario in `arrangement`, with the `shunt` command given.
+    pub fn under_shunt(scenario: &str, role: Role, arrangement: Arrangement, shunt: &Path) -> Trial {
+        Trial {
+            near_shunt: arrangement.near_under_shunt(role).then(|| shunt.into()),
+            far_shunt: arrangement.far_under_shunt(role).then(|| shunt.into()),
+            ..Trial::on_kernel(scenario, role, arrangement)
+        }
+    }
+
+    /// Runs it, in a thread of its own because the network namespace belongs to the thread.
+    ///
+    /// # Errors
+    /// When the processes or the namespace could not be made; what a scenario does is never an error here.
+    pub fn run(&self) -> io::Result<Outcome> {
+        std::thread::scope(|scope| scope.spawn(|| self.run_here()).join().expect("a trial does not panic"))
+    }
+
+    fn run_here(&self) -> io::Result<Outcome> {
+        namespace::enter_new()?;
+        let scratch = Scratch::new()?;
+        let (command_reader, command_writer) = io::pipe()?;
+        let (answer_reader, answer_writer) = io::pipe()?;
+        let (transcript, transcript_writer) = io::pipe()?;
+
+        let far = if self.role == Role::Solo || self.far_is_thread {
+            None
+        } else {
+            let mut command = self.command(self.far_shunt.as_deref(), "--far", &scratch);
+            inherit(&mut command, &[(command_reader.as_raw_fd(), COMMANDS), (answer_writer.as_raw_fd(), ANSWERS)]);
+            Some(command.stdout(Stdio::null()).stderr(scratch.errors()?).spawn()?)
+        };
+        let mut command = self.command(self.near_shunt.as_deref(), &self.scenario, &scratch);
+        if far.is_some() {
+            inherit(&mut command, &[(command_writer.as_raw_fd(), COMMANDS), (answer_reader.as_raw_fd(), ANSWERS)]);
+        } else {
+            command.env("LABORATORY_FAR", "thread");
+        }
+        let near = command.stdout(transcript_writer).stderr(scratch.errors()?).spawn()?;
+        // The commands hold copies of the pipes; without them far sees the end when near is gone.
+        drop(command);
+        drop((command_reader, command_writer, answer_reader, answer_writer));
+
+        let mut lines = Vec::new();
+        let deadline = Instant::now() + DEADLINE;
+        let ended = finish(near, deadline, &transcript, &mut lines);
+        if let Some(far) = far {
+            let patience = Instant::now() + Duration::from_secs(2);
+            if finish_silent(far, patience).is_none() && ended.is_some() {
+                lines.push("far: did not end".into());
+            }
+        }
+        lines.push(match ended {
+            None => "near: did not end before the deadline".into(),
+            Some(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => format!("near: exit {code}"),
+                (None, signal) => format!("near: killed by signal {}", signal.unwrap_or(0)),
+            },
+        });
+        let carriers = fs::read_to_string(scratch.carriers()).unwrap_or_default();
+        Ok(Outcome { lines, accelerated: carriers.contains('u'), errors: fs::read_to_string(scratch.0.join("errors")).unwrap_or_default() })
+    }
+
+    fn command(&self, shunt: Option<&Path>, argument: &str, scratch: &Scratch) -> Command {
+        let program = programs::scenarios(self.fortified);
+        let mut command = match shunt {
+            Some(shunt) => {
+                let mut command = Command::new(shunt);
+                command.args(["run", "--"]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        command
+            .arg(argument)
+            .env("LABORATORY_CARRIERS", scratch.carriers())
+            .env("LABORATORY_ROLE", self.role.name())
+            .env_remove("LABORATORY_FAR")
+            .stdin(Stdio::null())
+            .process_group(0);
+        command
+    }
+}
+
+/// Lets the child have `pairs` of (descriptor here, number there).
+fn inherit(command: &mut Command, pairs: &[(RawFd, RawFd)]) {
+    let pairs: Vec<(RawFd, RawFd)> = pairs.to_vec();
+    // SAFETY: the closure calls dup2 alone, which is async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            for (here, there) in &pairs {
+                if libc::dup2(*here, *there) == -1 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Collects the transcript until the process is gone or the deadline has come; then ends its whole group.
+fn finish(mut child: Child, deadline: Instant, transcript: &PipeReader, lines: &mut Vec<String>) -> Option<ExitStatus> {
+    let mut text = Vec::new();
+    let mut status = None;
+    while status.is_none() && Instant::now() < deadline {
+        read_available(transcript, &mut text, Duration::from_millis(5));
+        status = child.try_wait().unwrap_or(None);
+    }
+    end_group(&child);
+    let status_after = child.wait().ok();
+    read_available(transcript, &mut text, Duration::ZERO);
+    lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+    status.and(status_after)
+}
+
+fn finish_silent(mut child: Child, deadline: Instant) -> Option<ExitStatus> {
+    let mut status = None;
+    while status.is_none() && Instant::now() < deadline {
+        status = child.try_wait().unwrap_or(None);
+        if status.is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    end_group(&child);
+    let _ = child.wait();
+    status
+}
+
+/// Ends the process and everything it started: each trial's process leads a group of its own.
+fn end_group(child: &Child) {
+    // SAFETY: kill takes no pointer. The leader has either not been waited for, or ended within this loop's last turn, so that its number
+    // cannot have been given to a stranger's group.
+    unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+}
+
+fn read_available(mut from: &PipeReader, into: &mut Vec<u8>, patience: Duration) {
+    let mut entry = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut wait = patience.as_millis() as libc::c_int;
+    loop {
+        // SAFETY: one pollfd, which outlives the call.
+        let ready = unsafe { libc::poll(&mut entry, 1, wait) };
+        if ready != 1 || entry.revents & libc::POLLIN == 0 {
+            if ready == 1 {
+                // Every writer is gone, and the process will be in a moment.
+                std::thread::sleep(patience.min(Duration::from_millis(1)));
+            }
+            return;
+        }
+        let mut piece = [0; 65536];
+        match from.read(&mut piece) {
+            Ok(count) if count > 0 => into.extend_from_slice(&piece[..count]),
+            _ => return,
+        }
+        wait = 0;
+    }
+}
+
+/// A directory for what a trial leaves beside its transcript, removed with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> io::Result<Scratch> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("shunt-differential-{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(Scratch(path))
+    }
+
+    fn carriers(&self) -> PathBuf {
+        self.0.join("carriers")
+    }
+
+    fn errors(&self) -> io::Result<fs::File> {
+        fs::OpenOptions::new().create(true).append(true).open(self.0.join("errors"))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing depends on it being gone.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

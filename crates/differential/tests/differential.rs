@@ -1,0 +1,63 @@
+//! Every scenario in every role and arrangement, each a trial of its own: `cargo test --release -p shunt-differential -- half_close`.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use shunt_differential::deviations::Deviations;
+use shunt_differential::judge::{Judge, Verdict};
+use shunt_differential::{catalogue, namespace, programs, Arrangement};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Err(message) = namespace::become_able() {
+        eprintln!("differential: {message}");
+        return ExitCode::FAILURE;
+    }
+    let mut arguments = Arguments::from_args();
+    // More trials at once than cores only makes them wait for each other.
+    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
+    arguments.test_threads.get_or_insert(cores);
+    let deviations: &Deviations = match Deviations::load() {
+        Ok(deviations) => Box::leak(Box::new(deviations)),
+        Err(message) => {
+            eprintln!("differential: {message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    libtest_mimic::run(&arguments, trials(deviations)).exit_code()
+}
+
+fn trials(deviations: &'static Deviations) -> Vec<Trial> {
+    let scenarios = catalogue::all();
+    let known: Vec<String> = scenarios.iter().map(|scenario| scenario.name.clone()).collect();
+    let mut trials = vec![Trial::test("deviations_name_scenarios_that_exist", move || {
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let strangers = deviations.strangers(&known);
+        if strangers.is_empty() {
+            Ok(())
+        } else {
+            Err(Failed::from(format!("deviations.toml names scenarios that do not exist: {}", strangers.join(", "))))
+        }
+    })];
+    let shunt: &'static Path = match programs::shunt() {
+        Ok(path) => Box::leak(path.into_boxed_path()),
+        Err(message) => {
+            trials.push(Trial::test("the_shunt_command_is_built", move || Err(Failed::from(message))));
+            return trials;
+        }
+    };
+    let judge: &'static Judge<'static> = Box::leak(Box::new(Judge::new(shunt, deviations)));
+    for scenario in scenarios {
+        for role in scenario.roles() {
+            for arrangement in Arrangement::ALL.into_iter().filter(|arrangement| arrangement.applies_to(&scenario)) {
+                let scenario = scenario.clone();
+                let name = format!("{}::{}::{}::{}", scenario.family, scenario.name, role.name(), arrangement.name());
+                trials.push(Trial::test(name, move || match judge.judge(&scenario, role, arrangement)? {
+                    Verdict::Differs(text) => Err(Failed::from(format!("- the kernel, + shunt\n{text}"))),
+                    Verdict::NotAccelerated => Err(Failed::from("equal, but the connection was not accelerated")),
+                    _ => Ok(()),
+                }));
+            }
+        }
+    }
+    trials
+}
