@@ -1,0 +1,45 @@
+# make build    the command and the preload library, in target/release
+# make demo     installs what is missing, builds, measures the kernel and shunt side by side
+# make test     installs what is missing, builds, runs every test
+# make lint     formatting and clippy, warnings are errors
+# make install  PREFIX=/usr/local DESTDIR=
+
+PREFIX ?= /usr/local
+BUILT := target/release
+
+.PHONY: all build demo test lint clean install uninstall
+
+all: build
+
+build:
+	scripts/prepare build
+	scripts/build
+
+demo:
+	scripts/prepare demo
+	scripts/build
+	$(BUILT)/shunt bench demo
+
+test:
+	scripts/prepare test
+	scripts/build
+	scripts/test
+
+lint:
+	cargo fmt --all --check
+	cargo fmt --all --check --manifest-path preload/Cargo.toml
+	cargo clippy --workspace --all-targets --target-dir target -- -D warnings
+	cargo clippy --release --manifest-path preload/Cargo.toml --target-dir target/preload -- -D warnings
+
+clean:
+	cargo clean --target-dir target
+
+# Whoever runs `make install` as root has usually built as somebody else, so nothing is built here.
+install:
+	@test -f $(BUILT)/shunt -a -f $(BUILT)/libshunt.so || { echo "nothing to install yet; run: make build" >&2; exit 1; }
+	install -D -m 755 $(BUILT)/shunt $(DESTDIR)$(PREFIX)/bin/shunt
+	install -D -m 644 $(BUILT)/libshunt.so $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so
+	install -D -m 644 docs/man/shunt.1 $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/shunt $(DESTDIR)$(PREFIX)/lib/shunt/libshunt.so $(DESTDIR)$(PREFIX)/share/man/man1/shunt.1
