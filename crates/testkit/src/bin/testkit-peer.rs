@@ -1,0 +1,143 @@
+//! One end, or many, of the conversations of the crash tests. A plain program: nothing in it knows of shunt.
+//!
+//! ```text
+//! testkit-peer serve PORT                     one thread a connection; tells of every connection
+//! testkit-peer connect PORT LETTERS SEED      one connection a letter, all at once, as the victim
+//! testkit-peer survive HONEST_PORT            reads "PORT LETTER SEED" lines, one connection a line, as the survivor,
+//!                                             and all the while is a bystander at HONEST_PORT
+//! testkit-peer bystander PORT                 echoes, checking every byte, until its input ends
+//! ```
+//!
+//! Lines on standard output: `open N`, `suffers SEED`, `rest SEED`, `close N SEED LETTER BYTES END`, `connected SEED`,
+//! `fine ROUNDS`. A connection whose header never came closes with seed 0 and letter `-`.
+
+use shunt_testkit::conversation::{read_header, suffer, survive, write_header, Bytes, Pattern};
+use std::io::{self, BufRead, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Set when standard input ends, which tells bystanders to stop.
+static INPUT_ENDED: AtomicBool = AtomicBool::new(false);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["serve", port] => serve(number(port) as u16),
+        ["connect", port, letters, seed] => connect(number(port) as u16, letters, number(seed)),
+        ["survive", port] => {
+            let port = number(port) as u16;
+            let bystander = thread::spawn(move || bystander(port));
+            for line in io::stdin().lock().lines() {
+                let line = line.expect("standard input is text");
+                thread::spawn(move || survive_one(&line));
+            }
+            INPUT_ENDED.store(true, Ordering::Relaxed);
+            bystander.join().expect("the bystander was not disturbed");
+        }
+        ["bystander", port] => {
+            thread::spawn(|| {
+                let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+                INPUT_ENDED.store(true, Ordering::Relaxed);
+            });
+            bystander(number(port) as u16);
+        }
+        _ => panic!("usage: serve PORT | connect PORT LETTERS SEED | survive PORT | bystander PORT"),
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
+}
+
+fn pattern(letter: char) -> Pattern {
+    Pattern::from_letter(letter).unwrap_or_else(|| panic!("no pattern has the letter {letter:?}"))
+}
+
+/// Standard output's lock keeps lines of threads whole.
+fn say(line: String) {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{line}").and_then(|()| output.flush()).expect("standard output is a file");
+}
+
+fn serve(port: u16) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+    for id in 0_u64.. {
+        // A client killed before it is accepted may be reported here (accept(2): ECONNABORTED); it is no connection.
+        let Ok((mut stream, _)) = listener.accept() else { continue };
+        say(format!("open {id}"));
+        thread::spawn(move || match read_header(&mut stream) {
+            Err(_) => say(format!("close {id} 0 - 0 end-of-stream")),
+            Ok((true, pattern, seed)) => {
+                let (bytes, end) = survive(&mut stream, pattern, seed, || say(format!("rest {seed}")));
+                drop(stream);
+                say(format!("close {id} {seed} {} {bytes} {end}", pattern.letter()));
+            }
+            Ok((false, pattern, seed)) => {
+                say(format!("suffers {seed}"));
+                let _ = suffer(&mut stream, pattern, seed);
+                drop(stream);
+                say(format!("close {id} {seed} {} 0 end-of-stream", pattern.letter()));
+            }
+        });
+    }
+}
+
+fn connect(port: u16, letters: &str, seed: u64) {
+    let threads: Vec<_> = letters
+        .chars()
+        .zip(seed..)
+        .map(|(letter, seed)| {
+            thread::spawn(move || -> io::Result<()> {
+                let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+                write_header(&mut stream, true, pattern(letter), seed)?;
+                say(format!("connected {seed}"));
+                suffer(&mut stream, pattern(letter), seed)
+            })
+        })
+        .collect();
+    for thread in threads {
+        let _ = thread.join();
+    }
+}
+
+fn survive_one(line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let (port, letter, seed) = (number(words[0]) as u16, words[1], number(words[2]));
+    let pattern = pattern(letter.chars().next().expect("one letter"));
+    let opened = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
+        write_header(&mut stream, false, pattern, seed)?;
+        Ok(stream)
+    });
+    let Ok(mut stream) = opened else {
+        // The victim died first, which is no conversation but must not take long either.
+        return say(format!("close 0 {seed} - 0 end-of-stream"));
+    };
+    say(format!("connected {seed}"));
+    let (bytes, end) = survive(&mut stream, pattern, seed, || say(format!("rest {seed}")));
+    drop(stream);
+    say(format!("close 0 {seed} {letter} {bytes} {end}"));
+}
+
+fn bystander(port: u16) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+    let seed = u64::from(std::process::id()) << 32;
+    write_header(&mut stream, false, Pattern::Echo, seed).expect("the server reads");
+    let (mut sent, mut expected) = (Bytes::new(seed), Bytes::new(seed));
+    let mut rounds = 0_u64;
+    let mut buffer = vec![0; 40_000];
+    say(format!("connected {seed}"));
+    while !INPUT_ENDED.load(Ordering::Relaxed) {
+        let length = 1 + (rounds as usize * 7919) % buffer.len();
+        sent.fill(&mut buffer[..length]);
+        stream.write_all(&buffer[..length]).expect("the server lives");
+        stream.read_exact(&mut buffer[..length]).expect("the server answers");
+        expected.check(&buffer[..length]).expect("the server returns what was sent");
+        rounds += 1;
+        // Leaves the processors to the others: what counts is that it goes on, not how fast.
+        thread::sleep(Duration::from_millis(1));
+    }
+    say(format!("fine {rounds}"));
+}

@@ -1,0 +1,52 @@
+//! A directory of the test's own, removed when the test succeeds and kept when it fails.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A temporary directory that servers running as another user may enter.
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes `<temporary directory>/shunt-test-<label>-<pid>-<number>`, mode 0755.
+    pub fn new(label: &str) -> Scratch {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Names of UNIX sockets are limited to 108 bytes, so only the test's own part of the label is kept.
+        let short = label.rsplit("::").take(2).collect::<Vec<_>>().join("-");
+        let path = std::env::temp_dir().join(format!("shunt-test-{short}-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("the scratch directory can be made");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode can be set");
+        Scratch { path }
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of `name` in the directory.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file into the directory and returns its path.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.join(name);
+        fs::write(&path, contents).expect("the scratch directory can be written");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("kept for inspection: {}", self.path.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
