@@ -15,7 +15,7 @@
 //! [`LinkHeader`]: shunt_segment::link::LinkHeader
 
 use shunt_segment::channel::Wait;
-use shunt_segment::sync::Ordering;
+use shunt_segment::sync::{compiler_fence, Ordering};
 
 /// The sleeper announces that it waits for `conditions`. The caller then executes the barrier and checks again.
 #[inline]
@@ -28,13 +28,17 @@ pub fn arm(wait: &Wait, conditions: u32) {
 /// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
 pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
-    wait.armed.load(Ordering::Relaxed) & conditions != 0 && take(wait, conditions)
+    // The sleeper's barrier keeps the processor from looking before it publishes; this keeps the compiler from it.
+    compiler_fence(Ordering::SeqCst);
+    wait.armed.load(Ordering::Relaxed) & conditions != 0 && take(wait)
 }
 
+/// Whoever takes a flag away rings, whatever flag it is: since the look, another waker may have rung for what we saw,
+/// and a sleeper may have armed another condition, which nobody else would ring for any more.
 #[cold]
 #[inline(never)]
-fn take(wait: &Wait, conditions: u32) -> bool {
-    wait.armed.swap(0, Ordering::SeqCst) & conditions != 0
+fn take(wait: &Wait) -> bool {
+    wait.armed.swap(0, Ordering::SeqCst) != 0
 }
 
 /// Whether `conditions` are still armed: nobody rang since.

@@ -47,13 +47,6 @@ fn distance(from: u64, to: u64) -> u64 {
     to.wrapping_sub(from) & POSITION
 }
 
-/// Whether `a` lies behind `b` on the circle, by less than half of it.
-#[inline(always)]
-fn before(a: u64, b: u64) -> bool {
-    let d = distance(a, b);
-    d != 0 && d < 1 << 47
-}
-
 impl Pipe<'_> {
     #[inline(always)]
     fn ring(&self, class: usize) -> Ring {
@@ -67,48 +60,78 @@ impl Pipe<'_> {
 
     /// The newest position up to which the peer has received, as far as known without touching its receiving line.
     /// Acquire pairs with the Release of the peer's [`Pipe::publish`]: what it acknowledges it has finished reading.
+    ///
+    /// Acknowledgements are counted without wrap, so the larger one is the newer one, however old the other is: a peer
+    /// that only receives never posts any. A hostile peer can only make us believe in a wrong position; that is harmless
+    /// to us because offsets are masked and lengths bounded by the ring.
     #[inline(always)]
-    fn known_ack(&self, tail: u64) -> u64 {
+    fn known_ack(&self) -> u64 {
         let cached = self.own.transmit.acked.load(Relaxed);
-        let posted = self.peer.post.ack.load(Acquire) & POSITION;
-        // A hostile peer can only make us believe in an old or a wrong position inside our window; both are harmless
-        // to us because offsets are masked and lengths bounded by the ring.
-        if distance(posted, tail) <= distance(cached, tail) {
-            posted
-        } else {
-            cached
-        }
+        let posted = self.peer.post.ack.load(Acquire);
+        cached.max(posted) & POSITION
     }
 
     /// Reads the peer's receiving position itself: one line transfer. Pairs with the Release in [`Pipe::consume`].
     #[inline(never)]
-    fn refresh_ack(&self, tail: u64) -> u64 {
+    fn refresh_ack(&self) -> u64 {
         let cached = self.own.transmit.acked.load(Relaxed);
-        let position = self.peer.receive.position.load(Acquire) & POSITION;
-        if distance(position, tail) <= distance(cached, tail) {
+        let position = self.peer.receive.position.load(Acquire);
+        if position > cached {
             self.own.transmit.acked.store(position, Relaxed);
-            position
+        }
+        position.max(cached) & POSITION
+    }
+
+    /// Bytes up to the position of `current` that the peer has not received when it has received up to `ack`. A caller
+    /// without the sending lock may hold a word that is older than the acknowledgement: then none.
+    #[inline(always)]
+    fn unread(&self, current: u64, ack: u64) -> u64 {
+        let unread = distance(ack, current & POSITION);
+        if unread < 1 << 47 {
+            unread
         } else {
-            cached
+            0
         }
     }
 
-    /// Bytes that fit now into the current class when the peer has received up to `ack`.
+    /// How many bytes were sent since the last change of class if the peer has not yet received all from before it.
+    ///
+    /// The border is a position on the circle, which the stream passes again after 2^48 bytes: once passed it is marked
+    /// ([`word::SETTLED`]), and class 0 needs none because only an empty ring returns to it. The number tells a change
+    /// that took effect from one that a killed sender prepared and never announced.
     #[inline(always)]
-    fn space(&self, tail: u64, ack: u64, class: usize) -> usize {
-        let border = self.own.transmit.switch.load(Relaxed) & POSITION;
-        let from = if before(ack, border) { border } else { ack };
-        (self.ring(class).size as u64).saturating_sub(distance(from, tail)) as usize
+    fn since_border(&self, current: u64, ack: u64) -> Option<u64> {
+        let switch = self.own.transmit.switch.load(Relaxed);
+        if class_of(current) == 0 || switch & word::SETTLED != 0 || switch_of(switch) != switch_of(current) {
+            return None;
+        }
+        let since = distance(switch & POSITION, current & POSITION);
+        (since < self.unread(current, ack)).then_some(since)
+    }
+
+    /// Marks the last border as passed when it is; the caller holds the sending lock.
+    #[inline(always)]
+    fn settle(&self, current: u64, ack: u64) {
+        let switch = self.own.transmit.switch.load(Relaxed);
+        if switch & word::SETTLED == 0 && self.since_border(current, ack).is_none() {
+            self.own.transmit.switch.store(switch | word::SETTLED, Relaxed);
+        }
+    }
+
+    /// Bytes that fit now into the current class when the peer has received up to `ack`: never more than the ring.
+    #[inline(always)]
+    fn space(&self, current: u64, ack: u64) -> usize {
+        let used = self.since_border(current, ack).unwrap_or_else(|| self.unread(current, ack));
+        (self.ring(class_of(current)).size as u64).saturating_sub(used) as usize
     }
 
     /// Free space as poll(2) sees it, without growing: (free bytes, size of the ring).
     pub fn writable(&self) -> (usize, usize) {
         let current = self.own.post.word.load(Relaxed);
-        let (tail, class) = (current & POSITION, class_of(current));
-        let size = self.ring(class).size as usize;
-        let mut free = self.space(tail, self.known_ack(tail), class);
+        let size = self.ring(class_of(current)).size as usize;
+        let mut free = self.space(current, self.known_ack());
         if free * 3 < size {
-            free = self.space(tail, self.refresh_ack(tail), class);
+            free = self.space(current, self.refresh_ack());
         }
         (free, size)
     }
@@ -116,15 +139,13 @@ impl Pipe<'_> {
     /// Whether the ring could still change to a larger class: then a sender that finds it full is not blocked.
     pub fn can_grow(&self) -> bool {
         let current = self.own.post.word.load(Relaxed);
-        let border = self.own.transmit.switch.load(Relaxed) & POSITION;
-        let ack = self.refresh_ack(current & POSITION);
-        class_of(current) < self.class_limit() && !before(ack, border)
+        class_of(current) < self.class_limit() && self.since_border(current, self.refresh_ack()).is_none()
     }
 
     /// Bytes sent that the peer did not receive yet.
     pub fn unacknowledged(&self) -> u64 {
-        let tail = self.own.post.word.load(Relaxed) & POSITION;
-        distance(self.refresh_ack(tail), tail)
+        let current = self.own.post.word.load(Relaxed);
+        self.unread(current, self.refresh_ack())
     }
 
     #[inline(always)]
@@ -141,7 +162,7 @@ impl Pipe<'_> {
     pub unsafe fn send(&self, source: *const u8, length: usize) -> usize {
         let current = self.own.post.word.load(Relaxed);
         let (tail, class) = (current & POSITION, class_of(current));
-        let ack = self.known_ack(tail);
+        let ack = self.known_ack();
         if ack == tail && length <= INLINE && class == 0 {
             // SAFETY: as promised by the caller; INLINE bytes fit the smallest ring.
             unsafe {
@@ -162,24 +183,21 @@ impl Pipe<'_> {
         let mut left = length;
         while left > 0 {
             let tail = current & POSITION;
-            let mut class = class_of(current);
+            self.settle(current, ack);
             if ack == tail {
-                let fit = self.class_for_empty(class, left);
-                if fit != class {
+                let fit = self.class_for_empty(class_of(current), left);
+                if fit != class_of(current) {
                     current = self.switch_class(current, fit);
-                    class = fit;
                 }
             }
-            let mut free = self.space(tail, ack, class);
+            let mut free = self.space(current, ack);
             if free < left.min(CHUNK) {
-                ack = self.refresh_ack(tail);
-                free = self.space(tail, ack, class);
-                if free < left && class < self.class_limit() {
-                    let border = self.own.transmit.switch.load(Relaxed) & POSITION;
-                    if !before(ack, border) {
-                        class = self.class_for(left.saturating_mul(2)).clamp(class + 1, self.class_limit());
+                ack = self.refresh_ack();
+                free = self.space(current, ack);
+                if free < left {
+                    if let Some(class) = self.larger_class(current, ack, left) {
                         current = self.switch_class(current, class);
-                        free = self.space(tail, ack, class);
+                        free = self.space(current, ack);
                     }
                 }
             }
@@ -188,7 +206,7 @@ impl Pipe<'_> {
                 break;
             }
             // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
-            unsafe { self.ring(class).put(tail, source, part) };
+            unsafe { self.ring(class_of(current)).put(tail, source, part) };
             let mut inline = 0;
             if ack == tail && part <= INLINE {
                 // SAFETY: as above.
@@ -202,7 +220,7 @@ impl Pipe<'_> {
             source = unsafe { source.add(part) };
             left -= part;
             if left > 0 {
-                ack = self.known_ack(next);
+                ack = self.known_ack();
             }
         }
         length - left
@@ -231,16 +249,29 @@ impl Pipe<'_> {
         class
     }
 
+    /// The class to change to when `left` bytes do not fit. One border at a time: the last one must have been passed.
+    #[inline(always)]
+    fn larger_class(&self, current: u64, ack: u64, left: usize) -> Option<usize> {
+        // Loaded once: the peer can change it, and a range that is the wrong way round would panic.
+        let (class, limit) = (class_of(current), self.class_limit());
+        let may = class < limit && self.since_border(current, ack).is_none();
+        may.then(|| self.class_for(left.saturating_mul(2)).clamp(class + 1, limit))
+    }
+
     fn class_for(&self, length: usize) -> usize {
         (0..CLASSES).find(|&k| RING_SIZE[k] as usize >= length).unwrap_or(CLASSES - 1)
     }
 
     /// Changes to `class` from the current position on; gives the new word (not yet published).
+    ///
+    /// The number counts modulo 8, which suffices: at most five changes grow the ring without the receiver noticing
+    /// any, and a change back to class 0 happens when it has received, and so noticed, everything.
     #[inline(never)]
     fn switch_class(&self, current: u64, class: usize) -> u64 {
         let old = class_of(current) as u64;
-        self.own.transmit.switch.store((current & POSITION) | old << word::CLASS_SHIFT, Release);
         let number = (switch_of(current) as u64 + 1) & 7;
+        let border = (current & POSITION) | old << word::CLASS_SHIFT | number << word::SWITCH_SHIFT;
+        self.own.transmit.switch.store(border, Release);
         let kept = current & !(7 << word::CLASS_SHIFT | 7 << word::SWITCH_SHIFT);
         kept | (class as u64) << word::CLASS_SHIFT | number << word::SWITCH_SHIFT
     }
@@ -306,7 +337,7 @@ impl Pipe<'_> {
             let part = waiting.min(length);
             // SAFETY: passed on; the range lies within INLINE bytes.
             unsafe { self.get_inline(inline - waiting, target, part) };
-            self.note_switch(word);
+            self.note_switch(word, true);
             self.consume(part);
             return Ok(part);
         }
@@ -326,6 +357,7 @@ impl Pipe<'_> {
         while left > 0 && waiting > 0 {
             let position = self.own.receive.position.load(Relaxed) & POSITION;
             let (ring, available) = self.readable(position, word, waiting)?;
+            self.note_switch(word, available == waiting);
             let part = available.min(left).min(CHUNK);
             // SAFETY: part fits the caller's buffer and the ring.
             unsafe {
@@ -368,18 +400,19 @@ impl Pipe<'_> {
     }
 
     /// The ring that holds the bytes at `position`, and how many of the `waiting` ones lie in it.
+    ///
+    /// The border counts only if it belongs to the change that `word` tells of. A newer one lies at or behind the end of
+    /// what waits, and was made when we had passed the border of this one.
     #[inline(always)]
     fn readable(&self, position: u64, word: u64, waiting: usize) -> Result<(Ring, usize), Violation> {
         let mut class = class_of(word);
         let mut available = waiting;
         if switch_of(word) != self.own.receive.switch.load(Relaxed) {
-            let border = self.peer.transmit.switch.load(Acquire);
-            let ahead = distance(position, border & POSITION);
-            if before(position, border & POSITION) && ahead <= waiting as u64 {
-                class = class_of(border);
-                available = ahead as usize;
-            } else {
-                self.own.receive.switch.store(switch_of(word), Relaxed);
+            let switch = self.peer.transmit.switch.load(Acquire);
+            let ahead = distance(position, switch & POSITION) as usize;
+            if switch_of(switch) == switch_of(word) && 0 < ahead && ahead < waiting {
+                class = class_of(switch);
+                available = ahead;
             }
         }
         if class >= CLASSES || available > RING_SIZE[class] as usize {
@@ -388,11 +421,12 @@ impl Pipe<'_> {
         Ok((self.ring(class), available))
     }
 
-    /// After an inline message nothing is left in an older ring.
+    /// Remembers that all bytes from our position on lie in the class that `word` tells, if they do: then the border
+    /// need not be read again.
     #[inline(always)]
-    fn note_switch(&self, word: u64) {
+    fn note_switch(&self, word: u64, passed: bool) {
         let number = switch_of(word);
-        if self.own.receive.switch.load(Relaxed) != number {
+        if passed && self.own.receive.switch.load(Relaxed) != number {
             self.own.receive.switch.store(number, Relaxed);
         }
     }
@@ -428,13 +462,13 @@ impl Pipe<'_> {
     #[inline(always)]
     fn consume(&self, part: usize) {
         let position = self.own.receive.position.load(Relaxed);
-        self.own.receive.position.store(position.wrapping_add(part as u64) & POSITION, Release);
+        self.own.receive.position.store(position.wrapping_add(part as u64), Release);
     }
 
     /// Drops everything that waits (shutdown, reset).
     pub fn discard(&self) {
-        let (word, _) = self.look();
-        self.note_switch(word);
-        self.own.receive.position.store(word & POSITION, Release);
+        let (word, waiting) = self.look();
+        self.note_switch(word, true);
+        self.consume(waiting);
     }
 }

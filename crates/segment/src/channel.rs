@@ -23,6 +23,8 @@ pub mod word {
     pub const CLOSED: u64 = 1 << 61;
     /// The side was closed in a way that TCP answers with RST.
     pub const RST: u64 = 1 << 62;
+    /// In [`super::Transmit::switch`] only: the peer has received everything up to the border.
+    pub const SETTLED: u64 = 1 << 63;
 }
 
 /// Bytes that fit beside the word that announces them.
@@ -33,7 +35,7 @@ pub const INLINE: usize = 48;
 pub struct Post {
     /// Position behind the newest byte sent, and flags ([`word`]).
     pub word: AtomicU64,
-    /// Position up to which this side had received when it last sent.
+    /// [`Receive::position`] when this side last sent.
     pub ack: AtomicU64,
     /// The newest bytes, when they are few and the ring was empty before them.
     pub inline: [AtomicU64; INLINE / 8],
@@ -46,9 +48,10 @@ pub struct Transmit {
     pub lock: AtomicU32,
     /// Doorbells rung so far: bytes written on the companion.
     pub rung: AtomicU32,
-    /// Where the last change of class happened: position, and the class before it in the top bits.
+    /// Where the last change of class happened: position, the class before it and the number of the change, with the
+    /// shifts of [`word`].
     pub switch: AtomicU64,
-    /// The newest known position of the peer's reader: a lower bound.
+    /// The newest known [`Receive::position`] of the peer: a lower bound.
     pub acked: AtomicU64,
     /// Sends of small messages into an empty large ring, counted to shrink it.
     pub small: AtomicU32,
@@ -59,7 +62,7 @@ pub struct Transmit {
 /// A side's receiving state; the peer reads `position` when it is out of space.
 #[repr(C, align(64))]
 pub struct Receive {
-    /// Position of the next byte to receive.
+    /// Position of the next byte to receive, counted in 64 bits without wrap: so an old acknowledgement never looks new.
     pub position: AtomicU64,
     /// Thread that is receiving, 0: none.
     pub lock: AtomicU32,

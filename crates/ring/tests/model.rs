@@ -1,0 +1,282 @@
+//! Any sequence of sends, receives and peeks delivers what a queue would.
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{byte_at, Connection};
+use proptest::prelude::*;
+use shunt_segment::area::{CLASSES, RING_SIZE};
+use shunt_segment::channel::word;
+use shunt_segment::sync::Ordering::Relaxed;
+use std::collections::VecDeque;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Send { end: usize, length: usize },
+    Receive { end: usize, length: usize },
+    Peek { end: usize, skip: usize, length: usize },
+    PingPong { end: usize, length: usize, count: usize },
+    LimitClass { end: usize, class: usize },
+    Discard { end: usize },
+}
+
+fn length() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        4 => 0usize..=64,
+        3 => 1usize..=2048,
+        3 => 1usize..=70_000,
+        1 => 1usize..=600_000,
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let end = 0usize..2;
+    prop_oneof![
+        8 => (end.clone(), length()).prop_map(|(end, length)| Operation::Send { end, length }),
+        8 => (end.clone(), length()).prop_map(|(end, length)| Operation::Receive { end, length }),
+        4 => (end.clone(), 0usize..3000, length()).prop_map(|(end, skip, length)| Operation::Peek { end, skip, length }),
+        2 => (end.clone(), 1usize..600, 1usize..300)
+            .prop_map(|(end, length, count)| Operation::PingPong { end, length, count }),
+        1 => (end.clone(), 0usize..CLASSES).prop_map(|(end, class)| Operation::LimitClass { end, class }),
+        1 => end.prop_map(|end| Operation::Discard { end }),
+    ]
+}
+
+/// Starts near the places where 48 bits and half of them wrap, and at ordinary ones.
+fn start() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0u64),
+        (0u64..200_000).prop_map(|before| (1 << 48) - before),
+        (0u64..200_000).prop_map(|before| (1 << 47) - before),
+        (0u64..200_000).prop_map(|before| (5 << 48) - before),
+        0u64..1 << 50,
+    ]
+}
+
+/// One direction beside its queue.
+struct Checked<'a> {
+    connection: &'a Connection,
+    end: usize,
+    queue: VecDeque<u8>,
+    sent: u64,
+}
+
+impl Checked<'_> {
+    fn send(&mut self, length: usize) -> usize {
+        let pipe = self.connection.outgoing(self.end);
+        let bytes: Vec<u8> = (0..length as u64).map(|k| byte_at(self.end as u64, self.sent + k)).collect();
+        // SAFETY: the whole of `bytes`; one thread.
+        let count = unsafe { pipe.send(bytes.as_ptr(), length) };
+        assert!(count <= length);
+        self.queue.extend(&bytes[..count]);
+        self.sent += count as u64;
+        if count < length {
+            assert_eq!((pipe.writable().0, pipe.can_grow()), (0, false), "a short send means full");
+            assert!(self.queue.len() >= RING_SIZE[0] as usize);
+        }
+        self.check();
+        count
+    }
+
+    fn receive(&mut self, length: usize) {
+        let mut target = vec![0xaau8; length + 8];
+        // SAFETY: room for `length`; one thread.
+        let count = unsafe { self.connection.incoming(1 - self.end).receive(target.as_mut_ptr(), length) };
+        let count = count.expect("an honest peer");
+        assert_eq!(count, length.min(self.queue.len()));
+        let expected: Vec<u8> = self.queue.drain(..count).collect();
+        assert!(target[..count] == expected[..], "received bytes differ");
+        assert!(target[count..].iter().all(|&b| b == 0xaa));
+        self.check();
+    }
+
+    fn peek(&mut self, skip: usize, length: usize) {
+        let mut target = vec![0xaau8; length + 8];
+        // SAFETY: room for `length`; one thread.
+        let count = unsafe { self.connection.incoming(1 - self.end).peek(skip, target.as_mut_ptr(), length) };
+        let count = count.expect("an honest peer");
+        assert_eq!(count, length.min(self.queue.len().saturating_sub(skip)));
+        assert!(self.queue.iter().skip(skip).take(count).eq(&target[..count]), "peeked bytes differ");
+        assert!(target[count..].iter().all(|&b| b == 0xaa));
+        self.check();
+    }
+
+    fn check(&self) {
+        let outgoing = self.connection.outgoing(self.end);
+        assert_eq!(self.connection.incoming(1 - self.end).look().1, self.queue.len());
+        assert_eq!(outgoing.unacknowledged(), self.queue.len() as u64);
+        let (free, size) = outgoing.writable();
+        assert!(free <= size);
+    }
+
+    fn run(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Send { length, .. } => {
+                self.send(length);
+            }
+            Operation::Receive { length, .. } => self.receive(length),
+            Operation::Peek { skip, length, .. } => self.peek(skip, length),
+            Operation::PingPong { length, count, .. } => {
+                for _ in 0..count {
+                    let sent = self.send(length);
+                    self.receive(sent);
+                }
+            }
+            Operation::LimitClass { class, .. } => {
+                self.connection.page().sides[self.end].transmit.class_limit.store(class as u32, Relaxed);
+            }
+            Operation::Discard { .. } => {
+                self.connection.incoming(1 - self.end).discard();
+                self.queue.clear();
+                self.check();
+            }
+        }
+    }
+}
+
+fn end_of(operation: &Operation) -> usize {
+    match *operation {
+        Operation::Send { end, .. }
+        | Operation::Receive { end, .. }
+        | Operation::Peek { end, .. }
+        | Operation::PingPong { end, .. }
+        | Operation::LimitClass { end, .. }
+        | Operation::Discard { end } => end,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pipes_are_queues(
+        limits in [0usize..CLASSES, 0usize..CLASSES],
+        start in start(),
+        operations in prop::collection::vec(operation(), 1..120),
+    ) {
+        let connection = Connection::new(limits);
+        connection.start_at(start);
+        let mut directions = [0, 1].map(|end| Checked { connection: &connection, end, queue: VecDeque::new(), sent: 0 });
+        for operation in &operations {
+            directions[end_of(operation)].run(operation);
+        }
+        for direction in &mut directions {
+            direction.receive(direction.queue.len());
+        }
+    }
+}
+
+fn one_direction(connection: &Connection) -> Checked<'_> {
+    Checked { connection, end: 0, queue: VecDeque::new(), sent: 0 }
+}
+
+#[test]
+fn a_peek_across_a_change_of_class_leaves_the_old_ring_to_be_read() {
+    let connection = Connection::new([CLASSES - 1; 2]);
+    let mut stream = one_direction(&connection);
+    stream.send(1000);
+    stream.send(5000);
+    stream.peek(0, 6000);
+    stream.receive(10);
+    stream.peek(985, 20);
+    stream.receive(6000);
+}
+
+#[test]
+fn changes_of_class_that_the_receiver_does_not_notice_one_by_one() {
+    let connection = Connection::new([CLASSES - 1; 2]);
+    let mut stream = one_direction(&connection);
+    // The receiver stops exactly at each border, so that it never reads a byte of the newest ring.
+    let mut last = 0;
+    for class in 0..CLASSES {
+        while stream.send(RING_SIZE[class] as usize / 4) > 0 {
+            if (connection.page().sides[0].post.word.load(Relaxed) >> word::CLASS_SHIFT) as usize & 7 > class {
+                break;
+            }
+            last = stream.queue.len();
+        }
+        stream.receive(last);
+    }
+    stream.receive(usize::MAX >> 40);
+    assert!(stream.queue.is_empty());
+    for _ in 0..300 {
+        stream.send(100);
+        stream.receive(100);
+    }
+    assert_eq!((connection.page().sides[0].post.word.load(Relaxed) >> word::CLASS_SHIFT) as usize & 7, 0);
+    stream.send(3000);
+    stream.peek(0, 3000);
+    stream.receive(3000);
+}
+
+/// Moves a direction in which nothing waits on, as a stream of `bytes` more bytes in the same ring would.
+fn let_pass(connection: &Connection, bytes: u64) {
+    let [client, server] = &connection.page().sides;
+    assert_eq!(connection.outgoing(0).unacknowledged(), 0);
+    let old = client.post.word.load(Relaxed);
+    let next = (old & word::POSITION).wrapping_add(bytes) & word::POSITION;
+    client.post.word.store(old & !(word::POSITION | 63 << word::INLINE_SHIFT) | next, Relaxed);
+    server.receive.position.fetch_add(bytes, Relaxed);
+    client.transmit.acked.fetch_add(bytes, Relaxed);
+}
+
+#[test]
+fn old_borders_and_acknowledgements_stay_old_when_positions_wrap() {
+    for passed in [1u64 << 47, (1 << 47) + 5000, (1 << 48) - 20_000, (1 << 48) - 100, 1 << 48, 3 << 47] {
+        for class_limit in 0..3 {
+            let connection = Connection::new([class_limit; 2]);
+            let mut stream = one_direction(&connection);
+            for _ in 0..2 {
+                // A growth, and enough traffic behind it that the sender learns that it is over.
+                stream.send(30_000);
+                stream.receive(30_000);
+                stream.send(100);
+                stream.receive(100);
+                let_pass(&connection, passed);
+                for length in [8, 900, 20_000, 70_000, 8] {
+                    while stream.send(length) == length && length > 8 {}
+                    stream.receive(777);
+                    stream.send(length);
+                    stream.receive(stream.queue.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_of_class_that_its_sender_did_not_survive_changes_nothing() {
+    let connection = Connection::new([2; 2]);
+    let mut stream = one_direction(&connection);
+    stream.send(1000);
+    stream.send(1000);
+    // Killed between writing the border and announcing the change; another owner of the side goes on.
+    let side = &connection.page().sides[0];
+    let current = side.post.word.load(Relaxed);
+    stream.receive(1500);
+    let class = (current >> word::CLASS_SHIFT) & 7;
+    let number = ((current >> word::SWITCH_SHIFT) + 1) & 7;
+    let border = (current & word::POSITION) | class << word::CLASS_SHIFT | number << word::SWITCH_SHIFT;
+    side.transmit.switch.store(border, Relaxed);
+    while stream.send(1200) > 0 {}
+    stream.peek(0, 100_000);
+    stream.receive(40_000);
+    while stream.send(1200) > 0 {}
+    stream.receive(200_000);
+    assert!(stream.queue.is_empty());
+}
+
+#[test]
+fn ends_ride_on_the_word() {
+    let connection = Connection::new([1; 2]);
+    let mut stream = one_direction(&connection);
+    stream.send(20);
+    connection.outgoing(0).end(word::FIN);
+    let (seen, waiting) = connection.incoming(1).look();
+    assert_eq!((seen & word::FIN, waiting), (word::FIN, 20));
+    stream.receive(5);
+    connection.outgoing(0).end(word::CLOSED | word::RST);
+    stream.receive(15);
+    let (seen, waiting) = connection.incoming(1).look();
+    assert_eq!((seen & (word::FIN | word::CLOSED | word::RST), waiting), (word::FIN | word::CLOSED | word::RST, 0));
+}
