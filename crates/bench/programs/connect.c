@@ -1,0 +1,69 @@
+/* Connection set-up and tear-down: connect and close in a loop here, accept and
+ * close in a loop there. No byte is exchanged, and neither loop waits for the
+ * other except as connect() and accept() themselves do.
+ *
+ *   connect server --port P|--unix NAME [--core N] [--connections N] [--lockstep 1]
+ *   connect client --port P|--unix NAME [--core N] [--connections N] [--lockstep 1]
+ *
+ * With --lockstep the client reads to the end of the stream before it closes, so
+ * one connection is over at both ends before the next begins: a latency, where
+ * the plain loop is a rate.
+ *
+ * The client's start and the server's end are printed as readings of the
+ * host-wide monotonic clock: the elapsed time covers all the work of both ends.
+ * The queue of the listener holds every connection of a run, so a client that
+ * runs ahead never meets a dropped SYN and its one-second retransmission.
+ */
+#include "common.h"
+
+enum { WARM_UP_CONNECTIONS = 32 };
+
+static void report(uint64_t count, uint64_t start, uint64_t end, uint64_t cpu)
+{
+    printf("{\"operations\":%llu,\"start_ns\":%llu,\"end_ns\":%llu,\"cpu_ns\":%llu}\n",
+           (unsigned long long)count, (unsigned long long)start, (unsigned long long)end,
+           (unsigned long long)cpu);
+}
+
+static void serve(const struct place *place, int count)
+{
+    int listener = listen_at(place, 4096);
+    for (int i = 0; i < WARM_UP_CONNECTIONS; i++)
+        close(accept_from(listener));
+    uint64_t start = now_ns(), cpu = cpu_ns();
+    for (int i = 0; i < count; i++)
+        close(accept_from(listener));
+    report((uint64_t)count, start, now_ns(), cpu_ns() - cpu);
+}
+
+static void connect_and_close(const struct place *place, int count, int lockstep)
+{
+    for (int i = 0; i < count; i++) {
+        int fd = connect_to(place);
+        char nothing;
+        if (lockstep && recv(fd, &nothing, 1, 0) < 0 && errno != ECONNRESET)
+            die("recv");
+        close(fd);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs("usage: connect server|client --port P|--unix NAME [options]\n", stderr);
+        return 2;
+    }
+    struct place place = place_from_options(argc, argv);
+    int count = (int)number_option(argc, argv, "--connections", 2000);
+    int lockstep = (int)number_option(argc, argv, "--lockstep", 0);
+    pin_to_core(number_option(argc, argv, "--core", -1));
+    if (strcmp(argv[1], "server") == 0) {
+        serve(&place, count);
+    } else {
+        connect_and_close(&place, WARM_UP_CONNECTIONS, 1);
+        uint64_t cpu = cpu_ns(), start = now_ns();
+        connect_and_close(&place, count, lockstep);
+        report((uint64_t)count, start, now_ns(), cpu_ns() - cpu);
+    }
+    return 0;
+}

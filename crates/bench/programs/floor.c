@@ -1,0 +1,224 @@
+/* The floors: what two cores and their memory can do with no sockets at all.
+ *
+ *   floor line   --core A --peer-core B [--milliseconds N] [--samples FILE]
+ *   floor ring   --core A --peer-core B [--milliseconds N] [--size BYTES] [--capacity BYTES]
+ *   floor memcpy --core A [--milliseconds N] [--size BYTES]
+ *
+ * line    two pinned processes pass a number to and fro through two cache lines;
+ * ring    one process streams messages to another through a byte ring, indices
+ *         on lines of their own, each side keeping a copy of the other's index;
+ * memcpy  one process copies one buffer to another: half of a stream's work.
+ */
+#include "common.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum { MOST_SAMPLES = 1 << 22, WARM_UP_ROUNDS = 2000, LINE = 64 };
+
+struct shared {
+    _Alignas(LINE) _Atomic uint64_t ping; /* written by the client or the producer */
+    _Alignas(LINE) _Atomic uint64_t pong; /* written by the server or the consumer */
+    _Alignas(LINE) _Atomic uint64_t stop;
+    _Alignas(4096) char ring[];
+};
+
+static void report(uint64_t operations, uint64_t elapsed, uint64_t cpu)
+{
+    printf("{\"operations\":%llu,\"elapsed_ns\":%llu,\"cpu_ns\":%llu}\n", (unsigned long long)operations,
+           (unsigned long long)elapsed, (unsigned long long)cpu);
+}
+
+static struct shared *shared_memory(size_t capacity)
+{
+    size_t size = sizeof(struct shared) + capacity;
+    struct shared *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        die("mmap");
+    memset(shared, 0, size);
+    return shared;
+}
+
+/* Forks the other side of the floor, pinned, and dead when we die. */
+static pid_t fork_peer(long core)
+{
+    pid_t peer = fork();
+    if (peer < 0)
+        die("fork");
+    if (peer == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pin_to_core(core);
+    }
+    return peer;
+}
+
+static inline uint64_t await_change(_Atomic uint64_t *word, uint64_t old)
+{
+    uint64_t now;
+    while ((now = atomic_load_explicit(word, memory_order_acquire)) == old)
+        ;
+    return now;
+}
+
+static inline void line_round(struct shared *shared, uint64_t number)
+{
+    atomic_store_explicit(&shared->ping, number, memory_order_release);
+    await_change(&shared->pong, number - 1);
+}
+
+static void line_floor(long core, long peer_core, uint64_t length_ns, const char *path)
+{
+    struct shared *shared = shared_memory(0);
+    pid_t peer = fork_peer(peer_core);
+    if (peer == 0) {
+        for (uint64_t seen = 0; seen != UINT64_MAX;) {
+            seen = await_change(&shared->ping, seen);
+            atomic_store_explicit(&shared->pong, seen, memory_order_release);
+        }
+        _exit(0);
+    }
+    pin_to_core(core);
+    uint32_t *samples = malloc(MOST_SAMPLES * sizeof *samples);
+    memset(samples, 0xff, MOST_SAMPLES * sizeof *samples);
+    uint64_t number = 0, rounds = 0;
+    while (number < WARM_UP_ROUNDS)
+        line_round(shared, ++number);
+
+    uint64_t cpu = cpu_ns(), start = now_ns(), last = start;
+    while (last - start < length_ns && rounds < MOST_SAMPLES) {
+        line_round(shared, ++number);
+        uint64_t now = now_ns(), took = now - last;
+        samples[rounds++] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
+        last = now;
+    }
+    uint64_t cpu_end = cpu_ns();
+    atomic_store(&shared->ping, UINT64_MAX);
+    waitpid(peer, NULL, 0);
+    if (path)
+        write_samples(path, samples, rounds);
+    report(rounds, last - start, cpu_end - cpu);
+}
+
+/* Copies between a message and the ring, around its end if need be. */
+static inline void ring_copy(char *ring, size_t capacity, uint64_t index, char *message, size_t length, int in)
+{
+    size_t at = (size_t)(index & (capacity - 1));
+    size_t first = capacity - at < length ? capacity - at : length;
+    if (in) {
+        memcpy(ring + at, message, first);
+        memcpy(ring, message + first, length - first);
+    } else {
+        memcpy(message, ring + at, first);
+        memcpy(message + first, ring, length - first);
+    }
+}
+
+/* `ping` counts the bytes put in, `pong` the bytes taken out. Both sides copy
+ * what is there, in pieces of at most an eighth of the ring, so that the copy
+ * out of one piece overlaps the copy in of the next. */
+static void consume(struct shared *shared, size_t capacity, size_t size, char *message)
+{
+    uint64_t taken = 0, put = 0, filled = 0;
+    size_t piece = capacity / 8;
+    for (;;) {
+        if (put == taken) {
+            put = atomic_load_explicit(&shared->ping, memory_order_acquire);
+            if (put == taken) {
+                if (atomic_load_explicit(&shared->stop, memory_order_acquire) &&
+                    atomic_load_explicit(&shared->ping, memory_order_acquire) == taken)
+                    return;
+                continue;
+            }
+        }
+        size_t length = (size_t)(put - taken);
+        if (length > piece)
+            length = piece;
+        if (length > size - filled)
+            length = size - filled;
+        ring_copy(shared->ring, capacity, taken, message + filled, length, 0);
+        taken += length;
+        filled = (filled + length) % size;
+        atomic_store_explicit(&shared->pong, taken, memory_order_release);
+    }
+}
+
+static void ring_floor(long core, long peer_core, uint64_t length_ns, size_t size, size_t capacity)
+{
+    struct shared *shared = shared_memory(capacity);
+    char *message = aligned_alloc(4096, size);
+    memset(message, 's', size);
+    pid_t peer = fork_peer(peer_core);
+    if (peer == 0) {
+        memset(message, 0, size);
+        consume(shared, capacity, size, message);
+        _exit(0);
+    }
+    pin_to_core(core);
+    size_t piece = capacity / 8;
+    uint64_t put = 0, taken = 0, from = 0, cpu = 0, start = 0, begin = now_ns();
+    for (;;) {
+        uint64_t now = now_ns();
+        if (start == 0 && now - begin > length_ns / 10) {
+            start = now;
+            from = put;
+            cpu = cpu_ns();
+        }
+        if (start != 0 && now - start > length_ns)
+            break;
+        for (size_t sent = 0; sent < size;) {
+            size_t room;
+            while ((room = capacity - (size_t)(put - taken)) == 0)
+                taken = atomic_load_explicit(&shared->pong, memory_order_acquire);
+            size_t length = size - sent < piece ? size - sent : piece;
+            if (length > room)
+                length = room;
+            ring_copy(shared->ring, capacity, put, message + sent, length, 1);
+            put += length;
+            sent += length;
+            atomic_store_explicit(&shared->ping, put, memory_order_release);
+        }
+    }
+    atomic_store_explicit(&shared->stop, 1, memory_order_release);
+    waitpid(peer, NULL, 0);
+    report(put - from, now_ns() - start, cpu_ns() - cpu);
+}
+
+static void memcpy_floor(long core, uint64_t length_ns, size_t size)
+{
+    pin_to_core(core);
+    char *from = aligned_alloc(4096, size), *to = aligned_alloc(4096, size);
+    memset(from, 's', size);
+    memset(to, 0, size);
+    uint64_t bytes = 0, cpu = cpu_ns(), start = now_ns(), now = start;
+    while (now - start < length_ns) {
+        for (int i = 0; i < 16; i++) {
+            memcpy(to, from, size);
+            __asm__ volatile("" : : "r"(to), "r"(from) : "memory");
+        }
+        bytes += 16 * size;
+        now = now_ns();
+    }
+    report(bytes, now - start, cpu_ns() - cpu);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs("usage: floor line|ring|memcpy [options]\n", stderr);
+        return 2;
+    }
+    long core = number_option(argc, argv, "--core", -1);
+    long peer_core = number_option(argc, argv, "--peer-core", -1);
+    uint64_t length_ns = (uint64_t)number_option(argc, argv, "--milliseconds", 250) * 1000000u;
+    size_t size = (size_t)number_option(argc, argv, "--size", 65536);
+    size_t capacity = (size_t)number_option(argc, argv, "--capacity", 262144);
+    if (strcmp(argv[1], "line") == 0)
+        line_floor(core, peer_core, length_ns, text_option(argc, argv, "--samples", NULL));
+    else if (strcmp(argv[1], "ring") == 0)
+        ring_floor(core, peer_core, length_ns, size, capacity);
+    else
+        memcpy_floor(core, length_ns, size);
+    return 0;
+}

@@ -1,0 +1,88 @@
+/* One-way bulk transfer over one connection.
+ *
+ *   stream server --port P [--core N] [--size BYTES]
+ *   stream client --port P [--core N] [--size BYTES] [--milliseconds N]
+ *
+ * Both sides use the same message size for send() and recv(). The client sends
+ * for a while after a warm-up, closes its direction, and reads back how many
+ * bytes the server saw: every byte must have arrived. The time runs until that
+ * answer, so nothing counts that is still in a buffer.
+ */
+#include "common.h"
+
+static void report(uint64_t bytes, uint64_t elapsed, uint64_t cpu)
+{
+    printf("{\"operations\":%llu,\"elapsed_ns\":%llu,\"cpu_ns\":%llu}\n", (unsigned long long)bytes,
+           (unsigned long long)elapsed, (unsigned long long)cpu);
+}
+
+static char *touched_buffer(size_t size)
+{
+    char *buffer = NULL;
+    if (posix_memalign((void **)&buffer, 4096, size) != 0)
+        die("posix_memalign");
+    memset(buffer, 's', size);
+    return buffer;
+}
+
+static void serve(const struct place *place, size_t size)
+{
+    int listener = listen_at(place, 16);
+    int fd = accept_from(listener);
+    char *buffer = touched_buffer(size);
+    uint64_t bytes = 0, start = now_ns(), cpu = cpu_ns();
+    for (;;) {
+        ssize_t got = recv(fd, buffer, size, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            die("recv");
+        if (got == 0)
+            break;
+        bytes += (uint64_t)got;
+    }
+    send_all(fd, &bytes, sizeof bytes);
+    report(bytes, now_ns() - start, cpu_ns() - cpu);
+}
+
+static uint64_t send_for(int fd, const char *buffer, size_t size, uint64_t length_ns)
+{
+    uint64_t bytes = 0, end = now_ns() + length_ns;
+    do {
+        send_all(fd, buffer, size);
+        bytes += size;
+    } while (now_ns() < end);
+    return bytes;
+}
+
+static void feed(const struct place *place, size_t size, uint64_t length_ns)
+{
+    char *buffer = touched_buffer(size);
+    int fd = connect_to(place);
+    uint64_t warm_up = send_for(fd, buffer, size, length_ns / 10), answer = 0;
+    uint64_t cpu = cpu_ns(), start = now_ns();
+    uint64_t bytes = send_for(fd, buffer, size, length_ns);
+    if (shutdown(fd, SHUT_WR) != 0)
+        die("shutdown");
+    if (!receive_all(fd, &answer, sizeof answer, 0) || answer != warm_up + bytes) {
+        errno = EBADMSG;
+        die("the server did not see every byte");
+    }
+    report(bytes, now_ns() - start, cpu_ns() - cpu);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs("usage: stream server|client --port P [options]\n", stderr);
+        return 2;
+    }
+    struct place place = place_from_options(argc, argv);
+    size_t size = (size_t)number_option(argc, argv, "--size", 65536);
+    pin_to_core(number_option(argc, argv, "--core", -1));
+    if (strcmp(argv[1], "server") == 0)
+        serve(&place, size);
+    else
+        feed(&place, size, (uint64_t)number_option(argc, argv, "--milliseconds", 300) * 1000000u);
+    return 0;
+}

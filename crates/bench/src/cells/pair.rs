@@ -1,0 +1,120 @@
+//! Two processes of one measuring program: a server and its client, pinned.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{RUN_LIMIT, START_LIMIT};
+use crate::contenders::Contender;
+use crate::instrument::Instrument;
+use crate::process::{Finished, Launch, Running};
+use crate::programs::Measuring;
+
+/// The line that a measuring program prints about itself.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// Rounds, bytes or connections.
+    pub operations: u64,
+    /// Time that they took, as this side saw it.
+    pub elapsed_ns: u64,
+    /// CPU time of this side over that time.
+    pub cpu_ns: u64,
+    /// Host-wide clock at the start and the end, where the two sides measure together.
+    pub start_ns: u64,
+    /// See `start_ns`.
+    pub end_ns: u64,
+    /// Context switches of the longest sleep.
+    pub context_switches: u64,
+}
+
+/// What both sides said.
+#[derive(Clone, Copy, Debug)]
+pub struct PairReport {
+    /// The server's line.
+    pub server: Report,
+    /// The client's line.
+    pub client: Report,
+    /// Whether a link segment was seen in the server while it ran; `None` if nobody looked.
+    pub accelerated: Option<bool>,
+}
+
+impl PairReport {
+    /// CPU nanoseconds of both sides for each operation of the client.
+    pub fn cpu_per_operation_ns(&self) -> f64 {
+        (self.server.cpu_ns + self.client.cpu_ns) as f64 / self.client.operations.max(1) as f64
+    }
+}
+
+/// How to run a pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair<'a> {
+    /// Which program.
+    pub program: Measuring,
+    /// Core of the server and of the client.
+    pub cores: (usize, usize),
+    /// Arguments of both sides.
+    pub both: &'a [String],
+    /// Further arguments of the client.
+    pub client: &'a [String],
+    /// How long the client measures.
+    pub measured: Duration,
+    /// Whether to look for a link segment while they run: once is enough, and looking costs time.
+    pub look: bool,
+}
+
+impl Pair<'_> {
+    /// Runs server and client through `contender` over loopback.
+    pub fn over_tcp(&self, instrument: &mut Instrument, contender: &Contender) -> io::Result<PairReport> {
+        let port = instrument.ports.take()?;
+        self.at(instrument, contender, ["--port".into(), port.to_string()])
+    }
+
+    /// Runs server and client over an abstract AF_UNIX name.
+    pub fn over_unix(&self, instrument: &mut Instrument, contender: &Contender) -> io::Result<PairReport> {
+        // The scratch directory's name is unique on the host; the port makes each run's so.
+        let unique = instrument.scratch.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = format!("{unique}-{}", instrument.ports.take()?);
+        self.at(instrument, contender, ["--unix".into(), name])
+    }
+
+    fn at(&self, instrument: &Instrument, contender: &Contender, place: [String; 2]) -> io::Result<PairReport> {
+        let scratch = &instrument.scratch;
+        let path = self.program.path(scratch);
+        let side = |role: &str, core: usize| {
+            Launch::through(contender, &path).args([role, "--core", &core.to_string()]).args(&place).args(self.both)
+        };
+        let mut server = side("server", self.cores.0).start(scratch)?;
+        server.wait_for_output("ready", START_LIMIT)?;
+        let client = side("client", self.cores.1).args(self.client).start(scratch)?;
+        let (client, accelerated) = finish_watching(client, &server, self.measured + RUN_LIMIT, self.look)?;
+        let server = server.finish(RUN_LIMIT)?;
+        Ok(PairReport { server: report(&server)?, client: report(&client)?, accelerated })
+    }
+}
+
+/// Waits for a client and, if asked to, looks twice meanwhile whether the server holds a link.
+pub fn finish_watching(
+    mut client: Running,
+    server: &Running,
+    limit: Duration,
+    look: bool,
+) -> io::Result<(Finished, Option<bool>)> {
+    let mut accelerated = None;
+    if look {
+        for pause in [10, 90] {
+            if accelerated == Some(true) || client.wait_end(Duration::from_millis(pause))? {
+                break;
+            }
+            accelerated = Some(server.maps_a_link());
+        }
+    }
+    Ok((client.finish(limit)?, accelerated))
+}
+
+/// Reads the last line that a measuring program printed.
+pub fn report(finished: &Finished) -> io::Result<Report> {
+    let line = finished.output.lines().last().unwrap_or_default();
+    serde_json::from_str(line).map_err(|error| io::Error::other(format!("cannot read {line:?}: {error}")))
+}

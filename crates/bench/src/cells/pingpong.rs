@@ -1,0 +1,103 @@
+//! Round trips of a small message: the latency that a request pays.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::pair::{self, Pair};
+use super::RUN_LIMIT;
+use crate::contenders::{Carrier, Contender};
+use crate::instrument::{Cell, Instrument, Turn};
+use crate::measurement::{Collector, Figure, Unit};
+use crate::process::Launch;
+use crate::programs::Measuring;
+use crate::statistics::Distribution;
+
+/// One connection, two pinned processes, one message in flight.
+#[derive(Debug)]
+pub struct PingPong;
+
+impl Cell for PingPong {
+    fn name(&self) -> &'static str {
+        "pingpong"
+    }
+
+    fn about(&self) -> &'static str {
+        "8-byte round trip by plain send/recv, two pinned processes; floor: a cache line to and fro"
+    }
+
+    fn carriers(&self) -> &'static [Carrier] {
+        &[Carrier::Kernel, Carrier::KernelSpinning, Carrier::Shunt]
+    }
+
+    fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
+        let samples = instrument.scratch.join("samples");
+        let finished = Launch::plain(&Measuring::Floor.path(&instrument.scratch))
+            .args(["line", "--core", &instrument.machine.client_core.to_string()])
+            .args(["--peer-core", &instrument.machine.server_core.to_string()])
+            .args(["--milliseconds", &instrument.settings.milliseconds.to_string()])
+            .args(["--samples".as_ref(), samples.as_os_str()])
+            .run(&instrument.scratch, RUN_LIMIT)?;
+        pair::report(&finished)?;
+        collector.add_floor("cache line", figures(instrument.settings.round_trip_bytes, &read(&samples)?, None));
+        Ok(())
+    }
+
+    fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
+        let samples = instrument.scratch.join("samples");
+        let mut both = vec!["--size".into(), instrument.settings.round_trip_bytes.to_string()];
+        if contender.carrier == Carrier::KernelSpinning {
+            both.extend(["--spin".into(), "1".into()]);
+        }
+        let milliseconds = instrument.settings.milliseconds;
+        let report = Pair {
+            program: Measuring::PingPong,
+            cores: (instrument.machine.server_core, instrument.machine.client_core),
+            both: &both,
+            client: &[
+                "--milliseconds".into(),
+                milliseconds.to_string(),
+                "--samples".into(),
+                samples.to_string_lossy().into_owned(),
+            ],
+            measured: Duration::from_millis(milliseconds),
+            look: contender.carrier == Carrier::Shunt && repeat == 0,
+        }
+        .over_tcp(instrument, contender)?;
+        let cpu = report.cpu_per_operation_ns();
+        let figures = figures(instrument.settings.round_trip_bytes, &read(&samples)?, Some(cpu));
+        Ok(Turn { figures, accelerated: report.accelerated })
+    }
+}
+
+/// Median and 99th percentile of one run.
+fn figures(size: usize, distribution: &Distribution, cpu: Option<f64>) -> Vec<Figure> {
+    [50.0, 99.0]
+        .into_iter()
+        .map(|percentile| {
+            let figure = Figure::new(
+                format!("pingpong/{size}B/p{percentile}"),
+                format!("{size} B round trip, p{percentile}"),
+                Unit::Nanoseconds,
+                distribution.percentile(percentile) as f64,
+            );
+            match (percentile, cpu) {
+                (50.0, Some(cpu)) => figure.with_cpu(cpu).with_distribution(distribution.clone()),
+                (50.0, None) => figure.with_distribution(distribution.clone()),
+                _ => figure,
+            }
+        })
+        .collect()
+}
+
+/// Samples as the C programs write them: 32-bit nanoseconds in the machine's byte order.
+fn read(path: &Path) -> io::Result<Distribution> {
+    let bytes = fs::read(path)?;
+    fs::remove_file(path)?;
+    let samples: Vec<u32> = bytes.chunks_exact(4).map(|four| u32::from_ne_bytes(four.try_into().unwrap())).collect();
+    match samples.is_empty() {
+        true => Err(io::Error::other("not one round trip was measured")),
+        false => Ok(Distribution::of(&samples)),
+    }
+}

@@ -1,0 +1,152 @@
+//! redis-server under redis-benchmark: small requests, few and many connections, pipelined or not.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::pair::finish_watching;
+use super::{RUN_LIMIT, START_LIMIT};
+use crate::contenders::{Carrier, Contender};
+use crate::instrument::{Cell, Instrument, Turn};
+use crate::measurement::{Figure, Unit};
+use crate::network::is_listening;
+use crate::process::{Finished, Launch, Running};
+use crate::programs::External;
+
+const SERVER: External = External { name: "redis-server", package: "redis-server" };
+const CLIENT: External = External { name: "redis-benchmark", package: "redis-tools" };
+
+/// One load: the same for every contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Load {
+    command: &'static str,
+    connections: u32,
+    pipeline: u32,
+}
+
+const LOADS: [Load; 8] = {
+    const fn load(command: &'static str, connections: u32, pipeline: u32) -> Load {
+        Load { command, connections, pipeline }
+    }
+    [
+        load("get", 1, 1),
+        load("set", 1, 1),
+        load("get", 1, 16),
+        load("set", 1, 16),
+        load("get", 50, 1),
+        load("set", 50, 1),
+        load("get", 50, 16),
+        load("set", 50, 16),
+    ]
+};
+
+/// The cell, with the rates seen so far: redis-benchmark counts requests, not seconds, so each
+/// contender gets as many as fill the same time.
+#[derive(Debug, Default)]
+pub struct Redis {
+    rates: HashMap<(Load, Carrier), f64>,
+}
+
+impl Cell for Redis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn about(&self) -> &'static str {
+        "redis-server under redis-benchmark: 1 and 50 connections, pipeline 1 and 16, GET and SET"
+    }
+
+    fn needs(&self) -> &'static [External] {
+        &[SERVER, CLIENT]
+    }
+
+    fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
+        let port = instrument.ports.take()?;
+        let server = start_server(instrument, contender, port)?;
+        let mut turn = Turn::default();
+        for load in LOADS {
+            let key = (load, contender.carrier);
+            let known = match self.rates.get(&key) {
+                Some(rate) => *rate,
+                None => {
+                    let few = 1000 * load.pipeline * if load.connections > 1 { 4 } else { 1 };
+                    rate(&run_client(instrument, contender, &server, port, load, few, false)?.0.output)?
+                }
+            };
+            let requests = (known * instrument.settings.milliseconds as f64 / 1e3).max(1000.0) as u32;
+            let look = contender.carrier == Carrier::Shunt && repeat == 0;
+            let before = server.cpu();
+            let (finished, accelerated) = run_client(instrument, contender, &server, port, load, requests, look)?;
+            let cpu = server.cpu().saturating_sub(before) + finished.cpu;
+            let rate = rate(&finished.output)?;
+            self.rates.insert(key, rate);
+            turn.figures.push(figure(load, rate).with_cpu(cpu.as_nanos() as f64 / f64::from(requests)));
+            turn.accelerated = accelerated.or(turn.accelerated);
+        }
+        server.stop(Signal::SIGTERM, Duration::from_secs(2));
+        Ok(turn)
+    }
+}
+
+fn start_server(instrument: &Instrument, contender: &Contender, port: u16) -> io::Result<Running> {
+    let mut server = Launch::through(contender, &SERVER.find().map_err(io::Error::other)?)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(["--daemonize", "no", "--protected-mode", "no"])
+        .core(instrument.machine.server_core)
+        .start(&instrument.scratch)?;
+    server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
+    Ok(server)
+}
+
+fn run_client(
+    instrument: &Instrument,
+    contender: &Contender,
+    server: &Running,
+    port: u16,
+    load: Load,
+    requests: u32,
+    look: bool,
+) -> io::Result<(Finished, Option<bool>)> {
+    let client = Launch::through(contender, &CLIENT.find().map_err(io::Error::other)?)
+        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-t", load.command, "--csv"])
+        .args(["-c", &load.connections.to_string(), "-P", &load.pipeline.to_string(), "-n", &requests.to_string()])
+        .core(instrument.machine.client_core)
+        .start(&instrument.scratch)?;
+    finish_watching(client, server, RUN_LIMIT, look)
+}
+
+/// `"GET","123456.78",...`: the second field of the last line, in every version of the program.
+fn rate(output: &str) -> io::Result<f64> {
+    output
+        .lines()
+        .rev()
+        .find_map(|line| line.split(',').nth(1)?.trim().trim_matches('"').parse().ok())
+        .filter(|rate: &f64| *rate > 0.0)
+        .ok_or_else(|| io::Error::other(format!("redis-benchmark printed no rate: {output:?}")))
+}
+
+fn figure(load: Load, rate: f64) -> Figure {
+    let Load { command, connections, pipeline } = load;
+    let plural = if connections == 1 { "" } else { "s" };
+    Figure::new(
+        format!("redis/{command}/c{connections}/p{pipeline}"),
+        format!("redis {}, {connections} connection{plural}, pipeline {pipeline}", command.to_uppercase()),
+        Unit::PerSecond,
+        rate,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_is_read_from_old_and_new_output() {
+        assert_eq!(rate("\"SET\",\"98765.40\"\n").unwrap(), 98765.40);
+        let new = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"12500.00\",\"0.075\"\n";
+        assert_eq!(rate(new).unwrap(), 12500.0);
+        assert!(rate("Could not connect\n").is_err());
+    }
+}

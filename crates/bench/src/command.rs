@@ -1,0 +1,245 @@
+//! The command line: `shunt bench demo`, `shunt bench cell NAME`, `shunt bench list`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::cells;
+use crate::contenders::contenders;
+use crate::instrument::{Cell, Instrument, Settings};
+use crate::machine::Machine;
+use crate::network::{Network, Ports};
+use crate::plot;
+use crate::programs;
+use crate::progress::Progress;
+use crate::report::{Document, SCHEMA};
+use crate::supervisor::supervise;
+
+/// Measures this machine: kernel TCP and shunt side by side, with the floor in the same run.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "shunt bench", bin_name = "shunt bench", version)]
+pub struct Bench {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Action {
+    /// Every cell in turn, within three minutes: a table, raw JSON, and a plot as SVG and PNG
+    Demo {
+        /// PostgreSQL too: half a minute more
+        #[arg(long)]
+        with_postgres: bool,
+        /// How to measure
+        #[command(flatten)]
+        options: Options,
+        /// Directory of demo.json, demo.txt, demo.svg and demo.png
+        #[arg(long, value_name = "DIRECTORY", default_value = "target/demo")]
+        output: PathBuf,
+    },
+    /// One cell (or several), for trying something out: prints the table
+    Cell {
+        /// Names as `shunt bench list` prints them
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// How to measure
+        #[command(flatten)]
+        options: Options,
+        /// Directory to write cell.json, cell.txt, cell.svg and cell.png to
+        #[arg(long, value_name = "DIRECTORY")]
+        output: Option<PathBuf>,
+    },
+    /// Names the cells
+    List,
+}
+
+/// How to measure; what is not given keeps the value of [`Settings::default`].
+#[derive(Clone, Debug, Default, Args)]
+pub struct Options {
+    /// The shunt command to measure [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub shunt: Option<PathBuf>,
+    /// Turns of each contender [default: 7]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub repeat: Option<u64>,
+    /// Measured time of one run of a small program [default: 250]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub milliseconds: Option<u64>,
+    /// Message size of pingpong (default 8) and of stream (default 65536)
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 26))]
+    pub size: Option<u64>,
+    /// Silent connections of the idle cell [default: 100]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub idle_connections: Option<u64>,
+    /// How long they stay silent [default: 10]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub idle_seconds: Option<u64>,
+}
+
+impl Options {
+    fn settings(&self) -> Settings {
+        let default = Settings::default();
+        Settings {
+            repeats: self.repeat.map_or(default.repeats, |repeat| repeat as usize),
+            milliseconds: self.milliseconds.unwrap_or(default.milliseconds),
+            round_trip_bytes: self.size.map_or(default.round_trip_bytes, |size| size as usize),
+            stream_bytes: self.size.map_or(default.stream_bytes, |size| size as usize),
+            idle_milliseconds: self.idle_seconds.map_or(default.idle_milliseconds, |seconds| seconds * 1000),
+            idle_connections: self.idle_connections.map_or(default.idle_connections, |count| count as usize),
+            limit_seconds: default.limit_seconds,
+        }
+    }
+}
+
+impl Bench {
+    /// Does it. Must be called while the process has one thread, since it forks.
+    ///
+    /// The exit code is 0 when every contender finished every cell (a skipped cell is no failure),
+    /// 1 when one broke down or the run could not begin, 2 for a command line that makes no sense.
+    pub fn run(&self) -> ExitCode {
+        match &self.action {
+            Action::List => {
+                for cell in cells::all() {
+                    println!("{:<10} {}", cell.name(), cell.about());
+                }
+                ExitCode::SUCCESS
+            }
+            Action::Demo { with_postgres, options, output } => {
+                let demo = Plan { cells: cells::demo(*with_postgres), options, output: Some(output), stem: "demo" };
+                demo.run()
+            }
+            Action::Cell { names, options, output } => {
+                let mut chosen = Vec::new();
+                for name in names {
+                    match cells::named(name) {
+                        Some(cell) => chosen.push(cell),
+                        None => {
+                            eprintln!("shunt bench: there is no cell {name:?}; `shunt bench list` names them, such as pingpong");
+                            return ExitCode::from(2);
+                        }
+                    }
+                }
+                let mut options = options.clone();
+                // Somebody who asks for many repeats of one cell means it.
+                options.repeat = options.repeat.or(Some(5));
+                Plan { cells: chosen, options: &options, output: output.as_deref(), stem: "cell" }.run()
+            }
+        }
+    }
+}
+
+/// Runs `shunt bench ARGUMENTS`: what the command does with the words after `bench`.
+pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words = std::iter::once(OsString::from("shunt bench")).chain(arguments);
+    match Bench::try_parse_from(words) {
+        Ok(bench) => bench.run(),
+        Err(error) => {
+            let _ = error.print();
+            ExitCode::from(error.exit_code() as u8)
+        }
+    }
+}
+
+/// A run about to happen.
+struct Plan<'a> {
+    cells: Vec<Box<dyn Cell>>,
+    options: &'a Options,
+    output: Option<&'a Path>,
+    stem: &'a str,
+}
+
+impl Plan<'_> {
+    fn run(self) -> ExitCode {
+        // Before a minute of measuring, not after it.
+        if let Some(Err(error)) = self.output.map(fs::create_dir_all) {
+            eprintln!("shunt bench: cannot make the directory {}: {error}", self.output.unwrap().display());
+            return ExitCode::FAILURE;
+        }
+        let shunt = match self.options.shunt.as_deref().map(fs::canonicalize).transpose() {
+            Ok(shunt) => shunt,
+            Err(error) => {
+                eprintln!("shunt bench: --shunt {}: {error}", self.options.shunt.as_ref().unwrap().display());
+                return ExitCode::from(2);
+            }
+        };
+        supervise(|scratch| match self.measure(scratch, shunt.as_deref()) {
+            Ok(document) => u8::from(document.has_failures()),
+            Err(error) => {
+                eprintln!("shunt bench: {error}");
+                1
+            }
+        })
+    }
+
+    fn measure(mut self, scratch: &Path, shunt: Option<&Path>) -> io::Result<Document> {
+        let mut warnings = Vec::new();
+        let machine = Machine::here();
+        if machine.load_average > 0.3 * machine.usable_cores as f64 {
+            warnings.push(format!("the machine was busy (load average {}): figures are noisy", machine.load_average));
+        }
+        if machine.server_core == machine.client_core {
+            warnings.push("one core only: servers and clients share it".into());
+        }
+        let network = Network::enter();
+        warnings.extend(network.warning.clone());
+        let (contenders, warning) = contenders(shunt);
+        warnings.extend(warning);
+        programs::unpack(scratch)?;
+        eprintln!("{}\n{}", machine.describe(), network.describe());
+        for warning in &warnings {
+            eprintln!("warning: {warning}");
+        }
+        let mut instrument = Instrument {
+            machine,
+            contenders,
+            scratch: scratch.to_path_buf(),
+            ports: Ports::default(),
+            settings: self.options.settings(),
+            progress: Progress::new(self.cells.len()),
+        };
+        let reports = self.cells.iter_mut().map(|cell| instrument.measure(cell.as_mut())).collect();
+        let document = Document {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            unix_time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            seconds: instrument.progress.elapsed().as_secs_f64(),
+            machine: instrument.machine,
+            network,
+            settings: instrument.settings,
+            shunt_environment: shunt_environment(),
+            warnings,
+            cells: reports,
+        };
+        self.publish(&document)?;
+        Ok(document)
+    }
+
+    fn publish(&self, document: &Document) -> io::Result<()> {
+        let table = document.table();
+        println!("\n{table}");
+        let Some(directory) = self.output else { return Ok(()) };
+        let path = |extension: &str| directory.join(format!("{}.{extension}", self.stem));
+        fs::write(path("txt"), &table)?;
+        fs::write(path("json"), serde_json::to_string_pretty(document)? + "\n")?;
+        let svg = plot::svg(document).map_err(io::Error::other)?;
+        fs::write(path("png"), plot::png(&svg).map_err(io::Error::other)?)?;
+        fs::write(path("svg"), svg)?;
+        println!("wrote {} (and .txt, .json, .svg) in {:.0} s", path("png").display(), document.seconds);
+        Ok(())
+    }
+}
+
+fn shunt_environment() -> Vec<String> {
+    let mut set: Vec<String> =
+        std::env::vars().filter(|(name, _)| name.starts_with("SHUNT_")).map(|(name, value)| format!("{name}={value}")).collect();
+    set.sort();
+    set
+}

@@ -1,0 +1,184 @@
+//! The instrument: lets contenders take turns at a cell, with the floor in every round.
+//!
+//! Turns are interleaved (floor, A, B, C, floor, A, B, C, ...), so that whatever else the machine
+//! does falls on all of them alike. A contender that breaks down is named and asked no more in
+//! that cell; the others go on.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::contenders::{Carrier, Contender};
+use crate::machine::Machine;
+use crate::measurement::{Collector, Figure, Row};
+use crate::network::Ports;
+use crate::programs::External;
+use crate::progress::Progress;
+
+/// How long and how often to measure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Turns of each contender in a cell.
+    pub repeats: usize,
+    /// Measured time of one run of a small program, in milliseconds.
+    pub milliseconds: u64,
+    /// Message size of round trips in bytes.
+    pub round_trip_bytes: usize,
+    /// Message size of streams in bytes.
+    pub stream_bytes: usize,
+    /// How long connections stay silent in the idle cell, in milliseconds.
+    pub idle_milliseconds: u64,
+    /// Silent connections in the idle cell.
+    pub idle_connections: usize,
+    /// No further repeat begins after this many seconds of the whole run.
+    pub limit_seconds: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            repeats: 7,
+            milliseconds: 250,
+            round_trip_bytes: 8,
+            stream_bytes: 65536,
+            idle_milliseconds: 10_000,
+            idle_connections: 100,
+            limit_seconds: 165,
+        }
+    }
+}
+
+/// What one contender did in one turn.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Its figures, each for a row of the cell.
+    pub figures: Vec<Figure>,
+    /// Whether shared memory was seen to carry it; `None` where nobody looked.
+    pub accelerated: Option<bool>,
+}
+
+/// A question that can be put to every contender.
+pub trait Cell {
+    /// The word on the command line.
+    fn name(&self) -> &'static str;
+
+    /// One line for `shunt bench list`.
+    fn about(&self) -> &'static str;
+
+    /// Programs of the system without which the cell is skipped.
+    fn needs(&self) -> &'static [External] {
+        &[]
+    }
+
+    /// Who takes part.
+    fn carriers(&self) -> &'static [Carrier] {
+        &[Carrier::Kernel, Carrier::Shunt]
+    }
+
+    /// Turns of each contender, given what the user asked for.
+    fn repeats(&self, settings: &Settings) -> usize {
+        settings.repeats
+    }
+
+    /// Once, before the first turn.
+    fn prepare(&mut self, _instrument: &mut Instrument) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// One round of the floors, before the contenders of that round.
+    fn floors(&mut self, _instrument: &mut Instrument, _collector: &mut Collector) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// One turn of one contender. `repeat` counts from zero.
+    fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn>;
+}
+
+/// What came out of a cell.
+#[derive(Debug, Serialize)]
+pub struct CellReport {
+    /// The cell's name.
+    pub name: String,
+    /// Its rows; empty when it was skipped.
+    pub rows: Vec<Row>,
+    /// Why it was skipped.
+    pub skipped: Option<String>,
+    /// Who broke down and how.
+    pub failures: Vec<(Carrier, String)>,
+    /// Seconds that the cell took.
+    pub seconds: f64,
+}
+
+/// Everything that a turn needs.
+#[derive(Debug)]
+pub struct Instrument {
+    /// The machine and the two cores.
+    pub machine: Machine,
+    /// All contenders of the run.
+    pub contenders: Vec<Contender>,
+    /// Directory that lives as long as the run.
+    pub scratch: PathBuf,
+    /// Ports to listen on.
+    pub ports: Ports,
+    /// How long and how often.
+    pub settings: Settings,
+    /// The narrator.
+    pub progress: Progress,
+}
+
+impl Instrument {
+    /// Puts one cell to all its contenders.
+    pub fn measure(&mut self, cell: &mut dyn Cell) -> CellReport {
+        let begin = self.progress.elapsed();
+        self.progress.begin_cell(cell.name());
+        let mut report = CellReport {
+            name: cell.name().into(),
+            rows: Vec::new(),
+            skipped: cell.needs().iter().find_map(|program| program.find().err()),
+            failures: Vec::new(),
+            seconds: 0.0,
+        };
+        if report.skipped.is_none() {
+            report.skipped = cell.prepare(self).err().map(|error| error.to_string());
+        }
+        if let Some(reason) = &report.skipped {
+            self.progress.end_cell(&format!("skipped, {reason}"));
+            return report;
+        }
+        (report.rows, report.failures) = self.rounds(cell).into_rows();
+        report.seconds = (self.progress.elapsed() - begin).as_secs_f64();
+        let remark: Vec<String> =
+            report.failures.iter().map(|(carrier, error)| format!("{} failed: {error}", carrier.title())).collect();
+        self.progress.end_cell(&remark.join("; "));
+        report
+    }
+
+    fn rounds(&mut self, cell: &mut dyn Cell) -> Collector {
+        let mut collector = Collector::default();
+        let contenders: Vec<Contender> =
+            self.contenders.iter().filter(|contender| cell.carriers().contains(&contender.carrier)).cloned().collect();
+        let repeats = cell.repeats(&self.settings);
+        for repeat in 0..repeats {
+            if repeat > 0 && self.progress.elapsed() > Duration::from_secs(self.settings.limit_seconds) {
+                break;
+            }
+            self.progress.turn(repeat + 1, repeats, "floor");
+            if let Err(error) = cell.floors(self, &mut collector) {
+                self.progress.end_cell(&format!("no floor: {error}"));
+            }
+            for contender in &contenders {
+                if collector.has_failed(contender.carrier) {
+                    continue;
+                }
+                self.progress.turn(repeat + 1, repeats, contender.carrier.title());
+                match cell.turn(self, contender, repeat) {
+                    Ok(turn) => collector.add(contender.carrier, turn.figures, turn.accelerated),
+                    Err(error) => collector.fail(contender.carrier, error.to_string()),
+                }
+            }
+        }
+        collector
+    }
+}

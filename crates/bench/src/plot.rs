@@ -1,0 +1,274 @@
+//! The run as one picture: how many times better, and how the round trips are distributed.
+//!
+//! Drawn once, as SVG; the PNG is a rendering of the same drawing at twice the size.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::contenders::Carrier;
+use crate::measurement::{Row, Unit};
+use crate::report::{figure, Comparison, Document};
+use crate::statistics::Point;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), String>;
+
+const WIDTH: i32 = 1180;
+const FONT: &str = "Ubuntu, DejaVu Sans, Helvetica, Arial, sans-serif";
+const LEFT: i32 = 300;
+const RIGHT: i32 = WIDTH - 250;
+const ROW: i32 = 26;
+const HEAD: i32 = 84;
+const CURVES: i32 = 330;
+
+const INK: RGBColor = RGBColor(33, 37, 41);
+const QUIET: RGBColor = RGBColor(110, 118, 126);
+const GRID: RGBColor = RGBColor(226, 229, 233);
+const KERNEL: RGBColor = RGBColor(134, 142, 150);
+const SPINNING: RGBColor = RGBColor(214, 137, 16);
+const SHUNT: RGBColor = RGBColor(11, 114, 133);
+const WORSE: RGBColor = RGBColor(201, 42, 42);
+const FLOOR: RGBColor = RGBColor(33, 37, 41);
+
+/// A scale that gives every factor of ten the same length.
+#[derive(Clone, Copy)]
+struct Logarithmic {
+    from: f64,
+    to: f64,
+    left: i32,
+    right: i32,
+}
+
+impl Logarithmic {
+    /// A scale that holds all values, from a power of ten or `lowest` on.
+    fn holding(values: impl Iterator<Item = f64>, lowest: f64, left: i32, right: i32) -> Self {
+        let (least, most) =
+            values.fold((lowest, lowest * 10.0), |(least, most), value| (f64::min(least, value), f64::max(most, value)));
+        Self { from: least * 0.9, to: most * 1.15, left, right }
+    }
+
+    fn at(self, value: f64) -> i32 {
+        let share = (value / self.from).ln() / (self.to / self.from).ln();
+        self.left + (share.clamp(0.0, 1.0) * f64::from(self.right - self.left)).round() as i32
+    }
+
+    /// 1, 2 and 5 times the powers of ten while there is room, else the powers alone.
+    fn ticks(self) -> Vec<f64> {
+        let decades = (self.to / self.from).log10();
+        let steps: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        (-12..13)
+            .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
+            .filter(|tick| (self.from..=self.to).contains(tick))
+            .collect()
+    }
+}
+
+/// The whole picture as an SVG document.
+pub fn svg(document: &Document) -> Result<String, String> {
+    let comparisons: Vec<Comparison> = document.comparisons().into_iter().filter(|one| one.ratio().is_some()).collect();
+    let timed = document
+        .cells
+        .iter()
+        .flat_map(|cell| &cell.rows)
+        .find(|row| row.contenders.iter().any(|(_, series)| !series.curve.is_empty()));
+    let bars = if comparisons.is_empty() { 60 } else { bars_height(&comparisons) };
+    let height = HEAD + bars + if timed.is_some() { CURVES } else { 0 } + 40;
+
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
+        area.fill(&WHITE).map_err(drawing)?;
+        draw_head(&area, document)?;
+        match comparisons.is_empty() {
+            true => write(&area, "Only the kernel was measured: nothing to compare.", (24, HEAD + 20), 15, &QUIET, HPos::Left)?,
+            false => draw_bars(&area, &comparisons)?,
+        }
+        if let Some(row) = timed {
+            draw_curves(&area, row, HEAD + bars)?;
+        }
+        write(&area, &format!("made by: {}", document.command), (24, height - 22), 12, &QUIET, HPos::Left)?;
+        area.present().map_err(drawing)?;
+    }
+    Ok(text)
+}
+
+/// The same drawing as PNG, twice as large, with letters that need no font of the machine.
+pub fn png(svg: &str) -> Result<Vec<u8>, String> {
+    use resvg::{tiny_skia, usvg};
+    let mut options = usvg::Options::default();
+    let fonts = options.fontdb_mut();
+    fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
+    let family = fonts.faces().next().and_then(|face| face.families.first()).map(|(name, _)| name.clone());
+    fonts.set_sans_serif_family(family.ok_or("the font inside this program has no name")?);
+    let tree = usvg::Tree::from_str(svg, &options).map_err(|error| error.to_string())?;
+    let size = tree.size();
+    let (width, height) = (2 * size.width() as u32, 2 * size.height() as u32);
+    let mut pixels = tiny_skia::Pixmap::new(width, height).ok_or("the picture has no size")?;
+    resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|error| error.to_string())
+}
+
+fn draw_head(area: &Area, document: &Document) -> Drawn {
+    write(area, "shunt against kernel TCP, the same programs on one host", (24, 18), 24, &INK, HPos::Left)?;
+    let conditions = format!(
+        "{}.  Medians of interleaved repeats, congestion control {}.",
+        document.machine.describe(),
+        document.network.congestion_control
+    );
+    write(area, &conditions, (24, 52), 14, &QUIET, HPos::Left)
+}
+
+/// Rows stand in groups, one a cell, with a little air between groups.
+fn bars_height(comparisons: &[Comparison]) -> i32 {
+    let groups = comparisons.windows(2).filter(|two| two[0].cell != two[1].cell).count() as i32;
+    comparisons.len() as i32 * ROW + groups * 10 + 90
+}
+
+fn draw_bars(area: &Area, comparisons: &[Comparison]) -> Drawn {
+    let reach = comparisons.iter().flat_map(|one| one.ratio().into_iter().chain(one.floor_ratio()));
+    let scale = Logarithmic::holding(reach, 1.0, LEFT, RIGHT);
+    let (top, bottom) = (HEAD + 30, HEAD + bars_height(comparisons) - 50);
+    for tick in scale.ticks() {
+        let at = scale.at(tick);
+        line(area, (at, top), (at, bottom), &GRID, 1)?;
+        write(area, &format!("{tick}×"), (at, top - 20), 13, &QUIET, HPos::Center)?;
+    }
+    let mut y = top + 4;
+    for (index, comparison) in comparisons.iter().enumerate() {
+        if index > 0 && comparisons[index - 1].cell != comparison.cell {
+            y += 10;
+        }
+        draw_bar(area, comparison, scale, y)?;
+        y += ROW;
+    }
+    line(area, (scale.at(1.0), top), (scale.at(1.0), bottom), &INK, 2)?;
+    legend(area, bottom + 14)
+}
+
+fn draw_bar(area: &Area, comparison: &Comparison, scale: Logarithmic, y: i32) -> Drawn {
+    let (Some(ratio), Some(kernel), Some(shunt)) = (comparison.ratio(), comparison.kernel, comparison.shunt) else {
+        return Ok(());
+    };
+    let title = match comparison.baseline {
+        Carrier::KernelSpinning => format!("{}, kernel spinning", comparison.row.title),
+        _ => comparison.row.title.clone(),
+    };
+    let (one, end, middle) = (scale.at(1.0), scale.at(ratio), y + ROW / 2 - 2);
+    write_middle(area, &title, (LEFT - 14, middle), 14, &INK, HPos::Right)?;
+    let colour = if ratio >= 1.0 { SHUNT } else { WORSE };
+    let corners = [(one.min(end), y + 1), (one.max(end), y + ROW - 5)];
+    area.draw(&Rectangle::new(corners, colour.filled())).map_err(drawing)?;
+    let mut last = end.max(one);
+    if let Some(floor) = comparison.floor_ratio() {
+        let at = scale.at(floor);
+        line(area, (at, y - 1), (at, y + ROW - 3), &FLOOR, 3)?;
+        last = last.max(at);
+    }
+    let number = if ratio >= 99.95 { format!("{ratio:.0}×") } else { format!("{ratio:.2}×") };
+    let unit = comparison.row.unit;
+    write_middle(area, &number, (last + 10, middle), 15, &colour, HPos::Left)?;
+    let detail = format!("{} → {}", figure(unit, kernel), figure(unit, shunt));
+    write_middle(area, &detail.replace("us", "µs"), (WIDTH - 20, middle), 13, &QUIET, HPos::Right)
+}
+
+fn legend(area: &Area, y: i32) -> Drawn {
+    let mut x = LEFT;
+    area.draw(&Rectangle::new([(x, y + 2), (x + 26, y + 14)], SHUNT.filled())).map_err(drawing)?;
+    write(area, "times better than the kernel (time or rate)", (x + 34, y), 13, &QUIET, HPos::Left)?;
+    x += 310;
+    line(area, (x, y), (x, y + 16), &FLOOR, 3)?;
+    write(area, "floor: bare shared memory or AF_UNIX", (x + 10, y), 13, &QUIET, HPos::Left)
+}
+
+/// How far a percentile is up the axis: every nine counts as much as the one before it.
+fn nines(percentile: f64) -> f64 {
+    -(1.0 - (percentile / 100.0).min(0.9995)).log10()
+}
+
+fn draw_curves(area: &Area, row: &Row, top: i32) -> Drawn {
+    let mut curves: Vec<(String, RGBColor, &[Point])> = Vec::new();
+    for floor in row.floors.iter().filter(|floor| !floor.series.curve.is_empty()) {
+        curves.push((format!("floor ({})", floor.title), FLOOR, &floor.series.curve));
+    }
+    for (carrier, series) in row.contenders.iter().rev().filter(|(_, series)| !series.curve.is_empty()) {
+        let colour = match carrier {
+            Carrier::Kernel => KERNEL,
+            Carrier::KernelSpinning => SPINNING,
+            Carrier::Shunt => SHUNT,
+        };
+        curves.push((carrier.title().into(), colour, &series.curve));
+    }
+    let shown = |point: &&Point| (1.0..=99.95).contains(&point.percentile);
+    let reach = curves.iter().flat_map(|(_, _, curve)| curve.iter().filter(shown)).map(|point| point.nanoseconds as f64);
+    let scale = Logarithmic::holding(reach, 100.0, LEFT, RIGHT);
+    let (high, low) = (top + 52, top + CURVES - 40);
+    let height = |percentile: f64| low - (nines(percentile) / nines(99.9) * f64::from(low - high)) as i32;
+
+    let title = row.title.trim_end_matches(", p50").to_string();
+    write(area, &format!("{title}: how many of the round trips were over by then"), (24, top + 4), 16, &INK, HPos::Left)?;
+    for tick in scale.ticks() {
+        line(area, (scale.at(tick), high), (scale.at(tick), low), &GRID, 1)?;
+        let text = short_time(tick);
+        write(area, &text, (scale.at(tick), low + 8), 13, &QUIET, HPos::Center)?;
+    }
+    for percentile in [0.0, 50.0, 90.0, 99.0, 99.9] {
+        let y = height(percentile);
+        line(area, (LEFT, y), (RIGHT, y), &GRID, 1)?;
+        write_middle(area, &format!("{percentile} %"), (LEFT - 14, y), 13, &QUIET, HPos::Right)?;
+    }
+    for (index, (name, colour, curve)) in curves.iter().enumerate() {
+        let points: Vec<(i32, i32)> =
+            curve.iter().filter(shown).map(|point| (scale.at(point.nanoseconds as f64), height(point.percentile))).collect();
+        area.draw(&PathElement::new(points, colour.stroke_width(3))).map_err(drawing)?;
+        let median = curve.iter().find(|point| point.percentile == 50.0).map_or(0.0, |point| point.nanoseconds as f64);
+        let y = high + 10 + index as i32 * 24;
+        line(area, (RIGHT + 16, y), (RIGHT + 40, y), colour, 3)?;
+        let text = format!("{name}: {}", figure(Unit::Nanoseconds, median).replace("us", "µs"));
+        write_middle(area, &text, (RIGHT + 48, y), 13, &INK, HPos::Left)?;
+    }
+    Ok(())
+}
+
+/// A round time for an axis: `100 ns`, `2 µs`.
+fn short_time(nanoseconds: f64) -> String {
+    match nanoseconds {
+        value if value < 999.5 => format!("{value:.0} ns"),
+        value if value < 999_500.0 => format!("{:.0} µs", value / 1e3),
+        value => format!("{:.0} ms", value / 1e6),
+    }
+}
+
+fn line(area: &Area, from: (i32, i32), to: (i32, i32), colour: &RGBColor, width: u32) -> Drawn {
+    area.draw(&PathElement::new([from, to], colour.stroke_width(width))).map_err(drawing)
+}
+
+fn write(area: &Area, text: &str, at: (i32, i32), size: i32, colour: &RGBColor, side: HPos) -> Drawn {
+    write_at(area, text, at, size, colour, Pos::new(side, VPos::Top))
+}
+
+fn write_middle(area: &Area, text: &str, at: (i32, i32), size: i32, colour: &RGBColor, side: HPos) -> Drawn {
+    write_at(area, text, at, size, colour, Pos::new(side, VPos::Center))
+}
+
+fn write_at(area: &Area, text: &str, at: (i32, i32), size: i32, colour: &RGBColor, position: Pos) -> Drawn {
+    let style = TextStyle::from((FONT, size).into_font()).color(colour).pos(position);
+    area.draw_text(text, &style, at).map_err(drawing)
+}
+
+fn drawing(error: impl std::fmt::Display) -> String {
+    format!("cannot draw: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_holds_what_it_was_made_for() {
+        let scale = Logarithmic::holding([0.5, 260.0].into_iter(), 1.0, 0, 1000);
+        assert!(scale.at(0.5) > 0 && scale.at(260.0) < 1000 && scale.at(0.5) < scale.at(1.0));
+        assert!(scale.ticks().contains(&1.0) && scale.ticks().contains(&100.0));
+        assert_eq!(nines(99.0).round() as i32, 2);
+    }
+}

@@ -1,0 +1,104 @@
+//! The programs that are run: our own in C, carried inside this command, and those of the system.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A measuring program of `programs/`, compiled when this crate was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measuring {
+    /// Round trips.
+    PingPong,
+    /// Bulk transfer.
+    Stream,
+    /// Connection set-up.
+    Connect,
+    /// Silent connections.
+    Idle,
+    /// Shared memory without sockets.
+    Floor,
+}
+
+impl Measuring {
+    const ALL: [Measuring; 5] = [Measuring::PingPong, Measuring::Stream, Measuring::Connect, Measuring::Idle, Measuring::Floor];
+
+    fn name(self) -> &'static str {
+        match self {
+            Measuring::PingPong => "pingpong",
+            Measuring::Stream => "stream",
+            Measuring::Connect => "connect",
+            Measuring::Idle => "idle",
+            Measuring::Floor => "floor",
+        }
+    }
+
+    fn bytes(self) -> &'static [u8] {
+        match self {
+            Measuring::PingPong => include_bytes!(concat!(env!("OUT_DIR"), "/pingpong")),
+            Measuring::Stream => include_bytes!(concat!(env!("OUT_DIR"), "/stream")),
+            Measuring::Connect => include_bytes!(concat!(env!("OUT_DIR"), "/connect")),
+            Measuring::Idle => include_bytes!(concat!(env!("OUT_DIR"), "/idle")),
+            Measuring::Floor => include_bytes!(concat!(env!("OUT_DIR"), "/floor")),
+        }
+    }
+
+    /// Where [`unpack`] has put it.
+    pub fn path(self, scratch: &Path) -> PathBuf {
+        scratch.join(self.name())
+    }
+}
+
+/// Writes the measuring programs into the scratch directory.
+pub fn unpack(scratch: &Path) -> io::Result<()> {
+    for program in Measuring::ALL {
+        let path = program.path(scratch);
+        fs::write(&path, program.bytes())?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// A program of the system and the Debian package that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct External {
+    /// Name of the executable.
+    pub name: &'static str,
+    /// Package to install when it is missing.
+    pub package: &'static str,
+}
+
+impl External {
+    /// Finds it in PATH, in the directories of system programs, and where Debian keeps the
+    /// versions of PostgreSQL; the error names the package.
+    pub fn find(self) -> Result<PathBuf, String> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        directories.extend(["/usr/sbin", "/usr/local/sbin", "/usr/bin"].map(PathBuf::from));
+        let mut versions: Vec<PathBuf> =
+            fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        versions.sort();
+        directories.extend(versions.into_iter().rev().map(|version| version.join("bin")));
+        directories
+            .into_iter()
+            .map(|directory| directory.join(self.name))
+            .find(|candidate| is_executable(candidate))
+            .ok_or_else(|| format!("{} is not installed (Debian package {})", self.name, self.package))
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let missing = External { name: "no-such-program-here", package: "some-package" };
+        assert!(missing.find().unwrap_err().contains("some-package"));
+        assert!(External { name: "sh", package: "dash" }.find().is_ok());
+    }
+}

@@ -1,0 +1,89 @@
+//! Medians of repeats, and the distribution of the single operations behind them.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// The middle value, or the mean of the two middle ones; `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        length if length % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// How long single operations took, over all repeats of one contender.
+///
+/// A histogram with three significant digits: the figures of a table and the curve of a plot
+/// come from the same counts.
+#[derive(Clone, Debug)]
+pub struct Distribution {
+    histogram: Histogram<u64>,
+}
+
+/// One point of a distribution: this share of the operations took at most so long.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// From 0 to 100.
+    pub percentile: f64,
+    /// Nanoseconds.
+    pub nanoseconds: u64,
+}
+
+impl Distribution {
+    /// Counts samples in nanoseconds.
+    pub fn of(samples: &[u32]) -> Self {
+        let mut histogram = Histogram::new(3).expect("three significant digits are allowed");
+        for &sample in samples {
+            // An auto-resizing histogram takes every 32-bit value.
+            histogram.record(u64::from(sample).max(1)).expect("a 32-bit value fits");
+        }
+        Self { histogram }
+    }
+
+    /// Adds the operations of another repeat.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("an auto-resizing histogram takes any other");
+    }
+
+    /// Nanoseconds within which `percentile` per cent of the operations were over.
+    pub fn percentile(&self, percentile: f64) -> u64 {
+        self.histogram.value_at_percentile(percentile)
+    }
+
+    /// The curve, denser towards the tail: what a report keeps of the histogram.
+    pub fn curve(&self) -> Vec<Point> {
+        const PERCENTILES: [f64; 24] = [
+            0.0, 0.1, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 92.5, 95.0, 97.0, 98.0, 99.0,
+            99.5, 99.9, 99.99, 100.0,
+        ];
+        PERCENTILES.iter().map(|&percentile| Point { percentile, nanoseconds: self.percentile(percentile) }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_odd_even_and_none() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn one_slow_operation_in_a_hundred_shows_only_in_the_tail() {
+        let mut samples = vec![100; 199];
+        samples.push(90_000);
+        let mut distribution = Distribution::of(&samples);
+        distribution.merge(&Distribution::of(&[100; 100]));
+        assert_eq!(distribution.percentile(50.0), 100);
+        assert_eq!(distribution.percentile(99.0), 100);
+        assert!(distribution.percentile(100.0) >= 90_000);
+        assert_eq!(distribution.curve().len(), 24);
+    }
+}
