@@ -26,7 +26,7 @@ fn start<'host>(host: &'host Host, options: &str) -> Process<'host> {
     fs::create_dir(&empty).expect("the scratch directory can be written");
     // SAFETY: takes no arguments and cannot fail.
     let privileged = unsafe { libc::geteuid() } == 0;
-    let unprivileged = if privileged { "" } else { "run_as_launching_user=YES\nport_enable=NO\n" };
+    let unprivileged = if privileged { "" } else { "run_as_launching_user=YES\nanon_world_readable_only=NO\n" };
     let configuration = host.scratch().write(
         "vsftpd.conf",
         format!(
@@ -104,7 +104,7 @@ fn transfer_with_lftp(host: &Host, options: &str) {
     // Four sessions at once, each with several connections.
     let mirror = || {
         host.client(program("lftp", "lftp"))
-            .args(["--norc", "-e", "set net:max-retries 1; set net:timeout 20; set cmd:fail-exit yes; mirror --parallel=3 --include offered / mirrored; bye"])
+            .args(["--norc", "-e", "set net:max-retries 1; set net:timeout 20; set cmd:fail-exit yes; mirror --parallel=3 --include offered . mirrored; bye"])
             .args(["-p", "2121", "127.0.0.1"])
             .env("HOME", host.scratch().path())
     };
