@@ -12,6 +12,8 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(run())
+        .subcommand(ss())
+        .subcommand(why())
         .subcommand(man())
 }
 
@@ -52,6 +54,27 @@ fn option(entry: &'static Entry) -> Arg {
         .overrides_with(entry.name)
         .allow_hyphen_values(false)
         .value_parser(value_parser!(OsString))
+}
+
+fn ss() -> Command {
+    Command::new("ss")
+        .about("Show the accelerated connections of your processes (of all processes, for root)")
+        .arg(json())
+        .after_help(
+            "SENT counts the bytes that an end has sent; RING tells how many of them the other end has not received, and\n\
+             the size of the ring. WAIT tells how the end last waited: it spins, sleeps in a call, or polls.",
+        )
+}
+
+fn why() -> Command {
+    Command::new("why")
+        .about("Tell for every socket of a process what carries it, and why")
+        .arg(Arg::new("pid").value_name("PID").help("The process").required(true).value_parser(value_parser!(u32).range(1..)))
+        .arg(json())
+}
+
+fn json() -> Arg {
+    Arg::new("json").long("json").help("Print JSON").action(ArgAction::SetTrue)
 }
 
 fn man() -> Command {

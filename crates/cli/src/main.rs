@@ -10,8 +10,13 @@
 
 mod command_line;
 mod failure;
+mod inspect;
 mod man;
+mod output;
 mod run;
+mod ss;
+mod text_table;
+mod why;
 
 use failure::Failure;
 
@@ -40,6 +45,8 @@ fn dispatch() -> Result<u8, Failure> {
     };
     match matches.subcommand() {
         Some(("run", matches)) => match run::run(matches)? {},
+        Some(("ss", matches)) => ss::ss(matches.get_flag("json")),
+        Some(("why", matches)) => why::why(matches.get_one("pid").copied().unwrap_or_default(), matches.get_flag("json")),
         Some(("man", matches)) => man::print(matches.get_flag("options")),
         _ => unreachable!("clap accepts the subcommands of command_line.rs alone"),
     }

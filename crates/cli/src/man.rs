@@ -1,9 +1,8 @@
 //! The manual page: prose from `manual.1`, options from the table.
-use std::io::Write;
-
 use shunt_options::{Markdown, Roff};
 
 use crate::failure::Failure;
+use crate::output;
 
 /// The page in the man(7) macros, with `@VERSION@` and `@OPTIONS@` where the rest goes.
 const PAGE: &str = include_str!("manual.1");
@@ -15,10 +14,7 @@ pub fn page() -> String {
 
 /// Prints the page, or with `options` the table of options in Markdown.
 pub fn print(options: bool) -> Result<u8, Failure> {
-    let text = if options { Markdown.to_string() } else { page() };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::of_environment(format_args!("cannot write to standard output: {error}")))?;
+    output::print(&if options { Markdown.to_string() } else { page() })?;
     Ok(0)
 }
 

@@ -4,7 +4,7 @@ mod exec;
 mod image;
 pub mod library;
 mod lookup;
-mod obstacle;
+pub mod obstacle;
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -26,7 +26,7 @@ pub fn run(matches: &ArgMatches) -> Result<Infallible, Failure> {
 
     let obstacle = Obstacle::of(&path, environment.get("PATH"));
     if let Some(obstacle) = &obstacle {
-        warn(obstacle);
+        warn(format_args!("{obstacle}; it runs, and its connections go through the kernel"));
     }
     if obstacle.is_none_or(|obstacle| !obstacle.library_would_break_it()) {
         environment.preload(&library)?;

@@ -56,6 +56,12 @@ impl Obstacle {
         None
     }
 
+    /// The obstacle that the program of a running process met, if its file can be read.
+    pub fn of_process(pid: u32) -> Option<Obstacle> {
+        let executable = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        Obstacle::of(&executable, None)
+    }
+
     /// Whether the program would not start, or complain, with the library in LD_PRELOAD.
     pub fn library_would_break_it(&self) -> bool {
         matches!(self.kind, Kind::OtherLibc | Kind::OtherArchitecture(_))
@@ -73,8 +79,7 @@ impl fmt::Display for Obstacle {
             Kind::SetUser => f.write_str("is set-user-ID: the dynamic loader takes no library from the environment"),
             Kind::SetGroup => f.write_str("is set-group-ID: the dynamic loader takes no library from the environment"),
             Kind::Capabilities => f.write_str("has file capabilities: the dynamic loader takes no library from the environment"),
-        }?;
-        f.write_str("; it runs, and its connections go through the kernel")
+        }
     }
 }
 

@@ -1,0 +1,192 @@
+//! Accelerated connections, joined from link segments, companions and /proc.
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
+
+use serde::Serialize;
+use shunt_segment::address::Address;
+
+use super::diagnosis::{self, Companion};
+use super::link::{self, Channel, Link};
+use super::processes::{self, Target};
+
+/// A connection that shared memory carries.
+#[derive(Clone, Debug, Serialize)]
+pub struct Connection {
+    /// Its state, as [`Channel::state`] tells it.
+    pub state: &'static str,
+    /// What carries its bytes.
+    pub carrier: &'static str,
+    /// Seconds since the client connected.
+    pub seconds: u32,
+    /// The end that connected.
+    pub client: Party,
+    /// The end that accepted.
+    pub server: Party,
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug, Serialize)]
+pub struct Party {
+    /// Its address.
+    pub address: String,
+    /// Its port.
+    pub port: u16,
+    /// The process that uses it: the one that opened it, or one that inherited it.
+    pub pid: Option<u32>,
+    /// That process's program.
+    pub program: String,
+    /// Every visible process that has a descriptor of it.
+    pub pids: Vec<u32>,
+    /// Bytes that it sent.
+    pub sent_bytes: u64,
+    /// Bytes that it sent and the other end has not received; null if the segment holds nonsense.
+    pub in_flight_bytes: Option<u64>,
+    /// Size of the ring that it sends into; null if the segment holds nonsense.
+    pub ring_bytes: Option<u32>,
+    /// How it last waited.
+    pub waits: &'static str,
+}
+
+/// Which channel of which link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Names the link, with `sequence`.
+    pub nonce: u64,
+    /// Number of the link within its client process.
+    pub sequence: u32,
+    /// The channel.
+    pub channel: u16,
+    /// Which of the connections that used the channel.
+    pub generation: u32,
+}
+
+impl Companion {
+    /// The channel that its connection uses.
+    pub fn place(&self) -> Place {
+        Place {
+            nonce: self.hello.nonce,
+            sequence: self.hello.sequence,
+            channel: self.hello.channel,
+            generation: self.hello.generation,
+        }
+    }
+}
+
+/// Every accelerated connection of the processes that this user may inspect, ordered by server and client address.
+pub fn all() -> Vec<Connection> {
+    of_processes(&processes::all())
+}
+
+/// The accelerated connections in the links that `pids` have.
+pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
+    let mut links: BTreeMap<(u64, u64), Link> = BTreeMap::new();
+    let mut owners: HashMap<u64, Vec<u32>> = HashMap::new();
+    let mut namespaces: BTreeMap<u64, u32> = BTreeMap::new();
+    for &pid in pids {
+        for descriptor in processes::descriptors(pid).unwrap_or_default() {
+            match descriptor.target {
+                Target::Socket(inode) => owners.entry(inode).or_default().push(pid),
+                Target::Memory(name) if name == link::NAME => {
+                    let Ok(file) = processes::open(pid, descriptor.number) else { continue };
+                    let Ok(metadata) = file.metadata() else { continue };
+                    // The link is in the hands of two processes at least, and is read once.
+                    if let std::collections::btree_map::Entry::Vacant(entry) = links.entry((metadata.dev(), metadata.ino())) {
+                        let Some(link) = Link::read(&file) else { continue };
+                        entry.insert(link);
+                    }
+                    if let Some(namespace) = processes::network_namespace(pid) {
+                        namespaces.entry(namespace).or_insert(pid);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let users = users_of_ends(&owners, namespaces.values().copied());
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec as u32;
+    let mut connections: Vec<Connection> =
+        links.values().flat_map(|link| link.channels.iter().map(|channel| connection(link, channel, &users, now))).collect();
+    connections.sort_by(|a, b| {
+        let key = |c: &Connection| (c.server.address.clone(), c.server.port, c.client.address.clone(), c.client.port);
+        key(a).cmp(&key(b))
+    });
+    connections
+}
+
+/// The processes that have a descriptor of each end. Where the kernel does not tell (another network namespace that this
+/// user may not enter), it is empty, and the process that opened the end stands for its users.
+fn users_of_ends(
+    owners: &HashMap<u64, Vec<u32>>,
+    namespaces: impl Iterator<Item = u32>,
+) -> HashMap<(Place, usize), BTreeSet<u32>> {
+    let mut users: HashMap<(Place, usize), BTreeSet<u32>> = HashMap::new();
+    for pid in namespaces {
+        for (inode, companion) in diagnosis::companions(pid).unwrap_or_default() {
+            let pids = owners.get(&u64::from(inode)).into_iter().flatten();
+            users.entry((companion.place(), companion.end)).or_default().extend(pids);
+        }
+    }
+    users
+}
+
+fn connection(link: &Link, channel: &Channel, users: &HashMap<(Place, usize), BTreeSet<u32>>, now: u32) -> Connection {
+    let place = Place { nonce: link.nonce, sequence: link.sequence, channel: channel.number, generation: channel.generation };
+    let party = |index: usize, address: &Address| {
+        let end = &channel.ends[index];
+        let pids: Vec<u32> = users.get(&(place, index)).into_iter().flatten().copied().collect();
+        let opener = Some(end.pid).filter(|pid| *pid != 0);
+        let pid = opener.filter(|pid| pids.is_empty() || pids.contains(pid)).or(pids.first().copied());
+        let named = &link.programs[index];
+        Party {
+            address: ip_text(address),
+            port: address.port,
+            pid,
+            program: pid.and_then(processes::program).unwrap_or_else(|| named.clone()),
+            pids,
+            sent_bytes: end.sent,
+            in_flight_bytes: channel.in_flight(index),
+            ring_bytes: end.ring,
+            waits: end.waits,
+        }
+    };
+    Connection {
+        state: channel.state(),
+        carrier: "shared-memory",
+        seconds: now.saturating_sub(channel.since),
+        client: party(0, &channel.client),
+        server: party(1, &channel.server),
+    }
+}
+
+/// An address without its port: IPv4-mapped ones as IPv4.
+pub fn ip_text(address: &Address) -> String {
+    match address.as_v4() {
+        Some(bytes) => std::net::Ipv4Addr::from(bytes).to_string(),
+        None if address.scope != 0 => format!("{}%{}", std::net::Ipv6Addr::from(address.ip), address.scope),
+        None => std::net::Ipv6Addr::from(address.ip).to_string(),
+    }
+}
+
+/// An address and port as people write them: `127.0.0.1:80`, `[::1]:80`.
+pub fn socket_text(ip: &str, port: u16) -> String {
+    if ip.contains(':') {
+        format!("[{ip}]:{port}")
+    } else {
+        format!("{ip}:{port}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_people_write_them() {
+        let v4 = Address::v4([127, 0, 0, 1], 80);
+        assert_eq!(socket_text(&ip_text(&v4), v4.port), "127.0.0.1:80");
+        let mut v6 = Address::v6(std::net::Ipv6Addr::LOCALHOST.octets(), 80);
+        assert_eq!(socket_text(&ip_text(&v6), v6.port), "[::1]:80");
+        v6.scope = 2;
+        assert_eq!(ip_text(&v6), "::1%2");
+    }
+}

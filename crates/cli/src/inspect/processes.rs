@@ -1,0 +1,145 @@
+//! Processes and their descriptors, as /proc shows them.
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// What a descriptor of another process is, as far as its link in /proc tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A socket, with its inode.
+    Socket(u64),
+    /// An anonymous memory file, with its name.
+    Memory(String),
+    /// An epoll set.
+    Epoll,
+    /// Anything else.
+    Other,
+}
+
+/// A descriptor of another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its number.
+    pub number: u32,
+    /// What it is.
+    pub target: Target,
+}
+
+/// Every process number that /proc shows, in ascending order.
+pub fn all() -> Vec<u32> {
+    let mut numbers: Vec<u32> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Whether the process exists.
+pub fn exists(pid: u32) -> bool {
+    pid != 0 && path(pid, "").exists()
+}
+
+/// The file `name` in the process's directory in /proc.
+pub fn path(pid: u32, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{name}"))
+}
+
+/// The program's name (15 bytes at most), without characters that could upset a terminal.
+pub fn program(pid: u32) -> Option<String> {
+    let comm = std::fs::read(path(pid, "comm")).ok()?;
+    Some(printable(comm.strip_suffix(b"\n").unwrap_or(&comm)))
+}
+
+/// Text as it can be shown: what other processes wrote may hold anything.
+pub fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().map(|character| if character.is_control() { '?' } else { character }).collect()
+}
+
+/// The number of the process's network namespace.
+pub fn network_namespace(pid: u32) -> Option<u64> {
+    let link = std::fs::read_link(path(pid, "ns/net")).ok()?;
+    number_in(link.to_str()?, "net:[")
+}
+
+/// The process's descriptors, in ascending order.
+///
+/// # Errors
+/// If the process does not exist or belongs to another user.
+pub fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
+    let directory = path(pid, "fd");
+    let mut descriptors: Vec<Descriptor> = std::fs::read_dir(&directory)?
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            // A descriptor may have been closed since the directory was read.
+            let link = std::fs::read_link(entry.path()).ok()?;
+            Some(Descriptor { number, target: target(link.as_os_str().as_bytes()) })
+        })
+        .collect();
+    descriptors.sort_unstable_by_key(|descriptor| descriptor.number);
+    Ok(descriptors)
+}
+
+fn target(link: &[u8]) -> Target {
+    let Ok(link) = std::str::from_utf8(link) else { return Target::Other };
+    if let Some(inode) = number_in(link, "socket:[") {
+        Target::Socket(inode)
+    } else if let Some(name) = link.strip_prefix("/memfd:") {
+        Target::Memory(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
+    } else if link == "anon_inode:[eventpoll]" {
+        Target::Epoll
+    } else {
+        Target::Other
+    }
+}
+
+fn number_in(link: &str, prefix: &str) -> Option<u64> {
+    link.strip_prefix(prefix)?.strip_suffix(']')?.parse().ok()
+}
+
+/// Opens the file behind a descriptor of another process, for reading.
+///
+/// # Errors
+/// If it was closed meanwhile, or belongs to another user.
+pub fn open(pid: u32, descriptor: u32) -> io::Result<File> {
+    // Not to block, should the number have become a pipe meanwhile.
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path(pid, &format!("fd/{descriptor}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn links_are_told_apart() {
+        assert_eq!(target(b"socket:[4711]"), Target::Socket(4711));
+        assert_eq!(target(b"/memfd:shunt-link (deleted)"), Target::Memory("shunt-link".into()));
+        assert_eq!(target(b"anon_inode:[eventpoll]"), Target::Epoll);
+        for other in [&b"socket:[]"[..], b"socket:[x]", b"/dev/null", b"pipe:[1]", b"\xff"] {
+            assert_eq!(target(other), Target::Other);
+        }
+    }
+
+    #[test]
+    fn this_process_is_seen_with_its_socket() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let number = socket.as_raw_fd() as u32;
+        let pid = std::process::id();
+        assert!(all().contains(&pid) && exists(pid) && !exists(0));
+        let inode = std::fs::metadata(path(pid, &format!("fd/{number}"))).unwrap().ino();
+        assert!(descriptors(pid).unwrap().contains(&Descriptor { number, target: Target::Socket(inode) }));
+        assert!(network_namespace(pid).is_some());
+        assert_eq!(program(pid).unwrap().len(), program(pid).unwrap().trim().len());
+    }
+
+    #[test]
+    fn names_cannot_upset_a_terminal() {
+        assert_eq!(printable(b"a\x1b[2J\n\xff"), "a?[2J?\u{fffd}");
+    }
+}

@@ -1,0 +1,188 @@
+//! `shunt why PID`: every socket of a process, what carries it, and why.
+use std::collections::HashMap;
+
+use serde::Serialize;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+
+use crate::failure::Failure;
+use crate::inspect::connection::{ip_text, socket_text};
+use crate::inspect::diagnosis::{self, Companion};
+use crate::inspect::kernel_tcp::{self, KernelSocket};
+use crate::inspect::process_state::{Row, State};
+use crate::inspect::processes::{self, Descriptor, Target};
+use crate::output::{print, print_json};
+use crate::run::obstacle::Obstacle;
+use crate::text_table::text_table;
+
+#[derive(Serialize)]
+struct Report {
+    pid: u32,
+    program: String,
+    /// Whether the process has loaded shunt.
+    under_shunt: bool,
+    /// Why not, if that is known.
+    obstacle: Option<String>,
+    sockets: Vec<Socket>,
+    /// How often each reason was given since the process started.
+    counters: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A socket or epoll descriptor.
+#[derive(Serialize)]
+struct Socket {
+    descriptor: u32,
+    kind: &'static str,
+    local: Option<String>,
+    remote: Option<String>,
+    state: Option<&'static str>,
+    carrier: &'static str,
+    /// The short name of the reason.
+    reason: &'static str,
+    /// The reason as a sentence.
+    explanation: &'static str,
+}
+
+const NO_SHUNT: (&str, &str) = ("no-shunt", "The program does not run under shunt.");
+const NO_RECORD: (&str, &str) = ("no-record", "Shunt did not see this socket being made, so the kernel carries it.");
+const NOT_KNOWN: (&str, &str) = ("unknown", "This command does not know the reason that the program gave.");
+const OWN: (&str, &str) = ("private", "Shunt keeps this descriptor for itself.");
+
+/// Prints the report on process `pid`.
+///
+/// # Errors
+/// If there is no such process, or it may not be inspected.
+pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
+    let program = processes::program(pid).filter(|_| processes::exists(pid));
+    let program = program.ok_or_else(|| Failure::of_environment(format_args!("there is no process {pid}")))?;
+    let descriptors = processes::descriptors(pid).map_err(|error| {
+        Failure::of_environment(format_args!(
+            "process {pid} ({program}) cannot be inspected: {error}; only its own user and root may"
+        ))
+    })?;
+    let state = State::find(pid, &descriptors);
+    let report = Report {
+        pid,
+        program,
+        under_shunt: state.is_some(),
+        obstacle: match state {
+            Some(_) => None,
+            None => Obstacle::of_process(pid).map(|obstacle| obstacle.to_string()),
+        },
+        sockets: sockets(pid, &descriptors, state.as_ref()),
+        counters: state.iter().flat_map(State::counters).map(|(word, count)| (word.to_owned(), count.into())).collect(),
+    };
+    if json {
+        print_json(&report)?;
+    } else {
+        print(&text(&report))?;
+    }
+    Ok(0)
+}
+
+fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>) -> Vec<Socket> {
+    let tables = Tables {
+        kernel: kernel_tcp::sockets(pid),
+        // Where the kernel does not tell, the addresses of accelerated connections stay open; the reasons do not.
+        companions: if state.is_some() { diagnosis::companions(pid).unwrap_or_default() } else { HashMap::new() },
+    };
+    descriptors
+        .iter()
+        .filter_map(|descriptor| {
+            let row = state.and_then(|state| state.row(descriptor.number));
+            let inode = match descriptor.target {
+                Target::Socket(inode) => Some(inode),
+                Target::Epoll if row.is_some_and(|row| row.kind == kind::EPOLL) => None,
+                _ => return None,
+            };
+            Some(tables.socket(descriptor.number, inode, row, state.is_some()))
+        })
+        .collect()
+}
+
+struct Tables {
+    kernel: HashMap<u64, KernelSocket>,
+    companions: HashMap<u32, Companion>,
+}
+
+impl Tables {
+    fn socket(&self, descriptor: u32, inode: Option<u64>, row: Option<Row>, under_shunt: bool) -> Socket {
+        let kernel = inode.and_then(|inode| self.kernel.get(&inode));
+        let companion = inode.and_then(|inode| self.companions.get(&(inode as u32)));
+        let row_kind = row.map(|row| row.kind);
+        let (kind, carrier) = match (row_kind, kernel) {
+            (Some(kind::STREAM), _) => ("tcp", "shared-memory"),
+            (Some(kind::LISTENER), _) => ("tcp-listener", "both"),
+            (Some(kind::EPOLL), _) => ("epoll", "-"),
+            (Some(kind::PRIVATE), _) => ("private", "-"),
+            (_, Some(socket)) if socket.state == "listening" => ("tcp-listener", "kernel"),
+            (_, Some(_)) | (Some(kind::TCP), None) => ("tcp", "kernel"),
+            (_, None) => ("other", "kernel"),
+        };
+        let (reason, explanation) = match row {
+            _ if row_kind == Some(kind::PRIVATE) => OWN,
+            Some(row) => row.reason.map_or(NOT_KNOWN, told),
+            None if !under_shunt => NO_SHUNT,
+            None if kernel.is_some() => NO_RECORD,
+            None => told(Reason::NotTcp),
+        };
+        let (local, remote) = match (companion, kernel) {
+            (Some(Companion { hello, end }), _) => {
+                let ends = [&hello.client, &hello.server];
+                (Some(ends[*end]), Some(ends[1 - *end]))
+            }
+            (None, Some(socket)) => (Some(&socket.local), Some(&socket.remote).filter(|remote| remote.port != 0)),
+            (None, None) => (None, None),
+        };
+        let written = |address: &shunt_segment::address::Address| socket_text(&ip_text(address), address.port);
+        Socket {
+            descriptor,
+            kind,
+            local: local.map(written),
+            remote: remote.map(written),
+            state: kernel.map(|socket| socket.state),
+            carrier,
+            reason,
+            explanation,
+        }
+    }
+}
+
+fn told(reason: Reason) -> (&'static str, &'static str) {
+    (reason.word(), reason.text())
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("{} (process {})", report.program, report.pid);
+    match (&report.obstacle, report.under_shunt) {
+        (_, true) => text.push_str(" runs under shunt"),
+        (Some(obstacle), false) => text.push_str(&format!(" does not run under shunt: {obstacle}")),
+        (None, false) => text.push_str(" does not run under shunt; start it by: shunt run -- PROGRAM"),
+    }
+    text.push('\n');
+    if report.sockets.is_empty() {
+        text.push_str("it has no sockets\n");
+    } else {
+        let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let rows: Vec<Vec<String>> = report
+            .sockets
+            .iter()
+            .map(|socket| {
+                vec![
+                    socket.descriptor.to_string(),
+                    socket.kind.to_owned(),
+                    cell(&socket.local),
+                    cell(&socket.remote),
+                    socket.carrier.to_owned(),
+                    format!("{}: {}", socket.reason, socket.explanation),
+                ]
+            })
+            .collect();
+        text.push_str(&text_table(&["FD", "KIND", "LOCAL", "REMOTE", "CARRIER", "WHY"], &rows));
+    }
+    if !report.counters.is_empty() {
+        let counts: Vec<String> = report.counters.iter().map(|(word, count)| format!("{word} {count}")).collect();
+        text.push_str(&format!("since it started: {}\n", counts.join(", ")));
+    }
+    text
+}

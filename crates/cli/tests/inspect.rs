@@ -1,0 +1,294 @@
+//! `shunt ss` and `shunt why` read what a process left in shared memory, also when it is stopped or its memory is
+//! nonsense. The process here is a plain one that was given memory files with the contents of a program under shunt.
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::mem::{offset_of, size_of};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use common::{plain, quiet_output, SHUNT};
+use serde_json::Value;
+use shunt_segment::address::Address;
+use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
+use shunt_segment::channel::{life, style, word, ChannelPage, Head, Receive, Side, Wait};
+use shunt_segment::link::{LinkHeader, MAGIC};
+use shunt_segment::name::Hello;
+use shunt_segment::process::{kind, row, ProcessHeader, ProcessState, MAGIC as PROCESS_MAGIC, SIZE};
+use shunt_segment::reason::Reason;
+use shunt_segment::VERSION;
+
+/// A memory file of `size` bytes.
+struct Memory {
+    file: File,
+}
+
+impl Memory {
+    fn new(name: &std::ffi::CStr, size: usize) -> Memory {
+        // SAFETY: memfd_create takes a C string, and the descriptor it gives belongs to nobody else.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC)) };
+        file.set_len(size as u64).unwrap();
+        Memory { file }
+    }
+
+    fn put(&self, offset: usize, value: &[u8]) {
+        std::os::unix::fs::FileExt::write_all_at(&self.file, value, offset as u64).unwrap();
+    }
+}
+
+/// A program that holds descriptors and does nothing until it is dropped.
+struct Holder {
+    child: Child,
+}
+
+impl Holder {
+    /// The descriptors keep their numbers in the holder, so they must be above the standard ones.
+    fn of(descriptors: &[&dyn AsRawFd]) -> Holder {
+        let numbers: Vec<i32> = descriptors.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
+        let mut command = Command::new("sleep");
+        command.arg("1000").stdin(Stdio::null());
+        // SAFETY: fcntl is async-signal-safe, and the vector was made before the fork.
+        unsafe {
+            command.pre_exec(move || {
+                for number in &numbers {
+                    libc::fcntl(*number, libc::F_SETFD, 0);
+                }
+                Ok(())
+            });
+        }
+        Holder { child: command.spawn().unwrap() }
+    }
+
+    fn stop(&self) {
+        // SAFETY: a signal to our own child.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, libc::SIGSTOP) }, 0);
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&quiet_output(plain(SHUNT).args(arguments).arg("--json"))).unwrap()
+}
+
+/// The connections in which process `pid` has a part as a server.
+fn connections_served_by(pid: u32) -> Vec<Value> {
+    let report = json(&["ss"]);
+    let connections = report["connections"].as_array().unwrap();
+    let served = |server: &Value| server["pid"] == pid || server["pids"].as_array().unwrap().contains(&pid.into());
+    connections.iter().filter(|connection| served(&connection["server"])).cloned().collect()
+}
+
+/// A link whose channel 5 carries a connection from `client` to `server`, accepted by process `pid`.
+fn link(nonce: u64, client: &Address, server: &Address, pid: u32) -> Memory {
+    let link = Memory::new(c"shunt-link", LINK_SIZE);
+    link.put(offset_of!(LinkHeader, magic), &MAGIC.to_ne_bytes());
+    link.put(offset_of!(LinkHeader, version), &VERSION.to_ne_bytes());
+    link.put(offset_of!(LinkHeader, nonce), &nonce.to_ne_bytes());
+    let page = CHANNEL_PAGES + 5 * PAGE;
+    link.put(page + offset_of!(Head, state), &life::ACCEPTED.to_ne_bytes());
+    link.put(page + offset_of!(Head, generation), &3u32.to_ne_bytes());
+    for (offset, address) in [(offset_of!(Head, client), client), (offset_of!(Head, server), server)] {
+        link.put(page + offset, &address.words()[0].to_ne_bytes());
+        link.put(page + offset + 8, &address.words()[1].to_ne_bytes());
+    }
+    let ports = u32::from(client.port) | u32::from(server.port) << 16;
+    link.put(page + offset_of!(Head, ports), &ports.to_ne_bytes());
+    let client_side = page + offset_of!(ChannelPage, sides);
+    let server_side = client_side + size_of::<Side>();
+    link.put(client_side, &(5_000u64 | word::FIN).to_ne_bytes());
+    link.put(server_side, &(1u64 << 20 | 2 << word::CLASS_SHIFT).to_ne_bytes());
+    link.put(server_side + offset_of!(Side, receive) + offset_of!(Receive, position), &4_990u64.to_ne_bytes());
+    link.put(client_side + offset_of!(Side, receive) + offset_of!(Receive, position), &(1u64 << 20).to_ne_bytes());
+    link.put(server_side + offset_of!(Side, pid), &pid.to_ne_bytes());
+    link.put(server_side + offset_of!(Side, wait) + offset_of!(Wait, style), &style::SLEEP.to_ne_bytes());
+    link
+}
+
+fn endpoints() -> (Address, Address) {
+    (Address::v4([127, 0, 0, 1], 40_001), Address::v6(std::net::Ipv6Addr::LOCALHOST.octets(), 6379))
+}
+
+#[test]
+fn ss_shows_a_connection_of_a_stopped_process() {
+    let (client, server) = endpoints();
+    // The holder must be named in the link before it holds it; what counts is what is there when `ss` looks.
+    let link = link(1, &client, &server, 0);
+    let holder = Holder::of(&[&link.file]);
+    let pid = holder.child.id();
+    let server_side = CHANNEL_PAGES + 5 * PAGE + offset_of!(ChannelPage, sides) + size_of::<Side>();
+    link.put(server_side + offset_of!(Side, pid), &pid.to_ne_bytes());
+    drop(link);
+    holder.stop();
+
+    let [connection] = &connections_served_by(pid)[..] else { panic!("not exactly one connection") };
+    assert_eq!(connection["state"], "client-finished");
+    assert_eq!(connection["carrier"], "shared-memory");
+    let (client, server) = (&connection["client"], &connection["server"]);
+    assert_eq!((&client["address"], &client["port"]), (&"127.0.0.1".into(), &40_001.into()));
+    assert_eq!((&server["address"], &server["port"]), (&"::1".into(), &6379.into()));
+    assert_eq!(
+        (&client["sent_bytes"], &client["in_flight_bytes"], &client["ring_bytes"]),
+        (&5000.into(), &10.into(), &1024.into())
+    );
+    assert_eq!(
+        (&server["sent_bytes"], &server["in_flight_bytes"], &server["ring_bytes"]),
+        (&(1 << 20).into(), &0.into(), &65536.into())
+    );
+    assert_eq!((&server["program"], &server["waits"], &client["waits"]), (&"sleep".into(), &"sleeps".into(), &"not-yet".into()));
+
+    let text = quiet_output(plain(SHUNT).arg("ss"));
+    let line = text.lines().find(|line| line.contains(&format!("sleep/{pid}"))).unwrap();
+    for part in ["client-finished", "127.0.0.1:40001", "[::1]:6379", "10/1K", "4.9K", "1M"] {
+        assert!(line.contains(part), "{part} is not in: {line}");
+    }
+}
+
+/// Random words everywhere but in the magic and the version, and files that end too early.
+#[test]
+fn ss_survives_nonsense() {
+    let mut seed = 0x1234_5678_9abc_def1u64;
+    let mut links = Vec::new();
+    for length in [16, PAGE, CHANNEL_PAGES + 10 * PAGE, LINK_SIZE] {
+        let link = Memory::new(c"shunt-link", 0);
+        link.put(0, &MAGIC.to_ne_bytes());
+        link.put(8, &VERSION.to_ne_bytes());
+        let mut words = Vec::new();
+        for _ in 0..(length.min(CHANNEL_PAGES + 200 * PAGE) - 16) / 8 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            words.extend(seed.to_ne_bytes());
+        }
+        link.put(16, &words);
+        for channel in 0..(length.saturating_sub(CHANNEL_PAGES) / PAGE).min(128) {
+            link.put(CHANNEL_PAGES + channel * PAGE, &life::ACCEPTED.to_ne_bytes());
+        }
+        link.file.set_len(length as u64).unwrap();
+        links.push(link);
+    }
+    let holder = Holder::of(&[&links[0].file, &links[1].file, &links[2].file, &links[3].file]);
+    let report = json(&["ss"]);
+    assert!(report["connections"].as_array().unwrap().len() >= 128);
+    let text = quiet_output(plain(SHUNT).arg("ss"));
+    assert!(text.lines().count() >= 128 && !text.contains('\x1b'));
+    json(&["why", &holder.child.id().to_string()]);
+}
+
+/// The row that a process notes for a descriptor.
+fn note(state: &Memory, descriptor: &dyn AsRawFd, kind: u8, reason: Reason) {
+    let word = row::pack(reason as u8, kind, 0);
+    state.put(offset_of!(ProcessState, rows) + descriptor.as_raw_fd() as usize * 4, &word.to_ne_bytes());
+}
+
+/// Both ends of an AF_UNIX connection, the client's bound to the name that tells `hello`.
+fn companions(hello: &Hello) -> (OwnedFd, OwnedFd) {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    let name = format!("shunt-inspect-test-{}", hello.nonce);
+    let listening = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    let target = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    rustix::net::bind(&listening, &target).unwrap();
+    rustix::net::listen(&listening, 1).unwrap();
+    let client = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&client, &SocketAddrUnix::new_abstract_name(hello.encode().as_slice()).unwrap()).unwrap();
+    rustix::net::connect(&client, &target).unwrap();
+    let server = rustix::net::accept(&listening).unwrap();
+    (client, server)
+}
+
+#[test]
+fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
+    let (client, server) = endpoints();
+    let nonce = u64::from(std::process::id()) << 32 | 7;
+    let hello = Hello { version: VERSION, nonce, sequence: 0, channel: 5, link_follows: 0, generation: 3, client, server };
+    let (companion, accepted) = companions(&hello);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let plain_client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let link = link(nonce, &client, &server, 0);
+
+    let state = Memory::new(c"shunt-process", SIZE);
+    state.put(offset_of!(ProcessHeader, magic), &PROCESS_MAGIC.to_ne_bytes());
+    state.put(offset_of!(ProcessHeader, version), &VERSION.to_ne_bytes());
+    let counter = offset_of!(ProcessHeader, counters) + Reason::PeerPlain as usize * 8;
+    state.put(counter, &9u64.to_ne_bytes());
+    note(&state, &accepted, kind::STREAM, Reason::Accelerated);
+    note(&state, &listener, kind::LISTENER, Reason::Listening);
+    note(&state, &plain_client, kind::TCP, Reason::PeerPlain);
+
+    let holder = Holder::of(&[&state.file, &link.file, &accepted, &listener, &plain_client, &datagrams]);
+    holder.stop();
+    let pid = holder.child.id().to_string();
+    let report = json(&["why", &pid]);
+    assert_eq!((&report["program"], &report["under_shunt"]), (&"sleep".into(), &true.into()));
+    assert_eq!(report["counters"]["peer-plain"], 9);
+
+    let of = |descriptor: &dyn AsRawFd| {
+        let sockets = report["sockets"].as_array().unwrap();
+        let number = descriptor.as_raw_fd();
+        sockets.iter().find(|socket| socket["descriptor"] == number).unwrap_or_else(|| panic!("{number}: {report}")).clone()
+    };
+    let accelerated = of(&accepted);
+    assert_eq!((&accelerated["reason"], &accelerated["carrier"]), (&"accelerated".into(), &"shared-memory".into()));
+    assert_eq!((&accelerated["local"], &accelerated["remote"]), (&"[::1]:6379".into(), &"127.0.0.1:40001".into()));
+    let listening = of(&listener);
+    assert_eq!((&listening["kind"], &listening["local"]), (&"tcp-listener".into(), &format!("127.0.0.1:{port}").into()));
+    assert_eq!((&listening["reason"], &listening["remote"]), (&"listening".into(), &Value::Null));
+    let fallen_back = of(&plain_client);
+    assert_eq!((&fallen_back["reason"], &fallen_back["carrier"]), (&"peer-plain".into(), &"kernel".into()));
+    assert_eq!(fallen_back["remote"], format!("127.0.0.1:{port}"));
+    assert_eq!(of(&datagrams)["reason"], "not-tcp");
+
+    let text = quiet_output(plain(SHUNT).args(["why", &pid]));
+    assert!(text.starts_with(&format!("sleep (process {pid}) runs under shunt\n")), "{text}");
+    assert!(text.contains(Reason::PeerPlain.text()) && text.ends_with("since it started: peer-plain 9\n"), "{text}");
+
+    // The companion's owner is who really uses the end, whatever the link says.
+    let [connection] = &connections_served_by(holder.child.id())[..] else { panic!("not exactly one connection") };
+    assert_eq!(connection["server"]["port"], 6379);
+    drop(companion);
+}
+
+#[test]
+fn why_says_what_is_wrong_with_the_question() {
+    let output = plain(SHUNT).args(["why", "4194305"]).output().unwrap();
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(1), &b"shunt: there is no process 4194305\n"[..]));
+    for question in [&["why"][..], &["why", "0"], &["why", "redis"]] {
+        assert_eq!(plain(SHUNT).args(question).output().unwrap().status.code(), Some(2));
+    }
+}
+
+#[test]
+fn why_explains_a_process_without_shunt() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let holder = Holder::of(&[&listener]);
+    let report = json(&["why", &holder.child.id().to_string()]);
+    assert_eq!(report["under_shunt"], false);
+    assert_eq!(report["sockets"][0]["reason"], "no-shunt");
+
+    let stage = common::Stage::new();
+    let program = stage.compile("static", "#include <unistd.h>\nint main(void) { return pause(); }\n", &["-static"]);
+    let child = Command::new(&program).spawn().unwrap();
+    let holder = Holder { child };
+    let text = quiet_output(plain(SHUNT).args(["why", &holder.child.id().to_string()]));
+    assert!(text.contains("does not run under shunt: ") && text.contains("is statically linked"), "{text}");
+}
+
+/// A reader that goes away early ends the command without a complaint.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let mut child = plain(SHUNT).args(["man"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    std::io::stdout().flush().unwrap();
+    assert_eq!(output.stderr, b"");
+}
