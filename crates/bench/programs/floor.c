@@ -16,7 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { MOST_SAMPLES = 1 << 22, WARM_UP_ROUNDS = 2000, LINE = 64 };
+enum { MOST_SAMPLES = 1 << 22, WARM_UP_ROUNDS = 2000, LINE = 64, PATIENCE = 100000 };
 
 struct shared {
     _Alignas(LINE) _Atomic uint64_t ping; /* written by the client or the producer */
@@ -54,11 +54,20 @@ static pid_t fork_peer(long core)
     return peer;
 }
 
+/* Waiting costs nothing but loads, unless the peer is off its core for long: then
+ * the core is offered to whoever needs it. On a quiet machine that never happens. */
+static inline void wait_a_little(unsigned *tries)
+{
+    if (++*tries > PATIENCE)
+        sched_yield();
+}
+
 static inline uint64_t await_change(_Atomic uint64_t *word, uint64_t old)
 {
     uint64_t now;
+    unsigned tries = 0;
     while ((now = atomic_load_explicit(word, memory_order_acquire)) == old)
-        ;
+        wait_a_little(&tries);
     return now;
 }
 
@@ -122,6 +131,7 @@ static void consume(struct shared *shared, size_t capacity, size_t size, char *m
 {
     uint64_t taken = 0, put = 0, filled = 0;
     size_t piece = capacity / 8;
+    unsigned tries = 0;
     for (;;) {
         if (put == taken) {
             put = atomic_load_explicit(&shared->ping, memory_order_acquire);
@@ -129,8 +139,10 @@ static void consume(struct shared *shared, size_t capacity, size_t size, char *m
                 if (atomic_load_explicit(&shared->stop, memory_order_acquire) &&
                     atomic_load_explicit(&shared->ping, memory_order_acquire) == taken)
                     return;
+                wait_a_little(&tries);
                 continue;
             }
+            tries = 0;
         }
         size_t length = (size_t)(put - taken);
         if (length > piece)
@@ -169,8 +181,11 @@ static void ring_floor(long core, long peer_core, uint64_t length_ns, size_t siz
             break;
         for (size_t sent = 0; sent < size;) {
             size_t room;
-            while ((room = capacity - (size_t)(put - taken)) == 0)
+            unsigned tries = 0;
+            while ((room = capacity - (size_t)(put - taken)) == 0) {
                 taken = atomic_load_explicit(&shared->pong, memory_order_acquire);
+                wait_a_little(&tries);
+            }
             size_t length = size - sent < piece ? size - sent : piece;
             if (length > room)
                 length = room;

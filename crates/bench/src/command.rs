@@ -10,9 +10,9 @@ use std::time::SystemTime;
 use clap::{Args, Parser, Subcommand};
 
 use crate::cells;
-use crate::contenders::contenders;
+use crate::contenders::{contenders, Carrier};
 use crate::instrument::{Cell, Instrument, Settings};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::network::{Network, Ports};
 use crate::plot;
 use crate::programs;
@@ -75,6 +75,9 @@ pub struct Options {
     /// Message size of pingpong (default 8) and of stream (default 65536)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 26))]
     pub size: Option<u64>,
+    /// Let the measured programs go before everything else that runs here (nice -20; needs root)
+    #[arg(long)]
+    pub urgent: bool,
     /// Silent connections of the idle cell [default: 100]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub idle_connections: Option<u64>,
@@ -93,6 +96,7 @@ impl Options {
             stream_bytes: self.size.map_or(default.stream_bytes, |size| size as usize),
             idle_milliseconds: self.idle_seconds.map_or(default.idle_milliseconds, |seconds| seconds * 1000),
             idle_connections: self.idle_connections.map_or(default.idle_connections, |count| count as usize),
+            urgent: self.urgent,
             limit_seconds: default.limit_seconds,
         }
     }
@@ -187,10 +191,16 @@ impl Plan<'_> {
         if machine.server_core == machine.client_core {
             warnings.push("one core only: servers and clients share it".into());
         }
+        // Inherited by every program that is started.
+        if self.options.urgent {
+            warnings.extend(machine::go_first().err().map(|error| format!("--urgent: {error}")));
+        }
         let network = Network::enter();
         warnings.extend(network.warning.clone());
-        let (contenders, warning) = contenders(shunt);
-        warnings.extend(warning);
+        let contenders = contenders(shunt)?;
+        if !contenders.iter().any(|contender| contender.carrier == Carrier::Shunt) {
+            warnings.push("no shunt command beside this one, and no --shunt PATH: only the kernel is measured".into());
+        }
         programs::unpack(scratch)?;
         eprintln!("{}\n{}", machine.describe(), network.describe());
         for warning in &warnings {

@@ -4,6 +4,7 @@
 //! their pinning are the same for all, so what differs between two series is the carrier.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -41,24 +42,19 @@ pub struct Contender {
     pub prefix: Vec<OsString>,
 }
 
-/// All contenders of this run, in the order in which they take turns, and what is to be said
-/// when one of them cannot take part.
-pub fn contenders(shunt: Option<&Path>) -> (Vec<Contender>, Option<String>) {
+/// All contenders of this run, in the order in which they take turns; without shunt where there
+/// is no such command, which is an error only if it is there and does not work.
+pub fn contenders(shunt: Option<&Path>) -> io::Result<Vec<Contender>> {
     let mut all = vec![
         Contender { carrier: Carrier::Kernel, prefix: Vec::new() },
         Contender { carrier: Carrier::KernelSpinning, prefix: Vec::new() },
     ];
-    let Some(path) = shunt.map(Path::to_path_buf).or_else(shunt_beside_us) else {
-        return (all, Some("no shunt command here: --shunt PATH names one; only the kernel is measured".into()));
-    };
-    match works(&path) {
-        Ok(()) => {
-            let prefix = vec![path.into_os_string(), "run".into(), "--".into()];
-            all.push(Contender { carrier: Carrier::Shunt, prefix });
-            (all, None)
-        }
-        Err(error) => (all, Some(format!("{error}; only the kernel is measured"))),
+    if let Some(path) = shunt.map(Path::to_path_buf).or_else(shunt_beside_us) {
+        works(&path).map_err(io::Error::other)?;
+        let prefix = vec![path.into_os_string(), "run".into(), "--".into()];
+        all.push(Contender { carrier: Carrier::Shunt, prefix });
     }
+    Ok(all)
 }
 
 /// This executable if it is the shunt command, or the one in its directory.
@@ -78,6 +74,6 @@ fn works(path: &Path) -> Result<(), String> {
     let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
     match output.status.success() {
         true => Ok(()),
-        false => Err(format!("`{} run -- true` ended with {}: {said}", path.display(), output.status)),
+        false => Err(format!("`{} run -- true` ended with {}\n{said}", path.display(), output.status)),
     }
 }

@@ -32,6 +32,8 @@ pub struct Settings {
     pub idle_milliseconds: u64,
     /// Silent connections in the idle cell.
     pub idle_connections: usize,
+    /// Whether the measured programs go before everything else on the machine (nice -20).
+    pub urgent: bool,
     /// No further repeat begins after this many seconds of the whole run.
     pub limit_seconds: u64,
 }
@@ -45,7 +47,8 @@ impl Default for Settings {
             stream_bytes: 65536,
             idle_milliseconds: 10_000,
             idle_connections: 100,
-            limit_seconds: 165,
+            urgent: false,
+            limit_seconds: 160,
         }
     }
 }

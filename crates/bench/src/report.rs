@@ -106,14 +106,17 @@ impl Document {
         let _ = writeln!(text, "{}", self.network.describe());
         let _ = writeln!(
             text,
-            "medians of up to {} interleaved repeats; servers on core {}, clients on core {}",
-            self.settings.repeats, self.machine.server_core, self.machine.client_core
+            "medians of up to {} interleaved repeats; servers on core {}, clients on core {}{}",
+            self.settings.repeats,
+            self.machine.server_core,
+            self.machine.client_core,
+            if self.settings.urgent { "; all programs at the highest nice value" } else { "" }
         );
         let _ = writeln!(text, "made by: {}\n", self.command);
         let line = |cells: [&str; 8]| {
             let [title, kernel, shunt, ratio, floor, above, kernel_cpu, shunt_cpu] = cells;
             let text = format!(
-                "{title:<36} {kernel:>10} {shunt:>10} {ratio:>8}  {floor:>10} {above:>7}  {kernel_cpu:>9} {shunt_cpu:>9}"
+                "{title:<38} {kernel:>10} {shunt:>10} {ratio:>8}  {floor:>10} {above:>7}  {kernel_cpu:>9} {shunt_cpu:>9}"
             );
             format!("{}\n", text.trim_end())
         };
@@ -225,7 +228,7 @@ fn three_digits(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::measurement::{Collector, Figure};
 
@@ -247,9 +250,7 @@ mod tests {
         collector.add(Carrier::Kernel, figure(60_000.0), None);
         collector.add(Carrier::KernelSpinning, figure(6_000.0), None);
         collector.add(Carrier::Shunt, figure(300.0), Some(true));
-        let (rows, failures) = collector.into_rows();
-        let cell = CellReport { name: "pingpong".into(), rows, skipped: None, failures, seconds: 1.0 };
-        let document = document(vec![cell]);
+        let document = document_of(collector);
         let ratios: Vec<_> = document.comparisons().iter().map(|one| (one.baseline, one.ratio().unwrap())).collect();
         assert_eq!(ratios, [(Carrier::Kernel, 200.0), (Carrier::KernelSpinning, 20.0)]);
         assert_eq!(document.comparisons()[0].above_floor(), Some(1.5));
@@ -269,6 +270,12 @@ mod tests {
         let table = document(vec![ran, not]).table();
         assert!(table.contains("nginx: skipped, wrk is not installed (Debian package wrk)"));
         assert!(table.contains("ran: * no shared memory was seen"));
+    }
+
+    /// A run of one cell.
+    pub(crate) fn document_of(collector: Collector) -> Document {
+        let (rows, failures) = collector.into_rows();
+        document(vec![CellReport { name: "cell".into(), rows, skipped: None, failures, seconds: 1.0 }])
     }
 
     fn document(cells: Vec<CellReport>) -> Document {

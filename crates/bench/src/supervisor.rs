@@ -6,23 +6,29 @@
 //! and waited for. Every started program also asks for SIGKILL when its parent dies
 //! (`PR_SET_PDEATHSIG`), which covers a killed supervisor.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::prctl;
 use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet, Signal};
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::{fork, ForkResult, Pid};
+
+/// How the directories of runs begin.
+const PREFIX: &str = "shunt-bench-";
 
 /// Runs `body` in a child with a directory that exists as long as it does.
 ///
 /// Must be called while the process has one thread. Returns the child's exit code; 128 plus the
 /// signal's number where a signal ended it, as a shell would.
 pub fn supervise(body: impl FnOnce(&Path) -> u8) -> ExitCode {
-    let template = std::env::temp_dir().join("shunt-bench-XXXXXX");
+    sweep();
+    let template = std::env::temp_dir().join(format!("{PREFIX}XXXXXX"));
     let scratch = match nix::unistd::mkdtemp(&template) {
         Ok(path) => path,
         Err(error) => {
@@ -30,6 +36,7 @@ pub fn supervise(body: impl FnOnce(&Path) -> u8) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let _held = hold(&scratch);
     // Servers change their user: let them look in.
     let _ = fs::set_permissions(&scratch, std::os::unix::fs::PermissionsExt::from_mode(0o755));
     let _ = prctl::set_child_subreaper(true);
@@ -121,7 +128,23 @@ fn parent_of(process: i32) -> Option<i32> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-fn remove(scratch: &PathBuf) {
+/// Marks a directory as in use for as long as this process or the forked one lives: flock(2).
+fn hold(scratch: &Path) -> Option<Flock<File>> {
+    Flock::lock(File::open(scratch).ok()?, FlockArg::LockExclusiveNonblock).ok()
+}
+
+/// Removes what earlier runs left whose supervisor was killed.
+fn sweep() {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let ours = entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == nix::unistd::getuid().as_raw());
+        let named = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if named && ours && hold(&entry.path()).is_some() {
+            remove(&entry.path());
+        }
+    }
+}
+
+fn remove(scratch: &Path) {
     if let Err(error) = fs::remove_dir_all(scratch) {
         eprintln!("shunt bench: cannot remove {}: {error}", scratch.display());
     }
