@@ -14,6 +14,7 @@ pub fn command() -> Command {
         .subcommand(run())
         .subcommand(ss())
         .subcommand(why())
+        .subcommand(doctor())
         .subcommand(man())
 }
 
@@ -71,6 +72,15 @@ fn why() -> Command {
         .about("Tell for every socket of a process what carries it, and why")
         .arg(Arg::new("pid").value_name("PID").help("The process").required(true).value_parser(value_parser!(u32).range(1..)))
         .arg(json())
+}
+
+fn doctor() -> Command {
+    Command::new("doctor")
+        .about("Check what this machine lets shunt do, and say what follows")
+        .arg(json())
+        // The programs of the trial connection, see doctor/probe.rs.
+        .arg(Arg::new("probe").long("probe").hide(true).num_args(1..=2))
+        .after_help("Exit status: 0 if connections can be accelerated here, 1 if something that they need is missing.")
 }
 
 fn json() -> Arg {

@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), no_main)]
 
 mod command_line;
+mod doctor;
 mod failure;
 mod inspect;
 mod man;
@@ -47,6 +48,13 @@ fn dispatch() -> Result<u8, Failure> {
         Some(("run", matches)) => match run::run(matches)? {},
         Some(("ss", matches)) => ss::ss(matches.get_flag("json")),
         Some(("why", matches)) => why::why(matches.get_one("pid").copied().unwrap_or_default(), matches.get_flag("json")),
+        Some(("doctor", matches)) => match matches.get_many::<String>("probe").map(|words| words.collect::<Vec<_>>()) {
+            None => doctor::doctor(matches.get_flag("json")),
+            Some(words) => match (words[0].as_str(), words.get(1).and_then(|port| port.parse().ok())) {
+                ("ask", Some(port)) => doctor::probe::ask(port),
+                _ => doctor::probe::serve(),
+            },
+        },
         Some(("man", matches)) => man::print(matches.get_flag("options")),
         _ => unreachable!("clap accepts the subcommands of command_line.rs alone"),
     }
