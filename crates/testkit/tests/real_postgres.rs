@@ -10,7 +10,7 @@ const DEADLINE: Duration = Duration::from_secs(90);
 /// The server refuses to be root; Debian's package makes this user.
 const USER: &str = "postgres";
 
-/// Debian keeps the server's programs out of PATH, one directory a version.
+/// Debian keeps the server's programs out of PATH, one directory a version; what it has in PATH are wrappers in Perl.
 fn server_program(name: &str) -> PathBuf {
     let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -70,7 +70,7 @@ fn connection(launch: Launch<'_>) -> Launch<'_> {
 }
 
 fn psql<'host>(host: &'host Host, statement: &str) -> Launch<'host> {
-    let psql = host.client(program("psql", "postgresql-client"));
+    let psql = host.client(server_program("psql"));
     connection(psql).args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", statement])
 }
 
