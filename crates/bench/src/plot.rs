@@ -236,7 +236,7 @@ fn draw_curves(area: &Area, row: &Row, top: i32) -> Drawn {
         let median = curve.iter().find(|point| point.percentile == 50.0).map_or(0.0, |point| point.nanoseconds as f64);
         let y = high + 10 + index as i32 * 24;
         line(area, (RIGHT + 16, y), (RIGHT + 40, y), colour, 3)?;
-        let text = format!("{name}: {}", micro(figure(Unit::Nanoseconds, median)));
+        let text = format!("{name}: median {}", micro(figure(Unit::Nanoseconds, median)));
         write_middle(area, &text, (RIGHT + 48, y), 13, &INK, HPos::Left)?;
     }
     Ok(())
