@@ -1,7 +1,7 @@
 //! The command line, as clap sees it. The options of `shunt run` come from the table of options.
 use std::ffi::OsString;
 
-use clap::{value_parser, Arg, ArgAction, Command};
+use clap::{value_parser, Arg, ArgAction, Command, CommandFactory};
 use shunt_options::{Entry, TABLE};
 
 /// The whole command.
@@ -15,6 +15,7 @@ pub fn command() -> Command {
         .subcommand(ss())
         .subcommand(why())
         .subcommand(doctor())
+        .subcommand(shunt_bench::Bench::command().name("bench"))
         .subcommand(man())
 }
 

@@ -19,6 +19,9 @@ mod ss;
 mod text_table;
 mod why;
 
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
 use failure::Failure;
 
 /// The entry point that the C start-up code calls. The arguments are read through [`std::env::args_os`], which glibc
@@ -55,7 +58,18 @@ fn dispatch() -> Result<u8, Failure> {
                 _ => doctor::probe::serve(),
             },
         },
+        Some(("bench", matches)) => bench(matches),
         Some(("man", matches)) => man::print(matches.get_flag("options")),
         _ => unreachable!("clap accepts the subcommands of command_line.rs alone"),
     }
+}
+
+/// `shunt bench`: the instrument of `shunt_bench`, as its own command would run it.
+fn bench(matches: &clap::ArgMatches) -> Result<u8, Failure> {
+    // The instrument was written for Rust's start-up, and expects errors instead of a signal from programs that died.
+    // SAFETY: ignoring a signal runs no code of ours in a handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let code = shunt_bench::Bench::from_arg_matches(matches).map_err(Failure::of_usage)?.run();
+    // An ExitCode tells its number to nobody but the Rust start-up; it can be compared.
+    Ok((0..=u8::MAX).find(|status| ExitCode::from(*status) == code).unwrap_or(1))
 }
