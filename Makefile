@@ -1,13 +1,17 @@
 # make build    the command and the preload library, in target/release
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
 # make test     installs what is missing, builds, runs every test
+# make soak     the tests that break things on purpose, for longer: KILLS=1000 SECONDS=300
 # make lint     formatting and clippy, warnings are errors
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
 BUILT := target/release
 
-.PHONY: all build demo test lint clean install uninstall
+KILLS ?= 1000
+SECONDS ?= 300
+
+.PHONY: all build demo test soak lint clean install uninstall
 
 all: build
 
@@ -24,6 +28,12 @@ test:
 	scripts/prepare test
 	scripts/build
 	scripts/test
+
+soak:
+	scripts/prepare test
+	scripts/build
+	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) cargo test --release --target-dir target \
+	    -p shunt-testkit --test crash_kill --test crash_scribble
 
 lint:
 	cargo fmt --all --check

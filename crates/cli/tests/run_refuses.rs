@@ -3,6 +3,7 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use common::{copy, is_root, plain, standard_error, Stage, SHUNT};
 use shunt_options::TABLE;
@@ -123,6 +124,20 @@ fn static_and_go_programs_run_with_a_warning() {
     assert!(only_warning(&stage, &program).starts_with("is a Go program"));
     let program = stage.compile("static-go", &go, &["-static"]);
     assert!(only_warning(&stage, &program).starts_with("is a Go program"));
+}
+
+/// The loader's name tells the C library; behind this one is the real loader, so that the program runs.
+#[test]
+fn a_program_with_another_c_library_runs_without_ours() {
+    let stage = Stage::new();
+    let probe = Command::new("readelf").args(["-p", ".interp", "/bin/true"]).output().unwrap();
+    let text = String::from_utf8(probe.stdout).unwrap();
+    let loader = text.split_whitespace().find(|word| word.starts_with('/')).unwrap();
+    let renamed = stage.path("ld-musl-here.so.1");
+    std::os::unix::fs::symlink(loader, &renamed).unwrap();
+    let source = "#include <stdlib.h>\n#include <stdio.h>\nint main(void) { puts(getenv(\"LD_PRELOAD\") ? \"preloaded\" : \"ran\"); return 5; }\n";
+    let program = stage.compile("musl", source, &[&format!("-Wl,--dynamic-linker={}", renamed.display())]);
+    assert!(only_warning(&stage, &program).starts_with("uses another C library"));
 }
 
 #[test]
