@@ -2,12 +2,8 @@
  * close in a loop there. No byte is exchanged, and neither loop waits for the
  * other except as connect() and accept() themselves do.
  *
- *   connect server --port P|--unix NAME [--core N] [--connections N] [--lockstep 1]
- *   connect client --port P|--unix NAME [--core N] [--connections N] [--lockstep 1]
- *
- * With --lockstep the client reads to the end of the stream before it closes, so
- * one connection is over at both ends before the next begins: a latency, where
- * the plain loop is a rate.
+ *   connect server --port P|--unix NAME [--core N] [--connections N]
+ *   connect client --port P|--unix NAME [--core N] [--connections N]
  *
  * The client's start and the server's end are printed as readings of the
  * host-wide monotonic clock: the elapsed time covers all the work of both ends.
@@ -36,12 +32,15 @@ static void serve(const struct place *place, int count)
     report((uint64_t)count, start, now_ns(), cpu_ns() - cpu);
 }
 
-static void connect_and_close(const struct place *place, int count, int lockstep)
+/* With `in_step` it reads to the end of the stream before it closes, so that one
+ * connection is over at both ends before the next begins: for the warm-up, after
+ * which nothing may be left in the queue. */
+static void connect_and_close(const struct place *place, int count, int in_step)
 {
     for (int i = 0; i < count; i++) {
         int fd = connect_to(place);
         char nothing;
-        if (lockstep && recv(fd, &nothing, 1, 0) < 0 && errno != ECONNRESET)
+        if (in_step && recv(fd, &nothing, 1, 0) < 0 && errno != ECONNRESET)
             die("recv");
         close(fd);
     }
@@ -55,14 +54,13 @@ int main(int argc, char **argv)
     }
     struct place place = place_from_options(argc, argv);
     int count = (int)number_option(argc, argv, "--connections", 2000);
-    int lockstep = (int)number_option(argc, argv, "--lockstep", 0);
     pin_to_core(number_option(argc, argv, "--core", -1));
     if (strcmp(argv[1], "server") == 0) {
         serve(&place, count);
     } else {
         connect_and_close(&place, WARM_UP_CONNECTIONS, 1);
         uint64_t cpu = cpu_ns(), start = now_ns();
-        connect_and_close(&place, count, lockstep);
+        connect_and_close(&place, count, 0);
         report((uint64_t)count, start, now_ns(), cpu_ns() - cpu);
     }
     return 0;

@@ -69,16 +69,14 @@ pub struct External {
 }
 
 impl External {
-    /// Finds it in PATH, in the directories of system programs, and where Debian keeps the
-    /// versions of PostgreSQL; the error names the package.
+    /// Finds it where Debian keeps the versions of PostgreSQL (what it has in PATH are scripts that
+    /// pick one), in PATH, and in the directories of system programs; the error names the package.
     pub fn find(self) -> Result<PathBuf, String> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        let mut directories: Vec<PathBuf> =
+            fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin")).collect();
+        directories.sort_by(|one, other| other.cmp(one));
+        directories.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         directories.extend(["/usr/sbin", "/usr/local/sbin", "/usr/bin"].map(PathBuf::from));
-        let mut versions: Vec<PathBuf> =
-            fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        versions.sort();
-        directories.extend(versions.into_iter().rev().map(|version| version.join("bin")));
         directories
             .into_iter()
             .map(|directory| directory.join(self.name))

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use super::pair::finish_watching;
 use super::{RUN_LIMIT, START_LIMIT};
 use crate::contenders::{Carrier, Contender};
-use crate::instrument::{Cell, Instrument, Turn};
+use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
 use crate::network::is_listening;
 use crate::process::{Finished, Launch, Running};
@@ -60,6 +60,11 @@ impl Cell for Redis {
 
     fn needs(&self) -> &'static [External] {
         &[SERVER, CLIENT]
+    }
+
+    fn repeats(&self, settings: &Settings) -> usize {
+        // Eight loads a turn: five turns fill half a minute.
+        settings.repeats.min(5)
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
