@@ -5,7 +5,7 @@
 //! are kept on one cache line ([`Post`]): announcing a message, carrying it when it is small, and acknowledging the
 //! peer's last one is a single line transfer.
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bits of [`Post::word`].
 pub mod word {
@@ -53,10 +53,14 @@ pub struct Transmit {
     pub switch: AtomicU64,
     /// The newest known [`Receive::position`] of the peer: a lower bound.
     pub acked: AtomicU64,
-    /// Sends of small messages into an empty large ring, counted to shrink it.
+    /// Sends of small messages into an empty large ring, counted to shrink it. Top bit: `word` is valid.
     pub small: AtomicU32,
     /// Largest class this side may use.
     pub class_limit: AtomicU32,
+    /// Sends that found no space, modulo 2^32: an edge for those who wait for it.
+    pub blocked: AtomicU32,
+    /// Copy of [`Post::word`], to be read without disturbing that line.
+    pub word: AtomicU64,
 }
 
 /// A side's receiving state; the peer reads `position` when it is out of space.
@@ -68,9 +72,9 @@ pub struct Receive {
     pub lock: AtomicU32,
     /// Doorbells taken off the companion so far.
     pub taken: AtomicU32,
-    /// Class in which `position` lies, as far as noticed.
+    /// Class in which `position` lies (low 3 bits), and how many bytes are known to wait there.
     pub class: AtomicU32,
-    /// Change of class (modulo 8) up to which `class` holds.
+    /// Newest change of class (modulo 8) whose border `position` is known to have passed.
     pub switch: AtomicU32,
     /// State of the socket that all its owners on this side share ([`state`]).
     pub state: AtomicU32,
@@ -148,6 +152,30 @@ pub struct Side {
     /// Address family of the descriptor: AF_INET or AF_INET6.
     pub family: AtomicU32,
     _reserved: [u64; 14],
+}
+
+impl Side {
+    /// Makes the side as fresh memory is. For whoever gives a channel that nobody uses to a new connection.
+    pub fn clear(&self) {
+        let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
+        let wide = [&self.post.word, &self.post.ack, &transmit.switch, &transmit.acked, &transmit.word, &receive.position];
+        for word in wide {
+            word.store(0, Ordering::Relaxed);
+        }
+        let narrow = [&transmit.lock, &transmit.rung, &transmit.small, &transmit.class_limit, &transmit.blocked];
+        for word in narrow {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&receive.lock, &receive.taken, &receive.class, &receive.switch, &receive.state] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&wait.armed, &wait.sleepers, &wait.processor, &wait.style] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&self.owners, &self.pid, &self.released, &self.family] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// States of a channel ([`Head::state`]).

@@ -1,1 +1,47 @@
-//! sockets
+//! The sockets engine: what a descriptor means when its bytes travel through shared memory.
+//!
+//! The preload library hands each intercepted call to this crate, which answers it in memory or says that the kernel
+//! shall. It owns the descriptor table, the private half of sockets, listeners and epoll sets, rendezvous, waiting and
+//! the fall-backs. It refuses to know how symbols are intercepted, and libc: it enters the kernel only through
+//! `shunt-sys`, so nothing here can call our own hooks, and every function may run in a signal handler.
+//!
+//! ```text
+//! table        one word per descriptor: what it is, and its socket
+//! socket       the private half of a socket; slabs that are never unmapped
+//! rendezvous   listen, connect, accept      diag, route: what the kernel knows    ports: local ports kept reserved
+//! link         segments and their channels
+//! stream       send and receive             wait: spin, arm, sleep                readiness: poll masks
+//! poll, epoll  sets of descriptors
+//! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
+//! report       what tools see
+//! ```
+#![cfg_attr(not(test), no_std)]
+#![allow(clippy::missing_safety_doc)]
+
+pub mod accept;
+pub mod connect;
+pub mod descriptor;
+pub mod diag;
+pub mod epoll;
+pub mod global;
+pub mod link;
+pub mod listen;
+pub mod names;
+pub mod options;
+pub mod poll;
+pub mod ports;
+pub mod private;
+pub mod process;
+pub mod readiness;
+pub mod report;
+pub mod route;
+pub mod sockaddr;
+pub mod socket;
+pub mod spin;
+pub mod stream;
+pub mod table;
+pub mod transfer;
+pub mod wait;
+
+pub use shunt_segment as segment;
+pub use shunt_sys as sys;

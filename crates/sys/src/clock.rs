@@ -37,6 +37,11 @@ pub fn start() {
     START_TICKS.store(ticks(), Ordering::Relaxed);
 }
 
+/// Whether the rate of the time stamp counter is known exactly.
+pub fn calibrated() -> bool {
+    RATE.load(Ordering::Relaxed) != 0
+}
+
 /// Ticks in `ns` nanoseconds. A first guess of 2.5 GHz serves until a millisecond has passed since [`start`],
 /// then the measured rate: no start-up delay for a figure that only bounds spinning.
 pub fn ticks_for_ns(ns: u64) -> u64 {

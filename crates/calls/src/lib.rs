@@ -1,0 +1,96 @@
+//! The one list of intercepted calls.
+//!
+//! From the rows of [`for_each_call!`] follow the exported symbols and their prototypes, the slots that hold the C
+//! library's own functions, the check that the preload library calls none of them by accident, and the coverage table
+//! in the documentation ([`CALLS`]). A row is: group, symbol, arguments, result, and the name of the handler, which
+//! variants of one call share.
+#![no_std]
+
+pub use libc;
+
+/// Calls `$callback!` with all rows.
+#[macro_export]
+macro_rules! for_each_call {
+    ($callback:ident) => {
+        $callback! {
+            "sockets" socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+            "sockets" bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+            "sockets" listen(fd: c_int, backlog: c_int) -> c_int;
+            "sockets" connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+            "sockets" __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+            "sockets" accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+            "sockets" accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+            "sockets" shutdown(fd: c_int, how: c_int) -> c_int;
+            "sockets" getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+            "sockets" getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+            "sockets" getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int;
+            "sockets" setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int;
+            "receive" read(fd: c_int, data: *mut c_void, length: usize) -> isize;
+            "receive" __read(fd: c_int, data: *mut c_void, length: usize) -> isize;
+            "receive" __read_chk(fd: c_int, data: *mut c_void, length: usize, room: usize) -> isize;
+            "receive" readv(fd: c_int, vector: *const iovec, count: c_int) -> isize;
+            "receive" recv(fd: c_int, data: *mut c_void, length: usize, flags: c_int) -> isize;
+            "receive" __recv_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int) -> isize;
+            "receive" recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize;
+            "receive" __recvfrom_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize;
+            "receive" recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize;
+            "receive" recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+            "send" write(fd: c_int, data: *const c_void, length: usize) -> isize;
+            "send" __write(fd: c_int, data: *const c_void, length: usize) -> isize;
+            "send" writev(fd: c_int, vector: *const iovec, count: c_int) -> isize;
+            "send" send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize;
+            "send" __send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize;
+            "send" sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize;
+            "send" sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize;
+            "send" sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+            "send" sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
+            "send" sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
+            "send" splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize;
+            "wait" poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+            "wait" __poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+            "wait" __poll_chk(set: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int;
+            "wait" ppoll(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+            "wait" __ppoll_chk(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int;
+            "wait" select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+            "wait" __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+            "wait" pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+            "wait" epoll_create(size: c_int) -> c_int;
+            "wait" epoll_create1(flags: c_int) -> c_int;
+            "wait" epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+            "wait" epoll_wait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
+            "wait" epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+            "wait" epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+            "descriptors" close(fd: c_int) -> c_int;
+            "descriptors" __close(fd: c_int) -> c_int;
+            "descriptors" close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+            "descriptors" closefrom(first: c_int) -> ();
+            "descriptors" dup(fd: c_int) -> c_int;
+            "descriptors" dup2(from: c_int, to: c_int) -> c_int;
+            "descriptors" __dup2(from: c_int, to: c_int) -> c_int;
+            "descriptors" dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
+            "descriptors" fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+            "descriptors" fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
+            "descriptors" __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+            "descriptors" ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int;
+            "processes" vfork() -> c_int;
+            "processes" __vfork() -> c_int;
+            "processes" syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
+        }
+    };
+}
+
+/// A row of the list, for documentation.
+pub struct Call {
+    /// What it belongs to.
+    pub group: &'static str,
+    /// The symbol.
+    pub symbol: &'static str,
+}
+
+macro_rules! rows {
+    ($($group:literal $symbol:ident ( $($rest:tt)* ) -> $result:ty;)*) => {
+        /// All rows, in the order of the list.
+        pub const CALLS: &[Call] = &[$(Call { group: $group, symbol: stringify!($symbol) }),*];
+    };
+}
+for_each_call!(rows);

@@ -1,0 +1,294 @@
+//! connect: tries the rendezvous first; any doubt leads to kernel TCP, with a reason.
+
+use crate::global::{self, Shared, SETUP};
+use crate::socket::{flag, Socket};
+use crate::table::{self, Kind};
+use crate::{diag, link, listen, ports, private, report, route, sockaddr};
+use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{life, state};
+use shunt_segment::name::{self, Hello};
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, clock, Errno};
+
+/// What connect came to.
+pub enum Outcome {
+    /// The socket is an accelerated stream now.
+    Connected,
+    /// The kernel shall connect; the reason is to be noted if that succeeds or is in progress.
+    Kernel(Reason),
+}
+
+/// How long an answer of the kernel about a port is believed: a burst of connections asks once.
+const BELIEVE_NS: u64 = 20_000_000;
+const ANSWERS: usize = 16;
+
+#[derive(Clone, Copy)]
+struct Answer {
+    server: Address,
+    source: Address,
+    owner: diag::Owner,
+    /// True if nobody answered at the owner's rendezvous: a plain server.
+    plain: bool,
+    /// In ticks; 0: unused.
+    until: u64,
+}
+
+const NO_ANSWER: Answer = Answer {
+    server: Address { ip: [0; 16], port: 0, scope: 0 },
+    source: Address { ip: [0; 16], port: 0, scope: 0 },
+    owner: diag::Owner { inode: 0, uid: 0 },
+    plain: false,
+    until: 0,
+};
+
+static ANSWERED: Shared<[Answer; ANSWERS]> = Shared::new([NO_ANSWER; ANSWERS]);
+
+fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
+    // SAFETY: the set-up lock is held.
+    let answers = unsafe { &mut *ANSWERED.get() };
+    answers.iter_mut().find(|a| a.until > now && a.server == *server)
+}
+
+fn remember(answer: Answer) {
+    // SAFETY: the set-up lock is held.
+    let answers = unsafe { &mut *ANSWERED.get() };
+    let slot = answers.iter_mut().min_by_key(|a| a.until).expect("never empty");
+    *slot = answer;
+}
+
+/// Tries to connect `socket` (a TCP socket at `fd`) to `server` through shared memory.
+pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome {
+    let options = global::options();
+    if !options.accelerate {
+        return Outcome::Kernel(Reason::SwitchedOff);
+    }
+    if server.port == 0 || !options.ports.contains(server.port) {
+        return Outcome::Kernel(Reason::PortNotListed);
+    }
+    if server.is_unspecified() {
+        // RFC 1122 lets 0.0.0.0 mean this host; Linux connects to the loopback address.
+        server = if server.as_v4().is_some() {
+            Address::v4([127, 0, 0, 1], server.port)
+        } else {
+            let mut ip = [0; 16];
+            ip[15] = 1;
+            Address::v6(ip, server.port)
+        };
+    }
+    let Some(setup) = SETUP.lock() else { return Outcome::Kernel(Reason::Unknown) };
+    let outcome = rendezvous(fd, socket, &server);
+    drop(setup);
+    match outcome {
+        Ok(()) => Outcome::Connected,
+        Err(reason) => Outcome::Kernel(reason),
+    }
+}
+
+fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
+    let bound = if socket.has(flag::BOUND) { listen::bound_address(fd) } else { Address::default() };
+    let now = clock::ticks();
+    let explicit = bound.port != 0;
+    let mut asked = None;
+    let (source, owner) = match remembered(server, now) {
+        Some(answer) if answer.plain => return Err(Reason::PeerPlain),
+        Some(answer) => (answer.source, answer.owner),
+        None => {
+            let source = match route::local_source(server) {
+                Ok(Some(source)) => source,
+                Ok(None) => return Err(Reason::NotLocal),
+                Err(_) => return Err(Reason::NoDiagnosis),
+            };
+            let client = Address { port: if explicit { bound.port } else { 1 }, ..source };
+            match diag::listener(&client, server) {
+                Ok(Some(owner)) => {
+                    asked = Some(owner);
+                    (source, owner)
+                }
+                Ok(None) => return Err(Reason::NoListener),
+                Err(_) => return Err(Reason::NoDiagnosis),
+            }
+        }
+    };
+    let mut client = if socket.has(flag::BOUND) && !bound.is_unspecified() { bound } else { source };
+    if client.as_v4().is_some() != server.as_v4().is_some() {
+        return Err(Reason::UnsupportedSocket); // the kernel says what is wrong with it
+    }
+    client.scope = server.scope;
+    client.port = if explicit { bound.port } else { ports::take().map_err(|_| Reason::NoPort)? };
+    let result = meet(fd, socket, &client, server, owner);
+    if let Some(owner) = asked {
+        match result {
+            Ok(()) | Err(Reason::PeerPlain) => remember(Answer {
+                server: *server,
+                source,
+                owner,
+                plain: result.is_err(),
+                until: now + clock::ticks_for_ns(BELIEVE_NS),
+            }),
+            Err(_) => {}
+        }
+    } else if result.is_err() {
+        // The listener that we believed in has gone: ask again, once.
+        if let Some(answer) = remembered(server, now) {
+            answer.until = 0;
+            if !explicit {
+                ports::give_back(client.port);
+            }
+            return rendezvous(fd, socket, server);
+        }
+    }
+    match result {
+        Ok(()) if !explicit => {
+            socket.port.store(client.port as u32, Ordering::Relaxed);
+            socket.set(flag::PORT_RESERVED);
+        }
+        Err(_) if !explicit => ports::give_back(client.port),
+        _ => {}
+    }
+    result
+}
+
+/// Closes a descriptor that did not become the companion.
+struct Pending(i32);
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.0 >= 0 {
+            let _ = calls::close(self.0);
+        }
+    }
+}
+
+fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, owner: diag::Owner) -> Result<(), Reason> {
+    let short = |error: Errno| match error.0 {
+        libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
+        _ => Reason::NoMemory,
+    };
+    let mut companion = Pending(calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0).map_err(short)?);
+    let offer = link::offer(owner.inode).map_err(short)?;
+    let (base, channel) = (offer.link.base, offer.channel);
+    let page = link::page(base, channel);
+    let header = link::header(base);
+    let must_send = header.sole.load(Ordering::Acquire) == 0;
+    let hello = Hello {
+        version: shunt_segment::VERSION,
+        nonce: offer.link.nonce,
+        sequence: offer.link.sequence,
+        channel: channel as u16,
+        link_follows: must_send as u16,
+        generation: page.head.generation.load(Ordering::Relaxed),
+        client: *client,
+        server: *server,
+    };
+    describe(page, client, server);
+    let side = &page.sides[0];
+    side.pid.store(calls::getpid(), Ordering::Relaxed);
+    side.owners.store(1, Ordering::Relaxed);
+    side.family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
+    let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+    let nonblocking = flags & libc::O_NONBLOCK != 0;
+    side.receive.state.store(if nonblocking { state::NONBLOCK } else { 0 }, Ordering::Relaxed);
+    page.head.state.store(life::OFFERED, Ordering::Release);
+
+    let attempt = (|| -> Result<(), Reason> {
+        let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
+        calls::bind(companion.0, (&own as *const libc::sockaddr_un).cast(), own_length).map_err(|_| Reason::Refused)?;
+        let (to, to_length) = sockaddr::abstract_name(name::listener(owner.inode as u64).as_slice());
+        match calls::connect(companion.0, (&to as *const libc::sockaddr_un).cast(), to_length) {
+            Ok(()) => {}
+            Err(Errno(libc::ECONNREFUSED)) => return Err(Reason::PeerPlain),
+            Err(Errno(libc::EAGAIN)) => return Err(Reason::BacklogFull),
+            Err(_) => return Err(Reason::Refused),
+        }
+        verify(companion.0, owner)?;
+        if must_send {
+            ports::send_descriptor(companion.0, offer.link.fd, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
+        }
+        Ok(())
+    })();
+    if let Err(reason) = attempt {
+        page.head.state.store(life::FREE, Ordering::Release);
+        for side in &page.sides {
+            side.released.store(1, Ordering::Release);
+        }
+        link::enter(offer.index);
+        link::leave(offer.index, channel, true);
+        return Err(reason);
+    }
+    if !nonblocking {
+        let _ = calls::fcntl(companion.0, libc::F_SETFL, libc::O_RDWR as usize);
+    }
+    crate::options::carry_over(fd, socket);
+    socket.attach(base, channel, 0);
+    socket.link_index.store(offer.index as u32, Ordering::Relaxed);
+    if header.server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+        socket.set(flag::FENCE);
+    }
+    if nonblocking {
+        socket.set(flag::CONNECTING);
+    }
+    link::enter(offer.index);
+    // A bound TCP socket keeps its port from others for as long as the connection lives.
+    if socket.has(flag::BOUND) {
+        let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
+        socket.private_fd.store(kept, Ordering::Relaxed);
+    }
+    replace(fd, companion.0, socket, channel);
+    let _ = &mut companion;
+    Ok(())
+}
+
+/// The companion takes the place of the TCP socket under all its descriptors.
+fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
+    crate::epoll::before_replace(socket);
+    let several = socket.references.load(Ordering::Relaxed) > 1;
+    let range = if several { 0..table::high_water() } else { fd..fd + 1 };
+    for number in range {
+        if !table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
+            continue;
+        }
+        let close_on_exec = calls::fcntl(number, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0;
+        let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
+        table::set_socket(number, Kind::Stream, socket);
+        report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
+    }
+    crate::epoll::after_replace(socket);
+}
+
+/// The user who answers must be the user who owns the port.
+fn verify(companion: i32, owner: diag::Owner) -> Result<(), Reason> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
+    let mut length = core::mem::size_of::<libc::ucred>() as libc::socklen_t;
+    calls::getsockopt(companion, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length)
+        .map_err(|_| Reason::Refused)?;
+    if peer.uid != owner.uid {
+        return Err(Reason::PeerNotOwner);
+    }
+    // 65534 stands for every user that has no number in this user namespace: equality proves nothing.
+    if peer.uid == 65534 && calls::geteuid() != 65534 && !crate::process::sees_all_users() {
+        return Err(Reason::PeerNotMember);
+    }
+    Ok(())
+}
+
+fn describe(page: &shunt_segment::channel::ChannelPage, client: &Address, server: &Address) {
+    let head = &page.head;
+    for (to, from) in [(&head.client, client), (&head.server, server)] {
+        let words = from.words();
+        to[0].store(words[0], Ordering::Relaxed);
+        to[1].store(words[1], Ordering::Relaxed);
+    }
+    head.ports.store(client.port as u32 | (server.port as u32) << 16, Ordering::Relaxed);
+    head.scope.store(server.scope, Ordering::Relaxed);
+    head.since.store((clock::monotonic_ns() / 1_000_000_000) as u32, Ordering::Relaxed);
+}
+
+/// The largest ring class that the options allow.
+pub fn class_limit() -> u32 {
+    let most = global::options().ring;
+    let sizes = &shunt_segment::area::RING_SIZE;
+    sizes.iter().rposition(|size| *size <= most).unwrap_or(0) as u32
+}

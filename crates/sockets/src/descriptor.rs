@@ -1,0 +1,212 @@
+//! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
+
+use crate::global::SETUP;
+use crate::socket::{self, flag, Socket};
+use crate::table::{self, Kind, Word};
+use crate::{epoll, link, ports, private, report};
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::{state, word};
+use shunt_sys::libc::{self, c_int};
+use shunt_sys::{calls, Errno, Result};
+
+/// The program closes `fd`: lets go of what it was. The caller then closes the descriptor itself.
+pub fn closing(fd: i32) {
+    let word = table::take(fd);
+    report::forget(fd);
+    release(word, fd);
+}
+
+/// Lets go of what a descriptor was.
+pub fn release(word: Word, fd: i32) {
+    match word.kind() {
+        Kind::Stream | Kind::Listener | Kind::Tcp => {
+            if let Some(socket) = word.socket() {
+                if socket.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    epoll::forget_socket(socket, fd);
+                    match word.kind() {
+                        Kind::Stream => finish(socket),
+                        _ => private::close(socket.private_fd.swap(-1, Ordering::AcqRel)),
+                    }
+                    socket::free(socket);
+                }
+            }
+        }
+        Kind::Epoll => {
+            if let Some(set) = word.set() {
+                epoll::release(set);
+            }
+        }
+        Kind::Foreign | Kind::Private => {}
+    }
+}
+
+/// The last descriptor of this process for a stream goes: tells the peer, unless other processes own the side too.
+/// Then the kernel tells it when the last of them closes the companion.
+fn finish(socket: &'static Socket) {
+    let own = socket.own();
+    // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
+    let receiving = socket.lock_receive();
+    let sending = socket.lock_send();
+    let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
+    let last = owners <= 1;
+    if last {
+        let (_, unread) = socket.incoming().look();
+        let reset = unread > 0 || socket.has(flag::LINGER_RESET);
+        socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST } else { 0 });
+        own.released.store(1, Ordering::Release);
+    }
+    drop((receiving, sending));
+    let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
+    private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
+    if let Some(_setup) = SETUP.lock() {
+        if socket.has(flag::PORT_RESERVED) && last && !socket.has(flag::SHARED) {
+            ports::give_back(socket.port.load(Ordering::Relaxed) as u16);
+        }
+        link::leave(socket.link_index.load(Ordering::Relaxed) as usize, socket.channel(), gone);
+    }
+}
+
+/// `to` has become a duplicate of `from`.
+pub fn duplicated(from: i32, to: i32) {
+    let word = table::get(from);
+    match word.kind() {
+        Kind::Foreign | Kind::Private => {
+            table::take(to);
+            return;
+        }
+        Kind::Epoll => {
+            if let Some(set) = word.set() {
+                epoll::retain(set);
+                table::set_epoll(to, set);
+            }
+        }
+        kind => {
+            if let Some(socket) = word.socket() {
+                socket.references.fetch_add(1, Ordering::AcqRel);
+                table::set_socket(to, kind, socket);
+            }
+        }
+    }
+    report::copy(from, to);
+}
+
+/// Makes room at `fd`, which the program wants for itself: if one of ours lies there it moves away.
+pub fn make_room(fd: i32) {
+    if table::get(fd).kind() == Kind::Private {
+        if let Ok(moved) = private::evacuate(fd) {
+            crate::process::moved(fd, moved);
+            table::take(fd);
+        }
+    }
+}
+
+/// fcntl(2) on one of ours. `None`: the kernel's answer is right as it is.
+pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usize) -> Option<Result<isize>> {
+    match (command, kind) {
+        (libc::F_SETFL, Kind::Stream) => {
+            let result = calls::fcntl(fd, command, argument);
+            if result.is_ok() {
+                set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
+            }
+            Some(result.map(|v| v as isize))
+        }
+        (libc::F_SETFL, Kind::Listener) => {
+            // Its kernel flag stays non-blocking: accept waits for two queues.
+            let result = calls::fcntl(fd, command, argument | libc::O_NONBLOCK as usize);
+            if result.is_ok() {
+                set_listener_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
+            }
+            Some(result.map(|v| v as isize))
+        }
+        (libc::F_GETFL, Kind::Listener) => Some(calls::fcntl(fd, command, 0).map(|flags| {
+            let hidden = if socket.has(flag::LISTENER_NONBLOCK) { 0 } else { libc::O_NONBLOCK };
+            (flags & !hidden) as isize
+        })),
+        _ => None,
+    }
+}
+
+fn set_nonblocking(socket: &Socket, on: bool) {
+    let shared = &socket.own().receive.state;
+    if on {
+        shared.fetch_or(state::NONBLOCK, Ordering::AcqRel);
+    } else {
+        shared.fetch_and(!state::NONBLOCK, Ordering::AcqRel);
+    }
+}
+
+fn set_listener_nonblocking(socket: &Socket, on: bool) {
+    if on {
+        socket.set(flag::LISTENER_NONBLOCK);
+    } else {
+        socket.clear(flag::LISTENER_NONBLOCK);
+    }
+}
+
+const SIOCATMARK: u64 = 0x8905;
+
+/// ioctl(2) on one of ours. `None`: the kernel's answer is right as it is.
+///
+/// # Safety
+/// `argument` is what the request asks for.
+pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument: *mut u8) -> Option<Result<isize>> {
+    let integer = argument.cast::<c_int>();
+    let answer = |value: usize| {
+        if integer.is_null() {
+            return Err(Errno(libc::EFAULT));
+        }
+        // SAFETY: the request's argument is an int.
+        unsafe { integer.write_unaligned(value.min(c_int::MAX as usize) as c_int) };
+        Ok(0)
+    };
+    match (request, kind) {
+        (libc::FIONBIO, Kind::Stream | Kind::Listener) => {
+            if integer.is_null() {
+                return Some(Err(Errno(libc::EFAULT)));
+            }
+            // SAFETY: the request's argument is an int.
+            let on = unsafe { integer.read_unaligned() } != 0;
+            if kind == Kind::Listener {
+                set_listener_nonblocking(socket, on);
+                return Some(Ok(0));
+            }
+            let result = calls::ioctl(fd, request, argument as usize);
+            if result.is_ok() {
+                set_nonblocking(socket, on);
+            }
+            Some(result.map(|v| v as isize))
+        }
+        (libc::FIONREAD, Kind::Stream) => Some(answer(socket.incoming().look().1)),
+        (libc::TIOCOUTQ, Kind::Stream) => Some(answer(socket.outgoing().unacknowledged() as usize)),
+        (SIOCATMARK, Kind::Stream) => Some(answer(0)),
+        _ => None,
+    }
+}
+
+/// close_range(2) without CLOSE_RANGE_CLOEXEC: ours are let go, our private ones survive.
+pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
+    if first > last || flags & !(libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) != 0 {
+        return calls::close_range(first, last, flags).map(|()| 0);
+    }
+    if flags & libc::CLOSE_RANGE_CLOEXEC != 0 {
+        return calls::close_range(first, last, flags).map(|()| 0);
+    }
+    let mut start = first;
+    let high = (table::high_water() as u32).min(last.saturating_add(1));
+    let mut flags = flags;
+    for fd in first..high.max(first) {
+        if table::get(fd as i32).kind() == Kind::Private {
+            if fd > start {
+                calls::close_range(start, fd - 1, flags)?;
+                flags = 0; // the table of descriptors is unshared once
+            }
+            start = fd + 1;
+        } else {
+            closing(fd as i32);
+        }
+    }
+    if start <= last {
+        calls::close_range(start, last, flags)?;
+    }
+    Ok(0)
+}

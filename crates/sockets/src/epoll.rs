@@ -1,0 +1,803 @@
+//! epoll sets that hold accelerated sockets.
+//!
+//! The set is a real epoll descriptor. Foreign descriptors go into it as the program says. A stream's companion goes in
+//! edge-triggered, under a tag of ours: a doorbell is an edge. What a stream is ready for is then computed in memory.
+//!
+//! Each set has a list of *active* streams, those that may be ready without a doorbell. [`wait`] looks at them, spins
+//! over them while that pays, and before sleeping arms them all and forgets them: from then on a stream that does
+//! nothing costs nothing, and the kernel says which one rang. So cost grows with active sockets, not with registered
+//! ones.
+
+use crate::global::{Mutex, Shared};
+use crate::readiness;
+use crate::socket::Socket;
+use crate::table::{self, Kind};
+use crate::{accept, spin, wait as waiting};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, state, style};
+use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
+use shunt_sys::{calls, clock, mapping, Errno, Result};
+
+const IN: u32 = libc::EPOLLIN as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+const ERR: u32 = libc::EPOLLERR as u32;
+const HUP: u32 = libc::EPOLLHUP as u32;
+const ET: u32 = libc::EPOLLET as u32;
+const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+/// Bits of an event mask that are not events.
+const MODES: u32 = ET | ONESHOT | libc::EPOLLEXCLUSIVE as u32 | libc::EPOLLWAKEUP as u32;
+
+/// Upper half-word of our tags in the kernel's event data: not a canonical address, not a small number.
+const TAG: u64 = 0x9d3f << 48;
+const TAG_MASK: u64 = 0xffff << 48;
+
+/// Looks without an event after which an active stream is armed, and after which it is left to its doorbell.
+const ARM_AFTER: u32 = 64;
+const COLD_AFTER: u32 = 160;
+
+/// Ticks between questions to the kernel while streams alone keep a set busy.
+const KERNEL_EVERY: u64 = 60_000;
+
+/// One descriptor in one set.
+pub struct Entry {
+    set: AtomicPtr<Set>,
+    socket: AtomicPtr<Socket>,
+    fd: AtomicI32,
+    events: AtomicU32,
+    data: AtomicU64,
+    /// Number under which the kernel knows it.
+    index: u32,
+    /// ONESHOT fired: nothing until modified.
+    disabled: AtomicBool,
+    active: AtomicBool,
+    /// Edge-triggered: report what holds once more, whether or not it changed.
+    fresh: AtomicBool,
+    /// Edge-triggered: the peer's word and our state at the last report.
+    seen: AtomicU64,
+    /// Edge-triggered: the count of blocked sends at the last report of OUT.
+    unblocked: AtomicU32,
+    idle: AtomicU32,
+    next_active: AtomicPtr<Entry>,
+    next_watcher: AtomicPtr<Entry>,
+    next_in_set: AtomicPtr<Entry>,
+}
+
+/// An epoll set.
+pub struct Set {
+    fd: AtomicI32,
+    references: AtomicU32,
+    lock: Mutex,
+    /// Entries of ours; 0: the set is the kernel's alone.
+    count: AtomicU32,
+    entries: AtomicPtr<Entry>,
+    active: AtomicPtr<Entry>,
+    sleepers: AtomicU32,
+    last_kernel: AtomicU64,
+    next_free: AtomicPtr<Set>,
+}
+
+static WATCHERS: Mutex = Mutex::new();
+static SLABS: Mutex = Mutex::new();
+static FREE_SETS: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
+static FREE_ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(core::ptr::null_mut());
+
+const CHUNK: usize = 256;
+const CHUNKS: usize = 4096;
+static CHUNK_TABLE: Shared<[*mut Entry; CHUNKS]> = Shared::new([core::ptr::null_mut(); CHUNKS]);
+static CHUNK_COUNT: AtomicU32 = AtomicU32::new(0);
+
+fn entry_at(index: u32) -> Option<&'static Entry> {
+    let chunk = index as usize / CHUNK;
+    if chunk >= CHUNK_COUNT.load(Ordering::Acquire) as usize {
+        return None;
+    }
+    // SAFETY: published chunks are never unmapped.
+    unsafe { Some(&*(*CHUNK_TABLE.get())[chunk].add(index as usize % CHUNK)) }
+}
+
+fn new_entry() -> Option<&'static Entry> {
+    let _slabs = SLABS.lock()?;
+    let mut first = FREE_ENTRIES.load(Ordering::Relaxed);
+    if first.is_null() {
+        let chunk = CHUNK_COUNT.load(Ordering::Relaxed) as usize;
+        if chunk == CHUNKS {
+            return None;
+        }
+        let memory = mapping::reserve(CHUNK * core::mem::size_of::<Entry>()).ok()?.cast::<Entry>();
+        for i in (0..CHUNK).rev() {
+            // SAFETY: inside the fresh chunk; all-zero is a valid Entry.
+            unsafe {
+                let entry = memory.add(i);
+                (&raw mut (*entry).index).write((chunk * CHUNK + i) as u32);
+                (*entry).next_in_set.store(first, Ordering::Relaxed);
+                first = entry;
+            }
+        }
+        // SAFETY: under the slab lock.
+        unsafe { (*CHUNK_TABLE.get())[chunk] = memory };
+        CHUNK_COUNT.store(chunk as u32 + 1, Ordering::Release);
+    }
+    // SAFETY: a free entry.
+    let entry = unsafe { &*first };
+    FREE_ENTRIES.store(entry.next_in_set.load(Ordering::Relaxed), Ordering::Relaxed);
+    for flag in [&entry.disabled, &entry.active] {
+        flag.store(false, Ordering::Relaxed);
+    }
+    entry.fresh.store(true, Ordering::Relaxed);
+    entry.seen.store(0, Ordering::Relaxed);
+    entry.unblocked.store(0, Ordering::Relaxed);
+    entry.idle.store(0, Ordering::Relaxed);
+    Some(entry)
+}
+
+fn free_entry(entry: &'static Entry) {
+    entry.set.store(core::ptr::null_mut(), Ordering::Release);
+    entry.socket.store(core::ptr::null_mut(), Ordering::Release);
+    if let Some(_slabs) = SLABS.lock() {
+        entry.next_in_set.store(FREE_ENTRIES.load(Ordering::Relaxed), Ordering::Relaxed);
+        FREE_ENTRIES.store(address(entry), Ordering::Relaxed);
+    }
+}
+
+fn address<T>(reference: &'static T) -> *mut T {
+    reference as *const T as *mut T
+}
+
+/// The program made an epoll descriptor.
+pub fn created(fd: i32) {
+    if !table::fits(fd) {
+        return;
+    }
+    let Some(_slabs) = SLABS.lock() else { return };
+    let mut first = FREE_SETS.load(Ordering::Relaxed);
+    if first.is_null() {
+        let Ok(memory) = mapping::reserve(64 * core::mem::size_of::<Set>()) else { return };
+        let memory = memory.cast::<Set>();
+        for i in (0..64).rev() {
+            // SAFETY: inside the fresh slab; all-zero is a valid Set.
+            unsafe {
+                let set = memory.add(i);
+                (*set).next_free.store(first, Ordering::Relaxed);
+                first = set;
+            }
+        }
+    }
+    // SAFETY: a free set.
+    let set = unsafe { &*first };
+    FREE_SETS.store(set.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+    set.fd.store(fd, Ordering::Relaxed);
+    set.references.store(1, Ordering::Relaxed);
+    set.count.store(0, Ordering::Relaxed);
+    set.entries.store(core::ptr::null_mut(), Ordering::Relaxed);
+    set.active.store(core::ptr::null_mut(), Ordering::Relaxed);
+    set.sleepers.store(0, Ordering::Relaxed);
+    table::set_epoll(fd, set);
+}
+
+/// A duplicate of the set's descriptor appeared.
+pub fn retain(set: &Set) {
+    set.references.fetch_add(1, Ordering::AcqRel);
+}
+
+/// A descriptor of the set was closed.
+pub fn release(set: &'static Set) {
+    if set.references.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return;
+    }
+    if let Some(_watchers) = WATCHERS.lock() {
+        if let Some(_held) = set.lock.lock() {
+            while let Some(entry) = ours(&set.entries) {
+                set.entries.store(entry.next_in_set.load(Ordering::Relaxed), Ordering::Relaxed);
+                unwatch(entry);
+                free_entry(entry);
+            }
+            set.active.store(core::ptr::null_mut(), Ordering::Relaxed);
+            set.count.store(0, Ordering::Relaxed);
+        }
+    }
+    if let Some(_slabs) = SLABS.lock() {
+        set.next_free.store(FREE_SETS.load(Ordering::Relaxed), Ordering::Relaxed);
+        FREE_SETS.store(address(set), Ordering::Relaxed);
+    }
+}
+
+fn ours(link: &AtomicPtr<Entry>) -> Option<&'static Entry> {
+    // SAFETY: list links are null or entries, which are never unmapped.
+    unsafe { link.load(Ordering::Acquire).as_ref() }
+}
+
+/// Takes the entry out of its socket's list. Under WATCHERS.
+fn unwatch(entry: &'static Entry) {
+    // SAFETY: null or a slab object.
+    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return };
+    let mut link = &socket.watchers;
+    while let Some(other) = ours(link) {
+        if core::ptr::eq(other, entry) {
+            link.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
+            return;
+        }
+        link = &other.next_watcher;
+    }
+}
+
+fn unlink(head: &'static AtomicPtr<Entry>, entry: &'static Entry, next: fn(&'static Entry) -> &'static AtomicPtr<Entry>) {
+    let mut link = head;
+    while let Some(other) = ours(link) {
+        if core::ptr::eq(other, entry) {
+            link.store(next(entry).load(Ordering::Relaxed), Ordering::Relaxed);
+            return;
+        }
+        link = next(other);
+    }
+}
+
+/// Puts the entry on its set's active list. Under the set's lock.
+fn activate(set: &'static Set, entry: &'static Entry) {
+    entry.idle.store(0, Ordering::Relaxed);
+    if !entry.active.swap(true, Ordering::Relaxed) {
+        entry.next_active.store(set.active.load(Ordering::Relaxed), Ordering::Relaxed);
+        set.active.store(address(entry), Ordering::Relaxed);
+    }
+}
+
+fn find(set: &'static Set, fd: i32) -> Option<&'static Entry> {
+    let socket = table::get(fd).socket().map_or(core::ptr::null_mut(), address);
+    let mut at = ours(&set.entries);
+    while let Some(entry) = at {
+        if entry.fd.load(Ordering::Relaxed) == fd && entry.socket.load(Ordering::Relaxed) == socket {
+            return Some(entry);
+        }
+        at = ours(&entry.next_in_set);
+    }
+    None
+}
+
+/// What the kernel's set holds for an entry.
+fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
+    let events = entry.events.load(Ordering::Relaxed);
+    let events = match kind {
+        Kind::Stream => IN | RDHUP | ET,
+        _ => events,
+    };
+    epoll_event { events, u64: TAG | entry.index as u64 }
+}
+
+/// epoll_ctl(2) on a set that the table knows. `None`: nothing of ours is concerned, the kernel shall do it.
+///
+/// # Safety
+/// `event` is null or valid.
+pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, event: *const epoll_event) -> Option<Result<isize>> {
+    let word = table::get(fd);
+    let kind = word.kind();
+    // SAFETY: null or valid.
+    let wanted = unsafe { event.as_ref() }.copied();
+    // Foreign descriptors are the kernel's, unless their data could be taken for a tag of ours.
+    let alias = wanted.is_some_and(|e| e.u64 & TAG_MASK == TAG);
+    let concerned = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp) || (alias && operation == libc::EPOLL_CTL_ADD);
+    if !concerned && (set.count.load(Ordering::Relaxed) == 0 || find(set, fd).is_none()) {
+        return None;
+    }
+    let wanted = match (wanted, operation) {
+        (_, libc::EPOLL_CTL_DEL) => epoll_event { events: 0, u64: 0 },
+        (Some(event), libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD) => event,
+        (None, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD) => return Some(Err(Errno(libc::EFAULT))),
+        _ => return Some(Err(Errno(libc::EINVAL))),
+    };
+    let _watchers = match WATCHERS.lock() {
+        Some(held) => held,
+        None => return Some(Err(Errno(libc::EINTR))),
+    };
+    let _held = match set.lock.lock() {
+        Some(held) => held,
+        None => return Some(Err(Errno(libc::EINTR))),
+    };
+    Some(match operation {
+        libc::EPOLL_CTL_ADD => add(set, epfd, fd, kind, wanted),
+        libc::EPOLL_CTL_MOD => modify(set, epfd, fd, kind, wanted),
+        _ => remove(set, epfd, fd, kind),
+    })
+}
+
+fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
+    let Some(entry) = new_entry() else { return Err(Errno(libc::ENOMEM)) };
+    entry.events.store(wanted.events, Ordering::Relaxed);
+    entry.data.store(wanted.u64, Ordering::Relaxed);
+    entry.fd.store(fd, Ordering::Relaxed);
+    let mut event = kernel_event(entry, kind);
+    if let Err(error) = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &mut event) {
+        free_entry(entry);
+        return Err(error);
+    }
+    let socket = table::get(fd).socket();
+    if let (Kind::Listener, Some(s)) = (kind, socket) {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, accept::descriptors(fd, s)[1], &mut event);
+    }
+    entry.socket.store(socket.map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
+    if let Some(s) = socket {
+        entry.next_watcher.store(s.watchers.load(Ordering::Relaxed), Ordering::Relaxed);
+        s.watchers.store(address(entry), Ordering::Release);
+    }
+    entry.next_in_set.store(set.entries.load(Ordering::Relaxed), Ordering::Relaxed);
+    set.entries.store(address(entry), Ordering::Release);
+    entry.set.store(address(set), Ordering::Release);
+    set.count.fetch_add(1, Ordering::Release);
+    if kind == Kind::Stream {
+        activate(set, entry);
+        kick(set, epfd, entry);
+    }
+    Ok(0)
+}
+
+fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
+    let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
+    entry.events.store(wanted.events, Ordering::Relaxed);
+    entry.data.store(wanted.u64, Ordering::Relaxed);
+    entry.disabled.store(false, Ordering::Relaxed);
+    entry.fresh.store(true, Ordering::Relaxed);
+    if kind == Kind::Stream {
+        activate(set, entry);
+        kick(set, epfd, entry);
+        return Ok(0);
+    }
+    let mut event = kernel_event(entry, kind);
+    calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event)?;
+    if let (Kind::Listener, Some(s)) = (kind, table::get(fd).socket()) {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, accept::descriptors(fd, s)[1], &mut event);
+    }
+    Ok(0)
+}
+
+fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
+    let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
+    let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+    if let (Kind::Listener, Some(s)) = (kind, table::get(fd).socket()) {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, accept::descriptors(fd, s)[1], core::ptr::null_mut());
+    }
+    detach(set, entry);
+    Ok(0)
+}
+
+/// Forgets an entry. Under WATCHERS and the set's lock.
+fn detach(set: &'static Set, entry: &'static Entry) {
+    if entry.active.swap(false, Ordering::Relaxed) {
+        unlink(&set.active, entry, |e| &e.next_active);
+    }
+    unlink(&set.entries, entry, |e| &e.next_in_set);
+    unwatch(entry);
+    set.count.fetch_sub(1, Ordering::Release);
+    free_entry(entry);
+}
+
+/// Another thread may sleep in the set and know nothing of an entry that is ready: makes the kernel wake it.
+fn kick(set: &Set, epfd: i32, entry: &'static Entry) {
+    if set.sleepers.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    // A companion is always writable: asking for that makes an edge.
+    let mut event = epoll_event { events: IN | OUT | RDHUP | ET, u64: TAG | entry.index as u64 };
+    let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, entry.fd.load(Ordering::Relaxed), &mut event);
+}
+
+/// The last descriptor of this process for `socket` closes: it leaves all sets.
+pub fn forget_socket(socket: &'static Socket, fd: i32) {
+    if socket.watchers.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let Some(_watchers) = WATCHERS.lock() else { return };
+    while let Some(entry) = ours(&socket.watchers) {
+        // SAFETY: null or a slab object.
+        let Some(set) = (unsafe { entry.set.load(Ordering::Acquire).as_ref() }) else {
+            unwatch(entry);
+            continue;
+        };
+        let Some(_held) = set.lock.lock() else { return };
+        // Other processes may keep the companion open: then the kernel would not forget it by itself.
+        let epfd = set.fd.load(Ordering::Relaxed);
+        if entry.fd.load(Ordering::Relaxed) == fd {
+            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+        }
+        let rendezvous = socket.private_fd.load(Ordering::Relaxed);
+        if rendezvous >= 0 {
+            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
+        }
+        detach(set, entry);
+    }
+}
+
+fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, &'static Entry)) {
+    if socket.watchers.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let Some(_watchers) = WATCHERS.lock() else { return };
+    let mut at = ours(&socket.watchers);
+    while let Some(entry) = at {
+        at = ours(&entry.next_watcher);
+        // SAFETY: null or a slab object.
+        if let Some(set) = unsafe { entry.set.load(Ordering::Acquire).as_ref() } {
+            act(set, entry);
+        }
+    }
+}
+
+/// A watched TCP socket began to listen: its rendezvous joins the sets.
+pub fn became_listener(socket: &Socket) {
+    each_watcher(socket, |set, entry| {
+        let mut event = kernel_event(entry, Kind::Listener);
+        let rendezvous = socket.private_fd.load(Ordering::Relaxed);
+        let _ = calls::epoll_ctl(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_ADD, rendezvous, &mut event);
+    });
+}
+
+/// A watched TCP socket is about to be replaced by a companion: it leaves the kernel's sets.
+pub fn before_replace(socket: &Socket) {
+    each_watcher(socket, |set, entry| {
+        let (epfd, fd) = (set.fd.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed));
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+    });
+}
+
+/// The companion is in place: it joins them.
+pub fn after_replace(socket: &Socket) {
+    each_watcher(socket, |set, entry| {
+        let mut event = kernel_event(entry, Kind::Stream);
+        let (epfd, fd) = (set.fd.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed));
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &mut event);
+        if let Some(_held) = set.lock.lock() {
+            entry.fresh.store(true, Ordering::Relaxed);
+            activate(set, entry);
+            kick(set, epfd, entry);
+        }
+    });
+}
+
+/// Whether the set is the kernel's alone: epoll_wait then needs nothing of us.
+#[inline(always)]
+pub fn plain(set: &Set) -> bool {
+    set.count.load(Ordering::Acquire) == 0
+}
+
+/// What an entry would report now; 0: nothing. Under the set's lock.
+fn report(entry: &'static Entry) -> u32 {
+    if entry.disabled.load(Ordering::Relaxed) {
+        return 0;
+    }
+    // SAFETY: streams only are active.
+    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return 0 };
+    let wanted = entry.events.load(Ordering::Relaxed);
+    let now = readiness::events(socket) as u16 as u32 & (wanted & !MODES | ERR | HUP);
+    if now == 0 || wanted & ET == 0 {
+        return now;
+    }
+    let seen = signature(socket);
+    let blocked = socket.own().transmit.blocked.load(Ordering::Acquire);
+    let edge = entry.fresh.load(Ordering::Relaxed)
+        || seen != entry.seen.load(Ordering::Relaxed)
+        || (now & OUT != 0 && blocked != entry.unblocked.load(Ordering::Relaxed));
+    if !edge {
+        return 0;
+    }
+    entry.fresh.store(false, Ordering::Relaxed);
+    entry.seen.store(seen, Ordering::Relaxed);
+    if now & OUT != 0 {
+        entry.unblocked.store(blocked, Ordering::Relaxed);
+    }
+    now
+}
+
+/// Changes whenever the peer sends or ends: the edges of a socket.
+fn signature(socket: &Socket) -> u64 {
+    let peer = socket.peer().post.word.load(Ordering::Acquire);
+    let ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
+    peer ^ (ends as u64).rotate_right(8)
+}
+
+/// Looks at the active streams; writes up to `room` events. Under the set's lock.
+fn scan(set: &'static Set, events: &mut Events) {
+    let mut link = &set.active;
+    while let Some(entry) = ours(link) {
+        if events.full() {
+            // Those not looked at come first next time: rotate the list so that it begins here.
+            rotate(set, entry);
+            return;
+        }
+        let now = report(entry);
+        if now != 0 {
+            entry.idle.store(0, Ordering::Relaxed);
+            events.push(now, entry.data.load(Ordering::Relaxed));
+            if entry.events.load(Ordering::Relaxed) & ONESHOT != 0 {
+                entry.disabled.store(true, Ordering::Relaxed);
+            }
+        } else {
+            let idle = entry.idle.load(Ordering::Relaxed) + 1;
+            entry.idle.store(idle, Ordering::Relaxed);
+            if idle == ARM_AFTER {
+                arm(entry);
+            } else if idle > COLD_AFTER && armed(entry) {
+                // Armed for many looks: what was sent before we armed would have been seen by now.
+                entry.active.store(false, Ordering::Relaxed);
+                link.store(entry.next_active.load(Ordering::Relaxed), Ordering::Relaxed);
+                continue;
+            }
+        }
+        link = &entry.next_active;
+    }
+}
+
+fn rotate(set: &'static Set, first: &'static Entry) {
+    let head = set.active.load(Ordering::Relaxed);
+    if head == address(first) {
+        return;
+    }
+    let mut link = &set.active;
+    while let Some(entry) = ours(link) {
+        if core::ptr::eq(entry, first) {
+            link.store(core::ptr::null_mut(), Ordering::Relaxed);
+            break;
+        }
+        link = &entry.next_active;
+    }
+    let mut link = &first.next_active;
+    while let Some(entry) = ours(link) {
+        link = &entry.next_active;
+    }
+    link.store(head, Ordering::Relaxed);
+    set.active.store(address(first), Ordering::Relaxed);
+}
+
+fn conditions(entry: &Entry) -> u32 {
+    let wanted = entry.events.load(Ordering::Relaxed);
+    arm::IN | if wanted & OUT != 0 { arm::OUT } else { 0 }
+}
+
+fn arm(entry: &'static Entry) {
+    // SAFETY: streams only are active.
+    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return };
+    let fd = entry.fd.load(Ordering::Relaxed);
+    // Edges do not need the old bells gone; a long row of them would fill the companion.
+    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
+    if rung.wrapping_sub(socket.own().receive.taken.load(Ordering::Relaxed)) > 16 {
+        waiting::drain(socket, fd);
+    }
+    socket.own().wait.style.store(style::POLL, Ordering::Relaxed);
+    bell::arm(&socket.own().wait, conditions(entry));
+}
+
+fn armed(entry: &'static Entry) -> bool {
+    // SAFETY: streams only are active.
+    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return true };
+    bell::is_armed(&socket.own().wait, conditions(entry))
+}
+
+/// Arms all active streams (for a sleep in this set or in one that holds it). The caller issues the barrier.
+pub fn arm_all(set: &'static Set) {
+    let Some(_held) = set.lock.lock() else { return };
+    let mut at = ours(&set.active);
+    while let Some(entry) = at {
+        arm(entry);
+        at = ours(&entry.next_active);
+    }
+}
+
+/// Whether the set has events in memory: for poll on an epoll descriptor.
+pub fn readable(set: &'static Set) -> bool {
+    let Some(_held) = set.lock.lock() else { return false };
+    let mut at = ours(&set.active);
+    while let Some(entry) = at {
+        let disabled = entry.disabled.load(Ordering::Relaxed);
+        // SAFETY: streams only are active.
+        if let (false, Some(socket)) = (disabled, unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) {
+            let wanted = entry.events.load(Ordering::Relaxed);
+            let now = readiness::events(socket) as u16 as u32 & (wanted & !MODES | ERR | HUP);
+            let quiet = wanted & ET != 0
+                && !entry.fresh.load(Ordering::Relaxed)
+                && signature(socket) == entry.seen.load(Ordering::Relaxed);
+            if now != 0 && !quiet {
+                return true;
+            }
+        }
+        at = ours(&entry.next_active);
+    }
+    false
+}
+
+/// The program's array of events, being filled.
+struct Events {
+    start: *mut epoll_event,
+    room: usize,
+    count: usize,
+}
+
+impl Events {
+    fn full(&self) -> bool {
+        self.count == self.room
+    }
+    fn push(&mut self, events: u32, data: u64) {
+        // SAFETY: count < room, checked by the callers; the array is the program's.
+        unsafe { self.start.add(self.count).write_unaligned(epoll_event { events, u64: data }) };
+        self.count += 1;
+    }
+}
+
+/// epoll_wait(2) and its forms on a set that holds entries of ours.
+///
+/// # Safety
+/// `events` has room for `room` entries; `mask` is null or valid.
+pub unsafe fn wait(
+    set: &'static Set,
+    epfd: i32,
+    events: *mut epoll_event,
+    room: i32,
+    deadline: u64,
+    mask: *const sigset_t,
+) -> Result<isize> {
+    if room <= 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mut events = Events { start: events, room: room as usize, count: 0 };
+    let now = clock::ticks();
+    let due = now.wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY;
+    if due || deadline == 0 {
+        ask_kernel(set, epfd, &mut events, Some(0), core::ptr::null())?;
+    }
+    look(set, &mut events)?;
+    if events.count > 0 || deadline == 0 {
+        if events.count == 0 && check_peers(set) {
+            look(set, &mut events)?;
+        }
+        return Ok(events.count as isize);
+    }
+    loop {
+        let mut spin = spin::begin(0);
+        while spin.more() {
+            look(set, &mut events)?;
+            if events.count == 0 && spin.rounds() & 0x3f == 0 {
+                ask_kernel(set, epfd, &mut events, Some(0), core::ptr::null())?;
+            }
+            if events.count > 0 {
+                spin.end();
+                return Ok(events.count as isize);
+            }
+        }
+        let slept = sleep(set, epfd, &mut events, deadline, mask);
+        spin.end();
+        slept?;
+        if events.count > 0 || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
+            return Ok(events.count as isize);
+        }
+    }
+}
+
+fn look(set: &'static Set, events: &mut Events) -> Result<()> {
+    if set.active.load(Ordering::Relaxed).is_null() {
+        return Ok(());
+    }
+    let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
+    scan(set, events);
+    Ok(())
+}
+
+fn check_peers(set: &'static Set) -> bool {
+    let Some(_held) = set.lock.lock() else { return false };
+    let mut gone = false;
+    let mut at = ours(&set.active);
+    while let Some(entry) = at {
+        // SAFETY: streams only are active.
+        if let Some(socket) = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() } {
+            waiting::check_peer(socket, entry.fd.load(Ordering::Relaxed));
+            gone |= socket.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
+        }
+        at = ours(&entry.next_active);
+    }
+    gone
+}
+
+/// Arms the active streams, looks once more, and sleeps in the kernel's epoll.
+fn sleep(set: &'static Set, epfd: i32, events: &mut Events, deadline: u64, mask: *const sigset_t) -> Result<()> {
+    set.sleepers.fetch_add(1, Ordering::AcqRel);
+    let result = (|| {
+        if !set.active.load(Ordering::Relaxed).is_null() {
+            arm_all(set);
+            waiting::barrier();
+            look(set, events)?;
+            if events.count > 0 {
+                return Ok(());
+            }
+            cool(set);
+        }
+        let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
+        ask_kernel(set, epfd, events, left, mask)?;
+        look(set, events)
+    })();
+    set.sleepers.fetch_sub(1, Ordering::AcqRel);
+    result
+}
+
+/// All active streams are armed: the kernel will name those that ring.
+fn cool(set: &'static Set) {
+    let Some(_held) = set.lock.lock() else { return };
+    let mut link = &set.active;
+    while let Some(entry) = ours(link) {
+        if armed(entry) {
+            entry.active.store(false, Ordering::Relaxed);
+            link.store(entry.next_active.load(Ordering::Relaxed), Ordering::Relaxed);
+        } else {
+            link = &entry.next_active;
+        }
+    }
+}
+
+const BATCH: usize = 64;
+
+/// Asks the kernel's set, for `timeout` ns (`None`: for ever), and sorts what it says.
+fn ask_kernel(set: &'static Set, epfd: i32, events: &mut Events, timeout: Option<u64>, mask: *const sigset_t) -> Result<()> {
+    let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
+    let room = (events.room - events.count).min(BATCH);
+    if room == 0 {
+        return Ok(());
+    }
+    let time = timeout.map(|ns| timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+    let pointer = time.as_ref().map_or(core::ptr::null(), |t| t as *const timespec);
+    let got = calls::epoll_pwait2(epfd, batch.as_mut_ptr(), room as i32, pointer, mask, calls::KERNEL_SIGSET)?;
+    set.last_kernel.store(clock::ticks(), Ordering::Relaxed);
+    if got == 0 {
+        return Ok(());
+    }
+    let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
+    let mut listeners = [u32::MAX; 8];
+    for event in &batch[..got] {
+        let (flags, data) = (event.events, event.u64);
+        let entry = if data & TAG_MASK == TAG { entry_at(data as u32) } else { None };
+        let Some(entry) = entry else {
+            events.push(flags, data);
+            continue;
+        };
+        if entry.set.load(Ordering::Acquire) != address(set) {
+            continue; // removed meanwhile, or registered by another process after a fork
+        }
+        let fd = entry.fd.load(Ordering::Relaxed);
+        // SAFETY: null or a slab object.
+        let socket = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() };
+        match (socket.map(|_| kind_of(entry, fd)), socket) {
+            (Some(Kind::Stream), Some(socket)) => {
+                if flags & (ERR | HUP) != 0 {
+                    readiness::note_gone(socket);
+                }
+                activate(set, entry);
+            }
+            (Some(Kind::Listener), _) => {
+                // Both queues may have spoken: one event is enough.
+                if !listeners.contains(&entry.index) {
+                    if let Some(slot) = listeners.iter_mut().find(|s| **s == u32::MAX) {
+                        *slot = entry.index;
+                    }
+                    events.push(flags, entry.data.load(Ordering::Relaxed));
+                }
+            }
+            _ => events.push(flags, entry.data.load(Ordering::Relaxed)),
+        }
+    }
+    Ok(())
+}
+
+/// What the entry's socket is now. The entry's descriptor may have been closed while a duplicate lives on.
+fn kind_of(entry: &Entry, fd: i32) -> Kind {
+    let word = table::get(fd);
+    match word.socket() {
+        Some(socket) if core::ptr::eq(socket, entry.socket.load(Ordering::Relaxed)) => word.kind(),
+        _ => Kind::Stream,
+    }
+}
+
+/// In the child after fork: no other thread exists, so no lock is held and nobody sleeps.
+pub fn forked() {
+    WATCHERS.reset();
+    SLABS.reset();
+    for fd in 0..table::high_water() {
+        if let Some(set) = table::get(fd).set() {
+            set.lock.reset();
+            set.sleepers.store(0, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! State of the process that is not a socket's: options, the start-up ladder, the locks of slow paths.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use shunt_options::Options;
+use shunt_ring::lock;
+use shunt_sys::{calls, thread};
+
+/// A value that is written once at start-up, or only under a lock that its user names.
+pub struct Shared<T>(UnsafeCell<T>);
+
+// SAFETY: users uphold the rule above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// Wraps a value.
+    pub const fn new(value: T) -> Shared<T> {
+        Shared(UnsafeCell::new(value))
+    }
+    /// The value's address.
+    pub const fn get(&self) -> *mut T {
+        self.0.get()
+    }
+}
+
+static OPTIONS: Shared<Options> = Shared::new(Options::default_const());
+static READY: AtomicBool = AtomicBool::new(false);
+static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Random number that names this process to its peers; new after fork.
+pub static NONCE: AtomicU64 = AtomicU64::new(0);
+/// 1 if membarrier(2) makes our peers' stores and loads visible, so that senders need no fence.
+pub static BARRIERS: AtomicU32 = AtomicU32::new(0);
+
+/// The options, fixed at start-up.
+#[inline(always)]
+pub fn options() -> &'static Options {
+    // SAFETY: written by `start` only, before READY.
+    unsafe { &*OPTIONS.get() }
+}
+
+/// Whether start-up is complete: before that every call goes to the kernel.
+#[inline(always)]
+pub fn ready() -> bool {
+    READY.load(Ordering::Acquire)
+}
+
+/// First steps of the ladder: options, libc's single-thread flag (may be null).
+///
+/// # Safety
+/// Called once, before any other thread exists.
+pub unsafe fn set(options: Options, single_threaded: *mut u8) {
+    // SAFETY: promised by the caller.
+    unsafe { *OPTIONS.get() = options };
+    SINGLE_THREADED.store(single_threaded, Ordering::Relaxed);
+}
+
+/// Last step of the ladder.
+pub fn set_ready() {
+    READY.store(true, Ordering::Release);
+}
+
+/// Whether this process has one thread only (libc knows; it never says so wrongly).
+#[inline(always)]
+pub fn single_threaded() -> bool {
+    let flag = SINGLE_THREADED.load(Ordering::Relaxed);
+    // SAFETY: null, or libc's `__libc_single_threaded`, which lives as long as the process.
+    !flag.is_null() && unsafe { flag.read_volatile() } != 0
+}
+
+/// A lock of slow paths inside one process (tables, slabs, links). Held for microseconds.
+pub struct Mutex(AtomicU32);
+
+impl Mutex {
+    /// A free lock.
+    pub const fn new() -> Mutex {
+        Mutex(AtomicU32::new(0))
+    }
+
+    /// Takes the lock; `None` when a signal handler interrupted this very thread while it holds it.
+    pub fn lock(&self) -> Option<lock::Held<'_>> {
+        lock::acquire(&self.0, thread::id(), false, |_| calls::sched_yield())
+    }
+
+    /// In the child after fork: no other thread exists, so whoever held it is gone.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Default for Mutex {
+    fn default() -> Self {
+        Mutex::new()
+    }
+}
+
+/// Guards links, ports, netlink sockets, slabs' free lists: everything that set-up and tear-down touch.
+pub static SETUP: Mutex = Mutex::new();

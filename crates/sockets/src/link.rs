@@ -1,0 +1,472 @@
+//! Links: the segments that this process shares with others, as their maker (client) or guest (server).
+//!
+//! A link's address range is never unmapped while the process lives: a dropped link is replaced by blank memory and its
+//! range serves the next one, so a thread that races with a close reads zeros, not a fault. All functions are called
+//! under the set-up lock.
+
+use crate::global::{self, Shared};
+use crate::private;
+use core::sync::atomic::Ordering;
+use shunt_segment::area::{ring_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
+use shunt_segment::channel::{life, ChannelPage, Side};
+use shunt_segment::link::{self, LinkHeader, Party};
+use shunt_segment::CHANNELS;
+use shunt_sys::libc::{self, F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK};
+use shunt_sys::{calls, mapping, Errno, Result};
+
+const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+const MOST: usize = 4096;
+
+/// A link as this process knows it.
+#[derive(Clone, Copy)]
+pub struct Link {
+    /// First byte; null: an unused entry.
+    pub base: *mut u8,
+    /// The private descriptor of the memfd.
+    pub fd: i32,
+    /// True if this process made it and gives out its channels.
+    pub ours: bool,
+    /// True after a fork: the parent gives out the channels.
+    pub inherited: bool,
+    /// Inode of the listener that it leads to (for ours).
+    pub listener: u32,
+    /// Name of the link.
+    pub nonce: u64,
+    /// Name of the link.
+    pub sequence: u32,
+    /// The client's process and user, as the kernel told (for theirs).
+    pub client: (u32, u32),
+    /// Connections of this process in it.
+    pub live: u32,
+    /// Channels in use, one bit each (for ours).
+    used: [u64; CHANNELS / 64],
+    /// Of those, closed by us and waiting for the server to let go.
+    waiting: [u64; CHANNELS / 64],
+}
+
+struct Links {
+    entries: *mut Link,
+    count: usize,
+    sequence: u32,
+    blanks: [*mut u8; 64],
+    blank_count: usize,
+    sweep: usize,
+}
+
+static LINKS: Shared<Links> = Shared::new(Links {
+    entries: core::ptr::null_mut(),
+    count: 0,
+    sequence: 0,
+    blanks: [core::ptr::null_mut(); 64],
+    blank_count: 0,
+    sweep: 0,
+});
+
+fn links() -> &'static mut Links {
+    // SAFETY: the set-up lock is held, as every function here requires.
+    unsafe { &mut *LINKS.get() }
+}
+
+impl Links {
+    fn all(&mut self) -> &mut [Link] {
+        if self.entries.is_null() {
+            return &mut [];
+        }
+        // SAFETY: `count` initialised entries.
+        unsafe { core::slice::from_raw_parts_mut(self.entries, self.count) }
+    }
+
+    fn add(&mut self, link: Link) -> Result<usize> {
+        if self.entries.is_null() {
+            self.entries = mapping::reserve(MOST * core::mem::size_of::<Link>())?.cast();
+        }
+        let index = match self.all().iter().position(|l| l.base.is_null()) {
+            Some(index) => index,
+            None if self.count < MOST => {
+                self.count += 1;
+                self.count - 1
+            }
+            None => return Err(Errno(libc::ENOMEM)),
+        };
+        // SAFETY: index < count <= MOST.
+        unsafe { self.entries.add(index).write(link) };
+        Ok(index)
+    }
+
+    fn map(&mut self, fd: i32) -> Result<*mut u8> {
+        if self.blank_count > 0 {
+            let base = self.blanks[self.blank_count - 1];
+            // SAFETY: a blank range; late readers accept any bytes.
+            unsafe { mapping::shared_over(base, fd, LINK_SIZE)? };
+            self.blank_count -= 1;
+            return Ok(base);
+        }
+        mapping::shared(fd, LINK_SIZE)
+    }
+
+    fn unmap(&mut self, base: *mut u8) {
+        // SAFETY: no connection of ours uses the range any more; late readers of a closed socket accept zeros.
+        if unsafe { mapping::blank(base, LINK_SIZE) }.is_ok() && self.blank_count < self.blanks.len() {
+            self.blanks[self.blank_count] = base;
+            self.blank_count += 1;
+        }
+    }
+}
+
+/// The header of the link at `base`.
+pub fn header(base: *mut u8) -> &'static LinkHeader {
+    // SAFETY: links are page-aligned and start with their header.
+    unsafe { &*base.cast::<LinkHeader>() }
+}
+
+/// A channel's page.
+pub fn page(base: *mut u8, channel: usize) -> &'static ChannelPage {
+    // SAFETY: the offset lies in the link.
+    unsafe { &*base.add(CHANNEL_PAGES + (channel & (CHANNELS - 1)) * PAGE).cast::<ChannelPage>() }
+}
+
+fn introduce(party: &Party) {
+    party.pid.store(calls::getpid(), Ordering::Relaxed);
+    party.uid.store(calls::geteuid(), Ordering::Relaxed);
+    let mut name = [0u64; 2];
+    let _ = shunt_sys::check(
+        // SAFETY: PR_GET_NAME writes 16 bytes.
+        unsafe { shunt_sys::syscall!(libc::SYS_prctl, libc::PR_GET_NAME, name.as_mut_ptr()) },
+    );
+    party.program[0].store(name[0], Ordering::Relaxed);
+    party.program[1].store(name[1], Ordering::Relaxed);
+    party.barrier.store(global::BARRIERS.load(Ordering::Relaxed), Ordering::Release);
+}
+
+/// A channel for a new connection to the listener with inode `listener`.
+pub struct Offer {
+    /// Index of the link.
+    pub index: usize,
+    /// The channel.
+    pub channel: usize,
+    /// The link.
+    pub link: Link,
+}
+
+/// Finds or makes a link to `listener` with a free channel, and takes that channel.
+///
+/// Errors: ENOMEM, EMFILE, EFBIG (RLIMIT_FSIZE).
+pub fn offer(listener: u32) -> Result<Offer> {
+    let links = links();
+    for (index, link) in links.all().iter_mut().enumerate() {
+        if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener {
+            if let Some(channel) = take_channel(link) {
+                return Ok(Offer { index, channel, link: *link });
+            }
+        }
+    }
+    let index = make(links, listener)?;
+    let link = &mut links.all()[index];
+    let channel = take_channel(link).ok_or(Errno(libc::ENOMEM))?;
+    Ok(Offer { index, channel, link: *link })
+}
+
+fn take_channel(link: &mut Link) -> Option<usize> {
+    for k in 0..CHANNELS / 64 {
+        let mut waiting = link.waiting[k];
+        // Channels that the server let go meanwhile come first: their lines are warm.
+        while waiting != 0 {
+            let bit = waiting.trailing_zeros() as usize;
+            waiting &= waiting - 1;
+            let page = page(link.base, k * 64 + bit);
+            if released(page, 0) && released(page, 1) {
+                link.waiting[k] &= !(1 << bit);
+                reset(page);
+                return Some(k * 64 + bit);
+            }
+            if waiting.count_ones() < link.waiting[k].count_ones().saturating_sub(8) {
+                break;
+            }
+        }
+    }
+    for k in 0..CHANNELS / 64 {
+        if link.used[k] != u64::MAX {
+            let bit = (!link.used[k]).trailing_zeros() as usize;
+            link.used[k] |= 1 << bit;
+            reset(page(link.base, k * 64 + bit));
+            return Some(k * 64 + bit);
+        }
+    }
+    // All taken: see whether servers that never let go are dead.
+    for k in 0..CHANNELS / 64 {
+        for bit in 0..64 {
+            if link.waiting[k] & 1 << bit != 0 {
+                let page = page(link.base, k * 64 + bit);
+                let pid = page.sides[1].pid.load(Ordering::Relaxed);
+                let dead = pid == 0 || calls::kill(pid as i32, 0) == Err(Errno(libc::ESRCH));
+                if released(page, 0) && (dead || released(page, 1)) {
+                    link.waiting[k] &= !(1 << bit);
+                    reset(page);
+                    return Some(k * 64 + bit);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Whether the last owner of `side` has let go.
+fn released(page: &ChannelPage, side: usize) -> bool {
+    page.sides[side].released.load(Ordering::Acquire) == 1
+}
+
+/// Clears both halves of a channel that nobody uses.
+fn reset(page: &ChannelPage) {
+    for side in &page.sides {
+        reset_side(side);
+    }
+    page.head.generation.fetch_add(1, Ordering::Relaxed);
+}
+
+fn reset_side(side: &Side) {
+    side.post.word.store(0, Ordering::Relaxed);
+    side.post.ack.store(0, Ordering::Relaxed);
+    let transmit = &side.transmit;
+    for word in [&transmit.lock, &transmit.rung, &transmit.small, &transmit.class_limit, &transmit.blocked] {
+        word.store(0, Ordering::Relaxed);
+    }
+    transmit.switch.store(0, Ordering::Relaxed);
+    transmit.acked.store(0, Ordering::Relaxed);
+    let receive = &side.receive;
+    receive.position.store(0, Ordering::Relaxed);
+    for word in [&receive.lock, &receive.taken, &receive.class, &receive.switch, &receive.state] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in [&side.wait.armed, &side.wait.sleepers, &side.wait.processor, &side.wait.style] {
+        word.store(0, Ordering::Relaxed);
+    }
+    for word in [&side.owners, &side.pid, &side.released, &side.family] {
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+fn make(links: &mut Links, listener: u32) -> Result<usize> {
+    if calls::soft_limit(libc::RLIMIT_FSIZE) < LINK_SIZE as u64 {
+        return Err(Errno(libc::EFBIG)); // ftruncate would raise SIGXFSZ
+    }
+    let fd = calls::memfd_create(link::NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
+    let fd = private::keep(fd)?;
+    let made = calls::ftruncate(fd, LINK_SIZE as i64)
+        .and_then(|()| calls::fcntl(fd, F_ADD_SEALS, SEALS as usize))
+        .and_then(|_| links.map(fd));
+    let base = match made {
+        Ok(base) => base,
+        Err(error) => {
+            private::close(fd);
+            return Err(error);
+        }
+    };
+    links.sequence += 1;
+    let header = header(base);
+    header.version.store(shunt_segment::VERSION, Ordering::Relaxed);
+    header.channels.store(CHANNELS as u32, Ordering::Relaxed);
+    header.nonce.store(global::NONCE.load(Ordering::Relaxed), Ordering::Relaxed);
+    header.sequence.store(links.sequence, Ordering::Relaxed);
+    introduce(&header.client);
+    header.magic.store(link::MAGIC, Ordering::Release);
+    let link = Link {
+        base,
+        fd,
+        ours: true,
+        inherited: false,
+        listener,
+        nonce: global::NONCE.load(Ordering::Relaxed),
+        sequence: links.sequence,
+        client: (0, 0),
+        live: 0,
+        used: [0; CHANNELS / 64],
+        waiting: [0; CHANNELS / 64],
+    };
+    links.add(link)
+}
+
+/// The link that a client named, if this process has it and it really is that client's.
+pub fn known(nonce: u64, sequence: u32, client: (u32, u32)) -> Option<(usize, Link)> {
+    let found = links()
+        .all()
+        .iter()
+        .enumerate()
+        .find(|(_, l)| !l.base.is_null() && !l.ours && l.nonce == nonce && l.sequence == sequence && l.client == client);
+    found.map(|(index, link)| (index, *link))
+}
+
+/// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
+pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(usize, Link)> {
+    sweep();
+    let check = || -> Result<()> {
+        let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
+        // SAFETY: plain integers.
+        let mut status: libc::stat = unsafe { core::mem::zeroed() };
+        calls::fstat(fd, &mut status)?;
+        if seals & SEALS != SEALS || status.st_size != LINK_SIZE as i64 {
+            return Err(Errno(libc::EPROTO));
+        }
+        // A write seal would turn our own stores into faults.
+        if seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0 {
+            return Err(Errno(libc::EPROTO));
+        }
+        Ok(())
+    };
+    if let Err(error) = check() {
+        let _ = calls::close(fd);
+        return Err(error);
+    }
+    let fd = private::keep(fd)?;
+    let base = match links().map(fd) {
+        Ok(base) => base,
+        Err(error) => {
+            private::close(fd);
+            return Err(error);
+        }
+    };
+    let head = header(base);
+    let honest = head.magic.load(Ordering::Acquire) == link::MAGIC
+        && head.version.load(Ordering::Relaxed) == shunt_segment::VERSION
+        && head.channels.load(Ordering::Relaxed) == CHANNELS as u32;
+    if !honest {
+        links().unmap(base);
+        private::close(fd);
+        return Err(Errno(libc::EPROTO));
+    }
+    introduce(&head.server);
+    let link = Link {
+        base,
+        fd,
+        ours: false,
+        inherited: false,
+        listener: 0,
+        nonce,
+        sequence,
+        client,
+        live: 0,
+        used: [0; CHANNELS / 64],
+        waiting: [0; CHANNELS / 64],
+    };
+    match links().add(link) {
+        Ok(index) => Ok((index, link)),
+        Err(error) => {
+            links().unmap(base);
+            private::close(fd);
+            Err(error)
+        }
+    }
+}
+
+/// Counts a connection of this process in or out of link `index`.
+pub fn enter(index: usize) {
+    if let Some(link) = links().all().get_mut(index) {
+        link.live += 1;
+    }
+}
+
+/// A connection of this process has ended. `peer_gone`: the other process vanished, so the link has no future.
+/// The channel can be lent again once both sides have released it.
+pub fn leave(index: usize, channel: usize, peer_gone: bool) {
+    let links = links();
+    let Some(link) = links.all().get_mut(index) else { return };
+    link.live = link.live.saturating_sub(1);
+    if peer_gone || (released(page(link.base, channel), 0) && released(page(link.base, channel), 1)) {
+        trim(link.base, channel);
+    }
+    if link.ours && !link.inherited {
+        let (word, bit) = (channel / 64, 1u64 << (channel % 64));
+        let page = page(link.base, channel);
+        if released(page, 0) && (peer_gone || released(page, 1)) {
+            link.used[word] &= !bit;
+        } else {
+            link.waiting[word] |= bit;
+        }
+    }
+    if link.live == 0 && (peer_gone || link.inherited) {
+        drop_link(index);
+    }
+}
+
+/// Gives the memory of large rings back; small ones stay warm for the next connection.
+fn trim(base: *mut u8, channel: usize) {
+    for side in 0..2 {
+        let word = page(base, channel).sides[side].post.word.load(Ordering::Relaxed);
+        let class = (word >> shunt_segment::channel::word::CLASS_SHIFT) as usize & 7;
+        if (4..CLASSES).contains(&class) {
+            for k in 3..=class {
+                // SAFETY: the ring lies in the link; a peer that still reads it sees zeros: its connection is over.
+                let ring = unsafe { base.add(ring_offset(channel, side, k)) };
+                let _ = calls::madvise(ring, RING_SIZE[k] as usize, libc::MADV_REMOVE);
+            }
+        }
+    }
+}
+
+fn drop_link(index: usize) {
+    let links = links();
+    let link = links.all()[index];
+    links.all()[index].base = core::ptr::null_mut();
+    links.unmap(link.base);
+    private::close(link.fd);
+}
+
+/// Looks at a few idle links: those whose client or listener is gone are dropped. Cheap enough for each accept.
+pub fn sweep() {
+    let links = links();
+    for _ in 0..2 {
+        if links.count == 0 {
+            return;
+        }
+        links.sweep = (links.sweep + 1) % links.count;
+        let index = links.sweep;
+        let link = links.all()[index];
+        if link.base.is_null() || link.live > 0 || link.ours {
+            continue;
+        }
+        if calls::kill(link.client.0 as i32, 0) == Err(Errno(libc::ESRCH)) {
+            drop_link(index);
+        }
+    }
+}
+
+/// Drops idle links to a listener that refused: its process is gone.
+pub fn forget_listener(listener: u32) {
+    for index in 0..links().count {
+        let link = links().all()[index];
+        if !link.base.is_null() && link.ours && link.listener == listener && link.live == 0 {
+            drop_link(index);
+        }
+    }
+}
+
+/// Before a fork of a process whose listener others will share: clients must send their links again.
+pub fn not_sole() {
+    for link in links().all() {
+        if !link.base.is_null() && !link.ours {
+            header(link.base).sole.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// In the child after fork: our links' channels are the parent's to give out.
+pub fn forked() {
+    for link in links().all() {
+        link.inherited = link.ours;
+    }
+}
+
+/// The state of a channel that a client offers: true if it can be accepted now.
+pub fn accept_channel(link: &Link, channel: usize, generation: u32) -> bool {
+    let head = &page(link.base, channel).head;
+    head.generation.load(Ordering::Acquire) == generation
+        && head.state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    for link in links().all() {
+        if link.fd == from {
+            link.fd = to;
+        }
+    }
+}

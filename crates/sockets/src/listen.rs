@@ -1,0 +1,98 @@
+//! listen: the rendezvous beside the shadow socket.
+//!
+//! The TCP listener stays what it is and serves everyone else. A private AF_UNIX listener, named after the TCP socket's
+//! inode, takes the connections of shunt clients; the kernel gives it a backlog, accept sharing between forked workers
+//! and back-pressure. It exists before the port listens, so no client finds the one without the other.
+
+use crate::socket::{flag, Socket};
+use crate::table::{self, Kind};
+use crate::{private, report, sockaddr};
+use core::sync::atomic::Ordering;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_segment::{address::Address, name};
+use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, Errno, Result};
+
+/// Prepares the rendezvous of the TCP socket `fd`. The caller then lets the kernel listen, and calls [`opened`] or,
+/// when that failed, [`withdraw`]. An error leaves a plain TCP listener and a reason.
+pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(), Reason> {
+    let known = socket.private_fd.load(Ordering::Relaxed);
+    if known >= 0 {
+        let _ = calls::listen(known, backlog); // listen again changes the backlog
+        return Ok(());
+    }
+    let options = crate::global::options();
+    if !options.accelerate {
+        return Err(Reason::SwitchedOff);
+    }
+    let bound = bound_address(fd);
+    if bound.port != 0 && !options.ports.contains(bound.port) {
+        return Err(Reason::PortNotListed);
+    }
+    // SAFETY: plain integers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    calls::fstat(fd, &mut status).map_err(|_| Reason::UnsupportedSocket)?;
+    let made = (|| -> Result<i32> {
+        let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
+        let unix = private::keep(unix)?;
+        let (address, length) = sockaddr::abstract_name(name::listener(status.st_ino).as_slice());
+        let bound =
+            calls::bind(unix, (&address as *const libc::sockaddr_un).cast(), length).and_then(|()| calls::listen(unix, backlog));
+        if let Err(error) = bound {
+            private::close(unix);
+            return Err(error);
+        }
+        Ok(unix)
+    })();
+    match made {
+        Ok(unix) => {
+            socket.inode.store(status.st_ino, Ordering::Relaxed);
+            socket.private_fd.store(unix, Ordering::Release);
+            Ok(())
+        }
+        Err(Errno(libc::EADDRINUSE)) => Err(Reason::ListenerNameTaken),
+        Err(Errno(libc::EMFILE | libc::ENFILE)) => Err(Reason::NoDescriptors),
+        Err(_) => Err(Reason::Refused),
+    }
+}
+
+/// The kernel listens now: enters the listener in the table.
+///
+/// The TCP listener becomes non-blocking, because accept waits for two queues; what the program set is kept beside it.
+pub fn opened(fd: i32, socket: &'static Socket) {
+    if table::get(fd).kind() == Kind::Listener {
+        return;
+    }
+    let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+    if flags & libc::O_NONBLOCK != 0 {
+        socket.set(flag::LISTENER_NONBLOCK);
+    } else {
+        let _ = calls::fcntl(fd, libc::F_SETFL, (flags | libc::O_NONBLOCK) as usize);
+    }
+    for other in 0..table::high_water() {
+        if table::get(other).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
+            table::set_socket(other, Kind::Listener, socket);
+            report::note(other, kind::LISTENER, Reason::Listening, None);
+        }
+    }
+    crate::epoll::became_listener(socket);
+}
+
+/// The kernel refused to listen.
+pub fn withdraw(fd: i32, socket: &Socket) {
+    if table::get(fd).kind() != Kind::Listener {
+        private::close(socket.private_fd.swap(-1, Ordering::Relaxed));
+    }
+}
+
+/// The local address of a TCP socket, unspecified when unbound.
+pub fn bound_address(fd: i32) -> Address {
+    let mut bytes = [0u64; 4];
+    let mut length = 28;
+    if calls::getsockname(fd, bytes.as_mut_ptr().cast(), &mut length).is_err() {
+        return Address::default();
+    }
+    // SAFETY: the kernel filled `length` bytes.
+    unsafe { sockaddr::read(bytes.as_ptr().cast(), length) }.map_or(Address::default(), |(_, a)| a)
+}

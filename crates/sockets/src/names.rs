@@ -1,0 +1,52 @@
+//! getsockname and getpeername of accelerated sockets: the addresses that kernel TCP would tell.
+
+use crate::sockaddr::Encoded;
+use crate::socket::Socket;
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::state;
+use shunt_sys::libc::{self, sockaddr, socklen_t};
+use shunt_sys::{Errno, Result};
+
+/// getsockname(2).
+///
+/// # Safety
+/// Pointers as the manual page asks; null gives EFAULT.
+pub unsafe fn local(socket: &Socket, address: *mut sockaddr, length: *mut socklen_t) -> Result<isize> {
+    let (client, server) = socket.addresses();
+    let mine = if socket.side() == 0 { client } else { server };
+    // SAFETY: passed on.
+    unsafe { give(socket, &mine, address, length) }
+}
+
+/// getpeername(2).
+///
+/// # Safety
+/// As for [`local`].
+pub unsafe fn remote(socket: &Socket, address: *mut sockaddr, length: *mut socklen_t) -> Result<isize> {
+    if socket.own().receive.state.load(Ordering::Relaxed) & state::DONE != 0 {
+        return Err(Errno(libc::ENOTCONN));
+    }
+    let (client, server) = socket.addresses();
+    let theirs = if socket.side() == 0 { server } else { client };
+    // SAFETY: passed on.
+    unsafe { give(socket, &theirs, address, length) }
+}
+
+unsafe fn give(
+    socket: &Socket,
+    which: &shunt_segment::address::Address,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> Result<isize> {
+    if address.is_null() || length.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: checked above; the rest is the caller's promise.
+    unsafe {
+        if (*length as i32) < 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        Encoded::new(socket.family.load(Ordering::Relaxed), which).write(address, length);
+    }
+    Ok(0)
+}

@@ -1,0 +1,326 @@
+//! poll and select over accelerated and kernel descriptors together.
+//!
+//! Streams are looked at in memory; the kernel is asked about the others. Before sleeping, streams are armed and their
+//! companions stand in for them in the kernel's set; a listener stands for its two queues.
+
+use crate::readiness;
+use crate::socket::Socket;
+use crate::table::{self, Kind};
+use crate::{accept, epoll, spin, wait};
+use core::sync::atomic::Ordering;
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, state, style};
+use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
+use shunt_sys::{calls, clock, mapping, Errno, Result};
+
+/// A set that is asked about.
+pub struct Query<'a> {
+    /// The program's entries.
+    pub entries: &'a mut [pollfd],
+    /// In CLOCK_MONOTONIC ns; `u64::MAX`: none; 0: do not wait.
+    pub deadline: u64,
+    /// Signal mask during the sleep; null: unchanged.
+    pub mask: *const sigset_t,
+}
+
+/// Whether any entry is one that only we understand.
+pub fn concerns_us(entries: &[pollfd]) -> bool {
+    entries.iter().any(|e| matches!(table::get(e.fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll))
+}
+
+/// A deadline from a relative timeout; negative or absent: none; zero stays zero.
+pub fn deadline(timeout_ns: Option<u64>) -> u64 {
+    match timeout_ns {
+        None => u64::MAX,
+        Some(0) => 0,
+        Some(ns) => clock::monotonic_ns().saturating_add(ns).max(1),
+    }
+}
+
+/// Memory for the kernel's version of a set: on the stack while it is small.
+struct Scratch {
+    stack: [pollfd; 64],
+    heap: *mut pollfd,
+    room: usize,
+}
+
+const NO_ENTRY: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
+
+impl Scratch {
+    fn new(room: usize) -> Result<Scratch> {
+        let mut scratch = Scratch { stack: [NO_ENTRY; 64], heap: core::ptr::null_mut(), room };
+        if room > 64 {
+            scratch.heap = mapping::reserve(room * core::mem::size_of::<pollfd>())?.cast();
+        }
+        Ok(scratch)
+    }
+
+    fn entries(&mut self) -> &mut [pollfd] {
+        if self.heap.is_null() {
+            return &mut self.stack[..self.room];
+        }
+        // SAFETY: `room` zeroed entries.
+        unsafe { core::slice::from_raw_parts_mut(self.heap, self.room) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.heap.is_null() {
+            let _ = calls::munmap(self.heap.cast(), self.room * core::mem::size_of::<pollfd>());
+        }
+    }
+}
+
+const ALWAYS: i16 = POLLERR | POLLHUP;
+
+impl Query<'_> {
+    /// poll(2): the number of entries with events.
+    pub fn poll(&mut self) -> Result<isize> {
+        let mut foreign = false;
+        let mut peer_processor = 0;
+        for entry in self.entries.iter() {
+            match table::get(entry.fd).kind() {
+                Kind::Stream => {
+                    if let Some(s) = table::stream(entry.fd) {
+                        peer_processor = s.peer().wait.processor.load(Ordering::Relaxed);
+                    }
+                }
+                _ => foreign |= entry.fd >= 0,
+            }
+        }
+        let ready = self.look(foreign)?;
+        if ready > 0 || self.deadline == 0 {
+            if ready == 0 && self.check_peers() {
+                return self.look(foreign);
+            }
+            return Ok(ready);
+        }
+        loop {
+            let mut spin = spin::begin(peer_processor);
+            while spin.more() {
+                if self.any_stream_ready() || (foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
+                    spin.end();
+                    return self.look(foreign);
+                }
+                if spin.rounds() & 0xfff == 0xfff {
+                    self.check_peers();
+                }
+            }
+            let slept = self.sleep();
+            spin.end();
+            let expired = slept?;
+            let ready = self.look(foreign)?;
+            if ready > 0 || expired {
+                return Ok(ready);
+            }
+        }
+    }
+
+    /// Fills in what holds now.
+    fn look(&mut self, foreign: bool) -> Result<isize> {
+        let mut ready = 0;
+        for entry in self.entries.iter_mut() {
+            entry.revents = match table::stream(entry.fd) {
+                Some(s) => readiness::events(s) & (entry.events | ALWAYS),
+                None => 0,
+            };
+            ready += (entry.revents != 0) as isize;
+        }
+        if foreign {
+            ready += self.look_foreign()?;
+        }
+        Ok(ready)
+    }
+
+    fn any_stream_ready(&self) -> bool {
+        self.entries.iter().any(|e| table::stream(e.fd).is_some_and(|s| readiness::events(s) & (e.events | ALWAYS) != 0))
+    }
+
+    /// Asks the kernel about all entries that are not streams, without waiting; gives the number that are ready.
+    fn look_foreign(&mut self) -> Result<isize> {
+        let mut scratch = Scratch::new(self.entries.len() * 2)?;
+        let count = self.fill(scratch.entries(), false);
+        let mut zero = spin::ZERO;
+        calls::ppoll(scratch.entries().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
+        Ok(self.merge(&scratch.entries()[..count]))
+    }
+
+    /// Writes the kernel's version of the set: two entries for a listener, and streams' companions if `streams`.
+    fn fill(&self, target: &mut [pollfd], streams: bool) -> usize {
+        let mut count = 0;
+        let mut push = |fd: i32, events: i16| {
+            target[count] = pollfd { fd, events, revents: 0 };
+            count += 1;
+        };
+        for entry in self.entries.iter() {
+            let word = table::get(entry.fd);
+            match (word.kind(), word.socket()) {
+                (Kind::Stream, Some(s)) => {
+                    let deaf = s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
+                    push(if streams { entry.fd } else { -1 }, if deaf { 0 } else { POLLIN });
+                }
+                (Kind::Listener, Some(s)) => {
+                    let [tcp, rendezvous] = accept::descriptors(entry.fd, s);
+                    push(tcp, entry.events);
+                    push(rendezvous, entry.events & (POLLIN | libc::POLLRDNORM));
+                }
+                _ => push(entry.fd, entry.events),
+            }
+        }
+        count
+    }
+
+    /// Takes the kernel's answers over into the program's entries (not for streams).
+    fn merge(&mut self, answers: &[pollfd]) -> isize {
+        let mut ready = 0;
+        let mut at = 0;
+        for entry in self.entries.iter_mut() {
+            let word = table::get(entry.fd);
+            let Some(answer) = answers.get(at) else { break };
+            at += 1;
+            match word.kind() {
+                Kind::Stream => continue,
+                Kind::Listener => {
+                    entry.revents = answer.revents;
+                    if let Some(second) = answers.get(at) {
+                        entry.revents |= second.revents & (entry.events | ALWAYS);
+                    }
+                    at += 1;
+                }
+                Kind::Epoll => {
+                    entry.revents = answer.revents;
+                    if word.set().is_some_and(epoll::readable) {
+                        entry.revents |= POLLIN & entry.events;
+                    }
+                }
+                _ => entry.revents = answer.revents,
+            }
+            ready += (entry.revents != 0) as isize;
+        }
+        ready
+    }
+
+    /// Whether some peer turns out to be gone.
+    fn check_peers(&self) -> bool {
+        let mut gone = false;
+        for entry in self.entries.iter() {
+            if let Some(s) = table::stream(entry.fd) {
+                wait::check_peer(s, entry.fd);
+                gone |= s.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
+            }
+        }
+        gone
+    }
+
+    /// Arms everything and sleeps; true when the deadline passed.
+    fn sleep(&mut self) -> Result<bool> {
+        let mut deaf = false;
+        for entry in self.entries.iter() {
+            let word = table::get(entry.fd);
+            if let Some(set) = word.set() {
+                epoll::arm_all(set);
+            }
+            let Some(s) = table::stream(entry.fd) else { continue };
+            prepare(s, entry.fd, entry.events);
+            deaf |= s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
+        }
+        wait::barrier();
+        if self.any_stream_ready() || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::readable)) {
+            return Ok(false);
+        }
+        let mut limit = self.deadline;
+        if deaf {
+            limit = limit.min(clock::monotonic_ns() + 1_000_000);
+        }
+        let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut pointer = core::ptr::null_mut();
+        if limit != u64::MAX {
+            let left = limit.saturating_sub(clock::monotonic_ns());
+            time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+            pointer = &mut time;
+        }
+        let mut scratch = Scratch::new(self.entries.len() * 2)?;
+        let count = self.fill(scratch.entries(), true);
+        let set = scratch.entries().as_mut_ptr();
+        calls::ppoll(set, count, pointer, self.mask, calls::KERNEL_SIGSET)?;
+        for answer in &scratch.entries()[..count] {
+            if answer.revents & (POLLERR | POLLHUP) != 0 {
+                if let Some(s) = table::stream(answer.fd) {
+                    readiness::note_gone(s);
+                }
+            }
+        }
+        Ok(self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline)
+    }
+}
+
+/// Before sleeping in a set: stale bells off, conditions armed (the caller issues one barrier for all).
+pub fn prepare(socket: &Socket, fd: i32, events: i16) {
+    wait::drain(socket, fd);
+    let mut conditions = arm::IN;
+    if events & (POLLOUT | libc::POLLWRNORM) != 0 {
+        conditions |= arm::OUT;
+    }
+    socket.own().wait.style.store(style::POLL, Ordering::Relaxed);
+    bell::arm(&socket.own().wait, conditions);
+}
+
+/// select(2) and pselect(2) in terms of poll.
+///
+/// # Safety
+/// The sets are null or hold `count` bits.
+pub unsafe fn select(count: i32, sets: [*mut u64; 3], deadline: u64, mask: *const sigset_t) -> Result<isize> {
+    if count < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let count = count as usize;
+    let bit = |set: *mut u64, fd: usize| -> bool {
+        // SAFETY: promised by the caller.
+        !set.is_null() && unsafe { *set.add(fd / 64) } >> (fd % 64) & 1 == 1
+    };
+    let wanted = |fd: usize| -> i16 {
+        let mut events = 0;
+        for (set, mask) in sets.iter().zip([POLLIN, POLLOUT, libc::POLLPRI]) {
+            if bit(*set, fd) {
+                events |= mask;
+            }
+        }
+        events
+    };
+    let used = (0..count).filter(|fd| wanted(*fd) != 0).count();
+    let mut scratch = Scratch::new(used.max(1))?;
+    for (entry, fd) in scratch.entries().iter_mut().zip((0..count).filter(|fd| wanted(*fd) != 0)) {
+        *entry = pollfd { fd: fd as i32, events: wanted(fd), revents: 0 };
+    }
+    let entries = &mut scratch.entries()[..used];
+    Query { entries, deadline, mask }.poll()?;
+    if entries.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
+        return Err(Errno(libc::EBADF));
+    }
+    for set in sets.iter().filter(|s| !s.is_null()) {
+        for word in 0..count.div_ceil(64) {
+            let keep = if (word + 1) * 64 > count { u64::MAX << (count % 64) } else { 0 };
+            // SAFETY: promised by the caller; bits from `count` on stay as they are.
+            unsafe { *set.add(word) &= keep };
+        }
+    }
+    let mut total = 0;
+    // What the kernel's select counts as readable, writable, exceptional (POLLIN_SET and so on in fs/select.c).
+    let meaning = [
+        libc::POLLRDNORM | libc::POLLRDBAND | POLLIN | POLLHUP | POLLERR,
+        libc::POLLWRBAND | libc::POLLWRNORM | POLLOUT | POLLERR,
+        libc::POLLPRI,
+    ];
+    for entry in entries.iter() {
+        let fd = entry.fd as usize;
+        for ((set, asked), counts) in sets.iter().zip([POLLIN, POLLOUT, libc::POLLPRI]).zip(meaning) {
+            if entry.events & asked != 0 && entry.revents & counts != 0 {
+                // SAFETY: promised by the caller.
+                unsafe { *set.add(fd / 64) |= 1 << (fd % 64) };
+                total += 1;
+            }
+        }
+    }
+    Ok(total)
+}

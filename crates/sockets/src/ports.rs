@@ -1,0 +1,173 @@
+//! Local ports for accelerated connections, reserved from the kernel so that a 4-tuple is true and unique.
+//!
+//! A port is reserved by a TCP socket bound to it. A descriptor for each would be dear, so the bound sockets are put in
+//! flight: sent over a socket pair of ours and never received. They live exactly as long as the pair, that is, as long
+//! as a process of this family; the ports are lent to connections from a list in memory and return to it.
+//!
+//! After a fork both processes would lend the same ports: the child starts a list of its own.
+
+use crate::global::Shared;
+use crate::private;
+use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
+use shunt_sys::{calls, mapping, Errno, Result};
+
+const MOST: usize = 1 << 16;
+
+struct Reserve {
+    /// Ports that no connection uses, as a stack: the last one returned is lent first.
+    free: *mut u16,
+    count: usize,
+    /// The pair's ends: bound sockets are sent from 0 to 1 and stay there.
+    pair: [i32; 2],
+    /// Messages that the current pair holds: its queue is bounded.
+    held: usize,
+}
+
+static RESERVE: Shared<Reserve> = Shared::new(Reserve { free: core::ptr::null_mut(), count: 0, pair: [-1, -1], held: 0 });
+
+/// Lends a port. Called under the set-up lock. Errors: those of socket(2), bind(2), EADDRINUSE when all are taken.
+pub fn take() -> Result<u16> {
+    // SAFETY: the set-up lock is held.
+    let reserve = unsafe { &mut *RESERVE.get() };
+    if reserve.free.is_null() {
+        reserve.free = mapping::reserve(MOST * 2)?.cast();
+    }
+    if reserve.count > 0 {
+        reserve.count -= 1;
+        // SAFETY: count < MOST.
+        return Ok(unsafe { reserve.free.add(reserve.count).read() });
+    }
+    let (fd, port) = bound()?;
+    if park(reserve, fd).is_err() {
+        // Too many sockets in flight for this user: keep the descriptor itself.
+        private::keep(fd)?;
+    } else {
+        let _ = calls::close(fd);
+    }
+    Ok(port)
+}
+
+/// Takes a port back. Called under the set-up lock.
+pub fn give_back(port: u16) {
+    // SAFETY: the set-up lock is held.
+    let reserve = unsafe { &mut *RESERVE.get() };
+    if reserve.count < MOST && !reserve.free.is_null() {
+        // SAFETY: count < MOST.
+        unsafe { reserve.free.add(reserve.count).write(port) };
+        reserve.count += 1;
+    }
+}
+
+/// In the child after fork: what was lent or free stays reserved by the pair, but is the parent's to lend.
+pub fn forked() {
+    // SAFETY: the child has one thread.
+    let reserve = unsafe { &mut *RESERVE.get() };
+    reserve.count = 0;
+    // The old pair stays open: connections that we inherited use its ports.
+    reserve.pair = [-1, -1];
+    reserve.held = 0;
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    // SAFETY: the set-up lock is held.
+    let reserve = unsafe { &mut *RESERVE.get() };
+    for end in &mut reserve.pair {
+        if *end == from {
+            *end = to;
+        }
+    }
+}
+
+/// A TCP socket bound to a port of the kernel's choice on all addresses of both families.
+fn bound() -> Result<(i32, u16)> {
+    for family in [AF_INET6, AF_INET] {
+        let Ok(fd) = calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0) else { continue };
+        let mut address = [0u8; 28];
+        address[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+        let mut length = if family == AF_INET6 { 28 } else { 16 };
+        if family == AF_INET6 {
+            let _ = calls::setsockopt_int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0);
+        }
+        let named = calls::bind(fd, address.as_ptr().cast(), length)
+            .and_then(|()| calls::getsockname(fd, address.as_mut_ptr().cast(), &mut length));
+        match named {
+            Ok(()) => return Ok((fd, u16::from_be_bytes([address[2], address[3]]))),
+            Err(error) => {
+                let _ = calls::close(fd);
+                if family == AF_INET {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Err(Errno(libc::EAFNOSUPPORT))
+}
+
+/// Puts `fd` in flight on the pair.
+fn park(reserve: &mut Reserve, fd: i32) -> Result<()> {
+    if reserve.pair[0] < 0 || reserve.held >= 200 {
+        let mut pair = [-1; 2];
+        calls::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
+        // A full pair's sending end is not needed any more; its receiving end holds the ports.
+        private::close(reserve.pair[0]);
+        reserve.pair = [private::keep(pair[0])?, private::keep(pair[1])?];
+        reserve.held = 0;
+    }
+    send_descriptor(reserve.pair[0], fd, MSG_DONTWAIT | MSG_NOSIGNAL)?;
+    reserve.held += 1;
+    Ok(())
+}
+
+/// Sends one byte and a descriptor over an AF_UNIX socket.
+pub fn send_descriptor(over: i32, fd: i32, flags: i32) -> Result<()> {
+    #[repr(C, align(8))]
+    struct Control {
+        length: usize,
+        level: i32,
+        kind: i32,
+        fd: i32,
+        pad: i32,
+    }
+    let mut control = Control { length: 20, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, fd, pad: 0 };
+    let mut byte = 1u8;
+    let mut vector = libc::iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = (&mut control as *mut Control).cast();
+    message.msg_controllen = core::mem::size_of::<Control>();
+    calls::sendmsg(over, &message, flags).map(|_| ())
+}
+
+/// Receives one byte and, if it came along, a descriptor (closed on exec).
+pub fn receive_descriptor(over: i32, flags: i32) -> Result<Option<i32>> {
+    let mut control = [0u64; 8];
+    let mut byte = 0u8;
+    let mut vector = libc::iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = core::mem::size_of_val(&control);
+    let got = calls::recvmsg(over, &mut message, flags | libc::MSG_CMSG_CLOEXEC)?;
+    if got == 0 {
+        return Err(Errno(libc::ECONNRESET));
+    }
+    let header = (control[1] as u32 as i32, (control[1] >> 32) as i32);
+    if message.msg_controllen < 20 || control[0] < 20 || header != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+        return Ok(None);
+    }
+    // More than one descriptor in the message is a hostile peer: close them all.
+    let count = ((control[0] as usize).min(message.msg_controllen) - 16) / 4;
+    let fd_at = |i: usize| (control[2 + i / 2] >> (32 * (i % 2))) as u32 as i32;
+    if count != 1 {
+        for i in 0..count.min(12) {
+            let _ = calls::close(fd_at(i));
+        }
+        return Ok(None);
+    }
+    Ok(Some(fd_at(0)))
+}

@@ -1,0 +1,44 @@
+//! Descriptors that we keep for ourselves: out of the program's way, closed on exec, hidden from its calls.
+
+use crate::table;
+use core::sync::atomic::{AtomicI32, Ordering};
+use shunt_sys::libc::{F_DUPFD_CLOEXEC, RLIMIT_NOFILE};
+use shunt_sys::{calls, Result};
+
+static BASE: AtomicI32 = AtomicI32::new(-1);
+
+/// Where private descriptors start: above what small programs use, low enough that fork copies a small table.
+fn base() -> i32 {
+    let known = BASE.load(Ordering::Relaxed);
+    if known >= 0 {
+        return known;
+    }
+    let limit = calls::soft_limit(RLIMIT_NOFILE).min(1 << 20);
+    let base = if limit >= 1024 { 900 } else { (limit * 3 / 4) as i32 };
+    BASE.store(base, Ordering::Relaxed);
+    base
+}
+
+/// Moves `fd` to a private number; the old number is free again. On error the descriptor is closed.
+pub fn keep(fd: i32) -> Result<i32> {
+    let moved = calls::fcntl(fd, F_DUPFD_CLOEXEC, base() as usize);
+    let _ = calls::close(fd);
+    let moved = moved?;
+    table::set_private(moved);
+    Ok(moved)
+}
+
+/// Closes a private descriptor.
+pub fn close(fd: i32) {
+    if fd >= 0 {
+        table::take(fd);
+        let _ = calls::close(fd);
+    }
+}
+
+/// The program wants the number `fd` for itself (dup2): moves ours elsewhere and gives its new number.
+pub fn evacuate(fd: i32) -> Result<i32> {
+    let moved = calls::fcntl(fd, F_DUPFD_CLOEXEC, (base().max(fd) + 1) as usize)?;
+    table::set_private(moved);
+    Ok(moved)
+}

@@ -1,0 +1,148 @@
+//! The life of the process: start-up, fork, and moving private descriptors.
+
+use crate::global::{self, SETUP};
+use crate::socket::flag;
+use crate::table::{self, Kind};
+use crate::{diag, epoll, link, ports, report, route};
+use core::sync::atomic::{AtomicI32, Ordering};
+use shunt_options::Options;
+use shunt_sys::libc;
+use shunt_sys::{calls, clock, thread};
+
+const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
+
+/// The start-up ladder, called once by the preload library's constructor. Until it is done, calls go to the kernel.
+///
+/// # Safety
+/// No other thread exists; `single_threaded` is null or libc's `__libc_single_threaded`.
+pub unsafe fn start(options: Options, single_threaded: *mut u8) {
+    clock::start();
+    // SAFETY: passed on.
+    unsafe { global::set(options, single_threaded) };
+    new_nonce();
+    register_barriers();
+    if options.accelerate {
+        report::start();
+    }
+    global::set_ready();
+}
+
+fn new_nonce() {
+    let mut nonce = 0u64;
+    let got = calls::getrandom((&mut nonce as *mut u64).cast(), 8, libc::GRND_NONBLOCK);
+    if got != Ok(8) {
+        nonce = clock::ticks() ^ (calls::getpid() as u64) << 32;
+    }
+    global::NONCE.store(nonce, Ordering::Relaxed);
+}
+
+fn register_barriers() {
+    let ok = calls::membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED, 0, 0).is_ok();
+    global::BARRIERS.store(ok as u32, Ordering::Relaxed);
+}
+
+/// Before fork, in the parent: everything that the child inherits is about to have two owners.
+pub fn before_fork() {
+    // Held across the fork so that the child sees links, ports and slabs whole.
+    if let Some(held) = SETUP.lock() {
+        core::mem::forget(held);
+    }
+    let mut listeners = false;
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        let Some(socket) = word.socket() else { continue };
+        match word.kind() {
+            Kind::Stream => {
+                // Descriptors that share a socket count once.
+                if !socket.has(flag::COUNTED) {
+                    socket.set(flag::COUNTED | flag::SHARED);
+                    socket.own().owners.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+            Kind::Listener => {
+                socket.set(flag::LISTENER_SHARED);
+                listeners = true;
+            }
+            _ => {}
+        }
+    }
+    if listeners {
+        link::not_sole();
+    }
+}
+
+fn uncount() {
+    for fd in 0..table::high_water() {
+        if let Some(socket) = table::get(fd).socket() {
+            socket.clear(flag::COUNTED);
+        }
+    }
+}
+
+/// After fork, in the parent.
+pub fn after_fork_parent() {
+    SETUP.reset();
+    uncount();
+}
+
+/// The fork failed: there is no second owner after all.
+pub fn fork_failed() {
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        if let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) {
+            if socket.has(flag::COUNTED) {
+                socket.clear(flag::COUNTED);
+                socket.own().owners.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+    SETUP.reset();
+}
+
+/// After fork, in the child: one thread, its own identity, nothing lent by us.
+pub fn after_fork_child() {
+    SETUP.reset();
+    thread::forget_id();
+    uncount();
+    epoll::forked();
+    new_nonce();
+    register_barriers();
+    link::forked();
+    ports::forked();
+    diag::forked();
+    route::forked();
+    report::forked();
+}
+
+/// A private descriptor got another number: whoever keeps it must know.
+pub fn moved(from: i32, to: i32) {
+    for fd in 0..table::high_water() {
+        if let Some(socket) = table::get(fd).socket() {
+            let _ = socket.private_fd.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+    if let Some(_setup) = SETUP.lock() {
+        link::moved(from, to);
+        ports::moved(from, to);
+    }
+    diag::moved(from, to);
+    route::moved(from, to);
+    report::moved(from, to);
+}
+
+/// Replaces a kept descriptor's number.
+pub(crate) fn renumber(slot: &AtomicI32, from: i32, to: i32) {
+    let _ = slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Whether this user namespace maps every user, so that uids from the kernel are unambiguous.
+pub fn sees_all_users() -> bool {
+    let Ok(fd) = calls::openat(libc::AT_FDCWD, c"/proc/self/uid_map".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
+        return false;
+    };
+    let mut text = [0u8; 128];
+    let got = calls::read(fd, text.as_mut_ptr().cast(), text.len()).unwrap_or(0);
+    let _ = calls::close(fd);
+    let mut words = text[..got].split(|b| b.is_ascii_whitespace()).filter(|w| !w.is_empty());
+    words.next() == Some(b"0") && words.next() == Some(b"0") && words.next() == Some(b"4294967295")
+}

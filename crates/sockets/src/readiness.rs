@@ -1,0 +1,120 @@
+//! What a stream is ready for: the conditions of blocking calls and the masks of poll(2), computed in memory.
+//!
+//! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
+
+use crate::socket::Socket;
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::{arm, life, state, word};
+use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+
+/// Whether one of `conditions` holds now, for a blocking call.
+#[inline(always)]
+pub fn any(socket: &Socket, conditions: u32) -> bool {
+    let (peer, waiting) = socket.incoming().look();
+    let ended = peer & (word::FIN | word::CLOSED | word::RST) != 0;
+    if conditions & arm::IN != 0 && (waiting > 0 || ended) {
+        return true;
+    }
+    slow(socket, conditions, peer)
+}
+
+#[inline(never)]
+fn slow(socket: &Socket, conditions: u32, peer: u64) -> bool {
+    let own_state = socket.own().receive.state.load(Ordering::Acquire);
+    if own_state & (state::DONE | state::PEER_GONE | state::RESET_DUE) != 0 {
+        return true;
+    }
+    if conditions & arm::IN != 0 && own_state & state::SHUT_RD != 0 {
+        return true;
+    }
+    if conditions & arm::OUT != 0 {
+        if peer & (word::CLOSED | word::RST) != 0 || socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0 {
+            return true;
+        }
+        let (free, size) = socket.outgoing().writable();
+        if free * 4 >= size || socket.outgoing().can_grow() {
+            return true;
+        }
+    }
+    false
+}
+
+/// The peer's process is gone, or the last of its owners closed without a word (after a fork): what would the kernel
+/// have told us? Its unread bytes make the difference between RST and FIN.
+#[cold]
+pub fn note_gone(socket: &Socket) {
+    let own = socket.own();
+    let peer = socket.peer().post.word.load(Ordering::Acquire);
+    // A peer that shut down both directions looks to the kernel as if it had gone.
+    let shut = peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0;
+    if peer & word::CLOSED != 0 || shut || own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0 {
+        return;
+    }
+    let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
+    let unread = socket.outgoing().unacknowledged() > 0;
+    let mut bits = state::PEER_GONE;
+    if unread || !accepted {
+        bits |= state::RESET_DUE | state::DONE | state::END_NOTED;
+    }
+    own.receive.state.fetch_or(bits, Ordering::AcqRel);
+}
+
+/// Notices a reset that the peer announced, once; gives the side's state.
+#[inline(always)]
+pub fn observe(socket: &Socket, peer: u64) -> u32 {
+    let own = socket.own().receive.state.load(Ordering::Acquire);
+    if peer & word::RST != 0 && own & state::END_NOTED == 0 {
+        let bits = state::RESET_DUE | state::DONE | state::END_NOTED;
+        return socket.own().receive.state.fetch_or(bits, Ordering::AcqRel) | bits;
+    }
+    own
+}
+
+/// Takes a pending error, as SO_ERROR and the next failing call do: its errno.
+pub fn take_error(socket: &Socket) -> Option<i32> {
+    let due = state::RESET_DUE | state::PIPE_DUE;
+    if socket.own().receive.state.load(Ordering::Acquire) & due == 0 {
+        return None;
+    }
+    let old = socket.own().receive.state.fetch_and(!due, Ordering::AcqRel);
+    if old & state::RESET_DUE != 0 {
+        Some(shunt_sys::libc::ECONNRESET)
+    } else if old & state::PIPE_DUE != 0 {
+        Some(shunt_sys::libc::EPIPE)
+    } else {
+        None
+    }
+}
+
+/// The events of poll(2) that hold now, all of them (the caller masks what was asked for).
+#[inline]
+pub fn events(socket: &Socket) -> i16 {
+    let incoming = socket.incoming();
+    let (peer, waiting) = incoming.look();
+    let own_state = observe(socket, peer);
+    let done = own_state & state::DONE != 0;
+    let end = done || peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
+    let no_receive = end || own_state & state::SHUT_RD != 0;
+    let no_send = done || socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0;
+    let mut events = 0;
+    if no_receive {
+        events |= POLLIN | POLLRDNORM | POLLRDHUP;
+        if no_send {
+            events |= POLLHUP;
+        }
+    } else if waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize {
+        events |= POLLIN | POLLRDNORM;
+    }
+    if no_send {
+        events |= POLLOUT | POLLWRNORM;
+    } else {
+        let (free, size) = socket.outgoing().writable();
+        if free * 3 >= size || socket.outgoing().can_grow() {
+            events |= POLLOUT | POLLWRNORM;
+        }
+    }
+    if own_state & (state::RESET_DUE | state::PIPE_DUE) != 0 {
+        events |= POLLERR;
+    }
+    events
+}

@@ -1,0 +1,107 @@
+//! What tools see of this process: reasons per descriptor and counters, in a memfd that `shunt why` reads.
+
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use shunt_segment::process::{self, row, ProcessState, ROWS};
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{MFD_ALLOW_SEALING, MFD_CLOEXEC};
+use shunt_sys::{calls, mapping};
+
+use crate::private;
+
+static STATE: AtomicPtr<ProcessState> = AtomicPtr::new(core::ptr::null_mut());
+static FD: AtomicI32 = AtomicI32::new(-1);
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Makes the state of this process. Failing leaves the program without `shunt why`, nothing else.
+pub fn start() {
+    let Ok(fd) = calls::memfd_create(process::NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING) else { return };
+    let Ok(fd) = private::keep(fd) else { return };
+    if calls::ftruncate(fd, process::SIZE as i64).is_err() {
+        private::close(fd);
+        return;
+    }
+    let Ok(memory) = mapping::shared(fd, process::SIZE) else {
+        private::close(fd);
+        return;
+    };
+    let state = memory.cast::<ProcessState>();
+    // SAFETY: fresh zeroed memory of the right size.
+    let header = unsafe { &(*state).header };
+    header.version.store(shunt_segment::VERSION, Ordering::Relaxed);
+    header.pid.store(calls::getpid(), Ordering::Relaxed);
+    header.rows.store(ROWS as u32, Ordering::Relaxed);
+    header.magic.store(process::MAGIC, Ordering::Release);
+    let old = STATE.swap(state, Ordering::AcqRel);
+    if !old.is_null() {
+        for (to, from) in rows(state).iter().zip(rows(old)) {
+            let word = from.load(Ordering::Relaxed);
+            if word != 0 {
+                to.store(word, Ordering::Relaxed);
+            }
+        }
+        let _ = calls::munmap(old.cast(), process::SIZE);
+        private::close(FD.load(Ordering::Relaxed));
+    }
+    FD.store(fd, Ordering::Relaxed);
+    OWNER.store(calls::getpid() as i32, Ordering::Relaxed);
+}
+
+fn rows(state: *mut ProcessState) -> &'static [shunt_segment::sync::AtomicU32] {
+    let high = (crate::table::high_water().max(64) as usize).min(ROWS);
+    // SAFETY: a mapped state.
+    unsafe { &(&(*state).rows)[..high] }
+}
+
+/// In the child after fork: the state still is the parent's; the first note makes our own.
+pub fn forked() {
+    OWNER.store(0, Ordering::Relaxed);
+}
+
+fn state() -> Option<&'static ProcessState> {
+    let mut state = STATE.load(Ordering::Acquire);
+    if !state.is_null() && OWNER.load(Ordering::Relaxed) == 0 {
+        start();
+        state = STATE.load(Ordering::Acquire);
+    }
+    // SAFETY: null or mapped.
+    unsafe { state.as_ref() }
+}
+
+/// Notes what `fd` is, and counts the reason.
+pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
+    if let Some(state) = state() {
+        if let Some(slot) = state.rows.get(fd as u32 as usize) {
+            let channel = channel.map_or(0, |c| c as u16 + 1);
+            slot.store(row::pack(reason as u8, kind, channel), Ordering::Relaxed);
+        }
+        if !matches!(reason, Reason::Unconnected | Reason::Unknown) {
+            state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// `to` is now what `from` is.
+pub fn copy(from: i32, to: i32) {
+    if let Some(state) = state() {
+        if let (Some(a), Some(b)) = (state.rows.get(from as u32 as usize), state.rows.get(to as u32 as usize)) {
+            b.store(a.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// `fd` is closed.
+#[inline]
+pub fn forget(fd: i32) {
+    let state = STATE.load(Ordering::Acquire);
+    // SAFETY: null or mapped.
+    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
+        if slot.load(Ordering::Relaxed) != 0 && OWNER.load(Ordering::Relaxed) != 0 {
+            slot.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    crate::process::renumber(&FD, from, to);
+}

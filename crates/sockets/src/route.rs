@@ -1,0 +1,105 @@
+//! Whether an address is this host's, and which source address the kernel would use: rtnetlink(7).
+
+use crate::{diag, private};
+use core::sync::atomic::{AtomicI32, Ordering};
+use shunt_segment::address::Address;
+use shunt_sys::libc::{self, AF_INET, AF_INET6, MSG_DONTWAIT};
+use shunt_sys::{calls, Errno, Result};
+
+const RTM_GETROUTE: u16 = 26;
+const RTM_NEWROUTE: u16 = 24;
+const RTN_LOCAL: u8 = 2;
+const RTA_DST: u16 = 1;
+const RTA_PREFSRC: u16 = 7;
+
+static FD: AtomicI32 = AtomicI32::new(-1);
+
+/// In the child after fork.
+pub fn forked() {
+    private::close(FD.swap(-1, Ordering::Relaxed));
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    crate::process::renumber(&FD, from, to);
+}
+
+/// The source address of a connection to `server` if it is an address of this host, else `None`.
+/// Called under the set-up lock.
+pub fn local_source(server: &Address) -> Result<Option<Address>> {
+    if server.is_loopback() {
+        // 127.0.0.0/8 is one local route with 127.0.0.1 as its preferred source.
+        let source = if server.as_v4().is_some() { Address::v4([127, 0, 0, 1], 0) } else { Address { port: 0, ..*server } };
+        return Ok(Some(source));
+    }
+    ask(server)
+}
+
+fn ask(server: &Address) -> Result<Option<Address>> {
+    let fd = diag::socket(&FD, libc::NETLINK_ROUTE)?;
+    let v4 = server.as_v4();
+    let (family, ip): (i32, &[u8]) = if v4.is_some() { (AF_INET, &server.ip[12..]) } else { (AF_INET6, &server.ip) };
+    // nlmsghdr (16), rtmsg (12), rtattr RTA_DST (4 + address)
+    let mut request = [0u8; 48];
+    let length = 16 + 12 + 4 + ip.len();
+    request[0..4].copy_from_slice(&(length as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&RTM_GETROUTE.to_ne_bytes());
+    request[6..8].copy_from_slice(&1u16.to_ne_bytes());
+    request[8..12].copy_from_slice(&1u32.to_ne_bytes());
+    request[16] = family as u8;
+    request[17] = (ip.len() * 8) as u8;
+    request[28..30].copy_from_slice(&((4 + ip.len()) as u16).to_ne_bytes());
+    request[30..32].copy_from_slice(&RTA_DST.to_ne_bytes());
+    request[32..32 + ip.len()].copy_from_slice(ip);
+    calls::sendto(fd, request.as_ptr().cast(), length, MSG_DONTWAIT, core::ptr::null(), 0)?;
+    let mut reply = [0u8; 1024];
+    let got =
+        calls::recvfrom(fd, reply.as_mut_ptr().cast(), reply.len(), MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())?;
+    parse(&reply[..got.min(reply.len())], server)
+}
+
+fn parse(reply: &[u8], server: &Address) -> Result<Option<Address>> {
+    let u16_at = |at: usize| reply.get(at..at + 2).map(|b| u16::from_ne_bytes([b[0], b[1]]));
+    let broken = Err(Errno(libc::EPROTO));
+    let Some(kind) = u16_at(4) else { return broken };
+    if kind != RTM_NEWROUTE {
+        return Ok(None); // an error reply: no route, so not local
+    }
+    if reply.get(16 + 7).copied() != Some(RTN_LOCAL) {
+        return Ok(None);
+    }
+    let mut at = 28;
+    while let (Some(length), Some(attribute)) = (u16_at(at), u16_at(at + 2)) {
+        let length = length as usize;
+        if length < 4 {
+            return broken;
+        }
+        if attribute == RTA_PREFSRC {
+            let Some(data) = reply.get(at + 4..at + length) else { return broken };
+            return Ok(match data.len() {
+                4 => Some(Address::v4([data[0], data[1], data[2], data[3]], 0)),
+                16 => {
+                    let mut ip = [0u8; 16];
+                    ip.copy_from_slice(data);
+                    Some(Address { ip, port: 0, scope: server.scope })
+                }
+                _ => None,
+            });
+        }
+        at += (length + 3) & !3;
+    }
+    Ok(Some(Address { port: 0, ..*server }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_local_and_test_networks_are_not() {
+        let one = Address::v4([127, 0, 0, 1], 0);
+        assert_eq!(ask(&Address::v4([127, 3, 2, 1], 5)).unwrap(), Some(one));
+        assert_eq!(local_source(&Address::v4([127, 3, 2, 1], 5)).unwrap(), Some(one));
+        assert_eq!(local_source(&Address::v4([192, 0, 2, 77], 5)).unwrap(), None);
+    }
+}

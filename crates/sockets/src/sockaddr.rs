@@ -1,0 +1,90 @@
+//! Between the C library's socket addresses and ours.
+
+use shunt_segment::address::Address;
+use shunt_sys::libc::{self, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_un, socklen_t};
+
+/// Reads an internet address that a program passed; `None` if it is not one.
+///
+/// # Safety
+/// `address` points to `length` readable bytes, or is null.
+pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<(i32, Address)> {
+    if address.is_null() || (length as usize) < core::mem::size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: lengths are checked before each read.
+    unsafe {
+        match address.cast::<libc::sa_family_t>().read_unaligned() as i32 {
+            libc::AF_INET if length as usize >= core::mem::size_of::<sockaddr_in>() => {
+                let a = address.cast::<sockaddr_in>().read_unaligned();
+                Some((libc::AF_INET, Address::v4(a.sin_addr.s_addr.to_ne_bytes(), u16::from_be(a.sin_port))))
+            }
+            libc::AF_INET6 if length as usize >= 24 => {
+                let a = address.cast::<sockaddr_in6>();
+                let port = (&raw const (*a).sin6_port).read_unaligned();
+                let ip = (&raw const (*a).sin6_addr.s6_addr).read_unaligned();
+                let scope = if length as usize >= core::mem::size_of::<sockaddr_in6>() {
+                    (&raw const (*a).sin6_scope_id).read_unaligned()
+                } else {
+                    0
+                };
+                Some((libc::AF_INET6, Address { ip, port: u16::from_be(port), scope }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An internet address in the C library's form: bytes and length.
+pub struct Encoded {
+    bytes: [u8; 28],
+    /// Bytes that count.
+    pub length: socklen_t,
+}
+
+impl Encoded {
+    /// Encodes for a socket of `family`; IPv4 addresses on an IPv6 socket come out mapped.
+    pub fn new(family: i32, address: &Address) -> Encoded {
+        let mut bytes = [0u8; 28];
+        bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+        bytes[2..4].copy_from_slice(&address.port.to_be_bytes());
+        if family == libc::AF_INET {
+            bytes[4..8].copy_from_slice(&address.ip[12..]);
+            Encoded { bytes, length: core::mem::size_of::<sockaddr_in>() as socklen_t }
+        } else {
+            bytes[8..24].copy_from_slice(&address.ip);
+            let linklocal = address.ip[0] == 0xfe && address.ip[1] & 0xc0 == 0x80;
+            bytes[24..28].copy_from_slice(&(if linklocal { address.scope } else { 0 }).to_ne_bytes());
+            Encoded { bytes, length: core::mem::size_of::<sockaddr_in6>() as socklen_t }
+        }
+    }
+
+    /// As a pointer for system calls.
+    pub fn pointer(&self) -> *const sockaddr {
+        self.bytes.as_ptr().cast()
+    }
+
+    /// Gives the address to a program as accept(2) does: truncated to its room, with the true length.
+    ///
+    /// # Safety
+    /// `target` and `length` are null or valid as the call's manual page says.
+    pub unsafe fn write(&self, target: *mut sockaddr, length: *mut socklen_t) {
+        if target.is_null() || length.is_null() {
+            return;
+        }
+        // SAFETY: promised by the caller.
+        unsafe {
+            let room = (*length as usize).min(self.length as usize);
+            core::ptr::copy_nonoverlapping(self.bytes.as_ptr(), target.cast::<u8>(), room);
+            *length = self.length;
+        }
+    }
+}
+
+/// An abstract AF_UNIX address.
+pub fn abstract_name(name: &[u8]) -> (sockaddr_un, socklen_t) {
+    let mut address = sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+    for (to, from) in address.sun_path[1..].iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    (address, (2 + 1 + name.len()) as socklen_t)
+}

@@ -1,0 +1,270 @@
+//! The private half of a socket: one object per open file description and process.
+//!
+//! Descriptors made by dup share it (`references` counts them); a forked child has its own copy, as it has its own
+//! copy of all private memory. What the owners on one side must agree on lives in the shared half
+//! (`shunt_segment::channel`).
+
+use crate::global::{self, Shared, SETUP};
+use crate::options::Stored;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use shunt_ring::{lock, Pipe};
+use shunt_segment::address::Address;
+use shunt_segment::area::{CHANNEL_PAGES, PAGE};
+use shunt_segment::channel::{ChannelPage, Side};
+use shunt_sys::{calls, mapping, thread, Errno};
+
+/// Bits of [`Socket::flags`].
+pub mod flag {
+    /// Forked, or passed on: other processes may own the same side.
+    pub const SHARED: u32 = 1 << 0;
+    /// Senders must fence before they look at the peer's armed word.
+    pub const FENCE: u32 = 1 << 1;
+    /// A non-blocking connect was answered with EINPROGRESS; the next connect gives 0.
+    pub const CONNECTING: u32 = 1 << 2;
+    /// The program bound an address.
+    pub const BOUND: u32 = 1 << 3;
+    /// A listener whose descriptor the program made non-blocking.
+    pub const LISTENER_NONBLOCK: u32 = 1 << 4;
+    /// SO_LINGER with a time of zero: close resets.
+    pub const LINGER_RESET: u32 = 1 << 5;
+    /// A listener that was shared with other processes: links must always be sent.
+    pub const LISTENER_SHARED: u32 = 1 << 6;
+    /// The local port belongs to the process's reserve and goes back there.
+    pub const PORT_RESERVED: u32 = 1 << 7;
+    /// The kernel connects it: no further attempt at a rendezvous.
+    pub const KERNEL: u32 = 1 << 9;
+    /// Counted for the fork that is happening now.
+    pub const COUNTED: u32 = 1 << 8;
+}
+
+/// A socket. The first line is what each send and receive reads.
+#[repr(C, align(64))]
+pub struct Socket {
+    link: AtomicPtr<u8>,
+    own: AtomicPtr<Side>,
+    peer: AtomicPtr<Side>,
+    channel: AtomicU32,
+    side: AtomicU32,
+    /// Private flags ([`flag`]).
+    pub flags: AtomicU32,
+    /// Counts the lives of this object.
+    pub generation: AtomicU32,
+    /// When the companion was last asked whether the peer lives, in ticks.
+    pub last_check: AtomicU64,
+    /// SO_RCVTIMEO in ns, 0: none.
+    pub receive_timeout: AtomicU64,
+
+    /// SO_SNDTIMEO in ns, 0: none.
+    pub send_timeout: AtomicU64,
+    /// Descriptors of this process that refer to it.
+    pub references: AtomicU32,
+    /// AF_INET or AF_INET6.
+    pub family: AtomicI32,
+    /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
+    pub private_fd: AtomicI32,
+    /// Local port kept in the reserve.
+    pub port: AtomicU32,
+    /// Index of the link in this process's list.
+    pub link_index: AtomicU32,
+    /// A listener's inode.
+    pub inode: AtomicU64,
+    /// First entry of the epoll sets that watch it.
+    pub watchers: AtomicPtr<crate::epoll::Entry>,
+    /// Calls of accept since the kernel's queue had its turn.
+    pub accepts: AtomicU32,
+    /// SO_RCVLOWAT.
+    pub low_water: AtomicU32,
+    /// Options that the program set.
+    pub stored: Shared<Stored>,
+    next_free: AtomicPtr<Socket>,
+}
+
+impl Socket {
+    /// The side's own shared half.
+    #[inline(always)]
+    pub fn own(&self) -> &'static Side {
+        // SAFETY: set by `attach` to a side inside a link's address range, which stays mapped (a dropped link's range
+        // is blanked, not unmapped). Only streams are asked.
+        unsafe { &*self.own.load(Ordering::Relaxed) }
+    }
+
+    /// The peer's shared half.
+    #[inline(always)]
+    pub fn peer(&self) -> &'static Side {
+        // SAFETY: as for own.
+        unsafe { &*self.peer.load(Ordering::Relaxed) }
+    }
+
+    /// The channel's page.
+    pub fn page(&self) -> &'static ChannelPage {
+        let offset = CHANNEL_PAGES + self.channel() * PAGE;
+        // SAFETY: inside the link.
+        unsafe { &*self.link.load(Ordering::Relaxed).add(offset).cast::<ChannelPage>() }
+    }
+
+    /// First byte of the link.
+    pub fn link(&self) -> *mut u8 {
+        self.link.load(Ordering::Relaxed)
+    }
+
+    /// Channel in the link.
+    pub fn channel(&self) -> usize {
+        self.channel.load(Ordering::Relaxed) as usize
+    }
+
+    /// 0: client, 1: server.
+    #[inline(always)]
+    pub fn side(&self) -> usize {
+        self.side.load(Ordering::Relaxed) as usize & 1
+    }
+
+    /// The direction in which this side sends.
+    #[inline(always)]
+    pub fn outgoing(&self) -> Pipe<'static> {
+        Pipe {
+            own: self.own(),
+            peer: self.peer(),
+            link: self.link.load(Ordering::Relaxed),
+            channel: self.channel.load(Ordering::Relaxed) as usize,
+            sender: self.side(),
+        }
+    }
+
+    /// The direction in which this side receives.
+    #[inline(always)]
+    pub fn incoming(&self) -> Pipe<'static> {
+        Pipe { sender: self.side() ^ 1, ..self.outgoing() }
+    }
+
+    /// Ties the socket to a channel.
+    pub fn attach(&self, link: *mut u8, channel: usize, side: usize) {
+        // SAFETY: the page lies inside the link.
+        let page = unsafe { link.add(CHANNEL_PAGES + channel * PAGE) }.cast::<ChannelPage>();
+        // SAFETY: address computation only.
+        unsafe {
+            self.own.store((&raw mut (*page).sides[side]).cast(), Ordering::Relaxed);
+            self.peer.store((&raw mut (*page).sides[side ^ 1]).cast(), Ordering::Relaxed);
+        }
+        self.link.store(link, Ordering::Relaxed);
+        self.channel.store(channel as u32, Ordering::Relaxed);
+        self.side.store(side as u32, Ordering::Release);
+    }
+
+    /// Whether private flag `bit` is set.
+    #[inline(always)]
+    pub fn has(&self, bit: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Sets a private flag.
+    pub fn set(&self, bit: u32) {
+        self.flags.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Clears a private flag.
+    pub fn clear(&self, bit: u32) {
+        self.flags.fetch_and(!bit, Ordering::Relaxed);
+    }
+
+    /// Whether no other thread or process can use this side at the same time.
+    #[inline(always)]
+    pub fn alone(&self) -> bool {
+        !self.has(flag::SHARED) && global::single_threaded()
+    }
+
+    /// The lock for sending on this side.
+    #[inline(always)]
+    pub fn lock_send(&self) -> Result<lock::Held<'static>, Errno> {
+        let word = &self.own().transmit.lock;
+        lock::acquire(word, thread::id(), self.alone(), |owner| outlive(word, owner)).ok_or(Errno(libc_eintr()))
+    }
+
+    /// The lock for receiving on this side.
+    #[inline(always)]
+    pub fn lock_receive(&self) -> Result<lock::Held<'static>, Errno> {
+        let word = &self.own().receive.lock;
+        lock::acquire(word, thread::id(), self.alone(), |owner| outlive(word, owner)).ok_or(Errno(libc_eintr()))
+    }
+
+    /// Both addresses: (client, server).
+    pub fn addresses(&self) -> (Address, Address) {
+        let head = &self.page().head;
+        let ports = head.ports.load(Ordering::Relaxed);
+        let scope = head.scope.load(Ordering::Relaxed);
+        let words =
+            |pair: &[shunt_segment::sync::AtomicU64; 2]| [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
+        (
+            Address::from_words(words(&head.client), ports as u16, scope),
+            Address::from_words(words(&head.server), (ports >> 16) as u16, scope),
+        )
+    }
+}
+
+fn libc_eintr() -> i32 {
+    shunt_sys::libc::EINTR
+}
+
+/// While `owner` holds a lock that we want: let it run, and take the lock from it if it died.
+#[cold]
+fn outlive(word: &AtomicU32, owner: u32) {
+    for _ in 0..64 {
+        core::hint::spin_loop();
+        if word.load(Ordering::Relaxed) != owner {
+            return;
+        }
+    }
+    if calls::tkill(owner as i32, 0) == Err(Errno(shunt_sys::libc::ESRCH)) {
+        lock::revoke(word, owner);
+    } else {
+        calls::sched_yield();
+    }
+}
+
+static FREE: AtomicPtr<Socket> = AtomicPtr::new(core::ptr::null_mut());
+const SLAB: usize = 256;
+
+/// A fresh socket object; `None` when memory is short.
+pub fn allocate(family: i32) -> Option<&'static Socket> {
+    let _setup = SETUP.lock()?;
+    let mut first = FREE.load(Ordering::Relaxed);
+    if first.is_null() {
+        let slab = mapping::reserve(SLAB * core::mem::size_of::<Socket>()).ok()?.cast::<Socket>();
+        for i in (0..SLAB).rev() {
+            // SAFETY: inside the fresh slab; all-zero is a valid Socket.
+            unsafe {
+                let socket = slab.add(i);
+                (*socket).next_free.store(first, Ordering::Relaxed);
+                first = socket;
+            }
+        }
+    }
+    // SAFETY: a slab object that nobody uses.
+    let socket = unsafe { &*first };
+    FREE.store(socket.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+    socket.flags.store(0, Ordering::Relaxed);
+    socket.last_check.store(0, Ordering::Relaxed);
+    socket.receive_timeout.store(0, Ordering::Relaxed);
+    socket.send_timeout.store(0, Ordering::Relaxed);
+    socket.references.store(1, Ordering::Relaxed);
+    socket.family.store(family, Ordering::Relaxed);
+    socket.private_fd.store(-1, Ordering::Relaxed);
+    socket.port.store(0, Ordering::Relaxed);
+    socket.link_index.store(u32::MAX, Ordering::Relaxed);
+    socket.inode.store(0, Ordering::Relaxed);
+    socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
+    socket.accepts.store(0, Ordering::Relaxed);
+    socket.low_water.store(1, Ordering::Relaxed);
+    // SAFETY: nobody else uses the object.
+    unsafe { *socket.stored.get() = Stored::new() };
+    Some(socket)
+}
+
+/// Gives a socket object back. Its link pointers stay valid memory for late readers.
+pub fn free(socket: &'static Socket) {
+    socket.generation.fetch_add(1, Ordering::Release);
+    if let Some(_setup) = SETUP.lock() {
+        socket.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
+        FREE.store(socket as *const Socket as *mut Socket, Ordering::Relaxed);
+    }
+    // A signal handler that interrupted the holder leaves the object unused: a leak of a few hundred bytes, no harm.
+}

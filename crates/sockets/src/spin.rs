@@ -1,0 +1,142 @@
+//! How long to spin before sleeping.
+//!
+//! A wake-up across cores costs tens of microseconds; a message that comes sooner is better awaited awake. Each thread
+//! keeps a moving average of how long its waits last: it spins while waits are expected to be shorter than twice the
+//! budget, so idle sockets cost nothing and busy ones never sleep. A spinning thread yields, so that one with more to do
+//! gets the processor; when a yield turns out to be long, or the peer waits on this very processor, it does not spin.
+
+use crate::global;
+use shunt_sys::libc::timespec;
+use shunt_sys::{calls, clock, thread};
+
+/// A timeout of zero.
+pub const ZERO: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// A wait that may spin.
+pub struct Spin {
+    start: u64,
+    limit: u64,
+    yield_at: u64,
+    /// True if the peer last waited on this processor: only giving it the processor can help.
+    pub same_processor: bool,
+    yields: u32,
+    rounds: u32,
+}
+
+/// Ticks after which a spinning thread begins to yield.
+const FIRST_YIELD: u64 = 4_000;
+/// Ticks between yields.
+const YIELD_EVERY: u64 = 5_000;
+/// A yield that took this many ticks gave the processor to somebody.
+const LONG_YIELD: u64 = 60_000;
+/// A yield this long means the processor is wanted: no spinning for a while.
+const VERY_LONG_YIELD: u64 = 1_000_000;
+
+/// Begins a wait; `peer_processor` is where the peer last waited (plus one; 0: unknown).
+#[inline]
+pub fn begin(peer_processor: u32) -> Spin {
+    let now = clock::ticks();
+    // SAFETY: the calling thread's own block.
+    let block = unsafe { &mut *thread::block() };
+    block.processor = clock::processor() + 1;
+    block.waits = block.waits.wrapping_add(1);
+    let same_processor = peer_processor == block.processor;
+    let budget = budget_ticks();
+    let limit = if block.spin_penalty > 0 {
+        block.spin_penalty -= 1;
+        0
+    } else if block.expected_wait > 2 * budget {
+        0
+    } else {
+        budget
+    };
+    Spin { start: now, limit: now + limit, yield_at: now + FIRST_YIELD, same_processor, yields: 0, rounds: 0 }
+}
+
+fn budget_ticks() -> u64 {
+    // SAFETY: a plain static, written with the same value by every writer.
+    static TICKS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+    let known = TICKS.load(core::sync::atomic::Ordering::Relaxed);
+    if known & 0xff != 0 {
+        return known >> 8;
+    }
+    let ticks = clock::ticks_for_ns(global::options().spin_ns);
+    // The rate is exact a millisecond after start; until then it is asked again.
+    if clock::calibrated() {
+        TICKS.store(ticks << 8 | 1, core::sync::atomic::Ordering::Relaxed);
+    }
+    ticks
+}
+
+impl Spin {
+    /// Whether to look once more before sleeping. Called between looks.
+    #[inline(always)]
+    pub fn more(&mut self) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.same_processor {
+            return self.hand_over();
+        }
+        if self.rounds & 15 != 0 {
+            return self.limit != self.start;
+        }
+        self.slow()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow(&mut self) -> bool {
+        let now = clock::ticks();
+        if now >= self.limit {
+            return false;
+        }
+        if now >= self.yield_at {
+            calls::sched_yield();
+            let after = clock::ticks();
+            if after - now > VERY_LONG_YIELD {
+                // SAFETY: the calling thread's own block.
+                unsafe { (*thread::block()).spin_penalty = 32 };
+            }
+            if after - now > LONG_YIELD {
+                self.yields += 1;
+                if self.yields > 2 {
+                    self.limit = after;
+                }
+            }
+            self.yield_at = after + YIELD_EVERY;
+        }
+        core::hint::spin_loop();
+        true
+    }
+
+    /// On one processor the peer runs when we let it: yielding is cheaper than sleeping and being woken.
+    fn hand_over(&mut self) -> bool {
+        if self.limit == self.start || self.yields >= 2 {
+            return false;
+        }
+        self.yields += 1;
+        calls::sched_yield();
+        true
+    }
+
+    /// Whether at least `ticks` passed since this wait began.
+    #[inline]
+    pub fn lasted(&self, ticks: u64) -> bool {
+        clock::ticks() - self.start > ticks
+    }
+
+    /// Looks made so far.
+    #[inline(always)]
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// The wait is over: learns from its length.
+    #[inline]
+    pub fn end(&self) {
+        let budget = budget_ticks().max(1);
+        let length = (clock::ticks() - self.start).min(8 * budget);
+        // SAFETY: the calling thread's own block.
+        let block = unsafe { &mut *thread::block() };
+        block.expected_wait = (block.expected_wait * 3 + length) / 4;
+    }
+}

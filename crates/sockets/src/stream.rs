@@ -1,0 +1,288 @@
+//! send and receive on an accelerated stream.
+
+use crate::readiness::{self, observe, take_error};
+use crate::socket::Socket;
+use crate::wait::{self, nonblocking};
+use core::sync::atomic::Ordering;
+use shunt_ring::Violation;
+use shunt_segment::channel::{arm, state, word};
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
+use shunt_sys::{calls, clock, Errno, Result};
+
+/// recv(2) into one buffer.
+///
+/// # Safety
+/// `data` has room for `length` bytes.
+#[inline(always)]
+pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
+    if flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL {
+        // SAFETY: passed on.
+        let taken = unsafe { take(socket, fd, data, length)? };
+        if taken > 0 {
+            return Ok(taken as isize);
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { receive_slow(socket, fd, data, length, flags) }
+}
+
+/// One attempt to take bytes, without waiting.
+#[inline(always)]
+unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
+    let pipe = socket.incoming();
+    let held = socket.lock_receive()?;
+    // SAFETY: room promised by the caller; the lock is held.
+    let taken = unsafe { pipe.receive(data, length) };
+    drop(held);
+    match taken {
+        Ok(0) => Ok(0),
+        Ok(taken) => {
+            space_came_free(socket, fd);
+            Ok(taken)
+        }
+        Err(Violation) => Err(distrust(socket)),
+    }
+}
+
+/// A sleeping sender is woken when half of its ring is free: not for every byte.
+#[inline(always)]
+fn space_came_free(socket: &Socket, fd: i32) {
+    if socket.peer().wait.armed.load(Ordering::Relaxed) & arm::OUT != 0 || socket.has(crate::socket::flag::FENCE) {
+        let (_, waiting) = socket.incoming().look();
+        let peer = socket.peer().post.word.load(Ordering::Relaxed);
+        let class = (peer >> word::CLASS_SHIFT) as usize & 7;
+        let size = shunt_segment::area::RING_SIZE[class.min(5)] as usize;
+        if waiting * 2 <= size {
+            wait::notify(socket, fd, arm::OUT);
+        }
+    }
+}
+
+/// The peer wrote nonsense into shared memory: this connection is reset.
+#[cold]
+fn distrust(socket: &Socket) -> Errno {
+    let own = socket.own();
+    own.receive.state.fetch_or(state::DONE | state::END_NOTED, Ordering::AcqRel);
+    socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
+    Errno(libc::ECONNRESET)
+}
+
+#[inline(never)]
+unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
+    const KNOWN: i32 = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
+    if flags & libc::MSG_OOB != 0 {
+        return Err(Errno(libc::EINVAL)); // no urgent byte is ever pending
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let flags = flags & KNOWN;
+    if length == 0 {
+        return Ok(0);
+    }
+    let timeout = socket.receive_timeout.load(Ordering::Relaxed);
+    let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
+    let mut done = 0usize;
+    loop {
+        let generation = socket.generation.load(Ordering::Acquire);
+        // SAFETY: `done <= length`.
+        done += unsafe { attempt(socket, fd, data, length, done, flags)? };
+        if done == length || (done > 0 && flags & MSG_WAITALL == 0) {
+            return Ok(done as isize);
+        }
+        let (peer, waiting) = socket.incoming().look();
+        if waiting > 0 && (flags & MSG_PEEK == 0 || waiting > done) {
+            continue;
+        }
+        let own_state = observe(socket, peer);
+        let ended = peer & (word::FIN | word::CLOSED) != 0 || own_state & (state::DONE | state::PEER_GONE | state::SHUT_RD) != 0;
+        if ended {
+            if done > 0 {
+                return Ok(done as isize);
+            }
+            if let Some(error) = take_error(socket) {
+                return if error == libc::EPIPE { Ok(0) } else { Err(Errno(error)) };
+            }
+            // The word may have been published after we looked for bytes.
+            if socket.incoming().look().1 > 0 {
+                continue;
+            }
+            return Ok(0);
+        }
+        if nonblocking(socket, flags) {
+            wait::check_peer(socket, fd);
+            if readiness::any(socket, arm::IN) && done == 0 {
+                continue;
+            }
+            return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
+        }
+        if deadline == 0 {
+            deadline = clock::monotonic_ns().saturating_add(timeout);
+        }
+        if flags & MSG_PEEK != 0 && done > 0 {
+            // PEEK with WAITALL: more bytes than seen so far are needed.
+            calls::sched_yield();
+            continue;
+        }
+        if let Err(error) = wait::wait(socket, fd, arm::IN, deadline) {
+            return if done > 0 { Ok(done as isize) } else { Err(error) };
+        }
+        if socket.generation.load(Ordering::Acquire) != generation {
+            return Err(Errno(libc::EBADF));
+        }
+    }
+}
+
+/// One attempt under the flags: plain, peek, or discard (MSG_TRUNC on TCP).
+unsafe fn attempt(socket: &Socket, fd: i32, data: *mut u8, length: usize, done: usize, flags: i32) -> Result<usize> {
+    // SAFETY: `done <= length` bytes are used up; scratch memory has its own size.
+    unsafe {
+        if flags & MSG_PEEK != 0 {
+            if flags & MSG_TRUNC != 0 {
+                return Ok(socket.incoming().look().1.min(length).saturating_sub(done));
+            }
+            let held = socket.lock_receive()?;
+            let seen = socket.incoming().peek(done, data.add(done), length - done);
+            drop(held);
+            return seen.map_err(|Violation| distrust(socket));
+        }
+        if flags & MSG_TRUNC != 0 {
+            let mut scratch = [0u8; 4096];
+            let mut dropped = 0;
+            while dropped < length - done {
+                let n = take(socket, fd, scratch.as_mut_ptr(), scratch.len().min(length - done - dropped))?;
+                if n == 0 {
+                    break;
+                }
+                dropped += n;
+            }
+            return Ok(dropped);
+        }
+        take(socket, fd, data.add(done), length - done)
+    }
+}
+
+/// send(2) from one buffer.
+///
+/// # Safety
+/// `data` holds `length` readable bytes.
+#[inline(always)]
+pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
+    let own = socket.own();
+    let open = own.receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE)
+        == 0
+        && socket.peer().post.word.load(Ordering::Relaxed) & (word::CLOSED | word::RST) == 0;
+    if open && length > 0 && flags & libc::MSG_OOB == 0 {
+        // SAFETY: passed on.
+        let sent = unsafe { put(socket, fd, data, length)? };
+        if sent == length {
+            return Ok(sent as isize);
+        }
+        // SAFETY: `sent < length`.
+        return unsafe { send_slow(socket, fd, data, length, sent, flags) };
+    }
+    // SAFETY: passed on.
+    unsafe { send_slow(socket, fd, data, length, 0, flags) }
+}
+
+/// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
+#[inline(always)]
+unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize) -> Result<usize> {
+    let held = socket.lock_send()?;
+    if socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0 {
+        return Ok(0);
+    }
+    // SAFETY: promised by the caller; the lock is held.
+    let sent = unsafe { socket.outgoing().send(data, length) };
+    drop(held);
+    if sent > 0 {
+        wait::notify(socket, fd, arm::IN);
+    }
+    Ok(sent)
+}
+
+fn broken_pipe(flags: i32) -> Errno {
+    if flags & MSG_NOSIGNAL == 0 {
+        let _ = calls::tkill(shunt_sys::thread::id() as i32, SIGPIPE);
+    }
+    Errno(libc::EPIPE)
+}
+
+#[inline(never)]
+unsafe fn send_slow(socket: &Socket, fd: i32, data: *const u8, length: usize, mut done: usize, flags: i32) -> Result<isize> {
+    let timeout = socket.send_timeout.load(Ordering::Relaxed);
+    let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
+    loop {
+        let peer = socket.peer().post.word.load(Ordering::Acquire);
+        let own_state = observe(socket, peer);
+        let shut = socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0;
+        if shut || own_state & (state::DONE | state::RESET_DUE | state::PIPE_DUE) != 0 {
+            if done > 0 {
+                return Ok(done as isize);
+            }
+            return Err(match take_error(socket) {
+                Some(error) if error != libc::EPIPE => Errno(error),
+                _ => broken_pipe(flags),
+            });
+        }
+        if peer & word::CLOSED != 0 || own_state & state::PEER_GONE != 0 {
+            // The peer closed both directions: its kernel would answer these bytes with RST, so they are taken and
+            // lost, and the connection is over (EPIPE from now on).
+            let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
+            socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
+            return Ok(length as isize);
+        }
+        if length == 0 {
+            return Ok(0);
+        }
+        // SAFETY: `done < length`.
+        let sent = unsafe { put(socket, fd, data.add(done), length - done)? };
+        done += sent;
+        if done == length {
+            return Ok(done as isize);
+        }
+        if sent > 0 {
+            continue;
+        }
+        socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
+        if nonblocking(socket, flags) {
+            wait::check_peer(socket, fd);
+            if socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0 {
+                continue;
+            }
+            return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
+        }
+        if deadline == 0 {
+            deadline = clock::monotonic_ns().saturating_add(timeout);
+        }
+        if let Err(error) = wait::wait(socket, fd, arm::OUT, deadline) {
+            return if done > 0 { Ok(done as isize) } else { Err(error) };
+        }
+    }
+}
+
+/// shutdown(2).
+pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
+    if !(0..=2).contains(&how) {
+        return Err(Errno(libc::EINVAL));
+    }
+    let (peer, _) = socket.incoming().look();
+    if observe(socket, peer) & state::DONE != 0 {
+        return Err(Errno(libc::ENOTCONN));
+    }
+    if how != libc::SHUT_WR {
+        socket.own().receive.state.fetch_or(state::SHUT_RD, Ordering::AcqRel);
+    }
+    if how != libc::SHUT_RD {
+        let held = socket.lock_send()?;
+        socket.outgoing().end(word::FIN);
+        drop(held);
+        wait::notify(socket, fd, arm::IN);
+    }
+    // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut
+    // down for good: it reads as ended from now on, and waits for space poll instead (`wait::sleep`).
+    if how != libc::SHUT_WR {
+        let _ = calls::shutdown(fd, libc::SHUT_RD);
+    }
+    Ok(0)
+}

@@ -1,0 +1,151 @@
+//! The descriptor table: one atomic word per descriptor number.
+//!
+//! The word holds the address of the private object and what it is. Objects are never unmapped, so a thread that races
+//! with close(2) reads an object that may have been reused, never memory that is gone; the object's lock and
+//! generation tell.
+
+use crate::epoll::Set;
+use crate::socket::Socket;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Descriptors from here on are left to the kernel.
+pub const LIMIT: usize = 1 << 20;
+
+static TABLE: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
+
+/// What a descriptor is to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing of ours, or unknown: the kernel's.
+    Foreign = 0,
+    /// A TCP socket, not connected yet: may become a listener or a stream.
+    Tcp = 1,
+    /// A listener with a rendezvous beside it.
+    Listener = 2,
+    /// An accelerated connection.
+    Stream = 3,
+    /// An epoll set.
+    Epoll = 4,
+    /// A descriptor that we keep for ourselves; the program must not see it.
+    Private = 5,
+}
+
+const KIND_SHIFT: u32 = 56;
+
+/// A table word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Word(u64);
+
+impl Word {
+    /// What the descriptor is.
+    #[inline(always)]
+    pub fn kind(self) -> Kind {
+        match (self.0 >> KIND_SHIFT) as u8 {
+            1 => Kind::Tcp,
+            2 => Kind::Listener,
+            3 => Kind::Stream,
+            4 => Kind::Epoll,
+            5 => Kind::Private,
+            _ => Kind::Foreign,
+        }
+    }
+
+    fn address(self) -> usize {
+        (self.0 & ((1 << KIND_SHIFT) - 1)) as usize
+    }
+
+    /// The socket, if it is one of ours.
+    #[inline(always)]
+    pub fn socket(self) -> Option<&'static Socket> {
+        match self.kind() {
+            // SAFETY: words of these kinds hold the address of a slab object, and slabs are never unmapped.
+            Kind::Tcp | Kind::Listener | Kind::Stream => Some(unsafe { &*(self.address() as *const Socket) }),
+            _ => None,
+        }
+    }
+
+    /// The epoll set, if it is one.
+    #[inline(always)]
+    pub fn set(self) -> Option<&'static Set> {
+        match self.kind() {
+            // SAFETY: as above.
+            Kind::Epoll => Some(unsafe { &*(self.address() as *const Set) }),
+            _ => None,
+        }
+    }
+
+    fn new(kind: Kind, address: usize) -> Word {
+        Word(address as u64 | (kind as u64) << KIND_SHIFT)
+    }
+}
+
+/// The word of `fd`; any number may be asked for.
+#[inline(always)]
+pub fn get(fd: i32) -> Word {
+    match TABLE.get(fd as u32 as usize) {
+        Some(word) => Word(word.load(Ordering::Acquire)),
+        None => Word(0),
+    }
+}
+
+/// The accelerated stream behind `fd`: the question of every data call.
+#[inline(always)]
+pub fn stream(fd: i32) -> Option<&'static Socket> {
+    let word = get(fd);
+    if word.0 >> KIND_SHIFT == Kind::Stream as u64 {
+        // SAFETY: as in Word::socket.
+        Some(unsafe { &*(word.address() as *const Socket) })
+    } else {
+        None
+    }
+}
+
+fn put(fd: i32, word: Word) -> Word {
+    match TABLE.get(fd as u32 as usize) {
+        Some(slot) => {
+            raise_high_water(fd);
+            Word(slot.swap(word.0, Ordering::AcqRel))
+        }
+        None => Word(0),
+    }
+}
+
+/// Enters a socket under `kind`.
+pub fn set_socket(fd: i32, kind: Kind, socket: &'static Socket) {
+    put(fd, Word::new(kind, socket as *const Socket as usize));
+}
+
+/// Enters an epoll set.
+pub fn set_epoll(fd: i32, set: &'static Set) {
+    put(fd, Word::new(Kind::Epoll, set as *const Set as usize));
+}
+
+/// Marks a descriptor as ours alone.
+pub fn set_private(fd: i32) {
+    put(fd, Word::new(Kind::Private, 0));
+}
+
+/// Removes the entry and gives what it was: one of several racing closers gets it.
+pub fn take(fd: i32) -> Word {
+    match TABLE.get(fd as u32 as usize) {
+        Some(slot) if slot.load(Ordering::Relaxed) != 0 => Word(slot.swap(0, Ordering::AcqRel)),
+        _ => Word(0),
+    }
+}
+
+static HIGH_WATER: AtomicU64 = AtomicU64::new(0);
+
+fn raise_high_water(fd: i32) {
+    HIGH_WATER.fetch_max(fd as u64 + 1, Ordering::Relaxed);
+}
+
+/// All descriptors that ever had an entry lie below this number.
+pub fn high_water() -> i32 {
+    HIGH_WATER.load(Ordering::Relaxed) as i32
+}
+
+/// Whether `fd` can have an entry.
+pub fn fits(fd: i32) -> bool {
+    (fd as u32 as usize) < LIMIT
+}

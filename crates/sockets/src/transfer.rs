@@ -1,0 +1,355 @@
+//! Vectors and files: readv, writev, sendmsg, recvmsg, their `mmsg` forms, and sendfile, in terms of `stream`.
+
+use crate::socket::Socket;
+use crate::stream;
+use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL};
+use shunt_sys::{calls, clock, Errno, Result};
+
+const IOV_MAX: usize = 1024;
+
+/// Checks a vector as the kernel does and gives its total length.
+unsafe fn total(vector: *const iovec, count: usize) -> Result<usize> {
+    if count > IOV_MAX {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mut sum = 0usize;
+    for i in 0..count {
+        // SAFETY: the caller vouches for `count` entries.
+        let length = unsafe { (*vector.add(i)).iov_len };
+        if length as isize >= 0 {
+            sum = sum.saturating_add(length);
+        } else {
+            return Err(Errno(libc::EINVAL));
+        }
+    }
+    Ok(sum)
+}
+
+/// Receives into a vector: waits for the first bytes only (unless MSG_WAITALL), then takes what is there.
+///
+/// # Safety
+/// `vector` holds `count` valid entries.
+pub unsafe fn receive(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    let length = unsafe { total(vector, count)? };
+    if length == 0 {
+        return Ok(0);
+    }
+    if flags & MSG_PEEK != 0 {
+        // SAFETY: passed on.
+        return unsafe { peek(socket, fd, vector, count, flags) };
+    }
+    let mut done = 0isize;
+    for i in 0..count {
+        // SAFETY: i < count.
+        let entry = unsafe { *vector.add(i) };
+        if entry.iov_len == 0 {
+            continue;
+        }
+        let wait = if done > 0 && flags & MSG_WAITALL == 0 { MSG_DONTWAIT } else { 0 };
+        // SAFETY: the entry is the caller's buffer.
+        match unsafe { stream::receive(socket, fd, entry.iov_base.cast(), entry.iov_len, flags | wait) } {
+            Ok(n) => {
+                done += n;
+                if (n as usize) < entry.iov_len {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// MSG_PEEK into a vector: the bytes are looked at together, buffer by buffer.
+unsafe fn peek(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    let mut done = 0usize;
+    for i in 0..count {
+        // SAFETY: i < count.
+        let entry = unsafe { *vector.add(i) };
+        if entry.iov_len == 0 {
+            continue;
+        }
+        if done == 0 {
+            // SAFETY: the entry is the caller's buffer.
+            done = unsafe { stream::receive(socket, fd, entry.iov_base.cast(), entry.iov_len, flags)? } as usize;
+            if done < entry.iov_len {
+                break;
+            }
+        } else {
+            let held = socket.lock_receive()?;
+            // SAFETY: as above; the lock is held.
+            let seen = unsafe { socket.incoming().peek(done, entry.iov_base.cast(), entry.iov_len) };
+            drop(held);
+            let seen = seen.unwrap_or(0);
+            done += seen;
+            if seen < entry.iov_len {
+                break;
+            }
+        }
+    }
+    Ok(done as isize)
+}
+
+/// Small vectors are gathered first: one message, one announcement.
+const GATHER: usize = 4096;
+
+/// Sends a vector.
+///
+/// # Safety
+/// `vector` holds `count` valid entries.
+pub unsafe fn send(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    let length = unsafe { total(vector, count)? };
+    if count == 1 {
+        // SAFETY: the entry is the caller's buffer.
+        return unsafe { stream::send(socket, fd, (*vector).iov_base.cast(), (*vector).iov_len, flags) };
+    }
+    if length <= GATHER {
+        let mut together = core::mem::MaybeUninit::<[u8; GATHER]>::uninit();
+        let start = together.as_mut_ptr().cast::<u8>();
+        let mut at = 0;
+        for i in 0..count {
+            // SAFETY: the lengths add up to at most GATHER.
+            unsafe {
+                let entry = *vector.add(i);
+                core::ptr::copy_nonoverlapping(entry.iov_base.cast::<u8>(), start.add(at), entry.iov_len);
+                at += entry.iov_len;
+            }
+        }
+        // SAFETY: `length` bytes were written.
+        return unsafe { stream::send(socket, fd, start, length, flags) };
+    }
+    let mut done = 0isize;
+    for i in 0..count {
+        // SAFETY: i < count.
+        let entry = unsafe { *vector.add(i) };
+        if entry.iov_len == 0 {
+            continue;
+        }
+        let quiet = if done > 0 { MSG_NOSIGNAL } else { 0 };
+        // SAFETY: the entry is the caller's buffer.
+        match unsafe { stream::send(socket, fd, entry.iov_base.cast(), entry.iov_len, flags | quiet) } {
+            Ok(n) => {
+                done += n;
+                if (n as usize) < entry.iov_len {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// sendmsg(2). A destination is ignored, as TCP does; control messages that TCP knows nothing of give EINVAL.
+///
+/// # Safety
+/// `message` is valid as the manual page asks.
+pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { send(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags) }
+}
+
+/// recvmsg(2). TCP gives no source address and no control messages.
+///
+/// # Safety
+/// `message` is valid as the manual page asks.
+pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        let got = receive(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags)?;
+        (*message).msg_namelen = 0;
+        (*message).msg_controllen = 0;
+        (*message).msg_flags = 0;
+        Ok(got)
+    }
+}
+
+/// sendmmsg(2): the number of messages sent, an error only for the first.
+///
+/// # Safety
+/// `messages` holds `count` valid headers.
+pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) -> Result<isize> {
+    let count = (count as usize).min(IOV_MAX);
+    for i in 0..count {
+        // SAFETY: i < count.
+        match unsafe { send_message(socket, fd, &(*messages.add(i)).msg_hdr, flags) } {
+            // SAFETY: as above.
+            Ok(n) => unsafe { (*messages.add(i)).msg_len = n as u32 },
+            Err(error) if i == 0 => return Err(error),
+            Err(_) => return Ok(i as isize),
+        }
+    }
+    Ok(count as isize)
+}
+
+const MSG_WAITFORONE: i32 = 0x10000;
+
+/// recvmmsg(2). The timeout is looked at after each message, as the kernel does (see BUGS in the manual page).
+///
+/// # Safety
+/// `messages` holds `count` valid headers; `timeout` is null or valid.
+pub unsafe fn receive_messages(
+    socket: &Socket,
+    fd: i32,
+    messages: *mut mmsghdr,
+    count: u32,
+    mut flags: i32,
+    timeout: *mut timespec,
+) -> Result<isize> {
+    let start = clock::monotonic_ns();
+    // SAFETY: null or valid.
+    let limit = unsafe { timeout.as_ref() }.map(|t| (t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64);
+    let for_one = flags & MSG_WAITFORONE != 0;
+    flags &= !MSG_WAITFORONE;
+    for i in 0..count as usize {
+        // SAFETY: i < count.
+        match unsafe { receive_message(socket, fd, &mut (*messages.add(i)).msg_hdr, flags) } {
+            // SAFETY: as above.
+            Ok(n) => unsafe { (*messages.add(i)).msg_len = n as u32 },
+            Err(error) if i == 0 => return Err(error),
+            Err(_) => return Ok(i as isize),
+        }
+        if for_one {
+            flags |= MSG_DONTWAIT;
+        }
+        if limit.is_some_and(|limit| clock::monotonic_ns() - start >= limit) {
+            return Ok(i as isize + 1);
+        }
+    }
+    Ok(count as isize)
+}
+
+/// recvfrom(2): a connected TCP socket gives no address, its length becomes 0.
+///
+/// # Safety
+/// As recvfrom(2).
+pub unsafe fn receive_from(
+    socket: &Socket,
+    fd: i32,
+    data: *mut u8,
+    length: usize,
+    flags: i32,
+    address_length: *mut libc::socklen_t,
+) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        let got = stream::receive(socket, fd, data, length, flags)?;
+        if !address_length.is_null() {
+            *address_length = 0;
+        }
+        Ok(got)
+    }
+}
+
+/// Bytes moved per step by [`send_file`].
+const STEP: usize = 64 << 10;
+
+/// sendfile(2) to a stream: the file's pages are read straight into memory that is sent at once.
+///
+/// # Safety
+/// `offset` is null or valid.
+pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, count: usize) -> Result<isize> {
+    let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
+    let data = buffer.as_mut_ptr().cast::<u8>();
+    let mut done = 0usize;
+    // With no offset the file's own position moves, and only by what was really sent.
+    // SAFETY: null or valid.
+    let start = match unsafe { offset.as_ref() } {
+        Some(at) if *at < 0 => return Err(Errno(libc::EINVAL)),
+        Some(at) => *at,
+        // SAFETY: a plain system call.
+        None => shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_lseek, from, 0, libc::SEEK_CUR) })? as i64,
+    };
+    let mut failure = None;
+    while done < count {
+        let part = (count - done).min(STEP);
+        let got = match calls::pread(from, data.cast(), part, start + done as i64) {
+            Ok(0) => break,
+            Ok(got) => got,
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        };
+        // SAFETY: `got` bytes were read.
+        match unsafe { stream::send(socket, fd, data, got, if done > 0 { MSG_NOSIGNAL } else { 0 }) } {
+            Ok(sent) => {
+                done += sent as usize;
+                if (sent as usize) < got {
+                    break;
+                }
+            }
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    if done == 0 {
+        if let Some(error) = failure {
+            return Err(error);
+        }
+    }
+    // SAFETY: null or valid; a plain system call.
+    unsafe {
+        if let Some(at) = offset.as_mut() {
+            *at = start + done as i64;
+        } else {
+            let _ = shunt_sys::syscall!(libc::SYS_lseek, from, start + done as i64, libc::SEEK_SET);
+        }
+    }
+    Ok(done as isize)
+}
+
+/// splice(2) from a stream into a pipe: bytes are looked at, written, and taken only as far as the pipe took them.
+///
+/// # Safety
+/// A plain call; kept unsafe with its family.
+pub unsafe fn splice_out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
+    let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
+    let data = buffer.as_mut_ptr().cast::<u8>();
+    let quiet = if flags & libc::SPLICE_F_NONBLOCK != 0 { MSG_DONTWAIT } else { 0 };
+    // SAFETY: the buffer has room for STEP bytes.
+    unsafe {
+        let seen = stream::receive(socket, fd, data, length.min(STEP), MSG_PEEK | quiet)?;
+        if seen <= 0 {
+            return Ok(seen);
+        }
+        if quiet != 0 && calls::poll_one(pipe, libc::POLLOUT, 0)? & libc::POLLOUT == 0 {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let room = if quiet != 0 { (seen as usize).min(libc::PIPE_BUF) } else { seen as usize };
+        let written = calls::write(pipe, data.cast(), room)?;
+        stream::receive(socket, fd, data, written, MSG_WAITALL)
+    }
+}
+
+/// splice(2) from a pipe into a stream: no more is taken out of the pipe than the stream has space for.
+///
+/// # Safety
+/// As [`splice_out`].
+pub unsafe fn splice_in(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
+    let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
+    let data = buffer.as_mut_ptr().cast::<u8>();
+    let nonblocking = crate::wait::nonblocking(socket, 0) || flags & libc::SPLICE_F_NONBLOCK != 0;
+    let mut most = length.min(STEP);
+    if nonblocking {
+        most = most.min(socket.outgoing().writable().0);
+        if most == 0 {
+            return Err(Errno(libc::EAGAIN));
+        }
+    }
+    if flags & libc::SPLICE_F_NONBLOCK != 0 && calls::poll_one(pipe, libc::POLLIN, 0)? == 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let got = calls::read(pipe, data.cast(), most)?;
+    if got == 0 {
+        return Ok(0);
+    }
+    // SAFETY: `got` bytes were read.
+    unsafe { stream::send(socket, fd, data, got, 0) }
+}

@@ -1,0 +1,197 @@
+//! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
+
+use crate::readiness;
+use crate::socket::{flag, Socket};
+use crate::{global, link, spin};
+use core::sync::atomic::{fence, Ordering};
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, state, style};
+use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK};
+use shunt_sys::{calls, clock, Errno, Result};
+
+const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
+
+/// Ticks between questions to the kernel whether a silent peer still lives (about 20 us while spinning).
+const CHECK_EVERY: u64 = 50_000;
+
+/// After publishing something: wakes the peer if it sleeps for `conditions`.
+#[inline(always)]
+pub fn notify(socket: &Socket, fd: i32, conditions: u32) {
+    if socket.has(flag::FENCE) {
+        fence(Ordering::SeqCst);
+    }
+    if bell::must_ring(&socket.peer().wait, conditions) {
+        ring(socket, fd);
+    }
+}
+
+/// One byte on the companion makes the peer's descriptor readable.
+#[cold]
+#[inline(never)]
+pub fn ring(socket: &Socket, fd: i32) {
+    socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
+    let byte = 1u8;
+    let _ = calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
+}
+
+/// Announces that this side sleeps for `conditions`, with the barrier. The caller checks again before it sleeps.
+pub fn arm(socket: &Socket, conditions: u32) {
+    bell::arm(&socket.own().wait, conditions);
+    barrier();
+}
+
+/// The sleeper's half of the asymmetric fence: see `shunt_ring::bell`.
+pub fn barrier() {
+    fence(Ordering::SeqCst);
+    if global::BARRIERS.load(Ordering::Relaxed) != 0 {
+        let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
+    }
+}
+
+/// Takes doorbells that were rung for earlier waits off the companion, so that the next one wakes.
+pub fn drain(socket: &Socket, fd: i32) {
+    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
+    if rung != socket.own().receive.taken.load(Ordering::Relaxed) {
+        take_bells(socket, fd);
+    }
+}
+
+#[cold]
+fn take_bells(socket: &Socket, fd: i32) {
+    let mut bytes = [0u8; 64];
+    match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 64, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
+        Ok(0) => readiness::note_gone(socket),
+        Ok(n) => {
+            socket.own().receive.taken.fetch_add(n as u32, Ordering::Relaxed);
+        }
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
+        Err(_) => readiness::note_gone(socket),
+    }
+}
+
+/// Asks the kernel whether the peer's end still exists; at most every 20 us.
+pub fn check_peer(socket: &Socket, fd: i32) {
+    let now = clock::ticks();
+    if now.wrapping_sub(socket.last_check.load(Ordering::Relaxed)) < CHECK_EVERY {
+        return;
+    }
+    socket.last_check.store(now, Ordering::Relaxed);
+    if socket.has(flag::FENCE) {
+        reconsider_fence(socket);
+    }
+    if let Ok(events) = calls::poll_one(fd, 0, 0) {
+        if events & (libc::POLLHUP | libc::POLLERR) != 0 {
+            readiness::note_gone(socket);
+        }
+    }
+}
+
+/// A first connection begins before the peer has said that it issues barriers.
+fn reconsider_fence(socket: &Socket) {
+    let header = link::header(socket.link());
+    let peer = if socket.side() == 0 { &header.server } else { &header.client };
+    if peer.barrier.load(Ordering::Acquire) == 1 && global::BARRIERS.load(Ordering::Relaxed) == 1 {
+        socket.clear(flag::FENCE);
+    }
+}
+
+/// Waits until `conditions` may hold. `deadline` in CLOCK_MONOTONIC ns, `u64::MAX`: none.
+///
+/// Errors: EAGAIN at the deadline; EINTR as recv(2) gives it (the kernel restarts the sleep when the handler was
+/// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when another thread closed
+/// the socket.
+#[inline(never)]
+pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()> {
+    let generation = socket.generation.load(Ordering::Acquire);
+    let own = &socket.own().wait;
+    let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
+    // SAFETY: the calling thread's own block.
+    let processor = unsafe { (*shunt_sys::thread::block()).processor };
+    if own.processor.load(Ordering::Relaxed) != processor {
+        own.processor.store(processor, Ordering::Relaxed);
+    }
+    while spin.more() {
+        if readiness::any(socket, conditions) {
+            spin.end();
+            return Ok(());
+        }
+        if spin.rounds() & 0xfff == 0xfff {
+            check_peer(socket, fd);
+        }
+    }
+    own.style.store(style::SLEEP, Ordering::Relaxed);
+    own.sleepers.fetch_add(1, Ordering::Relaxed);
+    let result = sleep(socket, fd, conditions, deadline);
+    own.sleepers.fetch_sub(1, Ordering::Relaxed);
+    spin.end();
+    if socket.generation.load(Ordering::Acquire) != generation {
+        return Err(Errno(libc::EBADF));
+    }
+    result
+}
+
+fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()> {
+    if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
+        // The companion reads as ended: no bell can wake us.
+        check_peer(socket, fd);
+        let pause = timespec { tv_sec: 0, tv_nsec: 50_000 };
+        return calls::nanosleep(&pause, core::ptr::null_mut());
+    }
+    drain(socket, fd);
+    arm(socket, conditions);
+    if readiness::any(socket, conditions) {
+        return Ok(());
+    }
+    if deadline == u64::MAX {
+        return sleep_for_ever(socket, fd);
+    }
+    let left = deadline.saturating_sub(clock::monotonic_ns());
+    if left == 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let events = calls::poll_one(fd, libc::POLLIN, left as i64)?;
+    if events & (libc::POLLHUP | libc::POLLERR) != 0 {
+        readiness::note_gone(socket);
+    }
+    Ok(())
+}
+
+/// Sleeps in recv on the companion, so that the kernel treats signals as it does for recv on TCP. Alone, the sleeper
+/// takes the doorbell with it; others may sleep on it too, so then it only looks.
+fn sleep_for_ever(socket: &Socket, fd: i32) -> Result<()> {
+    let alone = socket.alone();
+    let mut bytes = [0u8; 64];
+    let flags = if alone { 0 } else { MSG_PEEK };
+    let room = if alone { 64 } else { 1 };
+    match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), room, flags, core::ptr::null_mut(), core::ptr::null_mut()) {
+        Ok(0) => readiness::note_gone(socket),
+        Ok(n) if alone => {
+            socket.own().receive.taken.fetch_add(n as u32, Ordering::Relaxed);
+        }
+        Ok(_) => yield_to_other_sleepers(socket),
+        // Somebody made the open file non-blocking: sleep in poll instead.
+        Err(Errno(libc::EAGAIN)) => {
+            let events = calls::poll_one(fd, libc::POLLIN, -1)?;
+            if events & (libc::POLLHUP | libc::POLLERR) != 0 {
+                readiness::note_gone(socket);
+            }
+        }
+        Err(Errno(libc::EINTR)) => return Err(Errno(libc::EINTR)),
+        Err(_) => readiness::note_gone(socket),
+    }
+    Ok(())
+}
+
+/// One bell may have been for another sleeper of this side: it must see the byte before we take it away.
+fn yield_to_other_sleepers(socket: &Socket) {
+    if socket.own().wait.sleepers.load(Ordering::Relaxed) > 1 && readiness::any(socket, arm::IN | arm::OUT) {
+        let pause = timespec { tv_sec: 0, tv_nsec: 20_000 };
+        let _ = calls::nanosleep(&pause, core::ptr::null_mut());
+    }
+}
+
+/// Whether a call on the socket must not wait.
+#[inline(always)]
+pub fn nonblocking(socket: &Socket, flags: i32) -> bool {
+    flags & MSG_DONTWAIT != 0 || socket.own().receive.state.load(Ordering::Relaxed) & state::NONBLOCK != 0
+}

@@ -1,0 +1,70 @@
+//! syscall(2) by number: programs that go past the C library's wrappers, yet through this function.
+
+use crate::hooks;
+use core::ffi::c_long;
+use shunt_calls::libc;
+use shunt_sockets::global;
+
+macro_rules! route {
+    ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr; $($name:ident => $hook:ident ( $($arg:ident),* );)*) => {
+        match $number {
+            $(libc::$name => Some(hooks::$hook($($arg as _),*) as isize),)*
+            _ => None,
+        }
+    };
+}
+
+/// Answers a call whose number is one of the intercepted calls; `None`: the kernel's.
+///
+/// # Safety
+/// Arguments as the system call asks.
+pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Option<isize> {
+    if !global::ready() {
+        return None;
+    }
+    if number == libc::SYS_io_uring_setup && !global::options().io_uring_allowed {
+        // An io_uring would move bytes of accelerated sockets past us; programs fall back to epoll.
+        crate::set_errno(libc::ENOSYS);
+        return Some(-1);
+    }
+    // SAFETY: passed on.
+    unsafe {
+        route! { number, a, b, c, d, e, f;
+            SYS_read => read(a, b, c);
+            SYS_write => write(a, b, c);
+            SYS_readv => readv(a, b, c);
+            SYS_writev => writev(a, b, c);
+            SYS_close => close(a);
+            SYS_socket => socket(a, b, c);
+            SYS_bind => bind(a, b, c);
+            SYS_listen => listen(a, b);
+            SYS_connect => connect(a, b, c);
+            SYS_accept => accept(a, b, c);
+            SYS_accept4 => accept4(a, b, c, d);
+            SYS_shutdown => shutdown(a, b);
+            SYS_getsockname => getsockname(a, b, c);
+            SYS_getpeername => getpeername(a, b, c);
+            SYS_getsockopt => getsockopt(a, b, c, d, e);
+            SYS_setsockopt => setsockopt(a, b, c, d, e);
+            SYS_sendto => sendto(a, b, c, d, e, f);
+            SYS_recvfrom => recvfrom(a, b, c, d, e, f);
+            SYS_sendmsg => sendmsg(a, b, c);
+            SYS_recvmsg => recvmsg(a, b, c);
+            SYS_sendmmsg => sendmmsg(a, b, c, d);
+            SYS_recvmmsg => recvmmsg(a, b, c, d, e);
+            SYS_sendfile => sendfile(a, b, c, d);
+            SYS_splice => splice(a, b, c, d, e, f);
+            SYS_poll => poll(a, b, c);
+            SYS_epoll_create1 => epoll_create1(a);
+            SYS_epoll_ctl => epoll_ctl(a, b, c, d);
+            SYS_epoll_wait => epoll_wait(a, b, c, d);
+            SYS_epoll_pwait => epoll_pwait(a, b, c, d, e);
+            SYS_dup => dup(a);
+            SYS_dup2 => dup2(a, b);
+            SYS_dup3 => dup3(a, b, c);
+            SYS_fcntl => fcntl(a, b, c);
+            SYS_ioctl => ioctl(a, b, c);
+            SYS_close_range => close_range(a, b, c);
+        }
+    }
+}

@@ -1,0 +1,626 @@
+//! What each intercepted symbol does. Variants of one call share a body.
+
+use crate::{answer, real, set_errno};
+use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use core::sync::atomic::Ordering;
+use shunt_calls::libc::{
+    self, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+};
+use shunt_sockets::poll::{self, Query};
+use shunt_sockets::segment::process::kind as row_kind;
+use shunt_sockets::segment::reason::Reason;
+use shunt_sockets::socket::flag;
+use shunt_sockets::table::{self, Kind};
+use shunt_sockets::{
+    accept as accepting, connect as connecting, descriptor, epoll, global, listen as listening, names, options, report,
+    sockaddr as addresses, socket as sockets, stream, transfer,
+};
+
+macro_rules! hook {
+    ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
+        $(
+            #[no_mangle]
+            $(#[$meta])*
+            #[allow(unused_unsafe)]
+            pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+                // SAFETY: the caller gives what the C function of this name asks for.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// The kernel's view of a negative file size argument and the like is left to it: only what is ours comes here.
+fn internet_stream(domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    (domain == libc::AF_INET || domain == libc::AF_INET6)
+        && base == libc::SOCK_STREAM
+        && (protocol == 0 || protocol == libc::IPPROTO_TCP)
+}
+
+// ---- sockets -----------------------------------------------------------------------------------------------------
+
+hook! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        let fd = real::socket(domain, kind, protocol);
+        if fd >= 0 && global::ready() {
+            table::take(fd);
+            if internet_stream(domain, kind, protocol) && table::fits(fd) && global::options().accelerate {
+                if let Some(socket) = sockets::allocate(domain) {
+                    table::set_socket(fd, Kind::Tcp, socket);
+                    report::note(fd, row_kind::TCP, Reason::Unconnected, None);
+                }
+            }
+        }
+        fd
+    }
+
+    fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        let word = table::get(fd);
+        if word.kind() == Kind::Stream {
+            set_errno(libc::EINVAL);
+            return -1;
+        }
+        let result = real::bind(fd, address, length);
+        if let (0, Some(socket)) = (result, word.socket()) {
+            socket.set(flag::BOUND);
+        }
+        result
+    }
+
+    fn listen(fd: c_int, backlog: c_int) -> c_int {
+        let word = table::get(fd);
+        match (word.kind(), word.socket()) {
+            (Kind::Stream, _) => {
+                set_errno(libc::EINVAL);
+                -1
+            }
+            (Kind::Tcp | Kind::Listener, Some(socket)) => {
+                let prepared = listening::prepare(fd, socket, backlog);
+                let result = real::listen(fd, backlog);
+                match (result, prepared) {
+                    (0, Ok(())) => listening::opened(fd, socket),
+                    (0, Err(reason)) => report::note(fd, row_kind::TCP, reason, None),
+                    _ => listening::withdraw(fd, socket),
+                }
+                result
+            }
+            _ => real::listen(fd, backlog),
+        }
+    }
+
+    fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        accept4(fd, address, length, 0)
+    }
+
+    fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+        let word = table::get(fd);
+        match (word.kind(), word.socket()) {
+            (Kind::Listener, Some(socket)) => answer(accepting::accept(fd, socket, address, length, flags)) as c_int,
+            (Kind::Stream, _) => {
+                set_errno(libc::EINVAL);
+                -1
+            }
+            _ => {
+                let accepted = real::accept4(fd, address, length, flags);
+                if accepted >= 0 {
+                    table::take(accepted);
+                }
+                accepted
+            }
+        }
+    }
+
+    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        connect_any(fd, address, length)
+    }
+    fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        connect_any(fd, address, length)
+    }
+
+    fn shutdown(fd: c_int, how: c_int) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
+            None => real::shutdown(fd, how),
+        }
+    }
+
+    fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(names::local(socket, address, length)) as c_int,
+            None => real::getsockname(fd, address, length),
+        }
+    }
+
+    fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(names::remote(socket, address, length)) as c_int,
+            None => real::getpeername(fd, address, length),
+        }
+    }
+
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(options::get(socket, level, name, data.cast(), length)) as c_int,
+            None => real::getsockopt(fd, level, name, data, length),
+        }
+    }
+
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int {
+        let word = table::get(fd);
+        match (word.kind(), word.socket()) {
+            (Kind::Stream, Some(socket)) => answer(options::set(socket, level, name, data.cast(), length)) as c_int,
+            (Kind::Tcp | Kind::Listener, Some(socket)) => {
+                let result = real::setsockopt(fd, level, name, data, length);
+                if result == 0 {
+                    options::note_set(socket, level, name, data.cast(), length);
+                }
+                result
+            }
+            _ => real::setsockopt(fd, level, name, data, length),
+        }
+    }
+}
+
+unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: the caller gives what connect asks for.
+    unsafe {
+        let word = table::get(fd);
+        let socket = match (word.kind(), word.socket()) {
+            (Kind::Stream, Some(socket)) => {
+                if socket.has(flag::CONNECTING) {
+                    socket.clear(flag::CONNECTING);
+                    return 0;
+                }
+                set_errno(libc::EISCONN);
+                return -1;
+            }
+            (Kind::Tcp, Some(socket)) if !socket.has(flag::KERNEL) => socket,
+            _ => return real::connect(fd, address, length),
+        };
+        let reason = match addresses::read(address, length) {
+            Some((family, server)) if fits_family(socket.family.load(Ordering::Relaxed), family) => {
+                match connecting::connect(fd, socket, server) {
+                    connecting::Outcome::Connected => {
+                        if socket.has(flag::CONNECTING) {
+                            set_errno(libc::EINPROGRESS);
+                            return -1;
+                        }
+                        return 0;
+                    }
+                    connecting::Outcome::Kernel(reason) => reason,
+                }
+            }
+            _ => Reason::UnsupportedSocket,
+        };
+        let result = real::connect(fd, address, length);
+        let errno = if result < 0 { *crate::__errno_location() } else { 0 };
+        if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
+            socket.set(flag::KERNEL);
+            report::note(fd, row_kind::TCP, reason, None);
+            crate::start::explain(fd, reason);
+            set_errno(errno);
+        }
+        result
+    }
+}
+
+/// An IPv4 address on an IPv6 socket, or the other way round, is the kernel's to refuse.
+fn fits_family(socket: c_int, address: c_int) -> bool {
+    socket == address
+}
+
+// ---- receive -----------------------------------------------------------------------------------------------------
+
+hook! {
+    fn read(fd: c_int, data: *mut c_void, length: usize) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
+            None => real::read(fd, data, length),
+        }
+    }
+    fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {
+        read(fd, data, length)
+    }
+    fn __read_chk(fd: c_int, data: *mut c_void, length: usize, room: usize) -> isize {
+        match table::stream(fd) {
+            Some(socket) if length <= room => answer(stream::receive(socket, fd, data.cast(), length, 0)),
+            _ => real::__read_chk(fd, data, length, room),
+        }
+    }
+    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::receive(socket, fd, vector, count as usize, 0)),
+            None => real::readv(fd, vector, count),
+        }
+    }
+    fn recv(fd: c_int, data: *mut c_void, length: usize, flags: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, flags)),
+            None => real::recv(fd, data, length, flags),
+        }
+    }
+    fn __recv_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) if length <= room => answer(stream::receive(socket, fd, data.cast(), length, flags)),
+            _ => real::__recv_chk(fd, data, length, room, flags),
+        }
+    }
+    fn recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address_length)),
+            None => real::recvfrom(fd, data, length, flags, address, address_length),
+        }
+    }
+    fn __recvfrom_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
+        match table::stream(fd) {
+            Some(socket) if length <= room => {
+                answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address_length))
+            }
+            _ => real::__recvfrom_chk(fd, data, length, room, flags, address, address_length),
+        }
+    }
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::receive_message(socket, fd, message, flags)),
+            None => real::recvmsg(fd, message, flags),
+        }
+    }
+    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::receive_messages(socket, fd, messages, count, flags, timeout)) as c_int,
+            None => real::recvmmsg(fd, messages, count, flags, timeout),
+        }
+    }
+}
+
+// ---- send --------------------------------------------------------------------------------------------------------
+
+hook! {
+    fn write(fd: c_int, data: *const c_void, length: usize) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
+            None => real::write(fd, data, length),
+        }
+    }
+    fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
+        write(fd, data, length)
+    }
+    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
+            None => real::writev(fd, vector, count),
+        }
+    }
+    fn send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
+            None => real::send(fd, data, length, flags),
+        }
+    }
+    fn __send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize {
+        send(fd, data, length, flags)
+    }
+    fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
+            None => real::sendto(fd, data, length, flags, address, address_length),
+        }
+    }
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
+            None => real::sendmsg(fd, message, flags),
+        }
+    }
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
+            None => real::sendmmsg(fd, messages, count, flags),
+        }
+    }
+    fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+        match table::stream(out) {
+            Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),
+            None => real::sendfile(out, from, offset, count),
+        }
+    }
+    fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+        sendfile(out, from, offset, count)
+    }
+    fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
+        match (table::stream(from), table::stream(to)) {
+            (None, None) => real::splice(from, from_offset, to, to_offset, length, flags),
+            (Some(socket), None) => answer(transfer::splice_out(socket, from, to, length, flags)),
+            (None, Some(socket)) => answer(transfer::splice_in(socket, to, from, length, flags)),
+            (Some(_), Some(_)) => {
+                set_errno(libc::EINVAL); // one end must be a pipe
+                -1
+            }
+        }
+    }
+}
+
+// ---- wait --------------------------------------------------------------------------------------------------------
+
+unsafe fn entries<'a>(set: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
+    if set.is_null() || count == 0 || count > 1 << 20 {
+        return &mut [];
+    }
+    // SAFETY: the caller's array.
+    unsafe { core::slice::from_raw_parts_mut(set, count as usize) }
+}
+
+unsafe fn duration(time: *const timespec) -> Option<Option<u64>> {
+    // SAFETY: null or valid.
+    match unsafe { time.as_ref() } {
+        None => Some(None),
+        Some(t) if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) => None,
+        Some(t) => Some(Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))),
+    }
+}
+
+fn milliseconds(timeout: c_int) -> Option<u64> {
+    (timeout >= 0).then_some(timeout as u64 * 1_000_000)
+}
+
+hook! {
+    fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        let list = entries(set, count);
+        if !poll::concerns_us(list) {
+            return real::poll(set, count, timeout);
+        }
+        let deadline = poll::deadline(milliseconds(timeout));
+        answer(Query { entries: list, deadline, mask: core::ptr::null() }.poll()) as c_int
+    }
+    fn __poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        poll(set, count, timeout)
+    }
+    fn __poll_chk(set: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
+        if room / core::mem::size_of::<pollfd>() < count as usize {
+            return real::__poll_chk(set, count, timeout, room);
+        }
+        poll(set, count, timeout)
+    }
+    fn ppoll(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        let list = entries(set, count);
+        let Some(limit) = duration(timeout) else { return real::ppoll(set, count, timeout, mask) };
+        if !poll::concerns_us(list) {
+            return real::ppoll(set, count, timeout, mask);
+        }
+        answer(Query { entries: list, deadline: poll::deadline(limit), mask }.poll()) as c_int
+    }
+    fn __ppoll_chk(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int {
+        if room / core::mem::size_of::<pollfd>() < count as usize {
+            return real::__ppoll_chk(set, count, timeout, mask, room);
+        }
+        ppoll(set, count, timeout, mask)
+    }
+    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        if !select_concerns_us(count, [read, write, except]) {
+            return real::select(count, read, write, except, timeout);
+        }
+        let limit = match timeout.as_ref() {
+            None => None,
+            Some(t) if t.tv_sec < 0 || t.tv_usec < 0 => return real::select(count, read, write, except, timeout),
+            Some(t) => Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_usec as u64 * 1000)),
+        };
+        let deadline = poll::deadline(limit);
+        let result = poll::select(count, [read.cast(), write.cast(), except.cast()], deadline, core::ptr::null());
+        // Linux writes the time that is left back.
+        if let (Some(t), Some(limit)) = (timeout.as_mut(), limit) {
+            let left = if limit == 0 { 0 } else { deadline.saturating_sub(shunt_sockets::sys::clock::monotonic_ns()) };
+            t.tv_sec = (left / 1_000_000_000) as i64;
+            t.tv_usec = (left % 1_000_000_000 / 1000) as i64;
+        }
+        answer(result) as c_int
+    }
+    fn __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        select(count, read, write, except, timeout)
+    }
+    fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        match duration(timeout) {
+            Some(limit) if select_concerns_us(count, [read, write, except]) => {
+                let sets = [read.cast(), write.cast(), except.cast()];
+                answer(poll::select(count, sets, poll::deadline(limit), mask)) as c_int
+            }
+            _ => real::pselect(count, read, write, except, timeout, mask),
+        }
+    }
+    fn epoll_create(size: c_int) -> c_int {
+        let fd = real::epoll_create(size);
+        new_set(fd)
+    }
+    fn epoll_create1(flags: c_int) -> c_int {
+        let fd = real::epoll_create1(flags);
+        new_set(fd)
+    }
+    fn epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+        let mut set = table::get(epfd).set();
+        if set.is_none() && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) {
+            epoll::created(epfd); // made by a call that we do not see
+            set = table::get(epfd).set();
+        }
+        if let Some(set) = set {
+            if let Some(result) = epoll::control(set, epfd, operation, fd, event) {
+                return answer(result) as c_int;
+            }
+        }
+        real::epoll_ctl(epfd, operation, fd, event)
+    }
+    fn epoll_wait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
+        match table::get(epfd).set() {
+            Some(set) if !epoll::plain(set) => {
+                let deadline = poll::deadline(milliseconds(timeout));
+                answer(epoll::wait(set, epfd, events, count, deadline, core::ptr::null())) as c_int
+            }
+            _ => real::epoll_wait(epfd, events, count, timeout),
+        }
+    }
+    fn epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
+        match table::get(epfd).set() {
+            Some(set) if !epoll::plain(set) => {
+                let deadline = poll::deadline(milliseconds(timeout));
+                answer(epoll::wait(set, epfd, events, count, deadline, mask)) as c_int
+            }
+            _ => real::epoll_pwait(epfd, events, count, timeout, mask),
+        }
+    }
+    fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        match (table::get(epfd).set(), duration(timeout)) {
+            (Some(set), Some(limit)) if !epoll::plain(set) => {
+                answer(epoll::wait(set, epfd, events, count, poll::deadline(limit), mask)) as c_int
+            }
+            _ => real::epoll_pwait2(epfd, events, count, timeout, mask),
+        }
+    }
+}
+
+fn new_set(fd: c_int) -> c_int {
+    if fd >= 0 && global::ready() && global::options().accelerate {
+        table::take(fd);
+        epoll::created(fd);
+    }
+    fd
+}
+
+unsafe fn select_concerns_us(count: c_int, sets: [*mut fd_set; 3]) -> bool {
+    (0..count.clamp(0, table::high_water())).any(|fd| {
+        let asked = sets.iter().any(|set| {
+            // SAFETY: the caller's sets hold `count` bits.
+            !set.is_null() && unsafe { *set.cast::<u64>().add(fd as usize / 64) } >> (fd % 64) & 1 == 1
+        });
+        asked && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll)
+    })
+}
+
+// ---- descriptors -------------------------------------------------------------------------------------------------
+
+hook! {
+    fn close(fd: c_int) -> c_int {
+        match table::get(fd).kind() {
+            Kind::Private => {
+                set_errno(libc::EBADF);
+                -1
+            }
+            _ => {
+                descriptor::closing(fd);
+                real::close(fd)
+            }
+        }
+    }
+    fn __close(fd: c_int) -> c_int {
+        close(fd)
+    }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        answer(descriptor::close_range(first, last, flags as u32)) as c_int
+    }
+    fn closefrom(first: c_int) -> () {
+        let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);
+    }
+    fn dup(fd: c_int) -> c_int {
+        if table::get(fd).kind() == Kind::Private {
+            set_errno(libc::EBADF);
+            return -1;
+        }
+        let copy = real::dup(fd);
+        if copy >= 0 {
+            descriptor::duplicated(fd, copy);
+        }
+        copy
+    }
+    fn dup2(from: c_int, to: c_int) -> c_int {
+        if from == to {
+            return real::dup2(from, to);
+        }
+        replace(from, to, || real::dup2(from, to))
+    }
+    fn __dup2(from: c_int, to: c_int) -> c_int {
+        dup2(from, to)
+    }
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+        if from == to {
+            return real::dup3(from, to, flags);
+        }
+        replace(from, to, || real::dup3(from, to, flags))
+    }
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        fcntl_any(fd, command, argument)
+    }
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        fcntl_any(fd, command, argument)
+    }
+    fn __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        fcntl_any(fd, command, argument)
+    }
+    fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+        let word = table::get(fd);
+        if let Some(socket) = word.socket() {
+            if let Some(result) = descriptor::ioctl(fd, word.kind(), socket, request, argument as *mut u8) {
+                return answer(result) as c_int;
+            }
+        }
+        real::ioctl(fd, request, argument)
+    }
+}
+
+/// A duplicate takes the number `to`, whatever it was.
+unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
+    if table::get(from).kind() == Kind::Private {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    // The kernel refuses when `from` is not open; then `to` must stay what it is.
+    if !global::ready() || shunt_sockets::sys::calls::fcntl(from, libc::F_GETFD, 0).is_err() {
+        return duplicate();
+    }
+    descriptor::make_room(to);
+    let was = table::take(to);
+    let result = duplicate();
+    if result >= 0 {
+        descriptor::release(was, to);
+        descriptor::duplicated(from, to);
+    }
+    result
+}
+
+unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
+    let word = table::get(fd);
+    if let Some(socket) = word.socket() {
+        if let Some(result) = descriptor::fcntl(fd, word.kind(), socket, command, argument) {
+            return answer(result) as c_int;
+        }
+    }
+    if word.kind() == Kind::Private {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    // SAFETY: as the caller's call.
+    let result = unsafe { real::fcntl(fd, command, argument) };
+    if result >= 0 && (command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC) {
+        descriptor::duplicated(fd, result);
+    }
+    result
+}
+
+// ---- processes ---------------------------------------------------------------------------------------------------
+
+extern "C" {
+    fn fork() -> c_int;
+}
+
+hook! {
+    /// A vfork child runs in its parent's memory: what it closes, our table would lose. It gets a copy instead.
+    fn vfork() -> c_int {
+        fork()
+    }
+    fn __vfork() -> c_int {
+        fork()
+    }
+    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+        if let Some(result) = crate::direct::call(number, a, b, c, d, e, f) {
+            return result as c_long;
+        }
+        real::syscall(number, a, b, c, d, e, f)
+    }
+}

@@ -1,0 +1,54 @@
+//! libshunt.so: the symbols that a program finds instead of the C library's, and nothing else.
+//!
+//! Each symbol looks its descriptor up and either asks the engine (`shunt-sockets`) or calls the C library's own
+//! function, found by dlsym(RTLD_NEXT), so that other preloaded libraries keep their place in the chain. There is no
+//! logic here. The list of symbols is `shunt-calls`; a check after the build makes sure that nothing in this library
+//! calls one of them.
+#![no_std]
+
+mod direct;
+mod hooks;
+mod real;
+mod start;
+
+use core::ffi::c_int;
+use shunt_sockets::sys::{Errno, Result};
+
+extern "C" {
+    fn __errno_location() -> *mut c_int;
+}
+
+/// Sets errno.
+pub(crate) fn set_errno(errno: i32) {
+    // SAFETY: the C library's errno of this thread.
+    unsafe { *__errno_location() = errno };
+}
+
+/// The C convention: -1 and errno.
+#[inline(always)]
+pub(crate) fn answer(result: Result<isize>) -> isize {
+    match result {
+        Ok(value) => value,
+        Err(Errno(errno)) => fail(errno),
+    }
+}
+
+#[cold]
+fn fail(errno: i32) -> isize {
+    set_errno(errno);
+    -1
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    start::complain(info);
+    // SAFETY: a plain system call; the program's own handler for SIGABRT may run.
+    unsafe {
+        let pid = shunt_sockets::sys::calls::getpid() as i32;
+        let _ = shunt_sockets::sys::calls::kill(pid, 6);
+        shunt_sockets::sys::raw::call6(231, 134, 0, 0, 0, 0, 0);
+    }
+    loop {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,88 @@
+//! The C library's own functions: one slot per intercepted symbol.
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use shunt_calls::libc::{
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+};
+
+extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+
+/// Finds a symbol behind this library.
+///
+/// # Safety
+/// `name` ends with a NUL.
+unsafe fn next(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: promised by the caller.
+    let found = unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) };
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Finds a symbol anywhere.
+///
+/// # Safety
+/// `name` ends with a NUL.
+pub unsafe fn find(name: &[u8]) -> *mut c_void {
+    // SAFETY: promised by the caller.
+    unsafe { dlsym(core::ptr::null_mut(), name.as_ptr().cast()) }
+}
+
+/// A value for "this C library has no such function".
+pub trait Missing {
+    /// -1, with errno ENOSYS set by the caller.
+    fn missing() -> Self;
+}
+impl Missing for c_int {
+    fn missing() -> Self {
+        -1
+    }
+}
+impl Missing for isize {
+    fn missing() -> Self {
+        -1
+    }
+}
+impl Missing for c_long {
+    fn missing() -> Self {
+        -1
+    }
+}
+impl Missing for () {
+    fn missing() -> Self {}
+}
+
+macro_rules! slots {
+    ($($group:literal $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty;)*) => {
+        $(
+            /// The C library's function of this name; ENOSYS where it has none.
+            ///
+            /// # Safety
+            /// As the function itself.
+            #[inline]
+            #[allow(clippy::too_many_arguments)]
+            pub unsafe fn $name($($arg: $ty),*) -> $ret {
+                static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+                // SAFETY: the symbol has this prototype.
+                unsafe {
+                    let found = next(&SLOT, concat!(stringify!($name), "\0"));
+                    if found.is_null() {
+                        crate::set_errno(shunt_calls::libc::ENOSYS);
+                        return Missing::missing();
+                    }
+                    let function: unsafe extern "C" fn($($ty),*) -> $ret = core::mem::transmute(found);
+                    function($($arg),*)
+                }
+            }
+        )*
+    };
+}
+shunt_calls::for_each_call!(slots);
