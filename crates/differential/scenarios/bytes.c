@@ -82,14 +82,14 @@ size_t fill_until_full(int fd)
 {
     unsigned char buffer[16384];
     size_t total = 0;
-    for (int refused = 0; refused < 3;) {
+    for (int refused = 0; refused < 8;) {
         fill(buffer, sizeof buffer, 1, total);
         ssize_t count = send(fd, buffer, sizeof buffer, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (count == -1) {
             if (errno != EAGAIN)
                 give_up("fill_until_full", errno);
             refused++;
-            milliseconds(10);
+            milliseconds(30);
         } else {
             total += (size_t)count;
         }

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -196,6 +197,8 @@ struct gate {
 struct gate gate_new(void);
 void gate_open(struct gate *gate);
 void gate_pass(struct gate *gate);
+/* An address outside the program, which the compiler cannot know. */
+extern void *volatile nowhere;
 extern volatile sig_atomic_t signals_seen;
 extern volatile sig_atomic_t last_signal;
 void count_signal(int signal, int flags);

@@ -71,7 +71,8 @@ fn stability(words: &[&str]) -> Result<bool, String> {
         let trial = Trial::on_kernel(&scenario.name, role, arrangement);
         let first = trial.run().map_err(|error| error.to_string())?.lines;
         if !first.iter().any(|line| line == "near: exit 0" || line.starts_with("near: killed")) || first.iter().any(|line| line.contains("PREPARATION")) {
-            return Err(format!("does not run on the kernel:\n{}", first.join("\n")));
+            let last = &first[first.len().saturating_sub(6)..];
+            return Err(format!("does not run on the kernel; its last lines:\n{}", last.join("\n")));
         }
         for run in 1..runs {
             let again = trial.run().map_err(|error| error.to_string())?.lines;
@@ -130,7 +131,8 @@ fn chosen(names: &[&str]) -> Result<Vec<Scenario>, String> {
     Ok(found)
 }
 
-/// Does `work` for each combination that exists, two at a time, printing failures as they come; whether there were none.
+/// Does `work` for each combination that exists, several at a time because scenarios mostly wait, printing failures as they come; whether
+/// there were none.
 fn each<W>(scenarios: &[Scenario], arrangements: &[Arrangement], work: W) -> bool
 where
     W: Fn(&Scenario, Role, Arrangement) -> Result<(), String> + Sync,
@@ -143,7 +145,7 @@ where
     }
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..6 {
             scope.spawn(|| {
                 while let Some(&(scenario, role, arrangement)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(text) = work(scenario, role, arrangement) {
