@@ -14,6 +14,18 @@ pub const CHUNK: usize = 32 << 10;
 
 const POSITION: u64 = word::POSITION;
 
+/// In [`Transmit::small`]: [`Transmit::word`] is a copy of the post's word.
+///
+/// [`Transmit::small`]: shunt_segment::channel::Transmit::small
+/// [`Transmit::word`]: shunt_segment::channel::Transmit::word
+const COPIED: u32 = 1 << 31;
+
+/// [`Receive::class`] holds a class and above it the number of bytes that are known to wait in its ring.
+///
+/// [`Receive::class`]: shunt_segment::channel::Receive::class
+const KNOWN_SHIFT: u32 = 3;
+const KNOWN_CLASS: u32 = (1 << KNOWN_SHIFT) - 1;
+
 /// The direction that `own` sends in when seen from the sender, and that `own` receives in when seen from the receiver.
 ///
 /// All calls of one kind (send or receive) on one side are made under that side's lock for it.
@@ -57,6 +69,20 @@ impl Pipe<'_> {
     }
 
     // ---- sending -------------------------------------------------------------------------------------------------
+
+    /// The word that this side announced last: position, class and ends ([`word`]).
+    ///
+    /// It is read from a copy. The peer watches the post's line; loading from it would fetch the line back to be read,
+    /// and the store that follows once more to be written: twice the latency of a message.
+    #[inline(always)]
+    pub fn announced(&self) -> u64 {
+        let transmit = &self.own.transmit;
+        if transmit.small.load(Relaxed) & COPIED != 0 {
+            transmit.word.load(Relaxed)
+        } else {
+            self.own.post.word.load(Relaxed)
+        }
+    }
 
     /// The newest position up to which the peer has received, as far as known without touching its receiving line.
     /// Acquire pairs with the Release of the peer's [`Pipe::publish`]: what it acknowledges it has finished reading.
@@ -127,7 +153,7 @@ impl Pipe<'_> {
 
     /// Free space as poll(2) sees it, without growing: (free bytes, size of the ring).
     pub fn writable(&self) -> (usize, usize) {
-        let current = self.own.post.word.load(Relaxed);
+        let current = self.announced();
         let size = self.ring(class_of(current)).size as usize;
         let mut free = self.space(current, self.known_ack());
         if free * 3 < size {
@@ -138,19 +164,36 @@ impl Pipe<'_> {
 
     /// Whether the ring could still change to a larger class: then a sender that finds it full is not blocked.
     pub fn can_grow(&self) -> bool {
-        let current = self.own.post.word.load(Relaxed);
+        let current = self.announced();
         class_of(current) < self.class_limit() && self.since_border(current, self.refresh_ack()).is_none()
     }
 
     /// Bytes sent that the peer did not receive yet.
     pub fn unacknowledged(&self) -> u64 {
-        let current = self.own.post.word.load(Relaxed);
+        let current = self.announced();
         self.unread(current, self.refresh_ack())
     }
 
     #[inline(always)]
     fn class_limit(&self) -> usize {
         (self.own.transmit.class_limit.load(Relaxed) as usize).min(CLASSES - 1)
+    }
+
+    /// The copy begins with the connection's first announcement.
+    #[cold]
+    #[inline(never)]
+    fn begin_copy(&self) {
+        self.own.transmit.word.store(self.own.post.word.load(Relaxed), Relaxed);
+        self.own.transmit.small.store(COPIED, Release);
+    }
+
+    /// The word to continue from; the caller holds the sending lock.
+    #[inline(always)]
+    fn current(&self) -> u64 {
+        if self.own.transmit.small.load(Relaxed) & COPIED == 0 {
+            self.begin_copy();
+        }
+        self.own.transmit.word.load(Relaxed)
     }
 
     /// Copies as many of the `length` bytes at `source` as fit and announces them; gives their number, 0 when full.
@@ -160,7 +203,7 @@ impl Pipe<'_> {
     /// `source` holds `length` readable bytes; the caller holds the side's sending lock.
     #[inline(always)]
     pub unsafe fn send(&self, source: *const u8, length: usize) -> usize {
-        let current = self.own.post.word.load(Relaxed);
+        let current = self.current();
         let (tail, class) = (current & POSITION, class_of(current));
         let ack = self.known_ack();
         if ack == tail && length <= INLINE && class == 0 {
@@ -234,16 +277,12 @@ impl Pipe<'_> {
         }
         if class > 0 {
             let small = &self.own.transmit.small;
-            if length > RING_SIZE[0] as usize / 2 {
-                small.store(0, Relaxed);
-            } else {
-                // Counting to many before shrinking keeps a mixed load in its large ring.
-                let count = small.load(Relaxed).wrapping_add(1);
-                small.store(count, Relaxed);
-                if count >= 256 {
-                    small.store(0, Relaxed);
-                    return 0;
-                }
+            // Counting to many before shrinking keeps a mixed load in its large ring.
+            let count = if length > RING_SIZE[0] as usize / 2 { 0 } else { (small.load(Relaxed) & !COPIED) + 1 };
+            let shrink = count >= 256;
+            small.store(COPIED | if shrink { 0 } else { count }, Relaxed);
+            if shrink {
+                return 0;
             }
         }
         class
@@ -298,9 +337,11 @@ impl Pipe<'_> {
     }
 
     /// Announces `next`. The Release pairs with the Acquire in [`Pipe::look`]; the acknowledgement rides along and
-    /// pairs with [`Pipe::known_ack`].
+    /// pairs with [`Pipe::known_ack`]. The copy comes first: a sender that is killed in between has put the bytes, and
+    /// the next owner of the lock announces them with its own.
     #[inline(always)]
     fn publish(&self, next: u64) {
+        self.own.transmit.word.store(next, Relaxed);
         let received = self.own.receive.position.load(Acquire);
         self.own.post.ack.store(received, Release);
         self.own.post.word.store(next, Release);
@@ -308,7 +349,7 @@ impl Pipe<'_> {
 
     /// Sets end flags ([`word::FIN`], [`word::CLOSED`], [`word::RST`]); the caller holds the sending lock.
     pub fn end(&self, flags: u64) {
-        let current = self.own.post.word.load(Relaxed);
+        let current = self.current();
         self.publish(current | flags);
     }
 
@@ -324,51 +365,58 @@ impl Pipe<'_> {
 
     /// Takes up to `length` bytes into `target`; gives their number, 0 when none wait.
     ///
+    /// Bytes that were announced when we last looked are taken without looking again: a sender that is ahead keeps its
+    /// line to itself.
+    ///
     /// # Safety
     /// `target` has room for `length` bytes; the caller holds the side's receiving lock.
     #[inline(always)]
     pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Violation> {
-        let (word, waiting) = self.look();
-        if waiting == 0 || length == 0 {
-            return Ok(0);
-        }
-        let inline = (word >> word::INLINE_SHIFT) as usize & 63;
-        if waiting <= inline && inline <= INLINE {
-            let part = waiting.min(length);
-            // SAFETY: passed on; the range lies within INLINE bytes.
-            unsafe { self.get_inline(inline - waiting, target, part) };
-            self.note_switch(word, true);
-            self.consume(part);
-            return Ok(part);
+        let known = self.own.receive.class.load(Relaxed);
+        if known >> KNOWN_SHIFT == 0 {
+            let (word, waiting) = self.look();
+            if waiting == 0 || length == 0 {
+                return Ok(0);
+            }
+            let inline = (word >> word::INLINE_SHIFT) as usize & 63;
+            if waiting == inline && inline <= INLINE && inline <= length {
+                // SAFETY: passed on; checked.
+                unsafe { self.get_inline(target, inline) };
+                self.note_switch(word, true);
+                self.consume(waiting, 0);
+                return Ok(waiting);
+            }
         }
         // SAFETY: passed on.
-        unsafe { self.receive_ring(target, length, word, waiting) }
+        unsafe { self.receive_ring(target, length, known) }
     }
 
     #[inline(never)]
-    unsafe fn receive_ring(
-        &self,
-        mut target: *mut u8,
-        length: usize,
-        mut word: u64,
-        mut waiting: usize,
-    ) -> Result<usize, Violation> {
+    unsafe fn receive_ring(&self, mut target: *mut u8, length: usize, mut known: u32) -> Result<usize, Violation> {
         let mut left = length;
-        while left > 0 && waiting > 0 {
+        while left > 0 {
             let position = self.own.receive.position.load(Relaxed) & POSITION;
-            let (ring, available) = self.readable(position, word, waiting)?;
-            self.note_switch(word, available == waiting);
+            if known >> KNOWN_SHIFT == 0 {
+                let (word, waiting) = self.look();
+                if waiting == 0 {
+                    break;
+                }
+                let (class, available) = self.readable(position, word, waiting)?;
+                self.note_switch(word, available == waiting);
+                known = (available as u32) << KNOWN_SHIFT | class as u32;
+            }
+            // The bound is checked again because the word lies in shared memory from one call to the next.
+            let ring = self.ring((known & KNOWN_CLASS) as usize);
+            let available = ((known >> KNOWN_SHIFT) as usize).min(ring.size as usize);
             let part = available.min(left).min(CHUNK);
             // SAFETY: part fits the caller's buffer and the ring.
             unsafe {
                 ring.get(position, target, part);
                 target = target.add(part);
             }
-            self.consume(part);
+            known -= (part as u32) << KNOWN_SHIFT;
+            self.consume(part, known);
             left -= part;
-            if left > 0 {
-                (word, waiting) = self.look();
-            }
         }
         Ok(length - left)
     }
@@ -383,12 +431,12 @@ impl Pipe<'_> {
         let mut waiting = waiting;
         let mut left = length;
         while left > 0 && waiting > 0 {
-            let (ring, available) = self.readable(position, word, waiting)?;
+            let (class, available) = self.readable(position, word, waiting)?;
             let jump = skip.min(available);
             let part = (available - jump).min(left);
             // SAFETY: part fits the caller's buffer and the ring.
             unsafe {
-                ring.get(position.wrapping_add(jump as u64), target, part);
+                self.ring(class).get(position.wrapping_add(jump as u64), target, part);
                 target = target.add(part);
             }
             skip -= jump;
@@ -399,12 +447,12 @@ impl Pipe<'_> {
         Ok(length - left)
     }
 
-    /// The ring that holds the bytes at `position`, and how many of the `waiting` ones lie in it.
+    /// The class of ring that holds the bytes at `position`, and how many of the `waiting` ones lie in it.
     ///
     /// The border counts only if it belongs to the change that `word` tells of. A newer one lies at or behind the end of
     /// what waits, and was made when we had passed the border of this one.
     #[inline(always)]
-    fn readable(&self, position: u64, word: u64, waiting: usize) -> Result<(Ring, usize), Violation> {
+    fn readable(&self, position: u64, word: u64, waiting: usize) -> Result<(usize, usize), Violation> {
         let mut class = class_of(word);
         let mut available = waiting;
         if switch_of(word) != self.own.receive.switch.load(Relaxed) {
@@ -418,7 +466,7 @@ impl Pipe<'_> {
         if class >= CLASSES || available > RING_SIZE[class] as usize {
             return Err(Violation);
         }
-        Ok((self.ring(class), available))
+        Ok((class, available))
     }
 
     /// Remembers that all bytes from our position on lie in the class that `word` tells, if they do: then the border
@@ -432,43 +480,38 @@ impl Pipe<'_> {
     }
 
     /// # Safety
-    /// `target` has room for `length` bytes, `start + length <= INLINE`.
+    /// `target` has room for `length` bytes, `length <= INLINE`.
     #[inline(always)]
-    unsafe fn get_inline(&self, start: usize, target: *mut u8, length: usize) {
-        // SAFETY: word-wise while whole words remain in both, else through a private copy.
+    unsafe fn get_inline(&self, target: *mut u8, length: usize) {
+        let mut at = 0;
+        // SAFETY: at + 8 <= length, then fewer than eight bytes remain.
         unsafe {
-            if start == 0 {
-                let mut at = 0;
-                while at + 8 <= length {
-                    let w = self.peer.post.inline[at / 8].load(Relaxed);
-                    target.add(at).cast::<u64>().write_unaligned(w);
-                    at += 8;
-                }
-                if at < length {
-                    let w = self.peer.post.inline[at / 8].load(Relaxed);
-                    small((&w as *const u64).cast(), target.add(at), length - at);
-                }
-            } else {
-                let mut copy = [0u64; INLINE / 8];
-                for (to, from) in copy.iter_mut().zip(&self.peer.post.inline) {
-                    *to = from.load(Relaxed);
-                }
-                core::ptr::copy_nonoverlapping(copy.as_ptr().cast::<u8>().add(start), target, length);
+            while at + 8 <= length {
+                let w = self.peer.post.inline[at / 8].load(Relaxed);
+                target.add(at).cast::<u64>().write_unaligned(w);
+                at += 8;
+            }
+            if at < length {
+                let w = self.peer.post.inline[at / 8].load(Relaxed);
+                small((&w as *const u64).cast(), target.add(at), length - at);
             }
         }
     }
 
-    /// Gives `part` bytes of space back. The Release pairs with the Acquire in [`Pipe::refresh_ack`].
+    /// Gives `part` bytes of space back, and remembers what is known of those behind them. The Release pairs with the
+    /// Acquire in [`Pipe::refresh_ack`]. What is known goes first: a receiver that is killed in between leaves too
+    /// little of it, which does no harm.
     #[inline(always)]
-    fn consume(&self, part: usize) {
-        let position = self.own.receive.position.load(Relaxed);
-        self.own.receive.position.store(position.wrapping_add(part as u64), Release);
+    fn consume(&self, part: usize, known: u32) {
+        let receive = &self.own.receive;
+        receive.class.store(known, Relaxed);
+        receive.position.store(receive.position.load(Relaxed).wrapping_add(part as u64), Release);
     }
 
     /// Drops everything that waits (shutdown, reset).
     pub fn discard(&self) {
         let (word, waiting) = self.look();
         self.note_switch(word, true);
-        self.consume(waiting);
+        self.consume(waiting, 0);
     }
 }

@@ -215,7 +215,9 @@ fn let_pass(connection: &Connection, bytes: u64) {
     assert_eq!(connection.outgoing(0).unacknowledged(), 0);
     let old = client.post.word.load(Relaxed);
     let next = (old & word::POSITION).wrapping_add(bytes) & word::POSITION;
-    client.post.word.store(old & !(word::POSITION | 63 << word::INLINE_SHIFT) | next, Relaxed);
+    let new = old & !(word::POSITION | 63 << word::INLINE_SHIFT) | next;
+    client.post.word.store(new, Relaxed);
+    client.transmit.word.store(new, Relaxed);
     server.receive.position.fetch_add(bytes, Relaxed);
     client.transmit.acked.fetch_add(bytes, Relaxed);
 }
@@ -264,6 +266,41 @@ fn a_change_of_class_that_its_sender_did_not_survive_changes_nothing() {
     while stream.send(1200) > 0 {}
     stream.receive(200_000);
     assert!(stream.queue.is_empty());
+}
+
+#[test]
+fn bytes_whose_sender_did_not_survive_their_announcement_go_with_the_next() {
+    let connection = Connection::new([2; 2]);
+    let mut stream = one_direction(&connection);
+    for length in [8, 30, 300, 5000] {
+        let side = &connection.page().sides[0];
+        let before = side.post.word.load(Relaxed);
+        let waiting = stream.queue.len();
+        stream.send(length);
+        side.post.word.store(before, Relaxed);
+        assert_eq!(connection.incoming(1).look().1, waiting);
+        stream.send(20);
+        stream.receive(length + 10);
+    }
+    stream.receive(1000);
+}
+
+/// Cleared as for the next connection on the channel, and as if by one that does not know the copies.
+#[test]
+fn a_channel_is_used_again() {
+    let connection = Connection::new([2; 2]);
+    for round in 0..4 {
+        let mut stream = one_direction(&connection);
+        stream.send(9000 + round);
+        stream.receive(100);
+        for side in &connection.page().sides {
+            side.clear();
+            side.transmit.class_limit.store(2, Relaxed);
+            if round % 2 == 1 {
+                side.transmit.word.store(12345, Relaxed);
+            }
+        }
+    }
 }
 
 #[test]

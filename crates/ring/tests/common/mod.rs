@@ -57,6 +57,8 @@ impl Connection {
             side.post.word.store(position & word::POSITION, Relaxed);
             side.post.ack.store(position, Relaxed);
             side.transmit.acked.store(position, Relaxed);
+            side.transmit.word.store(position & word::POSITION, Relaxed);
+            side.receive.class.store(0, Relaxed);
             side.receive.position.store(position, Relaxed);
         }
     }
