@@ -2,17 +2,18 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
+use shunt_options::Options;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 
 use crate::failure::Failure;
 use crate::inspect::connection::{ip_text, socket_text};
-use crate::inspect::diagnosis::{self, Companion};
+use crate::inspect::diagnosis::{self, Companion, UnixSockets};
 use crate::inspect::kernel_tcp::{self, KernelSocket};
 use crate::inspect::process_state::{Row, State};
 use crate::inspect::processes::{self, Descriptor, Target};
 use crate::output::{print, print_json};
-use crate::run::obstacle::Obstacle;
+use crate::run::{library, obstacle::Obstacle};
 use crate::text_table::text_table;
 
 #[derive(Serialize)]
@@ -21,6 +22,8 @@ struct Report {
     program: String,
     /// Whether the process has loaded shunt.
     under_shunt: bool,
+    /// Whether shunt does anything in it: not if the option accelerate is off.
+    active: bool,
     /// Why not, if that is known.
     obstacle: Option<String>,
     sockets: Vec<Socket>,
@@ -43,10 +46,14 @@ struct Socket {
     explanation: &'static str,
 }
 
-const NO_SHUNT: (&str, &str) = ("no-shunt", "The program does not run under shunt.");
-const NO_RECORD: (&str, &str) = ("no-record", "Shunt did not see this socket being made, so the kernel carries it.");
-const NOT_KNOWN: (&str, &str) = ("unknown", "This command does not know the reason that the program gave.");
-const OWN: (&str, &str) = ("private", "Shunt keeps this descriptor for itself.");
+/// The short name of a reason, and the reason as a sentence.
+type Told = (&'static str, &'static str);
+
+const NO_SHUNT: Told = ("no-shunt", "The program does not run under shunt.");
+const NO_STATE: Told = ("no-state", "Shunt is loaded, and had no memory or descriptor for its records.");
+const NO_RECORD: Told = ("no-record", "Shunt did not see this socket being made, so the kernel carries it.");
+const NOT_KNOWN: Told = ("unknown", "This command does not know the reason that the program gave.");
+const OWN: Told = ("private", "Shunt keeps this descriptor for itself.");
 
 /// Prints the report on process `pid`.
 ///
@@ -61,15 +68,23 @@ pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
         ))
     })?;
     let state = State::find(pid, &descriptors);
+    let loaded = state.is_some() || processes::has_mapped(pid, library::FILE);
+    let without_row = match (&state, loaded) {
+        (Some(_), _) => NO_RECORD,
+        (None, true) if is_switched_off(pid) => told(Reason::SwitchedOff),
+        (None, true) => NO_STATE,
+        (None, false) => NO_SHUNT,
+    };
     let report = Report {
         pid,
         program,
-        under_shunt: state.is_some(),
-        obstacle: match state {
-            Some(_) => None,
-            None => Obstacle::of_process(pid).map(|obstacle| obstacle.to_string()),
+        under_shunt: loaded,
+        active: state.is_some(),
+        obstacle: match loaded {
+            true => None,
+            false => Obstacle::of_process(pid).map(|obstacle| obstacle.to_string()),
         },
-        sockets: sockets(pid, &descriptors, state.as_ref()),
+        sockets: sockets(pid, &descriptors, state.as_ref(), without_row),
         counters: state.iter().flat_map(State::counters).map(|(word, count)| (word.to_owned(), count.into())).collect(),
     };
     if json {
@@ -80,11 +95,19 @@ pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>) -> Vec<Socket> {
+/// Whether the process was started with acceleration switched off: then the library only passes calls through.
+fn is_switched_off(pid: u32) -> bool {
+    let environment = processes::environment(pid);
+    let lookup = |name: &str| environment.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| value.as_slice());
+    Options::from_environment(lookup).is_ok_and(|options| !options.accelerate)
+}
+
+fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_row: Told) -> Vec<Socket> {
     let tables = Tables {
+        without_row,
         kernel: kernel_tcp::sockets(pid),
         // Where the kernel does not tell, the addresses of accelerated connections stay open; the reasons do not.
-        companions: if state.is_some() { diagnosis::companions(pid).unwrap_or_default() } else { HashMap::new() },
+        unix: if state.is_some() { diagnosis::unix_sockets(pid).unwrap_or_default() } else { UnixSockets::default() },
     };
     descriptors
         .iter()
@@ -95,21 +118,24 @@ fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>) -> Vec<S
                 Target::Epoll if row.is_some_and(|row| row.kind == kind::EPOLL) => None,
                 _ => return None,
             };
-            Some(tables.socket(descriptor.number, inode, row, state.is_some()))
+            Some(tables.socket(descriptor.number, inode, row))
         })
         .collect()
 }
 
 struct Tables {
+    /// Why the kernel carries a TCP socket of which the process noted nothing.
+    without_row: Told,
     kernel: HashMap<u64, KernelSocket>,
-    companions: HashMap<u32, Companion>,
+    unix: UnixSockets,
 }
 
 impl Tables {
-    fn socket(&self, descriptor: u32, inode: Option<u64>, row: Option<Row>, under_shunt: bool) -> Socket {
+    fn socket(&self, descriptor: u32, inode: Option<u64>, row: Option<Row>) -> Socket {
         let kernel = inode.and_then(|inode| self.kernel.get(&inode));
-        let companion = inode.and_then(|inode| self.companions.get(&(inode as u32)));
-        let row_kind = row.map(|row| row.kind);
+        let companion = inode.and_then(|inode| self.unix.companions.get(&(inode as u32)));
+        let rendezvous = inode.is_some_and(|inode| self.unix.rendezvous.contains(&(inode as u32)));
+        let row_kind = if rendezvous { Some(kind::PRIVATE) } else { row.map(|row| row.kind) };
         let (kind, carrier) = match (row_kind, kernel) {
             (Some(kind::STREAM), _) => ("tcp", "shared-memory"),
             (Some(kind::LISTENER), _) => ("tcp-listener", "both"),
@@ -122,8 +148,7 @@ impl Tables {
         let (reason, explanation) = match row {
             _ if row_kind == Some(kind::PRIVATE) => OWN,
             Some(row) => row.reason.map_or(NOT_KNOWN, told),
-            None if !under_shunt => NO_SHUNT,
-            None if kernel.is_some() => NO_RECORD,
+            None if kernel.is_some() => self.without_row,
             None => told(Reason::NotTcp),
         };
         let (local, remote) = match (companion, kernel) {
@@ -148,14 +173,15 @@ impl Tables {
     }
 }
 
-fn told(reason: Reason) -> (&'static str, &'static str) {
+fn told(reason: Reason) -> Told {
     (reason.word(), reason.text())
 }
 
 fn text(report: &Report) -> String {
     let mut text = format!("{} (process {})", report.program, report.pid);
     match (&report.obstacle, report.under_shunt) {
-        (_, true) => text.push_str(" runs under shunt"),
+        (_, true) if report.active => text.push_str(" runs under shunt"),
+        (_, true) => text.push_str(" runs under shunt, which does nothing in it"),
         (Some(obstacle), false) => text.push_str(&format!(" does not run under shunt: {obstacle}")),
         (None, false) => text.push_str(" does not run under shunt; start it by: shunt run -- PROGRAM"),
     }

@@ -62,7 +62,12 @@ struct Probe {
 impl Probe {
     fn start(library: &Path, arguments: &[&str]) -> std::io::Result<Probe> {
         let command = std::env::current_exe()?;
-        let mut child = Command::new(&command)
+        let mut probe = Command::new(&command);
+        // It is the machine that is examined, not the options that happen to be set.
+        for entry in &shunt_options::TABLE {
+            probe.env_remove(entry.variable);
+        }
+        let mut child = probe
             .arg("run")
             .arg("--")
             .arg(&command)

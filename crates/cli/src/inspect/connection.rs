@@ -121,7 +121,7 @@ fn users_of_ends(
 ) -> HashMap<(Place, usize), BTreeSet<u32>> {
     let mut users: HashMap<(Place, usize), BTreeSet<u32>> = HashMap::new();
     for pid in namespaces {
-        for (inode, companion) in diagnosis::companions(pid).unwrap_or_default() {
+        for (inode, companion) in diagnosis::unix_sockets(pid).unwrap_or_default().companions {
             let pids = owners.get(&u64::from(inode)).into_iter().flatten();
             users.entry((companion.place(), companion.end)).or_default().extend(pids);
         }

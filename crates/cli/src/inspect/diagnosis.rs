@@ -1,10 +1,10 @@
 //! Asking the kernel about sockets by sock_diag(7): which AF_UNIX socket belongs to which connection, and who listens.
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{netlink, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use shunt_segment::name::Hello;
+use shunt_segment::name::{self, Hello};
 
 use super::processes;
 
@@ -32,31 +32,44 @@ pub struct Companion {
     pub end: usize,
 }
 
-/// The companions of the network namespace of process `pid`, by inode.
+/// Shunt's AF_UNIX sockets in a network namespace.
+#[derive(Debug, Default)]
+pub struct UnixSockets {
+    /// The connected ones, by inode.
+    pub companions: HashMap<u32, Companion>,
+    /// Those at which listeners answer, by inode.
+    pub rendezvous: HashSet<u32>,
+}
+
+/// Shunt's AF_UNIX sockets in the network namespace of process `pid`.
 ///
 /// # Errors
 /// If the kernel has no sock_diag, or the namespace is another one that this user may not enter.
-pub fn companions(pid: u32) -> io::Result<HashMap<u32, Companion>> {
+pub fn unix_sockets(pid: u32) -> io::Result<UnixSockets> {
     if processes::network_namespace(pid) == processes::network_namespace(std::process::id()) {
-        return companions_here();
+        return unix_sockets_here();
     }
     // A thread of its own, because entering a namespace cannot always be undone.
     std::thread::spawn(move || {
         let namespace = std::fs::File::open(processes::path(pid, "ns/net"))?;
         let kind = Some(rustix::thread::LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)?;
-        companions_here()
+        unix_sockets_here()
     })
     .join()
     .unwrap_or_else(|_| Err(io::Error::other("the namespace could not be read")))
 }
 
-fn companions_here() -> io::Result<HashMap<u32, Companion>> {
+fn unix_sockets_here() -> io::Result<UnixSockets> {
     let mut request = vec![rustix::net::AddressFamily::UNIX.as_raw() as u8, 0, 0, 0];
     for word in [u32::MAX, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER] {
         request.extend(word.to_ne_bytes());
     }
     request.extend(ANY_COOKIE);
+    // What names of listeners have in common, whatever inode they are made of.
+    let mut rendezvous_prefix = name::listener(0).as_slice().to_vec();
+    rendezvous_prefix.truncate(rendezvous_prefix.len() - 16);
+    let mut named_as_listeners = HashSet::new();
     let mut clients = HashMap::new();
     let mut peers = HashMap::new();
     ask(&request, NLM_F_DUMP, |message| {
@@ -65,8 +78,11 @@ fn companions_here() -> io::Result<HashMap<u32, Companion>> {
             match kind {
                 // Abstract names begin with a zero byte.
                 UNIX_DIAG_NAME => {
-                    if let Some(hello) = value.strip_prefix(&[0]).and_then(Hello::decode) {
+                    let Some(name) = value.strip_prefix(&[0]) else { continue };
+                    if let Some(hello) = Hello::decode(name) {
                         clients.insert(inode, hello);
+                    } else if name.starts_with(rendezvous_prefix.as_slice()) {
+                        named_as_listeners.insert(inode);
                     }
                 }
                 UNIX_DIAG_PEER if value.len() == 4 => drop(peers.insert(inode, word(value))),
@@ -76,13 +92,15 @@ fn companions_here() -> io::Result<HashMap<u32, Companion>> {
     })?;
     let mut companions: HashMap<u32, Companion> =
         clients.iter().map(|(inode, hello)| (*inode, Companion { hello: *hello, end: 0 })).collect();
-    for (inode, peer) in peers {
+    for (&inode, peer) in &peers {
         // The accepted socket has the listener's name; its connection is told by the client at its other end.
-        if let (Some(hello), false) = (clients.get(&peer), clients.contains_key(&inode)) {
+        if let (Some(hello), false) = (clients.get(peer), clients.contains_key(&inode)) {
             companions.insert(inode, Companion { hello: *hello, end: 1 });
         }
     }
-    Ok(companions)
+    // An accepted socket has its listener's name, and a peer.
+    let rendezvous = named_as_listeners.into_iter().filter(|inode| !peers.contains_key(inode)).collect();
+    Ok(UnixSockets { companions, rendezvous })
 }
 
 /// The inode of the TCP socket that listens for connections to 127.0.0.1:`port`, as an ordinary user learns it.
@@ -191,21 +209,23 @@ mod tests {
             client: Address::v4([127, 0, 0, 1], 40000),
             server: Address::v4([127, 0, 0, 1], 0),
         };
-        let listener_name = format!("shunt-test-{}", std::process::id());
-        let listener =
-            std::os::unix::net::UnixListener::bind_addr(&SocketAddr::from_abstract_name(&listener_name).unwrap()).unwrap();
+        // Inodes of sockets are smaller, so no listener has this name.
+        let listener_name = name::listener(u64::MAX - u64::from(std::process::id()));
+        let address = SocketAddr::from_abstract_name(listener_name.as_slice()).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
 
         let client = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         let name = rustix::net::SocketAddrUnix::new_abstract_name(hello.encode().as_slice()).unwrap();
         rustix::net::bind(&client, &name).unwrap();
-        let target = rustix::net::SocketAddrUnix::new_abstract_name(listener_name.as_bytes()).unwrap();
+        let target = rustix::net::SocketAddrUnix::new_abstract_name(listener_name.as_slice()).unwrap();
         rustix::net::connect(&client, &target).unwrap();
         let (server, _) = listener.accept().unwrap();
 
-        let companions = companions(std::process::id()).unwrap();
+        let UnixSockets { companions, rendezvous } = unix_sockets(std::process::id()).unwrap();
         assert_eq!(companions[&inode(&client)], Companion { hello, end: 0 });
         assert_eq!(companions[&inode(&server)], Companion { hello, end: 1 });
-        assert!(!companions.contains_key(&inode(&listener)));
+        assert!(!companions.contains_key(&inode(&listener)) && rendezvous.contains(&inode(&listener)));
+        assert!(!rendezvous.contains(&inode(&server)));
     }
 
     #[test]

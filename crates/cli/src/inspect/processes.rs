@@ -101,6 +101,25 @@ fn number_in(link: &str, prefix: &str) -> Option<u64> {
     link.strip_prefix(prefix)?.strip_suffix(']')?.parse().ok()
 }
 
+/// Whether the process has mapped a file of this name.
+pub fn has_mapped(pid: u32, file_name: &str) -> bool {
+    let maps = std::fs::read(path(pid, "maps")).unwrap_or_default();
+    let ending = format!("/{file_name}");
+    maps.split(|byte| *byte == b'\n').any(|line| line.ends_with(ending.as_bytes()))
+}
+
+/// The environment with which the process was started.
+pub fn environment(pid: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let bytes = std::fs::read(path(pid, "environ")).unwrap_or_default();
+    bytes
+        .split(|byte| *byte == 0)
+        .filter_map(|entry| {
+            let equals = entry.iter().position(|byte| *byte == b'=')?;
+            Some((entry[..equals].to_vec(), entry[equals + 1..].to_vec()))
+        })
+        .collect()
+}
+
 /// Opens the file behind a descriptor of another process, for reading.
 ///
 /// # Errors

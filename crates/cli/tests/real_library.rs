@@ -1,0 +1,159 @@
+//! The whole command with the real library: two programs talk, and `ss`, `why` and `doctor` tell the truth about it.
+//! The programs are those of the doctor's trial connection; they use sockets as any program does.
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use common::{plain, quiet_output, SHUNT};
+use serde_json::Value;
+
+/// The library as `make build` leaves it.
+fn library() -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/libshunt.so");
+    path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}; run: make build", path.display()))
+}
+
+/// A program that lives until its input is closed, or until it is dropped.
+struct Program {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Program {
+    fn start(command: &mut Command) -> Program {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Program { child, lines }
+    }
+
+    /// The next line it prints: a port, or that it is done.
+    fn line(&mut self) -> String {
+        self.lines.next().expect("the program printed a line").unwrap()
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Closes its input and waits for its good end.
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A doctor's probe, under shunt with `options` or as a plain program.
+fn probe(shunt_options: Option<&[&str]>, words: &[&str]) -> Program {
+    let mut command = plain(SHUNT);
+    if let Some(options) = shunt_options {
+        command.arg("run").args(options).arg("--").arg(SHUNT).env("SHUNT_LIBRARY", library());
+    }
+    Program::start(command.args(["doctor", "--probe"]).args(words))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&quiet_output(plain(SHUNT).args(arguments).arg("--json"))).unwrap()
+}
+
+/// The connections to `port`.
+fn connections(port: &str) -> Vec<Value> {
+    let report = json(&["ss"]);
+    let all = report["connections"].as_array().unwrap();
+    let port: u16 = port.parse().unwrap();
+    all.iter().filter(|connection| connection["server"]["port"] == port).cloned().collect()
+}
+
+/// The connected TCP socket of `program`, as `why` tells it.
+fn socket_of(program: &Program) -> Value {
+    let report = json(&["why", &program.pid().to_string()]);
+    let sockets = report["sockets"].as_array().unwrap();
+    sockets.iter().find(|socket| socket["kind"] == "tcp").unwrap_or_else(|| panic!("{report}")).clone()
+}
+
+#[test]
+fn a_connection_is_shown_with_both_ends_and_then_no_more() {
+    let mut server = probe(Some(&[]), &["serve"]);
+    let port = server.line();
+    let mut client = probe(Some(&[]), &["ask", &port]);
+    assert_eq!(client.line(), "answered");
+
+    let [connection] = &connections(&port)[..] else { panic!("{:?}", connections(&port)) };
+    assert_eq!((&connection["state"], &connection["carrier"]), (&"established".into(), &"shared-memory".into()));
+    for (end, program) in [("client", &client), ("server", &server)] {
+        let end = &connection[end];
+        assert_eq!((&end["pid"], &end["address"]), (&program.pid().into(), &"127.0.0.1".into()), "{connection}");
+        assert_eq!(end["pids"].as_array().unwrap()[..], [Value::from(program.pid())]);
+        assert_eq!((&end["sent_bytes"], &end["in_flight_bytes"]), (&8.into(), &0.into()), "{connection}");
+    }
+
+    let (asked, served) = (socket_of(&client), socket_of(&server));
+    assert_eq!((&asked["reason"], &served["reason"]), (&"accelerated".into(), &"accelerated".into()));
+    assert_eq!((&asked["local"], &asked["remote"]), (&served["remote"], &served["local"]));
+    assert_eq!(asked["remote"], format!("127.0.0.1:{port}"));
+    let listening = json(&["why", &server.pid().to_string()]);
+    assert!(!listening.to_string().contains("no-record"), "{listening}");
+
+    client.end();
+    server.end();
+    assert_eq!(connections(&port), [] as [Value; 0]);
+}
+
+#[test]
+fn a_stopped_program_is_inspected_like_any_other() {
+    let mut server = probe(Some(&[]), &["serve"]);
+    let port = server.line();
+    let mut client = probe(Some(&[]), &["ask", &port]);
+    client.line();
+    for program in [&server, &client] {
+        // SAFETY: a signal to our own child.
+        assert_eq!(unsafe { libc::kill(program.pid() as i32, libc::SIGSTOP) }, 0);
+    }
+    assert_eq!(connections(&port).len(), 1);
+    assert_eq!(socket_of(&server)["carrier"], "shared-memory");
+    assert_eq!(socket_of(&client)["carrier"], "shared-memory");
+}
+
+/// Every way to miss shared memory that a user can choose has its own reason, and the programs talk all the same.
+#[test]
+fn the_kernel_carries_what_cannot_be_accelerated_and_the_reason_is_told() {
+    type Options = Option<&'static [&'static str]>;
+    let cases: [(Options, Options, &str); 4] = [
+        (None, Some(&[]), "peer-plain"),
+        (Some(&[]), Some(&["--accelerate", "off"]), "switched-off"),
+        (Some(&["--accelerate", "off"]), Some(&[]), "peer-plain"),
+        (Some(&[]), Some(&["--ports", "1"]), "port-not-listed"),
+    ];
+    for (server_options, client_options, reason) in cases {
+        let mut server = probe(server_options, &["serve"]);
+        let port = server.line();
+        let mut client = probe(client_options, &["ask", &port]);
+        assert_eq!(client.line(), "answered", "{reason}");
+        let socket = socket_of(&client);
+        assert_eq!((&socket["reason"], &socket["carrier"]), (&reason.into(), &"kernel".into()), "{socket}");
+        assert_eq!(socket["remote"], format!("127.0.0.1:{port}"));
+        client.end();
+        server.end();
+    }
+    let mut server = probe(Some(&[]), &["serve"]);
+    let port = server.line();
+    let mut client = probe(None, &["ask", &port]);
+    assert_eq!(client.line(), "answered");
+    assert_eq!(socket_of(&server)["reason"], "accepted-from-kernel");
+    assert_eq!(socket_of(&client)["reason"], "no-shunt");
+}
+
+#[test]
+fn the_doctor_finds_this_machine_able() {
+    let output = plain(SHUNT).arg("doctor").env("SHUNT_LIBRARY", library()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("ok       trial connection"), "{text}");
+}
