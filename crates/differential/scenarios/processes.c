@@ -1,0 +1,747 @@
+/* fork, exec, spawn, and descriptors handed from process to process. */
+#include "laboratory.h"
+#include <spawn.h>
+#define FAMILY "processes"
+
+extern char **environ;
+static char bytes[1 << 16];
+
+static void sends_and_exits(void *argument) { send_all(*(int *)argument, 1000, 1); }
+static void receives_and_exits(void *argument)
+{
+    int fd = *(int *)argument;
+    _exit(receive_all(fd, 1000, 1) == 1000 ? 0 : 1);
+}
+static void exits(void *argument) {}
+
+DUET(fork_child_sends, "a child sends on the inherited connection; the connection outlives it")
+{
+    int fd = connected();
+    wait_for("child", child(sends_and_exits, &fd));
+    far("recvall 1 1000 1; poll 1");
+    R(send_all(fd, 500, 2));
+    far("recvall 1 500 2; send 1 5 1");
+    await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+}
+
+DUET(fork_child_receives, "a child receives on the inherited connection")
+{
+    int fd = connected();
+    far("sendall 1 1000 1");
+    wait_for("child", child(receives_and_exits, &fd));
+    far("sendall 1 300 2");
+    say_received("parent", fd, 300, 2);
+}
+
+DUET(fork_parent_closes, "the parent closes, the child serves to the end")
+{
+    int fd = connected();
+    struct gate gate = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        gate_pass(&gate);
+        say_received("child", fd, 1000, 1);
+        send_all(fd, 2000, 2);
+        close(fd);
+        _exit(0);
+    }
+    R(close(fd));
+    gate_open(&gate);
+    far("poll 1; sendall 1 1000 1; recvall 1 3000 2");
+    wait_for("child", process);
+    far("poll 1");
+}
+
+DUET(fork_both_close, "the end comes when the last of parent and child is gone")
+{
+    int fd = connected();
+    struct gate gate = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        gate_pass(&gate);
+        _exit(0);
+    }
+    R(close(fd));
+    far("poll 1");
+    gate_open(&gate);
+    wait_for("child", process);
+    far("await 1 RDHUP; poll 1; recv 1 10");
+}
+
+DUET(fork_killed_child, "a child that shares the connection is killed: nothing happens to it")
+{
+    int fd = connected();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        recv(fd, bytes, 10, 0);
+        _exit(1);
+    }
+    await_blocked(process, process);
+    kill(process, SIGKILL);
+    wait_for("child", process);
+    R(send_all(fd, 100, 1));
+    far("recvall 1 100 1; sendall 1 100 2");
+    say_received("parent", fd, 100, 2);
+}
+
+DUET(fork_both_send, "parent and child send by turns; order is kept")
+{
+    int fd = connected();
+    struct gate to_child = gate_new(), to_parent = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        for (int turn = 0; turn < 50; turn++) {
+            gate_pass(&to_child);
+            send(fd, "child ", 6, 0);
+            gate_open(&to_parent);
+        }
+        _exit(0);
+    }
+    for (int turn = 0; turn < 50; turn++) {
+        send(fd, "parent ", 7, 0);
+        gate_open(&to_child);
+        gate_pass(&to_parent);
+    }
+    wait_for("child", process);
+    far("available 1 650; recv 1 1000");
+}
+
+DUET(fork_both_receive, "parent and child read by turns: every byte once")
+{
+    int fd = connected();
+    struct gate to_child = gate_new(), to_parent = gate_new();
+    far("sendall 1 4000 1");
+    await_bytes(fd, 4000);
+    char *collected = shared(4096);
+    pid_t process = MUST(fork());
+    for (int turn = process == 0; turn < 40; turn += 2) {
+        if (process == 0) {
+            gate_pass(&to_child);
+            recv(fd, collected + turn * 100, 100, 0);
+            gate_open(&to_parent);
+        } else {
+            recv(fd, collected + turn * 100, 100, 0);
+            gate_open(&to_child);
+            gate_pass(&to_parent);
+        }
+    }
+    if (process == 0)
+        _exit(0);
+    wait_for("child", process);
+    say_bytes("collected", collected, 4000);
+}
+
+DUET(fork_concurrent_senders, "four processes send fixed records at once: no record is torn")
+{
+    enum { RECORD = 64, EACH = 200 };
+    int fd = connected(), out[2];
+    pid_t processes[4];
+    far_begin("recv 1 %d WAITALL; send 1 1 1", 4 * EACH * RECORD);
+    MUST(pipe(out));
+    for (int i = 0; i < 4; i++) {
+        processes[i] = MUST(fork());
+        if (processes[i] == 0) {
+            char record[RECORD];
+            memset(record, 'a' + i, sizeof record);
+            for (int turn = 0; turn < EACH; turn++)
+                if (send(fd, record, sizeof record, 0) != RECORD)
+                    _exit(1);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        wait_for("sender", processes[i]);
+    R(recv(fd, bytes, 10, 0));
+    far_end_quiet();
+}
+
+DUET(fork_before_connect_state, "fork of a connected process, then many messages in the parent, child idle")
+{
+    int fd = connected();
+    struct gate gate = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        gate_pass(&gate);
+        _exit(0);
+    }
+    far_begin("echo 1");
+    unsigned long hash = HASH_START;
+    for (unsigned turn = 0; turn < 300; turn++) {
+        fill(bytes, 40, turn, 0);
+        send(fd, bytes, 40, 0);
+        recv(fd, bytes, 40, MSG_WAITALL);
+        hash = hash_bytes(hash, bytes, 40);
+    }
+    say("hash %016lx", hash);
+    gate_open(&gate);
+    wait_for("child", process);
+    shutdown(fd, SHUT_WR);
+    far_end();
+}
+
+static void fork_server(int listener, int connections)
+{
+    for (int i = 0; i < connections; i++) {
+        int fd = MUST(accept(listener, NULL, NULL));
+        note_carrier(fd);
+        pid_t process = MUST(fork());
+        if (process == 0) {
+            close(listener);
+            ssize_t got;
+            while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+                send(fd, bytes, (size_t)got, 0);
+            _exit(0);
+        }
+        close(fd);
+        waitpid(process, NULL, 0);
+    }
+    _exit(0);
+}
+
+SOLO(fork_per_connection, "a server that forks for each of ten connections")
+{
+    int listener = listen_on("127.0.0.1", 16);
+    unsigned port = port_of(listener);
+    pid_t server = MUST(fork());
+    if (server == 0)
+        fork_server(listener, 10);
+    close(listener);
+    for (unsigned i = 0; i < 10; i++) {
+        int fd = dial("127.0.0.1", port);
+        send_all(fd, 3000, i);
+        say_received("echo", fd, 3000, i);
+        shutdown(fd, SHUT_WR);
+        RN(i, recv(fd, bytes, 10, 0));
+        close(fd);
+    }
+    wait_for("server", server);
+}
+
+SOLO(prefork_accept, "four workers accept from one inherited listener; every client is served once")
+{
+    enum { WORKERS = 4, CLIENTS = 40 };
+    int listener = listen_on("127.0.0.1", 64);
+    unsigned port = port_of(listener);
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = MUST(fork());
+        if (workers[i] == 0)
+            for (;;) {
+                int fd = accept(listener, NULL, NULL);
+                if (fd == -1)
+                    _exit(1);
+                note_carrier(fd);
+                ssize_t got;
+                while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+                    send(fd, bytes, (size_t)got, 0);
+                close(fd);
+            }
+    }
+    close(listener);
+    int good = 0;
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        int fd = dial("127.0.0.1", port);
+        send_all(fd, 500, i);
+        shutdown(fd, SHUT_WR);
+        good += receive_all(fd, 1000, i) == 500;
+        close(fd);
+    }
+    say("good %d", good);
+    for (int i = 0; i < WORKERS; i++) {
+        kill(workers[i], SIGKILL);
+        wait_for("worker", workers[i]);
+    }
+    int fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    struct endpoint_address target = address_of("127.0.0.1", port);
+    R(connect(fd, SA(target)));
+}
+
+SOLO(prefork_epoll_accept, "workers with an epoll set each over one non-blocking listener")
+{
+    enum { WORKERS = 3, CLIENTS = 30 };
+    int listener = listen_on("127.0.0.1", 64);
+    MUST(fcntl(listener, F_SETFL, O_NONBLOCK));
+    unsigned port = port_of(listener);
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = MUST(fork());
+        if (workers[i] == 0) {
+            int epoll = epoll_create1(0);
+            epoll_adding(epoll, listener, EPOLLIN | (i ? EPOLLEXCLUSIVE : 0), 1);
+            for (;;) {
+                struct epoll_event event;
+                epoll_wait(epoll, &event, 1, -1);
+                int fd = accept(listener, NULL, NULL);
+                if (fd == -1)
+                    continue;
+                ssize_t got;
+                while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+                    send(fd, bytes, (size_t)got, 0);
+                close(fd);
+            }
+        }
+    }
+    int good = 0;
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        int fd = dial("127.0.0.1", port);
+        send_all(fd, 500, i);
+        shutdown(fd, SHUT_WR);
+        good += receive_all(fd, 1000, i) == 500;
+        close(fd);
+    }
+    say("good %d", good);
+    for (int i = 0; i < WORKERS; i++) {
+        kill(workers[i], SIGKILL);
+        wait_for("worker", workers[i]);
+    }
+}
+
+static pid_t exec_helper(int in, int out, const char *a, const char *b, const char *c, const char *d)
+{
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        if (in >= 0)
+            dup2(in, 0);
+        if (out >= 0)
+            dup2(out, 1);
+        execl(own_path(), "scenarios", "--helper", a, b, c, d, NULL);
+        _exit(127);
+    }
+    return process;
+}
+
+DUET(exec_cat, "fork and exec with the connection as standard input and output: cat")
+{
+    int fd = connected();
+    pid_t process = exec_helper(fd, fd, "cat", NULL, NULL, NULL);
+    close(fd);
+    far("sendall 1 5000 1; recvall 1 5000 1; sendall 1 100 2; recvall 1 100 2; shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+}
+
+DUET(exec_real_cat, "the same with /bin/cat")
+{
+    int fd = connected();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        dup2(fd, 0);
+        dup2(fd, 1);
+        close(fd);
+        execl("/bin/cat", "cat", NULL);
+        _exit(127);
+    }
+    close(fd);
+    far("sendall 1 5000 1; recvall 1 5000 1; shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+}
+
+DUET(exec_greeter, "an inetd-style service with stdio on the connection")
+{
+    int fd = connected();
+    pid_t process = exec_helper(fd, fd, "greet", NULL, NULL, NULL);
+    far("send 1 3 10");
+    R(send(fd, "", 0, 0));
+    far("shutdown 1 WR");
+    wait_for("greet", process);
+    R(close(fd));
+    far("drain 1");
+}
+
+DUET(exec_inspect, "what an exec'd program learns about an inherited connection")
+{
+    int fd = connected(), on = 1;
+    MUST(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    wait_for("inspect", exec_helper(-1, -1, "inspect", number, NULL, NULL));
+}
+
+DUET(exec_send_receive, "an exec'd child sends, another receives, the parent goes on")
+{
+    int fd = connected();
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    wait_for("send", exec_helper(-1, -1, "send", number, "70000", "3"));
+    far("recvall 1 70000 3; sendall 1 50000 4");
+    wait_for("receive", exec_helper(-1, -1, "receive", number, "50000", "4"));
+    R(send_all(fd, 100, 5));
+    far("recvall 1 100 5; poll 1");
+}
+
+DUET(exec_with_bytes_waiting, "bytes that arrived before exec are read after it")
+{
+    int fd = connected();
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    far("sendall 1 3000 4");
+    await_bytes(fd, 3000);
+    R(recv(fd, bytes, 0, 0));
+    wait_for("receive", exec_helper(-1, -1, "receive", number, "3000", "4"));
+}
+
+DUET(exec_cloexec, "FD_CLOEXEC closes the connection in the exec'd program only")
+{
+    int fd = connected();
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    wait_for("open", exec_helper(-1, -1, "open", number, NULL, NULL));
+    MUST(fcntl(fd, F_SETFD, FD_CLOEXEC));
+    wait_for("open", exec_helper(-1, -1, "open", number, NULL, NULL));
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 10; poll 1");
+}
+
+DUET(exec_cloexec_last, "exec with FD_CLOEXEC on the last descriptor ends the connection")
+{
+    int fd = connected();
+    MUST(fcntl(fd, F_SETFD, FD_CLOEXEC));
+    struct gate gate = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        dup2(gate.pipe[0], 0);
+        execl("/bin/cat", "cat", NULL);
+        _exit(127);
+    }
+    R(close(fd));
+    far("await 1 RDHUP; recv 1 10");
+    kill(process, SIGKILL);
+    wait_for("cat", process);
+}
+
+DUET(exec_clean_environment, "exec with an empty environment: the connection still works")
+{
+    int fd = connected();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        char *arguments[] = {"scenarios", "--helper", "cat", NULL}, *empty[] = {NULL};
+        dup2(fd, 0);
+        dup2(fd, 1);
+        execve(own_path(), arguments, empty);
+        _exit(127);
+    }
+    close(fd);
+    far("sendall 1 5000 1; recvall 1 5000 1; shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+}
+
+DUET(exec_failure, "an exec that fails leaves the connection as it was")
+{
+    int fd = connected();
+    R(execl("/does/not/exist", "nothing", NULL));
+    R(execl("/etc/passwd", "nothing", NULL));
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 10; send 1 5 1");
+    await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+}
+
+SOLO(exec_listener, "a listener inherited over exec serves")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    unsigned port = port_of(listener);
+    char number[16];
+    snprintf(number, sizeof number, "%d", listener);
+    pid_t process = exec_helper(-1, -1, "serve", number, NULL, NULL);
+    close(listener);
+    int fd = dial("127.0.0.1", port);
+    R(send_all(fd, 3000, 1));
+    say_received("echo", fd, 3000, 1);
+    shutdown(fd, SHUT_WR);
+    R(recv(fd, bytes, 10, 0));
+    wait_for("serve", process);
+}
+
+SOLO(exec_listener_pending, "a connection that waited when its listener was handed over by exec")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    int fd = dial("127.0.0.1", port_of(listener));
+    R(send_all(fd, 3000, 1));
+    char number[16];
+    snprintf(number, sizeof number, "%d", listener);
+    pid_t process = exec_helper(-1, -1, "serve", number, NULL, NULL);
+    close(listener);
+    say_received("echo", fd, 3000, 1);
+    shutdown(fd, SHUT_WR);
+    R(recv(fd, bytes, 10, 0));
+    wait_for("serve", process);
+}
+
+SOLO_KERNEL(exec_listener_clean_environment, "a listener inherited by a program with an empty environment serves too")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    unsigned port = port_of(listener);
+    char number[16];
+    snprintf(number, sizeof number, "%d", listener);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        char *arguments[] = {"scenarios", "--helper", "serve", number, NULL}, *empty[] = {NULL};
+        execve(own_path(), arguments, empty);
+        _exit(127);
+    }
+    close(listener);
+    milliseconds(50);
+    int fd = dial("127.0.0.1", port);
+    R(send_all(fd, 3000, 1));
+    say_received("echo", fd, 3000, 1);
+    shutdown(fd, SHUT_WR);
+    R(recv(fd, bytes, 10, 0));
+    wait_for("serve", process);
+}
+
+DUET(system_and_popen, "system and popen while connected")
+{
+    int fd = connected();
+    R(system("exit 3") >> 8);
+    FILE *pipe = popen("echo hello", "r");
+    R(fgets(bytes, 100, pipe) != NULL);
+    say("%zu characters", strlen(bytes));
+    R(pclose(pipe));
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 10; send 1 5 1; poll 1");
+    await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+    R(close(fd));
+    far("await 1 RDHUP; recv 1 10");
+}
+
+DUET(spawn_cat, "posix_spawn with file actions that put the connection on 0 and 1")
+{
+    int fd = connected();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd, 0);
+    posix_spawn_file_actions_adddup2(&actions, fd, 1);
+    posix_spawn_file_actions_addclose(&actions, fd);
+    char *arguments[] = {"cat", NULL};
+    pid_t process;
+    R(posix_spawn(&process, "/bin/cat", &actions, NULL, arguments, environ));
+    R(send(fd, "near ", 5, 0));
+    far("recv 1 10");
+    close(fd);
+    far("sendall 1 5000 1; recvall 1 5000 1; shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+}
+
+DUET(spawn_close_action, "posix_spawn that closes the connection in the child leaves the parent's alone")
+{
+    int fd = connected();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addclose(&actions, fd);
+    char *arguments[] = {"true", NULL};
+    pid_t process;
+    R(posix_spawn(&process, "/bin/true", &actions, NULL, arguments, environ));
+    wait_for("true", process);
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 10; send 1 5 1");
+    await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+}
+
+DUET(vfork_exec, "vfork, close in the child, exec: the parent's connection is untouched")
+{
+    int fd = connected();
+    const char *path = own_path();
+    pid_t process = vfork();
+    if (process == 0) {
+        close(fd);
+        execl(path, "scenarios", "--helper", "open", "999", NULL);
+        _exit(127);
+    }
+    wait_for("child", process);
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 10; send 1 5 1");
+    await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+}
+
+static void pass_descriptor(int channel, int fd)
+{
+    char control[CMSG_SPACE(sizeof(int))];
+    memset(control, 0, sizeof control);
+    struct iovec piece = {"d", 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    R(sendmsg(channel, &message, 0));
+}
+
+static int take_descriptor(int channel)
+{
+    char control[CMSG_SPACE(sizeof(int))], byte;
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    int fd = -1;
+    if (recvmsg(channel, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
+        memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
+DUET(pass_connection, "SCM_RIGHTS of a connection to another process, which serves it")
+{
+    int channel[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(channel[0]);
+        int fd = take_descriptor(channel[1]);
+        say_received("receiver", fd, 1000, 1);
+        send_all(fd, 2000, 2);
+        close(fd);
+        _exit(0);
+    }
+    close(channel[1]);
+    int fd = connected();
+    pass_descriptor(channel[0], fd);
+    R(close(fd));
+    far("sendall 1 1000 1; recvall 1 5000 2");
+    wait_for("receiver", process);
+}
+
+DUET(pass_connection_to_self, "SCM_RIGHTS to itself: a duplicate by another way")
+{
+    int channel[2], fd = connected();
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    pass_descriptor(channel[0], fd);
+    R(close(fd));
+    far("poll 1; send 1 5 1");
+    int copy = F(take_descriptor(channel[1]));
+    await_bytes(copy, 5);
+    R(recv(copy, bytes, 10, 0));
+    say_peer_name("copy", copy);
+    R(send(copy, "abc", 3, 0));
+    far("recv 1 10");
+    R(close(copy));
+    far("await 1 RDHUP; recv 1 10");
+}
+
+SOLO(pass_listener, "SCM_RIGHTS of a listener to another process, which accepts")
+{
+    int channel[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(channel[0]);
+        int listener = take_descriptor(channel[1]);
+        int fd = accept(listener, NULL, NULL);
+        ssize_t got;
+        while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+            send(fd, bytes, (size_t)got, 0);
+        _exit(0);
+    }
+    close(channel[1]);
+    int listener = listen_on("127.0.0.1", 4);
+    pass_descriptor(channel[0], listener);
+    int fd = dial("127.0.0.1", port_of(listener));
+    R(send_all(fd, 1000, 1));
+    say_received("echo", fd, 1000, 1);
+    shutdown(fd, SHUT_WR);
+    R(recv(fd, bytes, 10, 0));
+    wait_for("receiver", process);
+}
+
+SOLO(ends_in_parent_and_child, "server end in the parent, client end made by the child")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    unsigned port = port_of(listener);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(listener);
+        int fd = dial("127.0.0.1", port);
+        send_all(fd, 100000, 1);
+        _exit(receive_all(fd, 200000, 2) == 200000 ? 0 : 1);
+    }
+    int fd = F(accept(listener, NULL, NULL));
+    say_received("server", fd, 100000, 1);
+    R(send_all(fd, 200000, 2));
+    wait_for("client", process);
+    R(recv(fd, bytes, 10, 0));
+}
+
+SOLO(pair_then_fork, "both ends made in one process, then one each for parent and child")
+{
+    int client, server;
+    pair(&client, &server);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(server);
+        send_all(client, 100000, 1);
+        _exit(receive_all(client, 200000, 2) == 200000 ? 0 : 1);
+    }
+    close(client);
+    say_received("server", server, 100000, 1);
+    R(send_all(server, 200000, 2));
+    wait_for("client", process);
+    R(recv(server, bytes, 10, 0));
+}
+
+DUET(double_fork, "a daemon: fork, setsid, fork, and the grandchild serves")
+{
+    int fd = connected();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        setsid();
+        if (fork() == 0) {
+            milliseconds(20);
+            say_received("grandchild", fd, 1000, 1);
+            send_all(fd, 1000, 2);
+            _exit(0);
+        }
+        _exit(0);
+    }
+    wait_for("child", process);
+    R(close(fd));
+    far("sendall 1 1000 1; recvall 1 2000 2");
+}
+
+DUET(fork_storm, "two hundred children come and go while the connection speaks")
+{
+    int fd = connected(), bad = 0;
+    far_begin("echo 1");
+    for (unsigned turn = 0; turn < 200; turn++) {
+        pid_t process = child(exits, NULL);
+        fill(bytes, 100, turn, 0);
+        bad += send(fd, bytes, 100, 0) != 100;
+        bad += receive_all(fd, 100, turn) != 100;
+        waitpid(process, NULL, 0);
+    }
+    say("bad %d", bad);
+    shutdown(fd, SHUT_WR);
+    far_end();
+}
+
+static void child_exit_flushes(void *argument)
+{
+    send_all(*(int *)argument, 60000, 1);
+    exit(0);
+}
+
+DUET(child_exits_with_unread_by_far, "what a child sent before it exited arrives")
+{
+    int fd = connected();
+    pid_t process = child(child_exit_flushes, &fd);
+    close(fd);
+    wait_for("child", process);
+    far("recvall 1 100000 1; recv 1 10");
+}
+
+static void aborts(void *argument)
+{
+    send_all(*(int *)argument, 1000, 1);
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    abort();
+}
+
+DUET(child_aborts, "a process that aborts: what it sent, then the end")
+{
+    int fd = connected();
+    pid_t process = child(aborts, &fd);
+    close(fd);
+    wait_for("child", process);
+    far("recvall 1 2000 1; recv 1 10; poll 1");
+}
