@@ -37,7 +37,7 @@ soak:
 
 lint:
 	cargo fmt --all --check
-	cargo fmt --all --check --manifest-path preload/Cargo.toml
+	cargo fmt --check --manifest-path preload/Cargo.toml
 	cargo clippy --workspace --all-targets --target-dir target -- -D warnings
 	cargo clippy --release --manifest-path preload/Cargo.toml --target-dir target/preload -- -D warnings
 
