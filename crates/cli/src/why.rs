@@ -51,6 +51,7 @@ type Told = (&'static str, &'static str);
 
 const NO_SHUNT: Told = ("no-shunt", "The program does not run under shunt.");
 const NO_STATE: Told = ("no-state", "Shunt is loaded, and had no memory or descriptor for its records.");
+const FORKED: Told = ("forked", "Inherited over fork, and not used since: the process has no records of its own yet.");
 const NO_RECORD: Told = ("no-record", "Shunt did not see this socket being made, so the kernel carries it.");
 const NOT_KNOWN: Told = ("unknown", "This command does not know the reason that the program gave.");
 const OWN: Told = ("private", "Shunt keeps this descriptor for itself.");
@@ -70,11 +71,13 @@ pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
     let state = State::find(pid, &descriptors);
     let loaded = state.is_some() || processes::has_mapped(pid, library::FILE);
     let without_row = match (&state, loaded) {
-        (Some(_), _) => NO_RECORD,
+        (Some(state), _) if state.own => NO_RECORD,
+        (Some(_), _) => FORKED,
         (None, true) if is_switched_off(pid) => told(Reason::SwitchedOff),
         (None, true) => NO_STATE,
         (None, false) => NO_SHUNT,
     };
+    let own = state.as_ref().filter(|state| state.own);
     let report = Report {
         pid,
         program,
@@ -85,7 +88,7 @@ pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
             false => Obstacle::of_process(pid).map(|obstacle| obstacle.to_string()),
         },
         sockets: sockets(pid, &descriptors, state.as_ref(), without_row),
-        counters: state.iter().flat_map(State::counters).map(|(word, count)| (word.to_owned(), count.into())).collect(),
+        counters: own.into_iter().flat_map(State::counters).map(|(word, count)| (word.to_owned(), count.into())).collect(),
     };
     if json {
         print_json(&report)?;
@@ -112,7 +115,7 @@ fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_
     descriptors
         .iter()
         .filter_map(|descriptor| {
-            let row = state.and_then(|state| state.row(descriptor.number));
+            let row = state.filter(|state| state.own).and_then(|state| state.row(descriptor.number));
             let inode = match descriptor.target {
                 Target::Socket(inode) => Some(inode),
                 Target::Epoll if row.is_some_and(|row| row.kind == kind::EPOLL) => None,
@@ -135,6 +138,11 @@ impl Tables {
         let kernel = inode.and_then(|inode| self.kernel.get(&inode));
         let companion = inode.and_then(|inode| self.unix.companions.get(&(inode as u32)));
         let rendezvous = inode.is_some_and(|inode| self.unix.rendezvous.contains(&(inode as u32)));
+        // The companion knows better than the row, which may be another process's or not yet written.
+        let row = match (row, companion) {
+            (None, Some(_)) => Some(Row { kind: kind::STREAM, reason: Some(Reason::Accelerated) }),
+            _ => row,
+        };
         let row_kind = if rendezvous { Some(kind::PRIVATE) } else { row.map(|row| row.kind) };
         let (kind, carrier) = match (row_kind, kernel) {
             (Some(kind::STREAM), _) => ("tcp", "shared-memory"),

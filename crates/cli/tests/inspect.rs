@@ -226,6 +226,7 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
     note(&state, &plain_client, kind::TCP, Reason::PeerPlain);
 
     let holder = Holder::of(&[&state.file, &link.file, &accepted, &listener, &plain_client, &datagrams]);
+    state.put(offset_of!(ProcessHeader, pid), &holder.child.id().to_ne_bytes());
     holder.stop();
     let pid = holder.child.id().to_string();
     let report = json(&["why", &pid]);
@@ -251,6 +252,15 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
     let text = quiet_output(plain(SHUNT).args(["why", &pid]));
     assert!(text.starts_with(&format!("sleep (process {pid}) runs under shunt\n")), "{text}");
     assert!(text.contains(Reason::PeerPlain.text()) && text.ends_with("since it started: peer-plain 9\n"), "{text}");
+
+    // Another process's records say nothing of this one, and what the kernel tells is still true.
+    state.put(offset_of!(ProcessHeader, pid), &1u32.to_ne_bytes());
+    let report = json(&["why", &pid]);
+    assert_eq!(report["counters"], serde_json::json!({}));
+    let reasons: Vec<&str> =
+        report["sockets"].as_array().unwrap().iter().filter_map(|socket| socket["reason"].as_str()).collect();
+    assert!(reasons.contains(&"accelerated") && reasons.contains(&"forked"), "{reasons:?}");
+    assert!(!reasons.contains(&"peer-plain"), "{reasons:?}");
 
     // The companion's owner is who really uses the end, whatever the link says.
     let [connection] = &connections_served_by(holder.child.id())[..] else { panic!("not exactly one connection") };

@@ -14,6 +14,9 @@ pub const NAME: &str = "shunt-process";
 /// A copy of a process's state.
 pub struct State {
     words: Words,
+    /// Whether the process wrote it itself. A child after fork keeps its parent's until it makes a network call: then
+    /// rows and counters tell of the parent.
+    pub own: bool,
 }
 
 /// What a process noted for one descriptor.
@@ -23,8 +26,6 @@ pub struct Row {
     pub kind: u8,
     /// Why the descriptor is what it is; None if the code is not known to this command.
     pub reason: Option<Reason>,
-    /// The channel in its link, for accelerated connections.
-    pub channel: Option<u16>,
 }
 
 impl State {
@@ -32,19 +33,21 @@ impl State {
     ///
     /// After fork both the parent's state and the child's own may be there: the one that names the process wins.
     pub fn find(pid: u32, descriptors: &[Descriptor]) -> Option<State> {
+        let own_number = processes::own_number(pid);
         let mut found: Option<State> = None;
         for descriptor in descriptors {
             if descriptor.target != Target::Memory(NAME.to_owned()) {
                 continue;
             }
-            let Some(state) = processes::open(pid, descriptor.number)
+            let Some(mut state) = processes::open(pid, descriptor.number)
                 .and_then(|file| Words::copy(&file, SIZE))
                 .ok()
                 .and_then(State::from_words)
             else {
                 continue;
             };
-            if found.is_none() || state.pid() == pid {
+            state.own = state.pid() == own_number;
+            if found.is_none() || state.own {
                 found = Some(state);
             }
         }
@@ -55,11 +58,11 @@ impl State {
         let header = offset_of!(ProcessState, header);
         let known = words.word64(header + offset_of!(ProcessHeader, magic)) == MAGIC
             && words.word32(header + offset_of!(ProcessHeader, version)) == VERSION;
-        known.then_some(State { words })
+        known.then_some(State { words, own: false })
     }
 
-    /// The process that wrote it.
-    pub fn pid(&self) -> u32 {
+    /// The process that wrote it, as it knows itself.
+    fn pid(&self) -> u32 {
         self.words.word32(offset_of!(ProcessState, header) + offset_of!(ProcessHeader, pid))
     }
 
@@ -68,9 +71,7 @@ impl State {
         let index = Some(descriptor as usize).filter(|index| *index < ROWS)?;
         match self.words.word32(offset_of!(ProcessState, rows) + index * 4) {
             0 => None,
-            word => {
-                Some(Row { kind: row::kind(word), reason: Reason::from_code(row::reason(word)), channel: row::channel(word) })
-            }
+            word => Some(Row { kind: row::kind(word), reason: Reason::from_code(row::reason(word)) }),
         }
     }
 
@@ -111,8 +112,8 @@ mod tests {
         let state = State::from_words(Words::from_bytes(bytes)).unwrap();
         assert_eq!(state.pid(), 5);
         assert_eq!(state.counters(), [("peer-plain", 3)]);
-        assert_eq!(state.row(9), Some(Row { kind: kind::STREAM, reason: Some(Reason::Accelerated), channel: Some(11) }));
-        assert_eq!(state.row(ROWS as u32 - 1), Some(Row { kind: 255, reason: None, channel: Some(0xfffe) }));
+        assert_eq!(state.row(9), Some(Row { kind: kind::STREAM, reason: Some(Reason::Accelerated) }));
+        assert_eq!(state.row(ROWS as u32 - 1), Some(Row { kind: 255, reason: None }));
         assert_eq!((state.row(8), state.row(ROWS as u32), state.row(u32::MAX)), (None, None, None));
     }
 }

@@ -65,6 +65,13 @@ pub fn network_namespace(pid: u32) -> Option<u64> {
     number_in(link.to_str()?, "net:[")
 }
 
+/// The process's number as it knows it itself: another one than `pid` if it lives in a container.
+pub fn own_number(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(path(pid, "status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.and_then(|numbers| numbers.split_ascii_whitespace().next_back()?.parse().ok()).unwrap_or(pid)
+}
+
 /// The process's descriptors, in ascending order.
 ///
 /// # Errors
@@ -151,6 +158,7 @@ mod tests {
         let number = socket.as_raw_fd() as u32;
         let pid = std::process::id();
         assert!(all().contains(&pid) && exists(pid) && !exists(0));
+        assert_eq!(own_number(pid), pid);
         let inode = std::fs::metadata(path(pid, &format!("fd/{number}"))).unwrap().ino();
         assert!(descriptors(pid).unwrap().contains(&Descriptor { number, target: Target::Socket(inode) }));
         assert!(network_namespace(pid).is_some());
