@@ -87,7 +87,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn settings(&self) -> Settings {
+    fn settings(&self, limit_seconds: Option<u64>) -> Settings {
         let default = Settings::default();
         Settings {
             repeats: self.repeat.map_or(default.repeats, |repeat| repeat as usize),
@@ -97,7 +97,7 @@ impl Options {
             idle_milliseconds: self.idle_seconds.map_or(default.idle_milliseconds, |seconds| seconds * 1000),
             idle_connections: self.idle_connections.map_or(default.idle_connections, |count| count as usize),
             urgent: self.urgent,
-            limit_seconds: default.limit_seconds,
+            limit_seconds,
         }
     }
 }
@@ -116,8 +116,10 @@ impl Bench {
                 ExitCode::SUCCESS
             }
             Action::Demo { with_postgres, options, output } => {
-                let demo = Plan { cells: cells::demo(*with_postgres), options, output: Some(output), stem: "demo" };
-                demo.run()
+                // A quiet machine needs less than two minutes; a busy one gets fewer repeats.
+                let limit_seconds = Some(if *with_postgres { 180 } else { 150 });
+                let cells = cells::demo(*with_postgres);
+                Plan { cells, options, limit_seconds, output: Some(output), stem: "demo" }.run()
             }
             Action::Cell { names, options, output } => {
                 let mut chosen = Vec::new();
@@ -131,9 +133,10 @@ impl Bench {
                     }
                 }
                 let mut options = options.clone();
-                // Somebody who asks for many repeats of one cell means it.
                 options.repeat = options.repeat.or(Some(5));
-                Plan { cells: chosen, options: &options, output: output.as_deref(), stem: "cell" }.run()
+                // Somebody who asks for many repeats of one cell means it: no limit.
+                let output = output.as_deref();
+                Plan { cells: chosen, options: &options, limit_seconds: None, output, stem: "cell" }.run()
             }
         }
     }
@@ -155,6 +158,7 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 struct Plan<'a> {
     cells: Vec<Box<dyn Cell>>,
     options: &'a Options,
+    limit_seconds: Option<u64>,
     output: Option<&'a Path>,
     stem: &'a str,
 }
@@ -211,7 +215,7 @@ impl Plan<'_> {
             contenders,
             scratch: scratch.to_path_buf(),
             ports: Ports::default(),
-            settings: self.options.settings(),
+            settings: self.options.settings(self.limit_seconds),
             progress: Progress::new(self.cells.len()),
         };
         let reports = self.cells.iter_mut().map(|cell| instrument.measure(cell.as_mut())).collect();

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -34,8 +33,9 @@ pub struct Settings {
     pub idle_connections: usize,
     /// Whether the measured programs go before everything else on the machine (nice -20).
     pub urgent: bool,
-    /// No further repeat begins after this many seconds of the whole run.
-    pub limit_seconds: u64,
+    /// Seconds for the whole run, if they are limited: each cell has its share, together with what
+    /// those before it left, and begins no further repeat beyond it.
+    pub limit_seconds: Option<u64>,
 }
 
 impl Default for Settings {
@@ -48,7 +48,7 @@ impl Default for Settings {
             idle_milliseconds: 10_000,
             idle_connections: 100,
             urgent: false,
-            limit_seconds: 160,
+            limit_seconds: None,
         }
     }
 }
@@ -164,7 +164,7 @@ impl Instrument {
             self.contenders.iter().filter(|contender| cell.carriers().contains(&contender.carrier)).cloned().collect();
         let repeats = cell.repeats(&self.settings);
         for repeat in 0..repeats {
-            if repeat > 0 && self.progress.elapsed() > Duration::from_secs(self.settings.limit_seconds) {
+            if repeat > 0 && self.progress.is_past_share_of(self.settings.limit_seconds) {
                 break;
             }
             self.progress.turn(repeat + 1, repeats, "floor");

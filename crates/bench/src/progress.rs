@@ -25,6 +25,12 @@ impl Progress {
         self.begin.elapsed()
     }
 
+    /// Whether the run has used what belongs to the cells up to this one, of so many seconds.
+    pub fn is_past_share_of(&self, limit_seconds: Option<u64>) -> bool {
+        let share = self.cell as f64 / self.cells.max(1) as f64;
+        limit_seconds.is_some_and(|limit| self.elapsed().as_secs_f64() > limit as f64 * share)
+    }
+
     /// A cell begins.
     pub fn begin_cell(&mut self, name: &str) {
         self.cell += 1;

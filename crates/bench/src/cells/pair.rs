@@ -94,22 +94,24 @@ impl Pair<'_> {
     }
 }
 
-/// Waits for a client and, if asked to, looks twice meanwhile whether the server holds a link.
+/// Waits for a client and, if asked to, looks meanwhile whether the server holds a link: more and more
+/// seldom, until it was seen.
 pub fn finish_watching(
     mut client: Running,
     server: &Running,
     limit: Duration,
     look: bool,
 ) -> io::Result<(Finished, Option<bool>)> {
-    let mut accelerated = None;
-    if look {
-        for pause in [10, 90] {
-            if accelerated == Some(true) || client.wait_end(Duration::from_millis(pause))? {
-                break;
-            }
-            accelerated = Some(server.maps_a_link());
+    let (mut looks, mut seen) = (0, false);
+    for pause in [10, 30, 60, 150, 400, 1000] {
+        if !look || seen || client.wait_end(Duration::from_millis(pause))? {
+            break;
         }
+        seen = server.maps_a_link();
+        looks += 1;
     }
+    // The first look may have come before the first connection.
+    let accelerated = if looks > 1 || seen { Some(seen) } else { None };
     Ok((client.finish(limit)?, accelerated))
 }
 
