@@ -68,7 +68,7 @@ macro_rules! slots {
             /// # Safety
             /// As the function itself.
             #[inline]
-            #[allow(clippy::too_many_arguments)]
+            #[allow(clippy::too_many_arguments, dead_code)]
             pub unsafe fn $name($($arg: $ty),*) -> $ret {
                 static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
                 // SAFETY: the symbol has this prototype.

@@ -82,8 +82,6 @@ pub struct Receive {
 
 /// Bits of [`Receive::state`].
 pub mod state {
-    /// O_NONBLOCK.
-    pub const NONBLOCK: u32 = 1 << 0;
     /// shutdown(SHUT_RD) was called.
     pub const SHUT_RD: u32 = 1 << 1;
     /// The connection was reset; the next call gets ECONNRESET.

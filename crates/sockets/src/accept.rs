@@ -7,7 +7,6 @@ use crate::table::{self, Kind};
 use crate::{link, ports, report, spin};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
-use shunt_segment::channel::state;
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -76,7 +75,8 @@ unsafe fn from_rendezvous(listener: &Socket, address: *mut c_sockaddr, length: *
                 unsafe { Encoded::new(family, &client).write(address, length) };
                 return Ok(companion as isize);
             }
-            Err(_) => {
+            Err(reason) => {
+                report::count(reason);
                 // Not an honest shunt client, or we are short of memory: it sees its connection end.
                 let _ = calls::close(companion);
             }
@@ -136,9 +136,10 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     side.owners.store(1, Ordering::Relaxed);
     side.family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::connect::class_limit(), Ordering::Relaxed);
-    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    side.receive.state.store(if nonblocking { state::NONBLOCK } else { 0 }, Ordering::Release);
     accepted.attach(link.base, channel, 1);
+    if flags & libc::SOCK_NONBLOCK != 0 {
+        accepted.set(flag::NONBLOCK);
+    }
     accepted.link_index.store(index as u32, Ordering::Relaxed);
     let header = link::header(link.base);
     if header.client.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
@@ -178,7 +179,7 @@ fn wait(fd: i32, listener: &Socket, deadline: u64) -> Result<()> {
         }
         calls::sched_yield();
     }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time;
     let mut pointer = core::ptr::null_mut();
     if deadline != u64::MAX {
         let left = deadline.saturating_sub(clock::monotonic_ns());

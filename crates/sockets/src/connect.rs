@@ -6,7 +6,7 @@ use crate::table::{self, Kind};
 use crate::{diag, link, listen, ports, private, report, route, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
-use shunt_segment::channel::{life, state};
+use shunt_segment::channel::life;
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -190,7 +190,6 @@ fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, ow
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
     let nonblocking = flags & libc::O_NONBLOCK != 0;
-    side.receive.state.store(if nonblocking { state::NONBLOCK } else { 0 }, Ordering::Relaxed);
     page.head.state.store(life::OFFERED, Ordering::Release);
 
     let attempt = (|| -> Result<(), Reason> {
@@ -228,7 +227,7 @@ fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, ow
         socket.set(flag::FENCE);
     }
     if nonblocking {
-        socket.set(flag::CONNECTING);
+        socket.set(flag::CONNECTING | flag::NONBLOCK);
     }
     link::enter(offer.index);
     // A bound TCP socket keeps its port from others for as long as the connection lives.

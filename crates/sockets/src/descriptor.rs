@@ -127,11 +127,10 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usi
 }
 
 fn set_nonblocking(socket: &Socket, on: bool) {
-    let shared = &socket.own().receive.state;
     if on {
-        shared.fetch_or(state::NONBLOCK, Ordering::AcqRel);
+        socket.set(flag::NONBLOCK);
     } else {
-        shared.fetch_and(!state::NONBLOCK, Ordering::AcqRel);
+        socket.clear(flag::NONBLOCK);
     }
 }
 

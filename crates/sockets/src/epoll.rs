@@ -560,7 +560,7 @@ fn arm(entry: &'static Entry) {
     if rung.wrapping_sub(socket.own().receive.taken.load(Ordering::Relaxed)) > 16 {
         waiting::drain(socket, fd);
     }
-    socket.own().wait.style.store(style::POLL, Ordering::Relaxed);
+    waiting::set_style(socket, style::POLL);
     bell::arm(&socket.own().wait, conditions(entry));
 }
 

@@ -8,11 +8,11 @@ use crate::global::{self, Shared};
 use crate::private;
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{ring_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
-use shunt_segment::channel::{life, ChannelPage, Side};
+use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::link::{self, LinkHeader, Party};
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK};
-use shunt_sys::{calls, mapping, Errno, Result};
+use shunt_sys::{calls, clock, mapping, Errno, Result};
 
 const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 const MOST: usize = 4096;
@@ -198,7 +198,8 @@ fn take_channel(link: &mut Link) -> Option<usize> {
             if link.waiting[k] & 1 << bit != 0 {
                 let page = page(link.base, k * 64 + bit);
                 let pid = page.sides[1].pid.load(Ordering::Relaxed);
-                let dead = pid == 0 || calls::kill(pid as i32, 0) == Err(Errno(libc::ESRCH));
+                // A process id of 0: still in the server's queue, which may find it there any time.
+                let dead = pid != 0 && calls::kill(pid as i32, 0) == Err(Errno(libc::ESRCH));
                 if released(page, 0) && (dead || released(page, 1)) {
                     link.waiting[k] &= !(1 << bit);
                     reset(page);
@@ -218,34 +219,13 @@ fn released(page: &ChannelPage, side: usize) -> bool {
 /// Clears both halves of a channel that nobody uses.
 fn reset(page: &ChannelPage) {
     for side in &page.sides {
-        reset_side(side);
+        side.clear();
     }
     page.head.generation.fetch_add(1, Ordering::Relaxed);
 }
 
-fn reset_side(side: &Side) {
-    side.post.word.store(0, Ordering::Relaxed);
-    side.post.ack.store(0, Ordering::Relaxed);
-    let transmit = &side.transmit;
-    for word in [&transmit.lock, &transmit.rung, &transmit.small, &transmit.class_limit, &transmit.blocked] {
-        word.store(0, Ordering::Relaxed);
-    }
-    transmit.switch.store(0, Ordering::Relaxed);
-    transmit.acked.store(0, Ordering::Relaxed);
-    let receive = &side.receive;
-    receive.position.store(0, Ordering::Relaxed);
-    for word in [&receive.lock, &receive.taken, &receive.class, &receive.switch, &receive.state] {
-        word.store(0, Ordering::Relaxed);
-    }
-    for word in [&side.wait.armed, &side.wait.sleepers, &side.wait.processor, &side.wait.style] {
-        word.store(0, Ordering::Relaxed);
-    }
-    for word in [&side.owners, &side.pid, &side.released, &side.family] {
-        word.store(0, Ordering::Relaxed);
-    }
-}
-
 fn make(links: &mut Links, listener: u32) -> Result<usize> {
+    sweep();
     if calls::soft_limit(libc::RLIMIT_FSIZE) < LINK_SIZE as u64 {
         return Err(Errno(libc::EFBIG)); // ftruncate would raise SIGXFSZ
     }
@@ -410,7 +390,7 @@ fn drop_link(index: usize) {
     private::close(link.fd);
 }
 
-/// Looks at a few idle links: those whose client or listener is gone are dropped. Cheap enough for each accept.
+/// Looks at a few idle links: those whose other process is gone are dropped. Cheap enough for each accept.
 pub fn sweep() {
     let links = links();
     for _ in 0..2 {
@@ -420,23 +400,25 @@ pub fn sweep() {
         links.sweep = (links.sweep + 1) % links.count;
         let index = links.sweep;
         let link = links.all()[index];
-        if link.base.is_null() || link.live > 0 || link.ours {
+        if link.base.is_null() || link.live > 0 {
             continue;
         }
-        if calls::kill(link.client.0 as i32, 0) == Err(Errno(libc::ESRCH)) {
+        let other = if link.ours { header(link.base).server.pid.load(Ordering::Relaxed) } else { link.client.0 };
+        if other != 0 && calls::kill(other as i32, 0) == Err(Errno(libc::ESRCH)) && !offers(&link) {
             drop_link(index);
         }
     }
 }
 
-/// Drops idle links to a listener that refused: its process is gone.
-pub fn forget_listener(listener: u32) {
-    for index in 0..links().count {
-        let link = links().all()[index];
-        if !link.base.is_null() && link.ours && link.listener == listener && link.live == 0 {
-            drop_link(index);
-        }
-    }
+/// Whether the client left connections that still wait to be accepted: its bytes are in them, although it has gone.
+/// Nobody lets a connection wait for ten minutes; a listener that was closed leaves its own behind.
+fn offers(link: &Link) -> bool {
+    let now = (clock::monotonic_ns() / 1_000_000_000) as u32;
+    (0..CHANNELS).any(|channel| {
+        let head = &page(link.base, channel).head;
+        let age = now.wrapping_sub(head.since.load(Ordering::Relaxed));
+        head.state.load(Ordering::Acquire) == life::OFFERED && age < 600
+    })
 }
 
 /// Before a fork of a process whose listener others will share: clients must send their links again.

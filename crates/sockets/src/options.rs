@@ -263,7 +263,7 @@ const TCP_CLOSE_WAIT: u8 = 8;
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     let (peer, _) = socket.incoming().look();
     let own_state = readiness::observe(socket, peer);
-    let sent_fin = socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0;
+    let sent_fin = socket.outgoing().announced() & word::FIN != 0;
     let got_fin = peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
     let judge = judge(socket)?;
     // SAFETY: the kernel writes at most `*length` bytes; the first byte is the state.

@@ -233,7 +233,7 @@ impl Query<'_> {
         if deaf {
             limit = limit.min(clock::monotonic_ns() + 1_000_000);
         }
-        let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut time;
         let mut pointer = core::ptr::null_mut();
         if limit != u64::MAX {
             let left = limit.saturating_sub(clock::monotonic_ns());
@@ -262,7 +262,7 @@ pub fn prepare(socket: &Socket, fd: i32, events: i16) {
     if events & (POLLOUT | libc::POLLWRNORM) != 0 {
         conditions |= arm::OUT;
     }
-    socket.own().wait.style.store(style::POLL, Ordering::Relaxed);
+    wait::set_style(socket, style::POLL);
     bell::arm(&socket.own().wait, conditions);
 }
 

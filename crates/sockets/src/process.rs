@@ -55,7 +55,10 @@ pub fn before_fork() {
             Kind::Stream => {
                 // Descriptors that share a socket count once.
                 if !socket.has(flag::COUNTED) {
+                    // Threads that are in the middle of a copy hold the private locks only: wait for them.
+                    let held = (socket.lock_receive(), socket.lock_send());
                     socket.set(flag::COUNTED | flag::SHARED);
+                    drop(held);
                     socket.own().owners.fetch_add(1, Ordering::AcqRel);
                 }
             }

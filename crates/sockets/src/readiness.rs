@@ -28,7 +28,7 @@ fn slow(socket: &Socket, conditions: u32, peer: u64) -> bool {
         return true;
     }
     if conditions & arm::OUT != 0 {
-        if peer & (word::CLOSED | word::RST) != 0 || socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0 {
+        if peer & (word::CLOSED | word::RST) != 0 || socket.outgoing().announced() & word::FIN != 0 {
             return true;
         }
         let (free, size) = socket.outgoing().writable();
@@ -95,7 +95,7 @@ pub fn events(socket: &Socket) -> i16 {
     let done = own_state & state::DONE != 0;
     let end = done || peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
     let no_receive = end || own_state & state::SHUT_RD != 0;
-    let no_send = done || socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0;
+    let no_send = done || socket.outgoing().announced() & word::FIN != 0;
     let mut events = 0;
     if no_receive {
         events |= POLLIN | POLLRDNORM | POLLRDHUP;

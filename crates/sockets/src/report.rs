@@ -80,6 +80,13 @@ pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
     }
 }
 
+/// Counts a reason that belongs to no descriptor.
+pub fn count(reason: Reason) {
+    if let Some(state) = state() {
+        state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// `to` is now what `from` is.
 pub fn copy(from: i32, to: i32) {
     if let Some(state) = state() {

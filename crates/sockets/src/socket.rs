@@ -31,6 +31,8 @@ pub mod flag {
     pub const LISTENER_SHARED: u32 = 1 << 6;
     /// The local port belongs to the process's reserve and goes back there.
     pub const PORT_RESERVED: u32 = 1 << 7;
+    /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
+    pub const NONBLOCK: u32 = 1 << 10;
     /// The kernel connects it: no further attempt at a rendezvous.
     pub const KERNEL: u32 = 1 << 9;
     /// Counted for the fork that is happening now.
@@ -51,9 +53,11 @@ pub struct Socket {
     pub generation: AtomicU32,
     /// When the companion was last asked whether the peer lives, in ticks.
     pub last_check: AtomicU64,
+    sending: AtomicU32,
+    receiving: AtomicU32,
+
     /// SO_RCVTIMEO in ns, 0: none.
     pub receive_timeout: AtomicU64,
-
     /// SO_SNDTIMEO in ns, 0: none.
     pub send_timeout: AtomicU64,
     /// Descriptors of this process that refer to it.
@@ -145,6 +149,8 @@ impl Socket {
             self.own.store((&raw mut (*page).sides[side]).cast(), Ordering::Relaxed);
             self.peer.store((&raw mut (*page).sides[side ^ 1]).cast(), Ordering::Relaxed);
         }
+        self.sending.store(0, Ordering::Relaxed);
+        self.receiving.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Release);
@@ -174,16 +180,30 @@ impl Socket {
 
     /// The lock for sending on this side.
     #[inline(always)]
-    pub fn lock_send(&self) -> Result<lock::Held<'static>, Errno> {
-        let word = &self.own().transmit.lock;
-        lock::acquire(word, thread::id(), self.alone(), |owner| outlive(word, owner)).ok_or(Errno(libc_eintr()))
+    pub fn lock_send(&self) -> Result<Locked, Errno> {
+        self.lock(&self.sending, &self.own().transmit.lock)
     }
 
     /// The lock for receiving on this side.
     #[inline(always)]
-    pub fn lock_receive(&self) -> Result<lock::Held<'static>, Errno> {
-        let word = &self.own().receive.lock;
-        lock::acquire(word, thread::id(), self.alone(), |owner| outlive(word, owner)).ok_or(Errno(libc_eintr()))
+    pub fn lock_receive(&self) -> Result<Locked, Errno> {
+        self.lock(&self.receiving, &self.own().receive.lock)
+    }
+
+    /// Threads of this process exclude each other by a private word. Only a side that several processes own needs the
+    /// word in shared memory as well, which the peer could scribble on.
+    #[inline(always)]
+    fn lock(&self, private: &AtomicU32, shared: &'static AtomicU32) -> Result<Locked, Errno> {
+        // SAFETY: sockets live in slabs that are never unmapped.
+        let private = unsafe { &*(private as *const AtomicU32) };
+        let interrupted = Errno(shunt_sys::libc::EINTR);
+        let held = lock::acquire(private, thread::id(), self.alone(), |_| calls::sched_yield()).ok_or(interrupted)?;
+        if !self.has(flag::SHARED) {
+            return Ok(Locked { _private: held, _shared: None });
+        }
+        let mut patience = Patience::new();
+        let family = lock::acquire(shared, thread::id(), false, |owner| patience.outlive(shared, owner)).ok_or(interrupted)?;
+        Ok(Locked { _shared: Some(family), _private: held })
     }
 
     /// Both addresses: (client, server).
@@ -200,23 +220,44 @@ impl Socket {
     }
 }
 
-fn libc_eintr() -> i32 {
-    shunt_sys::libc::EINTR
+/// One direction of one side, held: against threads, and against other processes where they share the side.
+pub struct Locked {
+    _shared: Option<lock::Held<'static>>,
+    _private: lock::Held<'static>,
 }
 
-/// While `owner` holds a lock that we want: let it run, and take the lock from it if it died.
-#[cold]
-fn outlive(word: &AtomicU32, owner: u32) {
-    for _ in 0..64 {
-        core::hint::spin_loop();
-        if word.load(Ordering::Relaxed) != owner {
-            return;
-        }
+/// While another process holds a lock that we want: let it run, and take the lock from it if it died.
+struct Patience {
+    since: u64,
+}
+
+/// Holders copy at most a chunk and never sleep: whoever holds a lock this long in ns is dead, whatever its number says
+/// (numbers are used again, and a hostile peer can write any).
+const LONGEST_HOLD: u64 = 2_000_000_000;
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { since: 0 }
     }
-    if calls::tkill(owner as i32, 0) == Err(Errno(shunt_sys::libc::ESRCH)) {
-        lock::revoke(word, owner);
-    } else {
-        calls::sched_yield();
+
+    #[cold]
+    fn outlive(&mut self, word: &AtomicU32, owner: u32) {
+        for _ in 0..64 {
+            core::hint::spin_loop();
+            if word.load(Ordering::Relaxed) != owner {
+                return;
+            }
+        }
+        let now = shunt_sys::clock::monotonic_ns();
+        if self.since == 0 {
+            self.since = now;
+        }
+        let dead = calls::tkill(owner as i32, 0) == Err(Errno(shunt_sys::libc::ESRCH));
+        if dead || now - self.since > LONGEST_HOLD {
+            lock::revoke(word, owner);
+        } else {
+            calls::sched_yield();
+        }
     }
 }
 

@@ -63,7 +63,9 @@ fn space_came_free(socket: &Socket, fd: i32) {
 fn distrust(socket: &Socket) -> Errno {
     let own = socket.own();
     own.receive.state.fetch_or(state::DONE | state::END_NOTED, Ordering::AcqRel);
+    let held = socket.lock_send();
     socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
+    drop(held);
     Errno(libc::ECONNRESET)
 }
 
@@ -109,7 +111,7 @@ unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, f
             }
             return Ok(0);
         }
-        if nonblocking(socket, flags) {
+        if nonblocking(socket, fd, flags) {
             wait::check_peer(socket, fd);
             if readiness::any(socket, arm::IN) && done == 0 {
                 continue;
@@ -189,7 +191,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
 #[inline(always)]
 unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize) -> Result<usize> {
     let held = socket.lock_send()?;
-    if socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0 {
+    if socket.outgoing().announced() & word::FIN != 0 {
         return Ok(0);
     }
     // SAFETY: promised by the caller; the lock is held.
@@ -215,7 +217,7 @@ unsafe fn send_slow(socket: &Socket, fd: i32, data: *const u8, length: usize, mu
     loop {
         let peer = socket.peer().post.word.load(Ordering::Acquire);
         let own_state = observe(socket, peer);
-        let shut = socket.own().post.word.load(Ordering::Relaxed) & word::FIN != 0;
+        let shut = socket.outgoing().announced() & word::FIN != 0;
         if shut || own_state & (state::DONE | state::RESET_DUE | state::PIPE_DUE) != 0 {
             if done > 0 {
                 return Ok(done as isize);
@@ -245,7 +247,7 @@ unsafe fn send_slow(socket: &Socket, fd: i32, data: *const u8, length: usize, mu
             continue;
         }
         socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
-        if nonblocking(socket, flags) {
+        if nonblocking(socket, fd, flags) {
             wait::check_peer(socket, fd);
             if socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0 {
                 continue;

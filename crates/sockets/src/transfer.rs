@@ -335,7 +335,7 @@ pub unsafe fn splice_out(socket: &Socket, fd: i32, pipe: i32, length: usize, fla
 pub unsafe fn splice_in(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
     let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
     let data = buffer.as_mut_ptr().cast::<u8>();
-    let nonblocking = crate::wait::nonblocking(socket, 0) || flags & libc::SPLICE_F_NONBLOCK != 0;
+    let nonblocking = crate::wait::nonblocking(socket, fd, 0) || flags & libc::SPLICE_F_NONBLOCK != 0;
     let mut most = length.min(STEP);
     if nonblocking {
         most = most.min(socket.outgoing().writable().0);

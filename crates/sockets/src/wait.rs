@@ -119,7 +119,7 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<
             check_peer(socket, fd);
         }
     }
-    own.style.store(style::SLEEP, Ordering::Relaxed);
+    set_style(socket, style::SLEEP);
     own.sleepers.fetch_add(1, Ordering::Relaxed);
     let result = sleep(socket, fd, conditions, deadline);
     own.sleepers.fetch_sub(1, Ordering::Relaxed);
@@ -128,6 +128,14 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<
         return Err(Errno(libc::EBADF));
     }
     result
+}
+
+/// Tells tools how this side waits; written only when it changes, because the peer reads the line after each send.
+pub fn set_style(socket: &Socket, style: u32) {
+    let shown = &socket.own().wait.style;
+    if shown.load(Ordering::Relaxed) != style {
+        shown.store(style, Ordering::Relaxed);
+    }
 }
 
 fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()> {
@@ -190,8 +198,16 @@ fn yield_to_other_sleepers(socket: &Socket) {
     }
 }
 
-/// Whether a call on the socket must not wait.
+/// Whether a call on the socket must not wait. Where other processes share the open file, they may have changed its
+/// flag: then the kernel is asked, before waiting and before refusing to.
 #[inline(always)]
-pub fn nonblocking(socket: &Socket, flags: i32) -> bool {
-    flags & MSG_DONTWAIT != 0 || socket.own().receive.state.load(Ordering::Relaxed) & state::NONBLOCK != 0
+pub fn nonblocking(socket: &Socket, fd: i32, flags: i32) -> bool {
+    if flags & MSG_DONTWAIT != 0 {
+        return true;
+    }
+    if socket.has(flag::SHARED) {
+        let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        return flags & libc::O_NONBLOCK != 0;
+    }
+    socket.has(flag::NONBLOCK)
 }
