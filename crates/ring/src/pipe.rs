@@ -12,6 +12,9 @@ pub struct Violation;
 /// Bytes copied between two publications: long enough to stream, short enough that both ends copy at the same time.
 pub const CHUNK: usize = 32 << 10;
 
+/// Messages up to this size take a short way when it is known that they fit.
+const SHORT: usize = RING_SIZE[0] as usize;
+
 const POSITION: u64 = word::POSITION;
 
 /// In [`Transmit::small`]: [`Transmit::word`] is a copy of the post's word.
@@ -19,6 +22,8 @@ const POSITION: u64 = word::POSITION;
 /// [`Transmit::small`]: shunt_segment::channel::Transmit::small
 /// [`Transmit::word`]: shunt_segment::channel::Transmit::word
 const COPIED: u32 = 1 << 31;
+/// The same word counts small messages below this, and signs of a stream above.
+const STREAM: u32 = 1 << 16;
 
 /// [`Receive::class`] holds a class and above it the number of bytes that are known to wait in its ring.
 ///
@@ -216,6 +221,15 @@ impl Pipe<'_> {
             self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | (length as u64) << word::INLINE_SHIFT);
             return length;
         }
+        let ring = self.ring(class);
+        let settled = class == 0 || self.own.transmit.switch.load(Relaxed) & word::SETTLED != 0;
+        if ack != tail && length <= SHORT && settled && distance(ack, tail) + length as u64 <= ring.size as u64 {
+            // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
+            unsafe { ring.put(tail, source, length) };
+            let next = tail.wrapping_add(length as u64) & POSITION;
+            self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next);
+            return length;
+        }
         // SAFETY: passed on.
         unsafe { self.send_ring(source, length, current, ack) }
     }
@@ -237,7 +251,7 @@ impl Pipe<'_> {
             if free < left.min(CHUNK) {
                 ack = self.refresh_ack();
                 free = self.space(current, ack);
-                if free < left {
+                if free < left || self.is_stream(current, ack) {
                     if let Some(class) = self.larger_class(current, ack, left) {
                         current = self.switch_class(current, class);
                         free = self.space(current, ack);
@@ -278,7 +292,7 @@ impl Pipe<'_> {
         if class > 0 {
             let small = &self.own.transmit.small;
             // Counting to many before shrinking keeps a mixed load in its large ring.
-            let count = if length > RING_SIZE[0] as usize / 2 { 0 } else { (small.load(Relaxed) & !COPIED) + 1 };
+            let count = if length > RING_SIZE[0] as usize / 2 { 0 } else { small.load(Relaxed) % STREAM + 1 };
             let shrink = count >= 256;
             small.store(COPIED | if shrink { 0 } else { count }, Relaxed);
             if shrink {
@@ -286,6 +300,21 @@ impl Pipe<'_> {
             }
         }
         class
+    }
+
+    /// Whether the sender streams: each of the last few times it ran out of space that it knew of, the receiver was busy
+    /// with what it had got. A stream is faster in a ring larger than the caches of one processor, because lines that
+    /// both processors keep must be asked for, those that went to memory or the shared cache need not.
+    #[inline(always)]
+    fn is_stream(&self, current: u64, ack: u64) -> bool {
+        let enough = (RING_SIZE[class_of(current).min(CLASSES - 1)] as u64 / 8).min(16 << 10);
+        if class_of(current) >= self.class_limit() || self.unread(current, ack) < enough {
+            return false;
+        }
+        let small = &self.own.transmit.small;
+        let count = (small.load(Relaxed) & !COPIED) / STREAM + 1;
+        small.store(COPIED | if count < 4 { count * STREAM } else { 0 }, Relaxed);
+        count >= 4
     }
 
     /// The class to change to when `left` bytes do not fit. One border at a time: the last one must have been passed.
@@ -373,6 +402,13 @@ impl Pipe<'_> {
     #[inline(always)]
     pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Violation> {
         let known = self.own.receive.class.load(Relaxed);
+        if length <= SHORT && length <= (known >> KNOWN_SHIFT) as usize {
+            let position = self.own.receive.position.load(Relaxed);
+            // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
+            unsafe { self.ring((known & KNOWN_CLASS) as usize).get(position, target, length) };
+            self.consume(length, known - ((length as u32) << KNOWN_SHIFT));
+            return Ok(length);
+        }
         if known >> KNOWN_SHIFT == 0 {
             let (word, waiting) = self.look();
             if waiting == 0 || length == 0 {
