@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::contenders::Carrier;
-use crate::statistics::{median, Distribution, Point};
+use crate::statistics::{median, median_quotient, Distribution, Point};
 
 /// What a figure counts, and with that which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,11 +20,12 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How many times better `challenger` is than `baseline`: above one it wins.
-    pub fn times_better(self, baseline: f64, challenger: f64) -> f64 {
+    /// How many times better `challenger` is than `baseline`, over their rounds: above one it wins.
+    /// `None` without figures.
+    pub fn times_better(self, baseline: &Series, challenger: &Series) -> Option<f64> {
         match self {
-            Unit::Nanoseconds | Unit::CpuNanoseconds => baseline / challenger,
-            Unit::BytesPerSecond | Unit::PerSecond => challenger / baseline,
+            Unit::Nanoseconds | Unit::CpuNanoseconds => median_quotient(&baseline.values, &challenger.values),
+            Unit::BytesPerSecond | Unit::PerSecond => median_quotient(&challenger.values, &baseline.values),
         }
     }
 }
@@ -232,8 +233,9 @@ mod tests {
 
     #[test]
     fn better_follows_the_unit() {
-        assert_eq!(Unit::Nanoseconds.times_better(80.0, 8.0), 10.0);
-        assert_eq!(Unit::PerSecond.times_better(80.0, 8.0), 0.1);
+        let series = |value| Series { values: vec![value], ..Series::default() };
+        assert_eq!(Unit::Nanoseconds.times_better(&series(80.0), &series(8.0)), Some(10.0));
+        assert_eq!(Unit::PerSecond.times_better(&series(80.0), &series(8.0)), Some(0.1));
     }
 
     #[test]

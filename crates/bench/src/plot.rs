@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::contenders::Carrier;
-use crate::measurement::{Row, Unit};
+use crate::measurement::{Row, Series, Unit};
 use crate::report::{self, figure, Comparison, Document};
 use crate::statistics::Point;
 
@@ -153,7 +153,8 @@ fn draw_bars(area: &Area, comparisons: &[Comparison]) -> Drawn {
 }
 
 fn draw_bar(area: &Area, comparison: &Comparison, scale: Logarithmic, y: i32) -> Drawn {
-    let (Some(ratio), Some(kernel), Some(shunt)) = (comparison.ratio(), comparison.kernel, comparison.shunt) else {
+    let medians = (comparison.kernel.median(), comparison.shunt.and_then(Series::median));
+    let (Some(ratio), (Some(kernel), Some(shunt))) = (comparison.ratio(), medians) else {
         return Ok(());
     };
     let title = match comparison.baseline {

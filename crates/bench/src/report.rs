@@ -49,31 +49,30 @@ pub struct Comparison<'a> {
     pub cell: &'a str,
     /// Whom shunt is held against.
     pub baseline: Carrier,
-    /// Median of the baseline.
-    pub kernel: Option<f64>,
-    /// Median of shunt.
-    pub shunt: Option<f64>,
-    /// Median of the closest floor.
-    pub floor: Option<f64>,
+    /// The baseline's figures.
+    pub kernel: &'a Series,
+    /// Those of shunt, if it took part.
+    pub shunt: Option<&'a Series>,
+    /// Those of the closest floor, if there is one.
+    pub floor: Option<&'a Series>,
 }
 
 impl Comparison<'_> {
     /// How many times better shunt is; `None` where a side is missing or there is nothing to divide.
     pub fn ratio(&self) -> Option<f64> {
-        let (kernel, shunt) = (self.kernel?, self.shunt?);
         // Two processes that sleep: what they use is the cost of looking at the clock.
         let nothing = self.row.unit == Unit::CpuNanoseconds;
-        (!nothing && kernel > 0.0 && shunt > 0.0).then(|| self.row.unit.times_better(kernel, shunt))
+        self.row.unit.times_better(self.kernel, self.shunt?).filter(|ratio| !nothing && ratio.is_finite())
     }
 
     /// How many times better the floor is than shunt.
     pub fn above_floor(&self) -> Option<f64> {
-        Some(self.row.unit.times_better(self.shunt?, self.floor?))
+        self.row.unit.times_better(self.shunt?, self.floor?)
     }
 
     /// How many times better the floor is than the baseline: the most that any carrier can win.
     pub fn floor_ratio(&self) -> Option<f64> {
-        Some(self.row.unit.times_better(self.kernel?, self.floor?))
+        self.row.unit.times_better(self.kernel, self.floor?)
     }
 }
 
@@ -83,10 +82,9 @@ impl Document {
         let mut all = Vec::new();
         for cell in &self.cells {
             for row in &cell.rows {
-                let shunt = row.series(Carrier::Shunt).and_then(Series::median);
-                let floor = row.floors.first().and_then(|floor| floor.series.median());
-                for (baseline, series) in row.contenders.iter().filter(|(carrier, _)| *carrier != Carrier::Shunt) {
-                    let kernel = series.median();
+                let shunt = row.series(Carrier::Shunt);
+                let floor = row.floors.first().map(|floor| &floor.series);
+                for (baseline, kernel) in row.contenders.iter().filter(|(carrier, _)| *carrier != Carrier::Shunt) {
                     all.push(Comparison { row, cell: &cell.name, baseline: *baseline, kernel, shunt, floor });
                 }
             }
@@ -134,7 +132,7 @@ impl Document {
                 &figure_of(row, comparison.baseline),
                 &figure_of(row, Carrier::Shunt),
                 &comparison.ratio().map_or("-".into(), ratio),
-                &comparison.floor.map_or("-".into(), |floor| figure(row.unit, floor)),
+                &comparison.floor.and_then(Series::median).map_or("-".into(), |floor| figure(row.unit, floor)),
                 &comparison.above_floor().map_or("-".into(), ratio),
                 &cpu_of(row, comparison.baseline),
                 &cpu_of(row, Carrier::Shunt),
@@ -142,14 +140,14 @@ impl Document {
             if first {
                 for floor in row.floors.iter().skip(1) {
                     let median = floor.series.median();
-                    let shunt = comparison.shunt;
+                    let above = comparison.shunt.and_then(|shunt| row.unit.times_better(shunt, &floor.series));
                     text += &line([
                         &format!("  floor: {}", floor.title),
                         "",
                         "",
                         "",
                         &median.map_or("-".into(), |value| figure(row.unit, value)),
-                        &shunt.zip(median).map_or("-".into(), |(own, bare)| ratio(row.unit.times_better(own, bare))),
+                        &above.map_or("-".into(), ratio),
                         "",
                         "",
                     ]);
@@ -162,7 +160,8 @@ impl Document {
     fn notes(&self) -> String {
         let mut notes = String::from(
             "\nshunt / kernel: how many times better, in time or in rate. shunt / floor: how many times the floor's\n\
-             time, or what part of its rate is missing as a factor. CPU is that of both ends.\n",
+             time, or what part of its rate is missing as a factor. Ratios are medians of the rounds' own ratios, so\n\
+             they need not be the quotients of the columns. CPU is that of both ends.\n",
         );
         for cell in &self.cells {
             if let Some(reason) = &cell.skipped {

@@ -15,6 +15,19 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The median of the quotients of each round, or the quotient of the medians where rounds are missing.
+///
+/// Two series that took turns met the same machine round by round: where that machine changes under
+/// them (a virtual core moves, a neighbour wakes), their quotients hold still and their medians need
+/// not come from the same rounds.
+pub fn median_quotient(dividends: &[f64], divisors: &[f64]) -> Option<f64> {
+    if dividends.len() == divisors.len() {
+        let quotients: Vec<f64> = dividends.iter().zip(divisors).map(|(one, other)| one / other).collect();
+        return median(&quotients);
+    }
+    Some(median(dividends)? / median(divisors)?)
+}
+
 /// How long single operations took, over all repeats of one contender.
 ///
 /// A histogram with three significant digits: the figures of a table and the curve of a plot
@@ -73,6 +86,14 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn quotients_are_taken_round_by_round() {
+        // The machine was four times slower in two of three rounds for one, in one for the other.
+        assert_eq!(median_quotient(&[10.0, 40.0, 40.0], &[1.0, 4.0, 4.0]), Some(10.0));
+        assert_eq!(median_quotient(&[10.0, 40.0, 40.0], &[2.0, 4.0]), Some(40.0 / 3.0));
+        assert_eq!(median_quotient(&[1.0], &[]), None);
     }
 
     #[test]
