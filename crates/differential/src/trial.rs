@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a scenario may take before it counts as hung. The longest takes about two seconds on the kernel.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(12);
 
 /// Where scenarios find the pipes to and from far; `far.c` has the same numbers.
 const COMMANDS: RawFd = 200;
