@@ -12,17 +12,25 @@
 //! this asks of the waker, on each send, is moved to the sleeper, who has time: membarrier(2) makes every processor that
 //! runs a registered process execute one. Where that is not available, [`LinkHeader`] says so and the waker fences.
 //!
+//! A side that sleeps often would pay for many barriers. It sets [`arm::FENCE`] beside its conditions, once with a barrier;
+//! from then on its peer fences after each send, and the sleeper needs none. A side that stays awake takes it back.
+//!
 //! [`LinkHeader`]: shunt_segment::link::LinkHeader
 
-use shunt_segment::channel::Wait;
-use shunt_segment::sync::{compiler_fence, Ordering};
+use shunt_segment::channel::{arm, Wait};
+use shunt_segment::sync::{compiler_fence, fence, Ordering};
 
-/// The sleeper announces that it waits for `conditions`. The caller then executes the barrier and checks again.
+/// The sleeper announces that it waits for `conditions`, and checks again after the barrier. True: the barrier is due;
+/// false: the peer fences, and this call was the sleeper's own fence.
 #[inline]
-pub fn arm(wait: &Wait, conditions: u32) {
-    if wait.armed.load(Ordering::Relaxed) & conditions != conditions {
+pub fn arm(wait: &Wait, conditions: u32) -> bool {
+    let before = wait.armed.load(Ordering::Relaxed);
+    if before & conditions != conditions {
         wait.armed.fetch_or(conditions, Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
     }
+    before & arm::FENCE == 0
 }
 
 /// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
@@ -30,19 +38,38 @@ pub fn arm(wait: &Wait, conditions: u32) {
 pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
     // The sleeper's barrier keeps the processor from looking before it publishes; this keeps the compiler from it.
     compiler_fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & conditions != 0 && take(wait)
+    wait.armed.load(Ordering::Relaxed) & (conditions | arm::FENCE) != 0 && take(wait, conditions)
 }
 
 /// Whoever takes a flag away rings, whatever flag it is: since the look, another waker may have rung for what we saw,
 /// and a sleeper may have armed another condition, which nobody else would ring for any more.
 #[cold]
 #[inline(never)]
-fn take(wait: &Wait) -> bool {
-    wait.armed.swap(0, Ordering::SeqCst) != 0
+fn take(wait: &Wait, conditions: u32) -> bool {
+    fence(Ordering::SeqCst);
+    wait.armed.load(Ordering::Relaxed) & conditions != 0 && wait.armed.fetch_and(arm::FENCE, Ordering::SeqCst) & !arm::FENCE != 0
 }
 
 /// Whether `conditions` are still armed: nobody rang since.
 #[inline]
 pub fn is_armed(wait: &Wait, conditions: u32) -> bool {
     wait.armed.load(Ordering::Relaxed) & conditions == conditions
+}
+
+/// This side is awake again and will look for itself: spares the peer its bells.
+#[inline]
+pub fn disarm(wait: &Wait, conditions: u32) {
+    if wait.armed.load(Ordering::Relaxed) & conditions != 0 {
+        wait.armed.fetch_and(!conditions, Ordering::SeqCst);
+    }
+}
+
+/// Asks the peer to fence (with the next barrier), or no longer to.
+#[cold]
+pub fn ask_for_fences(wait: &Wait, on: bool) {
+    if on {
+        wait.armed.fetch_or(arm::FENCE, Ordering::SeqCst);
+    } else {
+        wait.armed.fetch_and(!arm::FENCE, Ordering::SeqCst);
+    }
 }

@@ -12,7 +12,15 @@ pub struct Ring {
     pub size: u32,
 }
 
+#[cfg(not(loom))]
 impl Ring {
+    /// The ring at `offset` of the link.
+    #[inline(always)]
+    pub fn at(link: *mut u8, offset: usize, size: u32) -> Ring {
+        // SAFETY: the caller takes the offset from `ring_offset`, which stays inside the link for any argument.
+        Ring { base: unsafe { link.add(offset) }, size }
+    }
+
     /// Copies `length` bytes in, starting at stream position `position`.
     ///
     /// # Safety
@@ -48,10 +56,45 @@ impl Ring {
     }
 }
 
+/// A byte of a model's link: the model checker finds accesses that nothing orders.
+#[cfg(loom)]
+pub type Byte = loom::cell::UnsafeCell<u8>;
+
+#[cfg(loom)]
+impl Ring {
+    pub fn at(link: *mut u8, offset: usize, size: u32) -> Ring {
+        // SAFETY: a model's link is an array of `Byte`.
+        Ring { base: unsafe { link.cast::<Byte>().add(offset) }.cast(), size }
+    }
+
+    unsafe fn byte(&self, position: u64) -> &Byte {
+        let at = position as usize & (self.size as usize - 1);
+        // SAFETY: at < size.
+        unsafe { &*self.base.cast::<Byte>().add(at) }
+    }
+
+    pub unsafe fn put(self, position: u64, source: *const u8, length: usize) {
+        assert!(length <= self.size as usize);
+        for k in 0..length {
+            // SAFETY: as for the real one; the checker watches the byte.
+            unsafe { self.byte(position + k as u64).with_mut(|byte| *byte = *source.add(k)) }
+        }
+    }
+
+    pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) {
+        assert!(length <= self.size as usize);
+        for k in 0..length {
+            // SAFETY: as for the real one; the checker watches the byte.
+            unsafe { self.byte(position + k as u64).with(|byte| *target.add(k) = *byte) }
+        }
+    }
+}
+
 /// A copy that does not call for the sizes that matter most to latency.
 ///
 /// # Safety
 /// As for `core::ptr::copy_nonoverlapping`.
+#[cfg(not(loom))]
 #[inline(always)]
 unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
     // SAFETY: two overlapping word moves cover exactly `length` bytes; else passed on to the caller.

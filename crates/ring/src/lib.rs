@@ -21,4 +21,6 @@ mod copy;
 pub mod lock;
 pub mod pipe;
 
+#[cfg(loom)]
+pub use copy::Byte;
 pub use pipe::{Pipe, Violation};

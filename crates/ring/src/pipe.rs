@@ -10,7 +10,11 @@ use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 pub struct Violation;
 
 /// Bytes copied between two publications: long enough to stream, short enough that both ends copy at the same time.
+#[cfg(not(loom))]
 pub const CHUNK: usize = 32 << 10;
+/// Bytes copied between two publications: few, so that a model sees several chunks.
+#[cfg(loom)]
+pub const CHUNK: usize = 8;
 
 /// Messages up to this size take a short way when it is known that they fit.
 const SHORT: usize = RING_SIZE[0] as usize;
@@ -68,9 +72,7 @@ impl Pipe<'_> {
     #[inline(always)]
     fn ring(&self, class: usize) -> Ring {
         let class = if class < CLASSES { class } else { CLASSES - 1 };
-        // SAFETY: ring_offset stays inside the link for any argument.
-        let base = unsafe { self.link.add(ring_offset(self.channel, self.sender, class)) };
-        Ring { base, size: RING_SIZE[class] }
+        Ring::at(self.link, ring_offset(self.channel, self.sender, class), RING_SIZE[class])
     }
 
     // ---- sending -------------------------------------------------------------------------------------------------

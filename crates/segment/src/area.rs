@@ -12,7 +12,11 @@ pub const PAGE: usize = 4096;
 pub const CLASSES: usize = 6;
 
 /// Bytes in a ring of each class.
+#[cfg(not(loom))]
 pub const RING_SIZE: [u32; CLASSES] = [1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// Bytes in a ring of each class: small enough to be filled in a model.
+#[cfg(loom)]
+pub const RING_SIZE: [u32; CLASSES] = [8, 16, 32, 64, 128, 256];
 
 /// Offset of the class 0 rings in the channel page; side 0's ring first.
 pub const SMALL_RINGS: usize = 2048;
@@ -35,7 +39,8 @@ pub const LINK_SIZE: usize = class_offset(CLASSES);
 
 /// Offset in the link of the ring that `side` of `channel` writes in `class`.
 ///
-/// Panics never: indices are masked or clamped, so that a hostile class cannot lead outside the link.
+/// Never panics: indices are masked or clamped, so that a hostile class cannot lead outside the link.
+#[cfg(not(loom))]
 #[inline(always)]
 pub const fn ring_offset(channel: usize, side: usize, class: usize) -> usize {
     let channel = channel & (CHANNELS - 1);
@@ -48,6 +53,14 @@ pub const fn ring_offset(channel: usize, side: usize, class: usize) -> usize {
     }
 }
 
+/// Offset of a ring among the bytes of the only channel that a model has: rings lie side by side.
+#[cfg(loom)]
+pub fn ring_offset(_channel: usize, side: usize, class: usize) -> usize {
+    let smaller: u32 = RING_SIZE[..class].iter().sum();
+    2 * smaller as usize + side * RING_SIZE[class] as usize
+}
+
+#[cfg(not(loom))]
 const OFFSETS: [usize; CLASSES] = [0, class_offset(1), class_offset(2), class_offset(3), class_offset(4), class_offset(5)];
 
 const _: () = assert!(CHANNELS.is_power_of_two());

@@ -28,7 +28,11 @@ pub mod word {
 }
 
 /// Bytes that fit beside the word that announces them.
+#[cfg(not(loom))]
 pub const INLINE: usize = 48;
+/// Bytes that fit beside the word that announces them: few in a model.
+#[cfg(loom)]
+pub const INLINE: usize = 8;
 
 /// The line that a side writes when it sends.
 #[repr(C, align(64))]
@@ -115,6 +119,8 @@ pub mod arm {
     pub const IN: u32 = 1;
     /// Wake when space comes free.
     pub const OUT: u32 = 2;
+    /// This side sleeps often: its peer is to execute a fence before it looks at the conditions.
+    pub const FENCE: u32 = 4;
 }
 
 /// Values of [`Wait::style`].
@@ -153,6 +159,41 @@ pub struct Side {
 }
 
 impl Side {
+    /// A side for a model: its atomics are not plain memory.
+    #[cfg(loom)]
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Side {
+        let (narrow, wide) = (|| AtomicU32::new(0), || AtomicU64::new(0));
+        Side {
+            post: Post { word: wide(), ack: wide(), inline: core::array::from_fn(|_| wide()) },
+            _apart: [0; 8],
+            transmit: Transmit {
+                lock: narrow(),
+                rung: narrow(),
+                switch: wide(),
+                acked: wide(),
+                small: narrow(),
+                class_limit: narrow(),
+                blocked: narrow(),
+                word: wide(),
+            },
+            receive: Receive {
+                position: wide(),
+                lock: narrow(),
+                taken: narrow(),
+                class: narrow(),
+                switch: narrow(),
+                state: narrow(),
+            },
+            wait: Wait { armed: narrow(), sleepers: narrow(), processor: narrow(), style: narrow() },
+            owners: narrow(),
+            pid: narrow(),
+            released: narrow(),
+            family: narrow(),
+            _reserved: [0; 14],
+        }
+    }
+
     /// Makes the side as fresh memory is. For whoever gives a channel that nobody uses to a new connection.
     pub fn clear(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);

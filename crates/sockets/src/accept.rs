@@ -11,7 +11,7 @@ use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, sockaddr_un, socklen_t};
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, clock, thread, Errno, Result};
 
 /// accept4(2) on a listener. `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 ///
@@ -132,7 +132,7 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     };
     let page = link::page(link.base, channel);
     let side = &page.sides[1];
-    side.pid.store(calls::getpid(), Ordering::Relaxed);
+    side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
     side.family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::connect::class_limit(), Ordering::Relaxed);

@@ -11,7 +11,7 @@ use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_sys::{calls, clock, Errno};
+use shunt_sys::{calls, clock, thread, Errno};
 
 /// What connect came to.
 pub enum Outcome {
@@ -184,7 +184,7 @@ fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, ow
     };
     describe(page, client, server);
     let side = &page.sides[0];
-    side.pid.store(calls::getpid(), Ordering::Relaxed);
+    side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
     side.family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);

@@ -33,9 +33,10 @@ const MODES: u32 = ET | ONESHOT | libc::EPOLLEXCLUSIVE as u32 | libc::EPOLLWAKEU
 const TAG: u64 = 0x9d3f << 48;
 const TAG_MASK: u64 = 0xffff << 48;
 
-/// Looks without an event after which an active stream is armed, and after which it is left to its doorbell.
-const ARM_AFTER: u32 = 64;
-const COLD_AFTER: u32 = 160;
+/// Ticks without an event after which an active stream is armed, and after which it is left to its doorbell. Between
+/// the two it is still looked at: what the peer sent before it could see the flag shows by then.
+const ARM_AFTER: u64 = 1_000_000;
+const COLD_AFTER: u64 = 2_000_000;
 
 /// Ticks between questions to the kernel while streams alone keep a set busy.
 const KERNEL_EVERY: u64 = 60_000;
@@ -58,7 +59,11 @@ pub struct Entry {
     seen: AtomicU64,
     /// Edge-triggered: the count of blocked sends at the last report of OUT.
     unblocked: AtomicU32,
-    idle: AtomicU32,
+    /// When it last had an event, in ticks.
+    last: AtomicU64,
+    /// Removed by the program, but still in the kernel's set: programs that add and remove a stream around each message
+    /// cost no system call.
+    dormant: AtomicBool,
     next_active: AtomicPtr<Entry>,
     next_watcher: AtomicPtr<Entry>,
     next_in_set: AtomicPtr<Entry>,
@@ -73,6 +78,7 @@ pub struct Set {
     count: AtomicU32,
     entries: AtomicPtr<Entry>,
     active: AtomicPtr<Entry>,
+    dormant: AtomicU32,
     sleepers: AtomicU32,
     last_kernel: AtomicU64,
     next_free: AtomicPtr<Set>,
@@ -128,7 +134,8 @@ fn new_entry() -> Option<&'static Entry> {
     entry.fresh.store(true, Ordering::Relaxed);
     entry.seen.store(0, Ordering::Relaxed);
     entry.unblocked.store(0, Ordering::Relaxed);
-    entry.idle.store(0, Ordering::Relaxed);
+    entry.last.store(clock::ticks(), Ordering::Relaxed);
+    entry.dormant.store(false, Ordering::Relaxed);
     Some(entry)
 }
 
@@ -173,6 +180,7 @@ pub fn created(fd: i32) {
     set.entries.store(core::ptr::null_mut(), Ordering::Relaxed);
     set.active.store(core::ptr::null_mut(), Ordering::Relaxed);
     set.sleepers.store(0, Ordering::Relaxed);
+    set.dormant.store(0, Ordering::Relaxed);
     table::set_epoll(fd, set);
 }
 
@@ -235,7 +243,7 @@ fn unlink(head: &'static AtomicPtr<Entry>, entry: &'static Entry, next: fn(&'sta
 
 /// Puts the entry on its set's active list. Under the set's lock.
 fn activate(set: &'static Set, entry: &'static Entry) {
-    entry.idle.store(0, Ordering::Relaxed);
+    entry.last.store(clock::ticks(), Ordering::Relaxed);
     if !entry.active.swap(true, Ordering::Relaxed) {
         entry.next_active.store(set.active.load(Ordering::Relaxed), Ordering::Relaxed);
         set.active.store(address(entry), Ordering::Relaxed);
@@ -243,7 +251,23 @@ fn activate(set: &'static Set, entry: &'static Entry) {
 }
 
 fn find(set: &'static Set, fd: i32) -> Option<&'static Entry> {
-    let socket = table::get(fd).socket().map_or(core::ptr::null_mut(), address);
+    find_any(set, fd).filter(|entry| !entry.dormant.load(Ordering::Relaxed))
+}
+
+/// Finds the entry, dormant or not: in the short list of the socket's watchers, or (foreign descriptors whose data looks
+/// like a tag of ours) in the set's.
+fn find_any(set: &'static Set, fd: i32) -> Option<&'static Entry> {
+    if let Some(socket) = table::get(fd).socket() {
+        let mut at = ours(&socket.watchers);
+        while let Some(entry) = at {
+            if entry.fd.load(Ordering::Relaxed) == fd && entry.set.load(Ordering::Relaxed) == address(set) {
+                return Some(entry);
+            }
+            at = ours(&entry.next_watcher);
+        }
+        return None;
+    }
+    let socket = core::ptr::null_mut();
     let mut at = ours(&set.entries);
     while let Some(entry) = at {
         if entry.fd.load(Ordering::Relaxed) == fd && entry.socket.load(Ordering::Relaxed) == socket {
@@ -301,6 +325,19 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
 }
 
 fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
+    if let Some(entry) = find_any(set, fd) {
+        if !entry.dormant.load(Ordering::Relaxed) {
+            return Err(Errno(libc::EEXIST));
+        }
+        if kind == Kind::Stream && wanted.events & libc::EPOLLEXCLUSIVE as u32 == 0 {
+            entry.dormant.store(false, Ordering::Relaxed);
+            set.dormant.fetch_sub(1, Ordering::Relaxed);
+            return modify(set, epfd, fd, kind, wanted);
+        }
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+        set.dormant.fetch_sub(1, Ordering::Relaxed);
+        detach(set, entry);
+    }
     let Some(entry) = new_entry() else { return Err(Errno(libc::ENOMEM)) };
     entry.events.store(wanted.events, Ordering::Relaxed);
     entry.data.store(wanted.u64, Ordering::Relaxed);
@@ -351,6 +388,15 @@ fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event
 
 fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
+    if kind == Kind::Stream {
+        entry.dormant.store(true, Ordering::Relaxed);
+        entry.disabled.store(true, Ordering::Relaxed);
+        set.dormant.fetch_add(1, Ordering::Relaxed);
+        if entry.active.swap(false, Ordering::Relaxed) {
+            unlink(&set.active, entry, |e| &e.next_active);
+        }
+        return Ok(0);
+    }
     let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
     if let (Kind::Listener, Some(s)) = (kind, table::get(fd).socket()) {
         let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, accept::descriptors(fd, s)[1], core::ptr::null_mut());
@@ -401,6 +447,9 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) {
         let rendezvous = socket.private_fd.load(Ordering::Relaxed);
         if rendezvous >= 0 {
             let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
+        }
+        if entry.dormant.load(Ordering::Relaxed) {
+            set.dormant.fetch_sub(1, Ordering::Relaxed);
         }
         detach(set, entry);
     }
@@ -495,6 +544,7 @@ fn signature(socket: &Socket) -> u64 {
 
 /// Looks at the active streams; writes up to `room` events. Under the set's lock.
 fn scan(set: &'static Set, events: &mut Events) {
+    let time = clock::ticks();
     let mut link = &set.active;
     while let Some(entry) = ours(link) {
         if events.full() {
@@ -504,21 +554,21 @@ fn scan(set: &'static Set, events: &mut Events) {
         }
         let now = report(entry);
         if now != 0 {
-            entry.idle.store(0, Ordering::Relaxed);
+            entry.last.store(time, Ordering::Relaxed);
             events.push(now, entry.data.load(Ordering::Relaxed));
             if entry.events.load(Ordering::Relaxed) & ONESHOT != 0 {
                 entry.disabled.store(true, Ordering::Relaxed);
             }
         } else {
-            let idle = entry.idle.load(Ordering::Relaxed) + 1;
-            entry.idle.store(idle, Ordering::Relaxed);
-            if idle == ARM_AFTER {
-                arm(entry);
-            } else if idle > COLD_AFTER && armed(entry) {
-                // Armed for many looks: what was sent before we armed would have been seen by now.
-                entry.active.store(false, Ordering::Relaxed);
-                link.store(entry.next_active.load(Ordering::Relaxed), Ordering::Relaxed);
-                continue;
+            let idle = time.saturating_sub(entry.last.load(Ordering::Relaxed));
+            if idle > ARM_AFTER {
+                if !armed(entry) {
+                    arm(entry);
+                } else if idle > COLD_AFTER {
+                    entry.active.store(false, Ordering::Relaxed);
+                    link.store(entry.next_active.load(Ordering::Relaxed), Ordering::Relaxed);
+                    continue;
+                }
             }
         }
         link = &entry.next_active;
@@ -551,9 +601,10 @@ fn conditions(entry: &Entry) -> u32 {
     arm::IN | if wanted & OUT != 0 { arm::OUT } else { 0 }
 }
 
-fn arm(entry: &'static Entry) {
+/// Arms an entry's stream; true if a barrier is due before the next look.
+fn arm(entry: &'static Entry) -> bool {
     // SAFETY: streams only are active.
-    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return };
+    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return false };
     let fd = entry.fd.load(Ordering::Relaxed);
     // Edges do not need the old bells gone; a long row of them would fill the companion.
     let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
@@ -561,7 +612,7 @@ fn arm(entry: &'static Entry) {
         waiting::drain(socket, fd);
     }
     waiting::set_style(socket, style::POLL);
-    bell::arm(&socket.own().wait, conditions(entry));
+    waiting::announce(socket, conditions(entry))
 }
 
 fn armed(entry: &'static Entry) -> bool {
@@ -570,12 +621,30 @@ fn armed(entry: &'static Entry) -> bool {
     bell::is_armed(&socket.own().wait, conditions(entry))
 }
 
-/// Arms all active streams (for a sleep in this set or in one that holds it). The caller issues the barrier.
-pub fn arm_all(set: &'static Set) {
-    let Some(_held) = set.lock.lock() else { return };
+/// Arms all active streams (for a sleep in this set or in one that holds it); true if a barrier is due.
+pub fn arm_all(set: &'static Set) -> bool {
+    let Some(_held) = set.lock.lock() else { return true };
+    let mut due = false;
     let mut at = ours(&set.active);
     while let Some(entry) = at {
-        arm(entry);
+        due |= arm(entry);
+        at = ours(&entry.next_active);
+    }
+    due
+}
+
+/// Awake again: streams that were busy a moment ago will be looked at, so their peers need not ring.
+fn wake(set: &'static Set) {
+    let Some(_held) = set.lock.lock() else { return };
+    let now = clock::ticks();
+    let mut at = ours(&set.active);
+    while let Some(entry) = at {
+        // SAFETY: streams only are active.
+        if let Some(socket) = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() } {
+            if now.saturating_sub(entry.last.load(Ordering::Relaxed)) < ARM_AFTER {
+                bell::disarm(&socket.own().wait, arm::IN | arm::OUT);
+            }
+        }
         at = ours(&entry.next_active);
     }
 }
@@ -698,28 +767,33 @@ fn sleep(set: &'static Set, epfd: i32, events: &mut Events, deadline: u64, mask:
     set.sleepers.fetch_add(1, Ordering::AcqRel);
     let result = (|| {
         if !set.active.load(Ordering::Relaxed).is_null() {
-            arm_all(set);
-            waiting::barrier();
+            if arm_all(set) {
+                waiting::barrier();
+            }
             look(set, events)?;
             if events.count > 0 {
+                wake(set);
                 return Ok(());
             }
-            cool(set);
         }
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
-        ask_kernel(set, epfd, events, left, mask)?;
+        let asked = ask_kernel(set, epfd, events, left, mask);
+        cool(set);
+        asked?;
+        wake(set);
         look(set, events)
     })();
     set.sleepers.fetch_sub(1, Ordering::AcqRel);
     result
 }
 
-/// All active streams are armed: the kernel will name those that ring.
+/// Streams that were armed through a sleep and quiet for long are left to their bells.
 fn cool(set: &'static Set) {
     let Some(_held) = set.lock.lock() else { return };
+    let now = clock::ticks();
     let mut link = &set.active;
     while let Some(entry) = ours(link) {
-        if armed(entry) {
+        if now.saturating_sub(entry.last.load(Ordering::Relaxed)) > ARM_AFTER && armed(entry) {
             entry.active.store(false, Ordering::Relaxed);
             link.store(entry.next_active.load(Ordering::Relaxed), Ordering::Relaxed);
         } else {
@@ -764,7 +838,9 @@ fn ask_kernel(set: &'static Set, epfd: i32, events: &mut Events, timeout: Option
                 if flags & (ERR | HUP) != 0 {
                     readiness::note_gone(socket);
                 }
-                activate(set, entry);
+                if !entry.dormant.load(Ordering::Relaxed) {
+                    activate(set, entry);
+                }
             }
             (Some(Kind::Listener), _) => {
                 // Both queues may have spoken: one event is enough.

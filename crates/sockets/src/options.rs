@@ -172,11 +172,20 @@ fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
 /// # Safety
 /// `data` holds `length` readable bytes.
 pub unsafe fn set(socket: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
-    if (level, name) == (IPPROTO_TCP, libc::TCP_NODELAY) && length >= 4 && !data.is_null() {
-        // Set on each connection by most programs, and nothing to judge: any integer is true or false.
+    let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
+    if switch && length >= 4 && !data.is_null() {
+        // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
         // SAFETY: four bytes are readable.
         let on = unsafe { data.cast::<c_int>().read_unaligned() } != 0;
         stored(socket).store(level, name, &(on as c_int).to_ne_bytes());
+        if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
+            if on {
+                socket.set(flag::CORKED);
+            } else {
+                socket.clear(flag::CORKED);
+                crate::wait::uncork();
+            }
+        }
         return Ok(0);
     }
     let judge = judge(socket)?;

@@ -8,7 +8,6 @@ use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{accept, epoll, spin, wait};
 use core::sync::atomic::Ordering;
-use shunt_ring::bell;
 use shunt_segment::channel::{arm, state, style};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::{calls, clock, mapping, Errno, Result};
@@ -216,16 +215,19 @@ impl Query<'_> {
     /// Arms everything and sleeps; true when the deadline passed.
     fn sleep(&mut self) -> Result<bool> {
         let mut deaf = false;
+        let mut due = false;
         for entry in self.entries.iter() {
             let word = table::get(entry.fd);
             if let Some(set) = word.set() {
-                epoll::arm_all(set);
+                due |= epoll::arm_all(set);
             }
             let Some(s) = table::stream(entry.fd) else { continue };
-            prepare(s, entry.fd, entry.events);
+            due |= prepare(s, entry.fd, entry.events);
             deaf |= s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
         }
-        wait::barrier();
+        if due {
+            wait::barrier();
+        }
         if self.any_stream_ready() || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::readable)) {
             return Ok(false);
         }
@@ -255,15 +257,15 @@ impl Query<'_> {
     }
 }
 
-/// Before sleeping in a set: stale bells off, conditions armed (the caller issues one barrier for all).
-pub fn prepare(socket: &Socket, fd: i32, events: i16) {
+/// Before sleeping in a set: stale bells off, conditions armed; true if a barrier is due (one for all).
+pub fn prepare(socket: &Socket, fd: i32, events: i16) -> bool {
     wait::drain(socket, fd);
     let mut conditions = arm::IN;
     if events & (POLLOUT | libc::POLLWRNORM) != 0 {
         conditions |= arm::OUT;
     }
     wait::set_style(socket, style::POLL);
-    bell::arm(&socket.own().wait, conditions);
+    wait::announce(socket, conditions)
 }
 
 /// select(2) and pselect(2) in terms of poll.

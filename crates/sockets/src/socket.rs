@@ -31,6 +31,8 @@ pub mod flag {
     pub const LISTENER_SHARED: u32 = 1 << 6;
     /// The local port belongs to the process's reserve and goes back there.
     pub const PORT_RESERVED: u32 = 1 << 7;
+    /// TCP_CORK: more bytes will follow at once, so sleeping peers are not woken for each piece.
+    pub const CORKED: u32 = 1 << 11;
     /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
     pub const NONBLOCK: u32 = 1 << 10;
     /// The kernel connects it: no further attempt at a rendezvous.
@@ -76,6 +78,10 @@ pub struct Socket {
     pub watchers: AtomicPtr<crate::epoll::Entry>,
     /// Calls of accept since the kernel's queue had its turn.
     pub accepts: AtomicU32,
+    /// Sleeps since the last run of waits that ended awake; see `wait::announce`.
+    pub sleeps: AtomicU32,
+    /// Waits that ended awake since the last sleep.
+    pub spins: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
     /// Options that the program set.
@@ -294,6 +300,8 @@ pub fn allocate(family: i32) -> Option<&'static Socket> {
     socket.inode.store(0, Ordering::Relaxed);
     socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     socket.accepts.store(0, Ordering::Relaxed);
+    socket.sleeps.store(0, Ordering::Relaxed);
+    socket.spins.store(0, Ordering::Relaxed);
     socket.low_water.store(1, Ordering::Relaxed);
     // SAFETY: nobody else uses the object.
     unsafe { *socket.stored.get() = Stored::new() };

@@ -23,14 +23,15 @@ pub struct Spin {
     rounds: u32,
 }
 
-/// Ticks after which a spinning thread begins to yield.
-const FIRST_YIELD: u64 = 4_000;
-/// Ticks between yields.
+/// Ticks after which a spinning thread begins to yield, and between yields.
+const FIRST_YIELD: u64 = 5_000;
 const YIELD_EVERY: u64 = 5_000;
-/// A yield that took this many ticks gave the processor to somebody.
-const LONG_YIELD: u64 = 60_000;
-/// A yield this long means the processor is wanted: no spinning for a while.
-const VERY_LONG_YIELD: u64 = 1_000_000;
+/// A yield that took this many ticks gave the processor to somebody: more threads want to run than there are
+/// processors, and a sleeping thread is woken on a busy processor at once.
+const LONG_YIELD: u64 = 6_000;
+/// Waits that then do not spin.
+const PENALTY: u32 = 16;
+const WORST_PENALTY: u32 = 256;
 
 /// Begins a wait; `peer_processor` is where the peer last waited (plus one; 0: unknown).
 #[inline]
@@ -38,6 +39,9 @@ pub fn begin(peer_processor: u32) -> Spin {
     let now = clock::ticks();
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *thread::block() };
+    if block.corked != 0 {
+        crate::wait::uncork();
+    }
     block.processor = clock::processor() + 1;
     block.waits = block.waits.wrapping_add(1);
     let same_processor = peer_processor == block.processor;
@@ -92,15 +96,12 @@ impl Spin {
         if now >= self.yield_at {
             calls::sched_yield();
             let after = clock::ticks();
-            if after - now > VERY_LONG_YIELD {
-                // SAFETY: the calling thread's own block.
-                unsafe { (*thread::block()).spin_penalty = 32 };
-            }
             if after - now > LONG_YIELD {
-                self.yields += 1;
-                if self.yields > 2 {
-                    self.limit = after;
-                }
+                // SAFETY: the calling thread's own block.
+                let block = unsafe { &mut *thread::block() };
+                block.penalty = (block.penalty * 2).clamp(PENALTY, WORST_PENALTY);
+                block.spin_penalty = block.penalty;
+                self.limit = after;
             }
             self.yield_at = after + YIELD_EVERY;
         }
@@ -138,5 +139,8 @@ impl Spin {
         // SAFETY: the calling thread's own block.
         let block = unsafe { &mut *thread::block() };
         block.expected_wait = (block.expected_wait * 3 + length) / 4;
+        if block.spin_penalty == 0 && block.penalty > 0 && length < budget {
+            block.penalty -= 1;
+        }
     }
 }

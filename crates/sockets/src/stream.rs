@@ -1,7 +1,7 @@
 //! send and receive on an accelerated stream.
 
 use crate::readiness::{self, observe, take_error};
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::wait::{self, nonblocking};
 use core::sync::atomic::Ordering;
 use shunt_ring::Violation;
@@ -47,7 +47,7 @@ unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result
 /// A sleeping sender is woken when half of its ring is free: not for every byte.
 #[inline(always)]
 fn space_came_free(socket: &Socket, fd: i32) {
-    if socket.peer().wait.armed.load(Ordering::Relaxed) & arm::OUT != 0 || socket.has(crate::socket::flag::FENCE) {
+    if socket.peer().wait.armed.load(Ordering::Relaxed) & arm::OUT != 0 || socket.has(flag::FENCE) {
         let (_, waiting) = socket.incoming().look();
         let peer = socket.peer().post.word.load(Ordering::Relaxed);
         let class = (peer >> word::CLASS_SHIFT) as usize & 7;
@@ -176,7 +176,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         && socket.peer().post.word.load(Ordering::Relaxed) & (word::CLOSED | word::RST) == 0;
     if open && length > 0 && flags & libc::MSG_OOB == 0 {
         // SAFETY: passed on.
-        let sent = unsafe { put(socket, fd, data, length)? };
+        let sent = unsafe { put(socket, fd, data, length, flags)? };
         if sent == length {
             return Ok(sent as isize);
         }
@@ -189,7 +189,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
 
 /// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
 #[inline(always)]
-unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize) -> Result<usize> {
+unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<usize> {
     let held = socket.lock_send()?;
     if socket.outgoing().announced() & word::FIN != 0 {
         return Ok(0);
@@ -197,7 +197,9 @@ unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize) -> Resul
     // SAFETY: promised by the caller; the lock is held.
     let sent = unsafe { socket.outgoing().send(data, length) };
     drop(held);
-    if sent > 0 {
+    if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length {
+        wait::cork(fd);
+    } else if sent > 0 {
         wait::notify(socket, fd, arm::IN);
     }
     Ok(sent)
@@ -238,7 +240,7 @@ unsafe fn send_slow(socket: &Socket, fd: i32, data: *const u8, length: usize, mu
             return Ok(0);
         }
         // SAFETY: `done < length`.
-        let sent = unsafe { put(socket, fd, data.add(done), length - done)? };
+        let sent = unsafe { put(socket, fd, data.add(done), length - done, flags)? };
         done += sent;
         if done == length {
             return Ok(done as isize);

@@ -2,12 +2,12 @@
 
 use crate::readiness;
 use crate::socket::{flag, Socket};
-use crate::{global, link, spin};
+use crate::{global, link, spin, table};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, state, style};
 use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK};
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, clock, thread, Errno, Result};
 
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
 
@@ -25,6 +25,26 @@ pub fn notify(socket: &Socket, fd: i32, conditions: u32) {
     }
 }
 
+/// More bytes were announced: the peer sees these if it is awake; a sleeping one is woken with the last piece, or when
+/// this thread waits for anything.
+#[cold]
+pub fn cork(fd: i32) {
+    uncork();
+    // SAFETY: the calling thread's own block.
+    unsafe { (*thread::block()).corked = fd as u32 + 1 };
+}
+
+/// Wakes the peer that [`cork`] left asleep.
+pub fn uncork() {
+    // SAFETY: the calling thread's own block.
+    let corked = unsafe { core::mem::take(&mut (*thread::block()).corked) };
+    if corked != 0 {
+        if let Some(socket) = table::stream(corked as i32 - 1) {
+            notify(socket, corked as i32 - 1, arm::IN);
+        }
+    }
+}
+
 /// One byte on the companion makes the peer's descriptor readable.
 #[cold]
 #[inline(never)]
@@ -34,10 +54,35 @@ pub fn ring(socket: &Socket, fd: i32) {
     let _ = calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
 }
 
-/// Announces that this side sleeps for `conditions`, with the barrier. The caller checks again before it sleeps.
-pub fn arm(socket: &Socket, conditions: u32) {
-    bell::arm(&socket.own().wait, conditions);
-    barrier();
+/// Sleeps in a row after which the peer is asked to fence, and waits awake in a row after which no longer.
+const OFTEN_ASLEEP: u32 = 4;
+const OFTEN_AWAKE: u32 = 64;
+
+/// Announces that this side sleeps for `conditions`; true if the caller must execute [`barrier`] before it checks
+/// again.
+pub fn announce(socket: &Socket, conditions: u32) -> bool {
+    let wait = &socket.own().wait;
+    let due = bell::arm(wait, conditions);
+    if due {
+        socket.spins.store(0, Ordering::Relaxed);
+        if socket.sleeps.fetch_add(1, Ordering::Relaxed) == OFTEN_ASLEEP {
+            bell::ask_for_fences(wait, true);
+        }
+    }
+    due
+}
+
+/// A wait ended awake.
+#[inline]
+pub fn stayed_awake(socket: &Socket) {
+    let spins = socket.spins.load(Ordering::Relaxed) + 1;
+    socket.spins.store(spins, Ordering::Relaxed);
+    if spins == OFTEN_AWAKE {
+        socket.sleeps.store(0, Ordering::Relaxed);
+        if socket.own().wait.armed.load(Ordering::Relaxed) & arm::FENCE != 0 {
+            bell::ask_for_fences(&socket.own().wait, false);
+        }
+    }
 }
 
 /// The sleeper's half of the asymmetric fence: see `shunt_ring::bell`.
@@ -106,13 +151,14 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<
     let own = &socket.own().wait;
     let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
     // SAFETY: the calling thread's own block.
-    let processor = unsafe { (*shunt_sys::thread::block()).processor };
+    let processor = unsafe { (*thread::block()).processor };
     if own.processor.load(Ordering::Relaxed) != processor {
         own.processor.store(processor, Ordering::Relaxed);
     }
     while spin.more() {
         if readiness::any(socket, conditions) {
             spin.end();
+            stayed_awake(socket);
             return Ok(());
         }
         if spin.rounds() & 0xfff == 0xfff {
@@ -146,7 +192,9 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()>
         return calls::nanosleep(&pause, core::ptr::null_mut());
     }
     drain(socket, fd);
-    arm(socket, conditions);
+    if announce(socket, conditions) {
+        barrier();
+    }
     if readiness::any(socket, conditions) {
         return Ok(());
     }

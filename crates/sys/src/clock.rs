@@ -19,22 +19,47 @@ pub fn processor() -> u32 {
     auxiliary & 0xfff
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC, by system call: for slow paths only.
-pub fn monotonic_ns() -> u64 {
+/// Nanoseconds of CLOCK_MONOTONIC, by system call.
+fn asked_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     calls::clock_gettime(libc::CLOCK_MONOTONIC, &mut time);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Ticks per 1024 ns; 0 until calibrated.
+/// Nanoseconds for each 2^32 ticks; 0 until calibrated.
 static RATE: AtomicU64 = AtomicU64::new(0);
 static START_TICKS: AtomicU64 = AtomicU64::new(0);
 static START_NS: AtomicU64 = AtomicU64::new(0);
 
+/// An interval this long calibrates to better than a millionth of an hour's error in a second.
+const CALIBRATION_NS: u64 = 50_000_000;
+
 /// Notes the start of the calibration interval. Called once at start-up.
 pub fn start() {
-    START_NS.store(monotonic_ns(), Ordering::Relaxed);
+    START_NS.store(asked_ns(), Ordering::Relaxed);
     START_TICKS.store(ticks(), Ordering::Relaxed);
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC: from the time stamp counter once 50 ms have passed since [`start`], before that by
+/// system call. For deadlines; the kernel's own time-out has the last word.
+pub fn monotonic_ns() -> u64 {
+    let rate = RATE.load(Ordering::Relaxed);
+    if rate == 0 {
+        return calibrate();
+    }
+    let passed = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
+    START_NS.load(Ordering::Relaxed) + ((passed as u128 * rate as u128) >> 32) as u64
+}
+
+#[cold]
+fn calibrate() -> u64 {
+    let now = asked_ns();
+    let start = START_NS.load(Ordering::Relaxed);
+    if start != 0 && now.saturating_sub(start) > CALIBRATION_NS {
+        let passed = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed)).max(1);
+        RATE.store((((now - start) as u128) << 32).div_euclid(passed as u128) as u64, Ordering::Relaxed);
+    }
+    now
 }
 
 /// Whether the rate of the time stamp counter is known exactly.
@@ -42,21 +67,27 @@ pub fn calibrated() -> bool {
     RATE.load(Ordering::Relaxed) != 0
 }
 
-/// Ticks in `ns` nanoseconds. A first guess of 2.5 GHz serves until a millisecond has passed since [`start`],
-/// then the measured rate: no start-up delay for a figure that only bounds spinning.
+/// Ticks in `ns` nanoseconds. A first guess of 2.5 GHz serves until the rate is known: it only bounds spinning.
 pub fn ticks_for_ns(ns: u64) -> u64 {
-    let mut rate = RATE.load(Ordering::Relaxed);
+    let rate = RATE.load(Ordering::Relaxed);
     if rate == 0 {
-        rate = 2560;
-        let start = START_NS.load(Ordering::Relaxed);
-        if start != 0 {
-            let elapsed = monotonic_ns().saturating_sub(start);
-            if elapsed > 1_000_000 {
-                let passed = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
-                rate = ((passed as u128 * 1024 / elapsed as u128) as u64).clamp(256, 16384);
-                RATE.store(rate, Ordering::Relaxed);
-            }
+        calibrate();
+        return ns * 5 / 2;
+    }
+    (((ns as u128) << 32) / rate as u128) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_counter_keeps_the_kernels_time() {
+        super::start();
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        super::monotonic_ns();
+        assert!(super::calibrated());
+        for _ in 0..100 {
+            let (low, ours, high) = (super::asked_ns(), super::monotonic_ns(), super::asked_ns());
+            assert!(ours + 100_000 > low && ours < high + 100_000, "{low} {ours} {high}");
         }
     }
-    ns.saturating_mul(rate) / 1024
 }

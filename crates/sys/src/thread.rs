@@ -30,13 +30,19 @@ pub struct Block {
     pub expected_wait: u64,
     /// Waits to come that shall not spin, because spinning was found to steal from others.
     pub spin_penalty: u32,
+    /// The last penalty given: the next one is larger, unless spinning pays meanwhile.
+    pub penalty: u32,
     /// Waits that this thread began, to sample rare work.
     pub waits: u32,
     /// Nesting of sections that must not be interrupted by an application's signal handler.
     pub critical: u32,
+    /// Process id, 0 until first asked for.
+    pid: u32,
     /// The thread's state for cheap pseudo-random choices.
     pub random: u32,
-    _reserved: [u64; 12],
+    /// A descriptor whose peer has not been woken yet because more was announced (TCP_CORK, MSG_MORE), plus one.
+    pub corked: u32,
+    _reserved: [u64; 10],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 128);
@@ -70,10 +76,25 @@ pub fn id() -> u32 {
     }
 }
 
-/// Forgets the cached thread id: the child after fork is another thread.
+/// Process id, cached per thread.
+pub fn process() -> u32 {
+    // SAFETY: the block belongs to this thread alone.
+    unsafe {
+        let block = block();
+        if (*block).pid == 0 {
+            (*block).pid = calls::getpid();
+        }
+        (*block).pid
+    }
+}
+
+/// Forgets the cached ids: the child after fork is another thread of another process.
 pub fn forget_id() {
     // SAFETY: the block belongs to this thread alone.
-    unsafe { (*block()).tid = 0 }
+    unsafe {
+        (*block()).tid = 0;
+        (*block()).pid = 0;
+    }
 }
 
 /// A cheap pseudo-random word (xorshift, seeded from the time stamp): for choices, never for secrets.
