@@ -153,7 +153,7 @@ hook! {
             (Kind::Tcp | Kind::Listener, Some(socket)) => {
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
-                    options::note_set(socket, level, name, data.cast(), length);
+                    options::note_set(fd, socket, level, name);
                 }
                 result
             }
@@ -168,6 +168,9 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         let word = table::get(fd);
         let socket = match (word.kind(), word.socket()) {
             (Kind::Stream, Some(socket)) => {
+                if !address.is_null() && length >= 2 && (*address).sa_family as c_int == libc::AF_UNSPEC {
+                    return answer(connecting::disconnect(fd, socket)) as c_int;
+                }
                 if socket.has(flag::CONNECTING) {
                     socket.clear(flag::CONNECTING);
                     return 0;
@@ -215,6 +218,7 @@ fn fits_family(socket: c_int, address: c_int) -> bool {
 hook! {
     fn read(fd: c_int, data: *mut c_void, length: usize) -> isize {
         match table::stream(fd) {
+            Some(_) if length == 0 => 0,
             Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
             None => real::read(fd, data, length),
         }
@@ -224,7 +228,7 @@ hook! {
     }
     fn __read_chk(fd: c_int, data: *mut c_void, length: usize, room: usize) -> isize {
         match table::stream(fd) {
-            Some(socket) if length <= room => answer(stream::receive(socket, fd, data.cast(), length, 0)),
+            Some(_) if length <= room => read(fd, data, length),
             _ => real::__read_chk(fd, data, length, room),
         }
     }
@@ -344,7 +348,7 @@ hook! {
 // ---- wait --------------------------------------------------------------------------------------------------------
 
 unsafe fn entries<'a>(set: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
-    if set.is_null() || count == 0 || count > 1 << 20 {
+    if set.is_null() || count == 0 || count > 1 << 20 || (set as usize) < 4096 {
         return &mut [];
     }
     // SAFETY: the caller's array.
@@ -445,34 +449,66 @@ hook! {
             if let Some(result) = epoll::control(set, epfd, operation, fd, event) {
                 return answer(result) as c_int;
             }
+            let result = real::epoll_ctl(epfd, operation, fd, event);
+            if result == 0 {
+                epoll::foreign(set, operation);
+            }
+            return result;
         }
         real::epoll_ctl(epfd, operation, fd, event)
     }
     fn epoll_wait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
         match table::get(epfd).set() {
-            Some(set) if !epoll::plain(set) => {
-                let deadline = poll::deadline(milliseconds(timeout));
-                answer(epoll::wait(set, epfd, events, count, deadline, core::ptr::null())) as c_int
-            }
-            _ => real::epoll_wait(epfd, events, count, timeout),
+            Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), core::ptr::null(), || {
+                real::epoll_wait(epfd, events, count, timeout)
+            }),
+            None => real::epoll_wait(epfd, events, count, timeout),
         }
     }
     fn epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
         match table::get(epfd).set() {
-            Some(set) if !epoll::plain(set) => {
-                let deadline = poll::deadline(milliseconds(timeout));
-                answer(epoll::wait(set, epfd, events, count, deadline, mask)) as c_int
-            }
-            _ => real::epoll_pwait(epfd, events, count, timeout, mask),
+            Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), mask, || {
+                real::epoll_pwait(epfd, events, count, timeout, mask)
+            }),
+            None => real::epoll_pwait(epfd, events, count, timeout, mask),
         }
     }
     fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
         match (table::get(epfd).set(), duration(timeout)) {
-            (Some(set), Some(limit)) if !epoll::plain(set) => {
-                answer(epoll::wait(set, epfd, events, count, poll::deadline(limit), mask)) as c_int
-            }
+            (Some(set), Some(limit)) => wait_in(set, epfd, events, count, limit, mask, || {
+                real::epoll_pwait2(epfd, events, count, timeout, mask)
+            }),
             _ => real::epoll_pwait2(epfd, events, count, timeout, mask),
         }
+    }
+}
+
+/// Waits in a set of ours, or in the kernel's if it holds nothing of ours (which another thread may change meanwhile).
+unsafe fn wait_in(
+    set: &'static epoll::Set,
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    limit: Option<u64>,
+    mask: *const sigset_t,
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the caller's array.
+    unsafe {
+        let mut deadline = 0;
+        if epoll::plain(set) {
+            if limit != Some(0) {
+                deadline = poll::deadline(limit);
+            }
+            epoll::enter_plain(set);
+            let got = kernel();
+            if let Some(translated) = epoll::leave_plain(set, events, got.max(0) as usize) {
+                return if got < 0 { got } else { translated as c_int };
+            }
+        } else {
+            deadline = poll::deadline(limit);
+        }
+        answer(epoll::wait(set, epfd, events, count, deadline, mask)) as c_int
     }
 }
 

@@ -23,6 +23,8 @@ pub mod word {
     pub const CLOSED: u64 = 1 << 61;
     /// The side was closed in a way that TCP answers with RST.
     pub const RST: u64 = 1 << 62;
+    /// With RST: the end (FIN) had been announced before.
+    pub const LATE: u64 = 1 << 63;
     /// In [`super::Transmit::switch`] only: the peer has received everything up to the border.
     pub const SETTLED: u64 = 1 << 63;
 }

@@ -42,7 +42,7 @@ pub fn release(word: Word, fd: i32) {
 
 /// The last descriptor of this process for a stream goes: tells the peer, unless other processes own the side too.
 /// Then the kernel tells it when the last of them closes the companion.
-fn finish(socket: &'static Socket) {
+pub(crate) fn finish(socket: &'static Socket) {
     let own = socket.own();
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
     let receiving = socket.lock_receive();
@@ -52,7 +52,8 @@ fn finish(socket: &'static Socket) {
     if last {
         let (_, unread) = socket.incoming().look();
         let reset = unread > 0 || socket.has(flag::LINGER_RESET);
-        socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST } else { 0 });
+        let late = if socket.outgoing().announced() & word::FIN != 0 { word::LATE } else { 0 };
+        socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
         own.released.store(1, Ordering::Release);
     }
     drop((receiving, sending));

@@ -45,6 +45,8 @@ const KERNEL_EVERY: u64 = 60_000;
 pub struct Entry {
     set: AtomicPtr<Set>,
     socket: AtomicPtr<Socket>,
+    /// An epoll set inside this one.
+    inner: AtomicPtr<Set>,
     fd: AtomicI32,
     events: AtomicU32,
     data: AtomicU64,
@@ -79,6 +81,8 @@ pub struct Set {
     entries: AtomicPtr<Entry>,
     active: AtomicPtr<Entry>,
     dormant: AtomicU32,
+    /// Descriptors that are not ours; those closed without being removed are still counted.
+    foreign: AtomicU32,
     sleepers: AtomicU32,
     last_kernel: AtomicU64,
     next_free: AtomicPtr<Set>,
@@ -134,6 +138,7 @@ fn new_entry() -> Option<&'static Entry> {
     entry.fresh.store(true, Ordering::Relaxed);
     entry.seen.store(0, Ordering::Relaxed);
     entry.unblocked.store(0, Ordering::Relaxed);
+    entry.inner.store(core::ptr::null_mut(), Ordering::Relaxed);
     entry.last.store(clock::ticks(), Ordering::Relaxed);
     entry.dormant.store(false, Ordering::Relaxed);
     Some(entry)
@@ -181,6 +186,7 @@ pub fn created(fd: i32) {
     set.active.store(core::ptr::null_mut(), Ordering::Relaxed);
     set.sleepers.store(0, Ordering::Relaxed);
     set.dormant.store(0, Ordering::Relaxed);
+    set.foreign.store(0, Ordering::Relaxed);
     table::set_epoll(fd, set);
 }
 
@@ -299,7 +305,8 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     let wanted = unsafe { event.as_ref() }.copied();
     // Foreign descriptors are the kernel's, unless their data could be taken for a tag of ours.
     let alias = wanted.is_some_and(|e| e.u64 & TAG_MASK == TAG);
-    let concerned = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp) || (alias && operation == libc::EPOLL_CTL_ADD);
+    let concerned =
+        matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll) || (alias && operation == libc::EPOLL_CTL_ADD);
     if !concerned && (set.count.load(Ordering::Relaxed) == 0 || find(set, fd).is_none()) {
         return None;
     }
@@ -360,15 +367,25 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
     set.entries.store(address(entry), Ordering::Release);
     entry.set.store(address(set), Ordering::Release);
     set.count.fetch_add(1, Ordering::Release);
-    if kind == Kind::Stream {
-        activate(set, entry);
-        kick(set, epfd, entry);
+    match (kind, table::get(fd).set()) {
+        (Kind::Stream, _) => {
+            activate(set, entry);
+            kick(set, epfd, entry);
+        }
+        (_, Some(inner)) => {
+            entry.inner.store(address(inner), Ordering::Release);
+            activate(set, entry);
+        }
+        _ => {}
     }
     Ok(0)
 }
 
 fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
     let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
+    if (wanted.events | entry.events.load(Ordering::Relaxed)) & libc::EPOLLEXCLUSIVE as u32 != 0 {
+        return Err(Errno(libc::EINVAL)); // epoll_ctl(2): only with EPOLL_CTL_ADD
+    }
     entry.events.store(wanted.events, Ordering::Relaxed);
     entry.data.store(wanted.u64, Ordering::Relaxed);
     entry.disabled.store(false, Ordering::Relaxed);
@@ -507,12 +524,41 @@ pub fn plain(set: &Set) -> bool {
     set.count.load(Ordering::Acquire) == 0
 }
 
+/// A thread is about to wait in a set that is the kernel's alone, and must be woken should that change.
+pub fn enter_plain(set: &Set) {
+    set.sleepers.fetch_add(1, Ordering::AcqRel);
+}
+
+/// The kernel's answer to such a wait. If entries of ours came into the set meanwhile, it may speak of them under their
+/// tags: translates. `None`: nothing is left to report, wait on.
+///
+/// # Safety
+/// `events` holds `count` entries and has room for them.
+pub unsafe fn leave_plain(set: &'static Set, events: *mut epoll_event, count: usize) -> Option<usize> {
+    set.sleepers.fetch_sub(1, Ordering::AcqRel);
+    if plain(set) || count == 0 {
+        return Some(count);
+    }
+    let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
+    let count = count.min(BATCH);
+    // SAFETY: the caller's array.
+    unsafe { core::ptr::copy_nonoverlapping(events, batch.as_mut_ptr(), count) };
+    let mut events = Events { start: events, room: count, count: 0 };
+    let _ = sort(set, &batch[..count], &mut events);
+    let _ = look(set, &mut events);
+    (events.count > 0).then_some(events.count)
+}
+
 /// What an entry would report now; 0: nothing. Under the set's lock.
 fn report(entry: &'static Entry) -> u32 {
     if entry.disabled.load(Ordering::Relaxed) {
         return 0;
     }
-    // SAFETY: streams only are active.
+    // SAFETY: null or a slab object.
+    if let Some(inner) = unsafe { entry.inner.load(Ordering::Acquire).as_ref() } {
+        return report_inner(entry, inner);
+    }
+    // SAFETY: streams and sets only are active.
     let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return 0 };
     let wanted = entry.events.load(Ordering::Relaxed);
     let now = readiness::events(socket) as u16 as u32 & (wanted & !MODES | ERR | HUP);
@@ -533,6 +579,18 @@ fn report(entry: &'static Entry) -> u32 {
         entry.unblocked.store(blocked, Ordering::Relaxed);
     }
     now
+}
+
+/// A set is readable while it has events; as an edge when that begins.
+fn report_inner(entry: &'static Entry, inner: &'static Set) -> u32 {
+    let wanted = entry.events.load(Ordering::Relaxed);
+    let now = readable(inner);
+    let before = entry.seen.swap(now as u64, Ordering::Relaxed) != 0;
+    if now && (wanted & ET == 0 || !before || entry.fresh.swap(false, Ordering::Relaxed)) {
+        wanted & IN
+    } else {
+        0
+    }
 }
 
 /// Changes whenever the peer sends or ends: the edges of a socket.
@@ -603,6 +661,10 @@ fn conditions(entry: &Entry) -> u32 {
 
 /// Arms an entry's stream; true if a barrier is due before the next look.
 fn arm(entry: &'static Entry) -> bool {
+    // SAFETY: null or a slab object.
+    if let Some(inner) = unsafe { entry.inner.load(Ordering::Acquire).as_ref() } {
+        return arm_all(inner);
+    }
     // SAFETY: streams only are active.
     let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return false };
     let fd = entry.fd.load(Ordering::Relaxed);
@@ -616,6 +678,9 @@ fn arm(entry: &'static Entry) -> bool {
 }
 
 fn armed(entry: &'static Entry) -> bool {
+    if !entry.inner.load(Ordering::Acquire).is_null() {
+        return false; // looked at for as long as it is in the set
+    }
     // SAFETY: streams only are active.
     let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return true };
     bell::is_armed(&socket.own().wait, conditions(entry))
@@ -655,6 +720,12 @@ pub fn readable(set: &'static Set) -> bool {
     let mut at = ours(&set.active);
     while let Some(entry) = at {
         let disabled = entry.disabled.load(Ordering::Relaxed);
+        // SAFETY: null or a slab object.
+        if let (false, Some(inner)) = (disabled, unsafe { entry.inner.load(Ordering::Acquire).as_ref() }) {
+            if readable(inner) {
+                return true;
+            }
+        }
         // SAFETY: streams only are active.
         if let (false, Some(socket)) = (disabled, unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) {
             let wanted = entry.events.load(Ordering::Relaxed);
@@ -669,6 +740,39 @@ pub fn readable(set: &'static Set) -> bool {
         at = ours(&entry.next_active);
     }
     false
+}
+
+/// Whether the kernel's part of an inner set reports anything but bells. Bells are taken note of.
+fn inner_ready(inner: &'static Set) -> bool {
+    // Without an array of the program's to fill, the kernel's events cannot be taken out to see what they are: a set that
+    // holds anything but streams is believed.
+    if readable(inner) || inner.foreign.load(Ordering::Relaxed) > 0 {
+        return true;
+    }
+    let Some(_held) = inner.lock.lock() else { return true };
+    let mut at = ours(&inner.entries);
+    while let Some(entry) = at {
+        // SAFETY: null or a slab object.
+        let socket = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() };
+        if socket.map(|s| s.kind()) != Some(Kind::Stream) {
+            return true;
+        }
+        at = ours(&entry.next_in_set);
+    }
+    false
+}
+
+/// A foreign descriptor joined (or left) the kernel's set.
+pub fn foreign(set: &Set, operation: i32) {
+    match operation {
+        libc::EPOLL_CTL_ADD => {
+            set.foreign.fetch_add(1, Ordering::Relaxed);
+        }
+        libc::EPOLL_CTL_DEL => {
+            let _ = set.foreign.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        }
+        _ => {}
+    }
 }
 
 /// The program's array of events, being filled.
@@ -818,9 +922,14 @@ fn ask_kernel(set: &'static Set, epfd: i32, events: &mut Events, timeout: Option
     if got == 0 {
         return Ok(());
     }
+    sort(set, &batch[..got], events)
+}
+
+/// Sorts the kernel's events: streams become active, ours get the program's data back, others pass as they are.
+fn sort(set: &'static Set, batch: &[epoll_event], events: &mut Events) -> Result<()> {
     let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
     let mut listeners = [u32::MAX; 8];
-    for event in &batch[..got] {
+    for event in batch {
         let (flags, data) = (event.events, event.u64);
         let entry = if data & TAG_MASK == TAG { entry_at(data as u32) } else { None };
         let Some(entry) = entry else {
@@ -830,16 +939,23 @@ fn ask_kernel(set: &'static Set, epfd: i32, events: &mut Events, timeout: Option
         if entry.set.load(Ordering::Acquire) != address(set) {
             continue; // removed meanwhile, or registered by another process after a fork
         }
-        let fd = entry.fd.load(Ordering::Relaxed);
         // SAFETY: null or a slab object.
         let socket = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() };
-        match (socket.map(|_| kind_of(entry, fd)), socket) {
+        match (socket.map(|s| s.kind()), socket) {
             (Some(Kind::Stream), Some(socket)) => {
                 if flags & (ERR | HUP) != 0 {
                     readiness::note_gone(socket);
                 }
                 if !entry.dormant.load(Ordering::Relaxed) {
                     activate(set, entry);
+                }
+            }
+            (None, _) if !entry.inner.load(Ordering::Acquire).is_null() => {
+                // The inner set heard a bell: whether it has events is seen in memory, or is the kernel's to say.
+                // SAFETY: not null.
+                let inner = unsafe { &*entry.inner.load(Ordering::Acquire) };
+                if plain(inner) || inner_ready(inner) {
+                    events.push(flags, entry.data.load(Ordering::Relaxed));
                 }
             }
             (Some(Kind::Listener), _) => {
@@ -855,15 +971,6 @@ fn ask_kernel(set: &'static Set, epfd: i32, events: &mut Events, timeout: Option
         }
     }
     Ok(())
-}
-
-/// What the entry's socket is now. The entry's descriptor may have been closed while a duplicate lives on.
-fn kind_of(entry: &Entry, fd: i32) -> Kind {
-    let word = table::get(fd);
-    match word.socket() {
-        Some(socket) if core::ptr::eq(socket, entry.socket.load(Ordering::Relaxed)) => word.kind(),
-        _ => Kind::Stream,
-    }
 }
 
 /// In the child after fork: no other thread exists, so no lock is held and nobody sleeps.

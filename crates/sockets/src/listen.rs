@@ -64,6 +64,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     if table::get(fd).kind() == Kind::Listener {
         return;
     }
+    socket.set_listener();
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
     if flags & libc::O_NONBLOCK != 0 {
         socket.set(flag::LISTENER_NONBLOCK);

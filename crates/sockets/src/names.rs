@@ -3,7 +3,6 @@
 use crate::sockaddr::Encoded;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::state;
 use shunt_sys::libc::{self, sockaddr, socklen_t};
 use shunt_sys::{Errno, Result};
 
@@ -23,7 +22,7 @@ pub unsafe fn local(socket: &Socket, address: *mut sockaddr, length: *mut sockle
 /// # Safety
 /// As for [`local`].
 pub unsafe fn remote(socket: &Socket, address: *mut sockaddr, length: *mut socklen_t) -> Result<isize> {
-    if socket.own().receive.state.load(Ordering::Relaxed) & state::DONE != 0 {
+    if crate::readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
     }
     let (client, server) = socket.addresses();

@@ -91,14 +91,12 @@ impl Judge {
     }
 }
 
-/// A program set an option of a TCP socket that is not connected yet, and the kernel agreed: remembers to carry it over.
-///
-/// # Safety
-/// `data` holds `length` readable bytes.
-pub unsafe fn note_set(socket: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t) {
-    if length as usize <= LONGEST && !data.is_null() {
-        // SAFETY: promised by the caller.
-        let bytes = unsafe { core::slice::from_raw_parts(data, length as usize) };
+/// A program set an option of a TCP socket that is not connected yet, and the kernel agreed: remembers what came of it.
+pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
+    let mut data = [0u8; LONGEST];
+    let mut length = LONGEST as socklen_t;
+    if calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok() {
+        let bytes = &data[..(length as usize).min(LONGEST)];
         stored(socket).store(level, name, bytes);
         apply(socket, level, name, bytes);
     }
@@ -114,6 +112,20 @@ pub fn carry_over(fd: i32, socket: &Socket) {
             entry.length = (length as usize).min(LONGEST) as u8;
             entry.data = data;
         }
+    }
+}
+
+/// The way back: a fresh TCP socket gets what the program had set on the stream.
+pub fn give_back(fd: i32, socket: &Socket, next: &Socket) {
+    let list = stored(socket);
+    *stored(next) = *list;
+    for entry in &list.entries[..list.count] {
+        let mut data = entry.data;
+        if entry.level == SOL_SOCKET && matches!(entry.name, libc::SO_SNDBUF | libc::SO_RCVBUF) {
+            let half = integer(&data) / 2; // the kernel doubles what it is given
+            data[..4].copy_from_slice(&half.to_ne_bytes());
+        }
+        let _ = calls::setsockopt(fd, entry.level, entry.name, data.as_ptr().cast(), entry.length as socklen_t);
     }
 }
 
@@ -236,7 +248,6 @@ fn ucred_unknown() -> [u8; 12] {
 }
 
 fn pending_error(socket: &Socket) -> c_int {
-    socket.clear(flag::CONNECTING);
     let (peer, _) = socket.incoming().look();
     readiness::observe(socket, peer);
     readiness::take_error(socket).unwrap_or(0)

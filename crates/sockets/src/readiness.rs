@@ -64,10 +64,29 @@ pub fn note_gone(socket: &Socket) {
 pub fn observe(socket: &Socket, peer: u64) -> u32 {
     let own = socket.own().receive.state.load(Ordering::Acquire);
     if peer & word::RST != 0 && own & state::END_NOTED == 0 {
-        let bits = state::RESET_DUE | state::DONE | state::END_NOTED;
+        // A reset after the end was announced finds TCP in CLOSE_WAIT: the error is EPIPE (tcp_reset).
+        let error = if peer & word::LATE != 0 { state::PIPE_DUE } else { state::RESET_DUE };
+        let bits = error | state::DONE | state::END_NOTED;
         return socket.own().receive.state.fetch_or(bits, Ordering::AcqRel) | bits;
     }
     own
+}
+
+/// Whether TCP's state would be CLOSE: reset, or ended in both directions.
+pub fn closed(socket: &Socket) -> bool {
+    let (peer, _) = socket.incoming().look();
+    let own = observe(socket, peer);
+    let far = peer & (word::FIN | word::CLOSED) != 0 || own & state::PEER_GONE != 0;
+    own & state::DONE != 0 || (far && socket.outgoing().announced() & word::FIN != 0)
+}
+
+/// Takes a pending reset, as a failing recv does; EPIPE waits for send and SO_ERROR.
+pub fn take_reset(socket: &Socket) -> Option<i32> {
+    if socket.own().receive.state.load(Ordering::Acquire) & state::RESET_DUE == 0 {
+        return None;
+    }
+    let old = socket.own().receive.state.fetch_and(!state::RESET_DUE, Ordering::AcqRel);
+    (old & state::RESET_DUE != 0).then_some(shunt_sys::libc::ECONNRESET)
 }
 
 /// Takes a pending error, as SO_ERROR and the next failing call do: its errno.

@@ -6,6 +6,7 @@
 
 use crate::global::{self, Shared, SETUP};
 use crate::options::Stored;
+use crate::table::Kind;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_ring::{lock, Pipe};
 use shunt_segment::address::Address;
@@ -64,6 +65,8 @@ pub struct Socket {
     pub send_timeout: AtomicU64,
     /// Descriptors of this process that refer to it.
     pub references: AtomicU32,
+    /// What it is: TCP until a rendezvous makes it a listener or a stream ([`Kind`]).
+    kind: AtomicU32,
     /// AF_INET or AF_INET6.
     pub family: AtomicI32,
     /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
@@ -159,7 +162,22 @@ impl Socket {
         self.receiving.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
-        self.side.store(side as u32, Ordering::Release);
+        self.side.store(side as u32, Ordering::Relaxed);
+        self.kind.store(Kind::Stream as u32, Ordering::Release);
+    }
+
+    /// What the socket is.
+    pub fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Acquire) {
+            k if k == Kind::Stream as u32 => Kind::Stream,
+            k if k == Kind::Listener as u32 => Kind::Listener,
+            _ => Kind::Tcp,
+        }
+    }
+
+    /// The socket listens with a rendezvous.
+    pub fn set_listener(&self) {
+        self.kind.store(Kind::Listener as u32, Ordering::Release);
     }
 
     /// Whether private flag `bit` is set.
@@ -294,6 +312,7 @@ pub fn allocate(family: i32) -> Option<&'static Socket> {
     socket.send_timeout.store(0, Ordering::Relaxed);
     socket.references.store(1, Ordering::Relaxed);
     socket.family.store(family, Ordering::Relaxed);
+    socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);
     socket.port.store(0, Ordering::Relaxed);
     socket.link_index.store(u32::MAX, Ordering::Relaxed);

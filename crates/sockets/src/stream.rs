@@ -1,6 +1,6 @@
 //! send and receive on an accelerated stream.
 
-use crate::readiness::{self, observe, take_error};
+use crate::readiness::{self, observe, take_error, take_reset};
 use crate::socket::{flag, Socket};
 use crate::wait::{self, nonblocking};
 use core::sync::atomic::Ordering;
@@ -79,9 +79,6 @@ unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, f
         return Err(Errno(libc::EAGAIN));
     }
     let flags = flags & KNOWN;
-    if length == 0 {
-        return Ok(0);
-    }
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut done = 0usize;
@@ -89,10 +86,13 @@ unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, f
         let generation = socket.generation.load(Ordering::Acquire);
         // SAFETY: `done <= length`.
         done += unsafe { attempt(socket, fd, data, length, done, flags)? };
-        if done == length || (done > 0 && flags & MSG_WAITALL == 0) {
+        if (done == length && length > 0) || (done > 0 && flags & MSG_WAITALL == 0) {
             return Ok(done as isize);
         }
         let (peer, waiting) = socket.incoming().look();
+        if waiting > 0 && length == 0 {
+            return Ok(0); // recv of nothing waits for something, as on TCP
+        }
         if waiting > 0 && (flags & MSG_PEEK == 0 || waiting > done) {
             continue;
         }
@@ -102,8 +102,8 @@ unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, f
             if done > 0 {
                 return Ok(done as isize);
             }
-            if let Some(error) = take_error(socket) {
-                return if error == libc::EPIPE { Ok(0) } else { Err(Errno(error)) };
+            if let Some(error) = take_reset(socket) {
+                return Err(Errno(error));
             }
             // The word may have been published after we looked for bytes.
             if socket.incoming().look().1 > 0 {
@@ -270,8 +270,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if !(0..=2).contains(&how) {
         return Err(Errno(libc::EINVAL));
     }
-    let (peer, _) = socket.incoming().look();
-    if observe(socket, peer) & state::DONE != 0 {
+    if readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
     }
     if how != libc::SHUT_WR {

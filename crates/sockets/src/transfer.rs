@@ -144,11 +144,41 @@ pub unsafe fn send(socket: &Socket, fd: i32, vector: *const iovec, count: usize,
     Ok(done)
 }
 
+/// What TCP says to a message header: too many pieces, or a control message of the socket level that it does not know
+/// (sock_cmsg_send; SCM_RIGHTS and SCM_CREDENTIALS are skipped there, other levels are not looked at).
+unsafe fn check_control(message: *const msghdr) -> Result<()> {
+    const SCM_CREDENTIALS: i32 = 2;
+    // SAFETY: the caller's header and control buffer.
+    unsafe {
+        if (*message).msg_iovlen > IOV_MAX {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let mut at = libc::CMSG_FIRSTHDR(message);
+        while !at.is_null() {
+            let header = at.read_unaligned();
+            if header.cmsg_len < core::mem::size_of::<libc::cmsghdr>() {
+                return Err(Errno(libc::EINVAL));
+            }
+            let known =
+                [libc::SCM_RIGHTS, SCM_CREDENTIALS, libc::SO_MARK, libc::SO_TIMESTAMPING, libc::SO_TXTIME, libc::SO_PRIORITY];
+            if header.cmsg_level == libc::SOL_SOCKET && !known.contains(&header.cmsg_type) {
+                return Err(Errno(libc::EINVAL));
+            }
+            at = libc::CMSG_NXTHDR(message, at);
+        }
+    }
+    Ok(())
+}
+
 /// sendmsg(2). A destination is ignored, as TCP does; control messages that TCP knows nothing of give EINVAL.
 ///
 /// # Safety
 /// `message` is valid as the manual page asks.
 pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        check_control(message)?;
+    }
     // SAFETY: passed on.
     unsafe { send(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags) }
 }
@@ -160,6 +190,9 @@ pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, fla
 pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
     unsafe {
+        if (*message).msg_iovlen > IOV_MAX {
+            return Err(Errno(libc::EMSGSIZE));
+        }
         let got = receive(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags)?;
         (*message).msg_namelen = 0;
         (*message).msg_controllen = 0;
