@@ -9,7 +9,12 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
+
+/// Held for reading while a program is started and for writing while one is copied: a descriptor that is open for
+/// writing on an executable, and that a child of another thread inherits, would make its start fail with ETXTBSY.
+pub(crate) static EXECUTABLES: RwLock<()> = RwLock::new(());
 
 /// Which part a program plays; the test's mode decides which parts run under shunt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +155,8 @@ impl<'host> Launch<'host> {
                 die_with_parent()
             });
         }
+        // `spawn` returns after the exec: until then the child holds a copy of every descriptor of this process.
+        let _no_program_is_being_written = EXECUTABLES.read().unwrap_or_else(PoisonError::into_inner);
         let text = line.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let child = command.spawn().unwrap_or_else(|error| panic!("{text}: {error}"));
         Process::new(self.host, child, text, stdout, stderr)

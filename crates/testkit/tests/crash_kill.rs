@@ -112,8 +112,12 @@ fn a_server_outlives_its_clients(host: &Host) {
     let server = serve(host, PORT);
     let mut bystander = host.client(peer()).arg("bystander").arg(PORT.to_string()).interactive().start();
     bystander.wait_for_output("connected", DEADLINE);
-    let (before, names_before) = (Inspection::of_process(server.pid()), host.abstract_names());
     let mut reports = Reports::of(&server);
+    host.wait_until("the bystander's connection", DEADLINE, || {
+        reports.update();
+        reports.opened == 1
+    });
+    let (before, names_before) = (Inspection::of_process(server.pid()), host.abstract_names());
 
     for round in 1..=kills(host) {
         let letters: String = (0..1 + random.below(3)).map(|_| random_pattern(&mut random).letter()).collect();

@@ -13,6 +13,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// How long one hostile process lives; short, so that many segments are met in every state.
 const MILLISECONDS: u64 = 300;
 
+/// Idle links, and descriptors of them, that a process may keep in hope of the next connection.
+const KEPT: usize = 4;
+
 fn peer() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_testkit-peer"))
 }
@@ -148,7 +151,11 @@ fn client_of_a_scribbling_server(host: &Host) {
         });
     }
     assert!(scribbled > 0, "no hostile process found a link segment");
-    host.wait_until(&format!("the client to hold {before:?} again"), DEADLINE, || Inspection::of_process(client.pid()) == before);
+    // A connection that the client itself ended may leave it a link for the next one, but not one for every server.
+    host.wait_until(&format!("the client to hold little more than {before:?}"), DEADLINE, || {
+        let now = Inspection::of_process(client.pid());
+        now.link_mappings <= before.link_mappings + KEPT && now.descriptors <= before.descriptors + KEPT
+    });
     expect_fine(client);
     honest.terminate(libc::SIGTERM).expect_signal(libc::SIGTERM);
 }

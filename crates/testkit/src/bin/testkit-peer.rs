@@ -4,8 +4,10 @@
 //! testkit-peer serve PORT                     one thread a connection; tells of every connection
 //! testkit-peer connect PORT LETTERS SEED      one connection a letter, all at once, as the victim
 //! testkit-peer survive HONEST_PORT            reads "PORT LETTER SEED" lines, one connection a line, as the survivor,
-//!                                             and all the while is a bystander at HONEST_PORT
+//!                                             and all the while is a bystander at HONEST_PORT;
+//!                                             a line "PORT visit SEED" is one short conversation
 //! testkit-peer bystander PORT                 echoes, checking every byte, until its input ends
+//! testkit-peer visit PORT                     one short conversation, which it ends itself
 //! ```
 //!
 //! Lines on standard output: `open N`, `suffers SEED`, `rest SEED`, `close N SEED LETTER BYTES END`, `connected SEED`,
@@ -44,7 +46,8 @@ fn main() {
             });
             bystander(number(port) as u16);
         }
-        _ => panic!("usage: serve PORT | connect PORT LETTERS SEED | survive PORT | bystander PORT"),
+        ["visit", port] => visit(number(port) as u16, 1),
+        _ => panic!("usage: serve PORT | connect PORT LETTERS SEED | survive PORT | bystander PORT | visit PORT"),
     }
 }
 
@@ -106,6 +109,10 @@ fn connect(port: u16, letters: &str, seed: u64) {
 fn survive_one(line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     let (port, letter, seed) = (number(words[0]) as u16, words[1], number(words[2]));
+    if letter == "visit" {
+        visit(port, seed);
+        return say(format!("close 0 {seed} - 0 end-of-stream"));
+    }
     let pattern = pattern(letter.chars().next().expect("one letter"));
     let opened = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
         write_header(&mut stream, false, pattern, seed)?;
@@ -119,6 +126,13 @@ fn survive_one(line: &str) {
     let (bytes, end) = survive(&mut stream, pattern, seed, || say(format!("rest {seed}")));
     drop(stream);
     say(format!("close 0 {seed} {letter} {bytes} {end}"));
+}
+
+fn visit(port: u16, seed: u64) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+    write_header(&mut stream, false, Pattern::Echo, seed).expect("the server reads");
+    let mut buffer = [7; 3000];
+    stream.write_all(&buffer).and_then(|()| stream.read_exact(&mut buffer)).expect("the server answers");
 }
 
 fn bystander(port: u16) {
