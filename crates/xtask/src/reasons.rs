@@ -1,0 +1,16 @@
+//! The table of fall-backs in the README.
+
+use shunt_segment::reason::Reason;
+use std::fmt::Write;
+
+/// States of a socket that is not, or not yet, carried by the kernel instead of by shunt.
+const NO_FALL_BACK: [Reason; 4] = [Reason::Unknown, Reason::Accelerated, Reason::Unconnected, Reason::Listening];
+
+/// One row for each reason why a connection goes through the kernel.
+pub fn render() -> String {
+    let mut text = String::from("| reason | meaning |\n|---|---|\n");
+    for reason in Reason::ALL.iter().filter(|reason| !NO_FALL_BACK.contains(reason)) {
+        let _ = writeln!(text, "| `{}` | {} |", reason.word(), reason.text());
+    }
+    text
+}
