@@ -585,3 +585,50 @@ DUET(blocking_pingpong, "two thousand blocking turns")
     R(shutdown(fd, SHUT_WR));
     far_end();
 }
+
+DUET(unread_small_writes, "two hundred kilobytes in writes of 1, 50 and 1000 bytes fit before anybody reads")
+{
+    static const size_t pieces[] = {1, 50, 1000}, counts[] = {20000, 4000, 200};
+    for (int i = 0; i < 3; i++) {
+        int fd = connected_slot(1 + i);
+        size_t offset = 0;
+        for (size_t turn = 0; turn < counts[i]; turn++) {
+            fill(bytes, pieces[i], 1, offset);
+            offset += (size_t)send(fd, bytes, pieces[i], 0);
+        }
+        say("%zu bytes written", offset);
+        far("recvall %d %zu 1", 1 + i, offset);
+    }
+}
+
+DUET(unread_large_writes, "a megabyte in writes of 5000 and 65536 bytes fits before anybody reads")
+{
+    static const size_t pieces[] = {5000, 65536}, counts[] = {200, 16};
+    for (int i = 0; i < 2; i++) {
+        int fd = connected_slot(1 + i);
+        size_t offset = 0;
+        for (size_t turn = 0; turn < counts[i]; turn++) {
+            fill(bytes, pieces[i], 1, offset);
+            offset += (size_t)send(fd, bytes, pieces[i], 0);
+        }
+        say("%zu bytes written", offset);
+        far("recvall %d %zu 1", 1 + i, offset);
+    }
+}
+
+SOLO(one_thread_both_ends, "one thread writes a hundred requests, then reads them at the other end, then answers")
+{
+    int client, server;
+    pair(&client, &server);
+    for (unsigned turn = 0; turn < 100; turn++)
+        MUST(send_all(client, 700, turn));
+    for (unsigned turn = 0; turn < 100; turn++)
+        if (receive_all(server, 700, turn) != 700)
+            say("request %u is wrong", turn);
+    for (unsigned turn = 0; turn < 100; turn++)
+        MUST(send_all(server, 3000, turn));
+    for (unsigned turn = 0; turn < 100; turn++)
+        if (receive_all(client, 3000, turn) != 3000)
+            say("answer %u is wrong", turn);
+    say("done");
+}
