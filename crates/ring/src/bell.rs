@@ -24,21 +24,23 @@ use shunt_segment::sync::{compiler_fence, fence, Ordering};
 /// false: the peer fences, and this call was the sleeper's own fence.
 #[inline]
 pub fn arm(wait: &Wait, conditions: u32) -> bool {
-    let before = wait.armed.load(Ordering::Relaxed);
+    let mut before = wait.armed.load(Ordering::Relaxed);
     if before & conditions != conditions {
-        wait.armed.fetch_or(conditions, Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
+        // What was there at this very step counts: another thread may have taken FENCE back since the look.
+        before = wait.armed.fetch_or(conditions, Ordering::SeqCst);
     }
+    fence(Ordering::SeqCst);
     before & arm::FENCE == 0
 }
+
+const FENCES: u32 = arm::FENCE | arm::FENCE_ASKED;
 
 /// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
 pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
     // The sleeper's barrier keeps the processor from looking before it publishes; this keeps the compiler from it.
     compiler_fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & (conditions | arm::FENCE) != 0 && take(wait, conditions)
+    wait.armed.load(Ordering::Relaxed) & (conditions | FENCES) != 0 && take(wait, conditions)
 }
 
 /// Whoever takes a flag away rings, whatever flag it is: since the look, another waker may have rung for what we saw,
@@ -47,7 +49,7 @@ pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
 #[inline(never)]
 fn take(wait: &Wait, conditions: u32) -> bool {
     fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & conditions != 0 && wait.armed.fetch_and(arm::FENCE, Ordering::SeqCst) & !arm::FENCE != 0
+    wait.armed.load(Ordering::Relaxed) & conditions != 0 && wait.armed.fetch_and(FENCES, Ordering::SeqCst) & !FENCES != 0
 }
 
 /// Whether `conditions` are still armed: nobody rang since.
@@ -56,7 +58,8 @@ pub fn is_armed(wait: &Wait, conditions: u32) -> bool {
     wait.armed.load(Ordering::Relaxed) & conditions == conditions
 }
 
-/// This side is awake again and will look for itself: spares the peer its bells.
+/// This side is awake again and will look for itself: spares the peer its bells. Only for a side that nobody else sleeps
+/// on: another sleeper's condition would be taken away unheard.
 #[inline]
 pub fn disarm(wait: &Wait, conditions: u32) {
     if wait.armed.load(Ordering::Relaxed) & conditions != 0 {
@@ -64,12 +67,25 @@ pub fn disarm(wait: &Wait, conditions: u32) {
     }
 }
 
-/// Asks the peer to fence (with the next barrier), or no longer to.
+/// Asks the peer to fence from now on, and relies on it once `barrier` has made sure that it knows: so a thread that arms
+/// in between still has its barrier.
+#[cold]
+pub fn agree_on_fences(wait: &Wait, barrier: impl FnOnce()) {
+    wait.armed.fetch_or(arm::FENCE_ASKED, Ordering::SeqCst);
+    barrier();
+    let asked = wait.armed.load(Ordering::Relaxed);
+    if asked & arm::FENCE_ASKED != 0 {
+        // Fails when anything changed meanwhile: then the next sleep tries again.
+        let _ = wait.armed.compare_exchange(asked, asked | arm::FENCE, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+/// Asks the peer to fence (with the next barrier; no other thread may arm before that), or no longer to.
 #[cold]
 pub fn ask_for_fences(wait: &Wait, on: bool) {
     if on {
         wait.armed.fetch_or(arm::FENCE, Ordering::SeqCst);
     } else {
-        wait.armed.fetch_and(!arm::FENCE, Ordering::SeqCst);
+        wait.armed.fetch_and(!FENCES, Ordering::SeqCst);
     }
 }

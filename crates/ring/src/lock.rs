@@ -14,7 +14,8 @@ pub struct Held<'a> {
 /// Takes `word` for thread `me`.
 ///
 /// `alone` says that no other thread or process can hold it: then plain loads and stores suffice. Gives `None` when
-/// this very thread holds it already: a signal handler interrupted the holder.
+/// this very thread holds it already: a signal handler interrupted the holder. `pause` gets the owner, and returns when it
+/// is worth trying again.
 #[inline(always)]
 pub fn acquire<'a>(word: &'a AtomicU32, me: u32, alone: bool, pause: impl FnMut(u32)) -> Option<Held<'a>> {
     if alone {
@@ -33,16 +34,10 @@ pub fn acquire<'a>(word: &'a AtomicU32, me: u32, alone: bool, pause: impl FnMut(
 #[inline(never)]
 fn contended<'a>(word: &'a AtomicU32, me: u32, mut pause: impl FnMut(u32)) -> Option<Held<'a>> {
     loop {
-        let owner = word.load(Ordering::Relaxed);
-        if owner == me {
-            return None;
-        }
-        if owner == 0 {
-            if word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return Some(Held { word });
-            }
-        } else {
-            pause(owner);
+        match word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return Some(Held { word }),
+            Err(owner) if owner == me => return None,
+            Err(owner) => pause(owner),
         }
     }
 }

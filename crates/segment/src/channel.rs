@@ -123,6 +123,8 @@ pub mod arm {
     pub const OUT: u32 = 2;
     /// This side sleeps often: its peer is to execute a fence before it looks at the conditions.
     pub const FENCE: u32 = 4;
+    /// As FENCE, but this side does not rely on it yet: no barrier has told the peer.
+    pub const FENCE_ASKED: u32 = 8;
 }
 
 /// Values of [`Wait::style`].
