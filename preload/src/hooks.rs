@@ -335,6 +335,11 @@ hook! {
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
         match (table::stream(from), table::stream(to)) {
             (None, None) => real::splice(from, from_offset, to, to_offset, length, flags),
+            // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL).
+            (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
+            (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
+            (Some(_), None) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
+            (None, Some(_)) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
             (Some(socket), None) => answer(transfer::splice_out(socket, from, to, length, flags)),
             (None, Some(socket)) => answer(transfer::splice_in(socket, to, from, length, flags)),
             (Some(_), Some(_)) => {
@@ -616,6 +621,9 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     if result >= 0 {
         descriptor::release(was, to);
         descriptor::duplicated(from, to);
+        if to <= 2 {
+            crate::stdio::standard(to);
+        }
     }
     result
 }

@@ -7,9 +7,11 @@
 #![no_std]
 
 mod direct;
+mod exec;
 mod hooks;
 mod real;
 mod start;
+mod stdio;
 
 use core::ffi::c_int;
 use shunt_sockets::sys::{Errno, Result};

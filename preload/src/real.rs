@@ -56,6 +56,11 @@ impl Missing for c_long {
         -1
     }
 }
+impl Missing for *mut c_void {
+    fn missing() -> Self {
+        core::ptr::null_mut()
+    }
+}
 impl Missing for () {
     fn missing() -> Self {}
 }

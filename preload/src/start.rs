@@ -32,7 +32,9 @@ extern "C" fn start() {
     // SAFETY: a constructor runs before the program's own threads; the symbol is libc's flag or absent.
     unsafe {
         let single = crate::real::find(b"__libc_single_threaded\0").cast::<u8>();
-        process::start(options, single);
+        process::start(options, single, variable(shunt_sockets::inherit::VARIABLE));
+        crate::exec::start(variable("LD_PRELOAD").unwrap_or(b""));
+        crate::stdio::start();
         __register_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child), core::ptr::null_mut());
     }
 }

@@ -72,6 +72,18 @@ macro_rules! for_each_call {
             "descriptors" fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
             "descriptors" __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
             "descriptors" ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int;
+            "processes" execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+            "processes" execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
+            "processes" execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
+            "processes" execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+            "processes" fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+            "processes" posix_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+            "processes" posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+            "stdio" fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
+            "stdio" fileno(stream: *mut c_void) -> c_int;
+            "stdio" fileno_unlocked(stream: *mut c_void) -> c_int;
+            "stdio" vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int;
+            "stdio" __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, list: *mut c_void) -> c_int;
             "processes" vfork() -> c_int;
             "processes" __vfork() -> c_int;
             "processes" syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
@@ -86,6 +98,15 @@ pub struct Call {
     /// The symbol.
     pub symbol: &'static str,
 }
+
+/// Symbols with variable arguments: entry points in assembly, beside the list because they have no Rust prototype.
+pub const VARIADIC: &[Call] = &[
+    Call { group: "processes", symbol: "execl" },
+    Call { group: "processes", symbol: "execlp" },
+    Call { group: "processes", symbol: "execle" },
+    Call { group: "stdio", symbol: "dprintf" },
+    Call { group: "stdio", symbol: "__dprintf_chk" },
+];
 
 macro_rules! rows {
     ($($group:literal $symbol:ident ( $($rest:tt)* ) -> $result:ty;)*) => {

@@ -39,20 +39,24 @@ unsafe fn once(fd: i32, listener: &Socket, address: *mut c_sockaddr, length: *mu
     // SAFETY: passed on.
     unsafe {
         if turn % 8 == 7 {
-            match from_kernel(fd, address, length, flags) {
+            match from_kernel(fd, listener, address, length, flags) {
                 Err(Errno(libc::EAGAIN)) => from_rendezvous(listener, address, length, flags),
                 other => other,
             }
         } else {
             match from_rendezvous(listener, address, length, flags) {
-                Err(Errno(libc::EAGAIN)) => from_kernel(fd, address, length, flags),
+                Err(Errno(libc::EAGAIN)) => from_kernel(fd, listener, address, length, flags),
                 other => other,
             }
         }
     }
 }
 
-unsafe fn from_kernel(fd: i32, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
+unsafe fn from_kernel(fd: i32, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
+    // A program without shunt that shares the listener may have made it blocking again.
+    if listener.has(flag::LISTENER_SHARED) && calls::poll_one(fd, libc::POLLIN, 0)? == 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
     let accepted = calls::accept4(fd, address, length, flags)?;
     table::take(accepted);
     report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);

@@ -13,6 +13,7 @@
 //! stream       send and receive             wait: spin, arm, sleep                readiness: poll masks
 //! poll, epoll  sets of descriptors
 //! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
+//! inherit      what an exec'd program takes up
 //! report       what tools see
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -24,6 +25,7 @@ pub mod descriptor;
 pub mod diag;
 pub mod epoll;
 pub mod global;
+pub mod inherit;
 pub mod link;
 pub mod listen;
 pub mod names;

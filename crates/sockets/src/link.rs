@@ -275,24 +275,73 @@ pub fn known(nonce: u64, sequence: u32, client: (u32, u32)) -> Option<(usize, Li
     found.map(|(index, link)| (index, *link))
 }
 
+/// Whether `fd` is a segment that cannot fault us: sealed against shrinking, of the right size, writable.
+fn check_segment(fd: i32) -> Result<()> {
+    let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
+    // SAFETY: plain integers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    calls::fstat(fd, &mut status)?;
+    // A write seal would turn our own stores into faults.
+    let write_sealed = seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0;
+    if seals & SEALS != SEALS || status.st_size != LINK_SIZE as i64 || write_sealed {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok(())
+}
+
+/// Takes up the segment that an earlier image of this process left open as `fd`. Its client is not known for sure, so
+/// it serves the connections that came with it and no others.
+pub fn take_up(fd: i32) -> Result<()> {
+    check_segment(fd)?;
+    let base = links().map(fd)?;
+    let head = header(base);
+    if head.magic.load(Ordering::Acquire) != link::MAGIC || head.version.load(Ordering::Relaxed) != shunt_segment::VERSION {
+        links().unmap(base);
+        return Err(Errno(libc::EPROTO));
+    }
+    crate::table::set_private(fd);
+    let _ = calls::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+    let link = Link {
+        base,
+        fd,
+        ours: false,
+        inherited: true,
+        listener: 0,
+        nonce: head.nonce.load(Ordering::Relaxed),
+        sequence: head.sequence.load(Ordering::Relaxed),
+        client: (0, u32::MAX),
+        live: 0,
+        used: [0; CHANNELS / 64],
+        waiting: [0; CHANNELS / 64],
+    };
+    links().add(link).map(|_| ())
+}
+
+/// A link by its name.
+pub fn by_name(nonce: u64, sequence: u32) -> Option<(usize, Link)> {
+    let found = links().all().iter().enumerate().find(|(_, l)| !l.base.is_null() && l.nonce == nonce && l.sequence == sequence);
+    found.map(|(index, link)| (index, *link))
+}
+
+/// Drops links that were taken up and turned out to carry nothing.
+pub fn drop_unused() {
+    for index in 0..links().count {
+        let link = links().all()[index];
+        if !link.base.is_null() && link.inherited && link.live == 0 {
+            drop_link(index);
+        }
+    }
+}
+
+/// The private descriptor of link `index`, -1: none.
+pub fn descriptor(index: usize) -> i32 {
+    links().all().get(index).map_or(-1, |link| if link.base.is_null() { -1 } else { link.fd })
+}
+
 /// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
 pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(usize, Link)> {
     sweep();
-    let check = || -> Result<()> {
-        let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        calls::fstat(fd, &mut status)?;
-        if seals & SEALS != SEALS || status.st_size != LINK_SIZE as i64 {
-            return Err(Errno(libc::EPROTO));
-        }
-        // A write seal would turn our own stores into faults.
-        if seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0 {
-            return Err(Errno(libc::EPROTO));
-        }
-        Ok(())
-    };
-    if let Err(error) = check() {
+    if let Err(error) = check_segment(fd) {
         let _ = calls::close(fd);
         return Err(error);
     }

@@ -15,7 +15,7 @@ const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 ///
 /// # Safety
 /// No other thread exists; `single_threaded` is null or libc's `__libc_single_threaded`.
-pub unsafe fn start(options: Options, single_threaded: *mut u8) {
+pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Option<&[u8]>) {
     clock::start();
     // SAFETY: passed on.
     unsafe { global::set(options, single_threaded) };
@@ -23,6 +23,9 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8) {
     register_barriers();
     if options.accelerate {
         report::start();
+        if let Some(list) = inherited {
+            crate::inherit::take_up(list);
+        }
     }
     global::set_ready();
 }

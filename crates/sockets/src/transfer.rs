@@ -295,9 +295,16 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
         Some(at) if *at < 0 => return Err(Errno(libc::EINVAL)),
         Some(at) => *at,
         // SAFETY: a plain system call.
-        None => shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_lseek, from, 0, libc::SEEK_CUR) })? as i64,
+        None => match shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_lseek, from, 0, libc::SEEK_CUR) }) {
+            Err(Errno(libc::ESPIPE)) => return Err(Errno(libc::EINVAL)),
+            other => other? as i64,
+        },
     };
     let mut failure = None;
+    // A source that cannot be read at an offset (a socket, a pipe) is none for sendfile.
+    if let Err(Errno(libc::ESPIPE)) = calls::pread(from, data.cast(), 0, 0) {
+        return Err(Errno(libc::EINVAL));
+    }
     while done < count {
         let part = (count - done).min(STEP);
         let got = match calls::pread(from, data.cast(), part, start + done as i64) {

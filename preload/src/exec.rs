@@ -1,0 +1,268 @@
+//! The exec and spawn family: descriptors that stay open stay accelerated in the next program.
+
+use crate::{answer, real};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use shunt_sockets::global::Shared;
+use shunt_sockets::inherit::{self, Text, VARIABLE};
+use shunt_sockets::sys::{calls, mapping};
+
+type Strings = *const *const c_char;
+
+extern "C" {
+    static environ: Strings;
+}
+
+/// The value of LD_PRELOAD with which this program was started: given on to programs whose environment was cleaned
+/// while they inherit descriptors that only this library can serve.
+static PRELOAD: Shared<[u8; 4096]> = Shared::new([0; 4096]);
+static PRELOAD_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// Remembers how this library came in.
+pub fn start(preload: &[u8]) {
+    if preload.len() + 12 < 4096 {
+        // SAFETY: the constructor runs alone.
+        let memory = unsafe { &mut *PRELOAD.get() };
+        memory[..11].copy_from_slice(b"LD_PRELOAD=");
+        memory[11..11 + preload.len()].copy_from_slice(preload);
+        PRELOAD_LENGTH.store(11 + preload.len(), Ordering::Release);
+    }
+}
+
+unsafe fn count(strings: Strings) -> usize {
+    let mut n = 0;
+    // SAFETY: the array ends with null.
+    unsafe {
+        while !strings.is_null() && !(*strings.add(n)).is_null() {
+            n += 1;
+        }
+    }
+    n
+}
+
+unsafe fn begins(text: *const c_char, prefix: &[u8]) -> bool {
+    // SAFETY: a C string; reading stops at the first difference.
+    prefix.iter().enumerate().all(|(i, byte)| unsafe { *text.add(i) } as u8 == *byte)
+}
+
+/// An environment for the next program.
+struct Environment {
+    memory: *mut *const c_char,
+    size: usize,
+}
+
+impl Environment {
+    /// The given environment with `inherit` in it, and LD_PRELOAD if it has none.
+    unsafe fn new(given: Strings, inherit: &Text) -> Option<Environment> {
+        // SAFETY: the array ends with null; the new one has room for two more entries and the null.
+        unsafe {
+            let n = count(given);
+            let size = (n + 4) * core::mem::size_of::<*const c_char>();
+            let memory = mapping::reserve(size).ok()?.cast::<*const c_char>();
+            let mut at = 0;
+            let mut preloaded = false;
+            for i in 0..n {
+                let entry = *given.add(i);
+                if begins(entry, VARIABLE.as_bytes()) {
+                    continue;
+                }
+                preloaded |= begins(entry, b"LD_PRELOAD=");
+                memory.add(at).write(entry);
+                at += 1;
+            }
+            memory.add(at).write(inherit.with_nul().as_ptr().cast());
+            at += 1;
+            if !preloaded && PRELOAD_LENGTH.load(Ordering::Acquire) > 11 {
+                memory.add(at).write(PRELOAD.get().cast());
+            }
+            Some(Environment { memory, size })
+        }
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        let _ = calls::munmap(self.memory.cast(), self.size);
+    }
+}
+
+/// Runs `exec` with what the kept descriptors need; it returns only if it failed.
+unsafe fn with_inheritance(given: Strings, exec: impl Fn(Strings) -> c_int) -> c_int {
+    if !shunt_sockets::global::ready() {
+        return exec(given);
+    }
+    let mut text = Text::new();
+    if !inherit::before_exec(&mut text, false, false) {
+        return exec(given);
+    }
+    // SAFETY: the caller's environment.
+    let result = match unsafe { Environment::new(given, &text) } {
+        Some(environment) => exec(environment.memory.cast_const()),
+        None => exec(given),
+    };
+    // SAFETY: errno of the failed exec must survive.
+    let errno = unsafe { *crate::__errno_location() };
+    inherit::after_exec();
+    crate::set_errno(errno);
+    result
+}
+
+#[no_mangle]
+unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: as execve(2).
+    unsafe { with_inheritance(environment, |e| real::execve(path, arguments, e)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: as execv(3).
+    unsafe { with_inheritance(environ, |e| real::execve(path, arguments, e)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: as execvp(3).
+    unsafe { with_inheritance(environ, |e| real::execvpe(file, arguments, e)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: as execvpe(3).
+    unsafe { with_inheritance(environment, |e| real::execvpe(file, arguments, e)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: as fexecve(3).
+    unsafe { with_inheritance(environment, |e| real::fexecve(fd, arguments, e)) }
+}
+
+unsafe fn spawn(actions: *const c_void, given: Strings, spawn: impl Fn(Strings) -> c_int) -> c_int {
+    if !shunt_sockets::global::ready() {
+        return spawn(given);
+    }
+    let mut text = Text::new();
+    // File actions may duplicate any descriptor into the child.
+    if !inherit::before_exec(&mut text, true, !actions.is_null()) {
+        return spawn(given);
+    }
+    // SAFETY: the caller's environment.
+    let result = match unsafe { Environment::new(given, &text) } {
+        Some(environment) => spawn(environment.memory.cast_const()),
+        None => spawn(given),
+    };
+    inherit::after_exec();
+    result
+}
+
+#[no_mangle]
+unsafe extern "C" fn posix_spawn(
+    pid: *mut c_int,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: as posix_spawn(3).
+    unsafe { spawn(actions, environment, |e| real::posix_spawn(pid, path, actions, attributes, arguments, e)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn posix_spawnp(
+    pid: *mut c_int,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: as posix_spawnp(3).
+    unsafe { spawn(actions, environment, |e| real::posix_spawnp(pid, file, actions, attributes, arguments, e)) }
+}
+
+/// An entry point with a variable argument list: arguments in rsi, rdx, rcx, r8, r9, then on the stack.
+macro_rules! list_call {
+    ($name:ident, $target:ident) => {
+        #[no_mangle]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "sub rsp, 56",
+                "mov [rsp], rsi",
+                "mov [rsp + 8], rdx",
+                "mov [rsp + 16], rcx",
+                "mov [rsp + 24], r8",
+                "mov [rsp + 32], r9",
+                "mov rsi, rsp",
+                "lea rdx, [rsp + 64]",
+                "call {target}",
+                "add rsp, 56",
+                "ret",
+                target = sym $target,
+            )
+        }
+    };
+}
+list_call!(execl, list_execl);
+list_call!(execlp, list_execlp);
+list_call!(execle, list_execle);
+
+/// Where a variable argument list lies: five in registers (saved), the rest on the stack.
+struct List {
+    saved: Strings,
+    stack: Strings,
+}
+
+impl List {
+    unsafe fn get(&self, i: usize) -> *const c_char {
+        // SAFETY: the caller does not read behind the terminating null (and execle's environment).
+        unsafe {
+            if i < 5 {
+                *self.saved.add(i)
+            } else {
+                *self.stack.add(i - 5)
+            }
+        }
+    }
+
+    /// Calls `exec` with the arguments as an array, and the index behind the terminating null.
+    unsafe fn gather(&self, exec: impl FnOnce(Strings, usize) -> c_int) -> c_int {
+        // SAFETY: the list ends with null.
+        unsafe {
+            let mut n = 0;
+            while !self.get(n).is_null() {
+                n += 1;
+            }
+            let size = (n + 1) * core::mem::size_of::<*const c_char>();
+            let Ok(memory) = mapping::reserve(size) else {
+                return answer(Err(shunt_sockets::sys::Errno(shunt_calls::libc::ENOMEM))) as c_int;
+            };
+            let array = memory.cast::<*const c_char>();
+            for i in 0..n {
+                array.add(i).write(self.get(i));
+            }
+            let result = exec(array.cast_const(), n + 1);
+            let _ = calls::munmap(memory, size);
+            result
+        }
+    }
+}
+
+unsafe extern "C" fn list_execl(path: *const c_char, saved: Strings, stack: Strings) -> c_int {
+    // SAFETY: as execl(3).
+    unsafe { List { saved, stack }.gather(|arguments, _| execv(path, arguments)) }
+}
+
+unsafe extern "C" fn list_execlp(file: *const c_char, saved: Strings, stack: Strings) -> c_int {
+    // SAFETY: as execlp(3).
+    unsafe { List { saved, stack }.gather(|arguments, _| execvp(file, arguments)) }
+}
+
+unsafe extern "C" fn list_execle(path: *const c_char, saved: Strings, stack: Strings) -> c_int {
+    // SAFETY: as execle(3): the environment follows the terminating null.
+    unsafe {
+        let list = List { saved, stack };
+        list.gather(|arguments, next| execve(path, arguments, list.get(next).cast()))
+    }
+}

@@ -1,0 +1,254 @@
+//! stdio on streams. The C library's FILE reads and writes its descriptor by itself, past the exported symbols; on an
+//! accelerated socket it gets a FILE whose reads and writes are ours (fopencookie), and fileno still tells the number.
+
+use crate::{hooks, real};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use shunt_sockets::table::{self, Kind};
+
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> isize,
+    write: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> isize,
+    seek: *const c_void,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut c_void;
+    fn vasprintf(text: *mut *mut c_char, format: *const c_char, list: *mut c_void) -> c_int;
+    fn free(memory: *mut c_void);
+    fn setvbuf(stream: *mut c_void, buffer: *mut c_char, mode: c_int, size: usize) -> c_int;
+}
+
+const MOST: usize = 1024;
+
+/// FILEs of ours and their descriptors.
+struct Slot {
+    stream: AtomicPtr<c_void>,
+    fd: AtomicI32,
+}
+static SLOTS: [Slot; MOST] = [const { Slot { stream: AtomicPtr::new(core::ptr::null_mut()), fd: AtomicI32::new(-1) } }; MOST];
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn cookie_read(cookie: *mut c_void, data: *mut c_void, length: usize) -> isize {
+    // SAFETY: stdio's buffer.
+    unsafe { hooks::read(cookie as usize as c_int, data, length) }
+}
+
+/// All or an error: stdio takes a short count for one.
+unsafe extern "C" fn cookie_write(cookie: *mut c_void, data: *const c_void, length: usize) -> isize {
+    let mut done = 0;
+    while done < length {
+        // SAFETY: stdio's buffer.
+        let n = unsafe { hooks::write(cookie as usize as c_int, data.add(done), length - done) };
+        if n <= 0 {
+            break;
+        }
+        done += n as usize;
+    }
+    done as isize
+}
+
+unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
+    let fd = cookie as usize as c_int;
+    for slot in &SLOTS {
+        if slot.fd.load(Ordering::Acquire) == fd {
+            slot.stream.store(core::ptr::null_mut(), Ordering::Release);
+            slot.fd.store(-1, Ordering::Release);
+            COUNT.fetch_sub(1, Ordering::Relaxed);
+            break;
+        }
+    }
+    // SAFETY: as close(2).
+    unsafe { hooks::close(fd) }
+}
+
+/// A FILE of ours for `fd`; null without memory or when too many exist.
+unsafe fn open(fd: c_int, mode: *const c_char) -> *mut c_void {
+    for slot in &SLOTS {
+        if slot.fd.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            let functions = Functions { read: cookie_read, write: cookie_write, seek: core::ptr::null(), close: cookie_close };
+            // SAFETY: the functions have the types that fopencookie(3) asks for.
+            let stream = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
+            slot.stream.store(stream, Ordering::Release);
+            if stream.is_null() {
+                slot.fd.store(-1, Ordering::Release);
+            } else {
+                COUNT.fetch_add(1, Ordering::Relaxed);
+            }
+            return stream;
+        }
+    }
+    core::ptr::null_mut()
+}
+
+fn number(stream: *mut c_void) -> Option<c_int> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    SLOTS.iter().find(|s| s.stream.load(Ordering::Acquire) == stream).map(|s| s.fd.load(Ordering::Acquire))
+}
+
+#[no_mangle]
+unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
+    // A socket that is not connected yet may become a stream later.
+    let ours = matches!(table::get(fd).kind(), Kind::Stream | Kind::Tcp);
+    // SAFETY: as fdopen(3).
+    unsafe {
+        if ours {
+            let stream = open(fd, mode);
+            if !stream.is_null() {
+                return stream;
+            }
+        }
+        real::fdopen(fd, mode)
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn fileno(stream: *mut c_void) -> c_int {
+    // SAFETY: as fileno(3).
+    number(stream).unwrap_or_else(|| unsafe { real::fileno(stream) })
+}
+
+#[no_mangle]
+unsafe extern "C" fn fileno_unlocked(stream: *mut c_void) -> c_int {
+    // SAFETY: as fileno_unlocked(3).
+    number(stream).unwrap_or_else(|| unsafe { real::fileno_unlocked(stream) })
+}
+
+/// Formats first, then sends.
+unsafe fn print(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+    let mut text = core::ptr::null_mut();
+    // SAFETY: as vasprintf(3).
+    unsafe {
+        let length = vasprintf(&mut text, format, list);
+        if length < 0 {
+            return -1;
+        }
+        let sent = cookie_write(fd as usize as *mut c_void, text.cast(), length as usize);
+        free(text.cast());
+        if sent == length as isize {
+            length
+        } else {
+            -1
+        }
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+    // SAFETY: as vdprintf(3).
+    unsafe {
+        match table::stream(fd) {
+            Some(_) => print(fd, format, list),
+            None => real::vdprintf(fd, format, list),
+        }
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+    // SAFETY: as vdprintf(3).
+    unsafe {
+        match table::stream(fd) {
+            Some(_) => print(fd, format, list),
+            None => real::__vdprintf_chk(fd, level, format, list),
+        }
+    }
+}
+
+/// dprintf and __dprintf_chk: build a va_list (System V x86-64 ABI, figure 3.34) and call the v-forms.
+macro_rules! print_call {
+    ($name:ident, $named:literal, $register:literal, $target:ident) => {
+        #[no_mangle]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "sub rsp, 216",
+                "mov [rsp + 32], rdi",
+                "mov [rsp + 40], rsi",
+                "mov [rsp + 48], rdx",
+                "mov [rsp + 56], rcx",
+                "mov [rsp + 64], r8",
+                "mov [rsp + 72], r9",
+                "test al, al",
+                "je 2f",
+                "movaps [rsp + 80], xmm0",
+                "movaps [rsp + 96], xmm1",
+                "movaps [rsp + 112], xmm2",
+                "movaps [rsp + 128], xmm3",
+                "movaps [rsp + 144], xmm4",
+                "movaps [rsp + 160], xmm5",
+                "movaps [rsp + 176], xmm6",
+                "movaps [rsp + 192], xmm7",
+                "2:",
+                "mov dword ptr [rsp], {named} * 8",
+                "mov dword ptr [rsp + 4], 48",
+                "lea rax, [rsp + 224]",
+                "mov [rsp + 8], rax",
+                "lea rax, [rsp + 32]",
+                "mov [rsp + 16], rax",
+                concat!("mov ", $register, ", rsp"),
+                "call {target}",
+                "add rsp, 216",
+                "ret",
+                named = const $named,
+                target = sym $target,
+            )
+        }
+    };
+}
+print_call!(dprintf, 2, "rdx", vdprintf);
+print_call!(__dprintf_chk, 3, "rcx", __vdprintf_chk);
+
+/// stdin, stdout and stderr as the C library made them.
+static ORIGINAL: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
+
+unsafe fn variable(fd: c_int) -> *mut *mut c_void {
+    let name: &[u8] = match fd {
+        0 => b"stdin\0",
+        1 => b"stdout\0",
+        _ => b"stderr\0",
+    };
+    // SAFETY: NUL-terminated.
+    unsafe { real::find(name).cast() }
+}
+
+/// A program that begins with a connection as standard input or output (inetd).
+pub fn start() {
+    for fd in 0..3 {
+        if table::get(fd).kind() == Kind::Stream {
+            standard(fd);
+        }
+    }
+}
+
+/// Descriptor `fd` (0 to 2) is another file now: its FILE follows if a stream is concerned.
+pub fn standard(fd: c_int) {
+    // SAFETY: the C library's variables, which programs may assign as well.
+    unsafe {
+        let place = variable(fd);
+        if place.is_null() {
+            return;
+        }
+        let original = &ORIGINAL[fd as usize];
+        if table::get(fd).kind() == Kind::Stream {
+            if number(*place) == Some(fd) {
+                return;
+            }
+            let mode: &[u8] = if fd == 0 { b"r\0" } else { b"w\0" };
+            let stream = open(fd, mode.as_ptr().cast());
+            if !stream.is_null() {
+                if fd == 2 {
+                    setvbuf(stream, core::ptr::null_mut(), 2, 0); // stderr is unbuffered: _IONBF
+                }
+                let _ = original.compare_exchange(core::ptr::null_mut(), *place, Ordering::AcqRel, Ordering::Relaxed);
+                *place = stream;
+            }
+        } else if !original.load(Ordering::Acquire).is_null() && number(*place) == Some(fd) {
+            *place = original.load(Ordering::Acquire);
+        }
+    }
+}
