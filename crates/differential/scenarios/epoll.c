@@ -714,3 +714,60 @@ SOLO_KERNEL(epoll_create_calls, "epoll_create and epoll_create1 with good and ba
     fd = F(epoll_create1(EPOLL_CLOEXEC));
     R(fcntl(fd, F_GETFD));
 }
+
+static void closes_descriptor(void *argument) { close(*(int *)argument); }
+
+SOLO(epoll_child_closes_listener, "a child that closes its copy of a listener leaves the parent's set alone")
+{
+    int listener = listen_on("127.0.0.1", 4), epoll = new_epoll();
+    MUST(epoll_adding(epoll, listener, EPOLLIN, 1));
+    wait_for("child", child(closes_descriptor, &listener));
+    int client = dial("127.0.0.1", port_of(listener));
+    show_epoll("listener", epoll, 1000);
+    int server = F(accept(listener, NULL, NULL));
+    close(client), close(server);
+}
+
+DUET(epoll_child_closes_connection, "a child that closes its copy of a connection leaves the parent's set alone")
+{
+    int fd = connected(), epoll = new_epoll();
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 1));
+    wait_for("child", child(closes_descriptor, &fd));
+    far("send 1 5 1");
+    await(fd, POLLIN);
+    show_epoll("connection", epoll, 1000);
+    recv(fd, bytes, 100, 0);
+    wait_for("child", child(closes_descriptor, &epoll));
+    far_when_blocked("send 1 5 1");
+    show_epoll("connection", epoll, -1);
+    far_end();
+}
+
+static void deletes_from_set(void *argument)
+{
+    int *pair = argument;
+    R(epoll_ctl(pair[0], EPOLL_CTL_DEL, pair[1], NULL));
+}
+
+DUET(epoll_child_deletes, "a child that deletes from the shared set deletes for the parent too")
+{
+    int fd = connected(), epoll = new_epoll(), both[2] = {epoll, fd};
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 1));
+    far("send 1 5 1");
+    await(fd, POLLIN);
+    show_epoll("before", epoll, 1000);
+    wait_for("child", child(deletes_from_set, both));
+    show_epoll("after", epoll, 0);
+}
+
+static void exits_at_once(void *argument) {}
+
+DUET(epoll_child_exits, "a child that exits takes nothing out of the parent's set")
+{
+    int fd = connected(), epoll = new_epoll();
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 1));
+    wait_for("child", child(exits_at_once, NULL));
+    far_when_blocked("send 1 5 1");
+    show_epoll("connection", epoll, -1);
+    far_end();
+}
