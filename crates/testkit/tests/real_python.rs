@@ -34,6 +34,27 @@ fn multiprocessing_managers_share_objects(host: &Host) {
 }
 in_every_mode!(multiprocessing_managers_share_objects);
 
+/// Forked children, several accepting processes, executed programs: `part` is what the client asks for.
+fn converse_with_processes(host: &Host, part: &str) {
+    let port = PORT.to_string();
+    let server = host.server(python_program()).arg(script("processes_server.py")).arg(&port).start();
+    host.wait_for_listener(&server, PORT);
+    let client = host.client(python_program()).arg(script("processes_client.py")).args([&port, part]).run(DEADLINE);
+    assert!(client.text().ends_with("fine\n"), "{}", client.describe());
+    server.terminate(libc::SIGTERM).expect_success();
+}
+
+fn children_serve_connections(host: &Host) {
+    converse_with_processes(host, "children");
+    host.expect_path(0);
+}
+in_every_mode!(children_serve_connections);
+
+fn executed_programs_serve_connections(host: &Host) {
+    converse_with_processes(host, "executed");
+}
+in_every_mode!(executed_programs_serve_connections);
+
 fn http_client_reads_from_http_server(host: &Host) {
     converse(host, "http_echo.py", "http_client.py");
 }
