@@ -1,6 +1,6 @@
 //! `docs/COVERAGE.md`: every intercepted symbol, by group, with the call that it is a variant of.
 
-use shunt_calls::CALLS;
+use shunt_calls::{Call, CALLS, VARIADIC};
 use std::fmt::Write;
 
 const HEAD: &str = "\
@@ -16,9 +16,14 @@ A program that enters the kernel by its own instruction, and the C library where
 symbols; `SEMANTICS.md` says what follows.
 ";
 
+/// Every row: those with prototypes, then those with variable arguments.
+fn calls() -> impl Iterator<Item = &'static Call> {
+    CALLS.iter().chain(VARIADIC)
+}
+
 /// The call that `symbol` is a spelling of: itself, or one without underscores, `_chk` or `64` that is on the list too.
 fn call_of(symbol: &'static str) -> &'static str {
-    let listed = |name: &str| CALLS.iter().any(|call| call.symbol == name);
+    let listed = |name: &str| calls().any(|call| call.symbol == name);
     let bare = symbol.trim_start_matches('_');
     let plain = bare.strip_suffix("_chk").unwrap_or(bare);
     let plain = plain.strip_suffix("64").filter(|shorter| listed(shorter)).unwrap_or(plain);
@@ -32,14 +37,17 @@ fn call_of(symbol: &'static str) -> &'static str {
 /// The document.
 pub fn render() -> String {
     let mut text = HEAD.to_owned();
-    let _ = writeln!(text, "\n{} symbols.", CALLS.len());
-    let mut groups: Vec<&str> = CALLS.iter().map(|call| call.group).collect();
-    groups.dedup();
+    let _ = writeln!(text, "\n{} symbols.", calls().count());
+    let mut groups: Vec<&str> = Vec::new();
+    for call in calls() {
+        if !groups.contains(&call.group) {
+            groups.push(call.group);
+        }
+    }
     for group in groups {
         let _ = writeln!(text, "\n## {group}\n\n| call | variants |\n|---|---|");
-        for call in CALLS.iter().filter(|call| call.group == group && call_of(call.symbol) == call.symbol) {
-            let variants: Vec<String> = CALLS
-                .iter()
+        for call in calls().filter(|call| call.group == group && call_of(call.symbol) == call.symbol) {
+            let variants: Vec<String> = calls()
                 .filter(|other| other.symbol != call.symbol && call_of(other.symbol) == call.symbol)
                 .map(|other| format!("`{}`", other.symbol))
                 .collect();
@@ -57,7 +65,7 @@ mod tests {
     fn each_symbol_stands_in_the_table_once() {
         let text = render();
         let tables = &text[HEAD.len()..];
-        for call in CALLS {
+        for call in calls() {
             assert_eq!(tables.matches(&format!("`{}`", call.symbol)).count(), 1, "{}", call.symbol);
         }
     }
@@ -78,8 +86,10 @@ mod tests {
         for entry in std::fs::read_dir(folder).unwrap() {
             sources.push_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap());
         }
-        for call in CALLS {
-            assert!(sources.contains(&format!("fn {}(", call.symbol)), "no hook for {}", call.symbol);
+        for call in calls() {
+            // Entry points with variable arguments are made by macros whose names end in `_call`.
+            let forms = [format!("fn {}(", call.symbol), format!("_call!({},", call.symbol)];
+            assert!(forms.iter().any(|form| sources.contains(form.as_str())), "no hook for {}", call.symbol);
         }
     }
 }
