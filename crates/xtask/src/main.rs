@@ -3,6 +3,8 @@
 //! ```text
 //! cargo run -p shunt-xtask              writes those that are stale
 //! cargo run -p shunt-xtask -- --check   only says which are, with exit status 1
+//! cargo run -p shunt-xtask -- --figures target/demo/demo.txt
+//!                                       puts the table of a measured run into the README
 //! ```
 //!
 //! The same check is a test, so a table and its document cannot part. This crate owns the form of the documents; what
@@ -25,14 +27,21 @@ fn documents() -> Vec<Document> {
 }
 
 fn main() -> ExitCode {
-    let check = match std::env::args().nth(1).as_deref() {
-        None => false,
-        Some("--check") => true,
-        Some(other) => {
-            eprintln!("xtask: {other} is not an argument; --check is the only one");
-            return ExitCode::from(2);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        [] => bring_up_to_date(false),
+        ["--check"] => bring_up_to_date(true),
+        ["--figures", table] => figures(table),
+        _ => {
+            eprintln!("usage: xtask [--check | --figures target/demo/demo.txt]");
+            ExitCode::from(2)
         }
-    };
+    }
+}
+
+/// Writes every stale document, or with `check` only names it.
+fn bring_up_to_date(check: bool) -> ExitCode {
     let mut status = ExitCode::SUCCESS;
     for document in documents() {
         let outcome = match (document.is_fresh(), check) {
@@ -41,15 +50,35 @@ fn main() -> ExitCode {
             (Ok(false), false) => document.write(),
             (Err(error), _) => Err(error),
         };
-        match outcome {
-            Ok(()) => println!("xtask: wrote {}", document.path),
-            Err(error) => {
-                eprintln!("xtask: {}: {error}", document.path);
-                status = ExitCode::FAILURE;
-            }
-        }
+        tell(&document, outcome, &mut status);
     }
     status
+}
+
+/// Puts the table that `shunt bench demo` wrote into the README. It is measured, so no test can say that it is stale.
+fn figures(table: &str) -> ExitCode {
+    let text = match std::fs::read_to_string(table) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("xtask: {table}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let document = Document::part("README.md", "figures", format!("```text\n{}\n```\n", text.trim_end()));
+    let mut status = ExitCode::SUCCESS;
+    let outcome = document.write();
+    tell(&document, outcome, &mut status);
+    status
+}
+
+fn tell(document: &Document, outcome: Result<(), String>, status: &mut ExitCode) {
+    match outcome {
+        Ok(()) => println!("xtask: wrote {}", document.path),
+        Err(error) => {
+            eprintln!("xtask: {}: {error}", document.path);
+            *status = ExitCode::FAILURE;
+        }
+    }
 }
 
 #[cfg(test)]
