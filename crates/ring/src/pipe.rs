@@ -254,7 +254,7 @@ impl Pipe<'_> {
                 ack = self.refresh_ack();
                 free = self.space(current, ack);
                 if free < left || self.is_stream(current, ack) {
-                    if let Some(class) = self.larger_class(current, ack, left) {
+                    if let Some(class) = self.larger_class(current, ack, left, free < left) {
                         current = self.switch_class(current, class);
                         free = self.space(current, ack);
                     }
@@ -321,11 +321,14 @@ impl Pipe<'_> {
 
     /// The class to change to when `left` bytes do not fit. One border at a time: the last one must have been passed.
     #[inline(always)]
-    fn larger_class(&self, current: u64, ack: u64, left: usize) -> Option<usize> {
+    fn larger_class(&self, current: u64, ack: u64, left: usize, full: bool) -> Option<usize> {
         // Loaded once: the peer can change it, and a range that is the wrong way round would panic.
         let (class, limit) = (class_of(current), self.class_limit());
         let may = class < limit && self.since_border(current, ack).is_none();
-        may.then(|| self.class_for(left.saturating_mul(2)).clamp(class + 1, limit))
+        // A full ring grows once to the largest: a peer that does not read now lets no second change happen, and the
+        // kernel would take a megabyte and more before it makes a sender wait.
+        let wanted = if full { limit } else { self.class_for(left.saturating_mul(2)) };
+        may.then(|| wanted.clamp(class + 1, limit))
     }
 
     fn class_for(&self, length: usize) -> usize {

@@ -4,7 +4,7 @@ use crate::global::{self, SETUP};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{link, ports, report, spin};
+use crate::{link, ports, report, route, spin};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::name::Hello;
@@ -12,6 +12,9 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, sockaddr_un, socklen_t};
 use shunt_sys::{calls, clock, thread, Errno, Result};
+
+/// How long a client may be preempted between connecting and sending its link; a hostile one holds accept this long.
+const LINK_WAIT_NS: i64 = 20_000_000;
 
 /// accept4(2) on a listener. `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 ///
@@ -94,6 +97,7 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     if !table::fits(companion) {
         return Err(Reason::TableFull);
     }
+    plausible(&hello, listener)?;
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = core::mem::size_of::<libc::ucred>() as socklen_t;
     calls::getsockopt(companion, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length)
@@ -155,6 +159,23 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     Ok(hello.client)
 }
 
+/// A client says where it comes from, and programs decide by that whom to trust: it can only come from this host, and
+/// to the port that it connected to.
+fn plausible(hello: &Hello, listener: &Socket) -> core::result::Result<(), Reason> {
+    if hello.server.port as u32 != listener.port.load(Ordering::Relaxed) {
+        return Err(Reason::BadSegment);
+    }
+    for address in [&hello.client, &hello.server] {
+        if !address.is_loopback() {
+            let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+            if !matches!(route::local_source(address), Ok(Some(_))) {
+                return Err(Reason::NotLocal);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The descriptor that the client sends right after connecting. It may be a moment away, if the client was
 /// preempted; a client that never sends it costs its own connection.
 fn receive_link(companion: i32) -> core::result::Result<Option<i32>, Reason> {
@@ -162,7 +183,7 @@ fn receive_link(companion: i32) -> core::result::Result<Option<i32>, Reason> {
         match ports::receive_descriptor(companion, libc::MSG_DONTWAIT) {
             Ok(fd) => return Ok(fd),
             Err(Errno(libc::EAGAIN)) if attempt == 0 => {
-                let _ = calls::poll_one(companion, libc::POLLIN, 1_000_000_000);
+                let _ = calls::poll_one(companion, libc::POLLIN, LINK_WAIT_NS);
             }
             Err(_) => break,
         }

@@ -89,66 +89,63 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
 
 fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
     let bound = if socket.has(flag::BOUND) { listen::bound_address(fd) } else { Address::default() };
-    let now = clock::ticks();
-    let explicit = bound.port != 0;
-    let mut asked = None;
-    let (source, owner) = match remembered(server, now) {
-        Some(answer) if answer.plain => return Err(Reason::PeerPlain),
-        Some(answer) => (answer.source, answer.owner),
-        None => {
-            let source = match route::local_source(server) {
-                Ok(Some(source)) => source,
-                Ok(None) => return Err(Reason::NotLocal),
-                Err(_) => return Err(Reason::NoDiagnosis),
-            };
-            let client = Address { port: if explicit { bound.port } else { 1 }, ..source };
-            match diag::listener(&client, server) {
-                Ok(Some(owner)) => {
-                    asked = Some(owner);
-                    (source, owner)
-                }
-                Ok(None) => return Err(Reason::NoListener),
-                Err(_) => return Err(Reason::NoDiagnosis),
-            }
-        }
-    };
-    let mut client = if socket.has(flag::BOUND) && !bound.is_unspecified() { bound } else { source };
-    if client.as_v4().is_some() != server.as_v4().is_some() {
-        return Err(Reason::UnsupportedSocket); // the kernel says what is wrong with it
-    }
-    client.scope = server.scope;
-    client.port = if explicit { bound.port } else { ports::take().map_err(|_| Reason::NoPort)? };
-    let result = meet(fd, socket, &client, server, owner);
-    if let Some(owner) = asked {
-        match result {
-            Ok(()) | Err(Reason::PeerPlain) => remember(Answer {
-                server: *server,
-                source,
-                owner,
-                plain: result.is_err(),
-                until: now + clock::ticks_for_ns(BELIEVE_NS),
-            }),
-            Err(_) => {}
-        }
-    } else if result.is_err() {
-        // The listener that we believed in has gone: ask again, once.
-        if let Some(answer) = remembered(server, now) {
-            answer.until = 0;
-            if !explicit {
-                ports::give_back(client.port);
-            }
-            return rendezvous(fd, socket, server);
-        }
-    }
-    match result {
-        Ok(()) if !explicit => {
-            socket.port.store(client.port as u32, Ordering::Relaxed);
-            socket.set(flag::PORT_RESERVED);
-        }
-        Err(_) if !explicit => ports::give_back(client.port),
-        _ => {}
+    let port = if bound.port != 0 { bound.port } else { ports::take().map_err(|_| Reason::NoPort)? };
+    let reserved = if bound.port != 0 { 0 } else { port };
+    let result = find_and_meet(fd, socket, server, &bound, port, reserved);
+    if result.is_err() && reserved != 0 {
+        ports::give_back(reserved);
     }
     result
+}
+
+fn find_and_meet(
+    fd: i32,
+    socket: &'static Socket,
+    server: &Address,
+    bound: &Address,
+    port: u16,
+    reserved: u16,
+) -> Result<(), Reason> {
+    let now = clock::ticks();
+    if let Some(answer) = remembered(server, now) {
+        if answer.plain {
+            return Err(Reason::PeerPlain);
+        }
+        let client = client_address(&answer.source, bound, server, port)?;
+        let result = meet(fd, socket, &client, server, answer.owner, reserved);
+        if result != Err(Reason::PeerPlain) {
+            return result;
+        }
+        answer.until = 0; // the listener that we believed in has gone: ask
+    }
+    let source = match route::local_source(server) {
+        Ok(Some(source)) => source,
+        Ok(None) => return Err(Reason::NotLocal),
+        Err(_) => return Err(Reason::NoDiagnosis),
+    };
+    let client = client_address(&source, bound, server, port)?;
+    let ask = |client: &Address| diag::listener(client, server).map_err(|_| Reason::NoDiagnosis);
+    let owner = ask(&client)?.ok_or(Reason::NoListener)?;
+    let result = meet(fd, socket, &client, server, owner, reserved);
+    if matches!(result, Ok(()) | Err(Reason::PeerPlain)) && alone(&client, owner, ask) {
+        let until = now + clock::ticks_for_ns(BELIEVE_NS);
+        remember(Answer { server: *server, source, owner, plain: result.is_err(), until });
+    }
+    result
+}
+
+/// Whether the listener is no member of a SO_REUSEPORT group, whose members the kernel chooses by both addresses: asked
+/// about other ports of ours, it names the same one.
+fn alone(client: &Address, owner: diag::Owner, ask: impl Fn(&Address) -> Result<Option<diag::Owner>, Reason>) -> bool {
+    (1..=6u16).all(|k| ask(&Address { port: client.port ^ (k * 0x1357), ..*client }) == Ok(Some(owner)))
+}
+
+fn client_address(source: &Address, bound: &Address, server: &Address, port: u16) -> Result<Address, Reason> {
+    let from = if bound.is_unspecified() { source } else { bound };
+    if from.as_v4().is_some() != server.as_v4().is_some() {
+        return Err(Reason::UnsupportedSocket); // the kernel says what is wrong with it
+    }
+    Ok(Address { port, scope: server.scope, ..*from })
 }
 
 /// Closes a descriptor that did not become the companion.
@@ -161,7 +158,14 @@ impl Drop for Pending {
     }
 }
 
-fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, owner: diag::Owner) -> Result<(), Reason> {
+fn meet(
+    fd: i32,
+    socket: &'static Socket,
+    client: &Address,
+    server: &Address,
+    owner: diag::Owner,
+    reserved: u16,
+) -> Result<(), Reason> {
     let short = |error: Errno| match error.0 {
         libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
         _ => Reason::NoMemory,
@@ -192,6 +196,7 @@ fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, ow
     let nonblocking = flags & libc::O_NONBLOCK != 0;
     page.head.state.store(life::OFFERED, Ordering::Release);
 
+    let mut listener = 0;
     let attempt = (|| -> Result<(), Reason> {
         let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
         calls::bind(companion.0, (&own as *const libc::sockaddr_un).cast(), own_length).map_err(|_| Reason::Refused)?;
@@ -202,7 +207,7 @@ fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, ow
             Err(Errno(libc::EAGAIN)) => return Err(Reason::BacklogFull),
             Err(_) => return Err(Reason::Refused),
         }
-        verify(companion.0, owner)?;
+        listener = verify(companion.0, owner)?;
         if must_send {
             ports::send_descriptor(companion.0, offer.link.fd, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
         }
@@ -230,6 +235,7 @@ fn meet(fd: i32, socket: &'static Socket, client: &Address, server: &Address, ow
         socket.set(flag::CONNECTING | flag::NONBLOCK);
     }
     link::enter(offer.index);
+    link::note(offer.index, channel, reserved, listener);
     // A bound TCP socket keeps its port from others for as long as the connection lives.
     if socket.has(flag::BOUND) {
         let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
@@ -282,8 +288,8 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> shunt_sys::Result<isize> 
     Ok(0)
 }
 
-/// The user who answers must be the user who owns the port.
-fn verify(companion: i32, owner: diag::Owner) -> Result<(), Reason> {
+/// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
+fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = core::mem::size_of::<libc::ucred>() as libc::socklen_t;
     calls::getsockopt(companion, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length)
@@ -295,7 +301,7 @@ fn verify(companion: i32, owner: diag::Owner) -> Result<(), Reason> {
     if peer.uid == 65534 && calls::geteuid() != 65534 && !crate::process::sees_all_users() {
         return Err(Reason::PeerNotMember);
     }
-    Ok(())
+    Ok(peer.pid as u32)
 }
 
 fn describe(page: &shunt_segment::channel::ChannelPage, client: &Address, server: &Address) {

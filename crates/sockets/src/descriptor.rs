@@ -3,7 +3,7 @@
 use crate::global::SETUP;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind, Word};
-use crate::{epoll, link, ports, private, report};
+use crate::{epoll, link, private, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, c_int};
@@ -60,9 +60,6 @@ pub(crate) fn finish(socket: &'static Socket) {
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
     if let Some(_setup) = SETUP.lock() {
-        if socket.has(flag::PORT_RESERVED) && last && !socket.has(flag::SHARED) {
-            ports::give_back(socket.port.load(Ordering::Relaxed) as u16);
-        }
         link::leave(socket.link_index.load(Ordering::Relaxed) as usize, socket.channel(), gone);
     }
 }

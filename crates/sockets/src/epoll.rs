@@ -84,6 +84,8 @@ pub struct Set {
     /// Descriptors that are not ours; those closed without being removed are still counted.
     foreign: AtomicU32,
     sleepers: AtomicU32,
+    /// Made before a fork by another process, which may still use it: only what the program asks for changes it.
+    inherited: AtomicBool,
     last_kernel: AtomicU64,
     next_free: AtomicPtr<Set>,
 }
@@ -185,6 +187,7 @@ pub fn created(fd: i32) {
     set.entries.store(core::ptr::null_mut(), Ordering::Relaxed);
     set.active.store(core::ptr::null_mut(), Ordering::Relaxed);
     set.sleepers.store(0, Ordering::Relaxed);
+    set.inherited.store(false, Ordering::Relaxed);
     set.dormant.store(0, Ordering::Relaxed);
     set.foreign.store(0, Ordering::Relaxed);
     table::set_epoll(fd, set);
@@ -456,13 +459,15 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) {
             continue;
         };
         let Some(_held) = set.lock.lock() else { return };
-        // Other processes may keep the companion open: then the kernel would not forget it by itself.
+        // Other processes may keep the companion open: then the kernel would not forget it by itself. In a child of fork
+        // the set is the parent's too, whose sockets stay watched when the child closes its copies (epoll(7), Q6).
         let epfd = set.fd.load(Ordering::Relaxed);
-        if entry.fd.load(Ordering::Relaxed) == fd {
+        let ours_alone = !set.inherited.load(Ordering::Relaxed);
+        if ours_alone && entry.fd.load(Ordering::Relaxed) == fd {
             let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
         }
         let rendezvous = socket.private_fd.load(Ordering::Relaxed);
-        if rendezvous >= 0 {
+        if ours_alone && rendezvous >= 0 {
             let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
         }
         if entry.dormant.load(Ordering::Relaxed) {
@@ -981,6 +986,7 @@ pub fn forked() {
         if let Some(set) = table::get(fd).set() {
             set.lock.reset();
             set.sleepers.store(0, Ordering::Relaxed);
+            set.inherited.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -95,7 +95,7 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool) -> bool {
             socket.own().owners.fetch_add(1, Ordering::AcqRel);
         }
         let descriptor = SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.link_index.load(Ordering::Relaxed) as usize));
-        if descriptor >= 0 {
+        if descriptor >= 0 && !kept_over_exec(descriptor) {
             let _ = write!(text, "{comma}L{descriptor}");
             let_through(descriptor);
         }
@@ -195,6 +195,7 @@ fn take_up_listener(rendezvous: i32, nonblocking: bool) {
                 listener.inode.store(status.st_ino, Ordering::Relaxed);
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED | if nonblocking { flag::LISTENER_NONBLOCK } else { 0 });
+                listener.port.store(crate::listen::bound_address(fd).port as u32, Ordering::Relaxed);
                 listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);

@@ -5,7 +5,7 @@
 //! under the set-up lock.
 
 use crate::global::{self, Shared};
-use crate::private;
+use crate::{ports, private};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{ring_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
 use shunt_segment::channel::{life, ChannelPage};
@@ -34,8 +34,11 @@ pub struct Link {
     pub nonce: u64,
     /// Name of the link.
     pub sequence: u32,
-    /// The client's process and user, as the kernel told (for theirs).
-    pub client: (u32, u32),
+    /// The other process and its user, as the kernel told: the client's for theirs, for ours whoever listens. A process
+    /// id of 0: one that this PID namespace does not see.
+    pub other: (u32, u32),
+    /// Reserved local ports of connections, by channel, 0: none (for ours). Given back when both sides have let go.
+    ports: [u16; CHANNELS],
     /// Connections of this process in it.
     pub live: u32,
     /// Channels in use, one bit each (for ours).
@@ -176,6 +179,7 @@ fn take_channel(link: &mut Link) -> Option<usize> {
             let page = page(link.base, k * 64 + bit);
             if released(page, 0) && released(page, 1) {
                 link.waiting[k] &= !(1 << bit);
+                return_port(link, k * 64 + bit);
                 reset(page);
                 return Some(k * 64 + bit);
             }
@@ -192,23 +196,23 @@ fn take_channel(link: &mut Link) -> Option<usize> {
             return Some(k * 64 + bit);
         }
     }
-    // All taken: see whether servers that never let go are dead.
-    for k in 0..CHANNELS / 64 {
-        for bit in 0..64 {
-            if link.waiting[k] & 1 << bit != 0 {
-                let page = page(link.base, k * 64 + bit);
-                let pid = page.sides[1].pid.load(Ordering::Relaxed);
-                // A process id of 0: still in the server's queue, which may find it there any time.
-                let dead = pid != 0 && calls::kill(pid as i32, 0) == Err(Errno(libc::ESRCH));
-                if released(page, 0) && (dead || released(page, 1)) {
-                    link.waiting[k] &= !(1 << bit);
-                    reset(page);
-                    return Some(k * 64 + bit);
-                }
-            }
-        }
-    }
     None
+}
+
+/// The connection that had the port is over at both ends.
+fn return_port(link: &mut Link, channel: usize) {
+    let port = core::mem::take(&mut link.ports[channel]);
+    if port != 0 {
+        ports::give_back(port);
+    }
+}
+
+/// Notes the reserved port of a connection, and who listens (from SO_PEERCRED).
+pub fn note(index: usize, channel: usize, port: u16, listener: u32) {
+    if let Some(link) = links().all().get_mut(index) {
+        link.ports[channel] = port;
+        link.other.0 = listener;
+    }
 }
 
 /// Whether the last owner of `side` has let go.
@@ -257,7 +261,8 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
         listener,
         nonce: global::NONCE.load(Ordering::Relaxed),
         sequence: links.sequence,
-        client: (0, 0),
+        other: (0, 0),
+        ports: [0; CHANNELS],
         live: 0,
         used: [0; CHANNELS / 64],
         waiting: [0; CHANNELS / 64],
@@ -271,7 +276,7 @@ pub fn known(nonce: u64, sequence: u32, client: (u32, u32)) -> Option<(usize, Li
         .all()
         .iter()
         .enumerate()
-        .find(|(_, l)| !l.base.is_null() && !l.ours && l.nonce == nonce && l.sequence == sequence && l.client == client);
+        .find(|(_, l)| !l.base.is_null() && !l.ours && l.nonce == nonce && l.sequence == sequence && l.other == client);
     found.map(|(index, link)| (index, *link))
 }
 
@@ -309,7 +314,8 @@ pub fn take_up(fd: i32) -> Result<()> {
         listener: 0,
         nonce: head.nonce.load(Ordering::Relaxed),
         sequence: head.sequence.load(Ordering::Relaxed),
-        client: (0, u32::MAX),
+        other: (0, u32::MAX),
+        ports: [0; CHANNELS],
         live: 0,
         used: [0; CHANNELS / 64],
         waiting: [0; CHANNELS / 64],
@@ -371,7 +377,8 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(
         listener: 0,
         nonce,
         sequence,
-        client,
+        other: client,
+        ports: [0; CHANNELS],
         live: 0,
         used: [0; CHANNELS / 64],
         waiting: [0; CHANNELS / 64],
@@ -407,6 +414,7 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool) {
         let page = page(link.base, channel);
         if released(page, 0) && (peer_gone || released(page, 1)) {
             link.used[word] &= !bit;
+            return_port(link, channel);
         } else {
             link.waiting[word] |= bit;
         }
@@ -452,8 +460,7 @@ pub fn sweep() {
         if link.base.is_null() || link.live > 0 {
             continue;
         }
-        let other = if link.ours { header(link.base).server.pid.load(Ordering::Relaxed) } else { link.client.0 };
-        if other != 0 && calls::kill(other as i32, 0) == Err(Errno(libc::ESRCH)) && !offers(&link) {
+        if link.other.0 != 0 && calls::kill(link.other.0 as i32, 0) == Err(Errno(libc::ESRCH)) && !offers(&link) {
             drop_link(index);
         }
     }

@@ -64,6 +64,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     if table::get(fd).kind() == Kind::Listener {
         return;
     }
+    socket.port.store(bound_address(fd).port as u32, Ordering::Relaxed);
     socket.set_listener();
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
     if flags & libc::O_NONBLOCK != 0 {

@@ -30,8 +30,6 @@ pub mod flag {
     pub const LINGER_RESET: u32 = 1 << 5;
     /// A listener that was shared with other processes: links must always be sent.
     pub const LISTENER_SHARED: u32 = 1 << 6;
-    /// The local port belongs to the process's reserve and goes back there.
-    pub const PORT_RESERVED: u32 = 1 << 7;
     /// TCP_CORK: more bytes will follow at once, so sleeping peers are not woken for each piece.
     pub const CORKED: u32 = 1 << 11;
     /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
@@ -71,7 +69,7 @@ pub struct Socket {
     pub family: AtomicI32,
     /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
     pub private_fd: AtomicI32,
-    /// Local port kept in the reserve.
+    /// A listener's port.
     pub port: AtomicU32,
     /// Index of the link in this process's list.
     pub link_index: AtomicU32,
