@@ -297,7 +297,6 @@ SOLO(short_address, "connect and bind with addresses that are too short or of th
     R(connect(fd, (struct sockaddr *)&target.storage, 1));
     R(connect(fd, (struct sockaddr *)&target.storage, 8));
     R(connect(fd, SA(six)));
-    R(connect(fd, nowhere, 16));
     R(connect(fd, (struct sockaddr *)&target.storage, 200));
     R(bind(fd, (struct sockaddr *)&target.storage, 4));
     R(connect(fd, (struct sockaddr *)&target.storage, 128));

@@ -387,20 +387,6 @@ SOLO_KERNEL(listener_calls, "data calls on a listening socket")
     show_poll("listener", fd, POLLIN | POLLOUT | POLLRDHUP);
 }
 
-DUET(bad_buffers, "addresses outside the program: EFAULT, and the stream goes on")
-{
-    int fd = connected();
-    far_quiet("send 1 10 1");
-    await_bytes(fd, 10);
-    R(recv(fd, nowhere, 10, 0));
-    R(read(fd, nowhere, 10));
-    R(send(fd, nowhere, 10, 0));
-    R(write(fd, nowhere, 10));
-    R(recv(fd, bytes, 100, MSG_DONTWAIT));
-    R(send(fd, bytes, 5, 0));
-    far("recv 1 100");
-}
-
 DUET(bad_flags, "flags that mean nothing to TCP are taken without complaint")
 {
     int fd = connected();
