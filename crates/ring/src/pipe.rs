@@ -68,6 +68,13 @@ fn distance(from: u64, to: u64) -> u64 {
     to.wrapping_sub(from) & POSITION
 }
 
+/// Whether `ack` acknowledges bytes behind the position of `current`. Under the sending lock only a peer that writes
+/// nonsense does: it would make an endless send succeed for ever, even to a peer that is dead.
+#[inline(always)]
+fn ahead(current: u64, ack: u64) -> bool {
+    distance(ack, current & POSITION) >= 1 << 47
+}
+
 impl Pipe<'_> {
     #[inline(always)]
     fn ring(&self, class: usize) -> Ring {
@@ -181,6 +188,12 @@ impl Pipe<'_> {
         self.unread(current, self.refresh_ack())
     }
 
+    /// Whether the peer acknowledges what was never sent; the caller holds the sending lock.
+    #[cold]
+    pub fn deceived(&self) -> bool {
+        ahead(self.announced(), self.refresh_ack())
+    }
+
     #[inline(always)]
     fn class_limit(&self) -> usize {
         (self.own.transmit.class_limit.load(Relaxed) as usize).min(CLASSES - 1)
@@ -240,7 +253,7 @@ impl Pipe<'_> {
     #[inline(never)]
     unsafe fn send_ring(&self, mut source: *const u8, length: usize, mut current: u64, mut ack: u64) -> usize {
         let mut left = length;
-        while left > 0 {
+        while left > 0 && !ahead(current, ack) {
             let tail = current & POSITION;
             self.settle(current, ack);
             if ack == tail {

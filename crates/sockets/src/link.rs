@@ -17,6 +17,10 @@ use shunt_sys::{calls, clock, mapping, Errno, Result};
 const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 const MOST: usize = 4096;
 
+/// Idle links of ours that wait for another connection to their listener. Whether that listener still exists only its
+/// process could tell, in memory that it can write, so what bounds their number is this.
+const IDLE_MOST: usize = 8;
+
 /// A link as this process knows it.
 #[derive(Clone, Copy)]
 pub struct Link {
@@ -230,6 +234,7 @@ fn reset(page: &ChannelPage) {
 
 fn make(links: &mut Links, listener: u32) -> Result<usize> {
     sweep();
+    drop_oldest_idle();
     if calls::soft_limit(libc::RLIMIT_FSIZE) < LINK_SIZE as u64 {
         return Err(Errno(libc::EFBIG)); // ftruncate would raise SIGXFSZ
     }
@@ -441,6 +446,9 @@ fn trim(base: *mut u8, channel: usize) {
 
 fn drop_link(index: usize) {
     let links = links();
+    for channel in 0..CHANNELS {
+        return_port(&mut links.all()[index], channel);
+    }
     let link = links.all()[index];
     links.all()[index].base = core::ptr::null_mut();
     links.unmap(link.base);
@@ -463,6 +471,19 @@ pub fn sweep() {
         if link.other.0 != 0 && calls::kill(link.other.0 as i32, 0) == Err(Errno(libc::ESRCH)) && !offers(&link) {
             drop_link(index);
         }
+    }
+}
+
+/// Makes room for a link of ours when many are idle. Numbers grow, so the smallest is the oldest.
+fn drop_oldest_idle() {
+    let idle = |link: &Link| !link.base.is_null() && link.ours && !link.inherited && link.live == 0;
+    let links = links();
+    if links.all().iter().filter(|link| idle(link)).count() < IDLE_MOST {
+        return;
+    }
+    let all = links.all().iter().enumerate().filter(|(_, link)| idle(link));
+    if let Some(index) = all.min_by_key(|(_, link)| link.sequence).map(|(index, _)| index) {
+        drop_link(index);
     }
 }
 

@@ -196,7 +196,11 @@ unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i
     }
     // SAFETY: promised by the caller; the lock is held.
     let sent = unsafe { socket.outgoing().send(data, length) };
+    let deceived = sent == 0 && socket.outgoing().deceived();
     drop(held);
+    if deceived {
+        return Err(distrust(socket));
+    }
     if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length {
         wait::cork(fd);
     } else if sent > 0 {
