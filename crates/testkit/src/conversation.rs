@@ -11,8 +11,10 @@ mod end;
 pub use bytes::Bytes;
 pub use end::End;
 
+use crate::namespace::check;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 
 /// Who sends what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,10 +163,15 @@ pub fn suffer(stream: &mut TcpStream, pattern: Pattern, seed: u64) -> io::Result
             stream.write_all(&buffer[..length])?;
         },
         Pattern::Quiet => stream.read(&mut buffer).map(|_| ()),
-        Pattern::Unread => loop {
-            std::thread::park();
-        },
+        Pattern::Unread => wait_for_end(stream),
     }
+}
+
+/// Waits until the survivor is gone, without reading a byte.
+fn wait_for_end(stream: &TcpStream) -> io::Result<()> {
+    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one valid entry, which outlives the call.
+    check(unsafe { libc::poll(&mut poll, 1, -1) })
 }
 
 /// Writes the header that opens a conversation: who is the victim, the pattern, the seed.

@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const MILLISECONDS: u64 = 300;
 
 /// Idle links, and descriptors of them, that a process may keep in hope of the next connection.
-const KEPT: usize = 4;
+const KEPT: usize = 12;
 
 fn peer() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_testkit-peer"))

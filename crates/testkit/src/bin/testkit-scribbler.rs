@@ -60,9 +60,7 @@ fn main() {
 fn converse(port: u16, pattern: Pattern, seed: u64) {
     for round in 0_u64.. {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-        // The victim of `Unread` waits until it is killed, so the server must not be asked to play it.
-        let as_victim = round % 2 == 0 || pattern == Pattern::Unread;
-        let _ = write_header(&mut stream, as_victim, pattern, seed);
+        let _ = write_header(&mut stream, round % 2 == 0, pattern, seed);
         // Bounded, so that patterns that rest do not keep this thread; an error is as welcome as an answer.
         let _ = stream.set_read_timeout(Some(Duration::from_millis(20)));
         let _ = suffer_for_a_while(&mut stream, pattern);
