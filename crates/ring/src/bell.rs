@@ -38,6 +38,7 @@ const FENCES: u32 = arm::FENCE | arm::FENCE_ASKED;
 /// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
 pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
+    let conditions = conditions | conditions << arm::SET_SHIFT;
     // The sleeper's barrier keeps the processor from looking before it publishes; this keeps the compiler from it.
     compiler_fence(Ordering::SeqCst);
     wait.armed.load(Ordering::Relaxed) & (conditions | FENCES) != 0 && take(wait, conditions)
@@ -58,8 +59,9 @@ pub fn is_armed(wait: &Wait, conditions: u32) -> bool {
     wait.armed.load(Ordering::Relaxed) & conditions == conditions
 }
 
-/// This side is awake again and will look for itself: spares the peer its bells. Only for a side that nobody else sleeps
-/// on: another sleeper's condition would be taken away unheard.
+/// This side is awake again and will look for itself: spares the peer its bells. Only for conditions that nobody else
+/// armed who still sleeps: another sleeper's would be taken away unheard. A set arms with [`arm::SET_SHIFT`], and
+/// disarms when it is the only set of the socket and nobody else sleeps in it.
 #[inline]
 pub fn disarm(wait: &Wait, conditions: u32) {
     if wait.armed.load(Ordering::Relaxed) & conditions != 0 {

@@ -125,6 +125,8 @@ pub mod arm {
     pub const FENCE: u32 = 4;
     /// As FENCE, but this side does not rely on it yet: no barrier has told the peer.
     pub const FENCE_ASKED: u32 = 8;
+    /// Shift of IN and OUT as armed by a sleeper in a set, who may take them back without harm to those in blocking calls.
+    pub const SET_SHIFT: u32 = 4;
 }
 
 /// Values of [`Wait::style`].
