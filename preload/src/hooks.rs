@@ -4,9 +4,10 @@ use crate::{answer, real, set_errno};
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{
-    self, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+    self, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, rlimit, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
 use shunt_sockets::poll::{self, Query};
+use shunt_sockets::rights;
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
@@ -267,7 +268,7 @@ hook! {
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(transfer::receive_message(socket, fd, message, flags)),
-            None => real::recvmsg(fd, message, flags),
+            None => receive_rights(fd, message, flags),
         }
     }
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
@@ -314,7 +315,7 @@ hook! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
-            None => real::sendmsg(fd, message, flags),
+            None => send_rights(fd, message, flags),
         }
     }
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
@@ -347,6 +348,46 @@ hook! {
                 -1
             }
         }
+    }
+}
+
+/// sendmsg on a socket that is not ours: descriptors that it passes may be.
+unsafe fn send_rights(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: as sendmsg(2).
+    unsafe {
+        if message.is_null() || (message as usize) < 4096 || (*message).msg_controllen == 0 || !global::ready() {
+            return real::sendmsg(fd, message, flags);
+        }
+        let mut copy = *message;
+        let mut control = rights::Control::new();
+        if !rights::extend(&mut copy, &mut control) {
+            return real::sendmsg(fd, message, flags);
+        }
+        let sent = real::sendmsg(fd, &copy, flags);
+        if sent < 0 {
+            rights::undo(&control);
+        }
+        sent
+    }
+}
+
+/// recvmsg on a socket that is not ours: descriptors that it receives may be.
+unsafe fn receive_rights(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
+    // SAFETY: as recvmsg(2).
+    unsafe {
+        if message.is_null() || (message as usize) < 4096 || (*message).msg_controllen == 0 || !global::ready() {
+            return real::recvmsg(fd, message, flags);
+        }
+        let mut copy = *message;
+        let mut control = rights::Control::new();
+        if !rights::widen(&mut copy, &mut control) {
+            return real::recvmsg(fd, message, flags);
+        }
+        let got = real::recvmsg(fd, &mut copy, flags);
+        if got >= 0 {
+            rights::narrow(&mut copy, &mut *message);
+        }
+        got
     }
 }
 
@@ -653,6 +694,27 @@ extern "C" {
     fn fork() -> c_int;
 }
 
+/// Address space of the descriptor table and other constant parts of this library.
+const OWN_SPACE: u64 = 32 << 20;
+
+unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
+    if resource != libc::RLIMIT_AS as c_int || !global::ready() || limit.is_null() || (limit as usize) < 4096 {
+        return None;
+    }
+    let _setup = global::SETUP.lock()?;
+    let ours = shunt_sockets::link::address_space() + OWN_SPACE;
+    // SAFETY: the caller's limits.
+    let mut wider = unsafe { *limit };
+    wider.rlim_cur = wider.rlim_cur.saturating_add(ours);
+    wider.rlim_max = wider.rlim_max.saturating_add(ours);
+    // Only root may go beyond the hard limit that there is.
+    let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: u64::MAX };
+    let _ = shunt_sockets::sys::calls::prlimit(0, resource as u32, core::ptr::null(), &mut now);
+    wider.rlim_max = wider.rlim_max.min(now.rlim_max);
+    wider.rlim_cur = wider.rlim_cur.min(wider.rlim_max);
+    Some(wider)
+}
+
 hook! {
     /// A vfork child runs in its parent's memory: what it closes, our table would lose. It gets a copy instead.
     fn vfork() -> c_int {
@@ -660,6 +722,16 @@ hook! {
     }
     fn __vfork() -> c_int {
         fork()
+    }
+    /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
+    fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
+        match widened(resource, limit) {
+            Some(limit) => real::setrlimit(resource, &limit),
+            None => real::setrlimit(resource, limit),
+        }
+    }
+    fn setrlimit64(resource: c_int, limit: *const rlimit) -> c_int {
+        setrlimit(resource, limit)
     }
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if let Some(result) = crate::direct::call(number, a, b, c, d, e, f) {

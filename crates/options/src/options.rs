@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 const RING_LEAST: u64 = 4 << 10;
-const RING_MOST: u64 = 4 << 20;
+const RING_MOST: u64 = 1 << 20;
 const SPIN_MOST_NS: u64 = 10_000_000;
 
 impl Options {

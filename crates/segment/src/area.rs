@@ -9,14 +9,14 @@ use crate::CHANNELS;
 pub const PAGE: usize = 4096;
 
 /// Number of ring classes.
-pub const CLASSES: usize = 6;
+pub const CLASSES: usize = 5;
 
 /// Bytes in a ring of each class.
 #[cfg(not(loom))]
-pub const RING_SIZE: [u32; CLASSES] = [1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+pub const RING_SIZE: [u32; CLASSES] = [1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Bytes in a ring of each class: small enough to be filled in a model.
 #[cfg(loom)]
-pub const RING_SIZE: [u32; CLASSES] = [8, 16, 32, 64, 128, 256];
+pub const RING_SIZE: [u32; CLASSES] = [8, 16, 32, 64, 128];
 
 /// Offset of the class 0 rings in the channel page; side 0's ring first.
 pub const SMALL_RINGS: usize = 2048;
@@ -34,7 +34,8 @@ const fn class_offset(class: usize) -> usize {
     offset
 }
 
-/// Size of a link in bytes (sparse: nothing is resident before it is used).
+/// Size of a link in bytes (sparse: nothing is resident before it is used). It counts against RLIMIT_AS, which some
+/// servers set to a few hundred megabytes: so a link has few channels rather than many.
 pub const LINK_SIZE: usize = class_offset(CLASSES);
 
 /// Offset in the link of the ring that `side` of `channel` writes in `class`.
@@ -61,7 +62,7 @@ pub fn ring_offset(_channel: usize, side: usize, class: usize) -> usize {
 }
 
 #[cfg(not(loom))]
-const OFFSETS: [usize; CLASSES] = [0, class_offset(1), class_offset(2), class_offset(3), class_offset(4), class_offset(5)];
+const OFFSETS: [usize; CLASSES] = [0, class_offset(1), class_offset(2), class_offset(3), class_offset(4)];
 
 const _: () = assert!(CHANNELS.is_power_of_two());
 

@@ -28,4 +28,4 @@ pub mod sync;
 pub const VERSION: u32 = 1;
 
 /// Channels in a link. More connections between two processes use more links.
-pub const CHANNELS: usize = 128;
+pub const CHANNELS: usize = 32;

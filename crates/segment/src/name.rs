@@ -149,7 +149,7 @@ mod tests {
             version: VERSION,
             nonce: 0x0123_4567_89ab_cdef,
             sequence: 7,
-            channel: 99,
+            channel: 9,
             link_follows: 1,
             generation: 12,
             client: Address::v4([127, 0, 0, 1], 40000),

@@ -9,9 +9,9 @@
 use crate::global::{self, SETUP};
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{link, report};
+use crate::{link, private, report};
 use core::fmt::Write;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -253,4 +253,43 @@ fn take_up_stream(fd: i32) -> Option<()> {
     }
     report::note(fd, kind::STREAM, Reason::Accelerated, Some(channel));
     Some(())
+}
+
+/// A descriptor came in a message: true if it is one that a sender's shunt appended, and now is ours.
+pub fn take_up_private(fd: i32) -> bool {
+    let Some(_setup) = SETUP.lock() else { return false };
+    if link::is_segment(fd) {
+        let Ok(fd) = private::keep(fd) else { return true };
+        if link::take_up(fd).is_err() {
+            private::close(fd);
+        }
+        return true;
+    }
+    drop(_setup);
+    let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
+    // An accepted companion has its listener's name, too.
+    let rendezvous = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
+        && unix_name(fd, false, &mut room).is_ok_and(|name| name.starts_with(b"shunt1-listen-"));
+    if rendezvous {
+        let Ok(fd) = private::keep(fd) else { return true };
+        WAITING.store(fd, Ordering::Release);
+    }
+    rendezvous
+}
+
+/// A rendezvous that came in a message before its listener was looked at.
+static WAITING: AtomicI32 = AtomicI32::new(-1);
+
+/// A descriptor of the program's came in a message: if it is a companion or a listener, it becomes what it was.
+pub fn take_up_passed(fd: i32) {
+    if take_up_stream(fd).is_some() {
+        return;
+    }
+    let rendezvous = WAITING.load(Ordering::Acquire);
+    if rendezvous >= 0 && calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1) {
+        WAITING.store(-1, Ordering::Release);
+        table::take(rendezvous);
+        // The sender keeps its listener's own flag; a passed listener begins as blocking.
+        take_up_listener(rendezvous, false);
+    }
 }

@@ -13,7 +13,7 @@
 //! stream       send and receive             wait: spin, arm, sleep                readiness: poll masks
 //! poll, epoll  sets of descriptors
 //! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
-//! inherit      what an exec'd program takes up
+//! inherit      what an exec'd program takes up   rights: what a message to another process carries
 //! report       what tools see
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -36,6 +36,7 @@ pub mod private;
 pub mod process;
 pub mod readiness;
 pub mod report;
+pub mod rights;
 pub mod route;
 pub mod sockaddr;
 pub mod socket;

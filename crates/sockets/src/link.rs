@@ -21,6 +21,10 @@ const MOST: usize = 4096;
 /// process could tell, in memory that it can write, so what bounds their number is this.
 const IDLE_MOST: usize = 8;
 
+/// Words of a bit set of channels, and its bits that stand for none.
+const WORDS: usize = CHANNELS.div_ceil(64);
+const NO_CHANNEL: u64 = if CHANNELS % 64 == 0 { 0 } else { u64::MAX << (CHANNELS % 64) };
+
 /// A link as this process knows it.
 #[derive(Clone, Copy)]
 pub struct Link {
@@ -46,9 +50,9 @@ pub struct Link {
     /// Connections of this process in it.
     pub live: u32,
     /// Channels in use, one bit each (for ours).
-    used: [u64; CHANNELS / 64],
+    used: [u64; WORDS],
     /// Of those, closed by us and waiting for the server to let go.
-    waiting: [u64; CHANNELS / 64],
+    waiting: [u64; WORDS],
 }
 
 struct Links {
@@ -100,7 +104,7 @@ impl Links {
         Ok(index)
     }
 
-    fn map(&mut self, fd: i32) -> Result<*mut u8> {
+    fn try_map(&mut self, fd: i32) -> Result<*mut u8> {
         if self.blank_count > 0 {
             let base = self.blanks[self.blank_count - 1];
             // SAFETY: a blank range; late readers accept any bytes.
@@ -118,6 +122,31 @@ impl Links {
             self.blank_count += 1;
         }
     }
+}
+
+/// Maps a segment; when the address space is short, idle links go first.
+fn map_segment(fd: i32) -> Result<*mut u8> {
+    loop {
+        match links().try_map(fd) {
+            Err(Errno(libc::ENOMEM)) => {
+                let idle = links().all().iter().position(|l| !l.base.is_null() && l.live == 0 && !offers(l));
+                let Some(index) = idle else { return Err(Errno(libc::ENOMEM)) };
+                drop_link(index);
+                let links = links();
+                while links.blank_count > 0 {
+                    links.blank_count -= 1; // a blank range counts as well
+                    let _ = calls::munmap(links.blanks[links.blank_count], LINK_SIZE);
+                }
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Bytes of address space that links take now.
+pub fn address_space() -> u64 {
+    let mapped = links().all().iter().filter(|l| !l.base.is_null()).count();
+    ((mapped + links().blank_count) * LINK_SIZE) as u64
 }
 
 /// The header of the link at `base`.
@@ -174,7 +203,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
 }
 
 fn take_channel(link: &mut Link) -> Option<usize> {
-    for k in 0..CHANNELS / 64 {
+    for k in 0..WORDS {
         let mut waiting = link.waiting[k];
         // Channels that the server let go meanwhile come first: their lines are warm.
         while waiting != 0 {
@@ -192,7 +221,7 @@ fn take_channel(link: &mut Link) -> Option<usize> {
             }
         }
     }
-    for k in 0..CHANNELS / 64 {
+    for k in 0..WORDS {
         if link.used[k] != u64::MAX {
             let bit = (!link.used[k]).trailing_zeros() as usize;
             link.used[k] |= 1 << bit;
@@ -242,7 +271,7 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
     let fd = private::keep(fd)?;
     let made = calls::ftruncate(fd, LINK_SIZE as i64)
         .and_then(|()| calls::fcntl(fd, F_ADD_SEALS, SEALS as usize))
-        .and_then(|_| links.map(fd));
+        .and_then(|_| map_segment(fd));
     let base = match made {
         Ok(base) => base,
         Err(error) => {
@@ -269,8 +298,8 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
         other: (0, 0),
         ports: [0; CHANNELS],
         live: 0,
-        used: [0; CHANNELS / 64],
-        waiting: [0; CHANNELS / 64],
+        used: [NO_CHANNEL; WORDS],
+        waiting: [0; WORDS],
     };
     links.add(link)
 }
@@ -303,7 +332,12 @@ fn check_segment(fd: i32) -> Result<()> {
 /// it serves the connections that came with it and no others.
 pub fn take_up(fd: i32) -> Result<()> {
     check_segment(fd)?;
-    let base = links().map(fd)?;
+    if let Ok(name) = name_of(fd) {
+        if by_name(name.0, name.1).is_some() {
+            return Err(Errno(libc::EEXIST)); // it is mapped already
+        }
+    }
+    let base = map_segment(fd)?;
     let head = header(base);
     if head.magic.load(Ordering::Acquire) != link::MAGIC || head.version.load(Ordering::Relaxed) != shunt_segment::VERSION {
         links().unmap(base);
@@ -322,10 +356,25 @@ pub fn take_up(fd: i32) -> Result<()> {
         other: (0, u32::MAX),
         ports: [0; CHANNELS],
         live: 0,
-        used: [0; CHANNELS / 64],
-        waiting: [0; CHANNELS / 64],
+        used: [NO_CHANNEL; WORDS],
+        waiting: [0; WORDS],
     };
     links().add(link).map(|_| ())
+}
+
+/// Whether `fd` is a link's memfd.
+pub fn is_segment(fd: i32) -> bool {
+    check_segment(fd).is_ok() && name_of(fd).is_ok()
+}
+
+/// Reads a link's name from its file, which need not be mapped.
+fn name_of(fd: i32) -> Result<(u64, u32)> {
+    let mut words = [0u64; 4];
+    calls::pread(fd, words.as_mut_ptr().cast(), 32, 0)?;
+    if words[0] != link::MAGIC {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok((words[2], words[3] as u32))
 }
 
 /// A link by its name.
@@ -357,7 +406,7 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(
         return Err(error);
     }
     let fd = private::keep(fd)?;
-    let base = match links().map(fd) {
+    let base = match map_segment(fd) {
         Ok(base) => base,
         Err(error) => {
             private::close(fd);
@@ -385,8 +434,8 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(
         other: client,
         ports: [0; CHANNELS],
         live: 0,
-        used: [0; CHANNELS / 64],
-        waiting: [0; CHANNELS / 64],
+        used: [NO_CHANNEL; WORDS],
+        waiting: [0; WORDS],
     };
     match links().add(link) {
         Ok(index) => Ok((index, link)),

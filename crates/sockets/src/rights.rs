@@ -1,0 +1,212 @@
+//! SCM_RIGHTS: accelerated descriptors that are passed to another process stay accelerated there.
+//!
+//! The companion passes by itself, being a descriptor. The receiver also needs the link's memfd (for a listener: the
+//! rendezvous); the sender appends those to the rights, and the receiver takes them out again before the program sees
+//! the message. A receiver without shunt gets the companion and a memfd that it does not expect: see docs/SEMANTICS.md.
+
+use crate::global::SETUP;
+use crate::socket::flag;
+use crate::table::{self, Kind};
+use crate::{inherit, link};
+use core::sync::atomic::Ordering;
+use shunt_sys::calls;
+use shunt_sys::libc::{self, cmsghdr, msghdr};
+
+/// Room for control messages, ours included.
+const ROOM: usize = 2048;
+/// Descriptors that we append at most.
+const EXTRA: usize = 16;
+const HEADER: usize = core::mem::size_of::<cmsghdr>();
+/// SCM_MAX_FD of the kernel.
+const MOST: usize = 253;
+
+/// Control messages on the stack, aligned as the kernel wants them.
+#[repr(C, align(8))]
+pub struct Control {
+    bytes: [u8; ROOM],
+    /// Streams whose owners were counted up for this message.
+    counted: [i32; EXTRA],
+    count: usize,
+}
+
+impl Control {
+    /// Empty.
+    pub const fn new() -> Control {
+        Control { bytes: [0; ROOM], counted: [-1; EXTRA], count: 0 }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Control::new()
+    }
+}
+
+/// The descriptors in one SCM_RIGHTS message.
+unsafe fn rights<'a>(message: *const cmsghdr) -> &'a mut [i32] {
+    // SAFETY: the header's length was checked by the walk.
+    unsafe {
+        let count = ((*message).cmsg_len as usize).saturating_sub(HEADER) / 4;
+        core::slice::from_raw_parts_mut(message.add(1).cast::<i32>().cast_mut(), count)
+    }
+}
+
+unsafe fn first_rights(message: *const msghdr) -> *mut cmsghdr {
+    // SAFETY: the caller's message header.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(message);
+        while !at.is_null() {
+            if (*at).cmsg_len as usize >= HEADER && (*at).cmsg_level == libc::SOL_SOCKET && (*at).cmsg_type == libc::SCM_RIGHTS {
+                return at;
+            }
+            at = libc::CMSG_NXTHDR(message, at);
+        }
+        at
+    }
+}
+
+/// Before sendmsg on a socket that is not ours: if the rights hold accelerated descriptors, writes the extended control
+/// message and gives true; the caller sends with it.
+///
+/// # Safety
+/// `message` is valid as sendmsg(2) asks, and is the caller's own copy.
+pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
+    // SAFETY: promised by the caller; lengths are checked before each copy.
+    unsafe {
+        if message.msg_control.is_null() || message.msg_controllen as usize > ROOM - EXTRA * 4 - 16 {
+            return false;
+        }
+        let found = first_rights(message);
+        if found.is_null() {
+            return false;
+        }
+        let given = rights(found);
+        let mut extra = [-1i32; EXTRA];
+        let mut extras = 0;
+        for fd in given.iter() {
+            let word = table::get(*fd);
+            let Some(socket) = word.socket() else { continue };
+            let needed = match word.kind() {
+                Kind::Stream => {
+                    socket.set(flag::SHARED);
+                    if control.count < EXTRA {
+                        socket.own().owners.fetch_add(1, Ordering::AcqRel);
+                        control.counted[control.count] = *fd;
+                        control.count += 1;
+                    }
+                    let index = socket.link_index.load(Ordering::Relaxed) as usize;
+                    SETUP.lock().map_or(-1, |_setup| link::descriptor(index))
+                }
+                Kind::Listener => {
+                    socket.set(flag::LISTENER_SHARED);
+                    if let Some(_setup) = SETUP.lock() {
+                        link::not_sole();
+                    }
+                    socket.private_fd.load(Ordering::Relaxed)
+                }
+                _ => -1,
+            };
+            if needed >= 0 && extras < EXTRA && !extra[..extras].contains(&needed) && given.len() + extras < MOST {
+                extra[extras] = needed;
+                extras += 1;
+            }
+        }
+        if extras == 0 {
+            return false;
+        }
+        // What stands before the rights stays, the rights grow, what stands behind moves.
+        let start = message.msg_control as usize;
+        let before = found as usize - start;
+        let old = libc::CMSG_SPACE((given.len() * 4) as u32) as usize;
+        let new = libc::CMSG_SPACE(((given.len() + extras) * 4) as u32) as usize;
+        let rest = (message.msg_controllen as usize).saturating_sub(before + old);
+        let target = control.bytes.as_mut_ptr();
+        core::ptr::copy_nonoverlapping(start as *const u8, target, before + HEADER + given.len() * 4);
+        let header = target.add(before).cast::<cmsghdr>();
+        (*header).cmsg_len = libc::CMSG_LEN(((given.len() + extras) * 4) as u32) as _;
+        let behind = header.add(1).cast::<i32>().add(given.len());
+        core::ptr::copy_nonoverlapping(extra.as_ptr(), behind, extras);
+        core::ptr::copy_nonoverlapping((start + before + old) as *const u8, target.add(before + new), rest);
+        message.msg_control = target.cast();
+        message.msg_controllen = (before + new + rest) as _;
+        true
+    }
+}
+
+/// The message was not sent: nobody else owns the streams after all.
+pub fn undo(control: &Control) {
+    for fd in &control.counted[..control.count] {
+        if let Some(socket) = table::stream(*fd) {
+            socket.own().owners.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Before recvmsg on a socket that is not ours, with room for control messages: gives the kernel more room, for what a
+/// sender may have appended. False: leave the message as it is.
+pub fn widen(message: &mut msghdr, control: &mut Control) -> bool {
+    let room = message.msg_controllen as usize;
+    if message.msg_control.is_null() || room < HEADER + 4 || room > ROOM - EXTRA * 4 {
+        return false;
+    }
+    message.msg_control = control.bytes.as_mut_ptr().cast();
+    message.msg_controllen = (room + EXTRA * 4) as _;
+    true
+}
+
+/// After such a recvmsg: takes out what was appended, takes up the streams, and gives the program its control messages.
+///
+/// # Safety
+/// `got` is what the kernel filled; `given` is the program's own header.
+pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr) {
+    // SAFETY: promised by the caller; lengths are checked before each copy.
+    unsafe {
+        let room = given.msg_controllen as usize;
+        let mut length = got.msg_controllen as usize;
+        let found = first_rights(got);
+        if !found.is_null() {
+            let all = rights(found);
+            let mut kept = 0;
+            for i in 0..all.len() {
+                table::take(all[i]);
+                if inherit::take_up_private(all[i]) {
+                    continue;
+                }
+                all[kept] = all[i];
+                kept += 1;
+            }
+            if kept != all.len() {
+                // Rights are the last message that the kernel writes on an AF_UNIX socket before credentials of other
+                // kinds; what follows moves up.
+                let start = got.msg_control as usize;
+                let before = found as usize - start;
+                let old = libc::CMSG_SPACE((all.len() * 4) as u32) as usize;
+                let new = if kept == 0 { 0 } else { libc::CMSG_SPACE((kept * 4) as u32) as usize };
+                let rest = length.saturating_sub(before + old);
+                core::ptr::copy((start + before + old) as *const u8, (start + before + new) as *mut u8, rest);
+                if kept > 0 {
+                    (*found).cmsg_len = libc::CMSG_LEN((kept * 4) as u32) as _;
+                }
+                length = before + new + rest;
+            }
+            for fd in &all[..kept] {
+                inherit::take_up_passed(*fd);
+            }
+            if length > room {
+                // The kernel would have passed only what fits: CTRUNC, and the rest closed.
+                let fit = room.saturating_sub(found as usize - got.msg_control as usize + HEADER) / 4;
+                for fd in all[..kept].iter().skip(fit) {
+                    crate::descriptor::closing(*fd);
+                    let _ = calls::close(*fd);
+                }
+                (*found).cmsg_len = libc::CMSG_LEN((fit.min(kept) * 4) as u32) as _;
+                got.msg_flags |= libc::MSG_CTRUNC;
+                length = room;
+            }
+        }
+        core::ptr::copy_nonoverlapping(got.msg_control.cast::<u8>(), given.msg_control.cast::<u8>(), length.min(room));
+        given.msg_controllen = length.min(room) as _;
+        given.msg_namelen = got.msg_namelen;
+        given.msg_flags = got.msg_flags;
+    }
+}
