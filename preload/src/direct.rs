@@ -3,7 +3,7 @@
 use crate::hooks;
 use core::ffi::c_long;
 use shunt_calls::libc;
-use shunt_sockets::global;
+use shunt_sockets::{global, process};
 
 macro_rules! route {
     ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr; $($name:ident => $hook:ident ( $($arg:ident),* );)*) => {
@@ -26,6 +26,23 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         // An io_uring would move bytes of accelerated sockets past us; programs fall back to epoll.
         crate::set_errno(libc::ENOSYS);
         return Some(-1);
+    }
+    // A system call that copies the process as fork does, past the C library: containers and vsftpd do this.
+    let copies = number == libc::SYS_fork
+        || (number == libc::SYS_clone && b == 0 && a & (libc::CLONE_VM | libc::CLONE_THREAD) as usize == 0);
+    if copies {
+        process::before_fork();
+        // SAFETY: without a stack of its own the child goes on from here in a copy of this memory.
+        let result = unsafe { shunt_sockets::sys::raw::call6(number, a, b, c, d, e, f) };
+        if result == 0 {
+            process::after_fork_child();
+        } else {
+            process::after_fork_parent();
+        }
+        return Some(match shunt_sockets::sys::check(result) {
+            Ok(value) => value as isize,
+            Err(error) => crate::answer(Err(error)),
+        });
     }
     // SAFETY: passed on.
     unsafe {
@@ -55,7 +72,11 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_sendfile => sendfile(a, b, c, d);
             SYS_splice => splice(a, b, c, d, e, f);
             SYS_poll => poll(a, b, c);
+            SYS_epoll_create => epoll_create(a);
             SYS_epoll_create1 => epoll_create1(a);
+            SYS_epoll_pwait2 => epoll_pwait2(a, b, c, d, e);
+            SYS_select => select(a, b, c, d, e);
+            SYS_ppoll => ppoll(a, b, c, d);
             SYS_epoll_ctl => epoll_ctl(a, b, c, d);
             SYS_epoll_wait => epoll_wait(a, b, c, d);
             SYS_epoll_pwait => epoll_pwait(a, b, c, d, e);
