@@ -5,6 +5,7 @@
 //! shunt-differential show NAME [ROLE]           the kernel's transcript
 //! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
+//! shunt-differential soak MINUTES [SEED]        sequences drawn from seeds, from SEED on
 //! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
 //! ```
 
@@ -30,8 +31,9 @@ fn main() -> ExitCode {
         ["show", name, rest @ ..] => show(name, rest.first().copied()),
         ["stability", rest @ ..] => stability(rest),
         ["compare", rest @ ..] => compare(rest),
+        ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list | show NAME [ROLE] | stability [RUNS] [NAME...] | compare [NAME...] | matrix".into()),
+        _ => Err("usage: shunt-differential list | show NAME [ROLE] | stability [RUNS] [NAME...] | compare [NAME...] | soak MINUTES [SEED] | matrix".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -96,6 +98,30 @@ fn compare(names: &[&str]) -> Result<bool, String> {
             _ => Ok(()),
         }
     }))
+}
+
+/// Scenarios whose calls come from a seed, with seed after seed; a failing one is named so that it can become a scenario.
+fn soak(minutes: &str, first: Option<&str>) -> Result<bool, String> {
+    let shunt = programs::shunt()?;
+    let minutes: f64 = minutes.parse().map_err(|_| format!("soak: {minutes} is not a number of minutes, as in `soak 5`"))?;
+    let first: u64 = first.unwrap_or("1000").parse().map_err(|_| "soak: the first seed is a number, as in `soak 5 1000`".to_owned())?;
+    let scenarios: Vec<Scenario> = catalogue::all().into_iter().filter(|scenario| scenario.name.ends_with("_any")).collect();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs_f64(minutes * 60.0);
+    let (mut seed, mut good) = (first, true);
+    while std::time::Instant::now() < deadline {
+        good &= each(&scenarios, &Arrangement::ALL, |scenario, role, arrangement| {
+            let run = |trial: Trial| Trial { seed: Some(seed), ..trial }.run().map_err(|error| error.to_string());
+            let expected = run(Trial::on_kernel(&scenario.name, role, arrangement))?;
+            let got = run(Trial::under_shunt(&scenario.name, role, arrangement, &shunt))?;
+            match difference(&expected.lines, &got.lines) {
+                Some(text) => Err(format!("seed {seed}:\n{text}")),
+                None => Ok(()),
+            }
+        });
+        seed += 1;
+    }
+    println!("seeds {first} to {}", seed - 1);
+    Ok(good)
 }
 
 fn write_matrix() -> Result<bool, String> {

@@ -33,6 +33,8 @@ pub struct Trial {
     pub near_shunt: Option<PathBuf>,
     /// The `shunt` command, if far runs under it.
     pub far_shunt: Option<PathBuf>,
+    /// For scenarios that draw their calls from a seed.
+    pub seed: Option<u64>,
 }
 
 /// What came out.
@@ -56,6 +58,7 @@ impl Trial {
             fortified: arrangement == Arrangement::Fortified,
             near_shunt: None,
             far_shunt: None,
+            seed: None,
         }
     }
 
@@ -138,6 +141,9 @@ impl Trial {
             .env_remove("LABORATORY_FAR")
             .stdin(Stdio::null())
             .process_group(0);
+        if let Some(seed) = self.seed {
+            command.env("LABORATORY_SEED", seed.to_string());
+        }
         command
     }
 }
