@@ -5,7 +5,7 @@
 //!   armed |= condition               publish (position, space, end)
 //!   BARRIER                          (fence, unless the sleeper issues barriers)
 //!   check the condition again        armed has the condition?
-//!   sleep on the companion             swap armed to 0; it was set: ring (one byte on the companion)
+//!   sleep on the companion             take all conditions; any was set: ring (one byte on the companion)
 //! ```
 //!
 //! Either the sleeper's check sees what the waker published, or the waker sees the flag (Dekker). The full fence that

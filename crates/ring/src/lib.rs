@@ -8,12 +8,17 @@
 //! that announces them ([`shunt_segment::channel::Post`]), which carries the acknowledgement of the peer's last message
 //! as well: a small request or reply is one line transfer.
 //!
-//! A ring has a *class* (size). The sender changes it on the fly: it grows when it is full, and returns to the smallest
-//! one, which lies in the channel's page, when only small messages come. Bytes sent before a change are read from the
-//! old ring, bytes after from the new one; the switch word says where the border is.
+//! A ring has a *class* (size). The sender changes it on the fly: it grows when it is full or carries a stream, and
+//! returns to the smallest one, which lies in the channel's page, when only small messages come. Bytes sent before a
+//! change are read from the old ring, bytes after from the new one; the switch word says where the border is.
+//!
+//! Neither end looks at the other's line without need: the sender works on a copy of its own word, because the peer
+//! watches the original; the receiver takes what it knows to wait before it looks again. `examples/floor.rs` measures
+//! how far that is from what two processors can do.
 //!
 //! The [`lock`] keeps the order of bytes when threads and forked processes share an end; [`bell`] is the arm, check and
-//! sleep protocol. Both are checked with loom (`tests/`), as is the ring.
+//! sleep protocol. Both are checked with loom (`tests/loom_*`), as is the ring; `tests/hostile` and `fuzz/` play the peer
+//! that writes whatever it likes.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod bell;
