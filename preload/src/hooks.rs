@@ -49,6 +49,9 @@ hook! {
             if internet_stream(domain, kind, protocol) && table::fits(fd) && global::options().accelerate {
                 if let Some(socket) = sockets::allocate(domain) {
                     table::set_socket(fd, Kind::Tcp, socket);
+                    if kind & libc::SOCK_NONBLOCK != 0 {
+                        socket.set(flag::NONBLOCK);
+                    }
                     report::note(fd, row_kind::TCP, Reason::Unconnected, None);
                 }
             }

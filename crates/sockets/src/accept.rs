@@ -5,16 +5,13 @@ use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
 use crate::{link, ports, report, route, spin};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::Hello;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, sockaddr_un, socklen_t};
 use shunt_sys::{calls, clock, thread, Errno, Result};
-
-/// How long a client may be preempted between connecting and sending its link; a hostile one holds accept this long.
-const LINK_WAIT_NS: i64 = 20_000_000;
 
 /// accept4(2) on a listener. `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 ///
@@ -108,7 +105,7 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     let tied = (|| {
         let client = (peer.pid as u32, peer.uid);
         // The link's descriptor follows the connection at once; it is received even when the link is known already.
-        let sent = if hello.link_follows == 1 { receive_link(companion)? } else { None };
+        let sent = if hello.link_follows == 1 { receive_link(companion, peer.uid)? } else { None };
         let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
         let (index, link) = match link::known(hello.nonce, hello.sequence, client) {
             Some(found) => {
@@ -176,19 +173,40 @@ fn plausible(hello: &Hello, listener: &Socket) -> core::result::Result<(), Reaso
     Ok(())
 }
 
-/// The descriptor that the client sends right after connecting. It may be a moment away, if the client was
-/// preempted; a client that never sends it costs its own connection.
-fn receive_link(companion: i32) -> core::result::Result<Option<i32>, Reason> {
-    for attempt in 0..2 {
-        match ports::receive_descriptor(companion, libc::MSG_DONTWAIT) {
-            Ok(fd) => return Ok(fd),
-            Err(Errno(libc::EAGAIN)) if attempt == 0 => {
-                let _ = calls::poll_one(companion, libc::POLLIN, LINK_WAIT_NS);
-            }
-            Err(_) => break,
-        }
+/// The descriptor that the client sends right after connecting. It may be a moment away, if the client was preempted
+/// between the two; how long that may hold accept up depends on who it is ([`patience`]).
+fn receive_link(companion: i32, uid: u32) -> core::result::Result<Option<i32>, Reason> {
+    match ports::receive_descriptor(companion, libc::MSG_DONTWAIT) {
+        Ok(fd) => return Ok(fd),
+        Err(Errno(libc::EAGAIN)) => {}
+        Err(_) => return Err(Reason::BadSegment),
     }
-    Err(Reason::BadSegment)
+    let _ = calls::poll_one(companion, libc::POLLIN, patience(uid) as i64);
+    ports::receive_descriptor(companion, libc::MSG_DONTWAIT).map_err(|_| {
+        OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
+        Reason::BadSegment
+    })
+}
+
+/// The last user whose client never sent what it announced, and when (in seconds).
+static OFFENDED: AtomicU64 = AtomicU64::new(0);
+
+/// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
+/// Another user gets a while once; who abused that gets nothing for a minute.
+fn patience(uid: u32) -> u64 {
+    if uid == calls::geteuid() || uid == 0 {
+        return 1_000_000_000;
+    }
+    let (offender, when) = {
+        let word = OFFENDED.load(Ordering::Relaxed);
+        ((word >> 32) as u32, word as u32 as u64)
+    };
+    let recent = when != 0 && clock::monotonic_ns() / 1_000_000_000 < when + 60;
+    if recent && offender == uid {
+        0
+    } else {
+        200_000_000
+    }
 }
 
 /// Sleeps until one of the queues has a connection.

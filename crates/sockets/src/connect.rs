@@ -192,8 +192,7 @@ fn meet(
     side.owners.store(1, Ordering::Relaxed);
     side.family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
-    let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
-    let nonblocking = flags & libc::O_NONBLOCK != 0;
+    let nonblocking = socket.has(flag::NONBLOCK);
     page.head.state.store(life::OFFERED, Ordering::Release);
 
     let mut listener = 0;

@@ -101,7 +101,7 @@ pub fn make_room(fd: i32) {
 /// fcntl(2) on one of ours. `None`: the kernel's answer is right as it is.
 pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usize) -> Option<Result<isize>> {
     match (command, kind) {
-        (libc::F_SETFL, Kind::Stream) => {
+        (libc::F_SETFL, Kind::Stream | Kind::Tcp) => {
             let result = calls::fcntl(fd, command, argument);
             if result.is_ok() {
                 set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
@@ -157,7 +157,7 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument
         Ok(0)
     };
     match (request, kind) {
-        (libc::FIONBIO, Kind::Stream | Kind::Listener) => {
+        (libc::FIONBIO, Kind::Stream | Kind::Listener | Kind::Tcp) => {
             if integer.is_null() {
                 return Some(Err(Errno(libc::EFAULT)));
             }
