@@ -188,8 +188,8 @@ fn changes_of_class_that_the_receiver_does_not_notice_one_by_one() {
     let mut stream = one_direction(&connection);
     // The receiver stops exactly at each border, so that it never reads a byte of the newest ring.
     let mut last = 0;
-    for class in 0..CLASSES {
-        while stream.send(RING_SIZE[class] as usize / 4) > 0 {
+    for (class, &size) in RING_SIZE.iter().enumerate() {
+        while stream.send(size as usize / 4) > 0 {
             if (connection.page().sides[0].post.word.load(Relaxed) >> word::CLASS_SHIFT) as usize & 7 > class {
                 break;
             }

@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn rings_lie_inside_the_link_and_do_not_overlap() {
         let mut all = Vec::new();
-        for class in 0..CLASSES {
+        for (class, &size) in RING_SIZE.iter().enumerate() {
             for channel in 0..CHANNELS {
                 for side in 0..2 {
                     let start = ring_offset(channel, side, class);
-                    all.push((start, start + RING_SIZE[class] as usize));
+                    all.push((start, start + size as usize));
                 }
             }
         }

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use shunt_ring::Pipe;
-use shunt_segment::area::{ring_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
+use shunt_segment::area::{ring_offset, CHANNEL_PAGES, LINK_SIZE, PAGE, RING_SIZE};
 use shunt_segment::channel::{word, ChannelPage};
 use shunt_segment::sync::Ordering::Relaxed;
 use shunt_sys::{calls, libc};
@@ -35,8 +35,8 @@ impl Connection {
             map(unsafe { link.add(offset) }, size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED);
         };
         open(CHANNEL_PAGES + CHANNEL * PAGE, PAGE);
-        for class in 1..CLASSES {
-            open(ring_offset(CHANNEL, 0, class), 2 * RING_SIZE[class] as usize);
+        for (class, &size) in RING_SIZE.iter().enumerate().skip(1) {
+            open(ring_offset(CHANNEL, 0, class), 2 * size as usize);
         }
         let connection = Connection { link };
         for (side, limit) in connection.page().sides.iter().zip(class_limits) {
