@@ -1,7 +1,7 @@
 //! One test's world: a namespace, a scratch directory, a mode, and the check that nothing is left at the end.
 
 use crate::inspect;
-use crate::launch::{Launch, Side, EXECUTABLES};
+use crate::launch::{Launch, Side};
 use crate::mode::Mode;
 use crate::namespace::NetworkNamespace;
 use crate::process::Process;
@@ -10,7 +10,7 @@ use crate::wait::{wait_until, SECOND};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// How long a server may take until it listens, and processes until they are gone.
@@ -177,12 +177,8 @@ fn copy_shunt(scratch: &Scratch) -> PathBuf {
         Some(path) => PathBuf::from(path),
         None => command.with_file_name("libshunt.so"),
     };
-    let directory = scratch.join("shunt");
-    fs::create_dir(&directory).expect("the scratch directory can be written");
-    let _nothing_is_started = EXECUTABLES.write().unwrap_or_else(PoisonError::into_inner);
-    for path in [&command, &library] {
-        let name = path.file_name().expect("a file name");
-        fs::copy(path, directory.join(name)).unwrap_or_else(|error| panic!("{}: {error}: run `make build`", path.display()));
-    }
-    directory.join(command.file_name().expect("a file name"))
+    fs::create_dir(scratch.join("shunt")).expect("the scratch directory can be written");
+    let name = |path: &Path| PathBuf::from("shunt").join(path.file_name().expect("a file name"));
+    scratch.copy_program(&library, name(&library));
+    scratch.copy_program(&command, name(&command))
 }

@@ -158,6 +158,7 @@ impl<'host> Launch<'host> {
         // `spawn` returns after the exec: until then the child holds a copy of every descriptor of this process.
         let _no_program_is_being_written = EXECUTABLES.read().unwrap_or_else(PoisonError::into_inner);
         let text = line.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let text: String = text.chars().take(500).collect();
         let child = command.spawn().unwrap_or_else(|error| panic!("{text}: {error}"));
         Process::new(self.host, child, text, stdout, stderr)
     }

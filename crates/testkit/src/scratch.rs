@@ -1,9 +1,11 @@
 //! A directory of the test's own, removed when the test succeeds and kept when it fails.
 
+use crate::launch::EXECUTABLES;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::PoisonError;
 
 /// A temporary directory that servers running as another user may enter.
 pub struct Scratch {
@@ -31,6 +33,14 @@ impl Scratch {
     /// The path of `name` in the directory.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// Copies an executable or a library into the directory, where other users reach it, and returns its path.
+    pub fn copy_program(&self, from: &Path, name: impl AsRef<Path>) -> PathBuf {
+        let path = self.join(name);
+        let _nothing_is_started = EXECUTABLES.write().unwrap_or_else(PoisonError::into_inner);
+        fs::copy(from, &path).unwrap_or_else(|error| panic!("{}: {error}: run `make build`", from.display()));
+        path
     }
 
     /// Writes a file into the directory and returns its path.

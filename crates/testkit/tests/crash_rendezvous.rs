@@ -1,0 +1,87 @@
+//! Strangers at the rendezvous: a listener outlives every kind of wrong guest, and nobody is talked into another
+//! user's socket.
+
+use shunt_testkit::{in_every_mode, in_mode, program, python_program, script, tcp_segments_sent, Host, Inspection, Random};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const PORT: u16 = 7000;
+const DEADLINE: Duration = Duration::from_secs(30);
+const KNOCKING_MILLISECONDS: u64 = 3000;
+
+fn intruder() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_testkit-intruder"))
+}
+
+/// Redis serves everybody in one thread: one guest that makes it wait makes all others wait.
+fn redis_with_strangers(host: &Host) {
+    let port = PORT.to_string();
+    let server = host
+        .server(program("redis-server", "redis-server"))
+        .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir"])
+        .arg(host.scratch().path())
+        .start();
+    host.wait_for_listener(&server, PORT);
+    let cli =
+        |words: &[&str]| host.client(program("redis-cli", "redis-tools")).args(["-p", &port]).args(words).run(DEADLINE).text();
+    let benchmark = || {
+        host.client(program("redis-benchmark", "redis-tools"))
+            .args(["-q", "-p", &port, "-t", "set,get", "-n", "1000", "-c", "5"])
+            .run(DEADLINE)
+            .expect_text("requests per second");
+    };
+    benchmark();
+    let before = Inspection::of_process(server.pid());
+
+    let seed = (Random::for_test().word() >> 1).to_string();
+    let mut stranger = host.plain(intruder()).args(["knock", &port, &seed, &KNOCKING_MILLISECONDS.to_string()]).start();
+    assert_eq!(cli(&["SET", "key", "value"]), "OK\n");
+    while stranger.is_running() {
+        benchmark();
+        assert_eq!(cli(&["GET", "key"]), "value\n");
+    }
+    let knocks = stranger.wait(DEADLINE).expect_success();
+    let knocks: u64 = knocks.text().trim().strip_prefix("done ").expect("a number of knocks").parse().expect("a number");
+    assert!(knocks > 100, "only {knocks} knocks");
+
+    benchmark();
+    // Wrong guests are sent away with all they brought; links of honest clients may be kept for a while.
+    host.wait_until(&format!("the server to hold little more than {before:?}"), DEADLINE, || {
+        assert_eq!(cli(&["PING"]), "PONG\n");
+        Inspection::of_process(server.pid()).descriptors <= before.descriptors + 12
+    });
+    let output = server.terminate(libc::SIGTERM).expect_success();
+    assert!(!output.text().contains("crashed by signal"), "{}", output.describe());
+}
+in_mode!(a_listener_sends_strangers_away, Both, redis_with_strangers);
+
+/// A plain server of one user listens; another user takes the abstract name that shunt clients would look for.
+fn client_of_a_hijacked_port(host: &Host) {
+    // SAFETY: takes no arguments and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("without root there is no second user to play the hijacker");
+        return;
+    }
+    let port = PORT.to_string();
+    let server = host.plain(python_program()).arg(script("http_echo.py")).arg(&port).start();
+    host.wait_for_listener(&server, PORT);
+    let copy = host.scratch().copy_program(&intruder(), "intruder");
+    let mut hijacker = host.plain(copy).args(["squat", &port]).as_user("nobody").start();
+    hijacker.wait_for_output("squatting", DEADLINE);
+
+    let body = "secret".repeat(1000);
+    for _ in 0..10 {
+        let answer = host
+            .client(program("curl", "curl"))
+            .args(["--silent", "--show-error", "--fail", "--data-binary", &body])
+            .arg(format!("http://127.0.0.1:{PORT}/"))
+            .run(DEADLINE);
+        assert!(answer.text() == body, "{}", answer.describe());
+    }
+    assert!(tcp_segments_sent(host.namespace()) > 0, "the requests did not go to the port's owner");
+    server.terminate(libc::SIGTERM).expect_success();
+    let heard = hijacker.kill().text();
+    let leaked = heard.lines().find(|line| line.starts_with("heard ") && *line != "heard 0");
+    assert!(leaked.is_none(), "the hijacker {}", leaked.unwrap_or_default());
+}
+in_every_mode!(client_of_a_hijacked_port);
