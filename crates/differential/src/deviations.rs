@@ -6,6 +6,7 @@
 use crate::arrangement::Arrangement;
 use serde::Deserialize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One entry of `deviations.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -22,16 +23,45 @@ pub struct Deviation {
     pub reason: String,
     /// The lines that differ.
     pub lines: Vec<Replacement>,
+    /// The scenario hangs under shunt: seconds after which that is believed, instead of the usual deadline.
+    #[serde(default)]
+    pub hangs_after: Option<u64>,
 }
 
-/// A line of the kernel's transcript, and what shunt gives in its place. Each occurrence is replaced.
+/// Lines of the kernel's transcript, and what shunt gives in their place.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replacement {
-    /// The kernel's line.
+    /// A line of the kernel's; each occurrence is replaced.
+    #[serde(default)]
     pub kernel: String,
+    /// Instead of `kernel`: the first line that begins so, and everything after it, is replaced.
+    #[serde(default)]
+    pub from: String,
     /// Shunt's line; `""` if it has none.
     pub shunt: String,
+}
+
+impl Replacement {
+    fn apply(&self, lines: Vec<String>) -> Vec<String> {
+        if self.from.is_empty() {
+            let replaced = lines.into_iter().map(|line| if line == self.kernel { self.shunt.clone() } else { line });
+            return replaced.filter(|line| !line.is_empty()).collect();
+        }
+        match lines.iter().position(|line| line.starts_with(&self.from)) {
+            None => lines,
+            Some(at) => lines.into_iter().take(at).chain(self.shunt.lines().map(str::to_owned)).collect(),
+        }
+    }
+
+    /// How the matrix shows the kernel's side.
+    pub fn shown(&self) -> String {
+        if self.from.is_empty() {
+            self.kernel.clone()
+        } else {
+            format!("{} ...", self.from)
+        }
+    }
 }
 
 /// All of them.
@@ -62,6 +92,9 @@ impl Deviations {
                     return Err(format!("deviation {}: there is no arrangement {name}", deviation.name));
                 }
             }
+            if deviation.lines.iter().any(|line| line.kernel.is_empty() == line.from.is_empty()) {
+                return Err(format!("deviation {}: each line has either `kernel` or `from`", deviation.name));
+            }
         }
         Ok(deviations)
     }
@@ -73,17 +106,19 @@ impl Deviations {
         for deviation in self.list.iter().filter(|deviation| deviation.concerns(scenario, arrangement)) {
             for replacement in &deviation.lines {
                 let before = expected.clone();
-                expected = expected
-                    .into_iter()
-                    .map(|line| if line == replacement.kernel { replacement.shunt.clone() } else { line })
-                    .filter(|line| !line.is_empty())
-                    .collect();
+                expected = replacement.apply(expected);
                 if before != expected && !used.contains(&deviation.name.as_str()) {
                     used.push(deviation.name.as_str());
                 }
             }
         }
         (expected, used)
+    }
+
+    /// The deadline for a scenario that is known to hang under shunt.
+    pub fn deadline(&self, scenario: &str, arrangement: Arrangement) -> Option<Duration> {
+        let concerned = self.list.iter().filter(|deviation| deviation.concerns(scenario, arrangement));
+        concerned.filter_map(|deviation| deviation.hangs_after).min().map(Duration::from_secs)
     }
 
     /// Scenarios that are named here and do not exist.
@@ -128,6 +163,20 @@ mod tests {
         let lines = ["size 3".to_owned()];
         assert_eq!(deviations.apply("others", Arrangement::Both, &lines).0, lines);
         assert_eq!(deviations.apply("buffers", Arrangement::Fortified, &lines).0, lines);
+    }
+
+    #[test]
+    fn everything_from_a_line_on_can_be_replaced() {
+        let text = ONE.replace("{ kernel = \"size 3\", shunt = \"size 4\" }", "{ from = \"size\", shunt = \"end\" }");
+        let deviations = Deviations::parse(&text).expect("parses");
+        let lines = ["one".to_owned(), "size 3".to_owned(), "two".to_owned()];
+        assert_eq!(deviations.apply("buffers", Arrangement::Both, &lines).0, ["one", "end"]);
+    }
+
+    #[test]
+    fn a_line_needs_one_way_to_be_found() {
+        let text = ONE.replace("kernel = \"size 3\", ", "");
+        Deviations::parse(&text).expect_err("refused");
     }
 
     #[test]

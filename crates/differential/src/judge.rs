@@ -59,7 +59,11 @@ impl<'a> Judge<'a> {
     pub fn judge(&self, scenario: &Scenario, role: Role, arrangement: Arrangement) -> std::io::Result<Verdict> {
         let kernel = self.reference(&scenario.name, role, arrangement)?;
         let (expected, deviations) = self.deviations.apply(&scenario.name, arrangement, &kernel);
-        let outcome = Trial::under_shunt(&scenario.name, role, arrangement, self.shunt).run()?;
+        let mut trial = Trial::under_shunt(&scenario.name, role, arrangement, self.shunt);
+        if let Some(deadline) = self.deviations.deadline(&scenario.name, arrangement) {
+            trial.deadline = deadline;
+        }
+        let outcome = trial.run()?;
         Ok(verdict(scenario, arrangement, &expected, &deviations, &outcome))
     }
 

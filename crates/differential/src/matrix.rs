@@ -47,7 +47,7 @@ pub fn render(scenarios: &[Scenario], verdicts: &Verdicts, deviations: &Deviatio
         let _ = writeln!(text, "### {}\n\n{}\n\nScenarios: {}.\n", deviation.name, deviation.reason.trim(), deviation.scenarios.join(", "));
         text.push_str("| the kernel | shunt |\n|---|---|\n");
         for line in &deviation.lines {
-            let _ = writeln!(text, "| `{}` | `{}` |", line.kernel.replace('|', "\\|"), line.shunt.replace('|', "\\|"));
+            let _ = writeln!(text, "| `{}` | `{}` |", line.shown().replace('|', "\\|"), line.shunt.replace('|', "\\|").replace('\n', "`<br>`"));
         }
         text.push('\n');
     }

@@ -35,6 +35,8 @@ pub struct Trial {
     pub far_shunt: Option<PathBuf>,
     /// For scenarios that draw their calls from a seed.
     pub seed: Option<u64>,
+    /// How long it may take.
+    pub deadline: Duration,
 }
 
 /// What came out.
@@ -59,6 +61,7 @@ impl Trial {
             near_shunt: None,
             far_shunt: None,
             seed: None,
+            deadline: DEADLINE,
         }
     }
 
@@ -105,7 +108,7 @@ impl Trial {
         drop((command_reader, command_writer, answer_reader, answer_writer));
 
         let mut lines = Vec::new();
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + self.deadline;
         let ended = finish(near, deadline, &transcript, &mut lines);
         if let Some(far) = far {
             let patience = Instant::now() + Duration::from_secs(2);
