@@ -2,6 +2,7 @@
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
 # make test     installs what is missing, builds, runs every test
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 SECONDS=300
+# make model    the model checker on rings, lock and bell, to the end: some minutes
 # make lint     formatting and clippy, warnings are errors
 # make install  PREFIX=/usr/local DESTDIR=
 
@@ -11,7 +12,7 @@ BUILT := target/release
 KILLS ?= 1000
 SECONDS ?= 300
 
-.PHONY: all build demo test soak lint clean install uninstall
+.PHONY: all build demo test soak model lint clean install uninstall
 
 all: build
 
@@ -34,6 +35,9 @@ soak:
 	scripts/build
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) cargo test --release --target-dir target \
 	    -p shunt-testkit --test crash_kill --test crash_scribble
+
+model:
+	scripts/model-check
 
 lint:
 	cargo fmt --all --check
