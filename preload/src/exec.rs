@@ -92,7 +92,7 @@ unsafe fn with_inheritance(given: Strings, exec: impl Fn(Strings) -> c_int) -> c
         return exec(given);
     }
     let mut text = Text::new();
-    if !inherit::before_exec(&mut text, false, false) {
+    if !inherit::before_exec(&mut text, false, false, i32::MAX) {
         return exec(given);
     }
     // SAFETY: the caller's environment.
@@ -143,7 +143,7 @@ unsafe fn spawn(actions: *const c_void, given: Strings, spawn: impl Fn(Strings) 
     }
     let mut text = Text::new();
     // File actions may duplicate any descriptor into the child.
-    if !inherit::before_exec(&mut text, true, !actions.is_null()) {
+    if !inherit::before_exec(&mut text, true, !actions.is_null(), i32::MAX) {
         return spawn(given);
     }
     // SAFETY: the caller's environment.
@@ -179,6 +179,47 @@ unsafe extern "C" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: as posix_spawnp(3).
     unsafe { spawn(actions, environment, |e| real::posix_spawnp(pid, file, actions, attributes, arguments, e)) }
+}
+
+extern "C" {
+    fn putenv(text: *mut c_char) -> c_int;
+    fn unsetenv(name: *const c_char) -> c_int;
+}
+
+/// system and popen start a shell by the C library's own means, with the environment of this process. The shell can
+/// only use what lies on its standard descriptors.
+unsafe fn with_shell<T>(start: impl FnOnce() -> T) -> T {
+    if !shunt_sockets::global::ready() {
+        return start();
+    }
+    let mut text = Text::new();
+    if !inherit::before_exec(&mut text, true, false, 3) {
+        return start();
+    }
+    // SAFETY: the text outlives the call; the variable is removed before it goes.
+    unsafe {
+        putenv(text.with_nul().as_ptr().cast_mut().cast());
+        let result = start();
+        let errno = *crate::__errno_location();
+        let mut name = [0u8; 32];
+        name[..VARIABLE.len()].copy_from_slice(VARIABLE.as_bytes());
+        unsetenv(name.as_ptr().cast());
+        inherit::after_exec();
+        crate::set_errno(errno);
+        result
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    // SAFETY: as system(3).
+    unsafe { with_shell(|| real::system(command)) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
+    // SAFETY: as popen(3).
+    unsafe { with_shell(|| real::popen(command, mode)) }
 }
 
 /// An entry point with a variable argument list: arguments in rsi, rdx, rcx, r8, r9, then on the stack.

@@ -141,6 +141,16 @@ pub mod style {
     pub const POLL: u32 = 3;
 }
 
+/// Coding of [`Side::urgent`]; 0: none was sent.
+pub mod urgent {
+    /// Set in every valid word.
+    pub const VALID: u64 = 1 << 63;
+    /// Shift of the byte.
+    pub const BYTE_SHIFT: u32 = 48;
+    /// Alternates, so that the same byte sent twice at one position is two events.
+    pub const TURN: u64 = 1 << 62;
+}
+
 /// One end of a connection.
 #[repr(C)]
 pub struct Side {
@@ -161,7 +171,11 @@ pub struct Side {
     pub released: AtomicU32,
     /// Address family of the descriptor: AF_INET or AF_INET6.
     pub family: AtomicU32,
-    _reserved: [u64; 14],
+    /// The newest urgent byte that this side sent: [`urgent`] bits, the byte, and the position behind which it stands.
+    pub urgent: AtomicU64,
+    /// How far this side has taken the peer's urgent bytes: a copy of the peer's word.
+    pub urgent_taken: AtomicU64,
+    _reserved: [u64; 12],
 }
 
 impl Side {
@@ -215,6 +229,9 @@ impl Side {
             word.store(0, Ordering::Relaxed);
         }
         for word in [&wait.armed, &wait.sleepers, &wait.processor, &wait.style] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&self.urgent, &self.urgent_taken] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [&self.owners, &self.pid, &self.released, &self.family] {

@@ -27,7 +27,10 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     loop {
         // SAFETY: passed on.
         match unsafe { once(fd, listener, address, length, flags) } {
-            Err(Errno(libc::EAGAIN)) if blocking => wait(fd, listener, deadline)?,
+            Err(Errno(libc::EAGAIN)) if blocking => match wait(fd, listener, deadline) {
+                Err(Errno(libc::EINTR)) if timeout == 0 && crate::signals::all_restart() => {}
+                other => other?,
+            },
             other => return other,
         }
     }

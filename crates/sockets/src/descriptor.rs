@@ -24,7 +24,14 @@ pub fn release(word: Word, fd: i32) {
                 if socket.references.fetch_sub(1, Ordering::AcqRel) == 1 {
                     epoll::forget_socket(socket, fd);
                     match word.kind() {
-                        Kind::Stream => finish(socket),
+                        Kind::Stream => {
+                            // Threads that still sleep on it would sleep for ever: the companion lives as long as they
+                            // do, so neither the peer nor they would hear of the end.
+                            if socket.own().wait.sleepers.load(Ordering::Relaxed) > 0 && !socket.has(flag::SHARED) {
+                                let _ = calls::shutdown(fd, libc::SHUT_RDWR);
+                            }
+                            finish(socket)
+                        }
                         _ => private::close(socket.private_fd.swap(-1, Ordering::AcqRel)),
                     }
                     socket::free(socket);
@@ -175,7 +182,7 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument
         }
         (libc::FIONREAD, Kind::Stream) => Some(answer(socket.incoming().look().1)),
         (libc::TIOCOUTQ, Kind::Stream) => Some(answer(socket.outgoing().unacknowledged() as usize)),
-        (SIOCATMARK, Kind::Stream) => Some(answer(0)),
+        (SIOCATMARK, Kind::Stream) => Some(answer(crate::stream::at_mark(socket) as usize)),
         _ => None,
     }
 }

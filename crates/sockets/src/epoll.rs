@@ -602,7 +602,7 @@ fn report_inner(entry: &'static Entry, inner: &'static Set) -> u32 {
 fn signature(socket: &Socket) -> u64 {
     let peer = socket.peer().post.word.load(Ordering::Acquire);
     let ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
-    peer ^ (ends as u64).rotate_right(8)
+    peer ^ (ends as u64).rotate_right(8) ^ socket.peer().urgent.load(Ordering::Acquire).rotate_left(1)
 }
 
 /// Looks at the active streams; writes up to `room` events. Under the set's lock.
@@ -659,9 +659,10 @@ fn rotate(set: &'static Set, first: &'static Entry) {
     set.active.store(address(first), Ordering::Relaxed);
 }
 
+/// What a set arms: bits of its own, so that waking takes nothing from a thread that sleeps in recv or poll.
 fn conditions(entry: &Entry) -> u32 {
     let wanted = entry.events.load(Ordering::Relaxed);
-    arm::IN | if wanted & OUT != 0 { arm::OUT } else { 0 }
+    (arm::IN | if wanted & OUT != 0 { arm::OUT } else { 0 }) << arm::SET_SHIFT
 }
 
 /// Arms an entry's stream; true if a barrier is due before the next look.
@@ -703,16 +704,23 @@ pub fn arm_all(set: &'static Set) -> bool {
     due
 }
 
-/// Awake again: streams that were busy a moment ago will be looked at, so their peers need not ring.
+/// Awake again: streams that were busy a moment ago will be looked at, so their peers need not ring; unless another
+/// thread or process sleeps in this set, or another set watches the stream, and needs the bell.
 fn wake(set: &'static Set) {
+    if set.sleepers.load(Ordering::Acquire) > 1 {
+        return;
+    }
     let Some(_held) = set.lock.lock() else { return };
     let now = clock::ticks();
     let mut at = ours(&set.active);
     while let Some(entry) = at {
         // SAFETY: streams only are active.
         if let Some(socket) = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() } {
-            if now.saturating_sub(entry.last.load(Ordering::Relaxed)) < ARM_AFTER {
-                bell::disarm(&socket.own().wait, arm::IN | arm::OUT);
+            let busy = now.saturating_sub(entry.last.load(Ordering::Relaxed)) < ARM_AFTER;
+            let only =
+                socket.watchers.load(Ordering::Acquire) == address(entry) && entry.next_watcher.load(Ordering::Acquire).is_null();
+            if busy && only && !socket.has(crate::socket::flag::SHARED) {
+                bell::disarm(&socket.own().wait, (arm::IN | arm::OUT) << arm::SET_SHIFT);
             }
         }
         at = ours(&entry.next_active);

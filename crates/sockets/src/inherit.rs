@@ -70,11 +70,12 @@ fn let_through(fd: i32) {
 /// Before an exec (`spawn`: of a child that shares nothing but descriptors): lets through what the kept descriptors
 /// need and writes `SHUNT_INHERIT=...` into `text`. False: nothing of ours is kept.
 ///
-/// `all` hands over whatever is open: file actions of posix_spawn may keep any of it.
-pub fn before_exec(text: &mut Text, spawn: bool, all: bool) -> bool {
+/// `all` hands over whatever is open: file actions of posix_spawn may keep any of it. Descriptors from `below` on are
+/// left out.
+pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool {
     let _ = write!(text, "{VARIABLE}=");
     let start = text.length;
-    for fd in 0..table::high_water() {
+    for fd in 0..table::high_water().min(below) {
         let word = table::get(fd);
         let Some(socket) = word.socket() else { continue };
         if !matches!(word.kind(), Kind::Stream | Kind::Listener) || !(all || kept_over_exec(fd)) {

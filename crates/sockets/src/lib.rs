@@ -38,6 +38,7 @@ pub mod readiness;
 pub mod report;
 pub mod rights;
 pub mod route;
+pub mod signals;
 pub mod sockaddr;
 pub mod socket;
 pub mod spin;

@@ -5,7 +5,7 @@
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
-use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 /// Whether one of `conditions` holds now, for a blocking call.
 #[inline(always)]
@@ -134,6 +134,9 @@ pub fn events(socket: &Socket) -> i16 {
     }
     if own_state & (state::RESET_DUE | state::PIPE_DUE) != 0 {
         events |= POLLERR;
+    }
+    if crate::stream::urgent(socket).is_some() {
+        events |= POLLPRI;
     }
     events
 }

@@ -5,7 +5,7 @@ use crate::socket::{flag, Socket};
 use crate::wait::{self, nonblocking};
 use core::sync::atomic::Ordering;
 use shunt_ring::Violation;
-use shunt_segment::channel::{arm, state, word};
+use shunt_segment::channel::{arm, state, urgent, word};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
 use shunt_sys::{calls, clock, Errno, Result};
 
@@ -44,10 +44,13 @@ unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result
     }
 }
 
+/// A sender sleeps for space, by itself or in a set.
+const WANTS_SPACE: u32 = arm::OUT | arm::OUT << arm::SET_SHIFT;
+
 /// A sleeping sender is woken when half of its ring is free: not for every byte.
 #[inline(always)]
 fn space_came_free(socket: &Socket, fd: i32) {
-    if socket.peer().wait.armed.load(Ordering::Relaxed) & arm::OUT != 0 || socket.has(flag::FENCE) {
+    if socket.peer().wait.armed.load(Ordering::Relaxed) & WANTS_SPACE != 0 || socket.has(flag::FENCE) {
         let (_, waiting) = socket.incoming().look();
         let peer = socket.peer().post.word.load(Ordering::Relaxed);
         let class = (peer >> word::CLASS_SHIFT) as usize & 7;
@@ -73,7 +76,8 @@ fn distrust(socket: &Socket) -> Errno {
 unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
     const KNOWN: i32 = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
     if flags & libc::MSG_OOB != 0 {
-        return Err(Errno(libc::EINVAL)); // no urgent byte is ever pending
+        // SAFETY: passed on.
+        return unsafe { receive_urgent(socket, data, length, flags) };
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(Errno(libc::EAGAIN));
@@ -164,6 +168,60 @@ unsafe fn attempt(socket: &Socket, fd: i32, data: *mut u8, length: usize, done: 
     }
 }
 
+/// The peer's urgent byte that was not taken yet.
+pub fn urgent(socket: &Socket) -> Option<u8> {
+    let word = socket.peer().urgent.load(Ordering::Acquire);
+    (word & urgent::VALID != 0 && word != socket.own().urgent_taken.load(Ordering::Relaxed))
+        .then_some((word >> urgent::BYTE_SHIFT) as u8)
+}
+
+/// Whether the next byte to receive is the one behind which the peer's urgent byte stands (SIOCATMARK).
+pub fn at_mark(socket: &Socket) -> bool {
+    let word = socket.peer().urgent.load(Ordering::Acquire);
+    let position = socket.own().receive.position.load(Ordering::Relaxed) & word::POSITION;
+    word & urgent::VALID != 0 && word & word::POSITION == position
+}
+
+/// recv with MSG_OOB (tcp_recv_urg): EINVAL when there is none or it was taken.
+unsafe fn receive_urgent(socket: &Socket, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
+    let Some(byte) = urgent(socket) else { return Err(Errno(libc::EINVAL)) };
+    if flags & MSG_PEEK == 0 {
+        let word = socket.peer().urgent.load(Ordering::Acquire);
+        socket.own().urgent_taken.store(word, Ordering::Relaxed);
+    }
+    if length == 0 {
+        return Ok(0);
+    }
+    // SAFETY: room for at least one byte.
+    unsafe { data.write(byte) };
+    Ok(1)
+}
+
+/// send with MSG_OOB: all but the last byte are ordinary, the last is urgent and stands beside the stream.
+unsafe fn send_urgent(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
+    let flags = flags & !libc::MSG_OOB;
+    // SAFETY: `length >= 1`.
+    unsafe {
+        if length > 1 {
+            let sent = send(socket, fd, data, length - 1, flags)?;
+            if (sent as usize) < length - 1 {
+                return Ok(sent);
+            }
+        } else {
+            send_slow(socket, fd, data, 0, 0, flags)?; // the errors that a send would give
+        }
+        let held = socket.lock_send()?;
+        let own = socket.own();
+        let turn = (own.urgent.load(Ordering::Relaxed) ^ urgent::TURN) & urgent::TURN;
+        let position = socket.outgoing().announced() & word::POSITION;
+        let byte = (data.add(length - 1).read() as u64) << urgent::BYTE_SHIFT;
+        own.urgent.store(urgent::VALID | turn | byte | position, Ordering::Release);
+        drop(held);
+    }
+    wait::notify(socket, fd, arm::IN);
+    Ok(length as isize)
+}
+
 /// send(2) from one buffer.
 ///
 /// # Safety
@@ -182,6 +240,10 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         }
         // SAFETY: `sent < length`.
         return unsafe { send_slow(socket, fd, data, length, sent, flags) };
+    }
+    if flags & libc::MSG_OOB != 0 && length > 0 {
+        // SAFETY: passed on.
+        return unsafe { send_urgent(socket, fd, data, length, flags) };
     }
     // SAFETY: passed on.
     unsafe { send_slow(socket, fd, data, length, 0, flags) }

@@ -65,8 +65,8 @@ pub fn announce(socket: &Socket, conditions: u32) -> bool {
     let due = bell::arm(wait, conditions);
     if due {
         socket.spins.store(0, Ordering::Relaxed);
-        if socket.sleeps.fetch_add(1, Ordering::Relaxed) == OFTEN_ASLEEP {
-            bell::ask_for_fences(wait, true);
+        if socket.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
+            bell::agree_on_fences(wait, barrier);
         }
     }
     due

@@ -1,0 +1,53 @@
+//! What the kernel would do after a signal handler: restart the call, or end it with EINTR.
+//!
+//! Most sleeps are in recv on the companion, which the kernel restarts or not by itself. accept sleeps in poll, which
+//! never restarts; so the handlers are asked.
+
+use shunt_sys::libc::SA_RESTART;
+use shunt_sys::{calls, syscall};
+
+/// The kernel's sigaction on x86-64.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// Whether every handler that this process has installed asks for SA_RESTART. Where some do and some do not, which one
+/// interrupted us is unknown, and the answer is no.
+pub fn all_restart() -> bool {
+    let mut any = false;
+    for signal in 1..=64 {
+        let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+        // SAFETY: asks for the disposition, changes nothing.
+        let asked =
+            unsafe { syscall!(shunt_sys::libc::SYS_rt_sigaction, signal, 0, &mut action as *mut Action, calls::KERNEL_SIGSET) };
+        if asked == 0 && action.handler > 1 {
+            if action.flags & SA_RESTART as u64 == 0 {
+                return false;
+            }
+            any = true;
+        }
+    }
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_handler_without_restart_is_found() {
+        extern "C" fn nothing(_: i32) {}
+        // SAFETY: installs a handler that does nothing for a signal that nobody sends.
+        let install = |flags: i32| unsafe {
+            let mut action: shunt_sys::libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_flags = flags;
+            shunt_sys::libc::sigaction(shunt_sys::libc::SIGUSR2, &action, std::ptr::null_mut());
+        };
+        install(0);
+        assert!(!super::all_restart());
+    }
+}
