@@ -19,7 +19,7 @@ use shunt_segment::link::{LinkHeader, MAGIC};
 use shunt_segment::name::Hello;
 use shunt_segment::process::{kind, row, ProcessHeader, ProcessState, MAGIC as PROCESS_MAGIC, SIZE};
 use shunt_segment::reason::Reason;
-use shunt_segment::VERSION;
+use shunt_segment::{CHANNELS, VERSION};
 
 /// A memory file of `size` bytes.
 struct Memory {
@@ -162,14 +162,14 @@ fn ss_survives_nonsense() {
         link.put(0, &MAGIC.to_ne_bytes());
         link.put(8, &VERSION.to_ne_bytes());
         let mut words = Vec::new();
-        for _ in 0..(length.min(CHANNEL_PAGES + 200 * PAGE) - 16) / 8 {
+        for _ in 0..(length.min(CHANNEL_PAGES + 2 * CHANNELS * PAGE) - 16) / 8 {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
             words.extend(seed.to_ne_bytes());
         }
         link.put(16, &words);
-        for channel in 0..(length.saturating_sub(CHANNEL_PAGES) / PAGE).min(128) {
+        for channel in 0..(length.saturating_sub(CHANNEL_PAGES) / PAGE).min(CHANNELS) {
             link.put(CHANNEL_PAGES + channel * PAGE, &life::ACCEPTED.to_ne_bytes());
         }
         link.file.set_len(length as u64).unwrap();
@@ -177,9 +177,10 @@ fn ss_survives_nonsense() {
     }
     let holder = Holder::of(&[&links[0].file, &links[1].file, &links[2].file, &links[3].file]);
     let report = json(&["ss"]);
-    assert!(report["connections"].as_array().unwrap().len() >= 128);
+    // Of the channels that seem to be in use, a quarter have both ends closed.
+    assert!(report["connections"].as_array().unwrap().len() >= CHANNELS / 2);
     let text = quiet_output(plain(SHUNT).arg("ss"));
-    assert!(text.lines().count() >= 128 && !text.contains('\x1b'));
+    assert!(text.lines().count() >= CHANNELS / 2 && !text.contains('\x1b'));
     json(&["why", &holder.child.id().to_string()]);
 }
 
