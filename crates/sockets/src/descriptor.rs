@@ -112,6 +112,9 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usi
             let result = calls::fcntl(fd, command, argument);
             if result.is_ok() {
                 set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
+                if kind == Kind::Stream {
+                    set_async(socket, fd, argument as i32 & libc::O_ASYNC != 0);
+                }
             }
             Some(result.map(|v| v as isize))
         }
@@ -136,6 +139,15 @@ fn set_nonblocking(socket: &Socket, on: bool) {
         socket.set(flag::NONBLOCK);
     } else {
         socket.clear(flag::NONBLOCK);
+    }
+}
+
+fn set_async(socket: &Socket, fd: i32, on: bool) {
+    if on {
+        socket.set(flag::ASYNC);
+        crate::wait::arm_for_signals(socket, fd);
+    } else {
+        socket.clear(flag::ASYNC);
     }
 }
 

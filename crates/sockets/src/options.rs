@@ -167,6 +167,13 @@ fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     match name {
         libc::SO_RCVTIMEO => socket.receive_timeout.store(timeval_ns(bytes), Ordering::Relaxed),
         libc::SO_SNDTIMEO => socket.send_timeout.store(timeval_ns(bytes), Ordering::Relaxed),
+        libc::SO_OOBINLINE => {
+            if integer(bytes) != 0 {
+                socket.set(flag::OOB_INLINE);
+            } else {
+                socket.clear(flag::OOB_INLINE);
+            }
+        }
         libc::SO_RCVLOWAT => socket.low_water.store(integer(bytes).max(1) as u32, Ordering::Relaxed),
         libc::SO_LINGER if bytes.len() >= 8 => {
             if integer(bytes) != 0 && integer(&bytes[4..]) == 0 {

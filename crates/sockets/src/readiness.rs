@@ -24,6 +24,9 @@ fn slow(socket: &Socket, conditions: u32, peer: u64) -> bool {
     if own_state & (state::DONE | state::PEER_GONE | state::RESET_DUE) != 0 {
         return true;
     }
+    if conditions & arm::IN != 0 && crate::stream::inline_due(socket) {
+        return true;
+    }
     if conditions & arm::IN != 0 && own_state & state::SHUT_RD != 0 {
         return true;
     }
@@ -137,6 +140,9 @@ pub fn events(socket: &Socket) -> i16 {
     }
     if crate::stream::urgent(socket).is_some() {
         events |= POLLPRI;
+        if crate::stream::inline_due(socket) {
+            events |= POLLIN | POLLRDNORM;
+        }
     }
     events
 }

@@ -32,6 +32,10 @@ pub mod flag {
     pub const LISTENER_SHARED: u32 = 1 << 6;
     /// TCP_CORK: more bytes will follow at once, so sleeping peers are not woken for each piece.
     pub const CORKED: u32 = 1 << 11;
+    /// SO_OOBINLINE.
+    pub const OOB_INLINE: u32 = 1 << 12;
+    /// O_ASYNC: the kernel signals the owner when a bell arrives, so the socket is always armed.
+    pub const ASYNC: u32 = 1 << 13;
     /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
     pub const NONBLOCK: u32 = 1 << 10;
     /// The kernel connects it: no further attempt at a rendezvous.

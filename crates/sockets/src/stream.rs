@@ -29,6 +29,42 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
 /// One attempt to take bytes, without waiting.
 #[inline(always)]
 unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
+    if socket.peer().urgent.load(Ordering::Acquire) != 0 {
+        // SAFETY: passed on.
+        return unsafe { take_around_mark(socket, fd, data, length) };
+    }
+    // SAFETY: passed on.
+    unsafe { take_ordinary(socket, fd, data, length) }
+}
+
+/// Bytes before an urgent one are received first, by themselves (tcp_recvmsg stops at the mark); with SO_OOBINLINE the
+/// urgent byte then comes in its place.
+#[cold]
+unsafe fn take_around_mark(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
+    let word = socket.peer().urgent.load(Ordering::Acquire);
+    let position = socket.own().receive.position.load(Ordering::Relaxed);
+    let ahead = word.wrapping_sub(position) & word::POSITION;
+    // SAFETY: passed on, with less room.
+    unsafe {
+        if ahead > 0 && ahead < 1 << 47 {
+            return take_ordinary(socket, fd, data, length.min(ahead as usize));
+        }
+        if inline_due(socket) && length > 0 {
+            socket.own().urgent_taken.store(word, Ordering::Relaxed);
+            data.write((word >> urgent::BYTE_SHIFT) as u8);
+            return Ok(1 + take_ordinary(socket, fd, data.add(1), length - 1)?);
+        }
+        take_ordinary(socket, fd, data, length)
+    }
+}
+
+/// Whether an urgent byte is the next one to receive, in the stream.
+pub fn inline_due(socket: &Socket) -> bool {
+    socket.has(flag::OOB_INLINE) && urgent(socket).is_some() && at_mark(socket)
+}
+
+#[inline(always)]
+unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
     let pipe = socket.incoming();
     let held = socket.lock_receive()?;
     // SAFETY: room promised by the caller; the lock is held.
@@ -38,6 +74,9 @@ unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result
         Ok(0) => Ok(0),
         Ok(taken) => {
             space_came_free(socket, fd);
+            if socket.has(flag::ASYNC) {
+                wait::arm_for_signals(socket, fd);
+            }
             Ok(taken)
         }
         Err(Violation) => Err(distrust(socket)),
@@ -184,6 +223,9 @@ pub fn at_mark(socket: &Socket) -> bool {
 
 /// recv with MSG_OOB (tcp_recv_urg): EINVAL when there is none or it was taken.
 unsafe fn receive_urgent(socket: &Socket, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
+    if socket.has(flag::OOB_INLINE) {
+        return Err(Errno(libc::EINVAL));
+    }
     let Some(byte) = urgent(socket) else { return Err(Errno(libc::EINVAL)) };
     if flags & MSG_PEEK == 0 {
         let word = socket.peer().urgent.load(Ordering::Acquire);

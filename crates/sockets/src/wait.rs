@@ -72,6 +72,15 @@ pub fn announce(socket: &Socket, conditions: u32) -> bool {
     due
 }
 
+/// O_ASYNC: the next message must ring, although nobody sleeps: the kernel turns the bell into SIGIO.
+#[cold]
+pub fn arm_for_signals(socket: &Socket, fd: i32) {
+    drain(socket, fd);
+    if announce(socket, arm::IN) {
+        barrier();
+    }
+}
+
 /// A wait ended awake.
 #[inline]
 pub fn stayed_awake(socket: &Socket) {
