@@ -188,7 +188,8 @@ SOLO(ioctl_unconnected, "FIONBIO before connect holds after it")
     R((fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
 }
 
-SOLO(dup_before_connect, "a duplicate made before connect is connected too")
+/* A fall-back by design: which number would the companion take the place of? */
+SOLO_KERNEL(dup_before_connect, "a duplicate made before connect is connected too")
 {
     int listener = listen_on("127.0.0.1", 4), fd = MUST(socket(AF_INET, SOCK_STREAM, 0)), copy = MUST(dup(fd));
     struct endpoint_address target = address_of("127.0.0.1", port_of(listener));

@@ -28,7 +28,7 @@ static unsigned some_mask(void)
                                      EPOLLIN | EPOLLRDHUP,
                                      EPOLLIN | EPOLLET,
                                      EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                                     EPOLLOUT | EPOLLET,
+                                     EPOLLIN | EPOLLOUT | EPOLLET,
                                      EPOLLIN | EPOLLONESHOT,
                                      EPOLLIN | EPOLLRDHUP | EPOLLET | EPOLLONESHOT,
                                      EPOLLRDHUP,

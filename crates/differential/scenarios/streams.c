@@ -300,8 +300,8 @@ DUET(urgent_data, "out-of-band: MSG_OOB, SIOCATMARK, SO_OOBINLINE, POLLPRI")
 {
     int fd = connected(), mark = -1;
     far("send 1 3 1; send 1 1 9 OOB; send 1 2 2");
-    await(fd, POLLPRI);
-    milliseconds(20);
+    await(fd, POLLIN);
+    milliseconds(40);
     show_poll("urgent", fd, POLLIN | POLLPRI | POLLOUT);
     R(ioctl(fd, SIOCATMARK, &mark));
     say("at mark %d", mark);
@@ -323,8 +323,8 @@ DUET(urgent_inline, "out-of-band data in the stream with SO_OOBINLINE")
     int fd = connected(), on = 1, mark = -1;
     R(setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on));
     far("send 1 3 1; send 1 1 9 OOB; send 1 2 2");
-    await(fd, POLLPRI);
-    milliseconds(20);
+    await(fd, POLLIN);
+    milliseconds(40);
     R(recv(fd, bytes, 1, MSG_OOB));
     R(recv(fd, bytes, 100, 0));
     say_bytes("before the mark", bytes, 3);

@@ -22,6 +22,11 @@ impl Role {
             Role::Server => "server",
         }
     }
+
+    /// The role of that name.
+    pub fn named(name: &str) -> Option<Role> {
+        [Role::Solo, Role::Client, Role::Server].into_iter().find(|role| role.name() == name)
+    }
 }
 
 /// A way to run a scenario under shunt: a column of the matrix.

@@ -3,7 +3,7 @@
 //! A deviation replaces lines of the kernel's transcript before it is compared; the rest of the scenario stays strict. One that is no longer
 //! needed fails too, so the list only holds what is true.
 
-use crate::arrangement::Arrangement;
+use crate::arrangement::{Arrangement, Role};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,8 @@ pub struct Deviation {
     pub name: String,
     /// The scenarios it concerns.
     pub scenarios: Vec<String>,
-    /// The arrangements it concerns, by name; all when left out.
+    /// The arrangements it concerns, by name, or by name and role as in `client-only/client`; those with both ends under shunt when left
+    /// out.
     #[serde(default)]
     pub arrangements: Vec<String>,
     /// Why shunt does not do as the kernel does.
@@ -88,7 +89,8 @@ impl Deviations {
         let deviations: Deviations = toml::from_str(text).map_err(|error| error.to_string())?;
         for deviation in &deviations.list {
             for name in &deviation.arrangements {
-                if !Arrangement::ALL.iter().any(|arrangement| arrangement.name() == name) {
+                let (name, role) = name.split_once('/').unwrap_or((name, "client"));
+                if !Arrangement::ALL.iter().any(|arrangement| arrangement.name() == name) || Role::named(role).is_none() {
                     return Err(format!("deviation {}: there is no arrangement {name}", deviation.name));
                 }
             }
@@ -100,10 +102,10 @@ impl Deviations {
     }
 
     /// What shunt is expected to give where the kernel gives `lines`, and the names of the deviations that had an effect.
-    pub fn apply(&self, scenario: &str, arrangement: Arrangement, lines: &[String]) -> (Vec<String>, Vec<&str>) {
+    pub fn apply(&self, scenario: &str, role: Role, arrangement: Arrangement, lines: &[String]) -> (Vec<String>, Vec<&str>) {
         let mut expected = lines.to_vec();
         let mut used = Vec::new();
-        for deviation in self.list.iter().filter(|deviation| deviation.concerns(scenario, arrangement)) {
+        for deviation in self.list.iter().filter(|deviation| deviation.concerns(scenario, role, arrangement)) {
             for replacement in &deviation.lines {
                 let before = expected.clone();
                 expected = replacement.apply(expected);
@@ -116,8 +118,8 @@ impl Deviations {
     }
 
     /// The deadline for a scenario that is known to hang under shunt.
-    pub fn deadline(&self, scenario: &str, arrangement: Arrangement) -> Option<Duration> {
-        let concerned = self.list.iter().filter(|deviation| deviation.concerns(scenario, arrangement));
+    pub fn deadline(&self, scenario: &str, role: Role, arrangement: Arrangement) -> Option<Duration> {
+        let concerned = self.list.iter().filter(|deviation| deviation.concerns(scenario, role, arrangement));
         concerned.filter_map(|deviation| deviation.hangs_after).min().map(Duration::from_secs)
     }
 
@@ -129,9 +131,14 @@ impl Deviations {
 }
 
 impl Deviation {
-    fn concerns(&self, scenario: &str, arrangement: Arrangement) -> bool {
+    fn concerns(&self, scenario: &str, role: Role, arrangement: Arrangement) -> bool {
         self.scenarios.iter().any(|name| name == scenario)
-            && (self.arrangements.is_empty() || self.arrangements.iter().any(|name| name == arrangement.name()))
+            && if self.arrangements.is_empty() {
+                arrangement.accelerates()
+            } else {
+                let with_role = format!("{}/{}", arrangement.name(), role.name());
+                self.arrangements.iter().any(|name| name == arrangement.name() || *name == with_role)
+            }
     }
 }
 
@@ -152,7 +159,7 @@ mod tests {
     fn a_deviation_replaces_its_line_and_no_other() {
         let deviations = Deviations::parse(ONE).expect("parses");
         let lines = ["size 3".to_owned(), "size 33".to_owned()];
-        let (expected, used) = deviations.apply("buffers", Arrangement::Both, &lines);
+        let (expected, used) = deviations.apply("buffers", Role::Solo, Arrangement::Both, &lines);
         assert_eq!(expected, ["size 4", "size 33"]);
         assert_eq!(used, ["rounding"]);
     }
@@ -161,8 +168,8 @@ mod tests {
     fn other_scenarios_and_arrangements_stay_strict() {
         let deviations = Deviations::parse(ONE).expect("parses");
         let lines = ["size 3".to_owned()];
-        assert_eq!(deviations.apply("others", Arrangement::Both, &lines).0, lines);
-        assert_eq!(deviations.apply("buffers", Arrangement::Fortified, &lines).0, lines);
+        assert_eq!(deviations.apply("others", Role::Solo, Arrangement::Both, &lines).0, lines);
+        assert_eq!(deviations.apply("buffers", Role::Solo, Arrangement::Fortified, &lines).0, lines);
     }
 
     #[test]
@@ -170,7 +177,7 @@ mod tests {
         let text = ONE.replace("{ kernel = \"size 3\", shunt = \"size 4\" }", "{ from = \"size\", shunt = \"end\" }");
         let deviations = Deviations::parse(&text).expect("parses");
         let lines = ["one".to_owned(), "size 3".to_owned(), "two".to_owned()];
-        assert_eq!(deviations.apply("buffers", Arrangement::Both, &lines).0, ["one", "end"]);
+        assert_eq!(deviations.apply("buffers", Role::Solo, Arrangement::Both, &lines).0, ["one", "end"]);
     }
 
     #[test]

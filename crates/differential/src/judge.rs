@@ -58,9 +58,9 @@ impl<'a> Judge<'a> {
     /// When a trial could not be run at all.
     pub fn judge(&self, scenario: &Scenario, role: Role, arrangement: Arrangement) -> std::io::Result<Verdict> {
         let kernel = self.reference(&scenario.name, role, arrangement)?;
-        let (expected, deviations) = self.deviations.apply(&scenario.name, arrangement, &kernel);
+        let (expected, deviations) = self.deviations.apply(&scenario.name, role, arrangement, &kernel);
         let mut trial = Trial::under_shunt(&scenario.name, role, arrangement, self.shunt);
-        if let Some(deadline) = self.deviations.deadline(&scenario.name, arrangement) {
+        if let Some(deadline) = self.deviations.deadline(&scenario.name, role, arrangement) {
             trial.deadline = deadline;
         }
         let outcome = trial.run()?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! shunt-differential list
-//! shunt-differential show NAME [ROLE]           the kernel's transcript
+//! shunt-differential show NAME [ARRANGEMENT]    the kernel's transcript, or shunt's in an arrangement such as `both`
 //! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
 //! shunt-differential soak MINUTES [SEED]        sequences drawn from seeds, from SEED on
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         ["compare", rest @ ..] => compare(rest),
         ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list | show NAME [ROLE] | stability [RUNS] [NAME...] | compare [NAME...] | soak MINUTES [SEED] | matrix".into()),
+        _ => Err("usage: shunt-differential list | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [NAME...] | soak MINUTES [SEED] | matrix".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -52,12 +52,20 @@ fn list() -> Result<bool, String> {
     Ok(true)
 }
 
-fn show(name: &str, role: Option<&str>) -> Result<bool, String> {
+fn show(name: &str, arrangement: Option<&str>) -> Result<bool, String> {
+    let named = |wanted: &str| {
+        let found = Arrangement::ALL.into_iter().find(|arrangement| arrangement.name() == wanted);
+        found.ok_or_else(|| format!("there is no arrangement {wanted}; one of them is `both`"))
+    };
+    let under_shunt = arrangement.map(named).transpose()?.map(|arrangement| programs::shunt().map(|shunt| (arrangement, shunt))).transpose()?;
     for scenario in chosen(&[name])? {
-        for role in scenario.roles().into_iter().filter(|each| role.is_none_or(|wanted| each.name() == wanted)) {
+        for role in scenario.roles() {
             println!("# {} {}", scenario.name, role.name());
-            let outcome = Trial::on_kernel(&scenario.name, role, Arrangement::Both).run().map_err(|error| error.to_string())?;
-            println!("{}", outcome.lines.join("\n"));
+            let trial = match &under_shunt {
+                None => Trial::on_kernel(&scenario.name, role, Arrangement::Both),
+                Some((arrangement, shunt)) => Trial::under_shunt(&scenario.name, role, *arrangement, shunt),
+            };
+            println!("{}", trial.run().map_err(|error| error.to_string())?.lines.join("\n"));
         }
     }
     Ok(true)
