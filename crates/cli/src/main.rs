@@ -17,6 +17,7 @@ mod output;
 mod run;
 mod ss;
 mod text_table;
+mod this_command;
 mod why;
 
 use std::process::ExitCode;

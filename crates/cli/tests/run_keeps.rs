@@ -178,3 +178,19 @@ fn the_library_is_found_where_it_is_installed() {
         quiet_output(plain(&command).arg("run").arg("--library").arg(stage.library()).args(["sh", "-c", "echo $LD_PRELOAD"]));
     assert_eq!(output, format!("{}\n", stage.library().display()));
 }
+
+/// Only root can take /proc away, and only in a namespace of its own.
+#[test]
+fn the_library_is_found_without_proc() {
+    let stage = Stage::new();
+    let command = stage.path("bin/shunt");
+    copy(SHUNT, &command);
+    copy(stage.library(), &stage.path("bin/libshunt.so"));
+    let hidden = "mount -t tmpfs none /proc && exec shunt run sh -c 'test ! -e /proc/self && echo $LD_PRELOAD'";
+    let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", stage.path("bin").display());
+    let output = plain("unshare").args(["--mount", "sh", "-c", hidden]).env("PATH", path).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !errors.contains("unshare failed") && !errors.contains("mount: ") {
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{}\n", stage.path("bin/libshunt.so").display()), "{errors}");
+    }
+}

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::inspect::process_state::State;
 use crate::inspect::processes::{self, Target};
 use crate::run::library::VARIABLE;
+use crate::this_command;
 
 /// A program that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -61,7 +62,7 @@ struct Probe {
 
 impl Probe {
     fn start(library: &Path, arguments: &[&str]) -> std::io::Result<Probe> {
-        let command = std::env::current_exe()?;
+        let command = this_command::path()?;
         let mut probe = Command::new(&command);
         // It is the machine that is examined, not the options that happen to be set.
         for entry in &shunt_options::TABLE {

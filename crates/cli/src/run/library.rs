@@ -3,6 +3,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::this_command;
 
 /// The library's file name.
 pub const FILE: &str = "libshunt.so";
@@ -25,7 +26,7 @@ pub fn find(named: Option<&OsStr>) -> Result<PathBuf, Failure> {
             Err(error) => Err(missing(path, error)),
         };
     }
-    let command = std::env::current_exe().map_err(|error| {
+    let command = this_command::path().map_err(|error| {
         Failure::of_environment(format_args!(
             "cannot tell where this command is ({error}), so name the library: shunt run --library /path/{FILE}"
         ))
