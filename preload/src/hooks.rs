@@ -397,7 +397,9 @@ unsafe fn receive_rights(fd: c_int, message: *mut msghdr, flags: c_int) -> isize
 // ---- wait --------------------------------------------------------------------------------------------------------
 
 unsafe fn entries<'a>(set: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
-    if set.is_null() || count == 0 || count > 1 << 20 || (set as usize) < 4096 {
+    // More entries than descriptors can be open is EINVAL, whatever lies behind the pointer.
+    let too_many = count > 1024 && count > shunt_sockets::sys::calls::soft_limit(libc::RLIMIT_NOFILE);
+    if set.is_null() || count == 0 || too_many || (set as usize) < 4096 {
         return &mut [];
     }
     // SAFETY: the caller's array.

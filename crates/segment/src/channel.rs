@@ -141,6 +141,9 @@ pub mod style {
     pub const POLL: u32 = 3;
 }
 
+/// Places for owners of one side; more of them are only counted.
+pub const FAMILY: usize = 16;
+
 /// Coding of [`Side::urgent`]; 0: none was sent.
 pub mod urgent {
     /// Set in every valid word.
@@ -169,16 +172,53 @@ pub struct Side {
     pub pid: AtomicU32,
     /// 1 once this side's last owner closed it, to give the channel back.
     pub released: AtomicU32,
-    /// Address family of the descriptor: AF_INET or AF_INET6.
-    pub family: AtomicU32,
+    /// AF_INET or AF_INET6.
+    pub address_family: AtomicU32,
     /// The newest urgent byte that this side sent: [`urgent`] bits, the byte, and the position behind which it stands.
     pub urgent: AtomicU64,
     /// How far this side has taken the peer's urgent bytes: a copy of the peer's word.
     pub urgent_taken: AtomicU64,
-    _reserved: [u64; 12],
+    /// Processes that own this side besides the first, or with it after a fork; 0: an empty place. A count alone would
+    /// never come down when one of them is killed.
+    pub family: [AtomicU32; FAMILY],
+    _reserved: [u64; 12 - FAMILY / 2],
 }
 
 impl Side {
+    /// Enters process `pid` among the owners, once.
+    pub fn join(&self, pid: u32) {
+        if self.family.iter().any(|place| place.load(Ordering::Relaxed) == pid) {
+            return;
+        }
+        for place in &self.family {
+            if place.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Takes process `pid` out.
+    pub fn part(&self, pid: u32) {
+        for place in &self.family {
+            let _ = place.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all of `count` remaining owners are entered here, and `alive` says of none that it lives.
+    pub fn orphaned(&self, count: u32, alive: impl Fn(u32) -> bool) -> bool {
+        let mut entered = 0;
+        for place in &self.family {
+            let pid = place.load(Ordering::Acquire);
+            if pid != 0 {
+                entered += 1;
+                if alive(pid) {
+                    return false;
+                }
+            }
+        }
+        entered >= count
+    }
+
     /// A side for a model: its atomics are not plain memory.
     #[cfg(loom)]
     #[allow(clippy::new_without_default)]
@@ -231,10 +271,13 @@ impl Side {
         for word in [&wait.armed, &wait.sleepers, &wait.processor, &wait.style] {
             word.store(0, Ordering::Relaxed);
         }
+        for word in &self.family {
+            word.store(0, Ordering::Relaxed);
+        }
         for word in [&self.urgent, &self.urgent_taken] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.owners, &self.pid, &self.released, &self.family] {
+        for word in [&self.owners, &self.pid, &self.released, &self.address_family] {
             word.store(0, Ordering::Relaxed);
         }
     }

@@ -142,7 +142,7 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     let side = &page.sides[1];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
-    side.family.store(family as u32, Ordering::Relaxed);
+    side.address_family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::connect::class_limit(), Ordering::Relaxed);
     accepted.attach(link.base, channel, 1);
     if flags & libc::SOCK_NONBLOCK != 0 {

@@ -190,7 +190,7 @@ fn meet(
     let side = &page.sides[0];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
-    side.family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
     let nonblocking = socket.has(flag::NONBLOCK);
     page.head.state.store(life::OFFERED, Ordering::Release);

@@ -7,7 +7,7 @@ use crate::{epoll, link, private, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, c_int};
-use shunt_sys::{calls, Errno, Result};
+use shunt_sys::{calls, thread, Errno, Result};
 
 /// The program closes `fd`: lets go of what it was. The caller then closes the descriptor itself.
 pub fn closing(fd: i32) {
@@ -55,7 +55,11 @@ pub(crate) fn finish(socket: &'static Socket) {
     let receiving = socket.lock_receive();
     let sending = socket.lock_send();
     let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
-    let last = owners <= 1;
+    let me = thread::process();
+    own.part(me);
+    // Children that exited or were killed never said so: see whether any of them still lives.
+    let alive = |pid: u32| pid != me && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+    let last = owners <= 1 || own.orphaned(owners - 1, alive);
     if last {
         let (_, unread) = socket.incoming().look();
         let reset = unread > 0 || socket.has(flag::LINGER_RESET);

@@ -40,6 +40,9 @@ const COLD_AFTER: u64 = 2_000_000;
 
 /// Ticks between questions to the kernel while streams alone keep a set busy.
 const KERNEL_EVERY: u64 = 60_000;
+/// The same where descriptors of the kernel's are in the set, whose events belong in the same answer: only a program
+/// that asks again within two microseconds spares the question.
+const KERNEL_EVERY_MIXED: u64 = 5_000;
 
 /// One descriptor in one set.
 pub struct Entry {
@@ -823,7 +826,8 @@ pub unsafe fn wait(
     }
     let mut events = Events { start: events, room: room as usize, count: 0 };
     let now = clock::ticks();
-    let due = now.wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY;
+    let every = if set.foreign.load(Ordering::Relaxed) > 0 { KERNEL_EVERY_MIXED } else { KERNEL_EVERY };
+    let due = now.wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > every;
     if due || deadline == 0 {
         ask_kernel(set, epfd, &mut events, Some(0), core::ptr::null())?;
     }

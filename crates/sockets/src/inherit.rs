@@ -232,7 +232,7 @@ fn take_up_stream(fd: i32) -> Option<()> {
         socket.references.fetch_add(1, Ordering::Relaxed);
         table::set_socket(fd, Kind::Stream, socket);
     } else {
-        let family = match page.sides[side].family.load(Ordering::Relaxed) as i32 {
+        let family = match page.sides[side].address_family.load(Ordering::Relaxed) as i32 {
             libc::AF_INET6 => libc::AF_INET6,
             _ => libc::AF_INET,
         };
@@ -252,6 +252,7 @@ fn take_up_stream(fd: i32) -> Option<()> {
         link::enter(index);
         table::set_socket(fd, Kind::Stream, socket);
     }
+    page.sides[side].join(shunt_sys::thread::process());
     report::note(fd, kind::STREAM, Reason::Accelerated, Some(channel));
     Some(())
 }

@@ -63,6 +63,7 @@ pub fn before_fork() {
                     socket.set(flag::COUNTED | flag::SHARED);
                     drop(held);
                     socket.own().owners.fetch_add(1, Ordering::AcqRel);
+                    socket.own().join(thread::process());
                 }
             }
             Kind::Listener => {
@@ -109,6 +110,11 @@ pub fn fork_failed() {
 pub fn after_fork_child() {
     SETUP.reset();
     thread::forget_id();
+    for fd in 0..table::high_water() {
+        if let Some(socket) = table::stream(fd) {
+            socket.own().join(thread::process());
+        }
+    }
     uncount();
     epoll::forked();
     new_nonce();

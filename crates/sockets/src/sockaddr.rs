@@ -8,7 +8,8 @@ use shunt_sys::libc::{self, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_un, so
 /// # Safety
 /// `address` points to `length` readable bytes, or is null.
 pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<(i32, Address)> {
-    if address.is_null() || (length as usize) < core::mem::size_of::<libc::sa_family_t>() {
+    // Longer than any address (sockaddr_storage) is the kernel's to refuse.
+    if address.is_null() || (length as usize) < core::mem::size_of::<libc::sa_family_t>() || length > 128 {
         return None;
     }
     // SAFETY: lengths are checked before each read.
