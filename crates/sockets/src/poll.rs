@@ -246,12 +246,19 @@ impl Query<'_> {
         let count = self.fill(scratch.entries(), true);
         let set = scratch.entries().as_mut_ptr();
         calls::ppoll(set, count, pointer, self.mask, calls::KERNEL_SIGSET)?;
+        let mut gone = false;
         for answer in &scratch.entries()[..count] {
             if answer.revents & (POLLERR | POLLHUP) != 0 {
                 if let Some(s) = table::stream(answer.fd) {
                     readiness::note_gone(s);
+                    gone = true;
                 }
             }
+        }
+        if gone && !self.any_stream_ready() {
+            // Nothing that was asked for follows from the end: poll must not turn into a busy loop.
+            let pause = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            calls::nanosleep(&pause, core::ptr::null_mut())?;
         }
         Ok(self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline)
     }

@@ -2,7 +2,7 @@
 //!
 //! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
 
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
@@ -20,6 +20,9 @@ pub fn any(socket: &Socket, conditions: u32) -> bool {
 
 #[inline(never)]
 fn slow(socket: &Socket, conditions: u32, peer: u64) -> bool {
+    if socket.has(flag::HUNG_UP) {
+        conclude(socket);
+    }
     let own_state = socket.own().receive.state.load(Ordering::Acquire);
     if own_state & (state::DONE | state::PEER_GONE | state::RESET_DUE) != 0 {
         return true;
@@ -44,13 +47,23 @@ fn slow(socket: &Socket, conditions: u32, peer: u64) -> bool {
 
 /// The peer's process is gone, or the last of its owners closed without a word (after a fork): what would the kernel
 /// have told us? Its unread bytes make the difference between RST and FIN.
+///
+/// The fact itself is kept in private memory: a hostile peer can overwrite what follows from it, so it is drawn again
+/// whenever the socket is looked at.
 #[cold]
 pub fn note_gone(socket: &Socket) {
+    socket.set(flag::HUNG_UP);
+    conclude(socket);
+}
+
+#[cold]
+fn conclude(socket: &Socket) {
     let own = socket.own();
     let peer = socket.peer().post.word.load(Ordering::Acquire);
-    // A peer that shut down both directions looks to the kernel as if it had gone.
+    // A peer that shut down both directions looks to the kernel as if it had gone; so does our own side then.
     let shut = peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0;
-    if peer & word::CLOSED != 0 || shut || own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0 {
+    let ours = own.receive.state.load(Ordering::Relaxed);
+    if peer & word::CLOSED != 0 || (shut && ours & state::SHUT_RD != 0) || ours & state::PEER_GONE != 0 {
         return;
     }
     let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
@@ -65,6 +78,9 @@ pub fn note_gone(socket: &Socket) {
 /// Notices a reset that the peer announced, once; gives the side's state.
 #[inline(always)]
 pub fn observe(socket: &Socket, peer: u64) -> u32 {
+    if socket.has(flag::HUNG_UP) {
+        conclude(socket);
+    }
     let own = socket.own().receive.state.load(Ordering::Acquire);
     if peer & word::RST != 0 && own & state::END_NOTED == 0 {
         // A reset after the end was announced finds TCP in CLOSE_WAIT: the error is EPIPE (tcp_reset).

@@ -36,6 +36,8 @@ pub mod flag {
     pub const OOB_INLINE: u32 = 1 << 12;
     /// O_ASYNC: the kernel signals the owner when a bell arrives, so the socket is always armed.
     pub const ASYNC: u32 = 1 << 13;
+    /// The companion's other end is closed: known from the kernel, whatever shared memory says.
+    pub const HUNG_UP: u32 = 1 << 14;
     /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
     pub const NONBLOCK: u32 = 1 << 10;
     /// The kernel connects it: no further attempt at a rendezvous.

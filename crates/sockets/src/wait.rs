@@ -114,7 +114,7 @@ pub fn drain(socket: &Socket, fd: i32) {
 fn take_bells(socket: &Socket, fd: i32) {
     let mut bytes = [0u8; 64];
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 64, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
-        Ok(0) => readiness::note_gone(socket),
+        Ok(0) => read_as_ended(socket),
         Ok(n) => {
             socket.own().receive.taken.fetch_add(n as u32, Ordering::Relaxed);
         }
@@ -208,7 +208,7 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()>
         return Ok(());
     }
     if deadline == u64::MAX {
-        return sleep_for_ever(socket, fd);
+        return sleep_for_ever(socket, fd, conditions);
     }
     let left = deadline.saturating_sub(clock::monotonic_ns());
     if left == 0 {
@@ -223,13 +223,20 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()>
 
 /// Sleeps in recv on the companion, so that the kernel treats signals as it does for recv on TCP. Alone, the sleeper
 /// takes the doorbell with it; others may sleep on it too, so then it only looks.
-fn sleep_for_ever(socket: &Socket, fd: i32) -> Result<()> {
+fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32) -> Result<()> {
     let alone = socket.alone();
     let mut bytes = [0u8; 64];
     let flags = if alone { 0 } else { MSG_PEEK };
     let room = if alone { 64 } else { 1 };
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), room, flags, core::ptr::null_mut(), core::ptr::null_mut()) {
-        Ok(0) => readiness::note_gone(socket),
+        Ok(0) => {
+            read_as_ended(socket);
+            if !readiness::any(socket, conditions) {
+                // A companion that reads as ended cannot be slept on; should memory say otherwise, look now and then.
+                let pause = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                return calls::nanosleep(&pause, core::ptr::null_mut());
+            }
+        }
         Ok(n) if alone => {
             socket.own().receive.taken.fetch_add(n as u32, Ordering::Relaxed);
         }
@@ -245,6 +252,13 @@ fn sleep_for_ever(socket: &Socket, fd: i32) -> Result<()> {
         Err(_) => readiness::note_gone(socket),
     }
     Ok(())
+}
+
+/// The companion reads as ended: the peer is gone, unless we shut its receiving half down ourselves.
+fn read_as_ended(socket: &Socket) {
+    if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0 {
+        readiness::note_gone(socket);
+    }
 }
 
 /// One bell may have been for another sleeper of this side: it must see the byte before we take it away.
