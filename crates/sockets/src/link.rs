@@ -189,7 +189,8 @@ pub struct Offer {
 /// Errors: ENOMEM, EMFILE, EFBIG (RLIMIT_FSIZE).
 pub fn offer(listener: u32) -> Result<Offer> {
     let links = links();
-    for (index, link) in links.all().iter_mut().enumerate() {
+    // The newest first: older ones are full as a rule.
+    for (index, link) in links.all().iter_mut().enumerate().rev() {
         if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener {
             if let Some(channel) = take_channel(link) {
                 return Ok(Offer { index, channel, link: *link });
