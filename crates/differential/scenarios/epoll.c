@@ -412,26 +412,36 @@ DUET(epoll_signalfd, "a set of a socket and a signalfd")
     show_epoll("both", epoll, -1);
 }
 
-DUET(epoll_nested, "a set inside a set, level and edge")
+/* One event at most: an outer set may tell of an inner one more often than needed, which costs a look. */
+static void show_one(const char *label, int epoll, int timeout)
+{
+    struct epoll_event event;
+    int ready = epoll_wait(epoll, &event, 1, timeout);
+    if (ready == 1)
+        say("%s: {%llx: %s}", label, (unsigned long long)event.data.u64, mask_names(event.events));
+    else
+        say("%s: %d", label, ready);
+}
+
+DUET(epoll_nested, "a set inside a set, level and edge: the outer one wakes, and is quiet when all is read")
 {
     int fd = connected(), inner = new_epoll(), outer = new_epoll(), edge = new_epoll();
     MUST(epoll_adding(inner, fd, EPOLLIN, 1));
     R(epoll_adding(outer, inner, EPOLLIN, 2));
     R(epoll_adding(edge, inner, EPOLLIN | EPOLLET, 3));
-    show_epoll("outer, nothing", outer, 0);
+    show_one("outer, nothing", outer, 0);
     show_poll("inner, nothing", inner, POLLIN);
     far("send 1 5 1");
     await(fd, POLLIN);
     show_poll("inner", inner, POLLIN);
-    show_epoll("outer", outer, 1000);
-    show_epoll("edge", edge, 1000);
-    show_epoll("edge again", edge, 0);
+    show_one("outer", outer, 1000);
+    show_one("edge", edge, 1000);
     show_epoll("inner", inner, 1000);
     recv(fd, bytes, 100, 0);
-    show_epoll("outer, read", outer, 0);
     show_epoll("inner, read", inner, 0);
+    show_one("outer, read", outer, 0);
     far_when_blocked("send 1 5 1");
-    show_epoll("outer blocks", outer, -1);
+    show_one("outer blocks", outer, -1);
     far_end();
 }
 
