@@ -112,9 +112,12 @@ impl Pipe<'_> {
     }
 
     /// Reads the peer's receiving position itself: one line transfer. Pairs with the Release in [`Pipe::consume`].
+    ///
+    /// Never less than [`Pipe::known_ack`], whatever the peer writes: else a poll could promise space, by the one, that a
+    /// send does not find, by the other, and a sender would turn round for ever.
     #[inline(never)]
     fn refresh_ack(&self) -> u64 {
-        let cached = self.own.transmit.acked.load(Relaxed);
+        let cached = self.own.transmit.acked.load(Relaxed).max(self.peer.post.ack.load(Acquire));
         let position = self.peer.receive.position.load(Acquire);
         if position > cached {
             self.own.transmit.acked.store(position, Relaxed);

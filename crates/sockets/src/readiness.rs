@@ -60,10 +60,12 @@ pub fn note_gone(socket: &Socket) {
 fn conclude(socket: &Socket) {
     let own = socket.own();
     let peer = socket.peer().post.word.load(Ordering::Acquire);
-    // A peer that shut down both directions looks to the kernel as if it had gone; so does our own side then.
-    let shut = peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0;
+    // Where both ends have shut down their receiving halves, the kernel thinks both are gone. Whether we have is known
+    // for sure (the shared word counts only where another of our processes may have): the peer cannot feign it.
     let ours = own.receive.state.load(Ordering::Relaxed);
-    if peer & word::CLOSED != 0 || (shut && ours & state::SHUT_RD != 0) || ours & state::PEER_GONE != 0 {
+    let deaf = socket.has(flag::SHUT_RD) || (socket.has(flag::SHARED) && ours & state::SHUT_RD != 0);
+    let shut = deaf && peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0;
+    if peer & word::CLOSED != 0 || shut || ours & state::PEER_GONE != 0 {
         return;
     }
     let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;

@@ -38,6 +38,8 @@ pub mod flag {
     pub const ASYNC: u32 = 1 << 13;
     /// The companion's other end is closed: known from the kernel, whatever shared memory says.
     pub const HUNG_UP: u32 = 1 << 14;
+    /// This process has shut down its receiving half.
+    pub const SHUT_RD: u32 = 1 << 15;
     /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
     pub const NONBLOCK: u32 = 1 << 10;
     /// The kernel connects it: no further attempt at a rendezvous.

@@ -93,7 +93,7 @@ fn space_came_free(socket: &Socket, fd: i32) {
         let (_, waiting) = socket.incoming().look();
         let peer = socket.peer().post.word.load(Ordering::Relaxed);
         let class = (peer >> word::CLASS_SHIFT) as usize & 7;
-        let size = shunt_segment::area::RING_SIZE[class.min(5)] as usize;
+        let size = shunt_segment::area::RING_SIZE[class.min(shunt_segment::area::CLASSES - 1)] as usize;
         if waiting * 2 <= size {
             wait::notify(socket, fd, arm::OUT);
         }
@@ -367,6 +367,8 @@ unsafe fn send_slow(socket: &Socket, fd: i32, data: *const u8, length: usize, mu
         if deadline == 0 {
             deadline = clock::monotonic_ns().saturating_add(timeout);
         }
+        // Space that is there to a look and not to a send is a hostile peer's work: its death must end the wait for it.
+        wait::check_peer(socket, fd);
         if let Err(error) = wait::wait(socket, fd, arm::OUT, deadline) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
@@ -382,6 +384,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         return Err(Errno(libc::ENOTCONN));
     }
     if how != libc::SHUT_WR {
+        socket.set(flag::SHUT_RD);
         socket.own().receive.state.fetch_or(state::SHUT_RD, Ordering::AcqRel);
     }
     if how != libc::SHUT_RD {
