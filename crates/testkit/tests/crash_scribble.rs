@@ -116,11 +116,11 @@ fn redis_with_a_scribbling_client(host: &Host) {
             .expect_text("requests per second");
         scribbled += u32::from(outlast(hostile));
         assert!(cli(&["GET", "key"]) == value.clone() + "\n", "the value changed");
+        host.wait_until("the server to close the hostile connections", DEADLINE, || {
+            cli(&["INFO", "clients"]).contains("connected_clients:1\r")
+        });
     }
     assert!(scribbled > 0, "no hostile process found a link segment");
-    host.wait_until("the server to close the hostile connections", DEADLINE, || {
-        cli(&["INFO", "clients"]).contains("connected_clients:1\r")
-    });
     let output = server.terminate(libc::SIGTERM).expect_success();
     assert!(!output.text().contains("crashed by signal"), "{}", output.describe());
 }
