@@ -36,8 +36,10 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         let result = unsafe { shunt_sockets::sys::raw::call6(number, a, b, c, d, e, f) };
         if result == 0 {
             process::after_fork_child();
-        } else {
+        } else if result > 0 {
             process::after_fork_parent();
+        } else {
+            process::fork_failed();
         }
         return Some(match shunt_sockets::sys::check(result) {
             Ok(value) => value as isize,

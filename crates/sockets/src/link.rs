@@ -23,7 +23,7 @@ const IDLE_MOST: usize = 8;
 
 /// Words of a bit set of channels, and its bits that stand for none.
 const WORDS: usize = CHANNELS.div_ceil(64);
-const NO_CHANNEL: u64 = if CHANNELS % 64 == 0 { 0 } else { u64::MAX << (CHANNELS % 64) };
+const NO_CHANNEL: u64 = if CHANNELS.is_multiple_of(64) { 0 } else { u64::MAX << (CHANNELS % 64) };
 
 /// A link as this process knows it.
 #[derive(Clone, Copy)]
@@ -485,10 +485,10 @@ fn trim(base: *mut u8, channel: usize) {
         let word = page(base, channel).sides[side].post.word.load(Ordering::Relaxed);
         let class = (word >> shunt_segment::channel::word::CLASS_SHIFT) as usize & 7;
         if (4..CLASSES).contains(&class) {
-            for k in 3..=class {
+            for (k, size) in RING_SIZE.iter().enumerate().take(class + 1).skip(3) {
                 // SAFETY: the ring lies in the link; a peer that still reads it sees zeros: its connection is over.
                 let ring = unsafe { base.add(ring_offset(channel, side, k)) };
-                let _ = calls::madvise(ring, RING_SIZE[k] as usize, libc::MADV_REMOVE);
+                let _ = calls::madvise(ring, *size as usize, libc::MADV_REMOVE);
             }
         }
     }

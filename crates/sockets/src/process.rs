@@ -55,9 +55,9 @@ pub fn before_fork() {
         let word = table::get(fd);
         let Some(socket) = word.socket() else { continue };
         match word.kind() {
-            Kind::Stream => {
+            Kind::Stream
                 // Descriptors that share a socket count once.
-                if !socket.has(flag::COUNTED) {
+                if !socket.has(flag::COUNTED) => {
                     // Threads that are in the middle of a copy hold the private locks only: wait for them.
                     let held = (socket.lock_receive(), socket.lock_send());
                     socket.set(flag::COUNTED | flag::SHARED);
@@ -65,7 +65,6 @@ pub fn before_fork() {
                     socket.own().owners.fetch_add(1, Ordering::AcqRel);
                     socket.own().join(thread::process());
                 }
-            }
             Kind::Listener => {
                 socket.set(flag::LISTENER_SHARED);
                 listeners = true;

@@ -46,7 +46,7 @@ impl Default for Control {
 unsafe fn rights<'a>(message: *const cmsghdr) -> &'a mut [i32] {
     // SAFETY: the header's length was checked by the walk.
     unsafe {
-        let count = ((*message).cmsg_len as usize).saturating_sub(HEADER) / 4;
+        let count = (*message).cmsg_len.saturating_sub(HEADER) / 4;
         core::slice::from_raw_parts_mut(message.add(1).cast::<i32>().cast_mut(), count)
     }
 }
@@ -73,7 +73,7 @@ unsafe fn first_rights(message: *const msghdr) -> *mut cmsghdr {
 pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
     // SAFETY: promised by the caller; lengths are checked before each copy.
     unsafe {
-        if message.msg_control.is_null() || message.msg_controllen as usize > ROOM - EXTRA * 4 - 16 {
+        if message.msg_control.is_null() || message.msg_controllen > ROOM - EXTRA * 4 - 16 {
             return false;
         }
         let found = first_rights(message);
@@ -119,7 +119,7 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
         let before = found as usize - start;
         let old = libc::CMSG_SPACE((given.len() * 4) as u32) as usize;
         let new = libc::CMSG_SPACE(((given.len() + extras) * 4) as u32) as usize;
-        let rest = (message.msg_controllen as usize).saturating_sub(before + old);
+        let rest = message.msg_controllen.saturating_sub(before + old);
         let target = control.bytes.as_mut_ptr();
         core::ptr::copy_nonoverlapping(start as *const u8, target, before + HEADER + given.len() * 4);
         let header = target.add(before).cast::<cmsghdr>();
@@ -145,8 +145,8 @@ pub fn undo(control: &Control) {
 /// Before recvmsg on a socket that is not ours, with room for control messages: gives the kernel more room, for what a
 /// sender may have appended. False: leave the message as it is.
 pub fn widen(message: &mut msghdr, control: &mut Control) -> bool {
-    let room = message.msg_controllen as usize;
-    if message.msg_control.is_null() || room < HEADER + 4 || room > ROOM - EXTRA * 4 {
+    let room = message.msg_controllen;
+    if message.msg_control.is_null() || !(HEADER + 4..=ROOM - EXTRA * 4).contains(&room) {
         return false;
     }
     message.msg_control = control.bytes.as_mut_ptr().cast();
@@ -161,8 +161,8 @@ pub fn widen(message: &mut msghdr, control: &mut Control) -> bool {
 pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr) {
     // SAFETY: promised by the caller; lengths are checked before each copy.
     unsafe {
-        let room = given.msg_controllen as usize;
-        let mut length = got.msg_controllen as usize;
+        let room = given.msg_controllen;
+        let mut length = got.msg_controllen;
         let found = first_rights(got);
         if !found.is_null() {
             let all = rights(found);
