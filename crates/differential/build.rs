@@ -32,7 +32,16 @@ fn c_sources(directory: &Path) -> Vec<PathBuf> {
 fn compile(sources: &[PathBuf], flags: &[&str], output: &Path, variable: &str) {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let status = Command::new(&compiler)
-        .args(["-std=gnu11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-result", "-Wno-nonnull"])
+        .args([
+            "-std=gnu11",
+            "-D_GNU_SOURCE",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Wno-unused-parameter",
+            "-Wno-unused-result",
+            "-Wno-nonnull",
+        ])
         .args(["-pthread", "-Iscenarios"])
         .args(flags)
         .args(sources)

@@ -46,13 +46,8 @@ pub enum Arrangement {
 
 impl Arrangement {
     /// Every column, in the order of the matrix.
-    pub const ALL: [Arrangement; 5] = [
-        Arrangement::Both,
-        Arrangement::ClientOnly,
-        Arrangement::ServerOnly,
-        Arrangement::OneProcess,
-        Arrangement::Fortified,
-    ];
+    pub const ALL: [Arrangement; 5] =
+        [Arrangement::Both, Arrangement::ClientOnly, Arrangement::ServerOnly, Arrangement::OneProcess, Arrangement::Fortified];
 
     /// The name used in trial names and in `deviations.toml`.
     pub fn name(self) -> &'static str {

@@ -63,14 +63,17 @@ impl Scenario {
     }
 }
 
-/// All scenarios, in the order of the source files.
+/// All scenarios, family by family.
 ///
 /// # Panics
 /// If the binary cannot be run, tells something else than a list, or two scenarios share a name.
 pub fn all() -> Vec<Scenario> {
     let output = Command::new(programs::scenarios(false)).arg("--list").output().expect("the scenarios run");
     let text = String::from_utf8(output.stdout).expect("the list is text");
-    let scenarios: Vec<Scenario> = text.lines().map(|line| Scenario::parse(line).expect("the list has four columns")).collect();
+    let mut scenarios: Vec<Scenario> =
+        text.lines().map(|line| Scenario::parse(line).expect("the list has four columns")).collect();
+    // A family may have several source files.
+    scenarios.sort_by(|left, right| left.family.cmp(&right.family));
     let mut names: Vec<&str> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -9,7 +9,8 @@ pub fn difference(expected: &[String], got: &[String]) -> Option<String> {
     }
     let steps = align(expected, got);
     let mut text = String::new();
-    let changed: Vec<usize> = steps.iter().enumerate().filter(|(_, step)| !matches!(step, Step::Same(_))).map(|(at, _)| at).collect();
+    let changed: Vec<usize> =
+        steps.iter().enumerate().filter(|(_, step)| !matches!(step, Step::Same(_))).map(|(at, _)| at).collect();
     let mut skipped = false;
     for (at, step) in steps.iter().enumerate() {
         if !changed.iter().any(|&change| change.abs_diff(at) <= 2) {

@@ -83,7 +83,13 @@ impl<'a> Judge<'a> {
     }
 }
 
-fn verdict(scenario: &Scenario, arrangement: Arrangement, expected: &[String], deviations: &[&str], outcome: &Outcome) -> Verdict {
+fn verdict(
+    scenario: &Scenario,
+    arrangement: Arrangement,
+    expected: &[String],
+    deviations: &[&str],
+    outcome: &Outcome,
+) -> Verdict {
     if let Some(mut text) = difference(expected, &outcome.lines) {
         if !outcome.errors.is_empty() {
             text.push_str(&format!("standard error:\n{}", outcome.errors));

@@ -57,7 +57,8 @@ fn show(name: &str, arrangement: Option<&str>) -> Result<bool, String> {
         let found = Arrangement::ALL.into_iter().find(|arrangement| arrangement.name() == wanted);
         found.ok_or_else(|| format!("there is no arrangement {wanted}; one of them is `both`"))
     };
-    let under_shunt = arrangement.map(named).transpose()?.map(|arrangement| programs::shunt().map(|shunt| (arrangement, shunt))).transpose()?;
+    let under_shunt =
+        arrangement.map(named).transpose()?.map(|arrangement| programs::shunt().map(|shunt| (arrangement, shunt))).transpose()?;
     for scenario in chosen(&[name])? {
         for role in scenario.roles() {
             println!("# {} {}", scenario.name, role.name());
@@ -77,21 +78,27 @@ fn stability(words: &[&str]) -> Result<bool, String> {
         Some((first, rest)) if first.parse::<u32>().is_ok() => (first.parse().expect("just parsed"), rest),
         _ => (20, words),
     };
-    let stable = each(&chosen(names)?, &[Arrangement::Both, Arrangement::OneProcess, Arrangement::Fortified], |scenario, role, arrangement| {
-        let trial = Trial::on_kernel(&scenario.name, role, arrangement);
-        let first = trial.run().map_err(|error| error.to_string())?.lines;
-        if !first.iter().any(|line| line == "near: exit 0" || line.starts_with("near: killed")) || first.iter().any(|line| line.contains("PREPARATION")) {
-            let last = &first[first.len().saturating_sub(6)..];
-            return Err(format!("does not run on the kernel; its last lines:\n{}", last.join("\n")));
-        }
-        for run in 1..runs {
-            let again = trial.run().map_err(|error| error.to_string())?.lines;
-            if let Some(text) = difference(&first, &again) {
-                return Err(format!("run {run} differs from the first:\n{text}"));
+    let stable = each(
+        &chosen(names)?,
+        &[Arrangement::Both, Arrangement::OneProcess, Arrangement::Fortified],
+        |scenario, role, arrangement| {
+            let trial = Trial::on_kernel(&scenario.name, role, arrangement);
+            let first = trial.run().map_err(|error| error.to_string())?.lines;
+            if !first.iter().any(|line| line == "near: exit 0" || line.starts_with("near: killed"))
+                || first.iter().any(|line| line.contains("PREPARATION"))
+            {
+                let last = &first[first.len().saturating_sub(6)..];
+                return Err(format!("does not run on the kernel; its last lines:\n{}", last.join("\n")));
             }
-        }
-        Ok(())
-    });
+            for run in 1..runs {
+                let again = trial.run().map_err(|error| error.to_string())?.lines;
+                if let Some(text) = difference(&first, &again) {
+                    return Err(format!("run {run} differs from the first:\n{text}"));
+                }
+            }
+            Ok(())
+        },
+    );
     Ok(stable)
 }
 
@@ -112,7 +119,8 @@ fn compare(names: &[&str]) -> Result<bool, String> {
 fn soak(minutes: &str, first: Option<&str>) -> Result<bool, String> {
     let shunt = programs::shunt()?;
     let minutes: f64 = minutes.parse().map_err(|_| format!("soak: {minutes} is not a number of minutes, as in `soak 5`"))?;
-    let first: u64 = first.unwrap_or("1000").parse().map_err(|_| "soak: the first seed is a number, as in `soak 5 1000`".to_owned())?;
+    let first: u64 =
+        first.unwrap_or("1000").parse().map_err(|_| "soak: the first seed is a number, as in `soak 5 1000`".to_owned())?;
     let scenarios: Vec<Scenario> = catalogue::all().into_iter().filter(|scenario| scenario.name.ends_with("_any")).collect();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs_f64(minutes * 60.0);
     let (mut seed, mut good) = (first, true);
@@ -157,8 +165,10 @@ fn chosen(names: &[&str]) -> Result<Vec<Scenario>, String> {
     if names.is_empty() {
         return Ok(all);
     }
-    let found: Vec<Scenario> =
-        all.into_iter().filter(|scenario| names.iter().any(|name| scenario.name.starts_with(name) || scenario.family == *name)).collect();
+    let found: Vec<Scenario> = all
+        .into_iter()
+        .filter(|scenario| names.iter().any(|name| scenario.name.starts_with(name) || scenario.family == *name))
+        .collect();
     if found.is_empty() {
         return Err(format!("no scenario is called {}; see `list`", names.join(" or ")));
     }
@@ -174,7 +184,12 @@ where
     let mut jobs = Vec::new();
     for scenario in scenarios {
         for role in scenario.roles() {
-            jobs.extend(arrangements.iter().filter(|arrangement| arrangement.applies_to(scenario)).map(|&arrangement| (scenario, role, arrangement)));
+            jobs.extend(
+                arrangements
+                    .iter()
+                    .filter(|arrangement| arrangement.applies_to(scenario))
+                    .map(|&arrangement| (scenario, role, arrangement)),
+            );
         }
     }
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -28,6 +28,9 @@ pub fn shunt() -> Result<PathBuf, String> {
     places.push(workspace().join("target/release/shunt"));
     places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
         let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-        format!("the shunt command is not built (looked for {}): run `make build`, or set SHUNT_DIFFERENTIAL_COMMAND", looked.join(", "))
+        format!(
+            "the shunt command is not built (looked for {}): run `make build`, or set SHUNT_DIFFERENTIAL_COMMAND",
+            looked.join(", ")
+        )
     })
 }

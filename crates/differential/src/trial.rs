@@ -124,7 +124,11 @@ impl Trial {
             },
         });
         let carriers = fs::read_to_string(scratch.carriers()).unwrap_or_default();
-        Ok(Outcome { lines, accelerated: carriers.contains('u'), errors: fs::read_to_string(scratch.0.join("errors")).unwrap_or_default() })
+        Ok(Outcome {
+            lines,
+            accelerated: carriers.contains('u'),
+            errors: fs::read_to_string(scratch.0.join("errors")).unwrap_or_default(),
+        })
     }
 
     fn command(&self, shunt: Option<&Path>, argument: &str, scratch: &Scratch) -> Command {

@@ -13,9 +13,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut arguments = Arguments::from_args();
-    // More trials at once than cores only makes them wait for each other.
+    // Scenarios mostly wait, so several share a core.
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
-    arguments.test_threads.get_or_insert(cores);
+    arguments.test_threads.get_or_insert(3 * cores);
     let deviations: &Deviations = match Deviations::load() {
         Ok(deviations) => Box::leak(Box::new(deviations)),
         Err(message) => {
