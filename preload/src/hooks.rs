@@ -394,6 +394,17 @@ unsafe fn receive_rights(fd: c_int, message: *mut msghdr, flags: c_int) -> isize
     }
 }
 
+// ---- signals -----------------------------------------------------------------------------------------------------
+
+hook! {
+    fn sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int {
+        crate::signals::install(number, action, old)
+    }
+    fn __sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int {
+        crate::signals::install(number, action, old)
+    }
+}
+
 // ---- wait --------------------------------------------------------------------------------------------------------
 
 unsafe fn entries<'a>(set: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {

@@ -10,6 +10,7 @@ mod direct;
 mod exec;
 mod hooks;
 mod real;
+mod signals;
 mod start;
 mod stdio;
 

@@ -88,6 +88,8 @@ macro_rules! for_each_call {
             "stdio" fileno_unlocked(stream: *mut c_void) -> c_int;
             "stdio" vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int;
             "stdio" __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, list: *mut c_void) -> c_int;
+            "signals" sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int;
+            "signals" __sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int;
             "processes" vfork() -> c_int;
             "processes" __vfork() -> c_int;
             "processes" syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;

@@ -23,11 +23,12 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     }
     let blocking = !listener.has(flag::LISTENER_NONBLOCK);
     let timeout = listener.receive_timeout.load(Ordering::Relaxed);
+    let began = thread::interruptions();
     let deadline = if timeout == 0 { u64::MAX } else { clock::monotonic_ns() + timeout };
     loop {
         // SAFETY: passed on.
         match unsafe { once(fd, listener, address, length, flags) } {
-            Err(Errno(libc::EAGAIN)) if blocking => match wait(fd, listener, deadline) {
+            Err(Errno(libc::EAGAIN)) if blocking => match wait(fd, listener, deadline, began) {
                 Err(Errno(libc::EINTR)) if timeout == 0 && crate::signals::all_restart() => {}
                 other => other?,
             },
@@ -213,7 +214,7 @@ fn patience(uid: u32) -> u64 {
 }
 
 /// Sleeps until one of the queues has a connection.
-fn wait(fd: i32, listener: &Socket, deadline: u64) -> Result<()> {
+fn wait(fd: i32, listener: &Socket, deadline: u64, began: u32) -> Result<()> {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     let mut set = [pollfd { fd: rendezvous, events: libc::POLLIN, revents: 0 }, pollfd { fd, events: libc::POLLIN, revents: 0 }];
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up.
@@ -224,6 +225,9 @@ fn wait(fd: i32, listener: &Socket, deadline: u64) -> Result<()> {
             return Ok(());
         }
         calls::sched_yield();
+    }
+    if thread::interruptions() != began {
+        return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
     let mut time;
     let mut pointer = core::ptr::null_mut();

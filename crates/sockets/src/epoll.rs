@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, state, style};
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
-use shunt_sys::{calls, clock, mapping, Errno, Result};
+use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
@@ -824,6 +824,7 @@ pub unsafe fn wait(
     if room <= 0 {
         return Err(Errno(libc::EINVAL));
     }
+    let began = thread::interruptions();
     let mut events = Events { start: events, room: room as usize, count: 0 };
     let now = clock::ticks();
     let every = if set.foreign.load(Ordering::Relaxed) > 0 { KERNEL_EVERY_MIXED } else { KERNEL_EVERY };
@@ -850,7 +851,7 @@ pub unsafe fn wait(
                 return Ok(events.count as isize);
             }
         }
-        let slept = sleep(set, epfd, &mut events, deadline, mask);
+        let slept = sleep(set, epfd, &mut events, deadline, mask, began);
         spin.end();
         slept?;
         if events.count > 0 || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
@@ -883,8 +884,8 @@ fn check_peers(set: &'static Set) -> bool {
     gone
 }
 
-/// Arms the active streams, looks once more, and sleeps in the kernel's epoll.
-fn sleep(set: &'static Set, epfd: i32, events: &mut Events, deadline: u64, mask: *const sigset_t) -> Result<()> {
+/// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
+fn sleep(set: &'static Set, epfd: i32, events: &mut Events, deadline: u64, mask: *const sigset_t, began: u32) -> Result<()> {
     set.sleepers.fetch_add(1, Ordering::AcqRel);
     let result = (|| {
         if !set.active.load(Ordering::Relaxed).is_null() {
@@ -896,6 +897,9 @@ fn sleep(set: &'static Set, epfd: i32, events: &mut Events, deadline: u64, mask:
                 wake(set);
                 return Ok(());
             }
+        }
+        if thread::interruptions() != began {
+            return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
         let asked = ask_kernel(set, epfd, events, left, mask);

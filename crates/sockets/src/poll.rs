@@ -10,7 +10,7 @@ use crate::{accept, epoll, spin, wait};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, style};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
-use shunt_sys::{calls, clock, mapping, Errno, Result};
+use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 
 /// A set that is asked about.
 pub struct Query<'a> {
@@ -76,6 +76,7 @@ const ALWAYS: i16 = POLLERR | POLLHUP;
 impl Query<'_> {
     /// poll(2): the number of entries with events.
     pub fn poll(&mut self) -> Result<isize> {
+        let began = thread::interruptions();
         let mut foreign = false;
         let mut peer_processor = 0;
         for entry in self.entries.iter() {
@@ -106,7 +107,7 @@ impl Query<'_> {
                     self.check_peers();
                 }
             }
-            let slept = self.sleep();
+            let slept = self.sleep(began);
             spin.end();
             let expired = slept?;
             let ready = self.look(foreign)?;
@@ -213,7 +214,7 @@ impl Query<'_> {
     }
 
     /// Arms everything and sleeps; true when the deadline passed.
-    fn sleep(&mut self) -> Result<bool> {
+    fn sleep(&mut self, began: u32) -> Result<bool> {
         let mut deaf = false;
         let mut due = false;
         for entry in self.entries.iter() {
@@ -230,6 +231,9 @@ impl Query<'_> {
         }
         if self.any_stream_ready() || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::readable)) {
             return Ok(false);
+        }
+        if thread::interruptions() != began {
+            return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let mut limit = self.deadline;
         if deaf {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use shunt_ring::Violation;
 use shunt_segment::channel::{arm, state, urgent, word};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, clock, thread, Errno, Result};
 
 /// recv(2) into one buffer.
 ///
@@ -125,6 +125,7 @@ unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, f
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut done = 0usize;
+    let began = thread::interruptions();
     loop {
         let generation = socket.generation.load(Ordering::Acquire);
         // SAFETY: `done <= length`.
@@ -169,7 +170,7 @@ unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, f
             calls::sched_yield();
             continue;
         }
-        if let Err(error) = wait::wait(socket, fd, arm::IN, deadline) {
+        if let Err(error) = wait::wait(socket, fd, arm::IN, deadline, began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
         if socket.generation.load(Ordering::Acquire) != generation {
@@ -250,7 +251,7 @@ unsafe fn send_urgent(socket: &Socket, fd: i32, data: *const u8, length: usize, 
                 return Ok(sent);
             }
         } else {
-            send_slow(socket, fd, data, 0, 0, flags)?; // the errors that a send would give
+            send_slow(socket, fd, data, 0, 0, flags, thread::interruptions())?; // the errors that a send would give
         }
         let held = socket.lock_send()?;
         let own = socket.own();
@@ -264,6 +265,9 @@ unsafe fn send_urgent(socket: &Socket, fd: i32, data: *const u8, length: usize, 
     Ok(length as isize)
 }
 
+/// Bytes from which on a send takes long enough for a signal to come in the middle.
+const LONG: usize = 1024;
+
 /// send(2) from one buffer.
 ///
 /// # Safety
@@ -275,20 +279,23 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         == 0
         && socket.peer().post.word.load(Ordering::Relaxed) & (word::CLOSED | word::RST) == 0;
     if open && length > 0 && flags & libc::MSG_OOB == 0 {
+        // A short copy takes no time in which a signal could come.
+        let began = if length > LONG { thread::interruptions() } else { 0 };
         // SAFETY: passed on.
         let sent = unsafe { put(socket, fd, data, length, flags)? };
         if sent == length {
             return Ok(sent as isize);
         }
+        let began = if length > LONG { began } else { thread::interruptions() };
         // SAFETY: `sent < length`.
-        return unsafe { send_slow(socket, fd, data, length, sent, flags) };
+        return unsafe { send_slow(socket, fd, data, length, sent, flags, began) };
     }
     if flags & libc::MSG_OOB != 0 && length > 0 {
         // SAFETY: passed on.
         return unsafe { send_urgent(socket, fd, data, length, flags) };
     }
     // SAFETY: passed on.
-    unsafe { send_slow(socket, fd, data, length, 0, flags) }
+    unsafe { send_slow(socket, fd, data, length, 0, flags, thread::interruptions()) }
 }
 
 /// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
@@ -321,7 +328,15 @@ fn broken_pipe(flags: i32) -> Errno {
 }
 
 #[inline(never)]
-unsafe fn send_slow(socket: &Socket, fd: i32, data: *const u8, length: usize, mut done: usize, flags: i32) -> Result<isize> {
+unsafe fn send_slow(
+    socket: &Socket,
+    fd: i32,
+    data: *const u8,
+    length: usize,
+    mut done: usize,
+    flags: i32,
+    began: u32,
+) -> Result<isize> {
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     loop {
@@ -369,7 +384,7 @@ unsafe fn send_slow(socket: &Socket, fd: i32, data: *const u8, length: usize, mu
         }
         // Space that is there to a look and not to a send is a hostile peer's work: its death must end the wait for it.
         wait::check_peer(socket, fd);
-        if let Err(error) = wait::wait(socket, fd, arm::OUT, deadline) {
+        if let Err(error) = wait::wait(socket, fd, arm::OUT, deadline, began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
     }

@@ -153,9 +153,10 @@ fn reconsider_fence(socket: &Socket) {
 ///
 /// Errors: EAGAIN at the deadline; EINTR as recv(2) gives it (the kernel restarts the sleep when the handler was
 /// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when another thread closed
-/// the socket.
+/// the socket. `began` is [`thread::interruptions`] when the call began: a handler that ran since, in the middle of a
+/// copy or a spin, interrupts it as well.
 #[inline(never)]
-pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()> {
+pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u32) -> Result<()> {
     let generation = socket.generation.load(Ordering::Acquire);
     let own = &socket.own().wait;
     let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
@@ -176,7 +177,7 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<
     }
     set_style(socket, style::SLEEP);
     own.sleepers.fetch_add(1, Ordering::Relaxed);
-    let result = sleep(socket, fd, conditions, deadline);
+    let result = sleep(socket, fd, conditions, deadline, began);
     own.sleepers.fetch_sub(1, Ordering::Relaxed);
     spin.end();
     if socket.generation.load(Ordering::Acquire) != generation {
@@ -193,7 +194,7 @@ pub fn set_style(socket: &Socket, style: u32) {
     }
 }
 
-fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()> {
+fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u32) -> Result<()> {
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
         // The companion reads as ended: no bell can wake us.
         check_peer(socket, fd);
@@ -206,6 +207,9 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64) -> Result<()>
     }
     if readiness::any(socket, conditions) {
         return Ok(());
+    }
+    if thread::interruptions() != began {
+        return Err(Errno(libc::EINTR));
     }
     if deadline == u64::MAX {
         return sleep_for_ever(socket, fd, conditions);

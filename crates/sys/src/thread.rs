@@ -6,6 +6,7 @@
 
 use crate::{calls, clock};
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 global_asm!(
     ".pushsection .tbss.shunt_thread_block,\"awT\",@nobits",
@@ -42,6 +43,8 @@ pub struct Block {
     pub random: u32,
     /// A descriptor whose peer has not been woken yet because more was announced (TCP_CORK, MSG_MORE), plus one.
     pub corked: u32,
+    /// Handlers of the program that ran in this thread and were installed without SA_RESTART.
+    pub interruptions: u32,
     _reserved: [u64; 10],
 }
 
@@ -61,6 +64,20 @@ pub fn block() -> *mut Block {
         );
     }
     address
+}
+
+/// How many handlers without SA_RESTART ran in this thread so far: a call during which it changes was interrupted, even
+/// if it was copying or spinning at that time and not asleep in the kernel. Not moved behind what follows.
+#[inline(always)]
+pub fn interruptions() -> u32 {
+    // SAFETY: the block belongs to this thread alone; a handler that changes it runs in this thread.
+    unsafe { AtomicU32::from_ptr(&raw mut (*block()).interruptions) }.load(Ordering::Acquire)
+}
+
+/// Counts a handler without SA_RESTART.
+pub fn interrupted() {
+    // SAFETY: as in `interruptions`.
+    unsafe { AtomicU32::from_ptr(&raw mut (*block()).interruptions) }.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Kernel thread id, cached per thread.
