@@ -106,6 +106,7 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     let family = listener.family.load(Ordering::Relaxed);
     let accepted = socket::allocate(family).ok_or(Reason::NoMemory)?;
     let channel = hello.channel as usize;
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
     let tied = (|| {
         let client = (peer.pid as u32, peer.uid);
         // The link's descriptor follows the connection at once; it is received even when the link is known already.
@@ -120,7 +121,7 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
             }
             None => {
                 let fd = sent.ok_or(Reason::BadSegment)?;
-                let found = link::adopt(fd, hello.nonce, hello.sequence, client).map_err(|_| Reason::BadSegment)?;
+                let found = link::adopt(fd, hello.nonce, hello.sequence, client, rendezvous).map_err(|_| Reason::BadSegment)?;
                 let sole = !listener.has(flag::LISTENER_SHARED);
                 link::header(found.1.base).sole.store(sole as u32, Ordering::Release);
                 found

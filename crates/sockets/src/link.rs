@@ -12,7 +12,7 @@ use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::link::{self, LinkHeader, Party};
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK};
-use shunt_sys::{calls, clock, mapping, Errno, Result};
+use shunt_sys::{calls, mapping, Errno, Result};
 
 const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 const MOST: usize = 4096;
@@ -38,6 +38,8 @@ pub struct Link {
     pub inherited: bool,
     /// Inode of the listener that it leads to (for ours).
     pub listener: u32,
+    /// The rendezvous through which it came, -1: none (for theirs).
+    pub rendezvous: i32,
     /// Name of the link.
     pub nonce: u64,
     /// Name of the link.
@@ -129,7 +131,7 @@ fn map_segment(fd: i32) -> Result<*mut u8> {
     loop {
         match links().try_map(fd) {
             Err(Errno(libc::ENOMEM)) => {
-                let idle = links().all().iter().position(|l| !l.base.is_null() && l.live == 0 && !offers(l));
+                let idle = links().all().iter().position(|l| !l.base.is_null() && l.live == 0 && !awaited(l));
                 let Some(index) = idle else { return Err(Errno(libc::ENOMEM)) };
                 drop_link(index);
                 let links = links();
@@ -294,6 +296,7 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
         ours: true,
         inherited: false,
         listener,
+        rendezvous: -1,
         nonce: global::NONCE.load(Ordering::Relaxed),
         sequence: links.sequence,
         other: (0, 0),
@@ -352,6 +355,7 @@ pub fn take_up(fd: i32) -> Result<()> {
         ours: false,
         inherited: true,
         listener: 0,
+        rendezvous: -1,
         nonce: head.nonce.load(Ordering::Relaxed),
         sequence: head.sequence.load(Ordering::Relaxed),
         other: (0, u32::MAX),
@@ -400,7 +404,7 @@ pub fn descriptor(index: usize) -> i32 {
 }
 
 /// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
-pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(usize, Link)> {
+pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous: i32) -> Result<(usize, Link)> {
     sweep();
     if let Err(error) = check_segment(fd) {
         let _ = calls::close(fd);
@@ -430,6 +434,7 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32)) -> Result<(
         ours: false,
         inherited: false,
         listener: 0,
+        rendezvous,
         nonce,
         sequence,
         other: client,
@@ -474,7 +479,9 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool) {
             link.waiting[word] |= bit;
         }
     }
-    if link.live == 0 && (peer_gone || link.inherited) {
+    let (idle, copy) = (link.live == 0, *link);
+    let gone = || copy.other.0 != 0 && calls::kill(copy.other.0 as i32, 0) == Err(Errno(libc::ESRCH));
+    if idle && (copy.inherited || ((peer_gone || (!copy.ours && gone())) && !awaited(&copy))) {
         drop_link(index);
     }
 }
@@ -518,7 +525,7 @@ pub fn sweep() {
         if link.base.is_null() || link.live > 0 {
             continue;
         }
-        if link.other.0 != 0 && calls::kill(link.other.0 as i32, 0) == Err(Errno(libc::ESRCH)) && !offers(&link) {
+        if link.other.0 != 0 && calls::kill(link.other.0 as i32, 0) == Err(Errno(libc::ESRCH)) && !awaited(&link) {
             drop_link(index);
         }
     }
@@ -537,15 +544,10 @@ fn drop_oldest_idle() {
     }
 }
 
-/// Whether the client left connections that still wait to be accepted: its bytes are in them, although it has gone.
-/// Nobody lets a connection wait for ten minutes; a listener that was closed leaves its own behind.
-fn offers(link: &Link) -> bool {
-    let now = (clock::monotonic_ns() / 1_000_000_000) as u32;
-    (0..CHANNELS).any(|channel| {
-        let head = &page(link.base, channel).head;
-        let age = now.wrapping_sub(head.since.load(Ordering::Relaxed));
-        head.state.load(Ordering::Acquire) == life::OFFERED && age < 600
-    })
+/// Whether the client may have left connections that still wait to be accepted: its bytes are in them, although it has
+/// gone. The kernel's queue knows; the link's own words are the client's to write.
+fn awaited(link: &Link) -> bool {
+    !link.ours && calls::poll_one(link.rendezvous, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0)
 }
 
 /// Before a fork of a process whose listener others will share: clients must send their links again.
@@ -576,6 +578,9 @@ pub fn moved(from: i32, to: i32) {
     for link in links().all() {
         if link.fd == from {
             link.fd = to;
+        }
+        if link.rendezvous == from {
+            link.rendezvous = to;
         }
     }
 }
