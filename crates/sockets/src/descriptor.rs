@@ -68,7 +68,7 @@ pub(crate) fn finish(socket: &'static Socket) {
         own.released.store(1, Ordering::Release);
     }
     drop((receiving, sending));
-    let gone = socket.has(flag::HUNG_UP) || own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
+    let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
     if let Some(_setup) = SETUP.lock() {
         link::leave(socket.link_index.load(Ordering::Relaxed) as usize, socket.channel(), gone);

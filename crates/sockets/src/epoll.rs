@@ -544,17 +544,25 @@ pub fn enter_plain(set: &Set) {
 /// `events` holds `count` entries and has room for them.
 pub unsafe fn leave_plain(set: &'static Set, events: *mut epoll_event, count: usize) -> Option<usize> {
     set.sleepers.fetch_sub(1, Ordering::AcqRel);
-    if plain(set) || count == 0 {
+    // SAFETY: the caller's array.
+    let tagged = |i: usize| unsafe { (*events.add(i)).u64 } & TAG_MASK == TAG;
+    // The events decide, not the count of entries: the kernel may speak of one that is just being added.
+    if !(0..count).any(tagged) {
         return Some(count);
     }
     let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
-    let count = count.min(BATCH);
-    // SAFETY: the caller's array.
-    unsafe { core::ptr::copy_nonoverlapping(events, batch.as_mut_ptr(), count) };
-    let mut events = Events { start: events, room: count, count: 0 };
-    let _ = sort(set, &batch[..count], &mut events);
-    let _ = look(set, &mut events);
-    (events.count > 0).then_some(events.count)
+    let mut sorted = Events { start: events, room: count, count: 0 };
+    let mut at = 0;
+    while at < count {
+        // Sorted events never outnumber those read, so what is read next has not been overwritten.
+        let part = (count - at).min(BATCH);
+        // SAFETY: the caller's array.
+        unsafe { core::ptr::copy_nonoverlapping(events.add(at), batch.as_mut_ptr(), part) };
+        let _ = sort(set, &batch[..part], &mut sorted);
+        at += part;
+    }
+    let _ = look(set, &mut sorted);
+    (sorted.count > 0).then_some(sorted.count)
 }
 
 /// What an entry would report now; 0: nothing. Under the set's lock.

@@ -480,10 +480,11 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool) {
         }
     }
     let (idle, copy) = (link.live == 0, *link);
-    let gone = || copy.other.0 != 0 && calls::kill(copy.other.0 as i32, 0) == Err(Errno(libc::ESRCH));
-    if idle && (copy.inherited || ((peer_gone || (!copy.ours && gone())) && !awaited(&copy))) {
+    let dead = || copy.other.0 != 0 && calls::kill(copy.other.0 as i32, 0) == Err(Errno(libc::ESRCH));
+    if idle && (copy.inherited || ((peer_gone || (!copy.ours && dead())) && !awaited(&copy))) {
         drop_link(index);
     }
+    sweep();
 }
 
 /// Gives the memory of large rings back; small ones stay warm for the next connection.
@@ -507,6 +508,10 @@ fn drop_link(index: usize) {
         return_port(&mut links.all()[index], channel);
     }
     let link = links.all()[index];
+    if !link.ours {
+        // Should the client live, it must send the link again with its next connection.
+        header(link.base).sole.store(0, Ordering::Release);
+    }
     links.all()[index].base = core::ptr::null_mut();
     links.unmap(link.base);
     private::close(link.fd);
