@@ -249,8 +249,11 @@ impl Side {
             owners: narrow(),
             pid: narrow(),
             released: narrow(),
-            family: narrow(),
-            _reserved: [0; 14],
+            address_family: narrow(),
+            urgent: wide(),
+            urgent_taken: wide(),
+            family: core::array::from_fn(|_| narrow()),
+            _reserved: [0; 12 - FAMILY / 2],
         }
     }
 
