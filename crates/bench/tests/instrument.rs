@@ -75,7 +75,7 @@ fn a_run_measures_every_contender_and_the_floor_and_writes_four_files() {
     let place = Place::new("files");
     let stand_in = place.stand_in("exec \"$@\"");
     let output =
-        place.run(&["cell", "pingpong", "--repeat", "2", "--milliseconds", "20", "--output", "out", "--shunt", &stand_in]);
+        place.run(&["cell", "pingpong", "--repeat", "2", "--milliseconds", "400", "--output", "out", "--shunt", &stand_in]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document = place.json();
     for contender in ["kernel", "kernel-spinning", "shunt"] {
