@@ -84,7 +84,9 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
 }
 
 /// A sender sleeps for space, by itself or in a set.
-const WANTS_SPACE: u32 = arm::OUT | arm::OUT << arm::SET_SHIFT;
+///
+/// Or it has asked for fences: then what is seen without one proves nothing, and `notify` looks again behind one.
+const WANTS_SPACE: u32 = arm::OUT | arm::OUT << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED;
 
 /// A sleeping sender is woken when half of its ring is free: not for every byte.
 #[inline(always)]
