@@ -159,7 +159,18 @@ impl<'host> Launch<'host> {
         let _no_program_is_being_written = EXECUTABLES.read().unwrap_or_else(PoisonError::into_inner);
         let text = line.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let text: String = text.chars().take(500).collect();
-        let child = command.spawn().unwrap_or_else(|error| panic!("{text}: {error}"));
+        // A child that another thread is forking may hold the writing end of a fresh copy for a moment longer.
+        let mut tries = 0;
+        let child = loop {
+            match command.spawn() {
+                Ok(child) => break child,
+                Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) && tries < 500 => {
+                    tries += 1;
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                Err(error) => panic!("{text}: {error}"),
+            }
+        };
         Process::new(self.host, child, text, stdout, stderr)
     }
 
