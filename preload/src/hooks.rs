@@ -189,6 +189,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             Some((family, server)) if fits_family(socket.family.load(Ordering::Relaxed), family) => {
                 match connecting::connect(fd, socket, server) {
                     connecting::Outcome::Connected => {
+                        crate::start::announce(fd);
                         if socket.has(flag::CONNECTING) {
                             set_errno(libc::EINPROGRESS);
                             return -1;

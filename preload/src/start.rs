@@ -102,6 +102,15 @@ pub fn explain(fd: c_int, reason: shunt_sockets::segment::reason::Reason) {
     line.flush();
 }
 
+/// Says that a connection is accelerated, if the option `log` asks for all of them.
+pub fn announce(fd: c_int) {
+    if shunt_sockets::global::options().log == shunt_options::Log::All {
+        let mut line = Line::new();
+        let _ = writeln!(line, "shunt: descriptor {fd} is accelerated");
+        line.flush();
+    }
+}
+
 /// A bug of ours: says where before the program ends.
 pub fn complain(info: &core::panic::PanicInfo) {
     let mut line = Line::new();
