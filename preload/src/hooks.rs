@@ -14,7 +14,7 @@ use shunt_sockets::socket::flag;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{
     accept as accepting, connect as connecting, descriptor, epoll, global, listen as listening, names, options, report,
-    sockaddr as addresses, socket as sockets, stream, transfer,
+    select as selecting, sockaddr as addresses, socket as sockets, stream, transfer,
 };
 
 macro_rules! hook {
@@ -473,7 +473,7 @@ hook! {
             Some(t) => Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_usec as u64 * 1000)),
         };
         let deadline = poll::deadline(limit);
-        let result = poll::select(count, [read.cast(), write.cast(), except.cast()], deadline, core::ptr::null());
+        let result = selecting::select(count, [read.cast(), write.cast(), except.cast()], deadline, core::ptr::null());
         // Linux writes the time that is left back.
         if let (Some(t), Some(limit)) = (timeout.as_mut(), limit) {
             let left = if limit == 0 { 0 } else { deadline.saturating_sub(shunt_sockets::sys::clock::monotonic_ns()) };
@@ -489,7 +489,7 @@ hook! {
         match duration(timeout) {
             Some(limit) if select_concerns_us(count, [read, write, except]) => {
                 let sets = [read.cast(), write.cast(), except.cast()];
-                answer(poll::select(count, sets, poll::deadline(limit), mask)) as c_int
+                answer(selecting::select(count, sets, poll::deadline(limit), mask)) as c_int
             }
             _ => real::pselect(count, read, write, except, timeout, mask),
         }

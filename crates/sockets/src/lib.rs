@@ -39,6 +39,7 @@ pub mod readiness;
 pub mod report;
 pub mod rights;
 pub mod route;
+pub mod select;
 pub mod signals;
 pub mod sockaddr;
 pub mod socket;

@@ -1,4 +1,4 @@
-//! poll and select over accelerated and kernel descriptors together.
+//! poll(2) over accelerated and kernel descriptors together.
 //!
 //! Streams are looked at in memory; the kernel is asked about the others. Before sleeping, streams are armed and their
 //! companions stand in for them in the kernel's set; a listener stands for its two queues.
@@ -37,7 +37,7 @@ pub fn deadline(timeout_ns: Option<u64>) -> u64 {
 }
 
 /// Memory for the kernel's version of a set: on the stack while it is small.
-struct Scratch {
+pub(crate) struct Scratch {
     stack: [pollfd; 64],
     heap: *mut pollfd,
     room: usize,
@@ -46,7 +46,7 @@ struct Scratch {
 const NO_ENTRY: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 
 impl Scratch {
-    fn new(room: usize) -> Result<Scratch> {
+    pub(crate) fn new(room: usize) -> Result<Scratch> {
         let mut scratch = Scratch { stack: [NO_ENTRY; 64], heap: core::ptr::null_mut(), room };
         if room > 64 {
             scratch.heap = mapping::reserve(room * core::mem::size_of::<pollfd>())?.cast();
@@ -54,7 +54,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    fn entries(&mut self) -> &mut [pollfd] {
+    pub(crate) fn entries(&mut self) -> &mut [pollfd] {
         if self.heap.is_null() {
             return &mut self.stack[..self.room];
         }
@@ -277,63 +277,4 @@ pub fn prepare(socket: &Socket, fd: i32, events: i16) -> bool {
     }
     wait::set_style(socket, style::POLL);
     wait::announce(socket, conditions)
-}
-
-/// select(2) and pselect(2) in terms of poll.
-///
-/// # Safety
-/// The sets are null or hold `count` bits.
-pub unsafe fn select(count: i32, sets: [*mut u64; 3], deadline: u64, mask: *const sigset_t) -> Result<isize> {
-    if count < 0 {
-        return Err(Errno(libc::EINVAL));
-    }
-    let count = count as usize;
-    let bit = |set: *mut u64, fd: usize| -> bool {
-        // SAFETY: promised by the caller.
-        !set.is_null() && unsafe { *set.add(fd / 64) } >> (fd % 64) & 1 == 1
-    };
-    let wanted = |fd: usize| -> i16 {
-        let mut events = 0;
-        for (set, mask) in sets.iter().zip([POLLIN, POLLOUT, libc::POLLPRI]) {
-            if bit(*set, fd) {
-                events |= mask;
-            }
-        }
-        events
-    };
-    let used = (0..count).filter(|fd| wanted(*fd) != 0).count();
-    let mut scratch = Scratch::new(used.max(1))?;
-    for (entry, fd) in scratch.entries().iter_mut().zip((0..count).filter(|fd| wanted(*fd) != 0)) {
-        *entry = pollfd { fd: fd as i32, events: wanted(fd), revents: 0 };
-    }
-    let entries = &mut scratch.entries()[..used];
-    Query { entries, deadline, mask }.poll()?;
-    if entries.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
-        return Err(Errno(libc::EBADF));
-    }
-    for set in sets.iter().filter(|s| !s.is_null()) {
-        for word in 0..count.div_ceil(64) {
-            let keep = if (word + 1) * 64 > count { u64::MAX << (count % 64) } else { 0 };
-            // SAFETY: promised by the caller; bits from `count` on stay as they are.
-            unsafe { *set.add(word) &= keep };
-        }
-    }
-    let mut total = 0;
-    // What the kernel's select counts as readable, writable, exceptional (POLLIN_SET and so on in fs/select.c).
-    let meaning = [
-        libc::POLLRDNORM | libc::POLLRDBAND | POLLIN | POLLHUP | POLLERR,
-        libc::POLLWRBAND | libc::POLLWRNORM | POLLOUT | POLLERR,
-        libc::POLLPRI,
-    ];
-    for entry in entries.iter() {
-        let fd = entry.fd as usize;
-        for ((set, asked), counts) in sets.iter().zip([POLLIN, POLLOUT, libc::POLLPRI]).zip(meaning) {
-            if entry.events & asked != 0 && entry.revents & counts != 0 {
-                // SAFETY: promised by the caller.
-                unsafe { *set.add(fd / 64) |= 1 << (fd % 64) };
-                total += 1;
-            }
-        }
-    }
-    Ok(total)
 }
