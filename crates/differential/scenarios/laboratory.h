@@ -57,7 +57,7 @@ enum shape {
 };
 
 struct scenario {
-    const char *name, *family, *summary;
+    const char *name, *family, *summary, *file;
     void (*body)(void);
     unsigned shape;
     struct scenario *next;
@@ -67,7 +67,7 @@ void scenario_register(struct scenario *scenario);
 
 #define SCENARIO_WITH(shape_, name_, summary_)                                                        \
     static void name_(void);                                                                          \
-    static struct scenario scenario_##name_ = {#name_, FAMILY, summary_, name_, shape_, NULL};        \
+    static struct scenario scenario_##name_ = {#name_, FAMILY, summary_, __FILE__, name_, shape_, NULL};        \
     __attribute__((constructor)) static void register_##name_(void) { scenario_register(&scenario_##name_); } \
     static void name_(void)
 

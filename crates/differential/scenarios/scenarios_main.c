@@ -1,5 +1,5 @@
 /* The multi-call binary:
- *   scenarios --list             one line for each scenario: family, name, shape, summary
+ *   scenarios --list             one line for each scenario: family, name, shape, file, summary
  *   scenarios --far              the far end of a duet, obeying descriptor 200
  *   scenarios --helper NAME ...  small programs that scenarios exec
  *   scenarios NAME               the scenario, its transcript on standard output
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (struct scenario *scenario = first; scenario; scenario = scenario->next)
-            printf("%s\t%s\t%u\t%s\n", scenario->family, scenario->name, scenario->shape, scenario->summary);
+            printf("%s\t%s\t%u\t%s\t%s\n", scenario->family, scenario->name, scenario->shape, basename(scenario->file), scenario->summary);
         return 0;
     }
     if (argc >= 3 && strcmp(argv[1], "--helper") == 0)

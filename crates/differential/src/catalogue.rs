@@ -16,6 +16,8 @@ pub struct Scenario {
     pub family: String,
     /// Unique among all scenarios.
     pub name: String,
+    /// The source file, such as `closing.c`.
+    pub file: String,
     /// What it shows, in one sentence.
     pub summary: String,
     shape: u32,
@@ -53,11 +55,12 @@ impl Scenario {
     }
 
     fn parse(line: &str) -> Option<Scenario> {
-        let mut fields = line.splitn(4, '\t');
+        let mut fields = line.splitn(5, '\t');
         Some(Scenario {
             family: fields.next()?.into(),
             name: fields.next()?.into(),
             shape: fields.next()?.parse().ok()?,
+            file: fields.next()?.into(),
             summary: fields.next()?.into(),
         })
     }
@@ -71,7 +74,7 @@ pub fn all() -> Vec<Scenario> {
     let output = Command::new(programs::scenarios(false)).arg("--list").output().expect("the scenarios run");
     let text = String::from_utf8(output.stdout).expect("the list is text");
     let mut scenarios: Vec<Scenario> =
-        text.lines().map(|line| Scenario::parse(line).expect("the list has four columns")).collect();
+        text.lines().map(|line| Scenario::parse(line).expect("the list has five columns")).collect();
     // A family may have several source files.
     scenarios.sort_by(|left, right| left.family.cmp(&right.family));
     let mut names: Vec<&str> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
@@ -88,16 +91,16 @@ mod tests {
 
     #[test]
     fn a_duet_has_two_roles_and_a_solo_one() {
-        let duet = Scenario::parse("data\tsizes\t3\tone send").expect("parses");
+        let duet = Scenario::parse("data\tsizes\t3\tdata.c\tone send").expect("parses");
         assert_eq!(duet.roles(), [Role::Client, Role::Server]);
-        let solo = Scenario::parse("data\tsizes\t0\tone send").expect("parses");
+        let solo = Scenario::parse("data\tsizes\t0\tdata.c\tone send").expect("parses");
         assert_eq!(solo.roles(), [Role::Solo]);
         assert!(solo.is_solo() && solo.expects_acceleration());
     }
 
     #[test]
     fn a_short_line_is_no_scenario() {
-        assert_eq!(Scenario::parse("data\tsizes\t3"), None);
-        assert_eq!(Scenario::parse("data\tsizes\tx\ty"), None);
+        assert_eq!(Scenario::parse("data\tsizes\t3\tdata.c"), None);
+        assert_eq!(Scenario::parse("data\tsizes\tx\ty\tz"), None);
     }
 }

@@ -21,7 +21,12 @@
 //! }
 //! ```
 //!
-//! and prove that the kernel does the same every time: `cargo run --release -p shunt-differential -- stability half_close`.
+//! name it in `rows.toml` beside what it shows, and prove that the kernel does the same every time, and shunt the same as the kernel:
+//!
+//! ```text
+//! cargo run --release -p shunt-differential -- stability half_close
+//! cargo run --release -p shunt-differential -- compare closing.c      # a file, a family, names or beginnings of names
+//! ```
 
 pub mod arrangement;
 pub mod catalogue;
@@ -31,6 +36,7 @@ pub mod judge;
 pub mod matrix;
 pub mod namespace;
 pub mod programs;
+pub mod rows;
 pub mod trial;
 
 pub use arrangement::{Arrangement, Role};

@@ -1,7 +1,8 @@
 //! The laboratory by hand:
 //!
 //! ```text
-//! shunt-differential list
+//! shunt-differential list [NAME...]
+//! shunt-differential rows                       what has to be exact, and how many scenarios show it
 //! shunt-differential show NAME [ARRANGEMENT]    the kernel's transcript, or shunt's in an arrangement such as `both`
 //! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
@@ -13,6 +14,7 @@ use shunt_differential::compare::difference;
 use shunt_differential::deviations::Deviations;
 use shunt_differential::judge::{Judge, Verdict};
 use shunt_differential::matrix::{self, Verdicts};
+use shunt_differential::rows::Rows;
 use shunt_differential::trial::Trial;
 use shunt_differential::{catalogue, namespace, programs, Arrangement, Role, Scenario};
 use std::process::ExitCode;
@@ -27,13 +29,14 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
-        ["list"] => list(),
+        ["list", rest @ ..] => list(rest),
+        ["rows"] => rows(),
         ["show", name, rest @ ..] => show(name, rest.first().copied()),
         ["stability", rest @ ..] => stability(rest),
         ["compare", rest @ ..] => compare(rest),
         ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [NAME...] | soak MINUTES [SEED] | matrix".into()),
+        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [NAME...] | soak MINUTES [SEED] | matrix".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -45,11 +48,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn list() -> Result<bool, String> {
-    for scenario in catalogue::all() {
-        println!("{:<12} {:<36} {}", scenario.family, scenario.name, scenario.summary);
+fn list(names: &[&str]) -> Result<bool, String> {
+    for scenario in chosen(names)? {
+        println!("{:<16} {:<12} {:<36} {}", scenario.file, scenario.family, scenario.name, scenario.summary);
     }
     Ok(true)
+}
+
+/// The rows with their items, and how many scenarios show each.
+fn rows() -> Result<bool, String> {
+    let (rows, scenarios) = (Rows::load()?, catalogue::all());
+    for row in &rows.list {
+        println!("{:>4} {} ({})", row.scenarios(&scenarios).len(), row.name, row.families.join(", "));
+        for (what, shown) in row.items(&scenarios) {
+            println!("       {:>4} {what}", shown.len());
+        }
+    }
+    println!("{:>4} scenarios", scenarios.len());
+    let complaints = rows.complaints(&scenarios);
+    complaints.iter().for_each(|complaint| println!("{complaint}"));
+    Ok(complaints.is_empty())
 }
 
 fn show(name: &str, arrangement: Option<&str>) -> Result<bool, String> {
@@ -159,7 +177,7 @@ fn write_matrix() -> Result<bool, String> {
     Ok(passed)
 }
 
-/// The scenarios whose name is, or whose name or family begins with, one of `names`; all of them without names.
+/// The scenarios whose name begins with, or whose family or file is, one of `names`; all of them without names.
 fn chosen(names: &[&str]) -> Result<Vec<Scenario>, String> {
     let all = catalogue::all();
     if names.is_empty() {
@@ -167,7 +185,9 @@ fn chosen(names: &[&str]) -> Result<Vec<Scenario>, String> {
     }
     let found: Vec<Scenario> = all
         .into_iter()
-        .filter(|scenario| names.iter().any(|name| scenario.name.starts_with(name) || scenario.family == *name))
+        .filter(|scenario| {
+            names.iter().any(|name| scenario.name.starts_with(name) || scenario.family == *name || scenario.file == *name)
+        })
         .collect();
     if found.is_empty() {
         return Err(format!("no scenario is called {}; see `list`", names.join(" or ")));

@@ -3,6 +3,7 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use shunt_differential::deviations::Deviations;
 use shunt_differential::judge::{Judge, Verdict};
+use shunt_differential::rows::Rows;
 use shunt_differential::{catalogue, namespace, programs, Arrangement};
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,6 +39,15 @@ fn trials(deviations: &'static Deviations) -> Vec<Trial> {
             Err(Failed::from(format!("deviations.toml names scenarios that do not exist: {}", strangers.join(", "))))
         }
     })];
+    let all = scenarios.clone();
+    trials.push(Trial::test("every_family_has_a_row_and_every_item_a_scenario", move || {
+        let complaints = Rows::load()?.complaints(&all);
+        if complaints.is_empty() {
+            Ok(())
+        } else {
+            Err(Failed::from(format!("rows.toml:\n{}", complaints.join("\n"))))
+        }
+    }));
     let shunt: &'static Path = match programs::shunt() {
         Ok(path) => Box::leak(path.into_boxed_path()),
         Err(message) => {
