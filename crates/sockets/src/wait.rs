@@ -159,6 +159,9 @@ fn reconsider_fence(socket: &Socket) {
 pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u32) -> Result<()> {
     let generation = socket.generation.load(Ordering::Acquire);
     let own = &socket.own().wait;
+    if socket.has(flag::FENCE) {
+        reconsider_fence(socket);
+    }
     let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
     // SAFETY: the calling thread's own block.
     let processor = unsafe { (*thread::block()).processor };
