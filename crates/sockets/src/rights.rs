@@ -154,59 +154,102 @@ pub fn widen(message: &mut msghdr, control: &mut Control) -> bool {
     true
 }
 
-/// After such a recvmsg: takes out what was appended, takes up the streams, and gives the program its control messages.
+/// After such a recvmsg: takes out what was appended, takes up the streams, and gives the program its control messages,
+/// cut where the kernel would have cut them had it known the program's own room.
 ///
 /// # Safety
 /// `got` is what the kernel filled; `given` is the program's own header.
 pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr) {
-    // SAFETY: promised by the caller; lengths are checked before each copy.
+    // SAFETY: promised by the caller; `Room` checks lengths before each copy.
     unsafe {
-        let room = given.msg_controllen;
-        let mut length = got.msg_controllen;
-        let found = first_rights(got);
-        if !found.is_null() {
-            let all = rights(found);
-            let mut kept = 0;
-            for i in 0..all.len() {
-                table::take(all[i]);
-                if inherit::take_up_private(all[i]) {
-                    continue;
-                }
-                all[kept] = all[i];
-                kept += 1;
+        let mut room = Room { at: given.msg_control.cast(), left: given.msg_controllen as usize, cut: false };
+        let mut message = libc::CMSG_FIRSTHDR(got);
+        while !message.is_null() && (*message).cmsg_len as usize >= HEADER {
+            if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS {
+                room.put_rights(message, rights(message));
+            } else {
+                room.put(message);
             }
-            if kept != all.len() {
-                // Rights are the last message that the kernel writes on an AF_UNIX socket before credentials of other
-                // kinds; what follows moves up.
-                let start = got.msg_control as usize;
-                let before = found as usize - start;
-                let old = libc::CMSG_SPACE((all.len() * 4) as u32) as usize;
-                let new = if kept == 0 { 0 } else { libc::CMSG_SPACE((kept * 4) as u32) as usize };
-                let rest = length.saturating_sub(before + old);
-                core::ptr::copy((start + before + old) as *const u8, (start + before + new) as *mut u8, rest);
-                if kept > 0 {
-                    (*found).cmsg_len = libc::CMSG_LEN((kept * 4) as u32) as _;
-                }
-                length = before + new + rest;
-            }
-            for fd in &all[..kept] {
-                inherit::take_up_passed(*fd);
-            }
-            if length > room {
-                // The kernel would have passed only what fits: CTRUNC, and the rest closed.
-                let fit = room.saturating_sub(found as usize - got.msg_control as usize + HEADER) / 4;
-                for fd in all[..kept].iter().skip(fit) {
-                    crate::descriptor::closing(*fd);
-                    let _ = calls::close(*fd);
-                }
-                (*found).cmsg_len = libc::CMSG_LEN((fit.min(kept) * 4) as u32) as _;
-                got.msg_flags |= libc::MSG_CTRUNC;
-                length = room;
-            }
+            message = libc::CMSG_NXTHDR(got, message);
         }
-        core::ptr::copy_nonoverlapping(got.msg_control.cast::<u8>(), given.msg_control.cast::<u8>(), length.min(room));
-        given.msg_controllen = length.min(room) as _;
+        given.msg_controllen = (room.at as usize - given.msg_control as usize) as _;
         given.msg_namelen = got.msg_namelen;
-        given.msg_flags = got.msg_flags;
+        given.msg_flags = got.msg_flags | if room.cut { libc::MSG_CTRUNC } else { 0 };
+    }
+}
+
+/// What is left of the program's room for control messages.
+struct Room {
+    at: *mut u8,
+    left: usize,
+    cut: bool,
+}
+
+impl Room {
+    /// One message, as `put_cmsg` of the kernel (net/core/scm.c) writes it: what does not fit is cut off, and told.
+    ///
+    /// # Safety
+    /// `message` is one of the kernel's, with all the bytes that its length says.
+    unsafe fn put(&mut self, message: *const cmsghdr) {
+        if self.left < HEADER {
+            self.cut = true;
+            return;
+        }
+        // SAFETY: `length` is at most what the message has and what the room has.
+        unsafe {
+            let whole = (*message).cmsg_len as usize;
+            let length = whole.min(self.left);
+            self.cut |= length < whole;
+            core::ptr::copy_nonoverlapping(message.cast::<u8>(), self.at, length);
+            self.at.cast::<cmsghdr>().write_unaligned(cmsghdr { cmsg_len: length as _, ..*message });
+            self.advance(libc::CMSG_SPACE((whole - HEADER) as u32) as usize);
+        }
+    }
+
+    /// Rights: without what a sender appended, and as many as fit. The others are closed, as the kernel would not have
+    /// opened them (`scm_detach_fds`).
+    ///
+    /// # Safety
+    /// `all` are the descriptors of `message`, which is one of the kernel's.
+    unsafe fn put_rights(&mut self, message: *const cmsghdr, all: &mut [i32]) {
+        let mut kept = 0;
+        for i in 0..all.len() {
+            table::take(all[i]);
+            if inherit::take_up_private(all[i]) {
+                continue;
+            }
+            all[kept] = all[i];
+            kept += 1;
+        }
+        let all = &all[..kept];
+        for fd in all {
+            inherit::take_up_passed(*fd);
+        }
+        let (fitting, others) = all.split_at((self.left.saturating_sub(HEADER) / 4).min(kept));
+        for fd in others {
+            crate::descriptor::closing(*fd);
+            let _ = calls::close(*fd);
+        }
+        self.cut |= !others.is_empty();
+        if fitting.is_empty() {
+            return;
+        }
+        // SAFETY: the room holds a header and the descriptors that fit.
+        unsafe {
+            let bytes = fitting.len() * 4;
+            let length = libc::CMSG_LEN(bytes as u32);
+            self.at.cast::<cmsghdr>().write_unaligned(cmsghdr { cmsg_len: length as _, ..*message });
+            core::ptr::copy_nonoverlapping(fitting.as_ptr().cast::<u8>(), self.at.add(HEADER), bytes);
+            self.advance(libc::CMSG_SPACE(bytes as u32) as usize);
+        }
+    }
+
+    /// # Safety
+    /// The room begins inside the program's buffer.
+    unsafe fn advance(&mut self, space: usize) {
+        let space = space.min(self.left);
+        // SAFETY: at most to the end of the room.
+        self.at = unsafe { self.at.add(space) };
+        self.left -= space;
     }
 }
