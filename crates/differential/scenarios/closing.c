@@ -116,6 +116,23 @@ DUET(close_then_far_writes, "after near's close far's first write works, the sec
     far("await 1 RDHUP; poll 1; send 1 10 1; await 1 HUP; poll 1; send 1 10 1; error 1; recv 1 10");
 }
 
+DUET(far_close_then_nothing, "far closes: sends of no bytes are not answered, the first byte is")
+{
+    int fd = connected();
+    count_signal(SIGPIPE, 0);
+    far("close 1");
+    await(fd, POLLRDHUP);
+    R(send(fd, "x", 0, 0));
+    R(write(fd, "x", 0));
+    show_state("after nothing", fd);
+    R(recv(fd, bytes, 10, 0));
+    R(send(fd, "x", 0, 0));
+    R(send(fd, "x", 1, 0));
+    await(fd, POLLHUP);
+    R(send(fd, "x", 0, 0));
+    say("signals %d", signals_seen);
+}
+
 DUET(far_close_then_write, "far closes: read the end, write once, then EPIPE and SIGPIPE")
 {
     int fd = connected();

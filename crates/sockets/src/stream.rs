@@ -253,7 +253,8 @@ unsafe fn send_urgent(socket: &Socket, fd: i32, data: *const u8, length: usize, 
                 return Ok(sent);
             }
         } else {
-            send_slow(socket, fd, data, 0, 0, flags, thread::interruptions())?; // the errors that a send would give
+            // The errors, and the answer of a peer that has closed, that a byte would get.
+            send_slow(socket, fd, data, 0, 0, flags | libc::MSG_OOB, thread::interruptions())?;
         }
         let held = socket.lock_send()?;
         let own = socket.own();
@@ -297,7 +298,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         return unsafe { send_urgent(socket, fd, data, length, flags) };
     }
     // SAFETY: passed on.
-    unsafe { send_slow(socket, fd, data, length, 0, flags, thread::interruptions()) }
+    unsafe { send_slow(socket, fd, data, length, 0, flags & !libc::MSG_OOB, thread::interruptions()) }
 }
 
 /// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
@@ -353,6 +354,10 @@ unsafe fn send_slow(
                 Some(error) if error != libc::EPIPE => Errno(error),
                 _ => broken_pipe(flags),
             });
+        }
+        // Nothing is sent, so nothing is answered by a peer that has closed: its RST is for bytes.
+        if length == 0 && flags & libc::MSG_OOB == 0 {
+            return Ok(0);
         }
         if peer & word::CLOSED != 0 || own_state & state::PEER_GONE != 0 {
             // The peer closed both directions: its kernel would answer these bytes with RST, so they are taken and
