@@ -2,6 +2,7 @@
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
 # make test     installs what is missing, builds, runs every test
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 SECONDS=300
+# make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make lint     formatting and clippy, warnings are errors
 # make install  PREFIX=/usr/local DESTDIR=
@@ -12,7 +13,7 @@ BUILT := target/release
 KILLS ?= 1000
 SECONDS ?= 300
 
-.PHONY: all build demo test soak model lint clean install uninstall
+.PHONY: all build demo test conformance soak model lint clean install uninstall
 
 all: build
 
@@ -29,6 +30,11 @@ test:
 	scripts/prepare test
 	scripts/build
 	scripts/test
+
+conformance:
+	scripts/prepare build
+	scripts/build
+	scripts/conformance $(ONLY); status=$$?; scripts/conformance --document; exit $$status
 
 soak:
 	scripts/prepare test

@@ -1,0 +1,115 @@
+//! `docs/CONFORMANCE.md`, from the suites' descriptions and what the last runs left.
+
+use crate::compare::{Difference, Outcome};
+use crate::paths;
+use crate::suite::{Exception, Part, Suite};
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+/// Keeps a part's outcome for the document.
+///
+/// # Errors
+/// A sentence, when it cannot be written.
+pub fn keep(suite: &Suite, part: &Part, outcome: &Outcome) -> Result<(), String> {
+    let file = file(suite, part);
+    let text = toml::to_string(outcome).map_err(|error| error.to_string())?;
+    fs::create_dir_all(paths::results())
+        .and_then(|()| fs::write(&file, text))
+        .map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The outcome of a part's last run, if there was one.
+pub fn kept(suite: &Suite, part: &Part) -> Option<Outcome> {
+    toml::from_str(&fs::read_to_string(file(suite, part)).ok()?).ok()
+}
+
+fn file(suite: &Suite, part: &Part) -> PathBuf {
+    paths::results().join(format!("{}.{}.toml", suite.name, part.name))
+}
+
+/// Writes the document.
+///
+/// # Errors
+/// A sentence, when it cannot be written.
+pub fn write(suites: &[Suite]) -> Result<(), String> {
+    let path = paths::workspace().join("docs/CONFORMANCE.md");
+    fs::write(&path, text(suites)).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn text(suites: &[Suite]) -> String {
+    let mut text = String::from(include_str!("preface.md"));
+    for suite in suites {
+        describe(&mut text, suite).expect("a string takes all");
+    }
+    text
+}
+
+fn describe(text: &mut String, suite: &Suite) -> std::fmt::Result {
+    writeln!(text, "\n## {}\n", suite.title)?;
+    if !suite.sources.is_empty() || !suite.packages.is_empty() {
+        let names: Vec<String> = (suite.sources.iter().map(|name| format!("source package {name}")))
+            .chain(suite.packages.iter().map(|name| format!("package {name}")))
+            .collect();
+        writeln!(text, "From Debian: {}.\n", names.join(", "))?;
+    }
+    writeln!(text, "| part | cases | kernel | shunt | verdicts |")?;
+    writeln!(text, "|---|---|---|---|---|")?;
+    let outcomes: Vec<(&Part, Option<Outcome>)> = suite.part.iter().map(|part| (part, kept(suite, part))).collect();
+    for (part, outcome) in &outcomes {
+        let name = format!("{}{}", part.name, if part.quick { " (quick)" } else { "" });
+        match outcome {
+            None => writeln!(text, "| {name} | | | | not run |")?,
+            Some(outcome) => {
+                let (kernel, shunt) = (counts(outcome.kernel), counts(outcome.shunt));
+                writeln!(text, "| {name} | {} | {kernel} | {shunt} | {} |", outcome.cases(), summary(outcome))?;
+            }
+        }
+    }
+    for (part, outcome) in &outcomes {
+        let Some(outcome) = outcome else { continue };
+        list(text, &format!("Different in {}", part.name), &outcome.different)?;
+        list(text, &format!("Unsteady in {}", part.name), &outcome.unsteady)?;
+    }
+    reasons(text, "Not compared", &suite.excluded)?;
+    reasons(text, "Different, and why", &suite.different)
+}
+
+fn counts([passed, failed, skipped]: [usize; 3]) -> String {
+    let mut words = vec![format!("{passed} passed")];
+    words.extend((failed > 0).then(|| format!("{failed} failed")));
+    words.extend((skipped > 0).then(|| format!("{skipped} skipped")));
+    words.join(", ")
+}
+
+fn summary(outcome: &Outcome) -> String {
+    if outcome.different.is_empty() {
+        return "equal".into();
+    }
+    let (expected, open): (Vec<&Difference>, Vec<&Difference>) =
+        outcome.different.iter().partition(|difference| difference.expected);
+    let mut words = Vec::new();
+    words.extend((!open.is_empty()).then(|| format!("**{} differ**", open.len())));
+    words.extend((!expected.is_empty()).then(|| format!("{} differ for the reason below", expected.len())));
+    words.join(", ")
+}
+
+fn list(text: &mut String, title: &str, differences: &[Difference]) -> std::fmt::Result {
+    if differences.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n{title}:\n")?;
+    for difference in differences {
+        let (kernel, shunt) = (difference.kernel.join("; "), difference.shunt.join("; "));
+        writeln!(text, "- `{}`: kernel {kernel}. Shunt {shunt}.", difference.case)?;
+    }
+    Ok(())
+}
+
+fn reasons(text: &mut String, title: &str, exceptions: &[Exception]) -> std::fmt::Result {
+    if exceptions.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n{title}:\n")?;
+    exceptions.iter().try_for_each(|exception| writeln!(text, "- `{}`: {}", exception.case, exception.reason))
+}

@@ -1,0 +1,143 @@
+//! One run of one part on one side.
+//!
+//! A run has a network namespace with nothing but loopback, and a process namespace: whatever it leaves behind ends with
+//! it. A shell stays the first process in there, since a first process is spared signals that tests want to die of.
+
+use crate::paths;
+use crate::suite::{Part, Suite};
+use crate::verdicts::{self, Verdicts};
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Who carries the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The kernel's TCP, without any library of ours.
+    Kernel,
+    /// `shunt run`.
+    Shunt,
+}
+
+impl Side {
+    /// As files are named.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Kernel => "kernel",
+            Side::Shunt => "shunt",
+        }
+    }
+}
+
+/// The name under which a whole run's end is compared.
+pub const WHOLE: &str = "(the run's end)";
+
+/// What the first process does. The default congestion control may be one that paces loopback (bbr).
+const INSIDE: &str = "ip link set lo up; echo reno 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; nice \"$@\"; exit $?";
+
+/// Runs a part, or of a part that runs for each file only `cases`, and gives the verdicts.
+///
+/// # Errors
+/// A sentence, when it could not be run at all.
+pub fn run(suite: &Suite, part: &Part, side: Side, cases: Option<&[String]>) -> Result<Verdicts, String> {
+    let place = paths::work().join("runs").join(&suite.name).join(&part.name).join(side.name());
+    let _ = fs::remove_dir_all(&place);
+    if part.each.is_empty() {
+        return run_once(suite, part, side, None, &place);
+    }
+    let mut all = Verdicts::new();
+    let files = suite.files(part)?;
+    for (index, file) in files.iter().enumerate() {
+        if cases.is_none_or(|cases| cases.iter().any(|case| case == file)) {
+            let mut verdicts = run_once(suite, part, side, Some(file), &place.join(index.to_string()))?;
+            all.extend(verdicts.remove(WHOLE).map(|verdict| (file.clone(), verdict)));
+            all.extend(verdicts.into_iter().map(|(case, verdict)| (format!("{file}: {case}"), verdict)));
+        }
+    }
+    Ok(all)
+}
+
+fn run_once(suite: &Suite, part: &Part, side: Side, case: Option<&str>, place: &Path) -> Result<Verdicts, String> {
+    let scratch = place.join("scratch");
+    fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let log = place.join("log");
+    let told = place.join("verdicts");
+    let mut command = Command::new("unshare");
+    command.args(namespaces()).args(["--", "sh", "-c", INSIDE, "sh"]);
+    if side == Side::Shunt {
+        command.arg(paths::shunt()?).args(["run", "--"]);
+    }
+    command.args(["bash", "-c", &part.command]);
+    suite.environment(&mut command);
+    let excluded: Vec<&str> =
+        suite.excluded.iter().filter_map(|exception| exception.case.split_once('/')).map(|(_, case)| case).collect();
+    command
+        .env("EXCLUDED", excluded.join("\n"))
+        .env("VERDICTS", &told)
+        .env("TMPDIR", &scratch)
+        .env("CASE", case.unwrap_or_default());
+    let output = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let errors = output.try_clone().map_err(|error| error.to_string())?;
+    command.current_dir(&scratch).stdin(Stdio::null()).stdout(output).stderr(errors);
+    let ended = within(&mut command, Duration::from_secs(part.limit))?;
+
+    let mut verdicts = verdicts::read(part.verdicts, &read(&log), &read(&told));
+    verdicts.retain(|case, _| suite.excluded(part, case).is_none());
+    verdicts.insert(WHOLE.into(), told_end(ended, part.limit));
+    if !verdicts.values().any(|verdict| verdicts::class(verdict) == verdicts::Class::Failed) {
+        let _ = fs::remove_dir_all(&scratch);
+    }
+    Ok(verdicts)
+}
+
+fn read(file: &PathBuf) -> String {
+    fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn told_end(ended: Option<ExitStatus>, limit: u64) -> String {
+    match ended {
+        None => format!("failed: did not end in {limit} s"),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(0), _) => "ok".into(),
+            (Some(code), _) => format!("failed: exit {code}"),
+            (None, signal) => format!("failed: signal {}", signal.unwrap_or(0)),
+        },
+    }
+}
+
+/// Waits for the process; at the deadline its namespace, and with it all that it started, is ended.
+fn within(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>, String> {
+    let mut child = command.spawn().map_err(|error| format!("unshare: {error}"))?;
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(Some(status)),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            Ok(None) => {
+                child.kill().and_then(|()| child.wait()).map_err(|error| format!("unshare: {error}"))?;
+                return Ok(None);
+            }
+            Err(error) => return Err(format!("unshare: {error}")),
+        }
+    }
+}
+
+/// What `unshare` is asked for; who is not root needs a user namespace as well.
+fn namespaces() -> &'static [&'static str] {
+    const MINE: &[&str] = &["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    const USER: &[&str] = &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    static CHOSEN: std::sync::OnceLock<&[&str]> = std::sync::OnceLock::new();
+    CHOSEN.get_or_init(|| {
+        let works = |flags: &[&str]| {
+            let status = Command::new("unshare").args(flags).arg("true").stderr(Stdio::null()).status();
+            status.is_ok_and(|status| status.success())
+        };
+        if works(MINE) {
+            MINE
+        } else {
+            USER
+        }
+    })
+}
