@@ -166,6 +166,9 @@ void far_end_quiet(void);
 void far_serve(int commands, int answers);
 void far_start_thread(void);
 
+/* actor.c: an actor of a random sequence. */
+void actor_main(int number, char *slots);
+
 /* waiting.c: until something is so. Never a bare duration as a verdict. */
 void await(int fd, unsigned events);
 void await_bytes(int fd, int count);

@@ -1,6 +1,7 @@
 /* The multi-call binary:
  *   scenarios --list             one line for each scenario: family, name, shape, file, summary
  *   scenarios --far              the far end of a duet, obeying descriptor 200
+ *   scenarios --actor NUMBER     an actor of a random sequence, obeying the stage
  *   scenarios --helper NAME ...  small programs that scenarios exec
  *   scenarios NAME               the scenario, its transcript on standard output
  */
@@ -23,6 +24,10 @@ int main(int argc, char **argv)
     }
     if (argc >= 3 && strcmp(argv[1], "--helper") == 0)
         return run_helper(argc - 2, argv + 2);
+    if (argc >= 3 && strcmp(argv[1], "--actor") == 0) {
+        actor_main(atoi(argv[2]), argc > 3 ? argv[3] : NULL);
+        return 0;
+    }
     if (argc == 2 && strcmp(argv[1], "--far") == 0) {
         signal(SIGPIPE, SIG_IGN);
         far_serve(200, 201);
@@ -38,6 +43,6 @@ int main(int argc, char **argv)
             say("END");
             return 0;
         }
-    fprintf(stderr, "usage: scenarios --list | --far | NAME\n");
+    fprintf(stderr, "usage: scenarios --list | --far | --actor NUMBER | NAME\n");
     return 2;
 }

@@ -6,7 +6,9 @@
 //! shunt-differential show NAME [ARRANGEMENT]    the kernel's transcript, or shunt's in an arrangement such as `both`
 //! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
-//! shunt-differential soak MINUTES [SEED]        sequences drawn from seeds, from SEED on
+//! shunt-differential random COUNT [SEED]        sequences drawn from seeds, from SEED on; a difference is shortened
+//! shunt-differential replay FILE [ARRANGEMENT]  a sequence from a file, on the kernel or in an arrangement
+//! shunt-differential soak MINUTES [SEED]        sequences and scenarios drawn from seeds
 //! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
 //! ```
 
@@ -14,6 +16,7 @@ use shunt_differential::compare::difference;
 use shunt_differential::deviations::Deviations;
 use shunt_differential::judge::{Judge, Verdict};
 use shunt_differential::matrix::{self, Verdicts};
+use shunt_differential::random::{hunt, sequence};
 use shunt_differential::rows::Rows;
 use shunt_differential::trial::Trial;
 use shunt_differential::{catalogue, namespace, programs, Arrangement, Role, Scenario};
@@ -35,8 +38,10 @@ fn main() -> ExitCode {
         ["stability", rest @ ..] => stability(rest),
         ["compare", rest @ ..] => compare(rest),
         ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
+        ["random", count, rest @ ..] => random(count, rest.first().copied()),
+        ["replay", file, rest @ ..] => replay(file, rest.first().copied()),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [NAME...] | soak MINUTES [SEED] | matrix".into()),
+        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [NAME...] | random COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -131,6 +136,112 @@ fn compare(names: &[&str]) -> Result<bool, String> {
             _ => Ok(()),
         }
     }))
+}
+
+/// Sequences of `count` seeds. Differences that do not come again are told and count as differences: they are races.
+fn random(count: &str, first: Option<&str>) -> Result<bool, String> {
+    let shunt = programs::shunt()?;
+    let count: u64 = count.parse().map_err(|_| format!("random: {count} is not a number of seeds, as in `random 100`"))?;
+    let first: u64 =
+        first.unwrap_or("1").parse().map_err(|_| "random: the first seed is a number, as in `random 100 1`".to_owned())?;
+    let tally = Tally::default();
+    each_seed(first, |seed| seed < first + count, |seed| tally.hunt(seed, &shunt));
+    Ok(tally.told())
+}
+
+/// What became of many seeds.
+#[derive(Default)]
+struct Tally {
+    seeds: std::sync::atomic::AtomicU64,
+    unstable: AtomicUsize,
+    accelerated: AtomicUsize,
+    operations: AtomicUsize,
+    failed: AtomicUsize,
+}
+
+impl Tally {
+    fn hunt(&self, seed: u64, shunt: &std::path::Path) {
+        self.seeds.fetch_add(1, Ordering::Relaxed);
+        match hunt::hunt(seed, shunt) {
+            Err(error) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                println!("--- seed {seed}: {error}");
+            }
+            Ok(hunt::Verdict::Equal(operations, accelerated)) => {
+                self.operations.fetch_add(operations, Ordering::Relaxed);
+                self.accelerated.fetch_add(usize::from(accelerated > 0), Ordering::Relaxed);
+            }
+            Ok(hunt::Verdict::Unstable(difference)) => {
+                self.unstable.fetch_add(1, Ordering::Relaxed);
+                if std::env::var_os("LABORATORY_VERBOSE").is_some() {
+                    println!("--- seed {seed} is unstable\n{difference}");
+                }
+            }
+            Ok(hunt::Verdict::Passing(arrangement, _, difference)) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                println!("--- seed {seed} {}, not every time: - the kernel, + shunt\n{difference}", arrangement.name());
+            }
+            Ok(hunt::Verdict::Differs(arrangement, operations, difference)) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                println!("--- seed {seed} {}: - the kernel, + shunt\n{difference}", arrangement.name());
+                println!("# for sequences/NAME.txt:\n{}", hunt::annotated(&operations).unwrap_or_default());
+            }
+        }
+    }
+
+    fn told(&self) -> bool {
+        let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        println!(
+            "{} seeds: {} operations, {} seeds with accelerated connections, {} unstable on the kernel, {} failed",
+            self.seeds.load(Ordering::Relaxed),
+            count(&self.operations),
+            count(&self.accelerated),
+            count(&self.unstable),
+            count(&self.failed)
+        );
+        count(&self.failed) == 0
+    }
+}
+
+/// Does `work` for seed after seed while `more` says so, several at a time.
+fn each_seed(first: u64, more: impl Fn(u64) -> bool + Sync, work: impl Fn(u64) + Sync) {
+    let next = std::sync::atomic::AtomicU64::new(first);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if !more(seed) {
+                    return;
+                }
+                work(seed);
+            });
+        }
+    });
+}
+
+/// A stored sequence, with what the kernel did, or the first difference in an arrangement.
+fn replay(file: &str, arrangement: Option<&str>) -> Result<bool, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let operations = sequence::parse(&text)?;
+    let told = |error: std::io::Error| error.to_string();
+    let Some(name) = arrangement else {
+        print!("{}", hunt::annotated(&operations).map_err(told)?);
+        return Ok(true);
+    };
+    let shunt = programs::shunt()?;
+    let found = Arrangement::ALL.into_iter().find(|arrangement| arrangement.name() == name);
+    let arrangement = found.ok_or_else(|| format!("there is no arrangement {name}; one of them is `both`"))?;
+    let steps = hunt::record(&operations).map_err(told)?;
+    match hunt::perform(&operations, &steps, hunt::shunts(arrangement, &shunt)).map_err(told)? {
+        hunt::Outcome::Same(accelerated) => {
+            println!("equal, {}", if accelerated { "accelerated" } else { "through the kernel" });
+            Ok(true)
+        }
+        hunt::Outcome::Differs(difference) => {
+            println!("- the kernel, + shunt\n{difference}");
+            Ok(false)
+        }
+    }
 }
 
 /// Scenarios whose calls come from a seed, with seed after seed; a failing one is named so that it can become a scenario.

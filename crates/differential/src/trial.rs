@@ -155,7 +155,25 @@ impl Trial {
     }
 }
 
-/// Lets the child have `pairs` of (descriptor here, number there).
+impl Trial {
+    /// A new directory for what a run leaves beside its transcript; whoever asked for it removes it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn scratch_directory() -> io::Result<PathBuf> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("shunt-differential-{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// Lets the child have `pairs` of (descriptor here, number there).
+    pub fn inherit(command: &mut Command, pairs: &[(RawFd, RawFd)]) {
+        inherit(command, pairs);
+    }
+}
+
 fn inherit(command: &mut Command, pairs: &[(RawFd, RawFd)]) {
     let pairs: Vec<(RawFd, RawFd)> = pairs.to_vec();
     // SAFETY: the closure calls dup2 alone, which is async-signal-safe, and allocates nothing.
@@ -233,11 +251,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> io::Result<Scratch> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("shunt-differential-{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Scratch(path))
+        Trial::scratch_directory().map(Scratch)
     }
 
     fn carriers(&self) -> PathBuf {

@@ -3,6 +3,7 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use shunt_differential::deviations::Deviations;
 use shunt_differential::judge::{Judge, Verdict};
+use shunt_differential::random::{hunt, sequence};
 use shunt_differential::rows::Rows;
 use shunt_differential::{catalogue, namespace, programs, Arrangement};
 use std::path::Path;
@@ -25,6 +26,28 @@ fn main() -> ExitCode {
         }
     };
     libtest_mimic::run(&arguments, trials(deviations)).exit_code()
+}
+
+/// Every sequence that once showed a difference, in each arrangement.
+fn replays(shunt: &'static Path) -> Vec<Trial> {
+    let stored = match sequence::stored() {
+        Ok(stored) => stored,
+        Err(message) => return vec![Trial::test("sequences_can_be_read", move || Err(Failed::from(message)))],
+    };
+    let mut trials = Vec::new();
+    for (name, operations) in stored {
+        for arrangement in hunt::ARRANGEMENTS {
+            let operations = operations.clone();
+            trials.push(Trial::test(format!("sequences::{name}::{}", arrangement.name()), move || {
+                let steps = hunt::record(&operations)?;
+                match hunt::perform(&operations, &steps, hunt::shunts(arrangement, shunt))? {
+                    hunt::Outcome::Same(_) => Ok(()),
+                    hunt::Outcome::Differs(difference) => Err(Failed::from(format!("- the kernel, + shunt\n{difference}"))),
+                }
+            }));
+        }
+    }
+    trials
 }
 
 fn trials(deviations: &'static Deviations) -> Vec<Trial> {
@@ -56,6 +79,7 @@ fn trials(deviations: &'static Deviations) -> Vec<Trial> {
         }
     };
     let judge: &'static Judge<'static> = Box::leak(Box::new(Judge::new(shunt, deviations)));
+    trials.extend(replays(shunt));
     for scenario in scenarios {
         for role in scenario.roles() {
             for arrangement in Arrangement::ALL.into_iter().filter(|arrangement| arrangement.applies_to(&scenario)) {
