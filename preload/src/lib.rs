@@ -8,6 +8,7 @@
 
 mod direct;
 mod exec;
+mod files;
 mod hooks;
 mod real;
 mod signals;

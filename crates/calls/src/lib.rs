@@ -72,6 +72,13 @@ macro_rules! for_each_call {
             "descriptors" fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
             "descriptors" __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
             "descriptors" ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int;
+            "descriptors" fstat(fd: c_int, state: *mut c_void) -> c_int;
+            "descriptors" fstat64(fd: c_int, state: *mut c_void) -> c_int;
+            "descriptors" __fxstat(version: c_int, fd: c_int, state: *mut c_void) -> c_int;
+            "descriptors" __fxstat64(version: c_int, fd: c_int, state: *mut c_void) -> c_int;
+            "descriptors" fstatat(fd: c_int, path: *const c_char, state: *mut c_void, flags: c_int) -> c_int;
+            "descriptors" fstatat64(fd: c_int, path: *const c_char, state: *mut c_void, flags: c_int) -> c_int;
+            "descriptors" statx(fd: c_int, path: *const c_char, flags: c_int, mask: c_uint, state: *mut c_void) -> c_int;
             "processes" execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
             "processes" execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;

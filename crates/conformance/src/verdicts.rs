@@ -114,8 +114,7 @@ impl Found {
     }
 
     fn redis_line(&mut self, line: &str) {
-        // Colours, when a terminal is believed to be there, come before the bracket.
-        let Some(line) = line.find('[').map(|at| &line[at..]) else { return };
+        let line = without_colours(line);
         let words = [
             ("[ok]: ", "ok"),
             ("[err]: ", "failed"),
@@ -198,6 +197,13 @@ impl Found {
     }
 }
 
+/// A line without the escape sequences that set colours (`ESC [ 0 ; 32 m`).
+fn without_colours(line: &str) -> String {
+    let mut pieces = line.split("\x1b[");
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |text, piece| text + piece.split_once('m').map_or(piece, |(_, rest)| rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{read, Format};
@@ -227,7 +233,7 @@ mod tests {
 
     #[test]
     fn redis() {
-        let text = "[ok]: PING (0 ms)\n[err]: SET in tests/unit/x.tcl\nExpected 1\n[ok]: PING (3 ms)\n[skip]: slow: nothing\n";
+        let text = "[\x1b[0;32;49mok\x1b[0m]: PING (0 ms)\n[err]: SET in tests/unit/x.tcl\nExpected 1\n[ok]: PING (3 ms)\n[skip]: slow: nothing\n";
         let wanted = pairs(&[("PING", "ok"), ("PING #2", "ok"), ("SET", "failed"), ("slow: nothing", "skipped")]);
         assert_eq!(told(Format::Redis, text), wanted);
     }

@@ -350,3 +350,20 @@ SOLO(beyond_fd_setsize, "connections on descriptors above 1024 work with poll an
     show_epoll("high", epoll, 1000);
     say_received("high", high, 10, 2);
 }
+
+SOLO(numbers_that_exist, "which descriptor numbers exist, as fstat, fstatat, statx and fcntl tell")
+{
+    int listener = listen_on("127.0.0.1", 4), client = dial("127.0.0.1", port_of(listener));
+    MUST(accept(listener, NULL, NULL));
+    R(send_all(client, 10, 1));
+    int counts[4] = {0};
+    for (int fd = 0; fd < 4096; fd++) {
+        struct stat state;
+        struct statx more;
+        counts[0] += fstat(fd, &state) == 0;
+        counts[1] += fstatat(fd, "", &state, AT_EMPTY_PATH) == 0;
+        counts[2] += statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &more) == 0;
+        counts[3] += fcntl(fd, F_GETFD) >= 0;
+    }
+    say("fstat %d, fstatat %d, statx %d", counts[0] - counts[3], counts[1] - counts[3], counts[2] - counts[3]);
+}
