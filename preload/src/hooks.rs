@@ -173,7 +173,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         let socket = match (word.kind(), word.socket()) {
             (Kind::Stream, Some(socket)) => {
                 if !address.is_null() && length >= 2 && (*address).sa_family as c_int == libc::AF_UNSPEC {
-                    return answer(connecting::disconnect(fd, socket)) as c_int;
+                    return answer(shunt_sockets::disconnect::disconnect(fd, socket)) as c_int;
                 }
                 if socket.has(flag::CONNECTING) {
                     socket.clear(flag::CONNECTING);

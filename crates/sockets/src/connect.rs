@@ -262,31 +262,6 @@ fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
     crate::epoll::after_replace(socket);
 }
 
-/// connect to AF_UNSPEC: dissolves the connection with a reset; the descriptors become a fresh TCP socket.
-pub fn disconnect(fd: i32, socket: &'static Socket) -> shunt_sys::Result<isize> {
-    let family = socket.family.load(Ordering::Relaxed);
-    let fresh = Pending(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)?);
-    let next = crate::socket::allocate(family).ok_or(Errno(libc::ENOMEM))?;
-    next.references.store(0, Ordering::Relaxed);
-    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK;
-    let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | nonblocking) as usize);
-    crate::options::give_back(fresh.0, socket, next);
-    crate::epoll::forget_socket(socket, fd);
-    socket.set(flag::LINGER_RESET);
-    for number in 0..table::high_water() {
-        if table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
-            let close_on_exec = calls::fcntl(number, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0;
-            let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
-            next.references.fetch_add(1, Ordering::Relaxed);
-            table::set_socket(number, Kind::Tcp, next);
-            report::note(number, kind::TCP, Reason::Unconnected, None);
-        }
-    }
-    crate::descriptor::finish(socket);
-    crate::socket::free(socket);
-    Ok(0)
-}
-
 /// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
 fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };

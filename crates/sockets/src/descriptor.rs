@@ -63,7 +63,9 @@ pub(crate) fn finish(socket: &'static Socket) {
     if last {
         let (_, unread) = socket.incoming().look();
         let reset = unread > 0 || socket.has(flag::LINGER_RESET);
-        let late = if socket.outgoing().announced() & word::FIN != 0 { word::LATE } else { 0 };
+        // A reset that was announced already stays what it was.
+        let announced = socket.outgoing().announced();
+        let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
         socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
         own.released.store(1, Ordering::Release);
     }

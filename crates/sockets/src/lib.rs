@@ -24,6 +24,7 @@ pub mod accept;
 pub mod connect;
 pub mod descriptor;
 pub mod diag;
+pub mod disconnect;
 pub mod epoll;
 pub mod global;
 pub mod inherit;
