@@ -16,6 +16,8 @@
 //! watches the original; the receiver takes what it knows to wait before it looks again. `examples/floor.rs` measures
 //! how far that is from what two processors can do.
 //!
+//! Datagrams go through an [`inbox`]: whole records in one total order, from many senders.
+//!
 //! The [`lock`] keeps the order of bytes when threads and forked processes share an end; [`bell`] is the arm, check and
 //! sleep protocol. Both are checked with loom (`tests/loom_*`), as is the ring; `tests/hostile` and `fuzz/` play the peer
 //! that writes whatever it likes.
@@ -23,6 +25,8 @@
 
 pub mod bell;
 mod copy;
+#[cfg(not(loom))]
+pub mod inbox;
 pub mod lock;
 pub mod pipe;
 

@@ -18,6 +18,7 @@
 pub mod address;
 pub mod area;
 pub mod channel;
+pub mod inbox;
 pub mod link;
 pub mod name;
 pub mod process;

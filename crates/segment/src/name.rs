@@ -14,6 +14,7 @@ use crate::VERSION;
 pub const LONGEST: usize = 107;
 
 const LISTENER: &[u8] = b"shunt1-listen-";
+const INBOX: &[u8] = b"shunt1-inbox-";
 const CLIENT: &[u8] = b"shunt1-client-";
 
 /// Length of an encoded [`Hello`] name.
@@ -48,7 +49,16 @@ impl Name {
 
 /// The name at which the listener whose TCP socket has `inode` answers.
 pub fn listener(inode: u64) -> Name {
-    let mut name = Name::new(LISTENER);
+    numbered(LISTENER, inode)
+}
+
+/// The name at which the inbox of the datagram socket with `inode` is handed over.
+pub fn inbox(inode: u64) -> Name {
+    numbered(INBOX, inode)
+}
+
+fn numbered(prefix: &[u8], inode: u64) -> Name {
+    let mut name = Name::new(prefix);
     let mut digits = [0u8; 16];
     for (i, digit) in digits.iter_mut().enumerate() {
         *digit = b"0123456789abcdef"[(inode >> (60 - 4 * i)) as usize & 15];

@@ -1,0 +1,340 @@
+//! Datagrams through shared memory: many senders, one total order, any owner of the socket receives.
+//!
+//! Senders exclude each other by a lock that survives its owner. Receivers hold none: they copy a record and then move
+//! the head past it by compare-and-swap; who loses has copied in vain. A sender that finds the gate shut after it has
+//! published takes its record back by the same compare-and-swap and uses the kernel instead, so a receiver that shuts
+//! the gate, looks once more, and finds nothing may sleep in the kernel: nothing will lie here while it does.
+//!
+//! The orders that pair: *publish* (a sender's swap of the record's first word) before its *look at the gate*, and a
+//! receiver's *shutting of the gate* before its *last look*. All four are sequentially consistent.
+
+use crate::copy::Ring;
+use crate::lock;
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_segment::inbox::{charge, gate, mark, InboxHeader, ALIGN, LONGEST, RING};
+
+/// Where a datagram comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Source {
+    /// True: `ip` is an IPv6 address; false: its last four bytes are an IPv4 address.
+    pub v6: bool,
+    /// The address, IPv4 in the last four bytes.
+    pub ip: [u8; 16],
+    /// The port.
+    pub port: u16,
+    /// The scope of a link-local address.
+    pub scope: u32,
+    /// The processor that the sender ran on, plus one; 0: unknown.
+    pub processor: u16,
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posted {
+    /// It lies in the ring.
+    Done,
+    /// No room: the kernel would drop it as well.
+    Dropped,
+    /// The kernel shall carry it.
+    Kernel,
+    /// As `Kernel`, and the inbox is not used again.
+    Retired,
+}
+
+/// The oldest datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    position: u64,
+    next: u64,
+    payload: u64,
+    /// Bytes of the datagram.
+    pub length: usize,
+    /// Its sender used the kernel before: what lies in the kernel's queue comes first.
+    pub after_kernel: bool,
+    /// Its source.
+    pub source: Source,
+}
+
+/// An inbox in this process's memory.
+#[derive(Clone, Copy)]
+pub struct Inbox {
+    base: *mut u8,
+    size: u32,
+}
+
+// SAFETY: all of it is atomic words, and bytes that no reader believes before its compare-and-swap succeeds.
+unsafe impl Send for Inbox {}
+// SAFETY: as above.
+unsafe impl Sync for Inbox {}
+
+const V4_HEADER: u64 = 24;
+const V6_HEADER: u64 = 40;
+
+fn record_length(v6: bool, length: usize) -> u64 {
+    ((if v6 { V6_HEADER } else { V4_HEADER }) + length as u64).next_multiple_of(ALIGN as u64)
+}
+
+impl Inbox {
+    /// The inbox at `base`, whose ring has `size` bytes.
+    ///
+    /// # Safety
+    /// `base` points to `RING + size` bytes that stay mapped and writable as long as the value is used; `size` is a
+    /// power of two, larger than twice the longest datagram.
+    pub unsafe fn new(base: *mut u8, size: u32) -> Inbox {
+        debug_assert!(size.is_power_of_two() && size as usize > 2 * LONGEST);
+        Inbox { base, size }
+    }
+
+    /// The words before the ring.
+    #[inline(always)]
+    pub fn header(&self) -> &'static InboxHeader {
+        // SAFETY: promised to `new`.
+        unsafe { &*self.base.cast::<InboxHeader>() }
+    }
+
+    #[inline(always)]
+    fn word(&self, position: u64) -> &AtomicU64 {
+        let at = position as usize & (self.size as usize - 1) & !7;
+        // SAFETY: `at` lies in the ring and is aligned to 8.
+        unsafe { &*self.base.add(RING + at).cast::<AtomicU64>() }
+    }
+
+    #[inline(always)]
+    fn ring(&self) -> Ring {
+        Ring::at(self.base, RING, self.size)
+    }
+
+    // ---- senders
+
+    /// Puts a datagram into the ring, if the gate is open.
+    ///
+    /// `me` is the calling thread; `pause` gets the thread that holds the senders' lock, as in [`lock::acquire`].
+    ///
+    /// # Safety
+    /// `pieces` are readable, and together `length` bytes, at most [`LONGEST`].
+    #[inline]
+    pub unsafe fn post(
+        &self,
+        me: u32,
+        source: &Source,
+        pieces: impl Iterator<Item = (*const u8, usize)>,
+        length: usize,
+        after_kernel: bool,
+        pause: impl FnMut(u32),
+    ) -> Posted {
+        let header = self.header();
+        let idle = || header.head.load(Ordering::Acquire) == header.tail.load(Ordering::Relaxed);
+        if length > LONGEST || (header.gate.load(Ordering::Acquire) & gate::OPEN == 0 && idle()) {
+            return self.refusal();
+        }
+        let Some(held) = lock::acquire(&header.lock, me, false, pause) else { return Posted::Kernel };
+        let now = header.gate.load(Ordering::Acquire);
+        if now & gate::RETIRED != 0 || (now & gate::OPEN == 0 && idle()) {
+            return self.refusal();
+        }
+        let tail = header.tail.load(Ordering::Relaxed) & !mark::ALL;
+        let charged = header.charged.load(Ordering::Relaxed);
+        let cost = charge(length, source.v6);
+        if !self.has_room(tail, charged, cost) {
+            return Posted::Dropped;
+        }
+        let next = tail.wrapping_add(record_length(source.v6, length));
+        self.word(next).store(0, Ordering::Relaxed);
+        let mut at = tail + V4_HEADER;
+        let mut marks = mark::PRESENT | if after_kernel { mark::AFTER_KERNEL } else { 0 };
+        let words = |k: usize| {
+            let mut bytes = [0u8; 8];
+            bytes.copy_from_slice(&source.ip[8 * k..8 * k + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let detail = if source.v6 {
+            marks |= mark::V6;
+            at = tail + V6_HEADER;
+            self.word(tail + 24).store(words(0), Ordering::Relaxed);
+            self.word(tail + 32).store(words(1), Ordering::Relaxed);
+            source.scope as u64
+        } else {
+            words(1) >> 32
+        };
+        self.word(tail + 8)
+            .store(length as u64 | (source.processor as u64) << 32 | (source.port as u64) << 48, Ordering::Relaxed);
+        self.word(tail + 16).store(detail | charged << 32, Ordering::Relaxed);
+        let end = at + length as u64;
+        for (data, size) in pieces {
+            let size = (size as u64).min(end - at) as usize;
+            // SAFETY: the piece is readable; all pieces together fit into the ring.
+            unsafe { self.ring().put(at, data, size) };
+            at += size as u64;
+        }
+        header.charged.store(charged + cost, Ordering::Relaxed);
+        header.tail.store(next, Ordering::Relaxed);
+        self.word(tail).swap(tail | marks, Ordering::SeqCst); // publish
+        let after = header.gate.load(Ordering::SeqCst); // look at the gate
+        if after & gate::OPEN != 0 {
+            drop(held);
+            return Posted::Done;
+        }
+        // Whoever shut the gate looks once more; if nothing older lies here, that look may have come before our datagram.
+        let back = header.head.compare_exchange(tail, next, Ordering::SeqCst, Ordering::Acquire).is_ok();
+        drop(held);
+        if back {
+            self.refusal()
+        } else {
+            Posted::Done
+        }
+    }
+
+    #[cold]
+    fn refusal(&self) -> Posted {
+        if self.header().gate.load(Ordering::Acquire) & gate::RETIRED != 0 {
+            Posted::Retired
+        } else {
+            Posted::Kernel
+        }
+    }
+
+    /// Whether a datagram that costs `cost` fits; an empty queue takes any. The senders' lock is held.
+    #[inline(always)]
+    fn has_room(&self, tail: u64, charged: u64, cost: u64) -> bool {
+        let header = self.header();
+        // Records are smaller than their charges, so this bounds the ring as well.
+        let limit = (header.limit.load(Ordering::Relaxed) as u64).min(self.size as u64 - RING as u64);
+        let waiting = charged.wrapping_sub(header.released.load(Ordering::Relaxed));
+        waiting == 0 || waiting.saturating_add(cost) <= limit || self.make_room(tail, charged, cost, limit)
+    }
+
+    #[cold]
+    fn make_room(&self, tail: u64, charged: u64, cost: u64, limit: u64) -> bool {
+        let header = self.header();
+        let head = header.head.load(Ordering::Acquire);
+        let waiting = if head == tail {
+            0
+        } else {
+            // What was charged before the oldest record has been released; 32 bits of it tell the rest.
+            let before = (self.word(head + 16).load(Ordering::Relaxed) >> 32) as u32;
+            (charged as u32).wrapping_sub(before) as u64
+        };
+        header.released.store(charged.wrapping_sub(waiting), Ordering::Relaxed);
+        waiting == 0 || waiting + cost <= limit
+    }
+
+    /// Whether every datagram has been taken: then the kernel may carry the next one.
+    pub fn is_drained(&self) -> bool {
+        let header = self.header();
+        header.head.load(Ordering::SeqCst) == header.tail.load(Ordering::SeqCst)
+    }
+
+    // ---- receivers
+
+    /// The oldest datagram.
+    #[inline(always)]
+    pub fn front(&self) -> Option<Front> {
+        let position = self.header().head.load(Ordering::SeqCst);
+        let first = self.word(position).load(Ordering::SeqCst);
+        if first & !mark::ALL != position || first & mark::PRESENT == 0 {
+            return None;
+        }
+        Some(self.read(position, first))
+    }
+
+    #[inline(always)]
+    fn read(&self, position: u64, first: u64) -> Front {
+        let second = self.word(position + 8).load(Ordering::Relaxed);
+        let detail = self.word(position + 16).load(Ordering::Relaxed) as u32;
+        let v6 = first & mark::V6 != 0;
+        let length = (second as u32 as usize).min(LONGEST);
+        let mut source = Source {
+            v6,
+            ip: [0; 16],
+            port: (second >> 48) as u16,
+            scope: 0,
+            processor: (second >> 32) as u16,
+        };
+        if v6 {
+            source.ip[..8].copy_from_slice(&self.word(position + 24).load(Ordering::Relaxed).to_le_bytes());
+            source.ip[8..].copy_from_slice(&self.word(position + 32).load(Ordering::Relaxed).to_le_bytes());
+            source.scope = detail;
+        } else {
+            source.ip[12..].copy_from_slice(&detail.to_le_bytes());
+        }
+        Front {
+            position,
+            next: position.wrapping_add(record_length(v6, length)),
+            payload: position.wrapping_add(if v6 { V6_HEADER } else { V4_HEADER }),
+            length,
+            after_kernel: first & mark::AFTER_KERNEL != 0,
+            source,
+        }
+    }
+
+    /// Copies the first bytes of the datagram into `pieces`; gives how many were copied.
+    ///
+    /// # Safety
+    /// The pieces are writable.
+    #[inline(always)]
+    pub unsafe fn copy(&self, front: &Front, pieces: impl Iterator<Item = (*mut u8, usize)>) -> usize {
+        let mut done = 0;
+        for (data, room) in pieces {
+            if done == front.length {
+                break;
+            }
+            let size = room.min(front.length - done);
+            // SAFETY: the piece is writable, and no datagram is longer than the ring.
+            unsafe { self.ring().get(front.payload.wrapping_add(done as u64), data, size) };
+            done += size;
+        }
+        done
+    }
+
+    /// Takes the datagram: false if another receiver, or its sender, took it meanwhile.
+    #[inline(always)]
+    pub fn take(&self, front: &Front) -> bool {
+        self.header().head.compare_exchange(front.position, front.next, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the datagram still is the oldest: what was copied is what it held.
+    pub fn still(&self, front: &Front) -> bool {
+        self.header().head.load(Ordering::SeqCst) == front.position
+    }
+
+    /// Position of the newest datagram's end, as senders say: changes with each arrival.
+    pub fn arrivals(&self) -> u64 {
+        self.header().tail.load(Ordering::Acquire)
+    }
+
+    // ---- the gate
+
+    /// Opens the gate, unless somebody sleeps or it is retired. True: senders may write.
+    #[inline]
+    pub fn open(&self) -> bool {
+        let gate = &self.header().gate;
+        match gate.load(Ordering::Relaxed) {
+            gate::OPEN => true,
+            0 => gate.compare_exchange(0, gate::OPEN, Ordering::SeqCst, Ordering::Relaxed).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Shuts the gate for a sleeper; the caller looks at [`Inbox::front`] once more before it sleeps.
+    pub fn enter(&self) {
+        let gate = &self.header().gate;
+        let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| Some((now & !gate::OPEN) + 1));
+    }
+
+    /// The sleeper is awake again.
+    pub fn leave(&self) {
+        let gate = &self.header().gate;
+        let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| (now & gate::SLEEPERS != 0).then(|| now - 1));
+    }
+
+    /// Shuts the gate for good.
+    pub fn retire(&self) {
+        let gate = &self.header().gate;
+        let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| Some((now & !gate::OPEN) | gate::RETIRED));
+    }
+
+    /// Whether it is shut for good.
+    pub fn is_retired(&self) -> bool {
+        self.header().gate.load(Ordering::Relaxed) & gate::RETIRED != 0
+    }
+}

@@ -1,0 +1,130 @@
+//! The inbox of a datagram socket: a ring of whole datagrams that many senders write and the socket's owners read.
+//!
+//! ```text
+//! 0        what it is: written once, before anybody else sees it
+//! 128      gate: receivers write it, senders read it with each datagram
+//! 256      senders: their lock, the tail, what they charged
+//! 384      head: receivers move it; a sender moves it to take its own datagram back
+//! 4 KiB    the ring: records aligned to 64 bytes
+//! ```
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Name of the memfd.
+pub const NAME: &[u8] = b"shunt-inbox\0";
+
+/// First word of an inbox.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntinb");
+
+/// Offset of the ring.
+pub const RING: usize = 4096;
+
+/// Smallest and largest ring in bytes. A record is smaller than what the kernel charges for it, so a ring as large as
+/// SO_RCVBUF never fills before the charge does.
+pub const RING_LEAST: usize = 256 << 10;
+/// See [`RING_LEAST`].
+pub const RING_MOST: usize = 4 << 20;
+
+/// Records begin at multiples of this.
+pub const ALIGN: usize = 64;
+
+/// Longest datagram: the length field of UDP over IPv6 without jumbograms.
+pub const LONGEST: usize = 65535;
+
+/// Bits of the gate: the rest counts who sleeps, or needs the kernel for other reasons.
+pub mod gate {
+    /// Senders may write.
+    pub const OPEN: u32 = 1 << 31;
+    /// Never again: senders look for the socket anew.
+    pub const RETIRED: u32 = 1 << 30;
+    /// The count of sleepers.
+    pub const SLEEPERS: u32 = RETIRED - 1;
+}
+
+/// Bits of a record's first word, below its position.
+pub mod mark {
+    /// The record is complete.
+    pub const PRESENT: u64 = 1;
+    /// Its sender used the kernel before: what lies in the kernel's queue comes first.
+    pub const AFTER_KERNEL: u64 = 2;
+    /// The source is an IPv6 address.
+    pub const V6: u64 = 4;
+    /// All bits that are no position.
+    pub const ALL: u64 = super::ALIGN as u64 - 1;
+}
+
+/// What stands before a ring.
+#[repr(C)]
+pub struct InboxHeader {
+    /// [`MAGIC`], written last.
+    pub magic: AtomicU64,
+    /// [`crate::VERSION`].
+    pub version: AtomicU32,
+    /// Bytes of the ring, a power of two.
+    pub size: AtomicU32,
+    /// Inode of the socket.
+    pub inode: AtomicU64,
+    /// The process that made it, as it calls itself.
+    pub pid: AtomicU32,
+    /// Another socket may get the port's datagrams as well: 1.
+    pub shareable: AtomicU32,
+    _constant: [u64; 12],
+    /// See [`gate`].
+    pub gate: AtomicU32,
+    /// Most bytes that may wait, in the kernel's count: SO_RCVBUF.
+    pub limit: AtomicU32,
+    /// Processes that own the socket.
+    pub owners: AtomicU32,
+    _gate: [u32; 29],
+    /// The senders' lock: a thread id.
+    pub lock: AtomicU32,
+    _pad: u32,
+    /// Position behind the newest record.
+    pub tail: AtomicU64,
+    /// Charges of all records so far.
+    pub charged: AtomicU64,
+    /// Charges of the records that were known to be taken.
+    pub released: AtomicU64,
+    _senders: [u64; 12],
+    /// Position of the oldest record.
+    pub head: AtomicU64,
+    _head: [u64; 15],
+}
+
+const _: () = {
+    assert!(core::mem::offset_of!(InboxHeader, gate) == 128);
+    assert!(core::mem::offset_of!(InboxHeader, lock) == 256);
+    assert!(core::mem::offset_of!(InboxHeader, head) == 384);
+    assert!(core::mem::size_of::<InboxHeader>() <= RING);
+};
+
+/// What the kernel charges a receiver for a datagram of `length` bytes: the sk_buff's true size.
+///
+/// Read off SO_MEMINFO on Linux 6.18: sizes of its slabs, then pages.
+pub const fn charge(length: usize, v6: bool) -> u64 {
+    let length = if v6 { length + 20 } else { length };
+    (match length {
+        0..=197 => 832,
+        198..=645 => 1280,
+        646..=1669 => 2304,
+        1670..=3717 => 4352,
+        3718..=7813 => 8448,
+        7814..=16004 => 16640,
+        _ => length + 832,
+    }) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_smaller_than_its_charge() {
+        for length in 0..=LONGEST {
+            for v6 in [false, true] {
+                let record = (48 + length).next_multiple_of(ALIGN);
+                assert!(record as u64 <= charge(length, v6), "{length}");
+            }
+        }
+    }
+}
