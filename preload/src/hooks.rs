@@ -1,6 +1,6 @@
 //! What each intercepted symbol does. Variants of one call share a body.
 
-use crate::{answer, real, set_errno};
+use crate::{answer, datagrams, real, set_errno};
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{
@@ -13,7 +13,7 @@ use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{
-    accept as accepting, connect as connecting, descriptor, epoll, global, listen as listening, names, options, report,
+    accept as accepting, connect as connecting, datagram, descriptor, epoll, global, listen as listening, names, options, report,
     select as selecting, sockaddr as addresses, socket as sockets, stream, transfer,
 };
 
@@ -39,6 +39,13 @@ fn internet_stream(domain: c_int, kind: c_int, protocol: c_int) -> bool {
         && (protocol == 0 || protocol == libc::IPPROTO_TCP)
 }
 
+fn internet_datagram(domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    (domain == libc::AF_INET || domain == libc::AF_INET6)
+        && base == libc::SOCK_DGRAM
+        && (protocol == 0 || protocol == libc::IPPROTO_UDP)
+}
+
 // ---- sockets -----------------------------------------------------------------------------------------------------
 
 hook! {
@@ -55,6 +62,9 @@ hook! {
                     report::note(fd, row_kind::TCP, Reason::Unconnected, None);
                 }
             }
+            if internet_datagram(domain, kind, protocol) && datagram::enabled() {
+                datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
+            }
         }
         fd
     }
@@ -68,6 +78,9 @@ hook! {
         let result = real::bind(fd, address, length);
         if let (0, Some(socket)) = (result, word.socket()) {
             socket.set(flag::BOUND);
+        }
+        if let (0, Some(socket)) = (result, word.datagram()) {
+            datagram::moved_to_address(fd, socket);
         }
         result
     }
@@ -125,7 +138,12 @@ hook! {
     fn shutdown(fd: c_int, how: c_int) -> c_int {
         match table::stream(fd) {
             Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
-            None => real::shutdown(fd, how),
+            None => {
+                if let Some(socket) = table::datagram(fd) {
+                    datagram::options::plain(socket, datagram::pin::SHUT);
+                }
+                real::shutdown(fd, how)
+            }
         }
     }
 
@@ -161,7 +179,13 @@ hook! {
                 }
                 result
             }
-            _ => real::setsockopt(fd, level, name, data, length),
+            _ => {
+                let result = real::setsockopt(fd, level, name, data, length);
+                if let (0, Some(socket)) = (result, word.datagram()) {
+                    datagram::options::set(fd, socket, level, name, data.cast(), length);
+                }
+                result
+            }
         }
     }
 }
@@ -183,7 +207,13 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 return -1;
             }
             (Kind::Tcp, Some(socket)) if !socket.has(flag::KERNEL) => socket,
-            _ => return real::connect(fd, address, length),
+            _ => {
+                let result = real::connect(fd, address, length);
+                if let (0, Some(socket)) = (result, word.datagram()) {
+                    datagram::moved_to_address(fd, socket);
+                }
+                return result;
+            }
         };
         let reason = match addresses::read(address, length) {
             Some((family, server)) if fits_family(socket.family.load(Ordering::Relaxed), family) => {
@@ -225,7 +255,14 @@ hook! {
         match table::stream(fd) {
             Some(_) if length == 0 => 0,
             Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
-            None => real::read(fd, data, length),
+            None => match table::datagram(fd) {
+                Some(socket) if length > 0 => {
+                    let nobody = core::ptr::null_mut();
+                    let kernel = || real::read(fd, data, length);
+                    datagrams::receive_from(fd, socket, data, length, 0, nobody, nobody.cast(), kernel)
+                }
+                _ => real::read(fd, data, length),
+            },
         }
     }
     fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {
@@ -234,31 +271,49 @@ hook! {
     fn __read_chk(fd: c_int, data: *mut c_void, length: usize, room: usize) -> isize {
         match table::stream(fd) {
             Some(_) if length <= room => read(fd, data, length),
+            None if length <= room && datagram::is(fd) => read(fd, data, length),
             _ => real::__read_chk(fd, data, length, room),
         }
     }
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(transfer::receive(socket, fd, vector, count as usize, 0)),
-            None => real::readv(fd, vector, count),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::receive_vector(fd, socket, vector, count),
+                None => real::readv(fd, vector, count),
+            },
         }
     }
     fn recv(fd: c_int, data: *mut c_void, length: usize, flags: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, flags)),
-            None => real::recv(fd, data, length, flags),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let nobody = core::ptr::null_mut();
+                    let kernel = || real::recv(fd, data, length, flags);
+                    datagrams::receive_from(fd, socket, data, length, flags, nobody, nobody.cast(), kernel)
+                }
+                None => real::recv(fd, data, length, flags),
+            },
         }
     }
     fn __recv_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) if length <= room => answer(stream::receive(socket, fd, data.cast(), length, flags)),
+            None if length <= room && datagram::is(fd) => recv(fd, data, length, flags),
             _ => real::__recv_chk(fd, data, length, room, flags),
         }
     }
     fn recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address_length)),
-            None => real::recvfrom(fd, data, length, flags, address, address_length),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let kernel = || real::recvfrom(fd, data, length, flags, address, address_length);
+                    datagrams::receive_from(fd, socket, data, length, flags, address, address_length, kernel)
+                }
+                None => real::recvfrom(fd, data, length, flags, address, address_length),
+            },
         }
     }
     fn __recvfrom_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
@@ -266,19 +321,26 @@ hook! {
             Some(socket) if length <= room => {
                 answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address_length))
             }
+            None if length <= room && datagram::is(fd) => recvfrom(fd, data, length, flags, address, address_length),
             _ => real::__recvfrom_chk(fd, data, length, room, flags, address, address_length),
         }
     }
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(transfer::receive_message(socket, fd, message, flags)),
-            None => receive_rights(fd, message, flags),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::receive_message(fd, socket, message, flags),
+                None => receive_rights(fd, message, flags),
+            },
         }
     }
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
         match table::stream(fd) {
             Some(socket) => answer(transfer::receive_messages(socket, fd, messages, count, flags, timeout)) as c_int,
-            None => real::recvmmsg(fd, messages, count, flags, timeout),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::receive_messages(fd, socket, messages, count, flags, timeout),
+                None => real::recvmmsg(fd, messages, count, flags, timeout),
+            },
         }
     }
 }
@@ -289,7 +351,13 @@ hook! {
     fn write(fd: c_int, data: *const c_void, length: usize) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
-            None => real::write(fd, data, length),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let kernel = || real::write(fd, data, length);
+                    datagrams::send_to(fd, socket, data, length, 0, core::ptr::null(), 0, kernel)
+                }
+                None => real::write(fd, data, length),
+            },
         }
     }
     fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
@@ -298,13 +366,22 @@ hook! {
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
-            None => real::writev(fd, vector, count),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::send_vector(fd, socket, vector, count),
+                None => real::writev(fd, vector, count),
+            },
         }
     }
     fn send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
-            None => real::send(fd, data, length, flags),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let kernel = || real::send(fd, data, length, flags);
+                    datagrams::send_to(fd, socket, data, length, flags, core::ptr::null(), 0, kernel)
+                }
+                None => real::send(fd, data, length, flags),
+            },
         }
     }
     fn __send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize {
@@ -313,19 +390,31 @@ hook! {
     fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
-            None => real::sendto(fd, data, length, flags, address, address_length),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let kernel = || real::sendto(fd, data, length, flags, address, address_length);
+                    datagrams::send_to(fd, socket, data, length, flags, address, address_length, kernel)
+                }
+                None => real::sendto(fd, data, length, flags, address, address_length),
+            },
         }
     }
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
-            None => send_rights(fd, message, flags),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::send_message(fd, socket, message, flags),
+                None => send_rights(fd, message, flags),
+            },
         }
     }
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         match table::stream(fd) {
             Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
-            None => real::sendmmsg(fd, messages, count, flags),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::send_messages(fd, socket, messages, count, flags),
+                None => real::sendmmsg(fd, messages, count, flags),
+            },
         }
     }
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
@@ -508,6 +597,9 @@ hook! {
             epoll::created(epfd); // made by a call that we do not see
             set = table::get(epfd).set();
         }
+        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, table::datagram(fd)) {
+            socket.pin(datagram::pin::SET);
+        }
         if let Some(set) = set {
             if let Some(result) = epoll::control(set, epfd, operation, fd, event) {
                 return answer(result) as c_int;
@@ -589,7 +681,7 @@ unsafe fn select_concerns_us(count: c_int, sets: [*mut fd_set; 3]) -> bool {
             // SAFETY: the caller's sets hold `count` bits.
             !set.is_null() && unsafe { *set.cast::<u64>().add(fd as usize / 64) } >> (fd % 64) & 1 == 1
         });
-        asked && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll)
+        asked && (matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll) || poll::has_inbox(fd))
     })
 }
 
@@ -659,7 +751,30 @@ hook! {
                 return answer(result) as c_int;
             }
         }
+        if let Some(socket) = word.datagram() {
+            return datagram_ioctl(fd, socket, request, argument);
+        }
         real::ioctl(fd, request, argument)
+    }
+}
+
+/// ioctl on a datagram socket: the kernel decides, but for the size of a datagram that lies in the inbox.
+unsafe fn datagram_ioctl(fd: c_int, socket: &'static datagram::Datagram, request: c_ulong, argument: usize) -> c_int {
+    // SAFETY: as ioctl(2).
+    unsafe {
+        let result = real::ioctl(fd, request, argument);
+        let integer = argument as *mut c_int;
+        match request {
+            libc::FIONREAD if result == 0 => {
+                if let Some(size) = datagram::next_size(socket) {
+                    integer.write_unaligned(size as c_int);
+                }
+            }
+            libc::FIONBIO if result == 0 => socket.set_nonblocking(integer.read_unaligned() != 0),
+            libc::FIOASYNC if result == 0 => datagram::options::set_async(socket, integer.read_unaligned() != 0),
+            _ => {}
+        }
+        result
     }
 }
 
@@ -699,6 +814,9 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
     }
     // SAFETY: as the caller's call.
     let result = unsafe { real::fcntl(fd, command, argument) };
+    if let (true, libc::F_SETFL, Some(socket)) = (result >= 0, command, word.datagram()) {
+        datagram::options::set_flags(socket, argument as c_int);
+    }
     if result >= 0 && (command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC) {
         descriptor::duplicated(fd, result);
     }

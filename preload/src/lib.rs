@@ -6,6 +6,7 @@
 //! calls one of them.
 #![no_std]
 
+mod datagrams;
 mod direct;
 mod exec;
 mod files;

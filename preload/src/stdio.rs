@@ -93,7 +93,7 @@ fn number(stream: *mut c_void) -> Option<c_int> {
 #[no_mangle]
 unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     // A socket that is not connected yet may become a stream later.
-    let ours = matches!(table::get(fd).kind(), Kind::Stream | Kind::Tcp);
+    let ours = matches!(table::get(fd).kind(), Kind::Stream | Kind::Tcp | Kind::Datagram);
     // SAFETY: as fdopen(3).
     unsafe {
         if ours {

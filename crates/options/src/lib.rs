@@ -33,7 +33,7 @@ mod table;
 mod values;
 
 pub use error::{OptionError, Problem, Source};
-pub use options::{Log, Options};
+pub use options::{Log, Options, Udp};
 pub use ports::{PortRange, Ports, PORT_RANGES};
 pub use render::{Markdown, Roff};
 pub use table::{Entry, Reader, TABLE};

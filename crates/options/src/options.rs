@@ -15,6 +15,17 @@ pub enum Log {
     All,
 }
 
+/// Which datagrams travel through shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Udp {
+    /// None: UDP is the kernel's.
+    Off,
+    /// Those to receivers that spin.
+    On,
+    /// Those to all receivers, from the first one on and whenever they do not sleep.
+    Eager,
+}
+
 /// The options of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -26,6 +37,8 @@ pub struct Options {
     pub spin_ns: u64,
     /// Server ports that may be accelerated.
     pub ports: Ports,
+    /// Which datagrams travel through shared memory.
+    pub udp: Udp,
     /// What is written to standard error.
     pub log: Log,
     /// Whether the program may set up io_uring, whose operations shunt cannot see.
@@ -39,7 +52,15 @@ const SPIN_MOST_NS: u64 = 10_000_000;
 impl Options {
     /// The defaults, as a constant, for the time before the environment is read.
     pub const fn default_const() -> Options {
-        Options { accelerate: true, ring: 1 << 20, spin_ns: 50_000, ports: Ports::ALL, log: Log::Off, io_uring_allowed: false }
+        Options {
+            accelerate: true,
+            ring: 1 << 20,
+            spin_ns: 50_000,
+            ports: Ports::ALL,
+            udp: Udp::Off,
+            log: Log::Off,
+            io_uring_allowed: false,
+        }
     }
 
     /// The defaults, changed by the variables that `lookup` finds. An empty variable counts as unset, as in shells.
@@ -100,6 +121,11 @@ pub(crate) fn set_spin(options: &mut Options, value: &[u8]) -> Result<(), Proble
 
 pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.ports = Ports::parse(value)?;
+    Ok(())
+}
+
+pub(crate) fn set_udp(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.udp = choice(value, &[("off", Udp::Off), ("on", Udp::On), ("eager", Udp::Eager)])?;
     Ok(())
 }
 

@@ -52,7 +52,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 7] = [
+pub static TABLE: [Entry; 8] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -111,6 +111,21 @@ pub static TABLE: [Entry; 7] = [
         help: "The server ports that may be accelerated. Connections to other ports go through the kernel.",
         reader: Reader::Library,
         set: options::set_ports,
+    },
+    Entry {
+        name: "udp",
+        flag: "--udp",
+        variable: "SHUNT_UDP",
+        value_name: "off|on|eager",
+        form: "one of off, on, eager",
+        unit: "",
+        default: "off",
+        range: "off, on, eager",
+        example: "on",
+        help: "Whether UDP datagrams between processes of one user may travel through shared memory. With `on` they do while \
+               their receiver spins; with `eager` whenever it does not sleep, from the first datagram on.",
+        reader: Reader::Library,
+        set: options::set_udp,
     },
     Entry {
         name: "log",

@@ -55,6 +55,14 @@ pub struct Front {
     pub source: Source,
 }
 
+impl Front {
+    /// Where it lies: no two datagrams of an inbox have the same.
+    #[inline(always)]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+}
+
 /// An inbox in this process's memory.
 #[derive(Clone, Copy)]
 pub struct Inbox {
@@ -243,13 +251,7 @@ impl Inbox {
         let detail = self.word(position + 16).load(Ordering::Relaxed) as u32;
         let v6 = first & mark::V6 != 0;
         let length = (second as u32 as usize).min(LONGEST);
-        let mut source = Source {
-            v6,
-            ip: [0; 16],
-            port: (second >> 48) as u16,
-            scope: 0,
-            processor: (second >> 32) as u16,
-        };
+        let mut source = Source { v6, ip: [0; 16], port: (second >> 48) as u16, scope: 0, processor: (second >> 32) as u16 };
         if v6 {
             source.ip[..8].copy_from_slice(&self.word(position + 24).load(Ordering::Relaxed).to_le_bytes());
             source.ip[8..].copy_from_slice(&self.word(position + 32).load(Ordering::Relaxed).to_le_bytes());

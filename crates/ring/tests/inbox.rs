@@ -92,7 +92,9 @@ fn an_ipv6_source_comes_whole() {
 /// 212992 bytes of SO_RCVBUF hold 256 of the smallest datagrams on Linux, 92 of 1472 bytes, 3 of 65507.
 #[test]
 fn as_many_wait_as_the_kernel_would_keep() {
-    for (length, most) in [(0, 256), (1, 256), (300, 166), (1472, 92), (2000, 48), (4000, 25), (9000, 12), (17000, 11), (65507, 3)] {
+    for (length, most) in
+        [(0, 256), (1, 256), (300, 166), (1472, 92), (2000, 48), (4000, 25), (9000, 12), (17000, 11), (65507, 3)]
+    {
         let memory = Memory::new();
         let inbox = memory.inbox(212_992);
         inbox.open();

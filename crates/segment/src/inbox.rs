@@ -75,7 +75,9 @@ pub struct InboxHeader {
     pub limit: AtomicU32,
     /// Processes that own the socket.
     pub owners: AtomicU32,
-    _gate: [u32; 29],
+    /// Changes whenever the kernel may give the socket's datagrams to another one: senders ask it again.
+    pub epoch: AtomicU32,
+    _gate: [u32; 28],
     /// The senders' lock: a thread id.
     pub lock: AtomicU32,
     _pad: u32,

@@ -43,6 +43,11 @@ pub fn release(word: Word, fd: i32) {
                 epoll::release(set);
             }
         }
+        Kind::Datagram => {
+            if let Some(socket) = word.datagram() {
+                crate::datagram::release(socket);
+            }
+        }
         Kind::Foreign | Kind::Private => {}
     }
 }
@@ -89,6 +94,12 @@ pub fn duplicated(from: i32, to: i32) {
             if let Some(set) = word.set() {
                 epoll::retain(set);
                 table::set_epoll(to, set);
+            }
+        }
+        Kind::Datagram => {
+            if let Some(socket) = word.datagram() {
+                socket.references.fetch_add(1, Ordering::AcqRel);
+                table::set_datagram(to, socket);
             }
         }
         kind => {

@@ -100,10 +100,26 @@ pub fn moved(from: i32, to: i32) {
 ///
 /// Errors are those of netlink sockets: no sock_diag in this kernel or sandbox. Called under the set-up lock.
 pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
+    let reply = ask(libc::IPPROTO_TCP, server, client, server.scope)?;
+    Ok(reply.filter(|reply| reply.state == TCP_LISTEN).map(|reply| Owner { inode: reply.inode, uid: reply.uid }))
+}
+
+/// The UDP socket that would get a datagram from `sender` to `receiver`; `Ok(None)`: there is none.
+///
+/// Errors as for [`listener`]. Called under the set-up lock.
+pub fn receiver(sender: &Address, receiver: &Address) -> Result<Option<Owner>> {
+    // "src and dst are swapped for historical reasons" (udp_dump_one): here the sender is the source. Whatever stays on
+    // the host arrives by the loopback interface, which is number 1 in every network namespace.
+    let reply = ask(libc::IPPROTO_UDP, sender, receiver, 1)?;
+    Ok(reply.map(|reply| Owner { inode: reply.inode, uid: reply.uid }))
+}
+
+/// Looks one socket up by the two addresses, as the kernel does when a packet comes.
+fn ask(protocol: i32, first: &Address, second: &Address, interface: u32) -> Result<Option<Reply>> {
     let fd = socket(&FD, NETLINK_SOCK_DIAG)?;
-    let (family, source, destination) = match (server.as_v4(), client.as_v4()) {
+    let (family, source, destination) = match (first.as_v4(), second.as_v4()) {
         (Some(s), Some(c)) => (AF_INET, v4_bytes(s), v4_bytes(c)),
-        _ => (AF_INET6, server.ip, client.ip),
+        _ => (AF_INET6, first.ip, second.ip),
     };
     let request = Request {
         length: core::mem::size_of::<Request>() as u32,
@@ -112,16 +128,16 @@ pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
         sequence: 1,
         pid: 0,
         family: family as u8,
-        protocol: libc::IPPROTO_TCP as u8,
+        protocol: protocol as u8,
         extensions: 0,
         pad: 0,
         states: u32::MAX,
         id: SocketId {
-            source_port: server.port.to_be_bytes(),
-            destination_port: client.port.to_be_bytes(),
+            source_port: first.port.to_be_bytes(),
+            destination_port: second.port.to_be_bytes(),
             source,
             destination,
-            interface: server.scope,
+            interface,
             cookie: [u32::MAX; 2],
         },
     };
@@ -138,10 +154,7 @@ pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
     if got < 16 + 4 + core::mem::size_of::<SocketId>() + 20 || reply.kind != SOCK_DIAG_BY_FAMILY {
         return Err(Errno(libc::EPROTO));
     }
-    if reply.state != TCP_LISTEN {
-        return Ok(None);
-    }
-    Ok(Some(Owner { inode: reply.inode, uid: reply.uid }))
+    Ok(Some(reply))
 }
 
 fn v4_bytes(ip: [u8; 4]) -> [u8; 16] {

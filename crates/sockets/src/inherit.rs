@@ -73,6 +73,7 @@ fn let_through(fd: i32) {
 /// `all` hands over whatever is open: file actions of posix_spawn may keep any of it. Descriptors from `below` on are
 /// left out.
 pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool {
+    crate::datagram::before_exec(all, below);
     let _ = write!(text, "{VARIABLE}=");
     let start = text.length;
     for fd in 0..table::high_water().min(below) {

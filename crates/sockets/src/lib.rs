@@ -11,6 +11,7 @@
 //! rendezvous   listen, connect, accept      diag, route: what the kernel knows    ports: local ports kept reserved
 //! link         segments and their channels
 //! stream       send and receive             wait: spin, arm, sleep                readiness: poll masks
+//! datagram     UDP: inboxes beside the kernel's sockets
 //! poll, epoll  sets of descriptors
 //! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
 //! inherit      what an exec'd program takes up   rights: what a message to another process carries
@@ -22,6 +23,7 @@
 
 pub mod accept;
 pub mod connect;
+pub mod datagram;
 pub mod descriptor;
 pub mod diag;
 pub mod disconnect;

@@ -6,7 +6,7 @@
 use crate::readiness;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, epoll, spin, wait};
+use crate::{accept, datagram, epoll, spin, wait};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, style};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
@@ -24,7 +24,12 @@ pub struct Query<'a> {
 
 /// Whether any entry is one that only we understand.
 pub fn concerns_us(entries: &[pollfd]) -> bool {
-    entries.iter().any(|e| matches!(table::get(e.fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll))
+    entries.iter().any(|e| matches!(table::get(e.fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll) || has_inbox(e.fd))
+}
+
+/// Whether `fd` is a datagram socket: its datagrams may lie in shared memory, or another thread may make that so.
+pub fn has_inbox(fd: i32) -> bool {
+    datagram::is(fd)
 }
 
 /// A deadline from a relative timeout; negative or absent: none; zero stays zero.
@@ -98,6 +103,9 @@ impl Query<'_> {
         }
         loop {
             let mut spin = spin::begin(peer_processor);
+            if spin.more() {
+                self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
+            }
             while spin.more() {
                 if self.any_stream_ready() || (foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
                     spin.end();
@@ -107,12 +115,24 @@ impl Query<'_> {
                     self.check_peers();
                 }
             }
+            // Whether the gate was shut for an entry is kept where its events will come.
+            self.datagrams(|_, socket, revents| *revents = datagram::before_sleep(socket) as i16);
             let slept = self.sleep(began);
+            self.datagrams(|_, socket, revents| datagram::after_sleep(socket, *revents != 0));
             spin.end();
             let expired = slept?;
             let ready = self.look(foreign)?;
             if ready > 0 || expired {
                 return Ok(ready);
+            }
+        }
+    }
+
+    /// Calls `each` for the datagram sockets that are asked for input.
+    fn datagrams(&mut self, each: impl Fn(i32, &'static datagram::Datagram, &mut i16)) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.events & (POLLIN | libc::POLLRDNORM) != 0) {
+            if let Some(socket) = table::datagram(entry.fd) {
+                each(entry.fd, socket, &mut entry.revents);
             }
         }
     }
@@ -134,7 +154,10 @@ impl Query<'_> {
     }
 
     fn any_stream_ready(&self) -> bool {
-        self.entries.iter().any(|e| table::stream(e.fd).is_some_and(|s| readiness::events(s) & (e.events | ALWAYS) != 0))
+        self.entries.iter().any(|e| match table::stream(e.fd) {
+            Some(s) => readiness::events(s) & (e.events | ALWAYS) != 0,
+            None => table::datagram(e.fd).is_some_and(|d| datagram::events(d) & e.events != 0),
+        })
     }
 
     /// Asks the kernel about all entries that are not streams, without waiting; gives the number that are ready.
@@ -193,6 +216,10 @@ impl Query<'_> {
                     if word.set().is_some_and(epoll::readable) {
                         entry.revents |= POLLIN & entry.events;
                     }
+                }
+                Kind::Datagram => {
+                    let waiting = word.datagram().map_or(0, datagram::events);
+                    entry.revents = answer.revents | waiting & entry.events;
                 }
                 _ => entry.revents = answer.revents,
             }

@@ -50,6 +50,7 @@ pub fn before_fork() {
     if let Some(held) = SETUP.lock() {
         core::mem::forget(held);
     }
+    crate::datagram::before_fork();
     let mut listeners = false;
     for fd in 0..table::high_water() {
         let word = table::get(fd);
@@ -89,6 +90,7 @@ fn uncount() {
 pub fn after_fork_parent() {
     SETUP.reset();
     uncount();
+    crate::datagram::after_fork(false);
 }
 
 /// The fork failed: there is no second owner after all.
@@ -102,6 +104,7 @@ pub fn fork_failed() {
             }
         }
     }
+    crate::datagram::after_fork(true);
     SETUP.reset();
 }
 
@@ -122,6 +125,7 @@ pub fn after_fork_child() {
     ports::forked();
     diag::forked();
     route::forked();
+    crate::datagram::forked();
     report::forked();
 }
 
@@ -136,6 +140,7 @@ pub fn moved(from: i32, to: i32) {
         link::moved(from, to);
         ports::moved(from, to);
     }
+    crate::datagram::moved(from, to);
     diag::moved(from, to);
     route::moved(from, to);
     report::moved(from, to);

@@ -4,6 +4,7 @@
 //! with close(2) reads an object that may have been reused, never memory that is gone; the object's lock and
 //! generation tell.
 
+use crate::datagram::Datagram;
 use crate::epoll::Set;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,8 @@ pub enum Kind {
     Epoll = 4,
     /// A descriptor that we keep for ourselves; the program must not see it.
     Private = 5,
+    /// A UDP socket.
+    Datagram = 6,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -47,6 +50,7 @@ impl Word {
             3 => Kind::Stream,
             4 => Kind::Epoll,
             5 => Kind::Private,
+            6 => Kind::Datagram,
             _ => Kind::Foreign,
         }
     }
@@ -71,6 +75,16 @@ impl Word {
         match self.kind() {
             // SAFETY: as above.
             Kind::Epoll => Some(unsafe { &*(self.address() as *const Set) }),
+            _ => None,
+        }
+    }
+
+    /// The datagram socket, if it is one.
+    #[inline(always)]
+    pub fn datagram(self) -> Option<&'static Datagram> {
+        match self.kind() {
+            // SAFETY: as above.
+            Kind::Datagram => Some(unsafe { &*(self.address() as *const Datagram) }),
             _ => None,
         }
     }
@@ -101,6 +115,12 @@ pub fn stream(fd: i32) -> Option<&'static Socket> {
     }
 }
 
+/// The datagram socket behind `fd`.
+#[inline(always)]
+pub fn datagram(fd: i32) -> Option<&'static Datagram> {
+    get(fd).datagram()
+}
+
 fn put(fd: i32, word: Word) -> Word {
     match TABLE.get(fd as u32 as usize) {
         Some(slot) => {
@@ -119,6 +139,11 @@ pub fn set_socket(fd: i32, kind: Kind, socket: &'static Socket) {
 /// Enters an epoll set.
 pub fn set_epoll(fd: i32, set: &'static Set) {
     put(fd, Word::new(Kind::Epoll, set as *const Set as usize));
+}
+
+/// Enters a datagram socket.
+pub fn set_datagram(fd: i32, socket: &'static Datagram) {
+    put(fd, Word::new(Kind::Datagram, socket as *const Datagram as usize));
 }
 
 /// Marks a descriptor as ours alone.

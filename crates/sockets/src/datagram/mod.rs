@@ -1,0 +1,411 @@
+//! Datagram sockets: the kernel's own, with an inbox in shared memory beside them while their receiver is awake.
+//!
+//! The inbox and its gate are `shunt_ring::inbox`. A receiver that is about to sleep shuts the gate, so everything that
+//! sleeps, signals or does not know of us finds plain UDP. Whatever an inbox cannot serve *pins* the gate: see [`pin`].
+//!
+//! ```text
+//! mod       the private object            boxes    inboxes: making, handing over, taking up
+//! receive   recv and its forms            send     send and its forms
+//! route     whose inbox a destination is  options  what pins
+//! ```
+
+pub mod boxes;
+pub mod options;
+pub mod receive;
+pub mod route;
+pub mod send;
+
+use crate::global::{self, Shared, SETUP};
+use crate::table::{self, Kind};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use route::Routes;
+use shunt_options::Udp;
+use shunt_ring::inbox::Inbox;
+use shunt_ring::lock;
+use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
+use shunt_sys::{calls, clock, mapping, thread};
+
+/// Bits of [`Datagram::flags`].
+pub mod flag {
+    /// O_NONBLOCK, as far as this process knows.
+    pub const NONBLOCK: u32 = 1 << 0;
+    /// Forked: other processes own the socket, too, and may change its flags.
+    pub const SHARED: u32 = 1 << 1;
+    /// Counted for the fork that is happening now.
+    pub const COUNTED: u32 = 1 << 2;
+    /// Sending is the kernel's.
+    pub const SEND_PLAIN: u32 = 1 << 3;
+}
+
+/// Why a socket's datagrams come through the kernel, whoever is awake. Bits of [`Datagram::pins`].
+pub mod pin {
+    /// An option that asks for more than bytes and addresses.
+    pub const OPTION: u32 = 1 << 0;
+    /// O_ASYNC: the kernel must see each arrival.
+    pub const ASYNC: u32 = 1 << 1;
+    /// In an epoll set.
+    pub const SET: u32 = 1 << 2;
+    /// A program that may not know of us has the descriptor, too.
+    pub const ELSEWHERE: u32 = 1 << 3;
+    /// shutdown(2).
+    pub const SHUT: u32 = 1 << 4;
+}
+
+/// A UDP socket, private to the process. Descriptors made by dup share it.
+#[repr(C, align(64))]
+pub struct Datagram {
+    base: AtomicPtr<u8>,
+    size: AtomicU32,
+    /// See [`flag`].
+    pub flags: AtomicU32,
+    /// See [`pin`].
+    pub pins: AtomicU32,
+    /// AF_INET or AF_INET6.
+    pub family: AtomicI32,
+    /// When the kernel's queue was last looked at, in ticks.
+    asked: AtomicU64,
+    /// When visitors were last looked for, in ticks.
+    visited: AtomicU64,
+    /// Processor of the last sender, plus one.
+    peer_processor: AtomicU32,
+    /// Datagrams that came through the kernel, up to [`ENOUGH`].
+    received: AtomicU32,
+    /// Threads of this process that sleep in the kernel for it, whether there is an inbox or not.
+    sleeping: AtomicU32,
+    /// Datagrams that were sent through the kernel.
+    through_kernel: AtomicU32,
+    /// Guards the routes.
+    sending: AtomicU32,
+    /// Descriptors of this process that refer to it.
+    pub references: AtomicU32,
+    /// Lives of this object.
+    pub generation: AtomicU32,
+    /// The inbox's memfd, its listener, and both ends of the pipe that tells senders of the end; -1: none.
+    pub private: [AtomicI32; 4],
+    /// The connected peer.
+    pub(crate) peer: send::Peer,
+    routes: Shared<Routes>,
+    next_free: AtomicPtr<Datagram>,
+}
+
+/// Datagrams through the kernel before an inbox is worth its making.
+const ENOUGH: u32 = 16;
+
+const SLAB: usize = 32;
+static FREE: AtomicPtr<Datagram> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Whether UDP is ours at all.
+pub fn enabled() -> bool {
+    global::ready() && global::options().accelerate && global::options().udp != Udp::Off
+}
+
+pub(crate) fn eager() -> bool {
+    global::options().udp == Udp::Eager
+}
+
+/// Enters a fresh UDP socket.
+pub fn created(fd: i32, family: i32, nonblocking: bool) {
+    if !table::fits(fd) {
+        return;
+    }
+    if let Some(socket) = allocate(family) {
+        if nonblocking {
+            socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
+        }
+        table::set_datagram(fd, socket);
+    }
+}
+
+fn allocate(family: i32) -> Option<&'static Datagram> {
+    let _setup = SETUP.lock()?;
+    let mut first = FREE.load(Ordering::Relaxed);
+    if first.is_null() {
+        let slab = mapping::reserve(SLAB * core::mem::size_of::<Datagram>()).ok()?.cast::<Datagram>();
+        for i in (0..SLAB).rev() {
+            // SAFETY: inside the fresh slab; all-zero is a valid Datagram.
+            unsafe {
+                let socket = slab.add(i);
+                (*socket).next_free.store(first, Ordering::Relaxed);
+                first = socket;
+            }
+        }
+    }
+    // SAFETY: a slab object that nobody uses.
+    let socket = unsafe { &*first };
+    FREE.store(socket.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+    socket.base.store(core::ptr::null_mut(), Ordering::Relaxed);
+    for word in [
+        &socket.flags,
+        &socket.pins,
+        &socket.peer_processor,
+        &socket.received,
+        &socket.sending,
+        &socket.through_kernel,
+        &socket.sleeping,
+    ] {
+        word.store(0, Ordering::Relaxed);
+    }
+    socket.asked.store(0, Ordering::Relaxed);
+    socket.visited.store(0, Ordering::Relaxed);
+    socket.family.store(family, Ordering::Relaxed);
+    socket.references.store(1, Ordering::Relaxed);
+    for fd in &socket.private {
+        fd.store(-1, Ordering::Relaxed);
+    }
+    socket.peer.forget();
+    // SAFETY: nobody else uses the object.
+    unsafe { *socket.routes.get() = Routes::new() };
+    Some(socket)
+}
+
+impl Datagram {
+    /// The inbox, if there is one.
+    #[inline(always)]
+    pub fn inbox(&self) -> Option<Inbox> {
+        let base = self.base.load(Ordering::SeqCst);
+        if base.is_null() {
+            return None;
+        }
+        // SAFETY: `boxes::make` stores the size before the base; the range stays mapped.
+        Some(unsafe { Inbox::new(base, self.size.load(Ordering::Relaxed)) })
+    }
+
+    fn has(&self, bit: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Notes O_NONBLOCK.
+    pub fn set_nonblocking(&self, on: bool) {
+        if on {
+            self.flags.fetch_or(flag::NONBLOCK, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag::NONBLOCK, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on the kernel carries what comes, until [`Datagram::unpin`]. What waits in the inbox stays there.
+    pub fn pin(&self, why: u32) {
+        let before = self.pins.fetch_or(why, Ordering::SeqCst);
+        if before == 0 {
+            if let Some(inbox) = self.inbox() {
+                inbox.enter();
+            }
+        }
+    }
+
+    /// Takes a reason back.
+    pub fn unpin(&self, why: u32) {
+        let before = self.pins.fetch_and(!why, Ordering::SeqCst);
+        if before != 0 && before & !why == 0 {
+            if let Some(inbox) = self.inbox() {
+                inbox.leave();
+            }
+        }
+    }
+
+    /// The kernel may from now on decide otherwise who gets a datagram: senders shall ask it.
+    pub fn changed(&self) {
+        route::CHANGES.fetch_add(1, Ordering::SeqCst);
+        if let Some(inbox) = self.inbox() {
+            inbox.header().epoch.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a call must not wait.
+    fn nonblocking(&self, fd: i32, flags: i32) -> bool {
+        if flags & libc::MSG_DONTWAIT != 0 {
+            return true;
+        }
+        if self.has(flag::SHARED) {
+            return calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK != 0;
+        }
+        self.has(flag::NONBLOCK)
+    }
+
+    /// The lock for sending; `None` in a handler that interrupted its holder.
+    fn lock_send(&self) -> Option<lock::Held<'_>> {
+        lock::acquire(&self.sending, thread::id(), global::single_threaded(), |_| calls::sched_yield())
+    }
+}
+
+/// bind and connect went through, or a first datagram gave the socket its port: its address may be another one now.
+pub fn moved_to_address(fd: i32, socket: &'static Datagram) {
+    if let Some(_held) = socket.lock_send() {
+        socket.peer.forget();
+        // SAFETY: the lock is held.
+        unsafe { (*socket.routes.get()).clear() };
+    }
+    socket.changed();
+    begin_eagerly(fd, socket);
+}
+
+/// With the option `eager` the inbox exists as soon as the socket has a port, and is open whenever nobody sleeps.
+pub(crate) fn begin_eagerly(fd: i32, socket: &'static Datagram) {
+    if eager() {
+        if socket.inbox().is_none() && socket.pins.load(Ordering::Relaxed) == 0 {
+            boxes::make(fd, socket);
+        }
+        reopen(socket);
+    }
+}
+
+/// After a sleep.
+fn reopen(socket: &Datagram) {
+    if eager() {
+        if let Some(inbox) = socket.inbox() {
+            inbox.open();
+        }
+    }
+}
+
+/// What poll(2) would say of datagrams in the inbox; the kernel says the rest.
+#[inline]
+pub fn events(socket: &Datagram) -> i16 {
+    match socket.inbox() {
+        Some(inbox) if inbox.front().is_some() => POLLIN | POLLRDNORM,
+        _ => 0,
+    }
+}
+
+/// FIONREAD: the size of the next datagram, if it lies in the inbox.
+pub fn next_size(socket: &Datagram) -> Option<usize> {
+    socket.inbox()?.front().map(|front| front.length)
+}
+
+/// Before a sleep: the gate shuts. True if it did, so that [`after_sleep`] takes this sleeper back.
+pub fn before_sleep(socket: &Datagram) -> bool {
+    // An inbox that another thread makes meanwhile stays shut: see `boxes::make`.
+    socket.sleeping.fetch_add(1, Ordering::SeqCst);
+    let inbox = socket.inbox();
+    if let Some(inbox) = inbox {
+        inbox.enter();
+    }
+    inbox.is_some()
+}
+
+/// After it.
+pub fn after_sleep(socket: &Datagram, entered: bool) {
+    socket.sleeping.fetch_sub(1, Ordering::SeqCst);
+    if let (true, Some(inbox)) = (entered, socket.inbox()) {
+        inbox.leave();
+    }
+    reopen(socket);
+}
+
+/// A thread that polls is about to spin: senders may write from now on.
+pub fn before_spin(fd: i32, socket: &'static Datagram) {
+    if socket.inbox().is_none() && socket.worthwhile() {
+        boxes::make(fd, socket);
+    }
+    if let Some(inbox) = socket.inbox() {
+        inbox.open();
+        boxes::visitors(socket, clock::ticks());
+    }
+}
+
+impl Datagram {
+    /// Whether an inbox would be made for a receiver that spins.
+    pub(crate) fn worthwhile(&self) -> bool {
+        (eager() || self.received.load(Ordering::Relaxed) >= ENOUGH) && self.pins.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A descriptor of the socket is closed.
+pub fn release(socket: &'static Datagram) {
+    if socket.references.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return;
+    }
+    if let Some(inbox) = socket.inbox() {
+        // The last owner says so; a killed one is told by the pipe.
+        if inbox.header().owners.fetch_sub(1, Ordering::SeqCst) <= 1 {
+            inbox.retire();
+        }
+    }
+    route::CHANGES.fetch_add(1, Ordering::SeqCst);
+    if let Some(_held) = socket.lock_send() {
+        // SAFETY: the lock is held.
+        unsafe { (*socket.routes.get()).clear() };
+    }
+    socket.generation.fetch_add(1, Ordering::Release);
+    boxes::drop_own(socket);
+    if let Some(_setup) = SETUP.lock() {
+        socket.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
+        FREE.store(socket as *const Datagram as *mut Datagram, Ordering::Relaxed);
+    }
+}
+
+/// Calls `each` for every datagram socket of the process.
+fn all(mut each: impl FnMut(i32, &'static Datagram)) {
+    if !enabled() {
+        return;
+    }
+    for fd in 0..table::high_water() {
+        if let Some(socket) = table::datagram(fd) {
+            each(fd, socket);
+        }
+    }
+}
+
+/// Before a fork: each socket is about to have one owner more.
+pub fn before_fork() {
+    all(|_, socket| {
+        if !socket.has(flag::COUNTED) {
+            socket.flags.fetch_or(flag::COUNTED | flag::SHARED, Ordering::Relaxed);
+            if let Some(inbox) = socket.inbox() {
+                inbox.header().owners.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+}
+
+/// After it, in the parent; `failed`: there is no child.
+pub fn after_fork(failed: bool) {
+    all(|_, socket| {
+        if socket.has(flag::COUNTED) {
+            socket.flags.fetch_and(!flag::COUNTED, Ordering::Relaxed);
+            if let (true, Some(inbox)) = (failed, socket.inbox()) {
+                inbox.header().owners.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    });
+}
+
+/// After it, in the child: inboxes of others are looked for anew.
+pub fn forked() {
+    after_fork(false);
+    all(|_, socket| {
+        socket.sending.store(0, Ordering::Relaxed);
+        // SAFETY: the child has one thread.
+        unsafe { *socket.routes.get() = Routes::new() };
+        // The parent's pins are counted in the gate once; ours go with our own copy of the word.
+        if let (true, Some(inbox)) = (socket.pins.load(Ordering::Relaxed) != 0, socket.inbox()) {
+            inbox.enter();
+        }
+    });
+    boxes::forked();
+}
+
+/// Before an exec or a spawn: descriptors that another program will have are the kernel's from now on.
+pub fn before_exec(all_of_them: bool, below: i32) {
+    all(|fd, socket| {
+        let kept = all_of_them || calls::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
+        if kept && fd < below.max(3) {
+            socket.pin(pin::ELSEWHERE);
+        }
+    });
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    all(|_, socket| {
+        for fd in &socket.private {
+            crate::process::renumber(fd, from, to);
+        }
+    });
+    boxes::moved(from, to);
+}
+
+/// What a descriptor is, for those who look at kinds.
+pub fn is(fd: i32) -> bool {
+    table::get(fd).kind() == Kind::Datagram
+}

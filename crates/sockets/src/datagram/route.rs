@@ -1,0 +1,203 @@
+//! Whose inbox a destination is: the kernel's answer, believed for a while.
+
+use super::{boxes, Datagram};
+use crate::global::SETUP;
+use crate::{diag, listen, route};
+use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_ring::inbox::{Inbox, Source};
+use shunt_segment::address::Address;
+use shunt_sys::clock;
+
+/// Changes with each bind, connect and close of a datagram socket in this process: no answer is believed beyond.
+pub static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+/// Destinations that a socket remembers.
+const PLACES: usize = 16;
+
+/// Ticks for which the kernel's answer is believed: about 20 ms, and 1 ms where another socket may take the port over
+/// at any time without a word to this process.
+const BELIEVED: u64 = 50_000_000;
+const BELIEVED_SHAREABLE: u64 = 2_500_000;
+
+/// Ticks between two looks whether the receiver's process still lives (about 20 us).
+const LIVES_EVERY: u64 = 50_000;
+
+/// Datagrams to one destination after which its inbox is asked for the first time; then at each doubling.
+const FIRST_ASKED: u32 = 16;
+
+/// A destination, and its inbox if it has one.
+#[derive(Clone, Copy)]
+pub struct Route {
+    destination: Address,
+    /// Datagrams that went there through the kernel.
+    sent: u32,
+    found: Option<boxes::Address>,
+    inode: u32,
+    source: Source,
+    epoch: u32,
+    changes: u32,
+    asked: u64,
+    seen_alive: u64,
+    /// Datagrams of the socket that had gone through the kernel when the last one went into the inbox.
+    pub settled: u32,
+}
+
+/// The routes of one socket, by a hash of the destination.
+pub struct Routes {
+    places: [Route; PLACES],
+}
+
+const NO_ROUTE: Route = Route {
+    destination: Address { ip: [0; 16], port: 0, scope: 0 },
+    sent: 0,
+    found: None,
+    inode: 0,
+    source: Source { v6: false, ip: [0; 16], port: 0, scope: 0, processor: 0 },
+    epoch: 0,
+    changes: 0,
+    asked: 0,
+    seen_alive: 0,
+    settled: u32::MAX,
+};
+
+impl Routes {
+    /// None yet.
+    pub const fn new() -> Routes {
+        Routes { places: [NO_ROUTE; PLACES] }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        if self.places.iter().any(|route| route.found.is_some()) {
+            let Some(_setup) = SETUP.lock() else { return };
+            for route in &mut self.places {
+                if let Some(found) = route.found.take() {
+                    boxes::give_back(found.index);
+                }
+            }
+        }
+        self.places = [NO_ROUTE; PLACES];
+    }
+
+    /// The place of a destination; what lay there before goes if it was another one.
+    pub fn place(&mut self, destination: &Address) -> &mut Route {
+        let tail = u32::from_ne_bytes([destination.ip[12], destination.ip[13], destination.ip[14], destination.ip[15]]);
+        let hash = (tail ^ (destination.port as u32) << 8).wrapping_mul(0x9e37_79b1) >> 28;
+        let place = &mut self.places[hash as usize % PLACES];
+        if place.destination != *destination {
+            place.forget();
+            *place = Route { destination: *destination, ..NO_ROUTE };
+        }
+        place
+    }
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Routes::new()
+    }
+}
+
+impl Route {
+    fn forget(&mut self) {
+        if let Some(found) = self.found.take() {
+            if let Some(_setup) = SETUP.lock() {
+                boxes::give_back(found.index);
+            }
+        }
+    }
+
+    /// The inbox turned out to be retired.
+    pub fn lose(&mut self) {
+        self.forget();
+    }
+
+    /// The inbox of the destination and the source to tell, if the kernel still gives datagrams to its socket.
+    #[inline]
+    pub fn inbox(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Source)> {
+        let Some(found) = self.found else { return self.look_for(fd, socket) };
+        let now = clock::ticks();
+        let header = found.inbox.header();
+        let passed = now.wrapping_sub(self.asked);
+        let stale = header.epoch.load(Ordering::Relaxed) != self.epoch
+            || CHANGES.load(Ordering::Relaxed) != self.changes
+            || passed > BELIEVED
+            || (passed > BELIEVED_SHAREABLE && header.shareable.load(Ordering::Relaxed) != 0);
+        if stale {
+            self.ask_again(fd)?;
+        }
+        if now.wrapping_sub(self.seen_alive) > LIVES_EVERY {
+            self.seen_alive = now;
+            if !boxes::lives(found.index) {
+                found.inbox.retire();
+                self.lose();
+                return None;
+            }
+        }
+        Some((found.inbox, self.source))
+    }
+
+    /// Counts a datagram through the kernel, and looks for the inbox now and then.
+    #[cold]
+    fn look_for(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Source)> {
+        self.sent = self.sent.saturating_add(1);
+        let due = self.sent >= FIRST_ASKED && (self.sent.is_power_of_two() || self.sent % 8 == 0 && self.asked != 0);
+        if !due && !super::eager() {
+            return None;
+        }
+        let _setup = SETUP.lock()?;
+        let (source, owner) = resolve(fd, &self.destination)?;
+        // `asked` tells that there is an inbox to wait for; otherwise the next question comes at the next doubling.
+        let (found, waiting) = boxes::find(owner);
+        self.asked = if waiting { 1 } else { 0 };
+        let found = found?;
+        self.found = Some(found);
+        self.inode = owner.inode;
+        self.source = source;
+        // Whatever went there before went through the kernel.
+        self.settled = socket.through_kernel.load(Ordering::Relaxed).wrapping_sub(1);
+        self.believe();
+        Some((found.inbox, source))
+    }
+
+    fn believe(&mut self) {
+        if let Some(found) = self.found {
+            self.epoch = found.inbox.header().epoch.load(Ordering::SeqCst);
+        }
+        self.changes = CHANGES.load(Ordering::SeqCst);
+        self.asked = clock::ticks();
+    }
+
+    #[cold]
+    fn ask_again(&mut self, fd: i32) -> Option<()> {
+        let before = *self;
+        self.believe();
+        let setup = SETUP.lock()?;
+        match resolve(fd, &before.destination) {
+            Some((source, owner)) if owner.inode == before.inode && source == before.source => Some(()),
+            _ => {
+                drop(setup);
+                self.lose();
+                None
+            }
+        }
+    }
+}
+
+/// The source that a datagram from `fd` to `destination` would have, and the socket that would get it. The set-up lock
+/// is held.
+fn resolve(fd: i32, destination: &Address) -> Option<(Source, diag::Owner)> {
+    let own = listen::bound_address(fd);
+    let linklocal = destination.ip[0] == 0xfe && destination.ip[1] & 0xc0 == 0x80;
+    if own.port == 0 || destination.port == 0 || destination.is_unspecified() || linklocal {
+        return None;
+    }
+    let route = route::local_source(destination).ok()??;
+    let ip = if own.is_unspecified() { route.ip } else { own.ip };
+    let sender = Address { ip, port: own.port, scope: 0 };
+    if sender.as_v4().is_some() != destination.as_v4().is_some() {
+        return None;
+    }
+    let owner = diag::receiver(&sender, destination).ok()??;
+    Some((Source { v6: sender.as_v4().is_none(), ip, port: own.port, scope: 0, processor: 0 }, owner))
+}

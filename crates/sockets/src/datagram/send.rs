@@ -1,0 +1,234 @@
+//! send, sendto, sendmsg, write on a datagram socket.
+
+use super::{flag, Datagram};
+use crate::sockaddr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_ring::inbox::{Inbox, Posted};
+use shunt_ring::lock;
+use shunt_segment::address::Address;
+use shunt_sys::libc::{self, iovec, msghdr};
+use shunt_sys::{calls, clock, thread, Errno, Result};
+
+/// What a call gives: our answer, or the result of the C library's own function.
+pub enum Answer {
+    /// Ours.
+    Done(Result<isize>),
+    /// Its, with errno set.
+    Raw(isize),
+}
+
+/// Flags with which shared memory does what the kernel would do.
+const KNOWN_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
+
+/// Most buffers of a vector (UIO_MAXIOV).
+const MOST_PIECES: usize = 1024;
+
+/// The longest payload of UDP over IPv4.
+const LONGEST: usize = 65507;
+
+/// sendmsg(2); `kernel` is the call as the program made it.
+///
+/// # Safety
+/// As sendmsg(2).
+#[inline]
+pub unsafe fn send(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32, kernel: impl FnOnce() -> isize) -> Answer {
+    // SAFETY: passed on.
+    match unsafe { post(fd, socket, message, flags) } {
+        Some(sent) => Answer::Done(Ok(sent as isize)),
+        None => {
+            let unbound = super::eager() && socket.inbox().is_none();
+            let result = kernel();
+            if unbound && result >= 0 {
+                super::begin_eagerly(fd, socket); // the first datagram gave the socket its port
+            }
+            Answer::Raw(result)
+        }
+    }
+}
+
+/// Puts the datagram into its receiver's inbox. `None`: the kernel's, and noted as such.
+unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32) -> Option<usize> {
+    let Some(held) = socket.lock_send() else {
+        socket.through_kernel.fetch_add(1, Ordering::Relaxed);
+        return None;
+    };
+    // SAFETY: the lock is held.
+    let routes = unsafe { &mut *socket.routes.get() };
+    let mut last: Option<Inbox> = None;
+    let sent = (|| {
+        // SAFETY: as sendmsg(2).
+        let (destination, length) = unsafe { (destination(fd, socket, message)?, length(message)?) };
+        let route = routes.place(&destination);
+        let (inbox, mut source) = route.inbox(fd, socket)?;
+        last = Some(inbox);
+        let plain = flags & !KNOWN_FLAGS != 0 || message.msg_controllen != 0 || socket.has(flag::SEND_PLAIN);
+        if plain || length > LONGEST {
+            return None;
+        }
+        let through_kernel = socket.through_kernel.load(Ordering::Relaxed);
+        let after_kernel = route.settled != through_kernel;
+        if after_kernel && has_error(fd) {
+            return None; // the error of an earlier datagram is this call's result
+        }
+        // SAFETY: the calling thread's own block.
+        source.processor = unsafe { (*thread::block()).processor } as u16;
+        // SAFETY: the program's vector.
+        let pieces = unsafe { pieces(message) }.iter().map(|piece| (piece.iov_base.cast_const().cast::<u8>(), piece.iov_len));
+        let mut patience = Patience { inbox, since: 0 };
+        // SAFETY: the pieces are the program's.
+        let posted = unsafe { inbox.post(thread::id(), &source, pieces, length, after_kernel, |owner| patience.wait(owner)) };
+        match posted {
+            Posted::Done => {
+                route.settled = through_kernel;
+                Some(length)
+            }
+            Posted::Dropped => Some(length),
+            Posted::Kernel => None,
+            Posted::Retired => {
+                route.lose();
+                None
+            }
+        }
+    })();
+    if sent.is_none() {
+        socket.through_kernel.fetch_add(1, Ordering::Relaxed);
+        drop(held);
+        if let Some(inbox) = last {
+            let_drain(&inbox);
+        }
+    }
+    sent
+}
+
+/// Where the datagram goes.
+#[inline]
+unsafe fn destination(fd: i32, socket: &Datagram, message: &msghdr) -> Option<Address> {
+    if message.msg_name.is_null() {
+        return socket.peer(fd);
+    }
+    // SAFETY: as sendmsg(2).
+    let (family, address) = unsafe { sockaddr::read(message.msg_name.cast(), message.msg_namelen) }?;
+    (family == socket.family.load(Ordering::Relaxed)).then_some(address)
+}
+
+unsafe fn pieces(message: &msghdr) -> &[iovec] {
+    if message.msg_iovlen == 0 {
+        return &[];
+    }
+    // SAFETY: the program's vector; its length was checked by `length`.
+    unsafe { core::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) }
+}
+
+/// Bytes of all buffers; `None`: the kernel's to refuse.
+#[inline]
+unsafe fn length(message: &msghdr) -> Option<usize> {
+    if message.msg_iovlen > MOST_PIECES || (message.msg_iovlen > 0 && (message.msg_iov as usize) < 4096) {
+        return None;
+    }
+    let mut total = 0usize;
+    // SAFETY: checked above.
+    for piece in unsafe { pieces(message) } {
+        if piece.iov_len > LONGEST || (piece.iov_len > 0 && (piece.iov_base as usize) < 4096) {
+            return None;
+        }
+        total += piece.iov_len;
+    }
+    Some(total)
+}
+
+fn has_error(fd: i32) -> bool {
+    calls::poll_one(fd, 0, 0).is_ok_and(|events| events & (libc::POLLERR | libc::POLLHUP) != 0)
+}
+
+/// A datagram that goes through the kernel must not overtake those in the inbox. A receiver takes those first; only one
+/// that is between its two looks could do otherwise, and that takes no time.
+fn let_drain(inbox: &Inbox) {
+    let begun = clock::ticks();
+    while !inbox.is_drained() && clock::ticks().wrapping_sub(begun) < LONGEST_DRAIN {
+        core::hint::spin_loop();
+    }
+}
+
+/// About 20 us in ticks.
+const LONGEST_DRAIN: u64 = 50_000;
+
+/// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that nobody uses again.
+struct Patience {
+    inbox: Inbox,
+    since: u64,
+}
+
+/// Holders never sleep: whoever holds the lock this long in ns is dead, whatever its number says.
+const LONGEST_HOLD: u64 = 2_000_000_000;
+
+impl Patience {
+    #[cold]
+    fn wait(&mut self, owner: u32) {
+        let word = &self.inbox.header().lock;
+        for _ in 0..64 {
+            core::hint::spin_loop();
+            if word.load(Ordering::Relaxed) != owner {
+                return;
+            }
+        }
+        let now = clock::monotonic_ns();
+        if self.since == 0 {
+            self.since = now;
+        }
+        let dead = calls::tkill(owner as i32, 0) == Err(Errno(libc::ESRCH));
+        if dead || now - self.since > LONGEST_HOLD {
+            self.inbox.retire();
+            lock::revoke(word, owner);
+        } else {
+            calls::sched_yield();
+        }
+    }
+}
+
+/// The peer of a connected socket, as one word for "unknown" and the address.
+pub struct Peer {
+    known: AtomicU64,
+    words: [AtomicU64; 3],
+}
+
+impl Peer {
+    /// Unknown.
+    pub fn forget(&self) {
+        self.known.store(0, Ordering::Release);
+    }
+}
+
+impl Datagram {
+    /// The connected peer, asked of the kernel once.
+    #[inline]
+    fn peer(&self, fd: i32) -> Option<Address> {
+        let peer = &self.peer;
+        match peer.known.load(Ordering::Acquire) {
+            1 => {
+                let words = [peer.words[0].load(Ordering::Relaxed), peer.words[1].load(Ordering::Relaxed)];
+                Some(Address::from_words(words, peer.words[2].load(Ordering::Relaxed) as u16, 0))
+            }
+            2 => None,
+            _ => self.learn_peer(fd),
+        }
+    }
+
+    /// Under the lock for sending.
+    #[cold]
+    fn learn_peer(&self, fd: i32) -> Option<Address> {
+        let mut bytes = [0u64; 4];
+        let mut length = 28;
+        if calls::getpeername(fd, bytes.as_mut_ptr().cast(), &mut length).is_err() {
+            self.peer.known.store(2, Ordering::Release);
+            return None;
+        }
+        // SAFETY: the kernel filled `length` bytes.
+        let (_, address) = unsafe { sockaddr::read(bytes.as_ptr().cast(), length) }?;
+        let words = address.words();
+        self.peer.words[0].store(words[0], Ordering::Relaxed);
+        self.peer.words[1].store(words[1], Ordering::Relaxed);
+        self.peer.words[2].store(address.port as u64, Ordering::Relaxed);
+        self.peer.known.store(1, Ordering::Release);
+        Some(address)
+    }
+}
