@@ -6,6 +6,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         accelerate: false,
         ring: 0,
         spin_ns: 1,
+        udp: crate::options::Udp::Eager,
         ports: Ports::parse(b"1").unwrap(),
         log: Log::All,
         io_uring_allowed: true,
