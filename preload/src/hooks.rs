@@ -593,8 +593,14 @@ hook! {
     }
     fn epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
         let mut set = table::get(epfd).set();
-        if set.is_none() && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) {
-            epoll::created(epfd); // made by a call that we do not see
+        if set.is_none() && table::get(epfd).kind() == Kind::Foreign && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) {
+            // A set made by a call that we do not see, if it is one: then the kernel does not know the descriptor in it.
+            use shunt_sockets::sys::{calls, Errno};
+            match calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) {
+                Ok(_) | Err(Errno(libc::ENOENT)) => {}
+                Err(_) => return real::epoll_ctl(epfd, operation, fd, event),
+            }
+            epoll::created(epfd);
             set = table::get(epfd).set();
         }
         if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, table::datagram(fd)) {

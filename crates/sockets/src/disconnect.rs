@@ -49,7 +49,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     if lived || socket.own().receive.state.load(Ordering::Relaxed) & state::RESET_DUE != 0 {
         leave_error(fresh.0, family);
     }
-    crate::epoll::forget_socket(socket, fd);
+    crate::epoll::before_replace(socket);
     socket.set(flag::LINGER_RESET);
     if lived {
         reset(socket, fd);
@@ -63,6 +63,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
             report::note(number, kind::TCP, Reason::Unconnected, None);
         }
     }
+    crate::epoll::after_dissolve(socket, next);
     crate::descriptor::finish(socket);
     crate::socket::free(socket);
     Ok(0)

@@ -3,9 +3,9 @@
 //! The set is a real epoll descriptor. Foreign descriptors go into it as the program says. A stream's companion goes in
 //! edge-triggered, under a tag of ours: a doorbell is an edge. What a stream is ready for is then computed in memory.
 //!
-//! Each set has a list of *active* streams, those that may be ready without a doorbell. [`wait`] looks at them, spins
-//! over them while that pays, and before sleeping arms them all and forgets them: from then on a stream that does
-//! nothing costs nothing, and the kernel says which one rang. So cost grows with active sockets, not with registered
+//! Each set has two queues of entries that may be ready without a doorbell: *watched* ones, and those found *ready*.
+//! [`wait`] looks at them, spins over them while that pays, and before sleeping arms them all: from then on a stream that
+//! does nothing costs nothing, and the kernel says which one rang. So cost grows with active sockets, not with registered
 //! ones.
 
 mod arming;
@@ -15,18 +15,19 @@ mod entry;
 mod events;
 mod fork;
 mod kernel;
+mod list;
 mod nested;
 mod plain;
 mod scan;
 mod set;
 mod wait;
 
-pub use arming::arm_all;
-pub use change::{after_replace, became_listener, before_replace, forget_socket};
+pub use arming::{begin_sleep, end_sleep};
+pub use change::{after_dissolve, after_replace, became_listener, before_replace, forget_socket};
 pub use control::{control, foreign};
 pub use entry::Entry;
-pub use fork::forked;
-pub use nested::readable;
+pub use fork::{before_fork, forked};
+pub use nested::{in_memory, readable};
 pub use plain::{enter_plain, leave_plain, plain};
 pub use set::{created, release, retain, Set};
 pub use wait::wait;
@@ -41,7 +42,8 @@ const HUP: u32 = libc::EPOLLHUP as u32;
 const ET: u32 = libc::EPOLLET as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 /// Bits of an event mask that are not events.
-const MODES: u32 = ET | ONESHOT | libc::EPOLLEXCLUSIVE as u32 | libc::EPOLLWAKEUP as u32;
+const MODES: u32 = ET | ONESHOT | EXCLUSIVE | libc::EPOLLWAKEUP as u32;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// Upper half-word of our tags in the kernel's event data: not a canonical address, not a small number.
 const TAG: u64 = 0x9d3f << 48;
 const TAG_MASK: u64 = 0xffff << 48;

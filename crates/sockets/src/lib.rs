@@ -42,6 +42,7 @@ pub mod readiness;
 pub mod report;
 pub mod rights;
 pub mod route;
+mod scratch;
 pub mod select;
 pub mod signals;
 pub mod sockaddr;

@@ -4,13 +4,14 @@
 //! companions stand in for them in the kernel's set; a listener stands for its two queues.
 
 use crate::readiness;
+use crate::scratch::Scratch;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{accept, datagram, epoll, spin, wait};
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::{arm, state, style};
+use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
-use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
+use shunt_sys::{calls, clock, thread, Errno, Result};
 
 /// A set that is asked about.
 pub struct Query<'a> {
@@ -41,41 +42,14 @@ pub fn deadline(timeout_ns: Option<u64>) -> u64 {
     }
 }
 
-/// Memory for the kernel's version of a set: on the stack while it is small.
-pub(crate) struct Scratch {
-    stack: [pollfd; 64],
-    heap: *mut pollfd,
-    room: usize,
+/// Where a thread in poll is counted as asleep.
+#[derive(Clone, Copy)]
+enum Sleeper {
+    Set(&'static epoll::Set),
+    Stream(&'static Wait),
 }
 
 const NO_ENTRY: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
-
-impl Scratch {
-    pub(crate) fn new(room: usize) -> Result<Scratch> {
-        let mut scratch = Scratch { stack: [NO_ENTRY; 64], heap: core::ptr::null_mut(), room };
-        if room > 64 {
-            scratch.heap = mapping::reserve(room * core::mem::size_of::<pollfd>())?.cast();
-        }
-        Ok(scratch)
-    }
-
-    pub(crate) fn entries(&mut self) -> &mut [pollfd] {
-        if self.heap.is_null() {
-            return &mut self.stack[..self.room];
-        }
-        // SAFETY: `room` zeroed entries.
-        unsafe { core::slice::from_raw_parts_mut(self.heap, self.room) }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if !self.heap.is_null() {
-            let _ = calls::munmap(self.heap.cast(), self.room * core::mem::size_of::<pollfd>());
-        }
-    }
-}
-
 const ALWAYS: i16 = POLLERR | POLLHUP;
 
 impl Query<'_> {
@@ -99,8 +73,12 @@ impl Query<'_> {
             if ready == 0 && self.check_peers() {
                 return self.look(foreign);
             }
+            if ready == 0 {
+                self.take_signals()?;
+            }
             return Ok(ready);
         }
+        self.take_signals()?;
         loop {
             let mut spin = spin::begin(peer_processor);
             if spin.more() {
@@ -137,6 +115,16 @@ impl Query<'_> {
         }
     }
 
+    /// A signal that waits for this very mask ends the call before anything else comes, also one that does not wait
+    /// (`do_poll` in fs/select.c).
+    fn take_signals(&self) -> Result<()> {
+        if !self.mask.is_null() {
+            let mut zero = spin::ZERO;
+            calls::ppoll(core::ptr::null_mut(), 0, &mut zero, self.mask, calls::KERNEL_SIGSET)?;
+        }
+        Ok(())
+    }
+
     /// Fills in what holds now.
     fn look(&mut self, foreign: bool) -> Result<isize> {
         let mut ready = 0;
@@ -162,11 +150,11 @@ impl Query<'_> {
 
     /// Asks the kernel about all entries that are not streams, without waiting; gives the number that are ready.
     fn look_foreign(&mut self) -> Result<isize> {
-        let mut scratch = Scratch::new(self.entries.len() * 2)?;
-        let count = self.fill(scratch.entries(), false);
+        let mut scratch = Scratch::new(self.entries.len() * 2, NO_ENTRY)?;
+        let count = self.fill(scratch.items(), false);
         let mut zero = spin::ZERO;
-        calls::ppoll(scratch.entries().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
-        Ok(self.merge(&scratch.entries()[..count]))
+        calls::ppoll(scratch.items().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
+        Ok(self.merge(&scratch.items()[..count]))
     }
 
     /// Writes the kernel's version of the set: two entries for a listener, and streams' companions if `streams`.
@@ -213,8 +201,10 @@ impl Query<'_> {
                 }
                 Kind::Epoll => {
                     entry.revents = answer.revents;
-                    if word.set().is_some_and(epoll::readable) {
-                        entry.revents |= POLLIN & entry.events;
+                    if let Some(set) = word.set() {
+                        let readable = epoll::readable(set, answer.revents & (POLLIN | libc::POLLRDNORM) != 0);
+                        let holds = if readable { (POLLIN | libc::POLLRDNORM) & entry.events } else { 0 };
+                        entry.revents = entry.revents & !(POLLIN | libc::POLLRDNORM) | holds;
                     }
                 }
                 Kind::Datagram => {
@@ -242,28 +232,46 @@ impl Query<'_> {
 
     /// Arms everything and sleeps; true when the deadline passed.
     fn sleep(&mut self, began: u32) -> Result<bool> {
-        let mut deaf = false;
         let mut due = false;
-        for entry in self.entries.iter() {
-            let word = table::get(entry.fd);
-            if let Some(set) = word.set() {
-                due |= epoll::arm_all(set);
+        // Another thread may close a descriptor during the sleep: who was counted is remembered.
+        let mut sleepers = Scratch::new(self.entries.len(), None)?;
+        for (entry, counted) in self.entries.iter().zip(sleepers.items()) {
+            if let Some(set) = table::get(entry.fd).set() {
+                due |= epoll::begin_sleep(set);
+                *counted = Some(Sleeper::Set(set));
+            } else if let Some(s) = table::stream(entry.fd) {
+                *counted = Some(Sleeper::Stream(&s.own().wait));
+                s.own().wait.sleepers.fetch_add(1, Ordering::Relaxed);
+                due |= prepare(s, entry.fd, entry.events);
             }
-            let Some(s) = table::stream(entry.fd) else { continue };
-            due |= prepare(s, entry.fd, entry.events);
-            deaf |= s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
         }
+        let result = self.sleep_armed(due, began);
+        for counted in sleepers.items().iter().flatten() {
+            match counted {
+                Sleeper::Set(set) => epoll::end_sleep(set),
+                Sleeper::Stream(wait) => {
+                    // The channel may have been cleared for another connection.
+                    let _ = wait.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+                }
+            }
+        }
+        result
+    }
+
+    fn sleep_armed(&mut self, due: bool, began: u32) -> Result<bool> {
         if due {
             wait::barrier();
         }
-        if self.any_stream_ready() || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::readable)) {
+        let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::in_memory));
+        if self.any_stream_ready() || any_set_ready() {
             return Ok(false);
         }
         if thread::interruptions() != began {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
+        let deaf = |s: &Socket| s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
         let mut limit = self.deadline;
-        if deaf {
+        if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(deaf)) {
             limit = limit.min(clock::monotonic_ns() + 1_000_000);
         }
         let mut time;
@@ -273,12 +281,12 @@ impl Query<'_> {
             time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             pointer = &mut time;
         }
-        let mut scratch = Scratch::new(self.entries.len() * 2)?;
-        let count = self.fill(scratch.entries(), true);
-        let set = scratch.entries().as_mut_ptr();
+        let mut scratch = Scratch::new(self.entries.len() * 2, NO_ENTRY)?;
+        let count = self.fill(scratch.items(), true);
+        let set = scratch.items().as_mut_ptr();
         calls::ppoll(set, count, pointer, self.mask, calls::KERNEL_SIGSET)?;
         let mut gone = false;
-        for answer in &scratch.entries()[..count] {
+        for answer in &scratch.items()[..count] {
             if answer.revents & (POLLERR | POLLHUP) != 0 {
                 if let Some(s) = table::stream(answer.fd) {
                     readiness::note_gone(s);

@@ -51,6 +51,7 @@ pub fn before_fork() {
         core::mem::forget(held);
     }
     crate::datagram::before_fork();
+    epoll::before_fork();
     let mut listeners = false;
     for fd in 0..table::high_water() {
         let word = table::get(fd);

@@ -1,6 +1,7 @@
 //! select(2) and pselect(2) in terms of poll(2).
 
-use crate::poll::{Query, Scratch};
+use crate::poll::Query;
+use crate::scratch::Scratch;
 use shunt_sys::libc::{self, pollfd, sigset_t, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::{Errno, Result};
 
@@ -27,11 +28,11 @@ pub unsafe fn select(count: i32, sets: [*mut u64; 3], deadline: u64, mask: *cons
         events
     };
     let used = (0..count).filter(|fd| wanted(*fd) != 0).count();
-    let mut scratch = Scratch::new(used.max(1))?;
-    for (entry, fd) in scratch.entries().iter_mut().zip((0..count).filter(|fd| wanted(*fd) != 0)) {
+    let mut scratch = Scratch::new(used, pollfd { fd: -1, events: 0, revents: 0 })?;
+    for (entry, fd) in scratch.items().iter_mut().zip((0..count).filter(|fd| wanted(*fd) != 0)) {
         *entry = pollfd { fd: fd as i32, events: wanted(fd), revents: 0 };
     }
-    let entries = &mut scratch.entries()[..used];
+    let entries = &mut scratch.items()[..used];
     Query { entries, deadline, mask }.poll()?;
     if entries.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
         return Err(Errno(libc::EBADF));

@@ -85,6 +85,8 @@ pub struct Socket {
     pub inode: AtomicU64,
     /// First entry of the epoll sets that watch it.
     pub watchers: AtomicPtr<crate::epoll::Entry>,
+    /// Counts what this process did to the stream that edge-triggered sets hear of: each shutdown wakes them.
+    pub changes: AtomicU32,
     /// Calls of accept since the kernel's queue had its turn.
     pub accepts: AtomicU32,
     /// Sleeps since the last run of waits that ended awake; see `wait::announce`.
@@ -325,6 +327,7 @@ pub fn allocate(family: i32) -> Option<&'static Socket> {
     socket.inode.store(0, Ordering::Relaxed);
     socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     socket.accepts.store(0, Ordering::Relaxed);
+    socket.changes.store(0, Ordering::Relaxed);
     socket.sleeps.store(0, Ordering::Relaxed);
     socket.spins.store(0, Ordering::Relaxed);
     socket.low_water.store(1, Ordering::Relaxed);

@@ -402,6 +402,8 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if !(0..=2).contains(&how) {
         return Err(Errno(libc::EINVAL));
     }
+    // inet_shutdown wakes everybody who polls, whatever changes.
+    socket.changes.fetch_add(1, Ordering::Relaxed);
     if readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
     }

@@ -19,6 +19,15 @@ pub fn reserve(size: usize) -> Result<*mut u8> {
     }
 }
 
+/// Reserves `size` bytes of zeroed memory that children of fork share.
+///
+/// Errors: as for [`reserve`].
+pub fn reserve_for_children(size: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping disturbs nothing.
+    unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }
+}
+
 /// Maps `size` bytes of the file `fd` shared, anywhere.
 pub fn shared(fd: i32, size: usize) -> Result<*mut u8> {
     // SAFETY: a fresh mapping disturbs nothing.

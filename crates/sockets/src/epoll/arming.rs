@@ -1,80 +1,90 @@
 //! Before and after a sleep: which streams ask their peers for a bell.
+//!
+//! While anybody sleeps in a set, in whatever process, each of its streams is armed, or has rung a bell that nobody took
+//! note of yet, or a thread that is awake in the set will arm it before it leaves ([`hand_over`]).
 
-use super::entry::{address, Entry};
+use super::control::kernel_event;
+use super::entry::{place, Entry};
+use super::events::find;
 use super::scan::ARM_AFTER;
-use super::set::{ours, Set};
-use super::OUT;
+use super::set::{enqueue, watcher, Set};
+use super::{IN, OUT};
+use crate::socket::flag;
+use crate::table::Kind;
 use crate::wait as waiting;
 use core::sync::atomic::Ordering;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style};
-use shunt_sys::clock;
+use shunt_sys::libc::{self, epoll_event};
+use shunt_sys::{calls, clock};
 
 /// What a set arms: bits of its own, so that waking takes nothing from a thread that sleeps in recv or poll.
 fn conditions(entry: &Entry) -> u32 {
-    let wanted = entry.events.load(Ordering::Relaxed);
-    (arm::IN | if wanted & OUT != 0 { arm::OUT } else { 0 }) << arm::SET_SHIFT
+    (arm::IN | if entry.wanted() & OUT != 0 { arm::OUT } else { 0 }) << arm::SET_SHIFT
 }
 
 /// Arms an entry's stream; true if a barrier is due before the next look.
 pub(super) fn arm(entry: &'static Entry) -> bool {
-    // SAFETY: null or a slab object.
-    if let Some(inner) = unsafe { entry.inner.load(Ordering::Acquire).as_ref() } {
+    if let Some(inner) = entry.inner() {
         return arm_all(inner);
     }
-    // SAFETY: streams only are active.
-    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return false };
-    let fd = entry.fd.load(Ordering::Relaxed);
+    // Streams only are active.
+    let Some(socket) = entry.socket() else { return false };
     // Edges do not need the old bells gone; a long row of them would fill the companion.
     let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
     if rung.wrapping_sub(socket.own().receive.taken.load(Ordering::Relaxed)) > 16 {
-        waiting::drain(socket, fd);
+        if let Some(fd) = entry.descriptor() {
+            waiting::drain(socket, fd);
+        }
     }
     waiting::set_style(socket, style::POLL);
     waiting::announce(socket, conditions(entry))
 }
 
 pub(super) fn armed(entry: &'static Entry) -> bool {
-    if !entry.inner.load(Ordering::Acquire).is_null() {
-        return false; // looked at for as long as it is in the set
-    }
-    // SAFETY: streams only are active.
-    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return true };
-    bell::is_armed(&socket.own().wait, conditions(entry))
+    // What is inside an inner set is looked at for as long as that is in the set.
+    entry.inner().is_none() && entry.socket().is_none_or(|s| bell::is_armed(&s.own().wait, conditions(entry)))
 }
 
 /// Arms all active streams (for a sleep in this set or in one that holds it); true if a barrier is due.
-pub fn arm_all(set: &'static Set) -> bool {
+pub(super) fn arm_all(set: &'static Set) -> bool {
     let Some(_held) = set.lock.lock() else { return true };
     let mut due = false;
-    let mut at = ours(&set.active);
-    while let Some(entry) = at {
+    for entry in set.active() {
         due |= arm(entry);
-        at = ours(&entry.next_active);
     }
     due
 }
 
+/// A thread is about to sleep, in the set or in poll on its descriptor: arms the set's streams. True if a barrier is due
+/// before the next look.
+pub fn begin_sleep(set: &'static Set) -> bool {
+    set.sleepers().fetch_add(1, Ordering::AcqRel);
+    !set.quiet() && arm_all(set)
+}
+
+/// The thread that called [`begin_sleep`] is awake.
+pub fn end_sleep(set: &'static Set) {
+    set.sleepers().fetch_sub(1, Ordering::AcqRel);
+}
+
 /// Awake again: streams that were busy a moment ago will be looked at, so their peers need not ring; unless another
-/// thread or process sleeps in this set, or another set watches the stream, and needs the bell.
+/// thread or process sleeps in this set or around it, or another set watches the stream, and needs the bell.
 pub(super) fn wake(set: &'static Set) {
-    if set.sleepers.load(Ordering::Acquire) > 1 {
+    let Some(_held) = set.lock.lock() else { return };
+    // Under the lock: whoever begins to sleep later arms later, too.
+    if set.sleepers().load(Ordering::Acquire) > 1 || !set.watchers.load(Ordering::Acquire).is_null() {
         return;
     }
-    let Some(_held) = set.lock.lock() else { return };
     let now = clock::ticks();
-    let mut at = ours(&set.active);
-    while let Some(entry) = at {
-        // SAFETY: streams only are active.
-        if let Some(socket) = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() } {
-            let busy = now.saturating_sub(entry.last.load(Ordering::Relaxed)) < ARM_AFTER;
-            let only =
-                socket.watchers.load(Ordering::Acquire) == address(entry) && entry.next_watcher.load(Ordering::Acquire).is_null();
-            if busy && only && !socket.has(crate::socket::flag::SHARED) {
-                bell::disarm(&socket.own().wait, (arm::IN | arm::OUT) << arm::SET_SHIFT);
-            }
+    for entry in set.active() {
+        let Some(socket) = entry.socket() else { continue };
+        let busy = now.saturating_sub(entry.last.load(Ordering::Relaxed)) < ARM_AFTER;
+        let first = watcher(&socket.watchers).is_some_and(|e| core::ptr::eq(e, entry));
+        let only = first && entry.next_watcher.load(Ordering::Acquire).is_null();
+        if busy && only && !socket.has(flag::SHARED) {
+            bell::disarm(&socket.own().wait, (arm::IN | arm::OUT) << arm::SET_SHIFT);
         }
-        at = ours(&entry.next_active);
     }
 }
 
@@ -82,13 +92,57 @@ pub(super) fn wake(set: &'static Set) {
 pub(super) fn cool(set: &'static Set) {
     let Some(_held) = set.lock.lock() else { return };
     let now = clock::ticks();
-    let mut link = &set.active;
-    while let Some(entry) = ours(link) {
+    for entry in set.watched.iter() {
         if now.saturating_sub(entry.last.load(Ordering::Relaxed)) > ARM_AFTER && armed(entry) {
-            entry.active.store(false, Ordering::Relaxed);
-            link.store(entry.next_active.load(Ordering::Relaxed), Ordering::Relaxed);
-        } else {
-            link = &entry.next_active;
+            enqueue(set, entry, place::NONE);
+        }
+    }
+}
+
+/// A thread leaves the set with its answer while others sleep in it, or around it. What it looked at so far must ring
+/// from now on; and where more is ready one of the others is woken, as `ep_done_scan` wakes one for what is left in the
+/// kernel's list.
+#[inline]
+pub(super) fn hand_over(set: &'static Set, epfd: i32, exclusive: bool) {
+    if exclusive || set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+        hand_over_now(set, epfd);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn hand_over_now(set: &'static Set, epfd: i32) {
+    if set.quiet() {
+        return;
+    }
+    if arm_all(set) {
+        waiting::barrier();
+    }
+    let Some(_held) = set.lock.lock() else { return };
+    let left = set.sleepers().load(Ordering::Acquire) > 0 && set.ready.first().is_some();
+    if left || set.watched.iter().any(|entry| find(entry).events != 0) {
+        if let Some(entry) = set.active().find(|entry| entry.socket().is_some()) {
+            kick(epfd, entry);
+        }
+    }
+}
+
+/// Makes the kernel wake one of those that sleep in the set: a companion is always writable, so asking for that is an
+/// edge. Whoever hears it changes the registration back.
+pub(super) fn kick(epfd: i32, entry: &'static Entry) {
+    let Some(fd) = entry.descriptor() else { return };
+    entry.kicked.store(true, Ordering::Relaxed);
+    let mut event =
+        epoll_event { events: kernel_event(entry, Kind::Stream).events | IN | OUT, u64: entry.tag.load(Ordering::Relaxed) };
+    let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event);
+}
+
+/// The kick was heard.
+pub(super) fn kicked(set: &'static Set, entry: &'static Entry) {
+    if entry.kicked.swap(false, Ordering::Relaxed) {
+        if let (Some(fd), Some(epfd)) = (entry.descriptor(), set.descriptor()) {
+            let mut event = kernel_event(entry, Kind::Stream);
+            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event);
         }
     }
 }

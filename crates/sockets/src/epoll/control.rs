@@ -1,22 +1,36 @@
 //! epoll_ctl(2): what the program adds, changes and removes.
+//!
+//! Mistakes are looked for in the kernel's order (`do_epoll_ctl` in fs/eventpoll.c), so that several at once give its
+//! errno.
 
-use super::entry::{address, free_entry, new_entry, Entry};
-use super::set::{activate, detach, find, find_any, unlink, Set, WATCHERS};
-use super::{ET, IN, OUT, RDHUP, TAG, TAG_MASK};
+use super::arming::kick;
+use super::entry::{free_entry, new_entry, other, place, term, Entry};
+use super::list::address;
+use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
+use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
 use crate::table::Kind;
 use crate::{accept, table};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, libc, Errno, Result};
 
+/// What may stand beside EPOLLEXCLUSIVE.
+const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | ET | EXCLUSIVE;
+
 /// What the kernel's set holds for an entry.
 pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
-    let events = entry.events.load(Ordering::Relaxed);
+    let wanted = entry.wanted();
     let events = match kind {
-        Kind::Stream => IN | RDHUP | ET,
-        _ => events,
+        Kind::Stream if wanted & EXCLUSIVE != 0 => IN | ET | wanted & (EXCLUSIVE | libc::EPOLLWAKEUP as u32),
+        Kind::Stream => IN | RDHUP | ET | wanted & libc::EPOLLWAKEUP as u32,
+        _ => wanted,
     };
-    epoll_event { events, u64: TAG | entry.index as u64 }
+    epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) }
+}
+
+/// Whether what the entry reports is the kernel's word alone.
+pub(super) fn kernel_side(entry: &Entry) -> bool {
+    other(entry) || entry.socket().is_some_and(|socket| socket.kind() != Kind::Stream)
 }
 
 /// epoll_ctl(2) on a set that the table knows. `None`: nothing of ours is concerned, the kernel shall do it.
@@ -26,29 +40,30 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
 pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, event: *const epoll_event) -> Option<Result<isize>> {
     let word = table::get(fd);
     let kind = word.kind();
+    // DEL does not look at the event, which may be anything.
+    let given = operation != libc::EPOLL_CTL_DEL;
     // SAFETY: null or valid.
-    let wanted = unsafe { event.as_ref() }.copied();
+    let wanted = if given { unsafe { event.as_ref() }.copied() } else { Some(epoll_event { events: 0, u64: 0 }) };
     // Foreign descriptors are the kernel's, unless their data could be taken for a tag of ours.
     let alias = wanted.is_some_and(|e| e.u64 & TAG_MASK == TAG);
-    let concerned =
-        matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll) || (alias && operation == libc::EPOLL_CTL_ADD);
-    if !concerned && (set.count.load(Ordering::Relaxed) == 0 || find(set, fd).is_none()) {
+    let ours = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll | Kind::Private);
+    if !ours && !(alias && operation == libc::EPOLL_CTL_ADD) && (set.others.is_empty() || find(set, fd).is_none()) {
         return None;
     }
-    let wanted = match (wanted, operation) {
-        (_, libc::EPOLL_CTL_DEL) => epoll_event { events: 0, u64: 0 },
-        (Some(event), libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD) => event,
-        (None, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD) => return Some(Err(Errno(libc::EFAULT))),
-        _ => return Some(Err(Errno(libc::EINVAL))),
-    };
-    let _watchers = match WATCHERS.lock() {
-        Some(held) => held,
-        None => return Some(Err(Errno(libc::EINTR))),
-    };
-    let _held = match set.lock.lock() {
-        Some(held) => held,
-        None => return Some(Err(Errno(libc::EINTR))),
-    };
+    let Some(wanted) = wanted else { return Some(Err(Errno(libc::EFAULT))) };
+    if kind == Kind::Private {
+        return Some(Err(Errno(libc::EBADF)));
+    }
+    let itself = word.set().is_some_and(|inner| core::ptr::eq(inner, set));
+    let known = matches!(operation, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL);
+    let exclusive = wanted.events & EXCLUSIVE != 0;
+    let misused = operation == libc::EPOLL_CTL_MOD || kind == Kind::Epoll || wanted.events & !WITH_EXCLUSIVE != 0;
+    if itself || !known || (exclusive && misused) {
+        return Some(Err(Errno(libc::EINVAL)));
+    }
+    let interrupted = Some(Err(Errno(libc::EINTR)));
+    let Some(_watchers) = WATCHERS.lock() else { return interrupted };
+    let Some(_held) = set.lock.lock() else { return interrupted };
     Some(match operation {
         libc::EPOLL_CTL_ADD => add(set, epfd, fd, kind, wanted),
         libc::EPOLL_CTL_MOD => modify(set, epfd, fd, kind, wanted),
@@ -56,105 +71,93 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     })
 }
 
+fn ask(entry: &'static Entry, wanted: epoll_event) {
+    let terms = entry.terms();
+    terms.events.store(wanted.events, Ordering::Relaxed);
+    terms.data.store(wanted.u64, Ordering::Relaxed);
+    terms.flags.store(term::FRESH, Ordering::Release);
+    entry.noticed.store(0, Ordering::Relaxed);
+}
+
 fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
     if let Some(entry) = find_any(set, fd) {
-        if !entry.dormant.load(Ordering::Relaxed) {
+        if !entry.has(term::DORMANT) {
             return Err(Errno(libc::EEXIST));
         }
-        if kind == Kind::Stream && wanted.events & libc::EPOLLEXCLUSIVE as u32 == 0 {
-            entry.dormant.store(false, Ordering::Relaxed);
-            set.dormant.fetch_sub(1, Ordering::Relaxed);
-            return modify(set, epfd, fd, kind, wanted);
+        if kind == Kind::Stream && (wanted.events | entry.wanted()) & EXCLUSIVE == 0 {
+            ask(entry, wanted);
+            appear(set, epfd, entry);
+            return Ok(0);
         }
         let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
-        set.dormant.fetch_sub(1, Ordering::Relaxed);
         detach(set, entry);
     }
+    let word = table::get(fd);
     let Some(entry) = new_entry() else { return Err(Errno(libc::ENOMEM)) };
-    entry.events.store(wanted.events, Ordering::Relaxed);
-    entry.data.store(wanted.u64, Ordering::Relaxed);
+    ask(entry, wanted);
     entry.fd.store(fd, Ordering::Relaxed);
     let mut event = kernel_event(entry, kind);
     if let Err(error) = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &mut event) {
         free_entry(entry);
         return Err(error);
     }
-    let socket = table::get(fd).socket();
-    if let (Kind::Listener, Some(s)) = (kind, socket) {
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, accept::descriptors(fd, s)[1], &mut event);
+    if let (Kind::Listener, Some(socket)) = (kind, word.socket()) {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, accept::descriptors(fd, socket)[1], &mut event);
     }
-    entry.socket.store(socket.map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
-    if let Some(s) = socket {
-        entry.next_watcher.store(s.watchers.load(Ordering::Relaxed), Ordering::Relaxed);
-        s.watchers.store(address(entry), Ordering::Release);
-    }
-    entry.next_in_set.store(set.entries.load(Ordering::Relaxed), Ordering::Relaxed);
-    set.entries.store(address(entry), Ordering::Release);
-    entry.set.store(address(set), Ordering::Release);
-    set.count.fetch_add(1, Ordering::Release);
-    match (kind, table::get(fd).set()) {
-        (Kind::Stream, _) => {
-            activate(set, entry);
-            kick(set, epfd, entry);
-        }
-        (_, Some(inner)) => {
-            entry.inner.store(address(inner), Ordering::Release);
-            activate(set, entry);
-        }
-        _ => {}
-    }
+    entry.socket.store(word.socket().map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
+    entry.inner.store(word.set().map_or(core::ptr::null_mut(), address), Ordering::Release);
+    attach(set, entry);
+    appear(set, epfd, entry);
     Ok(0)
+}
+
+/// What an entry asks for is new: it is looked at, by whoever sleeps in the set and knows nothing of it.
+fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
+    if kernel_side(entry) {
+        return;
+    }
+    if entry.wanted() & EXCLUSIVE != 0 {
+        set.exclusive.store(true, Ordering::Relaxed);
+    }
+    activate(set, entry);
+    set.note_change();
+    if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+        kick(epfd, entry);
+    }
 }
 
 fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
     let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
-    if (wanted.events | entry.events.load(Ordering::Relaxed)) & libc::EPOLLEXCLUSIVE as u32 != 0 {
+    if entry.wanted() & EXCLUSIVE != 0 {
         return Err(Errno(libc::EINVAL)); // epoll_ctl(2): only with EPOLL_CTL_ADD
     }
-    entry.events.store(wanted.events, Ordering::Relaxed);
-    entry.data.store(wanted.u64, Ordering::Relaxed);
-    entry.disabled.store(false, Ordering::Relaxed);
-    entry.fresh.store(true, Ordering::Relaxed);
-    if kind == Kind::Stream {
-        activate(set, entry);
-        kick(set, epfd, entry);
-        return Ok(0);
+    ask(entry, wanted);
+    if kind != Kind::Stream {
+        let mut event = kernel_event(entry, kind);
+        calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event)?;
+        if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
+            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, accept::descriptors(fd, socket)[1], &mut event);
+        }
     }
-    let mut event = kernel_event(entry, kind);
-    calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event)?;
-    if let (Kind::Listener, Some(s)) = (kind, table::get(fd).socket()) {
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, accept::descriptors(fd, s)[1], &mut event);
-    }
+    appear(set, epfd, entry);
     Ok(0)
 }
 
 fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     let Some(entry) = find(set, fd) else { return Err(Errno(libc::ENOENT)) };
-    if kind == Kind::Stream {
-        entry.dormant.store(true, Ordering::Relaxed);
-        entry.disabled.store(true, Ordering::Relaxed);
-        set.dormant.fetch_add(1, Ordering::Relaxed);
-        if entry.active.swap(false, Ordering::Relaxed) {
-            unlink(&set.active, entry, |e| &e.next_active);
-        }
+    // Where other processes have the set, the kernel's must tell them.
+    if kind == Kind::Stream && !set.shared.load(Ordering::Relaxed) {
+        entry.terms().flags.store(term::DORMANT, Ordering::Relaxed);
+        enqueue(set, entry, place::NONE);
         return Ok(0);
     }
     let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
-    if let (Kind::Listener, Some(s)) = (kind, table::get(fd).socket()) {
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, accept::descriptors(fd, s)[1], core::ptr::null_mut());
+    if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, accept::descriptors(fd, socket)[1], core::ptr::null_mut());
     }
+    entry.terms().generation.fetch_add(1, Ordering::Relaxed);
     detach(set, entry);
     Ok(0)
-}
-
-/// Another thread may sleep in the set and know nothing of an entry that is ready: makes the kernel wake it.
-pub(super) fn kick(set: &Set, epfd: i32, entry: &'static Entry) {
-    if set.sleepers.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    // A companion is always writable: asking for that makes an edge.
-    let mut event = epoll_event { events: IN | OUT | RDHUP | ET, u64: TAG | entry.index as u64 };
-    let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, entry.fd.load(Ordering::Relaxed), &mut event);
 }
 
 /// A foreign descriptor joined (or left) the kernel's set.

@@ -1,108 +1,253 @@
 //! One descriptor in one set, and the slabs that entries come from.
+//!
+//! An entry has two halves. What the program asked for and what it was told ([`Terms`]) lies in memory that children of
+//! fork share, as they share the kernel's set; lists and addresses are private to each process.
 
+use super::list::Link;
 use super::set::Set;
+use super::TAG;
 use crate::global::{Mutex, Shared};
 use crate::socket::Socket;
+use crate::table;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{clock, mapping};
 
-/// One descriptor in one set.
+/// One descriptor in one set: this process's half.
 pub struct Entry {
     pub(super) set: AtomicPtr<Set>,
     pub(super) socket: AtomicPtr<Socket>,
     /// An epoll set inside this one.
     pub(super) inner: AtomicPtr<Set>,
+    terms: AtomicPtr<Terms>,
+    /// What the kernel's set knows it under.
+    pub(super) tag: AtomicU64,
+    /// The number that the program added, which it may have closed since.
     pub(super) fd: AtomicI32,
-    pub(super) events: AtomicU32,
-    pub(super) data: AtomicU64,
-    /// Number under which the kernel knows it.
-    pub(super) index: u32,
-    /// ONESHOT fired: nothing until modified.
-    pub(super) disabled: AtomicBool,
-    pub(super) active: AtomicBool,
-    /// Edge-triggered: report what holds once more, whether or not it changed.
-    pub(super) fresh: AtomicBool,
-    /// Edge-triggered: the peer's word and our state at the last report.
-    pub(super) seen: AtomicU64,
-    /// Edge-triggered: the count of blocked sends at the last report of OUT.
-    pub(super) unblocked: AtomicU32,
+    /// Place in the slabs.
+    index: u32,
+    /// Its [`place`] among the set's queues.
+    pub(super) queue: AtomicU32,
+    /// The life of the terms that this entry belongs to.
+    generation: AtomicU32,
     /// When it last had an event, in ticks.
     pub(super) last: AtomicU64,
+    /// The answer in which it was last reported, so that no answer names it twice.
+    pub(super) answer: AtomicU32,
+    /// What a set around its set saw last, to tell arrivals; 0: nothing yet.
+    pub(super) noticed: AtomicU64,
+    /// An inner set of which the kernel said something that was not looked into yet.
+    pub(super) heard: AtomicBool,
+    /// Its registration was changed to wake somebody, and is to be changed back.
+    pub(super) kicked: AtomicBool,
+    pub(super) links: [Link; 2],
+    pub(super) next_watcher: AtomicPtr<Entry>,
+}
+
+/// Values of [`Entry::queue`].
+pub(super) mod place {
+    /// Cold, or disabled: its doorbell tells.
+    pub const NONE: u32 = 0;
+    /// Looked at, because it may become ready without a doorbell.
+    pub const WATCHED: u32 = 1;
+    /// Found ready, and not known not to be since.
+    pub const READY: u32 = 2;
+}
+
+/// What the program asked for, and what it was told: shared with children of fork.
+#[repr(C, align(64))]
+pub(super) struct Terms {
+    pub(super) events: AtomicU32,
+    /// [`term`] bits.
+    pub(super) flags: AtomicU32,
+    pub(super) data: AtomicU64,
+    /// Edge-triggered: the signature of the socket at the last report.
+    pub(super) seen: AtomicU64,
+    /// Edge-triggered: the count of blocked sends at the last report.
+    pub(super) unblocked: AtomicU32,
+    /// Counts lives: whoever removes the entry, in whatever process, begins another.
+    pub(super) generation: AtomicU32,
+}
+
+/// Bits of [`Terms::flags`].
+pub(super) mod term {
+    /// ONESHOT fired: nothing until modified.
+    pub const DISABLED: u32 = 1;
+    /// Edge-triggered: report what holds once more, whether or not it changed.
+    pub const FRESH: u32 = 2;
     /// Removed by the program, but still in the kernel's set: programs that add and remove a stream around each message
     /// cost no system call.
-    pub(super) dormant: AtomicBool,
-    pub(super) next_active: AtomicPtr<Entry>,
-    pub(super) next_watcher: AtomicPtr<Entry>,
-    pub(super) next_in_set: AtomicPtr<Entry>,
+    pub const DORMANT: u32 = 4;
+    /// Edge-triggered: when last looked at, there was no space to send into; space is an edge then.
+    pub const NO_SPACE: u32 = 8;
 }
 
 pub(super) static SLABS: Mutex = Mutex::new();
-
 static FREE_ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(core::ptr::null_mut());
 
 const CHUNK: usize = 256;
-
 const CHUNKS: usize = 4096;
-
 static CHUNK_TABLE: Shared<[*mut Entry; CHUNKS]> = Shared::new([core::ptr::null_mut(); CHUNKS]);
-
 static CHUNK_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Entries below belong to the process that forked this one, too: they are not given out again here.
+static INHERITED: AtomicU32 = AtomicU32::new(0);
 
-pub(super) fn entry_at(index: u32) -> Option<&'static Entry> {
-    let chunk = index as usize / CHUNK;
-    if chunk >= CHUNK_COUNT.load(Ordering::Acquire) as usize {
+const INDEX_BITS: u32 = 20;
+const _: () = assert!(CHUNK * CHUNKS == 1 << INDEX_BITS);
+
+/// Distinguishes the tags of processes that share sets; the counter behind it is shared by them.
+static FAMILY: AtomicU32 = AtomicU32::new(0);
+static FAMILIES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+impl Entry {
+    #[inline(always)]
+    pub(super) fn terms(&self) -> &'static Terms {
+        // SAFETY: set when the slab was made; slabs are never unmapped.
+        unsafe { &*self.terms.load(Ordering::Relaxed) }
+    }
+
+    #[inline(always)]
+    pub(super) fn has(&self, flags: u32) -> bool {
+        self.terms().flags.load(Ordering::Relaxed) & flags != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn wanted(&self) -> u32 {
+        self.terms().events.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody removed it, in another process after a fork.
+    #[inline(always)]
+    pub(super) fn valid(&self) -> bool {
+        self.terms().generation.load(Ordering::Relaxed) == self.generation.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn socket(&self) -> Option<&'static Socket> {
+        // SAFETY: null or a slab object.
+        unsafe { self.socket.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn inner(&self) -> Option<&'static Set> {
+        // SAFETY: null or a slab object.
+        unsafe { self.inner.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(super) fn set(&self) -> Option<&'static Set> {
+        // SAFETY: null or a slab object.
+        unsafe { self.set.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// A descriptor of the entry's socket. The number that was added may be closed, and another file's by now, while a
+    /// duplicate keeps the open file in the set (epoll(7), Q6).
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        let same = |fd: i32| table::get(fd).socket().is_some_and(|s| core::ptr::eq(s, self.socket.load(Ordering::Relaxed)));
+        let added = self.fd.load(Ordering::Relaxed);
+        if same(added) {
+            return Some(added);
+        }
+        (0..table::high_water()).find(|fd| same(*fd))
+    }
+}
+
+/// The entry that the kernel means by `tag`, if it is one of this process and still the same.
+pub(super) fn tagged(tag: u64) -> Option<&'static Entry> {
+    let index = tag as usize & ((1 << INDEX_BITS) - 1);
+    if index / CHUNK >= CHUNK_COUNT.load(Ordering::Acquire) as usize {
         return None;
     }
     // SAFETY: published chunks are never unmapped.
-    unsafe { Some(&*(*CHUNK_TABLE.get())[chunk].add(index as usize % CHUNK)) }
+    let entry = unsafe { &*(*CHUNK_TABLE.get())[index / CHUNK].add(index % CHUNK) };
+    (entry.tag.load(Ordering::Acquire) == tag).then_some(entry)
 }
 
+fn grow() -> Option<*mut Entry> {
+    let chunk = CHUNK_COUNT.load(Ordering::Relaxed) as usize;
+    if chunk == CHUNKS {
+        return None;
+    }
+    let memory = mapping::reserve(CHUNK * core::mem::size_of::<Entry>()).ok()?.cast::<Entry>();
+    let terms = mapping::reserve_for_children(CHUNK * core::mem::size_of::<Terms>()).ok()?.cast::<Terms>();
+    let mut first = core::ptr::null_mut();
+    for i in (0..CHUNK).rev() {
+        // SAFETY: inside the fresh chunks; all-zero is a valid Entry and valid Terms.
+        unsafe {
+            let entry = memory.add(i);
+            (&raw mut (*entry).index).write((chunk * CHUNK + i) as u32);
+            (*entry).terms.store(terms.add(i), Ordering::Relaxed);
+            (*entry).next_watcher.store(first, Ordering::Relaxed);
+            first = entry;
+        }
+    }
+    // SAFETY: under the slab lock.
+    unsafe { (*CHUNK_TABLE.get())[chunk] = memory };
+    CHUNK_COUNT.store(chunk as u32 + 1, Ordering::Release);
+    Some(first)
+}
+
+/// An entry that nobody uses, fresh; `None` when memory is short.
 pub(super) fn new_entry() -> Option<&'static Entry> {
     let _slabs = SLABS.lock()?;
     let mut first = FREE_ENTRIES.load(Ordering::Relaxed);
     if first.is_null() {
-        let chunk = CHUNK_COUNT.load(Ordering::Relaxed) as usize;
-        if chunk == CHUNKS {
-            return None;
-        }
-        let memory = mapping::reserve(CHUNK * core::mem::size_of::<Entry>()).ok()?.cast::<Entry>();
-        for i in (0..CHUNK).rev() {
-            // SAFETY: inside the fresh chunk; all-zero is a valid Entry.
-            unsafe {
-                let entry = memory.add(i);
-                (&raw mut (*entry).index).write((chunk * CHUNK + i) as u32);
-                (*entry).next_in_set.store(first, Ordering::Relaxed);
-                first = entry;
-            }
-        }
-        // SAFETY: under the slab lock.
-        unsafe { (*CHUNK_TABLE.get())[chunk] = memory };
-        CHUNK_COUNT.store(chunk as u32 + 1, Ordering::Release);
+        first = grow()?;
     }
     // SAFETY: a free entry.
     let entry = unsafe { &*first };
-    FREE_ENTRIES.store(entry.next_in_set.load(Ordering::Relaxed), Ordering::Relaxed);
-    for flag in [&entry.disabled, &entry.active] {
-        flag.store(false, Ordering::Relaxed);
-    }
-    entry.fresh.store(true, Ordering::Relaxed);
-    entry.seen.store(0, Ordering::Relaxed);
-    entry.unblocked.store(0, Ordering::Relaxed);
+    FREE_ENTRIES.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
+    let terms = entry.terms();
+    let generation = terms.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    terms.flags.store(term::FRESH, Ordering::Relaxed);
+    terms.seen.store(0, Ordering::Relaxed);
+    terms.unblocked.store(0, Ordering::Relaxed);
+    entry.generation.store(generation, Ordering::Relaxed);
     entry.inner.store(core::ptr::null_mut(), Ordering::Relaxed);
+    entry.socket.store(core::ptr::null_mut(), Ordering::Relaxed);
+    entry.queue.store(place::NONE, Ordering::Relaxed);
+    entry.heard.store(false, Ordering::Relaxed);
+    entry.kicked.store(false, Ordering::Relaxed);
+    entry.answer.store(0, Ordering::Relaxed);
     entry.last.store(clock::ticks(), Ordering::Relaxed);
-    entry.dormant.store(false, Ordering::Relaxed);
+    let life = (generation as u64 & 0xfff) << INDEX_BITS | (FAMILY.load(Ordering::Relaxed) as u64 & 0xffff) << 32;
+    entry.tag.store(TAG | life | entry.index as u64, Ordering::Release);
     Some(entry)
 }
 
+/// Gives an entry back. It is in no list any more.
 pub(super) fn free_entry(entry: &'static Entry) {
+    entry.tag.store(0, Ordering::Release);
     entry.set.store(core::ptr::null_mut(), Ordering::Release);
     entry.socket.store(core::ptr::null_mut(), Ordering::Release);
+    if entry.index < INHERITED.load(Ordering::Relaxed) {
+        return;
+    }
     if let Some(_slabs) = SLABS.lock() {
-        entry.next_in_set.store(FREE_ENTRIES.load(Ordering::Relaxed), Ordering::Relaxed);
-        FREE_ENTRIES.store(address(entry), Ordering::Relaxed);
+        entry.next_watcher.store(FREE_ENTRIES.load(Ordering::Relaxed), Ordering::Relaxed);
+        FREE_ENTRIES.store(super::list::address(entry), Ordering::Relaxed);
     }
 }
 
-pub(super) fn address<T>(reference: &'static T) -> *mut T {
-    reference as *const T as *mut T
+/// Before a fork: the counter that gives each process of the family tags of its own.
+pub(super) fn before_fork() {
+    if CHUNK_COUNT.load(Ordering::Relaxed) > 0 && FAMILIES.load(Ordering::Relaxed).is_null() {
+        if let Ok(page) = mapping::reserve_for_children(4096) {
+            FAMILIES.store(page.cast(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// In the child: what exists is the parent's as well.
+pub(super) fn forked() {
+    SLABS.reset();
+    FREE_ENTRIES.store(core::ptr::null_mut(), Ordering::Relaxed);
+    INHERITED.store(CHUNK_COUNT.load(Ordering::Relaxed) * CHUNK as u32, Ordering::Relaxed);
+    // SAFETY: null or the shared page.
+    if let Some(families) = unsafe { FAMILIES.load(Ordering::Relaxed).as_ref() } {
+        FAMILY.store(families.fetch_add(1, Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// Whether the entry is in the list of its set that holds what is neither a socket nor a set.
+pub(super) fn other(entry: &Entry) -> bool {
+    entry.socket.load(Ordering::Relaxed).is_null() && entry.inner.load(Ordering::Relaxed).is_null()
 }

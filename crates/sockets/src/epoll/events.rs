@@ -1,48 +1,102 @@
 //! What an entry would report: levels and edges, computed in memory.
+//!
+//! An edge is what makes the kernel queue an entry again (`ep_poll_callback`): bytes that arrive, for entries that ask for
+//! anything about receiving; space after it was wanted, for those that ask for OUT; the end of a direction, for all.
 
-use super::entry::Entry;
-use super::nested::report_inner;
-use super::{ERR, ET, HUP, MODES, OUT};
+use super::entry::{term, Entry};
+use super::{nested, ERR, ET, HUP, IN, MODES, OUT};
 use crate::readiness;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::state;
+use shunt_segment::channel::{state, word};
+use shunt_sys::libc;
 
-/// What an entry would report now; 0: nothing. Under the set's lock.
-pub(super) fn report(entry: &'static Entry) -> u32 {
-    if entry.disabled.load(Ordering::Relaxed) {
-        return 0;
-    }
-    // SAFETY: null or a slab object.
-    if let Some(inner) = unsafe { entry.inner.load(Ordering::Acquire).as_ref() } {
-        return report_inner(entry, inner);
-    }
-    // SAFETY: streams and sets only are active.
-    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return 0 };
-    let wanted = entry.events.load(Ordering::Relaxed);
-    let now = readiness::events(socket) as u16 as u32 & (wanted & !MODES | ERR | HUP);
-    if now == 0 || wanted & ET == 0 {
-        return now;
-    }
-    let seen = signature(socket);
-    let blocked = socket.own().transmit.blocked.load(Ordering::Acquire);
-    let edge = entry.fresh.load(Ordering::Relaxed)
-        || seen != entry.seen.load(Ordering::Relaxed)
-        || (now & OUT != 0 && blocked != entry.unblocked.load(Ordering::Relaxed));
-    if !edge {
-        return 0;
-    }
-    entry.fresh.store(false, Ordering::Relaxed);
-    entry.seen.store(seen, Ordering::Relaxed);
-    if now & OUT != 0 {
-        entry.unblocked.store(blocked, Ordering::Relaxed);
-    }
-    now
+/// Events that the arrival of bytes can be (the key that `sock_def_readable` wakes with).
+const ARRIVALS: u32 = IN | (libc::EPOLLPRI | libc::EPOLLRDNORM | libc::EPOLLRDBAND) as u32;
+
+/// What would be reported, and what is to be remembered if it is.
+pub(super) struct Finding {
+    /// 0: nothing.
+    pub(super) events: u32,
+    signature: u64,
+    blocked: u32,
 }
 
-/// Changes whenever the peer sends or ends: the edges of a socket.
-pub(super) fn signature(socket: &Socket) -> u64 {
-    let peer = socket.peer().post.word.load(Ordering::Acquire);
+pub(super) const NOTHING: Finding = Finding { events: 0, signature: 0, blocked: 0 };
+
+/// Changes with everything that is an edge for an entry that asks for `wanted`, but for space.
+fn signature(socket: &Socket, wanted: u32) -> u64 {
+    let peer = socket.peer();
     let ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
-    peer ^ (ends as u64).rotate_right(8) ^ socket.peer().urgent.load(Ordering::Acquire).rotate_left(1)
+    let changes = socket.changes.load(Ordering::Relaxed);
+    let own = (ends as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let word = peer.post.word.load(Ordering::Acquire);
+    if wanted & ARRIVALS == 0 {
+        return (word & (word::FIN | word::CLOSED | word::RST)) ^ own;
+    }
+    word.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ own ^ peer.urgent.load(Ordering::Acquire).wrapping_mul(0xff51_afd7_ed55_8ccd)
+}
+
+/// What the entry would report now. Changes nothing.
+pub(super) fn find(entry: &'static Entry) -> Finding {
+    let terms = entry.terms();
+    let flags = terms.flags.load(Ordering::Relaxed);
+    if flags & (term::DISABLED | term::DORMANT) != 0 || !entry.valid() {
+        return NOTHING;
+    }
+    if let Some(inner) = entry.inner() {
+        let (events, arrivals) = nested::find(entry, inner);
+        return Finding { events, signature: arrivals as u64, blocked: 0 };
+    }
+    // Streams and sets only are looked at.
+    let Some(socket) = entry.socket() else { return NOTHING };
+    let wanted = terms.events.load(Ordering::Relaxed);
+    let asked = wanted & !MODES | ERR | HUP;
+    if wanted & ET == 0 {
+        return Finding { events: readiness::events(socket) as u16 as u32 & asked, signature: 0, blocked: 0 };
+    }
+    // In this order: what comes in between is then another edge, not a lost one.
+    let signature = signature(socket, wanted);
+    let blocked = socket.own().transmit.blocked.load(Ordering::Acquire);
+    let now = readiness::events(socket) as u16 as u32 & asked;
+    let space = now & OUT != 0 && (flags & term::NO_SPACE != 0 || blocked != terms.unblocked.load(Ordering::Relaxed));
+    let edge = flags & term::FRESH != 0 || space || signature != terms.seen.load(Ordering::Relaxed);
+    Finding { events: if edge { now } else { 0 }, signature, blocked }
+}
+
+/// Takes note that the finding is reported. False: another process that shares the set was quicker.
+pub(super) fn take(entry: &'static Entry, finding: &Finding) -> bool {
+    let terms = entry.terms();
+    let wanted = terms.events.load(Ordering::Relaxed);
+    let mut due = true;
+    if wanted & ET != 0 {
+        let old = terms.seen.swap(finding.signature, Ordering::Relaxed);
+        let mut gone = term::FRESH;
+        let mut left = terms.flags.load(Ordering::Relaxed);
+        due = old != finding.signature || left & (term::FRESH | term::NO_SPACE) != 0;
+        if finding.events & OUT != 0 {
+            due |= terms.unblocked.swap(finding.blocked, Ordering::Relaxed) != finding.blocked;
+            gone |= term::NO_SPACE;
+        } else if wanted & OUT != 0 && left & term::NO_SPACE == 0 {
+            left = terms.flags.fetch_or(term::NO_SPACE, Ordering::Relaxed);
+        }
+        if left & gone != 0 {
+            terms.flags.fetch_and(!gone, Ordering::Relaxed);
+        }
+    }
+    if wanted & super::ONESHOT != 0 {
+        due &= terms.flags.fetch_or(term::DISABLED, Ordering::Relaxed) & term::DISABLED == 0;
+    }
+    entry.heard.store(false, Ordering::Relaxed);
+    due
+}
+
+/// Whether something arrived since the entry was last noticed, by a set around its own.
+pub(super) fn notice(entry: &'static Entry) -> bool {
+    let now = match (entry.inner(), entry.socket()) {
+        (Some(inner), _) => inner.arrivals.load(Ordering::Relaxed) as u64 + 1,
+        (_, Some(socket)) => signature(socket, entry.wanted()) | 1,
+        _ => return false,
+    };
+    entry.noticed.swap(now, Ordering::Relaxed) != now
 }

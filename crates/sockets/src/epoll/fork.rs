@@ -1,19 +1,31 @@
-//! After a fork: the kernel's set is shared, this half of it is a copy.
+//! Around a fork: the kernel's set is shared, and the terms of its entries; all else here is a copy.
 
-use super::entry::SLABS;
-use super::set::WATCHERS;
+use super::set::{forget_free_sets, WATCHERS};
+use super::{entry, set::Set};
 use crate::table;
 use core::sync::atomic::Ordering;
 
-/// In the child after fork: no other thread exists, so no lock is held and nobody sleeps.
-pub fn forked() {
-    WATCHERS.reset();
-    SLABS.reset();
+fn each_set(mut act: impl FnMut(&'static Set)) {
     for fd in 0..table::high_water() {
         if let Some(set) = table::get(fd).set() {
-            set.lock.reset();
-            set.sleepers.store(0, Ordering::Relaxed);
-            set.inherited.store(true, Ordering::Relaxed);
+            act(set);
         }
     }
+}
+
+/// Before a fork, in the parent: from now on others may change what is in the sets.
+pub fn before_fork() {
+    entry::before_fork();
+    each_set(|set| set.shared.store(true, Ordering::Relaxed));
+}
+
+/// In the child after fork: no other thread exists, so no lock is held here. The parent's threads may sleep in the sets.
+pub fn forked() {
+    WATCHERS.reset();
+    entry::forked();
+    forget_free_sets();
+    each_set(|set| {
+        set.lock.reset();
+        set.inherited.store(true, Ordering::Relaxed);
+    });
 }

@@ -1,93 +1,141 @@
 //! The kernel's half of a set: asking it, and sorting what it says.
 
-use super::entry::{address, entry_at};
-use super::nested::inner_ready;
-use super::plain::plain;
-use super::scan::Events;
-use super::set::{activate, Set};
-use super::{ERR, HUP, TAG, TAG_MASK};
+use super::arming::kicked;
+use super::entry::{place, tagged, term, Entry};
+use super::events::find;
+use super::list::address;
+use super::scan::{deliver, Answer};
+use super::set::{activate, enqueue, Set};
+use super::{ERR, HUP, ONESHOT, TAG, TAG_MASK};
 use crate::readiness;
 use crate::table::Kind;
 use core::sync::atomic::Ordering;
-use shunt_sys::libc::{epoll_event, sigset_t, timespec};
-use shunt_sys::{calls, clock, libc, Errno, Result};
+use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
+use shunt_sys::{calls, clock, Errno, Result};
 
 /// Ticks between questions to the kernel while streams alone keep a set busy.
 pub(super) const KERNEL_EVERY: u64 = 60_000;
-
 /// The same where descriptors of the kernel's are in the set, whose events belong in the same answer: only a program
 /// that asks again within two microseconds spares the question.
 pub(super) const KERNEL_EVERY_MIXED: u64 = 5_000;
 
-pub(super) const BATCH: usize = 64;
+const NO_EVENT: epoll_event = epoll_event { events: 0, u64: 0 };
+const BATCH: usize = 64;
 
-/// Asks the kernel's set, for `timeout` ns (`None`: for ever), and sorts what it says.
+/// Asks the kernel's set, for `timeout` ns (`None`: for ever), and sorts what it says. The program's array holds the
+/// kernel's words first: a second question would be answered with level-triggered events again.
 pub(super) fn ask_kernel(
     set: &'static Set,
     epfd: i32,
-    events: &mut Events,
+    answer: &mut Answer,
     timeout: Option<u64>,
     mask: *const sigset_t,
 ) -> Result<()> {
-    let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
-    let room = (events.room - events.count).min(BATCH);
+    let room = answer.room - answer.count;
     if room == 0 {
         return Ok(());
     }
     let time = timeout.map(|ns| timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
     let pointer = time.as_ref().map_or(core::ptr::null(), |t| t as *const timespec);
-    let got = calls::epoll_pwait2(epfd, batch.as_mut_ptr(), room as i32, pointer, mask, calls::KERNEL_SIGSET)?;
+    // SAFETY: `count < room`.
+    let free = unsafe { answer.start.add(answer.count) };
+    let got = calls::epoll_pwait2(epfd, free, room as i32, pointer, mask, calls::KERNEL_SIGSET)?;
     set.last_kernel.store(clock::ticks(), Ordering::Relaxed);
     if got == 0 {
         return Ok(());
     }
-    sort(set, &batch[..got], events)
+    // SAFETY: the kernel wrote `got` events there.
+    unsafe { sort(set, free, got, answer) }
 }
 
-/// Sorts the kernel's events: streams become active, ours get the program's data back, others pass as they are.
-pub(super) fn sort(set: &'static Set, batch: &[epoll_event], events: &mut Events) -> Result<()> {
+/// Sorts `count` events of the kernel's at `events`: streams are looked at, ours get the program's data back, others pass
+/// as they are. They may lie in the answer's own array, from its end on: no event gives more than one.
+///
+/// # Safety
+/// `events` holds `count` events.
+pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: usize, answer: &mut Answer) -> Result<()> {
     let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
-    let mut listeners = [u32::MAX; 8];
-    for event in batch {
-        let (flags, data) = (event.events, event.u64);
-        let entry = if data & TAG_MASK == TAG { entry_at(data as u32) } else { None };
-        let Some(entry) = entry else {
-            events.push(flags, data);
-            continue;
-        };
-        if entry.set.load(Ordering::Acquire) != address(set) {
-            continue; // removed meanwhile, or registered by another process after a fork
+    let mut batch = [NO_EVENT; BATCH];
+    let mut at = 0;
+    while at < count {
+        let part = (count - at).min(BATCH);
+        // SAFETY: the caller's array; what was answered so far lies before it.
+        unsafe { core::ptr::copy_nonoverlapping(events.add(at), batch.as_mut_ptr(), part) };
+        // Events of foreign descriptors keep their places among those of streams.
+        let mixed = batch[..part].iter().any(|event| event.u64 & TAG_MASK != TAG);
+        for event in &batch[..part] {
+            sort_one(set, event.events, event.u64, mixed, answer);
         }
-        // SAFETY: null or a slab object.
-        let socket = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() };
-        match (socket.map(|s| s.kind()), socket) {
-            (Some(Kind::Stream), Some(socket)) => {
-                if flags & (ERR | HUP) != 0 {
-                    readiness::note_gone(socket);
-                }
-                if !entry.dormant.load(Ordering::Relaxed) {
-                    activate(set, entry);
-                }
-            }
-            (None, _) if !entry.inner.load(Ordering::Acquire).is_null() => {
-                // The inner set heard a bell: whether it has events is seen in memory, or is the kernel's to say.
-                // SAFETY: not null.
-                let inner = unsafe { &*entry.inner.load(Ordering::Acquire) };
-                if plain(inner) || inner_ready(inner) {
-                    events.push(flags, entry.data.load(Ordering::Relaxed));
-                }
-            }
-            (Some(Kind::Listener), _) => {
-                // Both queues may have spoken: one event is enough.
-                if !listeners.contains(&entry.index) {
-                    if let Some(slot) = listeners.iter_mut().find(|s| **s == u32::MAX) {
-                        *slot = entry.index;
-                    }
-                    events.push(flags, entry.data.load(Ordering::Relaxed));
-                }
-            }
-            _ => events.push(flags, entry.data.load(Ordering::Relaxed)),
-        }
+        at += part;
     }
     Ok(())
+}
+
+fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut Answer) {
+    if data & TAG_MASK != TAG {
+        answer.push(flags, data);
+        return;
+    }
+    // None: removed meanwhile, or registered by another process after a fork.
+    let Some(entry) = tagged(data).filter(|e| e.set.load(Ordering::Acquire) == address(set) && e.valid()) else { return };
+    match entry.socket().map(|s| s.kind()) {
+        Some(Kind::Stream) => {
+            if !hear(set, entry, flags) {
+                return;
+            }
+            let finding = find(entry);
+            if finding.events == 0 {
+                return;
+            }
+            if mixed && !answer.full() {
+                if !answer.names(entry) {
+                    deliver(set, entry, &finding, answer);
+                }
+            } else if entry.queue.load(Ordering::Relaxed) != place::READY {
+                enqueue(set, entry, place::READY);
+            }
+        }
+        None if entry.inner().is_some() => {
+            // Whether the inner set has events is seen in memory, or is the kernel's to say.
+            entry.heard.store(true, Ordering::Relaxed);
+            activate(set, entry);
+        }
+        _ => {
+            // A listener's two queues may both have spoken: one event is enough.
+            let silent = entry.wanted() & ONESHOT != 0
+                && entry.terms().flags.fetch_or(term::DISABLED, Ordering::Relaxed) & term::DISABLED != 0;
+            if !silent && !answer.names(entry) {
+                answer.push(flags, entry.terms().data.load(Ordering::Relaxed));
+            }
+        }
+    }
+}
+
+/// A stream's bell, or the end of its companion. True if the stream is to be looked at.
+fn hear(set: &'static Set, entry: &'static Entry, flags: u32) -> bool {
+    if let (true, Some(socket)) = (flags & (ERR | HUP) != 0, entry.socket()) {
+        readiness::note_gone(socket);
+    }
+    kicked(set, entry);
+    activate(set, entry);
+    entry.queue.load(Ordering::Relaxed) != place::NONE
+}
+
+/// Hears the bells in a set that holds nothing but streams. Under the set's lock.
+pub(super) fn harvest(set: &'static Set, epfd: i32) {
+    let mut batch = [NO_EVENT; BATCH];
+    loop {
+        let none = timespec { tv_sec: 0, tv_nsec: 0 };
+        let events = batch.as_mut_ptr();
+        let got = calls::epoll_pwait2(epfd, events, BATCH as i32, &none, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
+        for event in &batch[..got] {
+            let (flags, data) = (event.events, event.u64);
+            if let Some(entry) = tagged(data).filter(|e| e.set.load(Ordering::Acquire) == address(set)) {
+                hear(set, entry, flags);
+            }
+        }
+        if got < BATCH {
+            return;
+        }
+    }
 }

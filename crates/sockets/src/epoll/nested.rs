@@ -1,69 +1,112 @@
-//! Sets inside sets, and in poll.
+//! Sets inside sets, and in poll: when an epoll descriptor is readable.
+//!
+//! The kernel finds the inner set's descriptor readable when a bell rang, whatever that meant. So its word is a hint:
+//! what holds is seen in memory, and in the kernel's set once it holds nothing but events (see [`settle`]).
 
-use super::entry::Entry;
-use super::events::signature;
-use super::set::{ours, Set};
-use super::{ERR, ET, HUP, IN, MODES};
-use crate::readiness;
-use crate::table::Kind;
+use super::control::kernel_side;
+use super::entry::{term, Entry};
+use super::events;
+use super::kernel::harvest;
+use super::plain::plain;
+use super::set::{activate, Set};
+use super::{ET, IN};
+use crate::wait as waiting;
 use core::sync::atomic::Ordering;
+use shunt_sys::{calls, libc};
 
-/// A set is readable while it has events; as an edge when that begins.
-pub(super) fn report_inner(entry: &'static Entry, inner: &'static Set) -> u32 {
-    let wanted = entry.events.load(Ordering::Relaxed);
-    let now = readable(inner);
-    let before = entry.seen.swap(now as u64, Ordering::Relaxed) != 0;
-    if now && (wanted & ET == 0 || !before || entry.fresh.swap(false, Ordering::Relaxed)) {
-        wanted & IN
+/// What an epoll descriptor can be ready for (`ep_eventpoll_poll`).
+const READABLE: u32 = IN | libc::EPOLLRDNORM as u32;
+
+/// What the entry of an inner set would report, and how many arrivals there were. Under the outer set's lock.
+pub(super) fn find(entry: &'static Entry, inner: &'static Set) -> (u32, u32) {
+    let ready = in_memory(inner);
+    let arrivals = inner.arrivals.load(Ordering::Relaxed);
+    let mut heard = entry.heard.load(Ordering::Relaxed);
+    if heard && !ready && !settle(inner) {
+        heard = false;
+        entry.heard.store(false, Ordering::Relaxed);
+    }
+    let edge = heard || entry.has(term::FRESH) || arrivals as u64 != entry.terms().seen.load(Ordering::Relaxed);
+    let wanted = entry.wanted();
+    if (ready || heard) && (wanted & ET == 0 || edge) {
+        (READABLE & wanted, arrivals)
     } else {
-        0
+        (0, arrivals)
     }
 }
 
-/// Whether the set has events in memory: for poll on an epoll descriptor.
-pub fn readable(set: &'static Set) -> bool {
+/// Whether the set's streams have events. What was not seen before is an arrival, for the sets around it.
+pub fn in_memory(set: &'static Set) -> bool {
+    if set.quiet() {
+        return false;
+    }
     let Some(_held) = set.lock.lock() else { return false };
-    let mut at = ours(&set.active);
-    while let Some(entry) = at {
-        let disabled = entry.disabled.load(Ordering::Relaxed);
-        // SAFETY: null or a slab object.
-        if let (false, Some(inner)) = (disabled, unsafe { entry.inner.load(Ordering::Acquire).as_ref() }) {
-            if readable(inner) {
-                return true;
+    let mut ready = false;
+    for entry in set.active() {
+        if events::find(entry).events != 0 {
+            ready = true;
+            if events::notice(entry) {
+                set.arrivals.fetch_add(1, Ordering::Relaxed);
             }
         }
-        // SAFETY: streams only are active.
-        if let (false, Some(socket)) = (disabled, unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) {
-            let wanted = entry.events.load(Ordering::Relaxed);
-            let now = readiness::events(socket) as u16 as u32 & (wanted & !MODES | ERR | HUP);
-            let quiet = wanted & ET != 0
-                && !entry.fresh.load(Ordering::Relaxed)
-                && signature(socket) == entry.seen.load(Ordering::Relaxed);
-            if now != 0 && !quiet {
-                return true;
-            }
-        }
-        at = ours(&entry.next_active);
     }
-    false
+    ready
 }
 
-/// Whether the kernel's part of an inner set reports anything but bells. Bells are taken note of.
-pub(super) fn inner_ready(inner: &'static Set) -> bool {
-    // Without an array of the program's to fill, the kernel's events cannot be taken out to see what they are: a set that
-    // holds anything but streams is believed.
-    if readable(inner) || inner.foreign.load(Ordering::Relaxed) > 0 {
-        return true;
+/// Whether the descriptor of a set is readable, when the kernel says `hint`: for poll.
+pub fn readable(set: &'static Set, hint: bool) -> bool {
+    if plain(set) {
+        return hint;
     }
-    let Some(_held) = inner.lock.lock() else { return true };
-    let mut at = ours(&inner.entries);
-    while let Some(entry) = at {
-        // SAFETY: null or a slab object.
-        let socket = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() };
-        if socket.map(|s| s.kind()) != Some(Kind::Stream) {
-            return true;
+    in_memory(set) || (hint && settle(set))
+}
+
+/// The kernel's set of `set` is readable, for bells perhaps: takes these off, and gives whether there are events.
+///
+/// The kernel forgets an event that no longer holds when it is asked whether the set is readable. So it is enough to take
+/// the bytes off the companions, and edges of foreign descriptors stay where they are.
+fn settle(set: &'static Set) -> bool {
+    let Some(epfd) = set.descriptor() else { return false };
+    let readable = || calls::poll_one(epfd, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
+    {
+        let Some(_held) = set.lock.lock() else { return true };
+        for entry in set.active() {
+            silence(entry);
         }
-        at = ours(&entry.next_in_set);
     }
-    false
+    if !readable() {
+        return in_memory(set);
+    }
+    {
+        let Some(_held) = set.lock.lock() else { return true };
+        let foreign = set.foreign.load(Ordering::Relaxed) > 0 || !set.others.is_empty();
+        if !foreign && !set.entries.iter().any(|entry| entry.inner().is_some() || kernel_side(entry)) {
+            // Nothing but streams: the bells can be heard at once.
+            harvest(set, epfd);
+        } else {
+            for entry in set.entries.iter() {
+                if silence(entry) {
+                    activate(set, entry);
+                }
+            }
+        }
+    }
+    in_memory(set) || readable()
+}
+
+/// Takes an entry's bells off; true if there were any.
+fn silence(entry: &'static Entry) -> bool {
+    if let Some(inner) = entry.inner() {
+        settle(inner);
+        return false;
+    }
+    let (Some(socket), false) = (entry.socket(), kernel_side(entry)) else { return false };
+    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
+    if rung == socket.own().receive.taken.load(Ordering::Relaxed) {
+        return false;
+    }
+    if let Some(fd) = entry.descriptor() {
+        waiting::drain(socket, fd);
+    }
+    true
 }

@@ -1,7 +1,7 @@
 //! Waiting in a set that is the kernel's alone, into which another thread may put one of ours meanwhile.
 
-use super::kernel::{sort, BATCH};
-use super::scan::{look, Events};
+use super::kernel::sort;
+use super::scan::{look, Answer};
 use super::set::Set;
 use super::{TAG, TAG_MASK};
 use core::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ pub fn plain(set: &Set) -> bool {
 
 /// A thread is about to wait in a set that is the kernel's alone, and must be woken should that change.
 pub fn enter_plain(set: &Set) {
-    set.sleepers.fetch_add(1, Ordering::AcqRel);
+    set.sleepers().fetch_add(1, Ordering::AcqRel);
 }
 
 /// The kernel's answer to such a wait. If entries of ours came into the set meanwhile, it may speak of them under their
@@ -24,24 +24,16 @@ pub fn enter_plain(set: &Set) {
 /// # Safety
 /// `events` holds `count` entries and has room for them.
 pub unsafe fn leave_plain(set: &'static Set, events: *mut epoll_event, count: usize) -> Option<usize> {
-    set.sleepers.fetch_sub(1, Ordering::AcqRel);
+    set.sleepers().fetch_sub(1, Ordering::AcqRel);
     // SAFETY: the caller's array.
     let tagged = |i: usize| unsafe { (*events.add(i)).u64 } & TAG_MASK == TAG;
     // The events decide, not the count of entries: the kernel may speak of one that is just being added.
     if !(0..count).any(tagged) {
         return Some(count);
     }
-    let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
-    let mut sorted = Events { start: events, room: count, count: 0 };
-    let mut at = 0;
-    while at < count {
-        // Sorted events never outnumber those read, so what is read next has not been overwritten.
-        let part = (count - at).min(BATCH);
-        // SAFETY: the caller's array.
-        unsafe { core::ptr::copy_nonoverlapping(events.add(at), batch.as_mut_ptr(), part) };
-        let _ = sort(set, &batch[..part], &mut sorted);
-        at += part;
-    }
-    let _ = look(set, &mut sorted);
-    (sorted.count > 0).then_some(sorted.count)
+    let mut answer = Answer::new(set, events, count);
+    // SAFETY: the caller's array.
+    let _ = unsafe { sort(set, events, count, &mut answer) };
+    let _ = look(set, &mut answer);
+    (answer.count > 0).then_some(answer.count)
 }

@@ -1,114 +1,148 @@
-//! The look at the active streams.
+//! The look at the active entries, and the answer that it fills.
+//!
+//! What is found ready joins the end of a queue, as in the kernel's list; the answer is taken from its beginning. A
+//! level-triggered entry goes back to the end, because it may be ready still; another waits for its next edge. So with
+//! room for few events all get their turn.
 
 use super::arming::{arm, armed};
-use super::entry::{address, Entry};
-use super::events::report;
-use super::set::{ours, Set};
-use super::ONESHOT;
+use super::entry::{place, term, Entry};
+use super::events::{find, take, Finding};
+use super::set::{enqueue, Set};
+use super::{ET, EXCLUSIVE, ONESHOT};
 use crate::wait as waiting;
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::state;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{clock, libc, Errno, Result};
 
 /// Ticks without an event after which an active stream is armed, and after which it is left to its doorbell. Between
 /// the two it is still looked at: what the peer sent before it could see the flag shows by then.
 pub(super) const ARM_AFTER: u64 = 1_000_000;
-
 const COLD_AFTER: u64 = 2_000_000;
 
 /// The program's array of events, being filled.
-pub(super) struct Events {
+pub(super) struct Answer {
     pub(super) start: *mut epoll_event,
     pub(super) room: usize,
     pub(super) count: usize,
+    /// Tells this answer from the set's other ones.
+    pub(super) number: u32,
+    /// It names an EPOLLEXCLUSIVE stream: what comes next is for another set, which must hear of it.
+    pub(super) exclusive: bool,
 }
 
-impl Events {
+impl Answer {
+    /// An answer of the set with `room` for events at `start`.
+    pub(super) fn new(set: &Set, start: *mut epoll_event, room: usize) -> Answer {
+        let number = set.answers.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        Answer { start, room, count: 0, number, exclusive: false }
+    }
+
     pub(super) fn full(&self) -> bool {
         self.count == self.room
     }
+
     pub(super) fn push(&mut self, events: u32, data: u64) {
         // SAFETY: count < room, checked by the callers; the array is the program's.
         unsafe { self.start.add(self.count).write_unaligned(epoll_event { events, u64: data }) };
         self.count += 1;
     }
+
+    /// Whether the entry was reported in this answer already; from now on it was.
+    pub(super) fn names(&self, entry: &Entry) -> bool {
+        entry.answer.swap(self.number, Ordering::Relaxed) == self.number
+    }
 }
 
-/// Looks at the active streams; writes up to `room` events. Under the set's lock.
-fn scan(set: &'static Set, events: &mut Events) {
+/// Reports an entry; it goes where it waits for its next event. Under the set's lock.
+pub(super) fn deliver(set: &'static Set, entry: &'static Entry, finding: &Finding, answer: &mut Answer) {
+    let wanted = entry.wanted();
+    let queue = match wanted {
+        _ if wanted & ONESHOT != 0 => place::NONE,
+        _ if wanted & ET != 0 => place::WATCHED,
+        _ => place::READY,
+    };
+    if take(entry, finding) {
+        answer.exclusive |= wanted & EXCLUSIVE != 0;
+        answer.push(finding.events, entry.terms().data.load(Ordering::Relaxed));
+    }
+    enqueue(set, entry, queue);
+}
+
+/// Looks at the active entries, and reports what there is room for. Under the set's lock.
+pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
     let time = clock::ticks();
-    let mut link = &set.active;
-    while let Some(entry) = ours(link) {
-        if events.full() {
-            // Those not looked at come first next time: rotate the list so that it begins here.
-            rotate(set, entry);
+    for entry in set.watched.iter() {
+        if found(set, entry) {
+            entry.last.store(time, Ordering::Relaxed);
+            enqueue(set, entry, place::READY);
+        } else {
+            cool_down(set, entry, time);
+        }
+    }
+    let Some(last) = set.ready.last() else { return };
+    for entry in set.ready.iter() {
+        if answer.full() {
             return;
         }
-        let now = report(entry);
-        if now != 0 {
+        let reported = entry.answer.load(Ordering::Relaxed) == answer.number;
+        let finding = find(entry);
+        if finding.events == 0 {
             entry.last.store(time, Ordering::Relaxed);
-            events.push(now, entry.data.load(Ordering::Relaxed));
-            if entry.events.load(Ordering::Relaxed) & ONESHOT != 0 {
-                entry.disabled.store(true, Ordering::Relaxed);
-            }
-        } else {
-            let idle = time.saturating_sub(entry.last.load(Ordering::Relaxed));
-            if idle > ARM_AFTER {
-                if !armed(entry) {
-                    arm(entry);
-                } else if idle > COLD_AFTER {
-                    entry.active.store(false, Ordering::Relaxed);
-                    link.store(entry.next_active.load(Ordering::Relaxed), Ordering::Relaxed);
-                    continue;
-                }
-            }
+            enqueue(set, entry, place::WATCHED);
+            let _ = found(set, entry);
+        } else if !reported {
+            entry.answer.store(answer.number, Ordering::Relaxed);
+            deliver(set, entry, &finding, answer);
         }
-        link = &entry.next_active;
+        if core::ptr::eq(entry, last) {
+            return;
+        }
     }
 }
 
-fn rotate(set: &'static Set, first: &'static Entry) {
-    let head = set.active.load(Ordering::Relaxed);
-    if head == address(first) {
+/// Whether a watched entry has something to report. An EPOLLEXCLUSIVE one is not watched in memory: the kernel chooses
+/// which of its sets hears a bell.
+fn found(set: &'static Set, entry: &'static Entry) -> bool {
+    if find(entry).events != 0 {
+        return true;
+    }
+    if entry.wanted() & EXCLUSIVE == 0 || entry.inner().is_some() {
+        return false;
+    }
+    if arm(entry) {
+        waiting::barrier();
+    }
+    if find(entry).events != 0 {
+        return true;
+    }
+    enqueue(set, entry, place::NONE);
+    false
+}
+
+/// A stream without events is armed, and later left to its bell. What is inside an inner set is looked at for as long as
+/// that is in the set.
+fn cool_down(set: &'static Set, entry: &'static Entry, time: u64) {
+    if entry.has(term::DISABLED | term::DORMANT) || !entry.valid() {
+        enqueue(set, entry, place::NONE);
         return;
     }
-    let mut link = &set.active;
-    while let Some(entry) = ours(link) {
-        if core::ptr::eq(entry, first) {
-            link.store(core::ptr::null_mut(), Ordering::Relaxed);
-            break;
-        }
-        link = &entry.next_active;
+    let idle = time.saturating_sub(entry.last.load(Ordering::Relaxed));
+    if idle <= ARM_AFTER || entry.inner().is_some() {
+        return;
     }
-    let mut link = &first.next_active;
-    while let Some(entry) = ours(link) {
-        link = &entry.next_active;
+    if !armed(entry) {
+        arm(entry);
+    } else if idle > COLD_AFTER {
+        enqueue(set, entry, place::NONE);
     }
-    link.store(head, Ordering::Relaxed);
-    set.active.store(address(first), Ordering::Relaxed);
 }
 
-pub(super) fn look(set: &'static Set, events: &mut Events) -> Result<()> {
-    if set.active.load(Ordering::Relaxed).is_null() {
+/// Takes the set's lock, and looks.
+pub(super) fn look(set: &'static Set, answer: &mut Answer) -> Result<()> {
+    if set.quiet() {
         return Ok(());
     }
     let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
-    scan(set, events);
+    scan(set, answer);
     Ok(())
-}
-
-pub(super) fn check_peers(set: &'static Set) -> bool {
-    let Some(_held) = set.lock.lock() else { return false };
-    let mut gone = false;
-    let mut at = ours(&set.active);
-    while let Some(entry) = at {
-        // SAFETY: streams only are active.
-        if let Some(socket) = unsafe { entry.socket.load(Ordering::Relaxed).as_ref() } {
-            waiting::check_peer(socket, entry.fd.load(Ordering::Relaxed));
-            gone |= socket.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
-        }
-        at = ours(&entry.next_active);
-    }
-    gone
 }

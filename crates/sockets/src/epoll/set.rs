@@ -1,6 +1,8 @@
 //! An epoll set: where it is kept, who refers to it, and its lists of entries.
 
-use super::entry::{address, free_entry, Entry, SLABS};
+use super::control::kernel_side;
+use super::entry::{free_entry, other, place, term, Entry, SLABS};
+use super::list::{address, List, OF_QUEUE, OF_SET};
 use crate::global::Mutex;
 use crate::table;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -13,21 +15,69 @@ pub struct Set {
     pub(super) lock: Mutex,
     /// Entries of ours; 0: the set is the kernel's alone.
     pub(super) count: AtomicU32,
-    pub(super) entries: AtomicPtr<Entry>,
-    pub(super) active: AtomicPtr<Entry>,
-    pub(super) dormant: AtomicU32,
+    /// Entries of sockets and of sets.
+    pub(super) entries: List<OF_SET>,
+    /// Entries of foreign descriptors whose data looks like a tag of ours.
+    pub(super) others: List<OF_SET>,
+    /// Streams that may become ready without a doorbell, and sets.
+    pub(super) watched: List<OF_QUEUE>,
+    /// Those found ready, in the order in which they became so. As in the kernel's list, a level-triggered one that was
+    /// reported goes to the end.
+    pub(super) ready: List<OF_QUEUE>,
     /// Descriptors that are not ours; those closed without being removed are still counted.
     pub(super) foreign: AtomicU32,
-    pub(super) sleepers: AtomicU32,
+    family: AtomicPtr<Family>,
+    /// Changes by other processes that were taken note of.
+    noted: AtomicU32,
+    /// It holds an EPOLLEXCLUSIVE stream, or did.
+    pub(super) exclusive: AtomicBool,
+    /// Other processes may have it since a fork.
+    pub(super) shared: AtomicBool,
     /// Made before a fork by another process, which may still use it: only what the program asks for changes it.
     pub(super) inherited: AtomicBool,
+    /// When the kernel was last asked, in ticks.
     pub(super) last_kernel: AtomicU64,
-    pub(super) next_free: AtomicPtr<Set>,
+    /// Numbers the answers given.
+    pub(super) answers: AtomicU32,
+    /// With which half of the set the next answer begins ([`turn`]).
+    pub(super) turn: AtomicU32,
+    /// Counts arrivals in the set, for sets around it.
+    pub(super) arrivals: AtomicU32,
+    /// First entry of the sets that hold this one.
+    pub(super) watchers: AtomicPtr<Entry>,
+    next_free: AtomicPtr<Set>,
 }
 
+/// What all processes that share a set after a fork know of it.
+#[repr(C, align(64))]
+struct Family {
+    /// Threads that sleep in it. A killed one stays counted: then the others arm their streams once too often.
+    sleepers: AtomicU32,
+    /// Counts what the program asked for anew.
+    changes: AtomicU32,
+}
+
+/// Guards the lists of watchers. Taken before the lock of a set; the lock of a set before those of the sets inside it.
 pub(super) static WATCHERS: Mutex = Mutex::new();
 
 static FREE_SETS: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
+const SLAB: usize = 64;
+
+fn grow() -> Option<*mut Set> {
+    let memory = mapping::reserve(SLAB * core::mem::size_of::<Set>()).ok()?.cast::<Set>();
+    let families = mapping::reserve_for_children(SLAB * core::mem::size_of::<Family>()).ok()?.cast::<Family>();
+    let mut first = core::ptr::null_mut();
+    for i in (0..SLAB).rev() {
+        // SAFETY: inside the fresh slabs; all-zero is a valid Set.
+        unsafe {
+            let set = memory.add(i);
+            (*set).family.store(families.add(i), Ordering::Relaxed);
+            (*set).next_free.store(first, Ordering::Relaxed);
+            first = set;
+        }
+    }
+    Some(first)
+}
 
 /// The program made an epoll descriptor.
 pub fn created(fd: i32) {
@@ -37,16 +87,8 @@ pub fn created(fd: i32) {
     let Some(_slabs) = SLABS.lock() else { return };
     let mut first = FREE_SETS.load(Ordering::Relaxed);
     if first.is_null() {
-        let Ok(memory) = mapping::reserve(64 * core::mem::size_of::<Set>()) else { return };
-        let memory = memory.cast::<Set>();
-        for i in (0..64).rev() {
-            // SAFETY: inside the fresh slab; all-zero is a valid Set.
-            unsafe {
-                let set = memory.add(i);
-                (*set).next_free.store(first, Ordering::Relaxed);
-                first = set;
-            }
-        }
+        let Some(grown) = grow() else { return };
+        first = grown;
     }
     // SAFETY: a free set.
     let set = unsafe { &*first };
@@ -54,12 +96,17 @@ pub fn created(fd: i32) {
     set.fd.store(fd, Ordering::Relaxed);
     set.references.store(1, Ordering::Relaxed);
     set.count.store(0, Ordering::Relaxed);
-    set.entries.store(core::ptr::null_mut(), Ordering::Relaxed);
-    set.active.store(core::ptr::null_mut(), Ordering::Relaxed);
-    set.sleepers.store(0, Ordering::Relaxed);
+    set.entries.clear();
+    set.others.clear();
+    set.watched.clear();
+    set.ready.clear();
+    set.sleepers().store(0, Ordering::Relaxed);
+    set.shared.store(false, Ordering::Relaxed);
     set.inherited.store(false, Ordering::Relaxed);
-    set.dormant.store(0, Ordering::Relaxed);
     set.foreign.store(0, Ordering::Relaxed);
+    set.exclusive.store(false, Ordering::Relaxed);
+    set.turn.store(turn::KERNEL, Ordering::Relaxed);
+    set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     table::set_epoll(fd, set);
 }
 
@@ -74,15 +121,22 @@ pub fn release(set: &'static Set) {
         return;
     }
     if let Some(_watchers) = WATCHERS.lock() {
-        if let Some(_held) = set.lock.lock() {
-            while let Some(entry) = ours(&set.entries) {
-                set.entries.store(entry.next_in_set.load(Ordering::Relaxed), Ordering::Relaxed);
-                unwatch(entry);
-                free_entry(entry);
+        while let Some(entry) = watcher(&set.watchers) {
+            set.watchers.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
+            if let Some(outer) = entry.set() {
+                let Some(_held) = outer.lock.lock() else { return };
+                detach(outer, entry);
             }
-            set.active.store(core::ptr::null_mut(), Ordering::Relaxed);
-            set.count.store(0, Ordering::Relaxed);
         }
+        if let Some(_held) = set.lock.lock() {
+            while let Some(entry) = set.entries.first().or(set.others.first()) {
+                detach(set, entry);
+            }
+        }
+    }
+    // The sleepers' word is shared with children that may still count in it: such a set is not used again.
+    if set.shared.load(Ordering::Relaxed) {
+        return;
     }
     if let Some(_slabs) = SLABS.lock() {
         set.next_free.store(FREE_SETS.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -90,17 +144,95 @@ pub fn release(set: &'static Set) {
     }
 }
 
-pub(super) fn ours(link: &AtomicPtr<Entry>) -> Option<&'static Entry> {
+/// In the child after a fork: sets that the parent gave back are its own to use again.
+pub(super) fn forget_free_sets() {
+    FREE_SETS.store(core::ptr::null_mut(), Ordering::Relaxed);
+}
+
+/// Values of [`Set::turn`].
+pub(super) mod turn {
+    /// The kernel's events, if it is time to ask for them.
+    pub const KERNEL: u32 = 0;
+    /// Streams: the kernel's events filled the last answer.
+    pub const STREAMS: u32 = 1;
+    /// The kernel's events, in any case: streams filled the last answer.
+    pub const KERNEL_AT_ONCE: u32 = 2;
+}
+
+impl Set {
+    fn family(&self) -> &'static Family {
+        // SAFETY: set when the slab was made; slabs are never unmapped.
+        unsafe { &*self.family.load(Ordering::Relaxed) }
+    }
+
+    pub(super) fn sleepers(&self) -> &'static AtomicU32 {
+        &self.family().sleepers
+    }
+
+    /// An entry asks for something new: processes that share the set must look at it.
+    pub(super) fn note_change(&self) {
+        if self.shared.load(Ordering::Relaxed) {
+            self.family().changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Looks at everything if another process changed something.
+    #[inline]
+    pub(super) fn catch_up(&'static self) {
+        if self.shared.load(Ordering::Relaxed) {
+            let changes = self.family().changes.load(Ordering::Acquire);
+            if self.noted.swap(changes, Ordering::Relaxed) != changes {
+                let Some(_held) = self.lock.lock() else { return };
+                for entry in self.entries.iter().filter(|entry| !kernel_side(entry)) {
+                    activate(self, entry);
+                }
+            }
+        }
+    }
+
+    /// A descriptor of the set: the number that it was made under may be closed, and another file's by now.
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        let same = |fd: i32| table::get(fd).set().is_some_and(|set| core::ptr::eq(set, self));
+        let made = self.fd.load(Ordering::Relaxed);
+        if same(made) {
+            return Some(made);
+        }
+        (0..table::high_water()).find(|fd| same(*fd))
+    }
+
+    /// Whether nothing can be ready without the kernel saying so.
+    pub(super) fn quiet(&self) -> bool {
+        self.watched.is_empty() && self.ready.is_empty()
+    }
+
+    /// All entries that are looked at, those found ready first.
+    pub(super) fn active(&self) -> impl Iterator<Item = &'static Entry> + '_ {
+        self.ready.iter().chain(self.watched.iter())
+    }
+}
+
+/// The entry that a list of watchers goes on with.
+pub(super) fn watcher(link: &AtomicPtr<Entry>) -> Option<&'static Entry> {
     // SAFETY: list links are null or entries, which are never unmapped.
     unsafe { link.load(Ordering::Acquire).as_ref() }
 }
 
-/// Takes the entry out of its socket's list. Under WATCHERS.
+fn watchers_of(entry: &'static Entry) -> Option<&'static AtomicPtr<Entry>> {
+    entry.socket().map(|socket| &socket.watchers).or(entry.inner().map(|inner| &inner.watchers))
+}
+
+/// Enters the entry among the watchers of its socket or set. Under WATCHERS.
+pub(super) fn watch(entry: &'static Entry) {
+    if let Some(head) = watchers_of(entry) {
+        entry.next_watcher.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
+        head.store(address(entry), Ordering::Release);
+    }
+}
+
+/// Takes the entry out of that list. Under WATCHERS.
 pub(super) fn unwatch(entry: &'static Entry) {
-    // SAFETY: null or a slab object.
-    let Some(socket) = (unsafe { entry.socket.load(Ordering::Relaxed).as_ref() }) else { return };
-    let mut link = &socket.watchers;
-    while let Some(other) = ours(link) {
+    let Some(mut link) = watchers_of(entry) else { return };
+    while let Some(other) = watcher(link) {
         if core::ptr::eq(other, entry) {
             link.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
             return;
@@ -109,64 +241,71 @@ pub(super) fn unwatch(entry: &'static Entry) {
     }
 }
 
-pub(super) fn unlink(
-    head: &'static AtomicPtr<Entry>,
-    entry: &'static Entry,
-    next: fn(&'static Entry) -> &'static AtomicPtr<Entry>,
-) {
-    let mut link = head;
-    while let Some(other) = ours(link) {
-        if core::ptr::eq(other, entry) {
-            link.store(next(entry).load(Ordering::Relaxed), Ordering::Relaxed);
-            return;
-        }
-        link = next(other);
+/// Puts the entry into one of the set's queues, at its end, or into none. Under the set's lock.
+pub(super) fn enqueue(set: &'static Set, entry: &'static Entry, queue: u32) {
+    match entry.queue.swap(queue, Ordering::Relaxed) {
+        place::WATCHED => set.watched.remove(entry),
+        place::READY => set.ready.remove(entry),
+        _ => {}
+    }
+    match queue {
+        place::WATCHED => set.watched.append(entry),
+        place::READY => set.ready.append(entry),
+        _ => {}
     }
 }
 
-/// Puts the entry on its set's active list. Under the set's lock.
+/// Something may have happened to the entry: it is looked at from now on. Under the set's lock.
 pub(super) fn activate(set: &'static Set, entry: &'static Entry) {
     entry.last.store(clock::ticks(), Ordering::Relaxed);
-    if !entry.active.swap(true, Ordering::Relaxed) {
-        entry.next_active.store(set.active.load(Ordering::Relaxed), Ordering::Relaxed);
-        set.active.store(address(entry), Ordering::Relaxed);
+    if entry.queue.load(Ordering::Relaxed) == place::NONE && !entry.has(term::DISABLED | term::DORMANT) {
+        enqueue(set, entry, place::WATCHED);
     }
 }
 
+/// The program's entry for `fd`.
 pub(super) fn find(set: &'static Set, fd: i32) -> Option<&'static Entry> {
-    find_any(set, fd).filter(|entry| !entry.dormant.load(Ordering::Relaxed))
+    find_any(set, fd).filter(|entry| !entry.has(term::DORMANT))
 }
 
-/// Finds the entry, dormant or not: in the short list of the socket's watchers, or (foreign descriptors whose data looks
-/// like a tag of ours) in the set's.
+/// Finds the entry, dormant or not: in the short list of the watchers of what `fd` is, or among the set's others.
 pub(super) fn find_any(set: &'static Set, fd: i32) -> Option<&'static Entry> {
-    if let Some(socket) = table::get(fd).socket() {
-        let mut at = ours(&socket.watchers);
-        while let Some(entry) = at {
-            if entry.fd.load(Ordering::Relaxed) == fd && entry.set.load(Ordering::Relaxed) == address(set) {
-                return Some(entry);
-            }
-            at = ours(&entry.next_watcher);
-        }
-        return None;
-    }
-    let socket = core::ptr::null_mut();
-    let mut at = ours(&set.entries);
+    let word = table::get(fd);
+    let same = |entry: &&'static Entry| entry.fd.load(Ordering::Relaxed) == fd && entry.valid();
+    let head = word.socket().map(|socket| &socket.watchers).or(word.set().map(|inner| &inner.watchers));
+    let Some(head) = head else {
+        return set.others.iter().find(same);
+    };
+    let mut at = watcher(head);
     while let Some(entry) = at {
-        if entry.fd.load(Ordering::Relaxed) == fd && entry.socket.load(Ordering::Relaxed) == socket {
+        if entry.set.load(Ordering::Relaxed) == address(set) && same(&entry) {
             return Some(entry);
         }
-        at = ours(&entry.next_in_set);
+        at = watcher(&entry.next_watcher);
     }
     None
 }
 
+/// Enters a new entry into the set. Under WATCHERS and the set's lock.
+pub(super) fn attach(set: &'static Set, entry: &'static Entry) {
+    watch(entry);
+    if other(entry) {
+        set.others.append(entry);
+    } else {
+        set.entries.append(entry);
+    }
+    entry.set.store(address(set), Ordering::Release);
+    set.count.fetch_add(1, Ordering::Release);
+}
+
 /// Forgets an entry. Under WATCHERS and the set's lock.
 pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
-    if entry.active.swap(false, Ordering::Relaxed) {
-        unlink(&set.active, entry, |e| &e.next_active);
+    enqueue(set, entry, place::NONE);
+    if other(entry) {
+        set.others.remove(entry);
+    } else {
+        set.entries.remove(entry);
     }
-    unlink(&set.entries, entry, |e| &e.next_in_set);
     unwatch(entry);
     set.count.fetch_sub(1, Ordering::Release);
     free_entry(entry);

@@ -1,14 +1,17 @@
 //! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
 
-use super::arming::{arm_all, cool, wake};
+use super::arming::{begin_sleep, cool, end_sleep, hand_over, wake};
 use super::kernel::{ask_kernel, KERNEL_EVERY, KERNEL_EVERY_MIXED};
-use super::scan::{check_peers, look, Events};
-use super::set::Set;
+use super::scan::{look, Answer};
+use super::set::{turn, Set};
 use crate::spin;
 use crate::wait as waiting;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{epoll_event, sigset_t};
-use shunt_sys::{clock, libc, thread, Errno, Result};
+use shunt_sys::{calls, clock, libc, thread, Errno, Result};
+
+/// The largest array that epoll_wait(2) takes (EP_MAX_EVENTS).
+const MOST: i32 = i32::MAX / core::mem::size_of::<epoll_event>() as i32;
 
 /// epoll_wait(2) and its forms on a set that holds entries of ours.
 ///
@@ -22,69 +25,101 @@ pub unsafe fn wait(
     deadline: u64,
     mask: *const sigset_t,
 ) -> Result<isize> {
-    if room <= 0 {
+    if room <= 0 || room > MOST {
         return Err(Errno(libc::EINVAL));
     }
+    let mut answer = Answer::new(set, events, room as usize);
+    let result = fill(set, epfd, &mut answer, deadline, mask);
+    hand_over(set, epfd, answer.exclusive);
+    result.map(|()| answer.count as isize)
+}
+
+fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t) -> Result<()> {
     let began = thread::interruptions();
-    let mut events = Events { start: events, room: room as usize, count: 0 };
-    let now = clock::ticks();
-    let every = if set.foreign.load(Ordering::Relaxed) > 0 { KERNEL_EVERY_MIXED } else { KERNEL_EVERY };
-    let due = now.wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > every;
-    if due || deadline == 0 {
-        ask_kernel(set, epfd, &mut events, Some(0), core::ptr::null())?;
+    first_look(set, epfd, answer, deadline)?;
+    if answer.count > 0 || deadline == 0 {
+        return Ok(());
     }
-    look(set, &mut events)?;
-    if events.count > 0 || deadline == 0 {
-        if events.count == 0 && check_peers(set) {
-            look(set, &mut events)?;
-        }
-        return Ok(events.count as isize);
+    if !mask.is_null() {
+        // A signal that waits for this very mask comes before any event.
+        calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
     }
     loop {
         let mut spin = spin::begin(0);
-        while spin.more() {
-            look(set, &mut events)?;
-            if events.count == 0 && spin.rounds() & 0x3f == 0 {
-                ask_kernel(set, epfd, &mut events, Some(0), core::ptr::null())?;
+        while spin.more() && !set.exclusive.load(Ordering::Relaxed) {
+            look(set, answer)?;
+            if answer.count == 0 && spin.rounds() & 0x3f == 0 {
+                ask_kernel(set, epfd, answer, Some(0), core::ptr::null())?;
+                look(set, answer)?;
+                if answer.count == 0 && deadline != u64::MAX && clock::monotonic_ns() >= deadline {
+                    break;
+                }
             }
-            if events.count > 0 {
+            if answer.count > 0 {
                 spin.end();
-                return Ok(events.count as isize);
+                return Ok(());
             }
         }
-        let slept = sleep(set, epfd, &mut events, deadline, mask, began);
+        let slept = sleep(set, epfd, answer, deadline, mask, began);
         spin.end();
         slept?;
-        if events.count > 0 || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
-            return Ok(events.count as isize);
+        if answer.count > 0 || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
+            return Ok(());
         }
     }
 }
 
+/// What there is without waiting. The kernel is asked unless it was a moment ago. Where an answer had no room for all, the
+/// next one begins with the other half of the set: neither starves.
+fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<()> {
+    set.catch_up();
+    let turn = set.turn.load(Ordering::Relaxed);
+    if turn == turn::STREAMS {
+        look(set, answer)?;
+    }
+    let every = if set.foreign.load(Ordering::Relaxed) > 0 { KERNEL_EVERY_MIXED } else { KERNEL_EVERY };
+    let due = deadline == 0
+        || turn == turn::KERNEL_AT_ONCE
+        || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > every;
+    if due {
+        ask_kernel(set, epfd, answer, Some(0), core::ptr::null())?;
+    }
+    if turn != turn::STREAMS || answer.count == 0 {
+        look(set, answer)?;
+    }
+    let next = match turn {
+        _ if !answer.full() => turn::KERNEL,
+        turn::STREAMS => turn::KERNEL_AT_ONCE,
+        _ if due => turn::STREAMS,
+        _ => turn::KERNEL_AT_ONCE,
+    };
+    if next != turn {
+        set.turn.store(next, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
-fn sleep(set: &'static Set, epfd: i32, events: &mut Events, deadline: u64, mask: *const sigset_t, began: u32) -> Result<()> {
-    set.sleepers.fetch_add(1, Ordering::AcqRel);
+fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u32) -> Result<()> {
+    if begin_sleep(set) {
+        waiting::barrier();
+    }
     let result = (|| {
-        if !set.active.load(Ordering::Relaxed).is_null() {
-            if arm_all(set) {
-                waiting::barrier();
-            }
-            look(set, events)?;
-            if events.count > 0 {
-                wake(set);
-                return Ok(());
-            }
+        look(set, answer)?;
+        if answer.count > 0 {
+            wake(set);
+            return Ok(());
         }
         if thread::interruptions() != began {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
-        let asked = ask_kernel(set, epfd, events, left, mask);
+        let asked = ask_kernel(set, epfd, answer, left, mask);
         cool(set);
         asked?;
         wake(set);
-        look(set, events)
+        look(set, answer)
     })();
-    set.sleepers.fetch_sub(1, Ordering::AcqRel);
+    end_sleep(set);
     result
 }
