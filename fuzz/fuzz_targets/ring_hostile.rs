@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use shunt_ring::{bell, Pipe};
-use shunt_segment::area::{ring_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
+use shunt_ring::{bell, Pipe, Window};
+use shunt_segment::area::{ring_offset, window_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
 use shunt_segment::channel::{arm, ChannelPage, Side};
 use shunt_segment::sync::AtomicU64;
 use shunt_segment::sync::Ordering::Relaxed;
@@ -35,7 +35,9 @@ fn link() -> *mut u8 {
         };
         open(CHANNEL_PAGES + CHANNEL * PAGE, PAGE);
         for class in 1..CLASSES {
-            open(ring_offset(CHANNEL, 0, class), 2 * RING_SIZE[class] as usize);
+            for side in 0..2 {
+                open(ring_offset(CHANNEL, side, class), RING_SIZE[class] as usize);
+            }
         }
         Link(link)
     })
@@ -46,7 +48,7 @@ fn wide(side: &Side, which: u8) -> &AtomicU64 {
     match which % 6 {
         0 => &side.post.word,
         1 => &side.post.ack,
-        2 => &side.transmit.switch,
+        2 => &side.borders[which as usize / 6 % 8],
         3 => &side.transmit.acked,
         4 => &side.transmit.word,
         _ => &side.receive.position,
@@ -92,12 +94,16 @@ fn run(mut input: Input) -> Option<()> {
         side.transmit.acked.store(start, Relaxed);
         side.receive.position.store(start, Relaxed);
     }
+    let windows = [Window::new(), Window::new()];
+    for (side, window) in windows.iter().enumerate() {
+        window.set(link.wrapping_add(window_offset(CHANNEL, side)));
+    }
     // Exactly as long as each call may write: the sanitizer sees one byte more.
     while let Some(operation) = input.byte() {
         let (end, operation) = ((operation & 1) as usize, operation >> 1);
         let (own, peer) = (&page.sides[end], &page.sides[1 - end]);
-        let outgoing = Pipe { own, peer, link, channel: CHANNEL, sender: end };
-        let incoming = Pipe { sender: 1 - end, ..outgoing };
+        let outgoing = Pipe { own, peer, link, channel: CHANNEL, sender: end, window: &windows[end] };
+        let incoming = Pipe { sender: 1 - end, window: &windows[1 - end], ..outgoing };
         match operation % 10 {
             0 | 1 => {
                 let bytes = vec![operation; input.length()?];
@@ -122,7 +128,6 @@ fn run(mut input: Input) -> Option<()> {
                 bell::arm(&own.wait, arm::IN);
                 bell::must_ring(&peer.wait, arm::OUT);
             }
-            6 => incoming.discard(),
             7 => outgoing.end(u64::from(input.byte()?) << 56),
             8 => wide(own, input.byte()?).store(input.word()?, Relaxed),
             _ => {

@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_refusal_says_where_what_and_an_example() {
         assert_eq!(refused("--ring", Source::Variable, b"12q"), "SHUNT_RING: \"12q\" is not a size; example: 256K");
-        assert_eq!(refused("--ring", Source::Flag, b"8M"), "--ring: \"8M\" is outside 4K..1M; example: 256K");
+        assert_eq!(refused("--ring", Source::Flag, b"8M"), "--ring: \"8M\" is outside 4K..4M; example: 256K");
         assert_eq!(refused("--spin", Source::Flag, b"11ms"), "--spin: \"11ms\" is outside 0..10ms; example: 100us");
         assert_eq!(
             refused("--log", Source::Flag, b"loud"),

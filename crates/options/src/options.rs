@@ -46,7 +46,7 @@ pub struct Options {
 }
 
 const RING_LEAST: u64 = 4 << 10;
-const RING_MOST: u64 = 1 << 20;
+const RING_MOST: u64 = 4 << 20;
 const SPIN_MOST_NS: u64 = 10_000_000;
 
 impl Options {
@@ -54,7 +54,7 @@ impl Options {
     pub const fn default_const() -> Options {
         Options {
             accelerate: true,
-            ring: 1 << 20,
+            ring: 4 << 20,
             spin_ns: 50_000,
             ports: Ports::ALL,
             udp: Udp::Off,

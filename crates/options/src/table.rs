@@ -75,8 +75,8 @@ pub static TABLE: [Entry; 8] = [
         value_name: "SIZE",
         form: "a size",
         unit: "bytes",
-        default: "1M",
-        range: "4K..1M",
+        default: "4M",
+        range: "4K..4M",
         example: "256K",
         help: "The largest ring of a connection, per direction; rounded up to a power of two. Larger rings carry more \
                bytes between two sleeps, and use more memory for each busy connection.",

@@ -5,8 +5,8 @@
 //! its own, each side with a copy of the other's) for streams. Compare within one run only: a virtual machine may move
 //! its processors between places that share a cache and places that do not.
 
-use shunt_ring::{bell, lock, Pipe};
-use shunt_segment::area::{ring_offset, CHANNEL_PAGES, LINK_SIZE};
+use shunt_ring::{bell, lock, Pipe, Window};
+use shunt_segment::area::{ring_offset, window_offset, CHANNEL_PAGES, LINK_SIZE};
 use shunt_segment::channel::{arm, ChannelPage};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 use shunt_sys::{libc, mapping};
@@ -17,7 +17,7 @@ const RUNS: usize = 5;
 const ROUNDS: u64 = 200_000;
 
 /// Memory of one connection: channel 0 of a link.
-struct Connection(*mut u8);
+struct Connection(*mut u8, [Window; 2]);
 
 // SAFETY: shared by design; each pipe end below is used by one thread.
 unsafe impl Sync for Connection {}
@@ -25,7 +25,11 @@ unsafe impl Sync for Connection {}
 impl Connection {
     fn new(class_limit: u32) -> Connection {
         let link = mapping::reserve(LINK_SIZE).expect("address space for a link");
-        let connection = Connection(link);
+        let connection = Connection(link, [Window::new(), Window::new()]);
+        for (side, window) in connection.1.iter().enumerate() {
+            // SAFETY: the window lies in the link.
+            window.set(unsafe { link.add(window_offset(0, side)) });
+        }
         for side in &connection.page().sides {
             side.transmit.class_limit.store(class_limit, Relaxed);
         }
@@ -39,11 +43,11 @@ impl Connection {
 
     fn outgoing(&self, end: usize) -> Pipe<'_> {
         let sides = &self.page().sides;
-        Pipe { own: &sides[end], peer: &sides[1 - end], link: self.0, channel: 0, sender: end }
+        Pipe { own: &sides[end], peer: &sides[1 - end], link: self.0, channel: 0, sender: end, window: &self.1[end] }
     }
 
     fn incoming(&self, end: usize) -> Pipe<'_> {
-        Pipe { sender: 1 - end, ..self.outgoing(end) }
+        Pipe { sender: 1 - end, window: &self.1[1 - end], ..self.outgoing(end) }
     }
 }
 

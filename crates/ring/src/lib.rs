@@ -29,7 +29,9 @@ mod copy;
 pub mod inbox;
 pub mod lock;
 pub mod pipe;
+pub mod window;
 
 #[cfg(loom)]
 pub use copy::Byte;
-pub use pipe::{Pipe, Violation};
+pub use pipe::{Pipe, Trouble};
+pub use window::Window;

@@ -1,13 +1,19 @@
 //! One direction of a channel.
 
 use crate::copy::{small, Ring};
-use shunt_segment::area::{ring_offset, CLASSES, RING_SIZE};
+use crate::window::Window;
+use shunt_segment::area::{base_ring_offset, offset_in_window, ring_offset, CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::{word, Side, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 
-/// The peer wrote something that no honest peer writes. The connection is to be reset.
+/// Why bytes that wait cannot be received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Violation;
+pub enum Trouble {
+    /// The peer wrote something that no honest peer writes. The connection is to be reset.
+    Violation,
+    /// They lie in a window that this process has not mapped.
+    Unmapped,
+}
 
 /// Bytes copied between two publications: long enough to stream, short enough that both ends copy at the same time.
 #[cfg(not(loom))]
@@ -50,6 +56,8 @@ pub struct Pipe<'a> {
     pub channel: usize,
     /// Number of the side that sends in this direction.
     pub sender: usize,
+    /// Where this process has the direction's window.
+    pub window: &'a Window,
 }
 
 #[inline(always)]
@@ -76,10 +84,26 @@ fn ahead(current: u64, ack: u64) -> bool {
 }
 
 impl Pipe<'_> {
+    /// The ring of `class`; `None` if it lies in a window that is not mapped.
     #[inline(always)]
-    fn ring(&self, class: usize) -> Ring {
-        let class = if class < CLASSES { class } else { CLASSES - 1 };
-        Ring::at(self.link, ring_offset(self.channel, self.sender, class), RING_SIZE[class])
+    fn ring(&self, class: usize) -> Option<Ring> {
+        if class < FIRST_IN_WINDOW {
+            return Some(Ring::at(self.link, base_ring_offset(self.channel, self.sender, class), RING_SIZE[class]));
+        }
+        let class = class.min(CLASSES - 1);
+        self.window.get().map(|window| Ring::at(window, offset_in_window(class), RING_SIZE[class]))
+    }
+
+    /// The ring of class 0.
+    #[inline(always)]
+    fn smallest(&self) -> Ring {
+        Ring::at(self.link, base_ring_offset(self.channel, self.sender, 0), RING_SIZE[0])
+    }
+
+    /// Bytes in the ring of `class`.
+    #[inline(always)]
+    fn size(class: usize) -> usize {
+        RING_SIZE[class.min(CLASSES - 1)] as usize
     }
 
     // ---- sending -------------------------------------------------------------------------------------------------
@@ -165,13 +189,13 @@ impl Pipe<'_> {
     #[inline(always)]
     fn space(&self, current: u64, ack: u64) -> usize {
         let used = self.since_border(current, ack).unwrap_or_else(|| self.unread(current, ack));
-        (self.ring(class_of(current)).size as u64).saturating_sub(used) as usize
+        (Self::size(class_of(current)) as u64).saturating_sub(used) as usize
     }
 
     /// Free space as poll(2) sees it, without growing: (free bytes, size of the ring).
     pub fn writable(&self) -> (usize, usize) {
         let current = self.announced();
-        let size = self.ring(class_of(current)).size as usize;
+        let size = Self::size(class_of(current));
         let mut free = self.space(current, self.known_ack());
         if free * 3 < size {
             free = self.space(current, self.refresh_ack());
@@ -182,7 +206,12 @@ impl Pipe<'_> {
     /// Whether the ring could still change to a larger class: then a sender that finds it full is not blocked.
     pub fn can_grow(&self) -> bool {
         let current = self.announced();
-        class_of(current) < self.class_limit() && self.since_border(current, self.refresh_ack()).is_none()
+        class_of(current) < self.growth_limit()
+    }
+
+    /// Whether this side sends into a ring of the window now.
+    pub fn is_in_window(&self) -> bool {
+        class_of(self.announced()) >= FIRST_IN_WINDOW
     }
 
     /// Bytes sent that the peer did not receive yet.
@@ -200,6 +229,17 @@ impl Pipe<'_> {
     #[inline(always)]
     fn class_limit(&self) -> usize {
         (self.own.transmit.class_limit.load(Relaxed) as usize).min(CLASSES - 1)
+    }
+
+    /// The largest class to grow to: one in a window only while that can be mapped.
+    #[inline(always)]
+    fn growth_limit(&self) -> usize {
+        let limit = self.class_limit();
+        if self.window.is_refused() {
+            limit.min(FIRST_IN_WINDOW - 1)
+        } else {
+            limit
+        }
     }
 
     /// The copy begins with the connection's first announcement.
@@ -233,20 +273,23 @@ impl Pipe<'_> {
             // SAFETY: as promised by the caller; INLINE bytes fit the smallest ring.
             unsafe {
                 self.put_inline(source, length);
-                self.ring(0).put(tail, source, length);
+                self.smallest().put(tail, source, length);
             }
             let next = tail.wrapping_add(length as u64) & POSITION;
             self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | (length as u64) << word::INLINE_SHIFT);
             return length;
         }
-        let ring = self.ring(class);
-        let settled = class == 0 || self.own.transmit.switch.load(Relaxed) & word::SETTLED != 0;
-        if ack != tail && length <= SHORT && settled && distance(ack, tail) + length as u64 <= ring.size as u64 {
-            // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
-            unsafe { ring.put(tail, source, length) };
-            let next = tail.wrapping_add(length as u64) & POSITION;
-            self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next);
-            return length;
+        if ack != tail && length <= SHORT {
+            let settled = class == 0 || self.own.transmit.switch.load(Relaxed) & word::SETTLED != 0;
+            if let Some(ring) = self.ring(class) {
+                if settled && distance(ack, tail) + length as u64 <= ring.size as u64 {
+                    // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
+                    unsafe { ring.put(tail, source, length) };
+                    let next = tail.wrapping_add(length as u64) & POSITION;
+                    self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next);
+                    return length;
+                }
+            }
         }
         // SAFETY: passed on.
         unsafe { self.send_ring(source, length, current, ack) }
@@ -258,30 +301,44 @@ impl Pipe<'_> {
         let mut left = length;
         while left > 0 && !ahead(current, ack) {
             let tail = current & POSITION;
+            let mut free = self.space(current, ack);
+            if ack != tail && free < left.min(CHUNK) {
+                ack = self.refresh_ack();
+                if ahead(current, ack) {
+                    break;
+                }
+                free = self.space(current, ack);
+            }
             self.settle(current, ack);
             if ack == tail {
                 let fit = self.class_for_empty(class_of(current), left);
                 if fit != class_of(current) {
                     current = self.switch_class(current, fit);
                 }
-            }
-            let mut free = self.space(current, ack);
-            if free < left.min(CHUNK) {
-                ack = self.refresh_ack();
                 free = self.space(current, ack);
+            }
+            if free < left.min(CHUNK) {
                 if free < left || self.is_stream(current, ack) {
-                    if let Some(class) = self.larger_class(current, ack, left, free < left) {
+                    if let Some(class) = self.larger_class(current, left, free < left) {
                         current = self.switch_class(current, class);
                         free = self.space(current, ack);
+                    } else if self.window.is_wanted() {
+                        // The caller maps the window and comes again: a message is not torn for that.
+                        break;
                     }
                 }
             }
+            let Some(ring) = self.ring(class_of(current)) else {
+                // Another owner of this side has grown the ring.
+                self.window.ask();
+                break;
+            };
             let part = free.min(left).min(CHUNK);
             if part == 0 {
                 break;
             }
             // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
-            unsafe { self.ring(class_of(current)).put(tail, source, part) };
+            unsafe { ring.put(tail, source, part) };
             let mut inline = 0;
             if ack == tail && part <= INLINE {
                 // SAFETY: as above.
@@ -304,8 +361,9 @@ impl Pipe<'_> {
     /// Which class an empty ring should have for a message of `length` bytes.
     #[inline(always)]
     fn class_for_empty(&self, class: usize, length: usize) -> usize {
-        if length > RING_SIZE[class.min(CLASSES - 1)] as usize {
-            return self.class_for(length).clamp(class, self.class_limit().max(class));
+        if length > Self::size(class) {
+            let wanted = self.class_for(length).clamp(class, self.growth_limit().max(class));
+            return if self.may_use(wanted) { wanted } else { class };
         }
         if class > 0 {
             let small = &self.own.transmit.small;
@@ -325,8 +383,8 @@ impl Pipe<'_> {
     /// both processors keep must be asked for, those that went to memory or the shared cache need not.
     #[inline(always)]
     fn is_stream(&self, current: u64, ack: u64) -> bool {
-        let enough = (RING_SIZE[class_of(current).min(CLASSES - 1)] as u64 / 8).min(16 << 10);
-        if class_of(current) >= self.class_limit() || self.unread(current, ack) < enough {
+        let enough = (Self::size(class_of(current)) as u64 / 8).min(16 << 10);
+        if class_of(current) >= self.growth_limit() || self.unread(current, ack) < enough {
             return false;
         }
         let small = &self.own.transmit.small;
@@ -335,16 +393,30 @@ impl Pipe<'_> {
         count >= 4
     }
 
-    /// The class to change to when `left` bytes do not fit. One border at a time: the last one must have been passed.
+    /// The class to change to when `left` bytes do not fit.
+    ///
+    /// Rings grow step by step, so a burst of small messages does not run through megabytes of memory. A peer that does
+    /// not read for long leaves bytes in each of them, 5 MiB together: the kernel takes as many before a sender waits.
     #[inline(always)]
-    fn larger_class(&self, current: u64, ack: u64, left: usize, full: bool) -> Option<usize> {
+    fn larger_class(&self, current: u64, left: usize, full: bool) -> Option<usize> {
         // Loaded once: the peer can change it, and a range that is the wrong way round would panic.
-        let (class, limit) = (class_of(current), self.class_limit());
-        let may = class < limit && self.since_border(current, ack).is_none();
-        // A full ring grows once to the largest: a peer that does not read now lets no second change happen, and the
-        // kernel would take a megabyte and more before it makes a sender wait.
-        let wanted = if full { limit } else { self.class_for(left.saturating_mul(2)) };
-        may.then(|| wanted.clamp(class + 1, limit))
+        let (class, limit) = (class_of(current), self.growth_limit());
+        if class >= limit {
+            return None;
+        }
+        let wanted = self.class_for(if full { left } else { left.saturating_mul(2) });
+        let wanted = wanted.clamp(class + 1, limit);
+        self.may_use(wanted).then_some(wanted)
+    }
+
+    /// Whether the ring of `class` can be written; if not, its window is asked for: the caller of [`Pipe::send`] maps it.
+    #[inline(always)]
+    fn may_use(&self, class: usize) -> bool {
+        if class < FIRST_IN_WINDOW || self.window.get().is_some() {
+            return true;
+        }
+        self.window.ask();
+        false
     }
 
     fn class_for(&self, length: usize) -> usize {
@@ -360,7 +432,8 @@ impl Pipe<'_> {
         let old = class_of(current) as u64;
         let number = (switch_of(current) as u64 + 1) & 7;
         let border = (current & POSITION) | old << word::CLASS_SHIFT | number << word::SWITCH_SHIFT;
-        self.own.transmit.switch.store(border, Release);
+        self.own.borders[number as usize & 7].store(border, Release);
+        self.own.transmit.switch.store(border, Relaxed);
         let kept = current & !(7 << word::CLASS_SHIFT | 7 << word::SWITCH_SHIFT);
         kept | (class as u64) << word::CLASS_SHIFT | number << word::SWITCH_SHIFT
     }
@@ -421,14 +494,16 @@ impl Pipe<'_> {
     /// # Safety
     /// `target` has room for `length` bytes; the caller holds the side's receiving lock.
     #[inline(always)]
-    pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Violation> {
+    pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Trouble> {
         let known = self.own.receive.class.load(Relaxed);
         if length <= SHORT && length <= (known >> KNOWN_SHIFT) as usize {
-            let position = self.own.receive.position.load(Relaxed);
-            // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
-            unsafe { self.ring((known & KNOWN_CLASS) as usize).get(position, target, length) };
-            self.consume(length, known - ((length as u32) << KNOWN_SHIFT));
-            return Ok(length);
+            if let Some(ring) = self.ring((known & KNOWN_CLASS) as usize) {
+                let position = self.own.receive.position.load(Relaxed);
+                // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
+                unsafe { ring.get(position, target, length) };
+                self.consume(length, known - ((length as u32) << KNOWN_SHIFT));
+                return Ok(length);
+            }
         }
         if known >> KNOWN_SHIFT == 0 {
             let (word, waiting) = self.look();
@@ -449,7 +524,7 @@ impl Pipe<'_> {
     }
 
     #[inline(never)]
-    unsafe fn receive_ring(&self, mut target: *mut u8, length: usize, mut known: u32) -> Result<usize, Violation> {
+    unsafe fn receive_ring(&self, mut target: *mut u8, length: usize, mut known: u32) -> Result<usize, Trouble> {
         let mut left = length;
         while left > 0 {
             let position = self.own.receive.position.load(Relaxed) & POSITION;
@@ -462,8 +537,15 @@ impl Pipe<'_> {
                 self.note_switch(word, available == waiting);
                 known = (available as u32) << KNOWN_SHIFT | class as u32;
             }
+            let Some(ring) = self.ring((known & KNOWN_CLASS) as usize) else {
+                if left == length {
+                    return Err(Trouble::Unmapped);
+                }
+                // The caller may map it and come for the rest.
+                self.window.ask();
+                break;
+            };
             // The bound is checked again because the word lies in shared memory from one call to the next.
-            let ring = self.ring((known & KNOWN_CLASS) as usize);
             let available = ((known >> KNOWN_SHIFT) as usize).min(ring.size as usize);
             let part = available.min(left).min(CHUNK);
             // SAFETY: part fits the caller's buffer and the ring.
@@ -482,18 +564,26 @@ impl Pipe<'_> {
     ///
     /// # Safety
     /// As for [`Pipe::receive`].
-    pub unsafe fn peek(&self, mut skip: usize, mut target: *mut u8, length: usize) -> Result<usize, Violation> {
+    pub unsafe fn peek(&self, mut skip: usize, mut target: *mut u8, length: usize) -> Result<usize, Trouble> {
         let (word, waiting) = self.look();
         let mut position = self.own.receive.position.load(Relaxed) & POSITION;
         let mut waiting = waiting;
         let mut left = length;
         while left > 0 && waiting > 0 {
             let (class, available) = self.readable(position, word, waiting)?;
+            let Some(ring) = self.ring(class) else {
+                if left == length {
+                    return Err(Trouble::Unmapped);
+                }
+                self.window.ask();
+                break;
+            };
+            let available = available.min(ring.size as usize);
             let jump = skip.min(available);
             let part = (available - jump).min(left);
             // SAFETY: part fits the caller's buffer and the ring.
             unsafe {
-                self.ring(class).get(position.wrapping_add(jump as u64), target, part);
+                ring.get(position.wrapping_add(jump as u64), target, part);
                 target = target.add(part);
             }
             skip -= jump;
@@ -506,22 +596,25 @@ impl Pipe<'_> {
 
     /// The class of ring that holds the bytes at `position`, and how many of the `waiting` ones lie in it.
     ///
-    /// The border counts only if it belongs to the change that `word` tells of. A newer one lies at or behind the end of
-    /// what waits, and was made when we had passed the border of this one.
+    /// Each change between the newest that we are known to have passed and the one that `word` tells of has a border; the
+    /// first that lies before us counts. Behind the last of them lies the ring of `word`.
     #[inline(always)]
-    fn readable(&self, position: u64, word: u64, waiting: usize) -> Result<(usize, usize), Violation> {
+    fn readable(&self, position: u64, word: u64, waiting: usize) -> Result<(usize, usize), Trouble> {
         let mut class = class_of(word);
         let mut available = waiting;
-        if switch_of(word) != self.own.receive.switch.load(Relaxed) {
-            let switch = self.peer.transmit.switch.load(Acquire);
-            let ahead = distance(position, switch & POSITION) as usize;
-            if switch_of(switch) == switch_of(word) && 0 < ahead && ahead < waiting {
-                class = class_of(switch);
+        let mut number = self.own.receive.switch.load(Relaxed) & 7;
+        while number != switch_of(word) {
+            number = (number + 1) & 7;
+            let border = self.peer.borders[number as usize].load(Acquire);
+            let ahead = distance(position, border & POSITION) as usize;
+            if switch_of(border) == number && 0 < ahead && ahead < waiting {
+                class = class_of(border);
                 available = ahead;
+                break;
             }
         }
         if class >= CLASSES || available > RING_SIZE[class] as usize {
-            return Err(Violation);
+            return Err(Trouble::Violation);
         }
         Ok((class, available))
     }
@@ -565,10 +658,21 @@ impl Pipe<'_> {
         receive.position.store(receive.position.load(Relaxed).wrapping_add(part as u64), Release);
     }
 
-    /// Drops everything that waits (shutdown, reset).
-    pub fn discard(&self) {
+    /// Where the next bytes to receive lie in the link's file, behind `skip` of them: offset and length, in one piece. For
+    /// a process that cannot map their window.
+    pub fn next_in_file(&self, skip: usize) -> Result<(usize, usize), Trouble> {
         let (word, waiting) = self.look();
-        self.note_switch(word, true);
-        self.consume(waiting, 0);
+        if waiting <= skip {
+            return Ok((0, 0));
+        }
+        let position = (self.own.receive.position.load(Relaxed) + skip as u64) & POSITION;
+        let (class, available) = self.readable(position, word, waiting - skip)?;
+        let at = position as usize & (Self::size(class) - 1);
+        Ok((ring_offset(self.channel, self.sender, class) + at, available.min(Self::size(class) - at)))
+    }
+
+    /// Takes `length` of the bytes that [`Pipe::next_in_file`] told of; the caller holds the side's receiving lock.
+    pub fn pass(&self, length: usize) {
+        self.consume(length, 0);
     }
 }

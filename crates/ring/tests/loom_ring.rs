@@ -7,7 +7,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use shunt_ring::{Byte, Pipe};
+use shunt_ring::{Byte, Pipe, Window};
 use shunt_segment::area::{ring_offset, CLASSES};
 use shunt_segment::channel::Side;
 use shunt_segment::sync::Ordering::Relaxed;
@@ -15,6 +15,7 @@ use shunt_segment::sync::Ordering::Relaxed;
 struct Connection {
     sides: [Side; 2],
     link: Vec<Byte>,
+    window: Window,
 }
 
 // SAFETY: shared by design; the checker watches every access.
@@ -32,12 +33,12 @@ impl Connection {
             side.transmit.small.store(1 << 31, Relaxed);
         }
         let bytes = if class_limit as usize + 1 < CLASSES { ring_offset(0, 0, class_limit as usize + 1) } else { 0 };
-        Arc::new(Connection { sides, link: (0..bytes).map(|_| Byte::new(0)).collect() })
+        Arc::new(Connection { sides, link: (0..bytes).map(|_| Byte::new(0)).collect(), window: Window::new() })
     }
 
     fn pipe(&self, end: usize, sender: usize) -> Pipe<'_> {
         let link = self.link.as_ptr() as *mut u8;
-        Pipe { own: &self.sides[end], peer: &self.sides[1 - end], link, channel: 0, sender }
+        Pipe { own: &self.sides[end], peer: &self.sides[1 - end], link, channel: 0, sender, window: &self.window }
     }
 
     /// Sends the next `length` bytes of the counting stream; gives how many went.
@@ -126,6 +127,11 @@ fn a_change_of_class() {
 #[test]
 fn two_changes_of_class() {
     one_way(2, &[6, 10, 20], &[6, 10, 9, 30], false);
+}
+
+#[test]
+fn two_borders_at_once() {
+    one_way(2, &[6, 14, 20], &[30, 30], true);
 }
 
 #[test]

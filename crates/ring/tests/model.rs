@@ -17,7 +17,6 @@ enum Operation {
     Peek { end: usize, skip: usize, length: usize },
     PingPong { end: usize, length: usize, count: usize },
     LimitClass { end: usize, class: usize },
-    Discard { end: usize },
 }
 
 fn length() -> impl Strategy<Value = usize> {
@@ -37,8 +36,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => (end.clone(), 0usize..3000, length()).prop_map(|(end, skip, length)| Operation::Peek { end, skip, length }),
         2 => (end.clone(), 1usize..600, 1usize..300)
             .prop_map(|(end, length, count)| Operation::PingPong { end, length, count }),
-        1 => (end.clone(), 0usize..CLASSES).prop_map(|(end, class)| Operation::LimitClass { end, class }),
-        1 => end.prop_map(|end| Operation::Discard { end }),
+        1 => (end, 0usize..CLASSES).prop_map(|(end, class)| Operation::LimitClass { end, class }),
     ]
 }
 
@@ -125,11 +123,6 @@ impl Checked<'_> {
             Operation::LimitClass { class, .. } => {
                 self.connection.page().sides[self.end].transmit.class_limit.store(class as u32, Relaxed);
             }
-            Operation::Discard { .. } => {
-                self.connection.incoming(1 - self.end).discard();
-                self.queue.clear();
-                self.check();
-            }
         }
     }
 }
@@ -140,8 +133,7 @@ fn end_of(operation: &Operation) -> usize {
         | Operation::Receive { end, .. }
         | Operation::Peek { end, .. }
         | Operation::PingPong { end, .. }
-        | Operation::LimitClass { end, .. }
-        | Operation::Discard { end } => end,
+        | Operation::LimitClass { end, .. } => end,
     }
 }
 
@@ -209,6 +201,37 @@ fn changes_of_class_that_the_receiver_does_not_notice_one_by_one() {
     stream.receive(3000);
 }
 
+#[test]
+fn a_burst_that_nobody_reads_fills_every_ring_in_turn() {
+    for length in [100, 1000, 30_000, 400_000] {
+        let connection = Connection::new([CLASSES - 1; 2]);
+        let mut stream = one_direction(&connection);
+        for _ in 0..2 {
+            let mut sent = 0;
+            loop {
+                match stream.send(length) {
+                    0 => break,
+                    part => sent += part,
+                }
+            }
+            assert!(sent >= 4 << 20 && sent <= RING_SIZE.iter().map(|&size| size as usize).sum(), "{sent}");
+            stream.peek(1000, 2_000_000);
+            // Reads that end in the middle of rings, and at their borders.
+            for part in [1, 1023, 16 << 10, 1000, 300_000] {
+                stream.receive(part);
+            }
+            while stream.send(length) > 0 {}
+            stream.receive(usize::MAX >> 40);
+            assert!(stream.queue.is_empty());
+            // Back to the smallest ring.
+            for _ in 0..300 {
+                stream.send(64);
+                stream.receive(64);
+            }
+        }
+    }
+}
+
 /// Moves a direction in which nothing waits on, as a stream of `bytes` more bytes in the same ring would.
 fn let_pass(connection: &Connection, bytes: u64) {
     let [client, server] = &connection.page().sides;
@@ -259,6 +282,7 @@ fn a_change_of_class_that_its_sender_did_not_survive_changes_nothing() {
     let class = (current >> word::CLASS_SHIFT) & 7;
     let number = ((current >> word::SWITCH_SHIFT) + 1) & 7;
     let border = (current & word::POSITION) | class << word::CLASS_SHIFT | number << word::SWITCH_SHIFT;
+    side.borders[number as usize].store(border, Relaxed);
     side.transmit.switch.store(border, Relaxed);
     while stream.send(1200) > 0 {}
     stream.peek(0, 100_000);

@@ -2,6 +2,10 @@
 //!
 //! A direction uses one class at a time. Idle connections stay in class 0, which shares the channel's page; only
 //! pages that a class really used cost memory.
+//!
+//! Each process maps the *base* of a link: header, channel pages and the smaller classes. The largest classes of a
+//! direction form its *window* behind the base; a process maps a window when it first uses it. So a link costs 22 MB of
+//! address space, which some servers limit (RLIMIT_AS), and a direction can still hold as many bytes as the kernel's.
 
 use crate::CHANNELS;
 
@@ -9,14 +13,21 @@ use crate::CHANNELS;
 pub const PAGE: usize = 4096;
 
 /// Number of ring classes.
-pub const CLASSES: usize = 5;
+pub const CLASSES: usize = 6;
+
+/// The first class that lies in a window.
+#[cfg(not(loom))]
+pub const FIRST_IN_WINDOW: usize = 4;
+/// The first class that lies in a window: a model has none.
+#[cfg(loom)]
+pub const FIRST_IN_WINDOW: usize = CLASSES;
 
 /// Bytes in a ring of each class.
 #[cfg(not(loom))]
-pub const RING_SIZE: [u32; CLASSES] = [1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+pub const RING_SIZE: [u32; CLASSES] = [1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 /// Bytes in a ring of each class: small enough to be filled in a model.
 #[cfg(loom)]
-pub const RING_SIZE: [u32; CLASSES] = [8, 16, 32, 64, 128];
+pub const RING_SIZE: [u32; CLASSES] = [8, 16, 32, 64, 128, 256];
 
 /// Offset of the class 0 rings in the channel page; side 0's ring first.
 pub const SMALL_RINGS: usize = 2048;
@@ -34,22 +45,62 @@ const fn class_offset(class: usize) -> usize {
     offset
 }
 
-/// Size of a link in bytes (sparse: nothing is resident before it is used). It counts against RLIMIT_AS, which some
-/// servers set to a few hundred megabytes: so a link has few channels rather than many.
-pub const LINK_SIZE: usize = class_offset(CLASSES);
+/// Bytes of a link that every process maps.
+pub const BASE_SIZE: usize = class_offset(FIRST_IN_WINDOW);
 
-/// Offset in the link of the ring that `side` of `channel` writes in `class`.
+/// Bytes of the window of one direction of a channel.
+pub const WINDOW_SIZE: usize = window_size();
+
+const fn window_size() -> usize {
+    let (mut size, mut k) = (0, FIRST_IN_WINDOW);
+    while k < CLASSES {
+        size += RING_SIZE[k] as usize;
+        k += 1;
+    }
+    size
+}
+
+/// Size of a link's file in bytes (sparse: nothing is resident before it is used).
+pub const LINK_SIZE: usize = BASE_SIZE + CHANNELS * 2 * WINDOW_SIZE;
+
+/// Offset in the link's file of the window of the direction that `side` of `channel` writes.
+pub const fn window_offset(channel: usize, side: usize) -> usize {
+    BASE_SIZE + ((channel & (CHANNELS - 1)) * 2 + (side & 1)) * WINDOW_SIZE
+}
+
+/// Offset of a class's ring in its window. A class that lies in no window counts as the first that does.
+#[inline(always)]
+pub const fn offset_in_window(class: usize) -> usize {
+    let (mut offset, mut k) = (0, FIRST_IN_WINDOW);
+    while k < class && k + 1 < CLASSES {
+        offset += RING_SIZE[k] as usize;
+        k += 1;
+    }
+    offset
+}
+
+/// Offset in the link's file of the ring that `side` of `channel` writes in `class`.
 ///
 /// Never panics: indices are masked or clamped, so that a hostile class cannot lead outside the link.
 #[cfg(not(loom))]
 #[inline(always)]
 pub const fn ring_offset(channel: usize, side: usize, class: usize) -> usize {
+    if class < FIRST_IN_WINDOW {
+        return base_ring_offset(channel, side, class);
+    }
+    window_offset(channel, side) + offset_in_window(class)
+}
+
+/// As [`ring_offset`], for the classes of the base; larger ones count as the largest of these.
+#[cfg(not(loom))]
+#[inline(always)]
+pub const fn base_ring_offset(channel: usize, side: usize, class: usize) -> usize {
     let channel = channel & (CHANNELS - 1);
     let side = side & 1;
     if class == 0 {
         CHANNEL_PAGES + channel * PAGE + SMALL_RINGS + side * RING_SIZE[0] as usize
     } else {
-        let class = if class < CLASSES { class } else { CLASSES - 1 };
+        let class = if class < FIRST_IN_WINDOW { class } else { FIRST_IN_WINDOW - 1 };
         OFFSETS[class] + (channel * 2 + side) * RING_SIZE[class] as usize
     }
 }
@@ -61,10 +112,18 @@ pub fn ring_offset(_channel: usize, side: usize, class: usize) -> usize {
     2 * smaller as usize + side * RING_SIZE[class] as usize
 }
 
+/// As [`ring_offset`].
+#[cfg(loom)]
+pub fn base_ring_offset(channel: usize, side: usize, class: usize) -> usize {
+    ring_offset(channel, side, class)
+}
+
 #[cfg(not(loom))]
-const OFFSETS: [usize; CLASSES] = [0, class_offset(1), class_offset(2), class_offset(3), class_offset(4)];
+const OFFSETS: [usize; FIRST_IN_WINDOW] = [0, class_offset(1), class_offset(2), class_offset(3)];
 
 const _: () = assert!(CHANNELS.is_power_of_two());
+#[cfg(not(loom))]
+const _: () = assert!(BASE_SIZE % PAGE == 0 && WINDOW_SIZE % PAGE == 0);
 
 #[cfg(test)]
 mod tests {

@@ -47,15 +47,14 @@ pub struct Post {
     pub inline: [AtomicU64; INLINE / 8],
 }
 
-/// A side's sending state; the peer reads `switch` and `rung`, rarely.
+/// A side's sending state; the peer reads `rung`, rarely.
 #[repr(C, align(64))]
 pub struct Transmit {
     /// Thread that is sending, 0: none.
     pub lock: AtomicU32,
     /// Doorbells rung so far: bytes written on the companion.
     pub rung: AtomicU32,
-    /// Where the last change of class happened: position, the class before it and the number of the change, with the
-    /// shifts of [`word`].
+    /// The last of [`Side::borders`].
     pub switch: AtomicU64,
     /// The newest known [`Receive::position`] of the peer: a lower bound.
     pub acked: AtomicU64,
@@ -159,7 +158,9 @@ pub mod urgent {
 pub struct Side {
     /// Announces, carries and acknowledges.
     pub post: Post,
-    _apart: [u64; 8],
+    /// Where changes of class happened, by their number modulo 8: position, the class before it and the number, with the
+    /// shifts of [`word`].
+    pub borders: [AtomicU64; 8],
     /// Sending state.
     pub transmit: Transmit,
     /// Receiving state.
@@ -226,7 +227,7 @@ impl Side {
         let (narrow, wide) = (|| AtomicU32::new(0), || AtomicU64::new(0));
         Side {
             post: Post { word: wide(), ack: wide(), inline: core::array::from_fn(|_| wide()) },
-            _apart: [0; 8],
+            borders: core::array::from_fn(|_| wide()),
             transmit: Transmit {
                 lock: narrow(),
                 rung: narrow(),
@@ -261,7 +262,7 @@ impl Side {
     pub fn clear(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
         let wide = [&self.post.word, &self.post.ack, &transmit.switch, &transmit.acked, &transmit.word, &receive.position];
-        for word in wide {
+        for word in wide.into_iter().chain(&self.borders) {
             word.store(0, Ordering::Relaxed);
         }
         let narrow = [&transmit.lock, &transmit.rung, &transmit.small, &transmit.class_limit, &transmit.blocked];

@@ -26,7 +26,7 @@ pub mod reason;
 pub mod sync;
 
 /// Version of every layout and name in this crate. Two programs accelerate only when theirs are equal.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Channels in a link. More connections between two processes use more links.
 pub const CHANNELS: usize = 32;

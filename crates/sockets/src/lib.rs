@@ -52,6 +52,7 @@ pub mod stream;
 pub mod table;
 pub mod transfer;
 pub mod wait;
+pub mod window;
 
 pub use shunt_segment as segment;
 pub use shunt_sys as sys;

@@ -5,9 +5,9 @@
 //! under the set-up lock.
 
 use crate::global::{self, Shared};
-use crate::{ports, private};
+use crate::{ports, private, window};
 use core::sync::atomic::Ordering;
-use shunt_segment::area::{ring_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
+use shunt_segment::area::{ring_offset, BASE_SIZE, CHANNEL_PAGES, FIRST_IN_WINDOW, LINK_SIZE, PAGE, RING_SIZE};
 use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::link::{self, LinkHeader, Party};
 use shunt_segment::CHANNELS;
@@ -15,7 +15,8 @@ use shunt_sys::libc::{self, F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, 
 use shunt_sys::{calls, mapping, Errno, Result};
 
 const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-const MOST: usize = 4096;
+/// Links that a process can have.
+pub const MOST: usize = 4096;
 
 /// Idle links of ours that wait for another connection to their listener. Whether that listener still exists only its
 /// process could tell, in memory that it can write, so what bounds their number is this.
@@ -110,16 +111,16 @@ impl Links {
         if self.blank_count > 0 {
             let base = self.blanks[self.blank_count - 1];
             // SAFETY: a blank range; late readers accept any bytes.
-            unsafe { mapping::shared_over(base, fd, LINK_SIZE)? };
+            unsafe { mapping::shared_over(base, fd, BASE_SIZE)? };
             self.blank_count -= 1;
             return Ok(base);
         }
-        mapping::shared(fd, LINK_SIZE)
+        mapping::shared(fd, BASE_SIZE)
     }
 
     fn unmap(&mut self, base: *mut u8) {
         // SAFETY: no connection of ours uses the range any more; late readers of a closed socket accept zeros.
-        if unsafe { mapping::blank(base, LINK_SIZE) }.is_ok() && self.blank_count < self.blanks.len() {
+        if unsafe { mapping::blank(base, BASE_SIZE) }.is_ok() && self.blank_count < self.blanks.len() {
             self.blanks[self.blank_count] = base;
             self.blank_count += 1;
         }
@@ -134,10 +135,11 @@ fn map_segment(fd: i32) -> Result<*mut u8> {
                 let idle = links().all().iter().position(|l| !l.base.is_null() && l.live == 0 && !awaited(l));
                 let Some(index) = idle else { return Err(Errno(libc::ENOMEM)) };
                 drop_link(index);
+                window::release_blanks();
                 let links = links();
                 while links.blank_count > 0 {
                     links.blank_count -= 1; // a blank range counts as well
-                    let _ = calls::munmap(links.blanks[links.blank_count], LINK_SIZE);
+                    let _ = calls::munmap(links.blanks[links.blank_count], BASE_SIZE);
                 }
             }
             other => return other,
@@ -148,7 +150,7 @@ fn map_segment(fd: i32) -> Result<*mut u8> {
 /// Bytes of address space that links take now.
 pub fn address_space() -> u64 {
     let mapped = links().all().iter().filter(|l| !l.base.is_null()).count();
-    ((mapped + links().blank_count) * LINK_SIZE) as u64
+    ((mapped + links().blank_count) * BASE_SIZE) as u64 + window::address_space()
 }
 
 /// The header of the link at `base`.
@@ -403,6 +405,18 @@ pub fn descriptor(index: usize) -> i32 {
     links().all().get(index).map_or(-1, |link| if link.base.is_null() { -1 } else { link.fd })
 }
 
+/// As [`descriptor`], for a connection of the link, which keeps it; without the set-up lock.
+pub fn descriptor_unlocked(index: usize) -> i32 {
+    // SAFETY: entries are never unmapped; a link does not change while a connection of this process is in it.
+    unsafe {
+        let links = &*LINKS.get();
+        if links.entries.is_null() || index >= MOST {
+            return -1;
+        }
+        (*links.entries.add(index)).fd
+    }
+}
+
 /// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
 pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous: i32) -> Result<(usize, Link)> {
     sweep();
@@ -468,6 +482,7 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool) {
     link.live = link.live.saturating_sub(1);
     if peer_gone || (released(page(link.base, channel), 0) && released(page(link.base, channel), 1)) {
         trim(link.base, channel);
+        window::trim(index, channel);
     }
     if link.ours && !link.inherited {
         let (word, bit) = (channel / 64, 1u64 << (channel % 64));
@@ -492,12 +507,11 @@ fn trim(base: *mut u8, channel: usize) {
     for side in 0..2 {
         let word = page(base, channel).sides[side].post.word.load(Ordering::Relaxed);
         let class = (word >> shunt_segment::channel::word::CLASS_SHIFT) as usize & 7;
-        if (4..CLASSES).contains(&class) {
-            for (k, size) in RING_SIZE.iter().enumerate().take(class + 1).skip(3) {
-                // SAFETY: the ring lies in the link; a peer that still reads it sees zeros: its connection is over.
-                let ring = unsafe { base.add(ring_offset(channel, side, k)) };
-                let _ = calls::madvise(ring, *size as usize, libc::MADV_REMOVE);
-            }
+        if class >= FIRST_IN_WINDOW {
+            let largest = FIRST_IN_WINDOW - 1;
+            // SAFETY: the ring lies in the link; a peer that still reads it sees zeros: its connection is over.
+            let ring = unsafe { base.add(ring_offset(channel, side, largest)) };
+            let _ = calls::madvise(ring, RING_SIZE[largest] as usize, libc::MADV_REMOVE);
         }
     }
 }
@@ -514,6 +528,7 @@ fn drop_link(index: usize) {
     }
     links.all()[index].base = core::ptr::null_mut();
     links.unmap(link.base);
+    window::drop_link(index);
     private::close(link.fd);
 }
 

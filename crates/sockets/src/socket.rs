@@ -8,7 +8,7 @@ use crate::global::{self, Shared, SETUP};
 use crate::options::Stored;
 use crate::table::Kind;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use shunt_ring::{lock, Pipe};
+use shunt_ring::{lock, Pipe, Window};
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, PAGE};
 use shunt_segment::channel::{ChannelPage, Side};
@@ -65,6 +65,8 @@ pub struct Socket {
     sending: AtomicU32,
     receiving: AtomicU32,
 
+    /// Where this process has the largest rings: of the direction it sends in, and of the other.
+    windows: [Window; 2],
     /// SO_RCVTIMEO in ns, 0: none.
     pub receive_timeout: AtomicU64,
     /// SO_SNDTIMEO in ns, 0: none.
@@ -148,13 +150,21 @@ impl Socket {
             link: self.link.load(Ordering::Relaxed),
             channel: self.channel.load(Ordering::Relaxed) as usize,
             sender: self.side(),
+            window: self.window(0),
         }
+    }
+
+    /// The window of the direction in which this side sends (0) or receives (1).
+    #[inline(always)]
+    fn window(&self, direction: usize) -> &'static Window {
+        // SAFETY: sockets live in slabs that are never unmapped.
+        unsafe { &*(&self.windows[direction] as *const Window) }
     }
 
     /// The direction in which this side receives.
     #[inline(always)]
     pub fn incoming(&self) -> Pipe<'static> {
-        Pipe { sender: self.side() ^ 1, ..self.outgoing() }
+        Pipe { sender: self.side() ^ 1, window: self.window(1), ..self.outgoing() }
     }
 
     /// Ties the socket to a channel.
@@ -166,6 +176,8 @@ impl Socket {
             self.own.store((&raw mut (*page).sides[side]).cast(), Ordering::Relaxed);
             self.peer.store((&raw mut (*page).sides[side ^ 1]).cast(), Ordering::Relaxed);
         }
+        self.windows[0].clear();
+        self.windows[1].clear();
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);

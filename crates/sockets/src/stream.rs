@@ -3,8 +3,9 @@
 use crate::readiness::{self, observe, take_error, take_reset};
 use crate::socket::{flag, Socket};
 use crate::wait::{self, nonblocking};
+use crate::window;
 use core::sync::atomic::Ordering;
-use shunt_ring::Violation;
+use shunt_ring::Trouble;
 use shunt_segment::channel::{arm, state, urgent, word};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
 use shunt_sys::{calls, clock, thread, Errno, Result};
@@ -68,7 +69,11 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
     let pipe = socket.incoming();
     let held = socket.lock_receive()?;
     // SAFETY: room promised by the caller; the lock is held.
-    let taken = unsafe { pipe.receive(data, length) };
+    let mut taken = unsafe { pipe.receive(data, length) };
+    if taken == Err(Trouble::Unmapped) || (taken.is_ok_and(|taken| taken < length) && pipe.window.is_wanted()) {
+        // SAFETY: as above.
+        taken = unsafe { take_from_window(socket, data, length, taken.unwrap_or(0)) };
+    }
     drop(held);
     match taken {
         Ok(0) => Ok(0),
@@ -79,7 +84,25 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
             }
             Ok(taken)
         }
-        Err(Violation) => Err(distrust(socket)),
+        Err(_) => Err(distrust(socket)),
+    }
+}
+
+/// Goes on receiving behind `done` bytes, where the next ones lie in a window that is not mapped.
+#[cold]
+unsafe fn take_from_window(socket: &Socket, data: *mut u8, length: usize, done: usize) -> core::result::Result<usize, Trouble> {
+    loop {
+        // SAFETY: `done < length`, or nothing is copied.
+        let taken = match unsafe { window::receive_unmapped(socket, 0, data.add(done), length - done, true)? } {
+            // SAFETY: as above.
+            0 => unsafe { socket.incoming().receive(data.add(done), length - done) },
+            copied => Ok(copied),
+        };
+        match taken {
+            Ok(taken) => return Ok(done + taken),
+            Err(Trouble::Unmapped) => {}
+            Err(trouble) => return Err(trouble),
+        }
     }
 }
 
@@ -190,9 +213,9 @@ unsafe fn attempt(socket: &Socket, fd: i32, data: *mut u8, length: usize, done: 
                 return Ok(socket.incoming().look().1.min(length).saturating_sub(done));
             }
             let held = socket.lock_receive()?;
-            let seen = socket.incoming().peek(done, data.add(done), length - done);
+            let seen = peek(socket, done, data.add(done), length - done);
             drop(held);
-            return seen.map_err(|Violation| distrust(socket));
+            return seen.map_err(|_| distrust(socket));
         }
         if flags & MSG_TRUNC != 0 {
             let mut scratch = [0u8; 4096];
@@ -207,6 +230,25 @@ unsafe fn attempt(socket: &Socket, fd: i32, data: *mut u8, length: usize, done: 
             return Ok(dropped);
         }
         take(socket, fd, data.add(done), length - done)
+    }
+}
+
+/// Copies what waits behind `skip` bytes without taking it.
+///
+/// # Safety
+/// `target` has room for `length` bytes; the caller holds the receiving lock.
+pub unsafe fn peek(socket: &Socket, skip: usize, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    loop {
+        // SAFETY: passed on.
+        let seen = unsafe { socket.incoming().peek(skip, target, length) };
+        if seen != Err(Trouble::Unmapped) {
+            return seen;
+        }
+        // SAFETY: passed on.
+        let copied = unsafe { window::receive_unmapped(socket, skip, target, length, false)? };
+        if copied > 0 {
+            return Ok(copied);
+        }
     }
 }
 
@@ -377,6 +419,11 @@ unsafe fn send_slow(
         }
         if sent > 0 {
             continue;
+        }
+        match window::provided_for_sending(socket) {
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(_) => return Err(distrust(socket)),
         }
         socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
         if nonblocking(socket, fd, flags) {

@@ -80,7 +80,7 @@ unsafe fn peek(socket: &Socket, fd: i32, vector: *const iovec, count: usize, fla
         } else {
             let held = socket.lock_receive()?;
             // SAFETY: as above; the lock is held.
-            let seen = unsafe { socket.incoming().peek(done, entry.iov_base.cast(), entry.iov_len) };
+            let seen = unsafe { stream::peek(socket, done, entry.iov_base.cast(), entry.iov_len) };
             drop(held);
             let seen = seen.unwrap_or(0);
             done += seen;

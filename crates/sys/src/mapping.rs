@@ -34,6 +34,12 @@ pub fn shared(fd: i32, size: usize) -> Result<*mut u8> {
     unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0) }
 }
 
+/// Maps `size` bytes of the file `fd` from `offset` on shared, anywhere.
+pub fn shared_part(fd: i32, offset: usize, size: usize) -> Result<*mut u8> {
+    // SAFETY: a fresh mapping disturbs nothing.
+    unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, offset as i64) }
+}
+
 /// Maps `size` bytes of the file `fd` shared over an existing mapping at `address`.
 ///
 /// # Safety
@@ -42,6 +48,16 @@ pub fn shared(fd: i32, size: usize) -> Result<*mut u8> {
 pub unsafe fn shared_over(address: *mut u8, fd: i32, size: usize) -> Result<*mut u8> {
     // SAFETY: passed on to the caller.
     unsafe { calls::mmap(address, size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED, fd, 0) }
+}
+
+/// As [`shared_over`], from `offset` of the file on.
+///
+/// # Safety
+/// As for [`shared_over`].
+pub unsafe fn shared_part_over(address: *mut u8, fd: i32, offset: usize, size: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    // SAFETY: passed on to the caller.
+    unsafe { calls::mmap(address, size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset as i64) }
 }
 
 /// Replaces a mapping by zeroed private memory that costs nothing: late readers see zeros, never a fault.

@@ -1,6 +1,6 @@
 //! Resource limits that programs inherit from this shell.
 use rustix::process::{getrlimit, Resource};
-use shunt_segment::area::LINK_SIZE;
+use shunt_segment::area::{BASE_SIZE, LINK_SIZE};
 
 use super::Check;
 use crate::text_table::bytes_text;
@@ -49,12 +49,12 @@ fn file_size() -> Check {
 fn address_space() -> Check {
     let (name, limit) = ("limit of address space", soft(Resource::As));
     match limit {
-        Some(bytes) if bytes < 16 * LINK_SIZE as u64 => Check::limited(
+        Some(bytes) if bytes < 16 * BASE_SIZE as u64 => Check::limited(
             name,
             shown(limit),
             format_args!(
                 "each peer process takes {} of it; when none is left, connections go through the kernel (ulimit -v)",
-                bytes_text(LINK_SIZE as u64)
+                bytes_text(BASE_SIZE as u64)
             ),
         ),
         _ => Check::ok(name, shown(limit), "segments can be mapped"),

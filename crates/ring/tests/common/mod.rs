@@ -1,8 +1,8 @@
 //! One connection in memory of its own, where everything that does not belong to the connection faults.
 #![allow(dead_code)]
 
-use shunt_ring::Pipe;
-use shunt_segment::area::{ring_offset, CHANNEL_PAGES, LINK_SIZE, PAGE, RING_SIZE};
+use shunt_ring::{Pipe, Window};
+use shunt_segment::area::{ring_offset, window_offset, CHANNEL_PAGES, LINK_SIZE, PAGE, RING_SIZE};
 use shunt_segment::channel::{word, ChannelPage};
 use shunt_segment::sync::Ordering::Relaxed;
 use shunt_sys::{calls, libc};
@@ -13,6 +13,7 @@ pub const CHANNEL: usize = 5;
 /// A link of which only [`CHANNEL`] can be touched: its page and its rings are surrounded by inaccessible memory.
 pub struct Connection {
     link: *mut u8,
+    windows: [Window; 2],
 }
 
 // SAFETY: the memory is shared by design; it is reached through atomics and through pipes, whose callers obey their
@@ -36,13 +37,36 @@ impl Connection {
         };
         open(CHANNEL_PAGES + CHANNEL * PAGE, PAGE);
         for (class, &size) in RING_SIZE.iter().enumerate().skip(1) {
-            open(ring_offset(CHANNEL, 0, class), 2 * size as usize);
+            for side in 0..2 {
+                open(ring_offset(CHANNEL, side, class), size as usize);
+            }
         }
-        let connection = Connection { link };
+        let connection = Connection { link, windows: [Window::new(), Window::new()] };
+        connection.map_windows();
         for (side, limit) in connection.page().sides.iter().zip(class_limits) {
             side.transmit.class_limit.store(limit as u32, Relaxed);
         }
         connection
+    }
+
+    /// Both directions can use their largest rings.
+    pub fn map_windows(&self) {
+        for (side, window) in self.windows.iter().enumerate() {
+            // SAFETY: the window lies in the link.
+            window.set(unsafe { self.link.add(window_offset(CHANNEL, side)) });
+        }
+    }
+
+    /// The window of the direction that `sender` sends in.
+    pub fn window(&self, sender: usize) -> &Window {
+        &self.windows[sender]
+    }
+
+    /// `length` bytes of the link's file at `offset`.
+    pub fn file(&self, offset: usize, length: usize) -> &[u8] {
+        assert!(offset + length <= LINK_SIZE);
+        // SAFETY: inside the link; only rings of the channel are readable.
+        unsafe { core::slice::from_raw_parts(self.link.add(offset), length) }
     }
 
     /// The shared page.
@@ -75,7 +99,7 @@ impl Connection {
 
     fn pipe(&self, end: usize, sender: usize) -> Pipe<'_> {
         let sides = &self.page().sides;
-        Pipe { own: &sides[end], peer: &sides[1 - end], link: self.link, channel: CHANNEL, sender }
+        Pipe { own: &sides[end], peer: &sides[1 - end], link: self.link, channel: CHANNEL, sender, window: &self.windows[sender] }
     }
 
     /// Every word of the page, as the peer can write it.

@@ -1,0 +1,70 @@
+//! Where a process has mapped the largest rings of a direction.
+//!
+//! They lie in a part of the link that nobody maps before it is used. A [`Pipe`] cannot map it, being below the system
+//! calls: a sender that wants to grow leaves a request here and sends less than it was asked to; a receiver gets
+//! [`Trouble::Unmapped`]. Their caller maps the window and tries again.
+//!
+//! [`Pipe`]: crate::Pipe
+//! [`Trouble::Unmapped`]: crate::Trouble::Unmapped
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// One direction's window as this process has it: private memory.
+pub struct Window(AtomicPtr<u8>);
+
+const WANTED: usize = 1;
+const REFUSED: usize = 2;
+
+impl Window {
+    /// Not mapped.
+    pub const fn new() -> Window {
+        Window(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// Its first byte, if it is mapped.
+    #[inline(always)]
+    pub fn get(&self) -> Option<*mut u8> {
+        let base = self.0.load(Ordering::Acquire);
+        (base as usize > REFUSED).then_some(base)
+    }
+
+    /// A sender would grow if it were mapped.
+    #[cold]
+    pub fn ask(&self) {
+        let none = core::ptr::null_mut();
+        let _ = self.0.compare_exchange(none, core::ptr::without_provenance_mut(WANTED), Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether a sender asked for it since.
+    #[inline(always)]
+    pub fn is_wanted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) as usize == WANTED
+    }
+
+    /// It cannot be mapped: senders stay in smaller rings.
+    pub fn refuse(&self) {
+        self.0.store(core::ptr::without_provenance_mut(REFUSED), Ordering::Release);
+    }
+
+    /// Whether it was refused.
+    #[inline(always)]
+    pub fn is_refused(&self) -> bool {
+        self.0.load(Ordering::Relaxed) as usize == REFUSED
+    }
+
+    /// It is mapped at `base`, for as long as anybody may use it.
+    pub fn set(&self, base: *mut u8) {
+        self.0.store(base, Ordering::Release);
+    }
+
+    /// Forgets it: the socket begins another life.
+    pub fn clear(&self) {
+        self.0.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window::new()
+    }
+}

@@ -1,0 +1,185 @@
+//! Windows: the largest rings of a direction, mapped when a stream first needs them.
+//!
+//! A window belongs to a channel of a link, so the next connection of that channel finds it mapped. It is never unmapped:
+//! a dropped link's windows become blank memory, which serves other links, so a thread that races with a close reads
+//! zeros, not a fault. All that is kept here is guarded by the set-up lock.
+
+use crate::global::{Shared, SETUP};
+use crate::link;
+use crate::socket::Socket;
+use core::sync::atomic::Ordering;
+use shunt_ring::{Pipe, Trouble, Window};
+use shunt_segment::area::{window_offset, WINDOW_SIZE};
+use shunt_segment::CHANNELS;
+use shunt_sys::{calls, libc, mapping, Errno, Result};
+
+/// Windows of one link: client's direction and server's, by channel. Null: not mapped.
+type Row = [[*mut u8; 2]; CHANNELS];
+
+struct Windows {
+    rows: *mut Row,
+    mapped: usize,
+    blanks: [*mut u8; 64],
+    blank_count: usize,
+}
+
+static WINDOWS: Shared<Windows> =
+    Shared::new(Windows { rows: core::ptr::null_mut(), mapped: 0, blanks: [core::ptr::null_mut(); 64], blank_count: 0 });
+
+fn windows() -> &'static mut Windows {
+    // SAFETY: the set-up lock is held, as every caller here sees to.
+    unsafe { &mut *WINDOWS.get() }
+}
+
+impl Windows {
+    fn row(&mut self, link: usize) -> Result<&mut Row> {
+        if self.rows.is_null() {
+            self.rows = mapping::reserve(link::MOST * core::mem::size_of::<Row>())?.cast();
+        }
+        if link >= link::MOST {
+            return Err(Errno(libc::EINVAL));
+        }
+        // SAFETY: link < MOST rows; all-zero is a valid row.
+        Ok(unsafe { &mut *self.rows.add(link) })
+    }
+
+    fn map(&mut self, link: usize, channel: usize, side: usize) -> Result<*mut u8> {
+        let known = self.row(link)?[channel][side];
+        if !known.is_null() {
+            return Ok(known);
+        }
+        let (fd, offset) = (link::descriptor(link), window_offset(channel, side));
+        let base = if self.blank_count > 0 {
+            let base = self.blanks[self.blank_count - 1];
+            // SAFETY: a blank range; late readers accept any bytes.
+            unsafe { mapping::shared_part_over(base, fd, offset, WINDOW_SIZE)? };
+            self.blank_count -= 1;
+            base
+        } else {
+            mapping::shared_part(fd, offset, WINDOW_SIZE)?
+        };
+        self.row(link)?[channel][side] = base;
+        self.mapped += 1;
+        Ok(base)
+    }
+}
+
+/// Maps the window of the direction in which `socket` sends (0) or receives (1).
+///
+/// Errors: EINTR when a signal handler interrupted this thread in the middle of setting a connection up; otherwise as
+/// mmap(2), and the window counts as refused.
+#[cold]
+fn provide(socket: &Socket, direction: usize) -> Result<()> {
+    let window: &Window = if direction == 0 { socket.outgoing().window } else { socket.incoming().window };
+    let Some(setup) = SETUP.lock() else {
+        // In a signal handler, under which a connection is being set up: what is refused to a sender stays so, a
+        // receiver asks again next time.
+        if direction == 0 {
+            window.refuse();
+        }
+        return Err(Errno(libc::EINTR));
+    };
+    let link = socket.link_index.load(Ordering::Relaxed) as usize;
+    let result = windows().map(link, socket.channel() & (CHANNELS - 1), socket.side() ^ direction);
+    drop(setup);
+    match result {
+        Ok(base) => window.set(base),
+        Err(_) => window.refuse(),
+    }
+    result.map(|_| ())
+}
+
+/// After a send that took less than it was given: whether a window was asked for and now is there, or is known not to
+/// come, so that sending is worth another try.
+///
+/// Errors: ENOMEM when what this side sends lies in a window (another owner has grown the ring) that cannot be mapped.
+#[inline]
+pub fn provided_for_sending(socket: &Socket) -> Result<bool> {
+    let pipe = socket.outgoing();
+    if pipe.window.is_wanted() {
+        let _ = provide(socket, 0);
+        return Ok(true);
+    }
+    if pipe.window.is_refused() && pipe.is_in_window() {
+        return Err(Errno(libc::ENOMEM));
+    }
+    Ok(false)
+}
+
+/// Bytes wait in a window that is not mapped: maps it, or where that is refused copies up to `length` of them through the
+/// file. Gives the number of bytes copied (0: try again). `taking`: they are taken, else only looked at, behind `skip`.
+///
+/// # Safety
+/// `target` has room for `length` bytes; where bytes are taken the caller holds the receiving lock.
+#[cold]
+pub unsafe fn receive_unmapped(
+    socket: &Socket,
+    skip: usize,
+    target: *mut u8,
+    length: usize,
+    taking: bool,
+) -> core::result::Result<usize, Trouble> {
+    let pipe: Pipe = socket.incoming();
+    if !pipe.window.is_refused() && provide(socket, 1).is_ok() {
+        return Ok(0);
+    }
+    let (offset, available) = pipe.next_in_file(skip)?;
+    if length == 0 {
+        return Ok(0);
+    }
+    let file = link::descriptor_unlocked(socket.link_index.load(Ordering::Relaxed) as usize);
+    let got = calls::pread(file, target.cast(), available.min(length), offset as i64).unwrap_or(0);
+    if got == 0 {
+        return Err(Trouble::Violation); // no honest peer's bytes are missing from the file
+    }
+    if taking {
+        pipe.pass(got);
+    }
+    Ok(got)
+}
+
+/// Bytes of address space that windows take now.
+pub fn address_space() -> u64 {
+    let windows = windows();
+    ((windows.mapped + windows.blank_count) * WINDOW_SIZE) as u64
+}
+
+/// Gives the memory of a channel's windows back; the mappings stay for its next connection.
+pub fn trim(link: usize, channel: usize) {
+    let windows = windows();
+    if windows.mapped == 0 {
+        return;
+    }
+    if let Ok(row) = windows.row(link) {
+        for base in row[channel & (CHANNELS - 1)].into_iter().filter(|base| !base.is_null()) {
+            let _ = calls::madvise(base, WINDOW_SIZE, libc::MADV_REMOVE);
+        }
+    }
+}
+
+/// A link is dropped: no connection of ours uses its windows any more; late readers of a closed socket accept zeros.
+pub fn drop_link(link: usize) {
+    let windows = windows();
+    if windows.mapped == 0 {
+        return;
+    }
+    let Ok(row) = windows.row(link) else { return };
+    let row = core::mem::replace(row, [[core::ptr::null_mut(); 2]; CHANNELS]);
+    for base in row.into_iter().flatten().filter(|base| !base.is_null()) {
+        windows.mapped -= 1;
+        // SAFETY: as said above.
+        if unsafe { mapping::blank(base, WINDOW_SIZE) }.is_ok() && windows.blank_count < windows.blanks.len() {
+            windows.blanks[windows.blank_count] = base;
+            windows.blank_count += 1;
+        }
+    }
+}
+
+/// Unmaps blank windows: the address space is short.
+pub fn release_blanks() {
+    let windows = windows();
+    while windows.blank_count > 0 {
+        windows.blank_count -= 1;
+        let _ = calls::munmap(windows.blanks[windows.blank_count], WINDOW_SIZE);
+    }
+}
