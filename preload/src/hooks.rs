@@ -139,10 +139,17 @@ hook! {
         match table::stream(fd) {
             Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
             None => {
-                if let Some(socket) = table::datagram(fd) {
+if let Some(socket) = table::datagram(fd) {
                     datagram::options::plain(socket, datagram::pin::SHUT);
                 }
-                real::shutdown(fd, how)
+                let result = real::shutdown(fd, how);
+                if result < 0 && (0..=2).contains(&how) {
+                    // The kernel says ENOTCONN, and the connection that is made afterwards begins shut down all the same.
+                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                        socket.set(flag::SHUT_RD);
+                    }
+                }
+                result
             }
         }
     }
@@ -216,7 +223,9 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             }
         };
         let reason = match addresses::read(address, length) {
-            Some((family, server)) if fits_family(socket.family.load(Ordering::Relaxed), family) => {
+            Some((family, server))
+                if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::SHUT_RD) =>
+            {
                 match connecting::connect(fd, socket, server) {
                     connecting::Outcome::Connected => {
                         crate::start::announce(fd);

@@ -46,7 +46,8 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     }
     crate::options::give_back(fresh.0, socket, next);
     let lived = !readiness::closed(socket);
-    if lived || socket.own().receive.state.load(Ordering::Relaxed) & state::RESET_DUE != 0 {
+    // An error that was pending stays; EPIPE becomes ECONNRESET, the only one that can be left.
+    if lived || socket.own().receive.state.load(Ordering::Relaxed) & (state::RESET_DUE | state::PIPE_DUE) != 0 {
         leave_error(fresh.0, family);
     }
     crate::epoll::before_replace(socket);

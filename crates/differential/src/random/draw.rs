@@ -196,7 +196,9 @@ impl Draw {
         if self.features.contains("urgent") && self.random.once_in(25) && !self.model.urgent[end ^ 1] {
             return self.plan(actor, format!("send {slot} 1 {seed} oob"));
         }
+        let vectors = size <= 4096 || self.features.contains("vectors");
         let words = match self.random.below(7) {
+            2 | 3 if !vectors => format!("write {slot} {size} {seed}"),
             0 => format!("send {slot} {size} {seed} dontwait"),
             1 => format!("write {slot} {size} {seed}"),
             2 => format!("writev {slot} {size} {seed}"),
@@ -219,7 +221,9 @@ impl Draw {
         let words = match self.random.below(6) {
             0 if !sleeps => format!("read {slot} {size}"),
             1 if !sleeps => format!("readv {slot} {size}"),
-            2 => format!("recvmsg {slot} {size} {}", waits(flags)),
+            2 if flags != "peek+trunc" || self.features.contains("peektrunc") => {
+                format!("recvmsg {slot} {size} {}", waits(flags))
+            }
             3 => format!("recv {slot} {size} {flags}+dontwait"),
             _ => format!("recv {slot} {size} {}", waits(flags)),
         };
@@ -322,7 +326,8 @@ impl Draw {
 
     fn shut_down(&mut self, actor: usize) {
         let Some(slot) = self.stream(actor) else { return };
-        let how = self.random.one_of(&[0, 1, 1, 1, 2]);
+        let most = if self.features.contains("rdwr") { 2 } else { 1 };
+        let how = self.random.one_of(&[0, 1, 1, 1, most]);
         self.plan(actor, format!("shutdown {slot} {how}"));
     }
 
@@ -412,7 +417,11 @@ impl Draw {
 
     fn disconnect(&mut self, actor: usize) {
         let Some(slot) = self.stream(actor) else { return };
-        if self.model.at(actor, slot).is_some_and(|at| !self.model.is_waited_for(at)) {
+        // A set forgets a socket that is dissolved, which is listed.
+        let member = |at: usize| {
+            self.model.descriptions.iter().any(|set| matches!(&set.kind, Kind::Epoll(_, members) if members.contains(&at)))
+        };
+        if self.model.at(actor, slot).is_some_and(|at| !self.model.is_waited_for(at) && !member(at)) {
             self.plan(actor, format!("disconnect {slot}"));
         }
     }
@@ -507,6 +516,9 @@ impl Draw {
 
     /// A client for a listener that exists, and an accept by one who has it.
     fn plan_client(&mut self, port: usize) {
+        if !self.model.listeners().contains(&port) {
+            return;
+        }
         let idle: Vec<usize> = (0..ACTORS).filter(|&actor| self.is_idle(actor)).collect();
         let client = self.random.one_of(&idle);
         let listens = |at: &Description| matches!(&at.kind, Kind::Listener { port: own, .. } if *own == port);
