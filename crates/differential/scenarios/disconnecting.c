@@ -16,7 +16,14 @@ DUET(disconnect_tells_far, "far reads ECONNRESET; the socket here has an error o
     R(recv(fd, bytes, 1, 0));
     R(send(fd, "x", 1, MSG_NOSIGNAL));
     say_peer_name("here", fd);
+}
+
+DUET_SERVER(disconnect_name_of_accepted, "an accepted socket that is dissolved keeps the listener's address")
+{
+    int fd = connected();
+    R(connect(fd, &nobody, sizeof nobody));
     say_local_name("here", fd);
+    far("recv 1 1");
 }
 
 DUET(disconnect_with_unread, "bytes that came before are gone with the connection")

@@ -68,6 +68,9 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     if server.port == 0 || !options.ports.contains(server.port) {
         return Outcome::Kernel(Reason::PortNotListed);
     }
+    if socket.family.load(Ordering::Relaxed) == libc::AF_INET6 && server.as_v4().is_some() && is_v6only(fd) {
+        return Outcome::Kernel(Reason::UnsupportedSocket); // the kernel says what is wrong with it
+    }
     if server.is_unspecified() {
         // RFC 1122 lets 0.0.0.0 mean this host; Linux connects to the loopback address.
         server = if server.as_v4().is_some() {
@@ -85,6 +88,14 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
         Ok(()) => Outcome::Connected,
         Err(reason) => Outcome::Kernel(reason),
     }
+}
+
+/// IPV6_V6ONLY.
+fn is_v6only(fd: i32) -> bool {
+    let mut value = 0i32;
+    let mut length = core::mem::size_of::<i32>() as libc::socklen_t;
+    let target = (&mut value as *mut i32).cast();
+    calls::getsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, target, &mut length).is_ok() && value != 0
 }
 
 fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {

@@ -57,6 +57,7 @@ pub fn release(word: Word, fd: i32) {
 pub(crate) fn finish(socket: &'static Socket) {
     let own = socket.own();
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
+    let ended = crate::readiness::closed(socket);
     let receiving = socket.lock_receive();
     let sending = socket.lock_send();
     let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
@@ -67,7 +68,8 @@ pub(crate) fn finish(socket: &'static Socket) {
     let last = owners <= 1 || own.orphaned(owners - 1, alive);
     if last {
         let (_, unread) = socket.incoming().look();
-        let reset = unread > 0 || socket.has(flag::LINGER_RESET);
+        // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
+        let reset = !ended && (unread > 0 || socket.has(flag::LINGER_RESET));
         // A reset that was announced already stays what it was.
         let announced = socket.outgoing().announced();
         let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };

@@ -51,7 +51,6 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
         leave_error(fresh.0, family);
     }
     crate::epoll::before_replace(socket);
-    socket.set(flag::LINGER_RESET);
     if lived {
         reset(socket, fd);
     }

@@ -207,6 +207,9 @@ pub unsafe fn set(socket: &Socket, level: c_int, name: c_int, data: *const u8, l
         }
         return Ok(0);
     }
+    if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
+        return Err(Errno(libc::EINVAL)); // a judge is not bound, and would allow it
+    }
     let judge = judge(socket)?;
     calls::setsockopt(judge.0, level, name, data.cast(), length)?;
     if let Ok((bytes, length)) = judge.read(level, name) {

@@ -417,11 +417,7 @@ impl Draw {
 
     fn disconnect(&mut self, actor: usize) {
         let Some(slot) = self.stream(actor) else { return };
-        // A set forgets a socket that is dissolved, which is listed.
-        let member = |at: usize| {
-            self.model.descriptions.iter().any(|set| matches!(&set.kind, Kind::Epoll(_, members) if members.contains(&at)))
-        };
-        if self.model.at(actor, slot).is_some_and(|at| !self.model.is_waited_for(at) && !member(at)) {
+        if self.model.at(actor, slot).is_some_and(|at| !self.model.is_waited_for(at)) {
             self.plan(actor, format!("disconnect {slot}"));
         }
     }
