@@ -16,6 +16,9 @@ pub struct Outcome {
     pub kernel: [usize; 3],
     /// The same under shunt.
     pub shunt: [usize; 3],
+    /// Connections that the kernel's TCP opened, on the kernel and under shunt.
+    #[serde(default)]
+    pub opened: [u64; 2],
     /// Cases with different verdicts in every run.
     #[serde(default)]
     pub different: Vec<Difference>,
@@ -62,18 +65,19 @@ impl Outcome {
 /// # Errors
 /// A sentence, when it could not be run, or gave no verdict at all on the kernel.
 pub fn part(suite: &Suite, part: &Part) -> Result<Outcome, String> {
-    let kernel = trial::run(suite, part, Side::Kernel, None)?;
+    let trial::Run { verdicts: kernel, opened: by_kernel } = trial::run(suite, part, Side::Kernel, None)?;
     if kernel.is_empty() || kernel.keys().all(|case| case == trial::WHOLE) && part.verdicts != crate::verdicts::Format::Exit {
         return Err(format!("{}/{} gives no verdict on the kernel: {kernel:?}", suite.name, part.name));
     }
-    let shunt = trial::run(suite, part, Side::Shunt, None)?;
+    let trial::Run { verdicts: shunt, opened: by_shunt } = trial::run(suite, part, Side::Shunt, None)?;
     let mut pending = BTreeMap::new();
     for case in kernel.keys().chain(shunt.keys()).collect::<BTreeSet<_>>() {
         if kernel.get(case) != shunt.get(case) {
             pending.insert(case.clone(), Difference { case: case.clone(), ..Difference::default() });
         }
     }
-    let mut outcome = Outcome { kernel: counted(&kernel), shunt: counted(&shunt), ..Outcome::default() };
+    let mut outcome =
+        Outcome { kernel: counted(&kernel), shunt: counted(&shunt), opened: [by_kernel, by_shunt], ..Outcome::default() };
     note(&mut pending, &kernel, &shunt);
     for _ in 0..AGAIN {
         if pending.is_empty() {
@@ -81,8 +85,8 @@ pub fn part(suite: &Suite, part: &Part) -> Result<Outcome, String> {
         }
         let cases: Vec<String> =
             pending.keys().map(|case| case.split_once(": ").map_or(case.clone(), |(file, _)| file.into())).collect();
-        let kernel = trial::run(suite, part, Side::Kernel, Some(&cases))?;
-        let shunt = trial::run(suite, part, Side::Shunt, Some(&cases))?;
+        let kernel = trial::run(suite, part, Side::Kernel, Some(&cases))?.verdicts;
+        let shunt = trial::run(suite, part, Side::Shunt, Some(&cases))?.verdicts;
         note(&mut pending, &kernel, &shunt);
         let (agreed, rest) = pending.into_iter().partition(|(_, difference)| difference.agreed());
         outcome.unsteady.extend(BTreeMap::into_values(agreed));

@@ -53,16 +53,18 @@ fn describe(text: &mut String, suite: &Suite) -> std::fmt::Result {
             .collect();
         writeln!(text, "From Debian: {}.\n", names.join(", "))?;
     }
-    writeln!(text, "| part | cases | kernel | shunt | verdicts |")?;
-    writeln!(text, "|---|---|---|---|---|")?;
+    writeln!(text, "| part | cases | kernel | shunt | verdicts | connections |")?;
+    writeln!(text, "|---|---|---|---|---|---|")?;
     let outcomes: Vec<(&Part, Option<Outcome>)> = suite.part.iter().map(|part| (part, kept(suite, part))).collect();
     for (part, outcome) in &outcomes {
         let name = format!("{}{}", part.name, if part.quick { " (quick)" } else { "" });
         match outcome {
-            None => writeln!(text, "| {name} | | | | not run |")?,
+            None => writeln!(text, "| {name} | | | | not run | |")?,
             Some(outcome) => {
                 let (kernel, shunt) = (counts(outcome.kernel), counts(outcome.shunt));
-                writeln!(text, "| {name} | {} | {kernel} | {shunt} | {} |", outcome.cases(), summary(outcome))?;
+                let [by_kernel, by_shunt] = outcome.opened;
+                let (cases, summary) = (outcome.cases(), summary(outcome));
+                writeln!(text, "| {name} | {cases} | {kernel} | {shunt} | {summary} | {by_kernel} / {by_shunt} |")?;
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::suite::{Part, Suite};
 use crate::verdicts::{self, Verdicts};
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,31 +35,43 @@ impl Side {
 pub const WHOLE: &str = "(the run's end)";
 
 /// What the first process does. The default congestion control may be one that paces loopback (bbr).
-const INSIDE: &str = "ip link set lo up; echo reno 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; nice \"$@\"; exit $?";
+const INSIDE: &str = "ip link set lo up; echo reno 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; nice \"$@\"; status=$?
+    cat /proc/net/snmp >\"$VERDICTS.snmp\"; exit $status";
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// By case.
+    pub verdicts: Verdicts,
+    /// Connections that the kernel's TCP was asked to open in there (ActiveOpens, RFC 4022): those that shunt carries
+    /// are none of them. A run that did not end tells nothing.
+    pub opened: u64,
+}
 
 /// Runs a part, or of a part that runs for each file only `cases`, and gives the verdicts.
 ///
 /// # Errors
 /// A sentence, when it could not be run at all.
-pub fn run(suite: &Suite, part: &Part, side: Side, cases: Option<&[String]>) -> Result<Verdicts, String> {
+pub fn run(suite: &Suite, part: &Part, side: Side, cases: Option<&[String]>) -> Result<Run, String> {
     let place = paths::work().join("runs").join(&suite.name).join(&part.name).join(side.name());
     let _ = fs::remove_dir_all(&place);
     if part.each.is_empty() {
         return run_once(suite, part, side, None, &place);
     }
-    let mut all = Verdicts::new();
+    let mut all = Run::default();
     let files = suite.files(part)?;
     for (index, file) in files.iter().enumerate() {
         if cases.is_none_or(|cases| cases.iter().any(|case| case == file)) {
-            let mut verdicts = run_once(suite, part, side, Some(file), &place.join(index.to_string()))?;
-            all.extend(verdicts.remove(WHOLE).map(|verdict| (file.clone(), verdict)));
-            all.extend(verdicts.into_iter().map(|(case, verdict)| (format!("{file}: {case}"), verdict)));
+            let mut run = run_once(suite, part, side, Some(file), &place.join(index.to_string()))?;
+            all.opened += run.opened;
+            all.verdicts.extend(run.verdicts.remove(WHOLE).map(|verdict| (file.clone(), verdict)));
+            all.verdicts.extend(run.verdicts.into_iter().map(|(case, verdict)| (format!("{file}: {case}"), verdict)));
         }
     }
     Ok(all)
 }
 
-fn run_once(suite: &Suite, part: &Part, side: Side, case: Option<&str>, place: &Path) -> Result<Verdicts, String> {
+fn run_once(suite: &Suite, part: &Part, side: Side, case: Option<&str>, place: &Path) -> Result<Run, String> {
     let scratch = place.join("scratch");
     fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let log = place.join("log");
@@ -89,10 +101,18 @@ fn run_once(suite: &Suite, part: &Part, side: Side, case: Option<&str>, place: &
     if !verdicts.values().any(|verdict| verdicts::class(verdict) == verdicts::Class::Failed) {
         let _ = fs::remove_dir_all(&scratch);
     }
-    Ok(verdicts)
+    Ok(Run { verdicts, opened: opened(&read(&place.join("verdicts.snmp"))) })
 }
 
-fn read(file: &PathBuf) -> String {
+/// ActiveOpens of /proc/net/snmp: a line of names and a line of figures for each protocol.
+fn opened(table: &str) -> u64 {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (Some(names), Some(figures)) = (lines.next(), lines.next()) else { return 0 };
+    let mut columns = names.split(' ').zip(figures.split(' '));
+    columns.find(|(name, _)| *name == "ActiveOpens").and_then(|(_, figure)| figure.parse().ok()).unwrap_or(0)
+}
+
+fn read(file: &Path) -> String {
     fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
@@ -140,4 +160,14 @@ fn namespaces() -> &'static [&'static str] {
             USER
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn connections_are_counted() {
+        let table = "Ip: Forwarding\nIp: 2\nTcp: RtoAlgorithm ActiveOpens PassiveOpens\nTcp: 1 42 41\n";
+        assert_eq!(super::opened(table), 42);
+        assert_eq!(super::opened(""), 0);
+    }
 }
