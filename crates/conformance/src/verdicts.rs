@@ -24,7 +24,7 @@ pub enum Format {
     Curl,
     /// tinytest of libevent: `main/name: OK`, `[FAILED]`, `SKIPPED`.
     Tinytest,
-    /// Ruby's test-unit with -v: `TestCase#test_name = 0.01 s = .`.
+    /// Ruby's runner with -v: `[ 1/72] TestSocket#test_name = 0.01 s`, and what failed under headings at the end.
     Ruby,
 }
 
@@ -67,6 +67,8 @@ pub fn read(format: Format, output: &str, told: &str) -> Verdicts {
 #[derive(Default)]
 struct Found {
     verdicts: Verdicts,
+    /// What the next test named in Ruby's list of failures is told to be.
+    heading: Option<&'static str>,
 }
 
 impl Found {
@@ -182,18 +184,22 @@ impl Found {
         }
     }
 
+    /// Each test has a line of its own; those that did not pass are told again behind all others, under a heading.
     fn ruby_line(&mut self, line: &str) {
-        let Some((before, verdict)) = line.rsplit_once(" s = ") else { return };
-        let Some((name, _)) = before.rsplit_once(" = ") else { return };
-        let name = name.rsplit("] ").next().unwrap_or(name).trim();
-        self.add(
-            name,
-            match verdict.trim() {
-                "." => "ok",
-                "S" => "skipped",
-                _ => "failed",
-            },
-        );
+        if let Some((name, _)) = line.split_once(" [").filter(|_| self.heading.is_some()) {
+            self.verdicts.extend(self.heading.take().map(|verdict| (name.trim().to_owned(), verdict.to_owned())));
+            return;
+        }
+        self.heading = match line.trim_start().split_once(") ") {
+            Some((_, "Skipped:")) => Some("skipped"),
+            Some((_, "Failure:" | "Error:")) => Some("failed"),
+            _ => None,
+        };
+        let Some((_, case)) = line.split_once("] ").filter(|_| line.starts_with('[')) else { return };
+        match case.split_once(" = ") {
+            Some((name, _)) => self.add(name, "ok"),
+            None => self.add(case.trim(), "failed: did not end"),
+        }
     }
 }
 
@@ -263,7 +269,12 @@ mod tests {
 
     #[test]
     fn ruby() {
-        let text = "[ 1/72] TestSocket#test_accept = 0.01 s = .\nTestSocket#test_x = 0.00 s = F\n";
-        assert_eq!(told(Format::Ruby, text), pairs(&[("TestSocket#test_accept", "ok"), ("TestSocket#test_x", "failed")]));
+        let text = "[ 1/4] TestSocket#test_a = 0.01 s\n[ 2/4] TestSocket#test_b = 0.00 s\n[ 3/4] TestSocket#test_c = 0.00 s\n\
+                    [ 4/4] TestSocket#test_d\n\n  1) Failure:\nTestSocket#test_b [/x/test_socket.rb:73]:\n\n  2) Skipped:\n\
+                    TestSocket#test_c [/x/test_socket.rb:9]:\n";
+        let wanted = [("a", "ok"), ("b", "failed"), ("c", "skipped"), ("d", "failed: did not end")];
+        let wanted: Vec<_> =
+            wanted.iter().map(|(name, verdict)| (format!("TestSocket#test_{name}"), verdict.to_string())).collect();
+        assert_eq!(told(Format::Ruby, text), wanted);
     }
 }
