@@ -133,6 +133,20 @@ DUET(far_close_then_nothing, "far closes: sends of no bytes are not answered, th
     say("signals %d", signals_seen);
 }
 
+DUET(far_close_then_megabytes, "far closes: a large send is taken in part, and the next one fails")
+{
+    static unsigned char megabytes[4 << 20];
+    int fd = connected();
+    count_signal(SIGPIPE, 0);
+    far("close 1");
+    await(fd, POLLRDHUP);
+    R(send(fd, megabytes, sizeof megabytes, 0));
+    await(fd, POLLHUP);
+    R(send(fd, megabytes, sizeof megabytes, 0));
+    say("signals %d", signals_seen);
+    R(recv(fd, bytes, 10, 0));
+}
+
 DUET(far_close_then_write, "far closes: read the end, write once, then EPIPE and SIGPIPE")
 {
     int fd = connected();

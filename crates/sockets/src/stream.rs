@@ -310,6 +310,10 @@ unsafe fn send_urgent(socket: &Socket, fd: i32, data: *const u8, length: usize, 
     Ok(length as isize)
 }
 
+/// What Linux takes at most of one send to a peer that has closed: after so much it looks at what came in meanwhile
+/// (`sk_flush_backlog` in net/ipv4/tcp.c), finds the reset, and gives the count so far.
+const LOST: usize = 512 << 10;
+
 /// Bytes from which on a send takes long enough for a signal to come in the middle.
 const LONG: usize = 1024;
 
@@ -406,7 +410,7 @@ unsafe fn send_slow(
             // lost, and the connection is over (EPIPE from now on).
             let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
             socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
-            return Ok(length as isize);
+            return Ok((length - done).min(LOST).saturating_add(done) as isize);
         }
         if length == 0 {
             return Ok(0);
