@@ -178,7 +178,7 @@ if let Some(socket) = table::datagram(fd) {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int {
         let word = table::get(fd);
         match (word.kind(), word.socket()) {
-            (Kind::Stream, Some(socket)) => answer(options::set(socket, level, name, data.cast(), length)) as c_int,
+            (Kind::Stream, Some(socket)) => answer(options::set(socket, fd, level, name, data.cast(), length)) as c_int,
             (Kind::Tcp | Kind::Listener, Some(socket)) => {
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
@@ -286,7 +286,7 @@ hook! {
     }
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> isize {
         match table::stream(fd) {
-            Some(socket) => answer(transfer::receive(socket, fd, vector, count as usize, 0)),
+            Some(socket) => answer(transfer::read(socket, fd, vector, count as usize, 0)),
             None => match table::datagram(fd) {
                 Some(socket) => datagrams::receive_vector(fd, socket, vector, count),
                 None => real::readv(fd, vector, count),

@@ -203,6 +203,18 @@ static void obey(char *word[8])
             answer(" hash %016lx", hash_bytes(HASH_START, bytes, (size_t)got));
     } else if (strcmp(verb, "recvall") == 0) { /* recvall SLOT COUNT SEED: until COUNT or the end, checked */
         answer_result(receive_all(*fd, count, seed));
+    } else if (strcmp(verb, "records") == 0) { /* records SLOT COUNT LENGTH: each of one letter only? */
+        long mixed = 0;
+        for (size_t record = 0; record < count; record++) {
+            if (recv(*fd, bytes, seed, MSG_WAITALL) != (ssize_t)seed)
+                mixed += 1000;
+            for (size_t i = 1; i < seed; i++)
+                if (bytes[i] != bytes[0]) {
+                    mixed++;
+                    break;
+                }
+        }
+        answer("%ld mixed", mixed);
     } else if (strcmp(verb, "drain") == 0) { /* until the end, whatever comes */
         unsigned long hash = HASH_START, total = 0;
         ssize_t got;

@@ -507,7 +507,8 @@ impl Pipe<'_> {
         }
         if known >> KNOWN_SHIFT == 0 {
             let (word, waiting) = self.look();
-            if waiting == 0 || length == 0 {
+            // A mark among the bytes is visible with them: then the caller says how far it may go ([`Pipe::receive_within`]).
+            if waiting == 0 || length == 0 || self.peer.urgent.load(Acquire) != 0 {
                 return Ok(0);
             }
             let inline = (word >> word::INLINE_SHIFT) as usize & 63;
@@ -520,17 +521,41 @@ impl Pipe<'_> {
             }
         }
         // SAFETY: passed on.
-        unsafe { self.receive_ring(target, length, known) }
+        unsafe { self.receive_ring(target, length, known, true) }
+    }
+
+    /// As [`Pipe::receive`], for a caller who knows that `length` bytes wait, and that the peer's urgent byte is none of
+    /// them.
+    ///
+    /// # Safety
+    /// As for [`Pipe::receive`].
+    pub unsafe fn receive_within(&self, target: *mut u8, length: usize) -> Result<usize, Trouble> {
+        let known = self.own.receive.class.load(Relaxed);
+        // SAFETY: passed on.
+        unsafe { self.receive_ring(target, length, known, false) }
+    }
+
+    /// Leaves out the byte that is next, if one waits; the caller holds the side's receiving lock.
+    pub fn skip(&self) {
+        if self.look().1 > 0 {
+            self.pass(1);
+        }
     }
 
     #[inline(never)]
-    unsafe fn receive_ring(&self, mut target: *mut u8, length: usize, mut known: u32) -> Result<usize, Trouble> {
+    unsafe fn receive_ring(
+        &self,
+        mut target: *mut u8,
+        length: usize,
+        mut known: u32,
+        heed_marks: bool,
+    ) -> Result<usize, Trouble> {
         let mut left = length;
         while left > 0 {
             let position = self.own.receive.position.load(Relaxed) & POSITION;
             if known >> KNOWN_SHIFT == 0 {
                 let (word, waiting) = self.look();
-                if waiting == 0 {
+                if waiting == 0 || (heed_marks && self.peer.urgent.load(Acquire) != 0) {
                     break;
                 }
                 let (class, available) = self.readable(position, word, waiting)?;

@@ -143,14 +143,14 @@ pub mod style {
 /// Places for owners of one side; more of them are only counted.
 pub const FAMILY: usize = 16;
 
-/// Coding of [`Side::urgent`]; 0: none was sent.
+/// Coding of [`Side::urgent`], a position and these bits; 0: none was sent.
 pub mod urgent {
     /// Set in every valid word.
     pub const VALID: u64 = 1 << 63;
-    /// Shift of the byte.
-    pub const BYTE_SHIFT: u32 = 48;
-    /// Alternates, so that the same byte sent twice at one position is two events.
-    pub const TURN: u64 = 1 << 62;
+    /// In [`super::Side::urgent_taken`]: the reader has gone past the byte of this word.
+    pub const PASSED: u64 = 1 << 62;
+    /// In [`super::Side::urgent_taken`]: the byte of this word was received with MSG_OOB.
+    pub const READ: u64 = 1 << 61;
 }
 
 /// One end of a connection.
@@ -175,14 +175,22 @@ pub struct Side {
     pub released: AtomicU32,
     /// AF_INET or AF_INET6.
     pub address_family: AtomicU32,
-    /// The newest urgent byte that this side sent: [`urgent`] bits, the byte, and the position behind which it stands.
+    /// The newest urgent byte that this side sent: [`urgent::VALID`] and its position in the stream.
     pub urgent: AtomicU64,
-    /// How far this side has taken the peer's urgent bytes: a copy of the peer's word.
+    /// What this side did with the peer's urgent byte: a copy of the peer's word, and [`urgent`] bits.
     pub urgent_taken: AtomicU64,
     /// Processes that own this side besides the first, or with it after a fork; 0: an empty place. A count alone would
     /// never come down when one of them is killed.
     pub family: [AtomicU32; FAMILY],
-    _reserved: [u64; 12 - FAMILY / 2],
+    /// An urgent byte that a newer one overtook while the reader stood before it: [`urgent::VALID`] and its position.
+    pub urgent_lost: AtomicU64,
+    /// When this side last rang the peer's bell: CLOCK_REALTIME in ns; kept only for a peer that asks ([`Side::asks_time`]).
+    pub rung_at: AtomicU64,
+    /// 1: this side reports when bytes arrived (SO_TIMESTAMP), so the peer is to note when it rings.
+    pub asks_time: AtomicU32,
+    /// SO_RCVBUF as the program set it (and the kernel doubled it); 0: never set.
+    pub receive_buffer: AtomicU32,
+    _reserved: [u64; 9 - FAMILY / 2],
 }
 
 impl Side {
@@ -254,7 +262,11 @@ impl Side {
             urgent: wide(),
             urgent_taken: wide(),
             family: core::array::from_fn(|_| narrow()),
-            _reserved: [0; 12 - FAMILY / 2],
+            urgent_lost: wide(),
+            rung_at: wide(),
+            asks_time: narrow(),
+            receive_buffer: narrow(),
+            _reserved: [0; 9 - FAMILY / 2],
         }
     }
 
@@ -278,10 +290,10 @@ impl Side {
         for word in &self.family {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.urgent, &self.urgent_taken] {
+        for word in [&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.owners, &self.pid, &self.released, &self.address_family] {
+        for word in [&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family] {
             word.store(0, Ordering::Relaxed);
         }
     }

@@ -156,6 +156,7 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
         accepted.set(flag::FENCE);
     }
     crate::options::inherit(listener, accepted);
+    crate::options::connected(accepted, companion);
     table::set_socket(companion, Kind::Stream, accepted);
     report::note(companion, kind::STREAM, Reason::Accelerated, Some(channel));
     Ok(hello.client)

@@ -252,6 +252,7 @@ fn meet(
         socket.private_fd.store(kept, Ordering::Relaxed);
     }
     replace(fd, companion.0, socket, channel);
+    crate::options::connected(socket, fd);
     let _ = &mut companion;
     Ok(())
 }

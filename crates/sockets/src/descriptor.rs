@@ -179,6 +179,7 @@ fn set_listener_nonblocking(socket: &Socket, on: bool) {
 }
 
 const SIOCATMARK: u64 = 0x8905;
+const SIOCOUTQNSD: u64 = 0x894B;
 
 /// ioctl(2) on one of ours. `None`: the kernel's answer is right as it is.
 ///
@@ -211,9 +212,9 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument
             }
             Some(result.map(|v| v as isize))
         }
-        (libc::FIONREAD, Kind::Stream) => Some(answer(socket.incoming().look().1)),
-        (libc::TIOCOUTQ, Kind::Stream) => Some(answer(socket.outgoing().unacknowledged() as usize)),
-        (SIOCATMARK, Kind::Stream) => Some(answer(crate::stream::at_mark(socket) as usize)),
+        (libc::FIONREAD, Kind::Stream) => Some(answer(crate::urgent::readable(socket))),
+        (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(crate::room::unacknowledged(socket))),
+        (SIOCATMARK, Kind::Stream) => Some(answer(crate::urgent::at_mark(socket) as usize)),
         _ => None,
     }
 }

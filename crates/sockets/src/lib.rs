@@ -23,17 +23,20 @@
 
 pub mod accept;
 pub mod connect;
+pub mod control;
 pub mod datagram;
 pub mod descriptor;
 pub mod diag;
 pub mod disconnect;
 pub mod epoll;
+pub mod error_queue;
 pub mod global;
 pub mod inherit;
 pub mod link;
 pub mod listen;
 pub mod names;
 pub mod options;
+pub mod pieces;
 pub mod poll;
 pub mod ports;
 pub mod private;
@@ -41,6 +44,7 @@ pub mod process;
 pub mod readiness;
 pub mod report;
 pub mod rights;
+pub mod room;
 pub mod route;
 mod scratch;
 pub mod select;
@@ -51,6 +55,7 @@ pub mod spin;
 pub mod stream;
 pub mod table;
 pub mod transfer;
+pub mod urgent;
 pub mod wait;
 pub mod window;
 

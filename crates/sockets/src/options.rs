@@ -4,8 +4,8 @@
 //! what is valid: a new value is first given to a fresh TCP socket and read back, so errors, clamping and doubling
 //! (SO_SNDBUF) are its own.
 
-use crate::readiness;
 use crate::socket::{flag, Socket};
+use crate::{control, readiness};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
@@ -161,10 +161,22 @@ fn timeval_ns(bytes: &[u8]) -> u64 {
 
 /// Options that change what we do.
 fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
+    control::note(socket, level, name, integer(bytes));
     if level != SOL_SOCKET {
         return;
     }
     match name {
+        libc::SO_PEEK_OFF => {
+            socket.peek_offset.store(integer(bytes), Ordering::Relaxed);
+            careful(socket);
+        }
+        libc::SO_ZEROCOPY => {
+            if integer(bytes) != 0 {
+                socket.set(flag::ZERO_COPY);
+            } else {
+                socket.clear(flag::ZERO_COPY);
+            }
+        }
         libc::SO_RCVTIMEO => socket.receive_timeout.store(timeval_ns(bytes), Ordering::Relaxed),
         libc::SO_SNDTIMEO => socket.send_timeout.store(timeval_ns(bytes), Ordering::Relaxed),
         libc::SO_OOBINLINE => {
@@ -174,7 +186,10 @@ fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
                 socket.clear(flag::OOB_INLINE);
             }
         }
-        libc::SO_RCVLOWAT => socket.low_water.store(integer(bytes).max(1) as u32, Ordering::Relaxed),
+        libc::SO_RCVLOWAT => {
+            socket.low_water.store(integer(bytes).max(1) as u32, Ordering::Relaxed);
+            careful(socket);
+        }
         libc::SO_LINGER if bytes.len() >= 8 => {
             if integer(bytes) != 0 && integer(&bytes[4..]) == 0 {
                 socket.set(flag::LINGER_RESET);
@@ -186,11 +201,29 @@ fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     }
 }
 
-/// setsockopt(2) on a stream.
+fn careful(socket: &Socket) {
+    if socket.low_water.load(Ordering::Relaxed) > 1 || socket.peek_offset.load(Ordering::Relaxed) >= 0 {
+        socket.set(flag::CAREFUL);
+    } else {
+        socket.clear(flag::CAREFUL);
+    }
+}
+
+/// The socket has become a stream at `fd`: options that its peer has to know are told.
+pub fn connected(socket: &Socket, fd: i32) {
+    if socket.control.load(Ordering::Relaxed) != 0 {
+        control::announce(socket, fd);
+    }
+    if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_RCVBUF) {
+        socket.own().receive_buffer.store(integer(&entry.data) as u32, Ordering::Relaxed);
+    }
+}
+
+/// setsockopt(2) on the stream `fd`.
 ///
 /// # Safety
 /// `data` holds `length` readable bytes.
-pub unsafe fn set(socket: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
+pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
     let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
     if switch && length >= 4 && !data.is_null() {
         // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
@@ -215,6 +248,7 @@ pub unsafe fn set(socket: &Socket, level: c_int, name: c_int, data: *const u8, l
     if let Ok((bytes, length)) = judge.read(level, name) {
         stored(socket).store(level, name, &bytes[..length]);
         apply(socket, level, name, &bytes[..length]);
+        connected(socket, fd);
     }
     Ok(0)
 }
@@ -236,6 +270,7 @@ pub unsafe fn get(socket: &Socket, level: c_int, name: c_int, data: *mut u8, len
             (SOL_SOCKET, libc::SO_PROTOCOL) => give(IPPROTO_TCP, data, length),
             (SOL_SOCKET, libc::SO_ACCEPTCONN) => give(0, data, length),
             (SOL_SOCKET, libc::SO_ERROR) => give(pending_error(socket), data, length),
+            (SOL_SOCKET, libc::SO_PEEK_OFF) => give(socket.peek_offset.load(Ordering::Relaxed), data, length),
             (SOL_SOCKET, libc::SO_PEERCRED) => give_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
             _ => {

@@ -3,16 +3,24 @@
 //! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
 
 use crate::socket::{flag, Socket};
+use crate::{error_queue, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+
+/// Whoever waits for more than so many bytes adds them to his conditions with this shift: a reader who has seen them
+/// (MSG_PEEK with MSG_WAITALL), or for whom they do not count.
+pub const SEEN_SHIFT: u32 = 8;
+
+/// Conditions without what was added with [`SEEN_SHIFT`], as bells know them.
+pub const CONDITIONS: u32 = (1 << SEEN_SHIFT) - 1;
 
 /// Whether one of `conditions` holds now, for a blocking call.
 #[inline(always)]
 pub fn any(socket: &Socket, conditions: u32) -> bool {
     let (peer, waiting) = socket.incoming().look();
     let ended = peer & (word::FIN | word::CLOSED | word::RST) != 0;
-    if conditions & arm::IN != 0 && (waiting > 0 || ended) {
+    if conditions & arm::IN != 0 && (waiting > (conditions >> SEEN_SHIFT) as usize || ended) {
         return true;
     }
     slow(socket, conditions, peer)
@@ -25,9 +33,6 @@ fn slow(socket: &Socket, conditions: u32, peer: u64) -> bool {
     }
     let own_state = socket.own().receive.state.load(Ordering::Acquire);
     if own_state & (state::DONE | state::PEER_GONE | state::RESET_DUE) != 0 {
-        return true;
-    }
-    if conditions & arm::IN != 0 && crate::stream::inline_due(socket) {
         return true;
     }
     if conditions & arm::IN != 0 && own_state & state::SHUT_RD != 0 {
@@ -93,6 +98,17 @@ pub fn observe(socket: &Socket, peer: u64) -> u32 {
     own
 }
 
+/// Whether a receive that finds nothing has nothing to wait for.
+pub fn over(socket: &Socket) -> bool {
+    ended(socket) || socket.own().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0
+}
+
+/// Whether the peer has ended its stream.
+pub fn ended(socket: &Socket) -> bool {
+    let (peer, _) = socket.incoming().look();
+    peer & (word::FIN | word::CLOSED) != 0 || observe(socket, peer) & (state::DONE | state::PEER_GONE) != 0
+}
+
 /// Whether TCP's state would be CLOSE: reset, or ended in both directions.
 pub fn closed(socket: &Socket) -> bool {
     let (peer, _) = socket.incoming().look();
@@ -142,7 +158,7 @@ pub fn events(socket: &Socket) -> i16 {
         if no_send {
             events |= POLLHUP;
         }
-    } else if waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize {
+    } else if waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket) {
         events |= POLLIN | POLLRDNORM;
     }
     if no_send {
@@ -153,14 +169,11 @@ pub fn events(socket: &Socket) -> i16 {
             events |= POLLOUT | POLLWRNORM;
         }
     }
-    if own_state & (state::RESET_DUE | state::PIPE_DUE) != 0 {
+    if own_state & (state::RESET_DUE | state::PIPE_DUE) != 0 || error_queue::pending(socket) {
         events |= POLLERR;
     }
-    if crate::stream::urgent(socket).is_some() {
+    if urgent::pending(socket) {
         events |= POLLPRI;
-        if crate::stream::inline_due(socket) {
-            events |= POLLIN | POLLRDNORM;
-        }
     }
     events
 }

@@ -46,6 +46,12 @@ pub mod flag {
     pub const KERNEL: u32 = 1 << 9;
     /// Counted for the fork that is happening now.
     pub const COUNTED: u32 = 1 << 8;
+    /// Receives are more than taking bytes: SO_RCVLOWAT or SO_PEEK_OFF is set.
+    pub const CAREFUL: u32 = 1 << 16;
+    /// Times of arrival are asked for: each message is to ring.
+    pub const TIMED: u32 = 1 << 17;
+    /// SO_ZEROCOPY.
+    pub const ZERO_COPY: u32 = 1 << 18;
 }
 
 /// A socket. The first line is what each send and receive reads.
@@ -97,6 +103,14 @@ pub struct Socket {
     pub spins: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
+    /// SO_PEEK_OFF; negative: none.
+    pub peek_offset: AtomicI32,
+    /// Control messages that the program asked for ([`crate::control::ask`]).
+    pub control: AtomicU32,
+    /// Sends with MSG_ZEROCOPY so far, and how many of them the error queue has told.
+    pub zero_copies: AtomicU32,
+    /// See [`Socket::zero_copies`].
+    pub zero_copies_reported: AtomicU32,
     /// Options that the program set.
     pub stored: Shared<Stored>,
     next_free: AtomicPtr<Socket>,
@@ -343,6 +357,10 @@ pub fn allocate(family: i32) -> Option<&'static Socket> {
     socket.sleeps.store(0, Ordering::Relaxed);
     socket.spins.store(0, Ordering::Relaxed);
     socket.low_water.store(1, Ordering::Relaxed);
+    socket.peek_offset.store(-1, Ordering::Relaxed);
+    for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
+        word.store(0, Ordering::Relaxed);
+    }
     // SAFETY: nobody else uses the object.
     unsafe { *socket.stored.get() = Stored::new() };
     Some(socket)

@@ -1,13 +1,14 @@
 //! send and receive on an accelerated stream.
 
+use crate::pieces::Pieces;
 use crate::readiness::{self, observe, take_error, take_reset};
 use crate::socket::{flag, Socket};
 use crate::wait::{self, nonblocking};
-use crate::window;
+use crate::{error_queue, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::Trouble;
-use shunt_segment::channel::{arm, state, urgent, word};
-use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
+use shunt_segment::channel::{arm, state, word};
+use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
 use shunt_sys::{calls, clock, thread, Errno, Result};
 
 /// recv(2) into one buffer.
@@ -16,52 +17,67 @@ use shunt_sys::{calls, clock, thread, Errno, Result};
 /// `data` has room for `length` bytes.
 #[inline(always)]
 pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
-    if flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL {
+    if (flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL) && !socket.has(flag::CAREFUL) {
         // SAFETY: passed on.
         let taken = unsafe { take(socket, fd, data, length)? };
         if taken > 0 {
             return Ok(taken as isize);
         }
     }
+    let piece = iovec { iov_base: data.cast(), iov_len: length };
     // SAFETY: passed on.
-    unsafe { receive_slow(socket, fd, data, length, flags) }
+    unsafe { receive_pieces(socket, fd, &Pieces::one(&piece), flags) }
 }
 
-/// One attempt to take bytes, without waiting.
+/// One attempt to take bytes, without waiting; 0 also when the peer has sent urgent data.
 #[inline(always)]
 unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
     if socket.peer().urgent.load(Ordering::Acquire) != 0 {
-        // SAFETY: passed on.
-        return unsafe { take_around_mark(socket, fd, data, length) };
+        return Ok(0);
     }
     // SAFETY: passed on.
     unsafe { take_ordinary(socket, fd, data, length) }
 }
 
-/// Bytes before an urgent one are received first, by themselves (tcp_recvmsg stops at the mark); with SO_OOBINLINE the
-/// urgent byte then comes in its place.
-#[cold]
-unsafe fn take_around_mark(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
-    let word = socket.peer().urgent.load(Ordering::Acquire);
-    let position = socket.own().receive.position.load(Ordering::Relaxed);
-    let ahead = word.wrapping_sub(position) & word::POSITION;
-    // SAFETY: passed on, with less room.
-    unsafe {
-        if ahead > 0 && ahead < 1 << 47 {
-            return take_ordinary(socket, fd, data, length.min(ahead as usize));
-        }
-        if inline_due(socket) && length > 0 {
-            socket.own().urgent_taken.store(word, Ordering::Relaxed);
-            data.write((word >> urgent::BYTE_SHIFT) as u8);
-            return Ok(1 + take_ordinary(socket, fd, data.add(1), length - 1)?);
-        }
-        take_ordinary(socket, fd, data, length)
+/// Takes `length` bytes that are known to wait, before any mark; the caller holds the receiving lock.
+unsafe fn take_within(socket: &Socket, data: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let mut done = 0;
+    while done < length {
+        // SAFETY: `done <= length`.
+        let count = unsafe {
+            match socket.incoming().receive_within(data.add(done), length - done) {
+                Err(Trouble::Unmapped) => window::receive_unmapped(socket, 0, data.add(done), length - done, true)?,
+                Ok(0) => break,
+                other => other?,
+            }
+        };
+        done += count;
     }
+    Ok(done)
 }
 
-/// Whether an urgent byte is the next one to receive, in the stream.
-pub fn inline_due(socket: &Socket) -> bool {
-    socket.has(flag::OOB_INLINE) && urgent(socket).is_some() && at_mark(socket)
+/// One attempt to take bytes into the pieces, from byte `done` of them on, in one step: without waiting, and not beyond
+/// the peer's urgent byte. `patient`: the caller waits when there is nothing.
+unsafe fn take_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, patient: bool) -> Result<usize> {
+    let held = socket.lock_receive()?;
+    let most = if done < pieces.length() { urgent::before_mark(socket, patient) } else { 0 };
+    let mut total = 0;
+    for (data, length) in pieces.from(done, most) {
+        // SAFETY: the caller's buffer; the lock is held, and so many bytes wait.
+        match unsafe { take_within(socket, data, length) } {
+            Ok(taken) => total += taken,
+            Err(_) if total == 0 => {
+                drop(held);
+                return Err(distrust(socket));
+            }
+            Err(_) => break,
+        }
+    }
+    drop(held);
+    if total > 0 {
+        taken(socket, fd);
+    }
+    Ok(total)
 }
 
 #[inline(always)]
@@ -69,20 +85,17 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
     let pipe = socket.incoming();
     let held = socket.lock_receive()?;
     // SAFETY: room promised by the caller; the lock is held.
-    let mut taken = unsafe { pipe.receive(data, length) };
-    if taken == Err(Trouble::Unmapped) || (taken.is_ok_and(|taken| taken < length) && pipe.window.is_wanted()) {
+    let mut count = unsafe { pipe.receive(data, length) };
+    if count == Err(Trouble::Unmapped) || (count.is_ok_and(|count| count < length) && pipe.window.is_wanted()) {
         // SAFETY: as above.
-        taken = unsafe { take_from_window(socket, data, length, taken.unwrap_or(0)) };
+        count = unsafe { take_from_window(socket, data, length, count.unwrap_or(0)) };
     }
     drop(held);
-    match taken {
+    match count {
         Ok(0) => Ok(0),
-        Ok(taken) => {
-            space_came_free(socket, fd);
-            if socket.has(flag::ASYNC) {
-                wait::arm_for_signals(socket, fd);
-            }
-            Ok(taken)
+        Ok(count) => {
+            taken(socket, fd);
+            Ok(count)
         }
         Err(_) => Err(distrust(socket)),
     }
@@ -103,6 +116,15 @@ unsafe fn take_from_window(socket: &Socket, data: *mut u8, length: usize, done: 
             Err(Trouble::Unmapped) => {}
             Err(trouble) => return Err(trouble),
         }
+    }
+}
+
+/// Bytes were taken.
+#[inline(always)]
+fn taken(socket: &Socket, fd: i32) {
+    space_came_free(socket, fd);
+    if socket.has(flag::ASYNC | flag::TIMED) {
+        wait::arm_for_signals(socket, fd);
     }
 }
 
@@ -136,101 +158,108 @@ fn distrust(socket: &Socket) -> Errno {
     Errno(libc::ECONNRESET)
 }
 
+/// The general case of recv: any flags, any number of buffers.
+///
+/// # Safety
+/// The pieces are the caller's buffers.
 #[inline(never)]
-unsafe fn receive_slow(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
+pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
     const KNOWN: i32 = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
+    let length = pieces.length();
     if flags & libc::MSG_OOB != 0 {
-        // SAFETY: passed on.
-        return unsafe { receive_urgent(socket, data, length, flags) };
+        let (data, length) = pieces.from(0, usize::MAX).next().unwrap_or((core::ptr::null_mut(), 0));
+        // SAFETY: the first buffer.
+        return unsafe { urgent::receive(socket, data, length, flags) };
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return Err(Errno(libc::EAGAIN));
+        return error_queue::take(socket).map(|_| 0).ok_or(Errno(libc::EAGAIN));
     }
     let flags = flags & KNOWN;
+    let peeking = flags & MSG_PEEK != 0;
+    // sock_rcvlowat: a call that waits is content with so many bytes.
+    let enough = if flags & MSG_WAITALL != 0 { length } else { length.min(socket.low_water.load(Ordering::Relaxed) as usize) };
+    let offset = socket.peek_offset.load(Ordering::Relaxed);
+    let base = if peeking { offset.max(0) as usize } else { 0 };
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut done = 0usize;
     let began = thread::interruptions();
-    loop {
+    let done = loop {
         let generation = socket.generation.load(Ordering::Acquire);
+        let was_over = readiness::over(socket);
+        let patient = !was_over && flags & MSG_DONTWAIT == 0 && !socket.has(flag::NONBLOCK);
         // SAFETY: `done <= length`.
-        done += unsafe { attempt(socket, fd, data, length, done, flags)? };
-        if (done == length && length > 0) || (done > 0 && flags & MSG_WAITALL == 0) {
-            return Ok(done as isize);
+        match unsafe { attempt(socket, fd, pieces, Progress { base, done, patient }, flags) } {
+            Ok(count) => done += count,
+            Err(_) if done > 0 => break done,
+            Err(error) => return Err(error),
+        }
+        if done > 0 && (done >= enough || done == length || urgent::stands_at(socket, if peeking { base + done } else { 0 })) {
+            break done;
         }
         let (peer, waiting) = socket.incoming().look();
         if waiting > 0 && length == 0 {
             return Ok(0); // recv of nothing waits for something, as on TCP
         }
-        if waiting > 0 && (flags & MSG_PEEK == 0 || waiting > done) {
+        // What is there and does not count: bytes that a look has seen, the urgent byte.
+        let seen = if peeking { urgent::window(socket, base + done).0 } else { urgent::withheld(socket) };
+        if waiting > seen {
             continue;
         }
-        let own_state = observe(socket, peer);
-        let ended = peer & (word::FIN | word::CLOSED) != 0 || own_state & (state::DONE | state::PEER_GONE | state::SHUT_RD) != 0;
-        if ended {
+        observe(socket, peer);
+        if readiness::over(socket) {
             if done > 0 {
-                return Ok(done as isize);
+                break done;
             }
             if let Some(error) = take_reset(socket) {
                 return Err(Errno(error));
             }
             // The word may have been published after we looked for bytes.
-            if socket.incoming().look().1 > 0 {
+            if socket.incoming().look().1 > seen || !was_over {
                 continue;
             }
             return Ok(0);
         }
+        let conditions = arm::IN | (seen as u32) << readiness::SEEN_SHIFT;
         if nonblocking(socket, fd, flags) {
             wait::check_peer(socket, fd);
-            if readiness::any(socket, arm::IN) && done == 0 {
+            if readiness::any(socket, conditions) && done == 0 {
                 continue;
             }
-            return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
+            if done > 0 {
+                break done;
+            }
+            return Err(Errno(libc::EAGAIN));
         }
         if deadline == 0 {
             deadline = clock::monotonic_ns().saturating_add(timeout);
         }
-        if flags & MSG_PEEK != 0 && done > 0 {
-            // PEEK with WAITALL: more bytes than seen so far are needed.
-            calls::sched_yield();
-            continue;
-        }
-        if let Err(error) = wait::wait(socket, fd, arm::IN, deadline, began) {
-            return if done > 0 { Ok(done as isize) } else { Err(error) };
+        if let Err(error) = wait::wait(socket, fd, conditions, deadline, began) {
+            if done > 0 {
+                break done;
+            }
+            return Err(error);
         }
         if socket.generation.load(Ordering::Acquire) != generation {
             return Err(Errno(libc::EBADF));
         }
+    };
+    if offset >= 0 {
+        // sk_peek_offset_fwd and _bwd: looks go on where the last one ended, and reads take from the front.
+        let moved = if peeking { offset.saturating_add(done as i32) } else { offset.saturating_sub(done as i32).max(0) };
+        socket.peek_offset.store(moved, Ordering::Relaxed);
     }
+    Ok(done as isize)
 }
 
-/// One attempt under the flags: plain, peek, or discard (MSG_TRUNC on TCP).
-unsafe fn attempt(socket: &Socket, fd: i32, data: *mut u8, length: usize, done: usize, flags: i32) -> Result<usize> {
-    // SAFETY: `done <= length` bytes are used up; scratch memory has its own size.
-    unsafe {
-        if flags & MSG_PEEK != 0 {
-            if flags & MSG_TRUNC != 0 {
-                return Ok(socket.incoming().look().1.min(length).saturating_sub(done));
-            }
-            let held = socket.lock_receive()?;
-            let seen = peek(socket, done, data.add(done), length - done);
-            drop(held);
-            return seen.map_err(|_| distrust(socket));
-        }
-        if flags & MSG_TRUNC != 0 {
-            let mut scratch = [0u8; 4096];
-            let mut dropped = 0;
-            while dropped < length - done {
-                let n = take(socket, fd, scratch.as_mut_ptr(), scratch.len().min(length - done - dropped))?;
-                if n == 0 {
-                    break;
-                }
-                dropped += n;
-            }
-            return Ok(dropped);
-        }
-        take(socket, fd, data.add(done), length - done)
-    }
+/// How far a call has come.
+struct Progress {
+    /// Where a look begins (SO_PEEK_OFF).
+    base: usize,
+    /// Bytes received or seen so far.
+    done: usize,
+    /// The call waits when there is nothing.
+    patient: bool,
 }
 
 /// Copies what waits behind `skip` bytes without taking it.
@@ -252,62 +281,87 @@ pub unsafe fn peek(socket: &Socket, skip: usize, target: *mut u8, length: usize)
     }
 }
 
-/// The peer's urgent byte that was not taken yet.
-pub fn urgent(socket: &Socket) -> Option<u8> {
-    let word = socket.peer().urgent.load(Ordering::Acquire);
-    (word & urgent::VALID != 0 && word != socket.own().urgent_taken.load(Ordering::Relaxed))
-        .then_some((word >> urgent::BYTE_SHIFT) as u8)
-}
-
-/// Whether the next byte to receive is the one behind which the peer's urgent byte stands (SIOCATMARK).
-pub fn at_mark(socket: &Socket) -> bool {
-    let word = socket.peer().urgent.load(Ordering::Acquire);
-    let position = socket.own().receive.position.load(Ordering::Relaxed) & word::POSITION;
-    word & urgent::VALID != 0 && word & word::POSITION == position
-}
-
-/// recv with MSG_OOB (tcp_recv_urg): EINVAL when there is none or it was taken.
-unsafe fn receive_urgent(socket: &Socket, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
-    if socket.has(flag::OOB_INLINE) {
-        return Err(Errno(libc::EINVAL));
-    }
-    let Some(byte) = urgent(socket) else { return Err(Errno(libc::EINVAL)) };
-    if flags & MSG_PEEK == 0 {
-        let word = socket.peer().urgent.load(Ordering::Acquire);
-        socket.own().urgent_taken.store(word, Ordering::Relaxed);
-    }
-    if length == 0 {
-        return Ok(0);
-    }
-    // SAFETY: room for at least one byte.
-    unsafe { data.write(byte) };
-    Ok(1)
-}
-
-/// send with MSG_OOB: all but the last byte are ordinary, the last is urgent and stands beside the stream.
-unsafe fn send_urgent(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
-    let flags = flags & !libc::MSG_OOB;
-    // SAFETY: `length >= 1`.
-    unsafe {
-        if length > 1 {
-            let sent = send(socket, fd, data, length - 1, flags)?;
-            if (sent as usize) < length - 1 {
-                return Ok(sent);
-            }
-        } else {
-            // The errors, and the answer of a peer that has closed, that a byte would get.
-            send_slow(socket, fd, data, 0, 0, flags | libc::MSG_OOB, thread::interruptions())?;
+/// One attempt under the flags: plain, peek, or discard (MSG_TRUNC on TCP).
+unsafe fn attempt(socket: &Socket, fd: i32, pieces: &Pieces, progress: Progress, flags: i32) -> Result<usize> {
+    let Progress { base, done, patient } = progress;
+    if flags & MSG_PEEK != 0 {
+        let held = socket.lock_receive()?;
+        let (mut seen, most) = urgent::window(socket, base + done);
+        if flags & MSG_TRUNC != 0 {
+            let waiting = socket.incoming().look().1.saturating_sub(seen);
+            return Ok(waiting.min(most).min(pieces.length() - done));
         }
-        let held = socket.lock_send()?;
-        let own = socket.own();
-        let turn = (own.urgent.load(Ordering::Relaxed) ^ urgent::TURN) & urgent::TURN;
-        let position = socket.outgoing().announced() & word::POSITION;
-        let byte = (data.add(length - 1).read() as u64) << urgent::BYTE_SHIFT;
-        own.urgent.store(urgent::VALID | turn | byte | position, Ordering::Release);
-        drop(held);
+        let mut total = 0;
+        for (data, length) in pieces.from(done, most) {
+            // SAFETY: the caller's buffer; the lock is held.
+            let count = match unsafe { peek(socket, seen, data, length) } {
+                Ok(count) => count,
+                Err(_) => {
+                    drop(held);
+                    return Err(distrust(socket));
+                }
+            };
+            total += count;
+            seen += count;
+            if count < length {
+                break;
+            }
+        }
+        return Ok(total);
     }
-    wait::notify(socket, fd, arm::IN);
-    Ok(length as isize)
+    if flags & MSG_TRUNC != 0 {
+        let mut scratch = [0u8; 4096];
+        let mut dropped = 0;
+        while dropped < pieces.length() - done {
+            let piece =
+                iovec { iov_base: scratch.as_mut_ptr().cast(), iov_len: scratch.len().min(pieces.length() - done - dropped) };
+            // SAFETY: scratch memory has its own size.
+            let count = unsafe { take_pieces(socket, fd, &Pieces::one(&piece), 0, patient)? };
+            if count == 0 {
+                break;
+            }
+            dropped += count;
+        }
+        return Ok(dropped);
+    }
+    // SAFETY: passed on.
+    unsafe { take_pieces(socket, fd, pieces, done, patient) }
+}
+
+/// Sends that are more than putting bytes.
+const SPECIAL: i32 = libc::MSG_OOB | libc::MSG_ZEROCOPY;
+
+/// send with MSG_OOB, MSG_ZEROCOPY or both.
+#[cold]
+unsafe fn send_special(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
+    let quiet = flags & !SPECIAL;
+    let length = pieces.length();
+    // SAFETY: passed on.
+    let sent = unsafe {
+        if flags & libc::MSG_OOB == 0 || length == 0 {
+            send_pieces(socket, fd, pieces, 0, quiet, thread::interruptions())?
+        } else {
+            // All but the last byte are ordinary, the last one is urgent.
+            let ordinary = pieces.without_last();
+            let mut sent = 0;
+            if length > 1 {
+                sent = send_pieces(socket, fd, &ordinary, 0, quiet, thread::interruptions())?;
+            }
+            if sent as usize == length - 1 {
+                match send_pieces(socket, fd, pieces, length - 1, quiet | libc::MSG_OOB, thread::interruptions()) {
+                    Ok(all) => all,
+                    Err(_) if sent > 0 => sent,
+                    Err(error) => return Err(error),
+                }
+            } else {
+                sent
+            }
+        }
+    };
+    if sent > 0 && flags & libc::MSG_ZEROCOPY != 0 && socket.has(flag::ZERO_COPY) {
+        error_queue::completed(socket);
+    }
+    Ok(sent)
 }
 
 /// What Linux takes at most of one send to a peer that has closed: after so much it looks at what came in meanwhile
@@ -327,7 +381,12 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     let open = own.receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE)
         == 0
         && socket.peer().post.word.load(Ordering::Relaxed) & (word::CLOSED | word::RST) == 0;
-    if open && length > 0 && flags & libc::MSG_OOB == 0 {
+    let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
+    if flags & SPECIAL != 0 {
+        // SAFETY: passed on.
+        return unsafe { send_special(socket, fd, &Pieces::one(&piece), flags) };
+    }
+    if open && length > 0 {
         // A short copy takes no time in which a signal could come.
         let began = if length > LONG { thread::interruptions() } else { 0 };
         // SAFETY: passed on.
@@ -337,14 +396,24 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         }
         let began = if length > LONG { began } else { thread::interruptions() };
         // SAFETY: `sent < length`.
-        return unsafe { send_slow(socket, fd, data, length, sent, flags, began) };
-    }
-    if flags & libc::MSG_OOB != 0 && length > 0 {
-        // SAFETY: passed on.
-        return unsafe { send_urgent(socket, fd, data, length, flags) };
+        return unsafe { send_pieces(socket, fd, &Pieces::one(&piece), sent, flags, began) };
     }
     // SAFETY: passed on.
-    unsafe { send_slow(socket, fd, data, length, 0, flags & !libc::MSG_OOB, thread::interruptions()) }
+    unsafe { send_pieces(socket, fd, &Pieces::one(&piece), 0, flags, thread::interruptions()) }
+}
+
+/// send from several buffers, in one step as long as there is room: while it waits, others may send.
+///
+/// # Safety
+/// The pieces are the caller's buffers.
+pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        if flags & SPECIAL != 0 {
+            return send_special(socket, fd, pieces, flags);
+        }
+        send_pieces(socket, fd, pieces, 0, flags, thread::interruptions())
+    }
 }
 
 /// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
@@ -355,17 +424,73 @@ unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i
         return Ok(0);
     }
     // SAFETY: promised by the caller; the lock is held.
-    let sent = unsafe { socket.outgoing().send(data, length) };
+    let mut sent = unsafe { socket.outgoing().send(data, length) };
+    if sent < length {
+        let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
+        // SAFETY: as above.
+        sent = unsafe { put_rest(socket, &Pieces::one(&piece), sent) };
+    }
     let deceived = sent == 0 && socket.outgoing().deceived();
     drop(held);
     if deceived {
         return Err(distrust(socket));
     }
+    put_done(socket, fd, sent, length, flags);
+    Ok(sent)
+}
+
+/// Wakes whoever waits for what was put.
+#[inline(always)]
+fn put_done(socket: &Socket, fd: i32, sent: usize, length: usize, flags: i32) {
     if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length {
         wait::cork(fd);
     } else if sent > 0 {
         wait::notify(socket, fd, arm::IN);
     }
+}
+
+/// Puts what fits of the pieces behind byte `done`; gives the new `done`. The caller holds the sending lock.
+unsafe fn put_once(socket: &Socket, pieces: &Pieces, mut done: usize) -> usize {
+    for (data, length) in pieces.from(done, usize::MAX) {
+        // SAFETY: the caller's buffer; the lock is held.
+        let part = unsafe { socket.outgoing().send(data, length) };
+        done += part;
+        if part < length {
+            break;
+        }
+    }
+    done
+}
+
+/// Goes on after [`put_once`] as long as a window has to be mapped for it: the lock is kept, so that no other thread's
+/// bytes come in between.
+unsafe fn put_rest(socket: &Socket, pieces: &Pieces, mut done: usize) -> usize {
+    while done < pieces.length() && window::provided_for_sending(socket) == Ok(true) {
+        // SAFETY: passed on.
+        done = unsafe { put_once(socket, pieces, done) };
+    }
+    done
+}
+
+/// As [`put`], from byte `done` of the pieces on; with MSG_OOB the one byte that is left is marked.
+unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, flags: i32) -> Result<usize> {
+    let held = socket.lock_send()?;
+    let pipe = socket.outgoing();
+    if pipe.announced() & word::FIN != 0 {
+        return Ok(0);
+    }
+    let marked = (flags & libc::MSG_OOB != 0).then(|| urgent::mark(socket));
+    // SAFETY: the caller's buffers; the lock is held.
+    let sent = unsafe { put_rest(socket, pieces, put_once(socket, pieces, done)) } - done;
+    if let (Some(before), 0) = (marked, sent) {
+        urgent::unmark(socket, before);
+    }
+    let deceived = sent == 0 && pipe.deceived();
+    drop(held);
+    if deceived {
+        return Err(distrust(socket));
+    }
+    put_done(socket, fd, sent, pieces.length() - done, flags);
     Ok(sent)
 }
 
@@ -376,16 +501,11 @@ fn broken_pipe(flags: i32) -> Errno {
     Errno(libc::EPIPE)
 }
 
+/// The general case of send: what is left behind byte `done` of the pieces, with waiting. `began` is
+/// [`thread::interruptions`] when the call began.
 #[inline(never)]
-unsafe fn send_slow(
-    socket: &Socket,
-    fd: i32,
-    data: *const u8,
-    length: usize,
-    mut done: usize,
-    flags: i32,
-    began: u32,
-) -> Result<isize> {
+unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize, flags: i32, began: u32) -> Result<isize> {
+    let length = pieces.length();
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     loop {
@@ -402,7 +522,7 @@ unsafe fn send_slow(
             });
         }
         // Nothing is sent, so nothing is answered by a peer that has closed: its RST is for bytes.
-        if length == 0 && flags & libc::MSG_OOB == 0 {
+        if length == 0 {
             return Ok(0);
         }
         if peer & word::CLOSED != 0 || own_state & state::PEER_GONE != 0 {
@@ -412,11 +532,8 @@ unsafe fn send_slow(
             socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
             return Ok((length - done).min(LOST).saturating_add(done) as isize);
         }
-        if length == 0 {
-            return Ok(0);
-        }
         // SAFETY: `done < length`.
-        let sent = unsafe { put(socket, fd, data.add(done), length - done, flags)? };
+        let sent = unsafe { put_pieces(socket, fd, pieces, done, flags)? };
         done += sent;
         if done == length {
             return Ok(done as isize);

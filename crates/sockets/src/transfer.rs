@@ -1,95 +1,40 @@
 //! Vectors and files: readv, writev, sendmsg, recvmsg, their `mmsg` forms, and sendfile, in terms of `stream`.
 
+use crate::control::{self, Writer};
+use crate::pieces::{Pieces, IOV_MAX};
 use crate::socket::Socket;
 use crate::stream;
+use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL};
 use shunt_sys::{calls, clock, Errno, Result};
 
-const IOV_MAX: usize = 1024;
-
-/// Checks a vector as the kernel does and gives its total length.
-unsafe fn total(vector: *const iovec, count: usize) -> Result<usize> {
-    if count > IOV_MAX {
-        return Err(Errno(libc::EINVAL));
-    }
-    let mut sum = 0usize;
-    for i in 0..count {
-        // SAFETY: the caller vouches for `count` entries.
-        let length = unsafe { (*vector.add(i)).iov_len };
-        if length as isize >= 0 {
-            sum = sum.saturating_add(length);
-        } else {
-            return Err(Errno(libc::EINVAL));
-        }
-    }
-    Ok(sum)
-}
-
-/// Receives into a vector: waits for the first bytes only (unless MSG_WAITALL), then takes what is there.
+/// Receives into a vector, as one step with what is there: waits for the first bytes only, unless the flags ask for more.
 ///
 /// # Safety
 /// `vector` holds `count` valid entries.
 pub unsafe fn receive(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
-    let length = unsafe { total(vector, count)? };
-    if length == 0 {
-        return Ok(0);
-    }
-    if flags & MSG_PEEK != 0 {
-        // SAFETY: passed on.
-        return unsafe { peek(socket, fd, vector, count, flags) };
-    }
-    let mut done = 0isize;
-    for i in 0..count {
-        // SAFETY: i < count.
-        let entry = unsafe { *vector.add(i) };
-        if entry.iov_len == 0 {
-            continue;
-        }
-        let wait = if done > 0 && flags & MSG_WAITALL == 0 { MSG_DONTWAIT } else { 0 };
-        // SAFETY: the entry is the caller's buffer.
-        match unsafe { stream::receive(socket, fd, entry.iov_base.cast(), entry.iov_len, flags | wait) } {
-            Ok(n) => {
-                done += n;
-                if (n as usize) < entry.iov_len {
-                    break;
-                }
-            }
-            Err(_) if done > 0 => break,
-            Err(error) => return Err(error),
+    unsafe {
+        let pieces = Pieces::new(vector, count)?;
+        match pieces.single() {
+            Some((data, length)) => stream::receive(socket, fd, data, length, flags),
+            None => stream::receive_pieces(socket, fd, &pieces, flags),
         }
     }
-    Ok(done)
 }
 
-/// MSG_PEEK into a vector: the bytes are looked at together, buffer by buffer.
-unsafe fn peek(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
-    let mut done = 0usize;
-    for i in 0..count {
-        // SAFETY: i < count.
-        let entry = unsafe { *vector.add(i) };
-        if entry.iov_len == 0 {
-            continue;
+/// readv(2): a vector without bytes asks for nothing, and does not wait.
+///
+/// # Safety
+/// `vector` holds `count` valid entries.
+pub unsafe fn read(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        if Pieces::new(vector, count)?.length() == 0 {
+            return Ok(0);
         }
-        if done == 0 {
-            // SAFETY: the entry is the caller's buffer.
-            done = unsafe { stream::receive(socket, fd, entry.iov_base.cast(), entry.iov_len, flags)? } as usize;
-            if done < entry.iov_len {
-                break;
-            }
-        } else {
-            let held = socket.lock_receive()?;
-            // SAFETY: as above; the lock is held.
-            let seen = unsafe { stream::peek(socket, done, entry.iov_base.cast(), entry.iov_len) };
-            drop(held);
-            let seen = seen.unwrap_or(0);
-            done += seen;
-            if seen < entry.iov_len {
-                break;
-            }
-        }
+        receive(socket, fd, vector, count, flags)
     }
-    Ok(done as isize)
 }
 
 /// Small vectors are gathered first: one message, one announcement.
@@ -101,47 +46,25 @@ const GATHER: usize = 4096;
 /// `vector` holds `count` valid entries.
 pub unsafe fn send(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
-    let length = unsafe { total(vector, count)? };
-    if count == 1 {
+    let pieces = unsafe { Pieces::new(vector, count)? };
+    if let Some((data, length)) = pieces.single() {
         // SAFETY: the entry is the caller's buffer.
-        return unsafe { stream::send(socket, fd, (*vector).iov_base.cast(), (*vector).iov_len, flags) };
+        return unsafe { stream::send(socket, fd, data, length, flags) };
     }
-    if length <= GATHER {
+    if pieces.length() <= GATHER {
         let mut together = core::mem::MaybeUninit::<[u8; GATHER]>::uninit();
         let start = together.as_mut_ptr().cast::<u8>();
         let mut at = 0;
-        for i in 0..count {
+        for (data, length) in pieces.from(0, GATHER) {
             // SAFETY: the lengths add up to at most GATHER.
-            unsafe {
-                let entry = *vector.add(i);
-                core::ptr::copy_nonoverlapping(entry.iov_base.cast::<u8>(), start.add(at), entry.iov_len);
-                at += entry.iov_len;
-            }
+            unsafe { core::ptr::copy_nonoverlapping(data, start.add(at), length) };
+            at += length;
         }
-        // SAFETY: `length` bytes were written.
-        return unsafe { stream::send(socket, fd, start, length, flags) };
+        // SAFETY: `at` bytes were written.
+        return unsafe { stream::send(socket, fd, start, at, flags) };
     }
-    let mut done = 0isize;
-    for i in 0..count {
-        // SAFETY: i < count.
-        let entry = unsafe { *vector.add(i) };
-        if entry.iov_len == 0 {
-            continue;
-        }
-        let quiet = if done > 0 { MSG_NOSIGNAL } else { 0 };
-        // SAFETY: the entry is the caller's buffer.
-        match unsafe { stream::send(socket, fd, entry.iov_base.cast(), entry.iov_len, flags | quiet) } {
-            Ok(n) => {
-                done += n;
-                if (n as usize) < entry.iov_len {
-                    break;
-                }
-            }
-            Err(_) if done > 0 => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
+    // SAFETY: passed on.
+    unsafe { stream::send_vector(socket, fd, &pieces, flags) }
 }
 
 /// What TCP says to a message header: too many pieces, or a control message of the socket level that it does not know
@@ -183,7 +106,7 @@ pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, fla
     unsafe { send(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags) }
 }
 
-/// recvmsg(2). TCP gives no source address and no control messages.
+/// recvmsg(2). TCP gives no source address, and control messages only where they were asked for.
 ///
 /// # Safety
 /// `message` is valid as the manual page asks.
@@ -193,10 +116,18 @@ pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, fl
         if (*message).msg_iovlen > IOV_MAX {
             return Err(Errno(libc::EMSGSIZE));
         }
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return control::from_error_queue(socket, &mut *message);
+        }
         let got = receive(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags)?;
-        (*message).msg_namelen = 0;
-        (*message).msg_controllen = 0;
-        (*message).msg_flags = 0;
+        let message = &mut *message;
+        message.msg_namelen = 0;
+        message.msg_flags = flags & libc::MSG_OOB;
+        let mut writer = Writer::new(message);
+        if socket.control.load(Ordering::Relaxed) != 0 && flags & libc::MSG_OOB == 0 {
+            control::with_bytes(socket, got as usize, &mut writer);
+        }
+        writer.finish();
         Ok(got)
     }
 }

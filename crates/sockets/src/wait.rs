@@ -50,6 +50,9 @@ pub fn uncork() {
 #[inline(never)]
 pub fn ring(socket: &Socket, fd: i32) {
     socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
+    if socket.peer().asks_time.load(Ordering::Relaxed) != 0 {
+        socket.own().rung_at.store(clock::realtime_ns(), Ordering::Release);
+    }
     let byte = 1u8;
     let _ = calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
 }
@@ -205,7 +208,7 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u32) -
         return calls::nanosleep(&pause, core::ptr::null_mut());
     }
     drain(socket, fd);
-    if announce(socket, conditions) {
+    if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
     }
     if readiness::any(socket, conditions) {

@@ -26,6 +26,13 @@ fn asked_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Nanoseconds of CLOCK_REALTIME, by system call.
+pub fn realtime_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    calls::clock_gettime(libc::CLOCK_REALTIME, &mut time);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Nanoseconds for each 2^32 ticks; 0 until calibrated.
 static RATE: AtomicU64 = AtomicU64::new(0);
 static START_TICKS: AtomicU64 = AtomicU64::new(0);

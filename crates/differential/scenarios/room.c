@@ -1,0 +1,204 @@
+/* How much fits between two ends, and what SO_SNDBUF, SO_RCVBUF, the low-water marks and the counts of bytes say about it. */
+#include "laboratory.h"
+#include <linux/sockios.h>
+#define FAMILY "room"
+
+static unsigned char bytes[1 << 20];
+
+DUET(low_water_receive, "SO_RCVLOWAT: a blocking recv waits for so many, poll says readable only then, a non-blocking one takes less")
+{
+    int fd = connected();
+    R(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){10}, sizeof(int)));
+    far_quiet("send 1 4 1");
+    await_bytes(fd, 4);
+    show_poll("four of ten", fd, POLLIN);
+    R(recv(fd, bytes, 100, MSG_PEEK | MSG_DONTWAIT));
+    far_when_blocked("send 1 4 1");
+    far_end();
+    R(recv(fd, bytes, 3, 0));
+    far_when_blocked("send 1 10 1");
+    R(recv(fd, bytes, 100, 0));
+    far_end();
+    far_quiet("send 1 2 1");
+    await_bytes(fd, 2);
+    R(recv(fd, bytes, 100, MSG_DONTWAIT));
+    far_when_blocked("send 1 12 1");
+    R(read(fd, bytes, 100));
+    far_end();
+    far_when_blocked("send 1 3 1; shutdown 1 WR");
+    R(recv(fd, bytes, 100, 0));
+    far_end();
+}
+
+DUET(low_water_pieces, "SO_RCVLOWAT: a blocking recv gathers pieces, readv and recvmsg as well")
+{
+    int fd = connected();
+    struct iovec pieces[] = {{bytes, 2}, {bytes + 100, 50}};
+    struct msghdr header = {.msg_iov = pieces, .msg_iovlen = 2};
+    R(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){20}, sizeof(int)));
+    far_begin("send 1 6 1; sleep 20; send 1 6 1; sleep 20; send 1 20 1");
+    R(recv(fd, bytes, 100, 0));
+    far_end();
+    far_begin("send 1 6 1; sleep 20; send 1 6 1; sleep 20; send 1 20 1");
+    R(readv(fd, pieces, 2));
+    far_end();
+    far_begin("send 1 6 1; sleep 20; send 1 6 1; sleep 20; send 1 20 1");
+    R(recvmsg(fd, &header, 0));
+    far_end();
+    R(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 50000}, sizeof(struct timeval)));
+    far_quiet("send 1 5 1");
+    R(recv(fd, bytes, 100, 0));
+    R(recv(fd, bytes, 100, 0));
+}
+
+DUET(low_water_values, "SO_RCVLOWAT and SO_SNDLOWAT: what they accept and tell")
+{
+    int fd = connected(), value = -1;
+    socklen_t length = sizeof value;
+    R(getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &value, &length));
+    say("%d", value);
+    R(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){0}, sizeof(int)));
+    R(getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &value, &length));
+    say("%d", value);
+    R(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){-5}, sizeof(int)));
+    R(getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &value, &length));
+    say("at most: %d", value > 65536);
+    R(setsockopt(fd, SOL_SOCKET, SO_SNDLOWAT, &(int){10}, sizeof(int)));
+    R(getsockopt(fd, SOL_SOCKET, SO_SNDLOWAT, &value, &length));
+    say("%d", value);
+}
+
+DUET(counts_of_queues, "SIOCINQ, SIOCOUTQ, SIOCOUTQNSD and FIONREAD around unread bytes")
+{
+    int fd = connected(), count = -1;
+    R(send(fd, bytes, 5000, 0));
+    far_quiet("available 1 5000");
+    milliseconds(60); /* until acknowledged */
+    R(ioctl(fd, SIOCOUTQ, &count));
+    say("unacknowledged: %d", count);
+    R(ioctl(fd, SIOCOUTQNSD, &count));
+    say("not sent: %d", count);
+    far_quiet("send 1 77 1");
+    await_bytes(fd, 77);
+    R(ioctl(fd, SIOCINQ, &count));
+    say("to receive: %d", count);
+    far_quiet("recv 1 5000 WAITALL");
+    far_quiet("shutdown 1 WR");
+    await(fd, POLLRDHUP);
+    R(ioctl(fd, FIONREAD, &count));
+    say("at the end: %d", count);
+    R(recv(fd, bytes, 77, 0));
+    R(ioctl(fd, FIONREAD, &count));
+    say("behind it: %d", count);
+}
+
+DUET(peek_waitall_sleeps, "MSG_PEEK with MSG_WAITALL sleeps until all is there, or the end")
+{
+    int fd = connected();
+    far_quiet("send 1 10 1");
+    await_bytes(fd, 10);
+    far_when_blocked("send 1 20 2");
+    R(recv(fd, bytes, 30, MSG_WAITALL | MSG_PEEK));
+    far_end();
+    far_when_blocked("send 1 5 2; shutdown 1 WR");
+    R(recv(fd, bytes, 100, MSG_WAITALL | MSG_PEEK));
+    far_end();
+    R(recv(fd, bytes, 100, 0));
+}
+
+DUET(peek_offset, "SO_PEEK_OFF: peeks go on where the last one ended, reads move it back")
+{
+    int fd = connected(), value = -7;
+    socklen_t length = sizeof value;
+    R(getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &value, &length));
+    say("%d", value);
+    far_quiet("send 1 100 1");
+    await_bytes(fd, 100);
+    R(setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &(int){0}, sizeof(int)));
+    R(recv(fd, bytes, 10, MSG_PEEK));
+    say_bytes("first", bytes, 10);
+    R(recv(fd, bytes, 10, MSG_PEEK));
+    say_bytes("second", bytes, 10);
+    R(getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &value, &length));
+    say("%d", value);
+    R(recv(fd, bytes, 5, 0));
+    R(getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &value, &length));
+    say("after five taken: %d", value);
+    R(recv(fd, bytes, 10, MSG_PEEK));
+    say_bytes("third", bytes, 10);
+    R(setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &(int){90}, sizeof(int)));
+    R(recv(fd, bytes, 100, MSG_PEEK));
+    R(recv(fd, bytes, 100, MSG_PEEK | MSG_DONTWAIT));
+    far_when_blocked("send 1 3 2");
+    R(recv(fd, bytes, 100, MSG_PEEK));
+    far_end();
+    R(setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &(int){-1}, sizeof(int)));
+    R(recv(fd, bytes, 200, MSG_PEEK));
+    R(setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &(int){-2}, sizeof(int)));
+    R(getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &value, &length));
+    say("%d", value);
+    R(recv(fd, bytes, 200, 0));
+}
+
+struct writer {
+    int fd;
+    unsigned char letter;
+    size_t piece;
+    int vectors;
+};
+
+static void *write_records(void *argument)
+{
+    struct writer *writer = argument;
+    static __thread unsigned char record[3][60000];
+    memset(record, writer->letter, sizeof record);
+    struct iovec pieces[3] = {{record[0], writer->piece}, {record[1], writer->piece / 2}, {record[2], writer->piece / 3}};
+    size_t length = pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len;
+    long whole = 0;
+    for (int turn = 0; turn < writer->vectors; turn++)
+        whole += writev(writer->fd, pieces, 3) == (ssize_t)length;
+    return (void *)whole;
+}
+
+DUET(vectors_are_one_step, "records that two threads write with writev do not mix while there is room")
+{
+    int fd = connected();
+    struct writer one = {fd, 'a', 6000, 8}, other = {fd, 'b', 6000, 8};
+    pthread_t first = start(write_records, &one), second = start(write_records, &other);
+    say("whole: %ld %ld", (long)finish(first), (long)finish(second));
+    R(shutdown(fd, SHUT_WR));
+    far("records 1 16 11000");
+}
+
+static void *read_record(void *argument)
+{
+    struct iovec pieces[3] = {{malloc(10000), 10000}, {malloc(10000), 10000}, {malloc(10000), 10000}};
+    long got = readv(*(int *)argument, pieces, 3);
+    const unsigned char *first = pieces[0].iov_base;
+    long mixed = got != 30000;
+    for (int i = 0; i < 3; i++) {
+        const unsigned char *piece = pieces[i].iov_base;
+        for (int k = 0; k < 10000; k++)
+            mixed += piece[k] != *first;
+        free(pieces[i].iov_base);
+    }
+    return (void *)mixed;
+}
+
+SOLO(readers_take_records, "records that threads read with readv while all is there do not mix")
+{
+    int client, server;
+    pair(&client, &server);
+    for (int record = 0; record < 4; record++) {
+        memset(bytes, 'a' + record, 30000);
+        MUST(send(client, bytes, 30000, 0) == 30000 ? 0 : -1);
+    }
+    await_bytes(server, 120000);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        threads[i] = start(read_record, &server);
+    long mixed = 0;
+    for (int i = 0; i < 4; i++)
+        mixed += (long)finish(threads[i]);
+    say("mixed: %ld", mixed);
+}
