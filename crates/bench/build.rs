@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Every file of `programs/` that becomes a program.
-const PROGRAMS: [&str; 5] = ["pingpong", "stream", "connect", "idle", "floor"];
+const PROGRAMS: [&str; 6] = ["pingpong", "stream", "connect", "idle", "floor", "load"];
 
 fn main() {
     let output = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -16,7 +16,7 @@ fn main() {
         let source = format!("programs/{program}.c");
         println!("cargo:rerun-if-changed={source}");
         let status = Command::new(&compiler)
-            .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-o"])
+            .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-pthread", "-o"])
             .arg(output.join(program))
             .arg(&source)
             .status()

@@ -2,8 +2,11 @@
  * close in a loop there. No byte is exchanged, and neither loop waits for the
  * other except as connect() and accept() themselves do.
  *
- *   connect server --port P|--unix NAME [--core N] [--connections N]
- *   connect client --port P|--unix NAME [--core N] [--connections N]
+ *   connect server --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1]
+ *   connect client --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1]
+ *
+ * With --exchange each connection carries a request and a reply of 8 bytes, so that the loops go in step; with --spin
+ * both ends ask for them again and again instead of sleeping.
  *
  * The client's start and the server's end are printed as readings of the
  * host-wide monotonic clock: the elapsed time covers all the work of both ends.
@@ -21,6 +24,17 @@ static void report(uint64_t count, uint64_t start, uint64_t end, uint64_t cpu)
            (unsigned long long)cpu);
 }
 
+static int exchange, flags;
+
+static void serve_one(int listener)
+{
+    int fd = accept_from(listener);
+    char request[8];
+    if (exchange && receive_all(fd, request, sizeof request, flags))
+        send_all(fd, request, sizeof request);
+    close(fd);
+}
+
 static void serve(const struct place *place, int count)
 {
     int listener = listen_at(place, 4096);
@@ -28,7 +42,7 @@ static void serve(const struct place *place, int count)
         close(accept_from(listener));
     uint64_t start = now_ns(), cpu = cpu_ns();
     for (int i = 0; i < count; i++)
-        close(accept_from(listener));
+        serve_one(listener);
     report((uint64_t)count, start, now_ns(), cpu_ns() - cpu);
 }
 
@@ -39,7 +53,12 @@ static void connect_and_close(const struct place *place, int count, int in_step)
 {
     for (int i = 0; i < count; i++) {
         int fd = connect_to(place);
-        char nothing;
+        char nothing, request[8] = "request";
+        if (exchange && !in_step) {
+            send_all(fd, request, sizeof request);
+            if (!receive_all(fd, request, sizeof request, flags))
+                die("the server closed");
+        }
         if (in_step && recv(fd, &nothing, 1, 0) < 0 && errno != ECONNRESET)
             die("recv");
         close(fd);
@@ -54,6 +73,8 @@ int main(int argc, char **argv)
     }
     struct place place = place_from_options(argc, argv);
     int count = (int)number_option(argc, argv, "--connections", 2000);
+    exchange = (int)number_option(argc, argv, "--exchange", 0);
+    flags = number_option(argc, argv, "--spin", 0) ? MSG_DONTWAIT : 0;
     pin_to_core(number_option(argc, argv, "--core", -1));
     if (strcmp(argv[1], "server") == 0) {
         serve(&place, count);

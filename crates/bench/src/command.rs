@@ -11,9 +11,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cells;
 use crate::contenders::{contenders, Carrier};
+use crate::heat;
 use crate::instrument::{Cell, Instrument, Settings};
 use crate::machine::{self, Machine};
 use crate::network::{Network, Ports};
+use crate::papers;
 use crate::plot;
 use crate::programs;
 use crate::progress::Progress;
@@ -55,6 +57,39 @@ pub enum Action {
         /// Directory to write cell.json, cell.txt, cell.svg and cell.png to
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
+    },
+    /// The tables of the papers that shunt comes from, with this machine's figures beside the published ones
+    Papers {
+        /// How to measure
+        #[command(flatten)]
+        options: Options,
+        /// Directory of papers.txt, papers.json and so on
+        #[arg(long, value_name = "DIRECTORY")]
+        output: Option<PathBuf>,
+    },
+    /// Never slower: sizes x connections x threads x waiting x place x sides, with a heat map
+    Matrix {
+        /// A quarter of the combinations, twice instead of three times
+        #[arg(long)]
+        quick: bool,
+        /// How to measure
+        #[command(flatten)]
+        options: Options,
+        /// Directory of matrix.txt, matrix.json, matrix.svg and matrix.png
+        #[arg(long, value_name = "DIRECTORY", default_value = "target/matrix")]
+        output: PathBuf,
+    },
+    /// Every cell, the papers' tables and the matrix, within ten minutes
+    AllOfIt {
+        /// Within three minutes: fewer repeats, a quarter of the matrix
+        #[arg(long)]
+        quick: bool,
+        /// How to measure
+        #[command(flatten)]
+        options: Options,
+        /// Directory of all.txt, all.json, all.svg and all.png, and of the matrix
+        #[arg(long, value_name = "DIRECTORY", default_value = "target/all")]
+        output: PathBuf,
     },
     /// Names the cells
     List,
@@ -121,6 +156,26 @@ impl Bench {
                 let cells = cells::demo(*with_postgres);
                 Plan { cells, options, limit_seconds, output: Some(output), stem: "demo" }.run()
             }
+            Action::Papers { options, output } => {
+                let names = ["latency", "bandwidth", "ftp"];
+                let cells = cells::all().into_iter().filter(|cell| names.contains(&cell.name())).collect();
+                let options = Options { repeat: options.repeat.or(Some(5)), ..options.clone() };
+                Plan { cells, options: &options, limit_seconds: None, output: output.as_deref(), stem: "papers" }.run()
+            }
+            Action::Matrix { quick, options, output } => matrix(*quick, options, output, if *quick { 60 } else { 300 }),
+            Action::AllOfIt { quick, options, output } => {
+                let limit_seconds = Some(if *quick { 120 } else { 330 });
+                let repeat = options.repeat.or(Some(if *quick { 3 } else { 5 }));
+                let cells = cells::all();
+                let chosen = Options { repeat, ..options.clone() };
+                let first = Plan { cells, options: &chosen, limit_seconds, output: Some(output), stem: "all" }.run();
+                let second = matrix(*quick, options, output, if *quick { 60 } else { 270 });
+                if first == ExitCode::SUCCESS {
+                    second
+                } else {
+                    first
+                }
+            }
             Action::Cell { names, options, output } => {
                 let mut chosen = Vec::new();
                 for name in names {
@@ -152,6 +207,17 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(error.exit_code() as u8)
         }
     }
+}
+
+/// Two or three short turns of each combination: there are many.
+fn matrix(quick: bool, options: &Options, output: &Path, limit_seconds: u64) -> ExitCode {
+    let options = Options {
+        repeat: options.repeat.or(Some(if quick { 2 } else { 3 })),
+        milliseconds: options.milliseconds.or(Some(40)),
+        ..options.clone()
+    };
+    let cells = cells::matrix::matrix(quick);
+    Plan { cells, options: &options, limit_seconds: Some(limit_seconds), output: Some(output), stem: "matrix" }.run()
 }
 
 /// A run about to happen.
@@ -196,6 +262,7 @@ impl Plan<'_> {
             warnings.push("one core only: servers and clients share it".into());
         }
         // Inherited by every program that is started.
+        machine::allow_many_descriptors();
         if self.options.urgent {
             warnings.extend(machine::go_first().err().map(|error| format!("--urgent: {error}")));
         }
@@ -237,13 +304,22 @@ impl Plan<'_> {
     }
 
     fn publish(&self, document: &Document) -> io::Result<()> {
-        let table = document.table();
-        println!("\n{table}");
+        let mut table = document.table();
+        let is_matrix = self.stem == "matrix";
+        if is_matrix {
+            table = format!("{}\n{table}", heat::summary(document));
+            println!("\n{}", heat::summary(document));
+        } else {
+            if document.cells.iter().any(|cell| cell.name == "bandwidth") {
+                table = format!("{table}\n{}", papers::tables(document));
+            }
+            println!("\n{table}");
+        }
         let Some(directory) = self.output else { return Ok(()) };
         let path = |extension: &str| directory.join(format!("{}.{extension}", self.stem));
         fs::write(path("txt"), &table)?;
         fs::write(path("json"), serde_json::to_string_pretty(document)? + "\n")?;
-        let svg = plot::svg(document).map_err(io::Error::other)?;
+        let svg = if is_matrix { heat::svg(document) } else { plot::svg(document) }.map_err(io::Error::other)?;
         fs::write(path("png"), plot::png(&svg).map_err(io::Error::other)?)?;
         fs::write(path("svg"), svg)?;
         println!("wrote {} (and .txt, .json, .svg) in {:.0} s", path("png").display(), document.seconds);

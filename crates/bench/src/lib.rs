@@ -24,10 +24,12 @@
 mod cells;
 mod command;
 pub mod contenders;
+mod heat;
 pub mod instrument;
 pub mod machine;
 pub mod measurement;
 pub mod network;
+mod papers;
 mod plot;
 mod process;
 mod programs;

@@ -60,6 +60,18 @@ pub(crate) fn go_first() -> io::Result<()> {
     }
 }
 
+/// As many descriptors as we may have: a cell has ten thousand connections. setrlimit(2)
+pub(crate) fn allow_many_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls take a valid rlimit.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
 fn usable_cores() -> Vec<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
     let cores: Vec<usize> = (0..CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).collect();

@@ -15,6 +15,8 @@ pub enum Unit {
     BytesPerSecond,
     /// Requests or transactions in a second: more is better.
     PerSecond,
+    /// A size in bytes: less is better.
+    Bytes,
     /// CPU nanoseconds used over a stated time: less is better, none is right.
     CpuNanoseconds,
 }
@@ -24,7 +26,7 @@ impl Unit {
     /// `None` without figures.
     pub fn times_better(self, baseline: &Series, challenger: &Series) -> Option<f64> {
         match self {
-            Unit::Nanoseconds | Unit::CpuNanoseconds => median_quotient(&baseline.values, &challenger.values),
+            Unit::Nanoseconds | Unit::CpuNanoseconds | Unit::Bytes => median_quotient(&baseline.values, &challenger.values),
             Unit::BytesPerSecond | Unit::PerSecond => median_quotient(&challenger.values, &baseline.values),
         }
     }

@@ -18,10 +18,13 @@ pub enum Measuring {
     Idle,
     /// Shared memory without sockets.
     Floor,
+    /// Many connections, threads and processes, any way of waiting.
+    Load,
 }
 
 impl Measuring {
-    const ALL: [Measuring; 5] = [Measuring::PingPong, Measuring::Stream, Measuring::Connect, Measuring::Idle, Measuring::Floor];
+    const ALL: [Measuring; 6] =
+        [Measuring::PingPong, Measuring::Stream, Measuring::Connect, Measuring::Idle, Measuring::Floor, Measuring::Load];
 
     fn name(self) -> &'static str {
         match self {
@@ -30,6 +33,7 @@ impl Measuring {
             Measuring::Connect => "connect",
             Measuring::Idle => "idle",
             Measuring::Floor => "floor",
+            Measuring::Load => "load",
         }
     }
 
@@ -40,6 +44,7 @@ impl Measuring {
             Measuring::Connect => include_bytes!(concat!(env!("OUT_DIR"), "/connect")),
             Measuring::Idle => include_bytes!(concat!(env!("OUT_DIR"), "/idle")),
             Measuring::Floor => include_bytes!(concat!(env!("OUT_DIR"), "/floor")),
+            Measuring::Load => include_bytes!(concat!(env!("OUT_DIR"), "/load")),
         }
     }
 

@@ -204,6 +204,7 @@ pub fn figure(unit: Unit, value: f64) -> String {
             value => (value / 1e6, "ms"),
         },
         Unit::BytesPerSecond => (value / 1e9, "GB/s"),
+        Unit::Bytes => (value, "B"),
         Unit::PerSecond => match value {
             value if value < 999.5 => (value, "/s"),
             value if value < 999_500.0 => (value / 1e3, "k/s"),

@@ -28,6 +28,25 @@ pub fn median_quotient(dividends: &[f64], divisors: &[f64]) -> Option<f64> {
     Some(median(dividends)? / median(divisors)?)
 }
 
+/// Fits `r n / (n + h)` to points `(n, rate)` by least squares of the relative errors; gives `(r, h)`.
+///
+/// Relative ones, because the curve spans three decades: a fit of the absolute ones is one of its last points alone.
+pub fn fit_half_power(points: &[(f64, f64)]) -> (f64, f64) {
+    // 1/rate = 1/r + (h/r) / n is linear in 1/n; weighting by the rate makes errors relative.
+    let (mut aa, mut ab, mut bb, mut a1, mut b1) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for (size, rate) in points {
+        let (a, b) = (*rate, rate / size);
+        aa += a * a;
+        ab += a * b;
+        bb += b * b;
+        a1 += a;
+        b1 += b;
+    }
+    let determinant = aa * bb - ab * ab;
+    let (x, y) = ((a1 * bb - b1 * ab) / determinant, (aa * b1 - ab * a1) / determinant);
+    (1.0 / x, y / x)
+}
+
 /// How long single operations took, over all repeats of one contender.
 ///
 /// A histogram with three significant digits: the figures of a table and the curve of a plot
@@ -80,6 +99,13 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_curve_of_the_known_form_is_fitted_exactly() {
+        let points: Vec<(f64, f64)> = [8.0, 64.0, 1024.0, 65536.0].map(|n| (n, 12e9 * n / (n + 441.0))).into();
+        let (most, half) = fit_half_power(&points);
+        assert!((most / 12e9 - 1.0).abs() < 1e-9 && (half / 441.0 - 1.0).abs() < 1e-9, "{most} {half}");
+    }
 
     #[test]
     fn median_of_odd_even_and_none() {

@@ -85,5 +85,13 @@ fn options() -> [String; 2] {
 }
 
 fn pair(both: &[String], cores: (usize, usize), look: bool) -> Pair<'_> {
-    Pair { program: Measuring::Connect, cores, both, client: &[], measured: Duration::ZERO, look }
+    Pair {
+        program: Measuring::Connect,
+        cores: Some(cores),
+        both,
+        client: &[],
+        measured: Duration::ZERO,
+        look,
+        bare_server: false,
+    }
 }

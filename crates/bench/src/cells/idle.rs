@@ -32,11 +32,12 @@ impl Cell for Idle {
         let connections = instrument.settings.idle_connections;
         let report = Pair {
             program: Measuring::Idle,
-            cores: (instrument.machine.server_core, instrument.machine.client_core),
+            cores: Some((instrument.machine.server_core, instrument.machine.client_core)),
             both: &["--connections".into(), connections.to_string()],
             client: &["--milliseconds".into(), milliseconds.to_string()],
             measured: Duration::from_millis(milliseconds),
             look: contender.carrier == Carrier::Shunt,
+            bare_server: false,
         }
         .over_tcp(instrument, contender)?;
         let figure = Figure::new(

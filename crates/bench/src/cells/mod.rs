@@ -1,12 +1,17 @@
 //! The cells: one question each, asked of every contender in the same words.
 
+mod bandwidth;
 mod connect;
 mod idle;
+mod latency;
+mod load;
+pub mod matrix;
 mod nginx;
 mod pair;
 mod pingpong;
 mod postgres;
 mod redis;
+mod request;
 mod stream;
 
 use std::time::Duration;
@@ -24,6 +29,13 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(pingpong::PingPong),
         Box::new(stream::Stream),
         Box::new(connect::Connect),
+        Box::new(latency::Latency),
+        Box::new(bandwidth::Bandwidth),
+        Box::new(request::Request),
+        Box::new(load::Load::connections()),
+        Box::new(load::Load::waiting()),
+        Box::new(load::Load::threads()),
+        Box::new(load::Load::mixes()),
         Box::<redis::Redis>::default(),
         Box::new(nginx::Nginx),
         Box::<postgres::Postgres>::default(),
@@ -33,10 +45,20 @@ pub fn all() -> Vec<Box<dyn Cell>> {
 
 /// The cells of the demo: all that need little time to set up, and PostgreSQL if asked for.
 pub fn demo(with_postgres: bool) -> Vec<Box<dyn Cell>> {
-    all().into_iter().filter(|cell| with_postgres || cell.name() != "postgres").collect()
+    let names = ["pingpong", "stream", "connect", "redis", "nginx", "postgres", "idle"];
+    all().into_iter().filter(|cell| names.contains(&cell.name()) && (with_postgres || cell.name() != "postgres")).collect()
 }
 
 /// The cell of this name.
 pub fn named(name: &str) -> Option<Box<dyn Cell>> {
     all().into_iter().find(|cell| cell.name() == name)
+}
+
+/// A size as people write it.
+pub(crate) fn bytes(size: usize) -> String {
+    match size {
+        size if size >= 1 << 20 && size % (1 << 20) == 0 => format!("{} MiB", size >> 20),
+        size if size >= 1 << 10 && size % (1 << 10) == 0 => format!("{} KiB", size >> 10),
+        size => format!("{size} B"),
+    }
 }

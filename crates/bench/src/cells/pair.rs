@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{RUN_LIMIT, START_LIMIT};
-use crate::contenders::Contender;
+use crate::contenders::{Carrier, Contender};
 use crate::instrument::Instrument;
 use crate::process::{Finished, Launch, Running};
 use crate::programs::Measuring;
@@ -52,8 +52,8 @@ impl PairReport {
 pub struct Pair<'a> {
     /// Which program.
     pub program: Measuring,
-    /// Core of the server and of the client.
-    pub cores: (usize, usize),
+    /// Core of the server and of the client; none: they run where the scheduler puts them.
+    pub cores: Option<(usize, usize)>,
     /// Arguments of both sides.
     pub both: &'a [String],
     /// Further arguments of the client.
@@ -62,6 +62,8 @@ pub struct Pair<'a> {
     pub measured: Duration,
     /// Whether to look for a link segment while they run: once is enough, and looking costs time.
     pub look: bool,
+    /// Whether the server runs without the contender's prefix: only one side is under shunt.
+    pub bare_server: bool,
 }
 
 impl Pair<'_> {
@@ -82,12 +84,15 @@ impl Pair<'_> {
     fn at(&self, instrument: &Instrument, contender: &Contender, place: [String; 2]) -> io::Result<PairReport> {
         let scratch = &instrument.scratch;
         let path = self.program.path(scratch);
-        let side = |role: &str, core: usize| {
-            Launch::through(contender, &path).args([role, "--core", &core.to_string()]).args(&place).args(self.both)
+        let side = |contender: &Contender, role: &str, core: Option<usize>| {
+            let core = core.map_or("-1".into(), |core| core.to_string());
+            Launch::through(contender, &path).args([role, "--core", &core]).args(&place).args(self.both)
         };
-        let mut server = side("server", self.cores.0).start(scratch)?;
+        let bare = Contender { carrier: Carrier::Kernel, prefix: Vec::new() };
+        let server = if self.bare_server { &bare } else { contender };
+        let mut server = side(server, "server", self.cores.map(|cores| cores.0)).start(scratch)?;
         server.wait_for_output("ready", START_LIMIT)?;
-        let client = side("client", self.cores.1).args(self.client).start(scratch)?;
+        let client = side(contender, "client", self.cores.map(|cores| cores.1)).args(self.client).start(scratch)?;
         let (client, accelerated) = finish_watching(client, &server, self.measured + RUN_LIMIT, self.look)?;
         let server = server.finish(RUN_LIMIT)?;
         Ok(PairReport { server: report(&server)?, client: report(&client)?, accelerated })

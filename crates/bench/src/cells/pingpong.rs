@@ -32,43 +32,56 @@ impl Cell for PingPong {
     }
 
     fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
-        let samples = instrument.scratch.join("samples");
-        let finished = Launch::plain(&Measuring::Floor.path(&instrument.scratch))
-            .args(["line", "--core", &instrument.machine.client_core.to_string()])
-            .args(["--peer-core", &instrument.machine.server_core.to_string()])
-            .args(["--milliseconds", &instrument.settings.milliseconds.to_string()])
-            .args(["--samples".as_ref(), samples.as_os_str()])
-            .run(&instrument.scratch, RUN_LIMIT)?;
-        pair::report(&finished)?;
-        collector.add_floor("cache line", figures(instrument.settings.round_trip_bytes, &read(&samples)?, None));
+        let distribution = floor_distribution(instrument)?;
+        collector.add_floor("cache line", figures(instrument.settings.round_trip_bytes, &distribution, None));
         Ok(())
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
-        let samples = instrument.scratch.join("samples");
-        let mut both = vec!["--size".into(), instrument.settings.round_trip_bytes.to_string()];
-        if contender.carrier == Carrier::KernelSpinning {
-            both.extend(["--spin".into(), "1".into()]);
-        }
-        let milliseconds = instrument.settings.milliseconds;
-        let report = Pair {
-            program: Measuring::PingPong,
-            cores: (instrument.machine.server_core, instrument.machine.client_core),
-            both: &both,
-            client: &[
-                "--milliseconds".into(),
-                milliseconds.to_string(),
-                "--samples".into(),
-                samples.to_string_lossy().into_owned(),
-            ],
-            measured: Duration::from_millis(milliseconds),
-            look: contender.carrier == Carrier::Shunt && repeat == 0,
-        }
-        .over_tcp(instrument, contender)?;
-        let cpu = report.cpu_per_operation_ns();
-        let figures = figures(instrument.settings.round_trip_bytes, &read(&samples)?, Some(cpu));
-        Ok(Turn { figures, accelerated: report.accelerated })
+        let (size, milliseconds) = (instrument.settings.round_trip_bytes, instrument.settings.milliseconds);
+        let (distribution, cpu, accelerated) = round_trips(instrument, contender, size, milliseconds, repeat == 0)?;
+        Ok(Turn { figures: figures(size, &distribution, Some(cpu)), accelerated })
     }
+}
+
+/// One run of the floor: a cache line to and fro.
+pub(super) fn floor_distribution(instrument: &Instrument) -> io::Result<Distribution> {
+    let samples = instrument.scratch.join("samples");
+    let finished = Launch::plain(&Measuring::Floor.path(&instrument.scratch))
+        .args(["line", "--core", &instrument.machine.client_core.to_string()])
+        .args(["--peer-core", &instrument.machine.server_core.to_string()])
+        .args(["--milliseconds", &instrument.settings.milliseconds.to_string()])
+        .args(["--samples".as_ref(), samples.as_os_str()])
+        .run(&instrument.scratch, RUN_LIMIT)?;
+    pair::report(&finished)?;
+    read(&samples)
+}
+
+/// One run of round trips of `size` bytes: their distribution, CPU nanoseconds of each, and whether shared memory was
+/// seen, if `look`.
+pub(super) fn round_trips(
+    instrument: &mut Instrument,
+    contender: &Contender,
+    size: usize,
+    milliseconds: u64,
+    look: bool,
+) -> io::Result<(Distribution, f64, Option<bool>)> {
+    let samples = instrument.scratch.join("samples");
+    let mut both = vec!["--size".into(), size.to_string()];
+    if contender.carrier == Carrier::KernelSpinning {
+        both.extend(["--spin".into(), "1".into()]);
+    }
+    let report = Pair {
+        program: Measuring::PingPong,
+        cores: Some((instrument.machine.server_core, instrument.machine.client_core)),
+        both: &both,
+        client: &["--milliseconds".into(), milliseconds.to_string(), "--samples".into(), samples.to_string_lossy().into_owned()],
+        measured: Duration::from_millis(milliseconds),
+        look: look && contender.carrier == Carrier::Shunt,
+        bare_server: false,
+    }
+    .over_tcp(instrument, contender)?;
+    Ok((read(&samples)?, report.cpu_per_operation_ns(), report.accelerated))
 }
 
 /// Median and 99th percentile of one run.

@@ -47,11 +47,12 @@ impl Cell for Stream {
         let milliseconds = instrument.settings.milliseconds;
         let report = Pair {
             program: Measuring::Stream,
-            cores: (instrument.machine.server_core, instrument.machine.client_core),
+            cores: Some((instrument.machine.server_core, instrument.machine.client_core)),
             both: &["--size".into(), instrument.settings.stream_bytes.to_string()],
             client: &["--milliseconds".into(), milliseconds.to_string()],
             measured: Duration::from_millis(milliseconds),
             look: contender.carrier == Carrier::Shunt && repeat == 0,
+            bare_server: false,
         }
         .over_tcp(instrument, contender)?;
         // CPU time of one message, so that the figure can be read beside its time.
@@ -63,13 +64,5 @@ impl Cell for Stream {
 
 fn figure(size: usize, report: &pair::Report) -> Figure {
     let rate = report.operations as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
-    Figure::new(format!("stream/{size}B"), format!("stream, {} sends", bytes(size)), Unit::BytesPerSecond, rate)
-}
-
-fn bytes(size: usize) -> String {
-    match size {
-        size if size >= 1 << 20 && size % (1 << 20) == 0 => format!("{} MiB", size >> 20),
-        size if size >= 1 << 10 && size % (1 << 10) == 0 => format!("{} KiB", size >> 10),
-        size => format!("{size} B"),
-    }
+    Figure::new(format!("stream/{size}B"), format!("stream, {} sends", super::bytes(size)), Unit::BytesPerSecond, rate)
 }

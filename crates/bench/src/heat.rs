@@ -1,0 +1,139 @@
+//! The matrix as a picture: a field for each combination, red where shunt is slower than the kernel.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::cells::matrix::{PLACES, SHAPES, SIDES, SIZES, WAITS};
+use crate::report::Document;
+
+const FIELD: (i32, i32) = (44, 30);
+const LEFT: i32 = 190;
+const TOP: i32 = 150;
+/// What a repeat of the same measurement may differ by.
+pub const NOISE: f64 = 0.03;
+const FONT: &str = "Ubuntu, DejaVu Sans, Helvetica, Arial, sans-serif";
+
+/// Row name and ratio of each combination that was measured.
+pub fn ratios(document: &Document) -> Vec<(String, f64)> {
+    let comparisons = document.comparisons();
+    comparisons.iter().filter(|one| one.cell == "matrix").filter_map(|one| Some((one.row.title.clone(), one.ratio()?))).collect()
+}
+
+/// The combinations in which shunt is slower by more than noise, the worst first.
+pub fn red(document: &Document) -> Vec<(String, f64)> {
+    let mut red: Vec<_> = ratios(document).into_iter().filter(|(_, ratio)| *ratio < 1.0 - NOISE).collect();
+    red.sort_by(|one, other| one.1.total_cmp(&other.1));
+    red
+}
+
+/// A sentence on the whole, and each red field.
+pub fn summary(document: &Document) -> String {
+    let (all, red) = (ratios(document), red(document));
+    let mut text = format!("{} combinations, {} of them slower than the kernel by more than 3 %\n", all.len(), red.len());
+    for (title, ratio) in red {
+        text += &format!("  {ratio:.2} x  {title}\n");
+    }
+    text
+}
+
+/// From red (slower) over white (equal) to blue (ten times faster and more).
+fn colour(ratio: f64) -> RGBColor {
+    let blend = |to: (f64, f64, f64), share: f64| {
+        let mix = |to: f64| (255.0 + (to - 255.0) * share.clamp(0.0, 1.0)).round() as u8;
+        RGBColor(mix(to.0), mix(to.1), mix(to.2))
+    };
+    if ratio < 1.0 - NOISE {
+        blend((201.0, 42.0, 42.0), 0.35 + (1.0 - ratio))
+    } else {
+        blend((11.0, 114.0, 133.0), ratio.max(1.0).log10())
+    }
+}
+
+/// The heat map as an SVG document.
+pub fn svg(document: &Document) -> Result<String, String> {
+    let ratios = ratios(document);
+    let columns = WAITS.len() * PLACES.len() * SIDES.len();
+    let rows = SIZES.len() * SHAPES.len();
+    let size = (LEFT + columns as i32 * FIELD.0 + 30, TOP + rows as i32 * FIELD.1 + 50);
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, (size.0 as u32, size.1 as u32)).into_drawing_area();
+        let write = |text: &str, at: (i32, i32), height: i32, side: HPos, colour: &RGBColor| {
+            let style = TextStyle::from((FONT, height).into_font()).color(colour).pos(Pos::new(side, VPos::Center));
+            area.draw_text(text, &style, at).map_err(|error| error.to_string())
+        };
+        let (ink, quiet) = (RGBColor(33, 37, 41), RGBColor(110, 118, 126));
+        area.fill(&WHITE).map_err(|error| error.to_string())?;
+        write("shunt / kernel TCP, requests in a second", (24, 26), 22, HPos::Left, &ink)?;
+        write(&document.machine.describe(), (24, 54), 13, HPos::Left, &quiet)?;
+        for (w, wait) in WAITS.iter().enumerate() {
+            for (p, (place, _)) in PLACES.iter().enumerate() {
+                let first = (w * PLACES.len() + p) * SIDES.len();
+                let x = LEFT + first as i32 * FIELD.0;
+                if p == 0 {
+                    write(wait, (x + 3 * FIELD.0, TOP - 62), 15, HPos::Center, &ink)?;
+                }
+                write(place, (x + FIELD.0, TOP - 40), 13, HPos::Center, &quiet)?;
+                for (s, side) in SIDES.iter().enumerate() {
+                    write(side, (x + s as i32 * FIELD.0 + FIELD.0 / 2, TOP - 18), 11, HPos::Center, &quiet)?;
+                }
+            }
+        }
+        for (k, size) in SIZES.iter().enumerate() {
+            for (shape, (connections, threads)) in SHAPES.iter().enumerate() {
+                let y = TOP + (k * SHAPES.len() + shape) as i32 * FIELD.1;
+                let label = format!("{size} B, {connections} conn., {threads} thr.");
+                write(&label, (LEFT - 10, y + FIELD.1 / 2), 13, HPos::Right, &ink)?;
+                let mut x = LEFT;
+                for wait in WAITS {
+                    for (place, _) in PLACES {
+                        for side in SIDES {
+                            let title =
+                                format!("{size} B, {connections} connections, {threads} threads, {wait}, {place}, {side}");
+                            if let Some((_, ratio)) = ratios.iter().find(|(found, _)| *found == title) {
+                                let corners = [(x + 1, y + 1), (x + FIELD.0 - 1, y + FIELD.1 - 1)];
+                                let shape = Rectangle::new(corners, colour(*ratio).filled());
+                                area.draw(&shape).map_err(|error| error.to_string())?;
+                                let number = if *ratio >= 9.95 { format!("{ratio:.0}") } else { format!("{ratio:.1}") };
+                                let middle = (x + FIELD.0 / 2, y + FIELD.1 / 2);
+                                let dark = *ratio > 6.0;
+                                write(&number, middle, 12, HPos::Center, if dark { &WHITE } else { &ink })?;
+                            }
+                            x += FIELD.0;
+                        }
+                    }
+                }
+            }
+        }
+        area.present().map_err(|error| error.to_string())?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contenders::Carrier;
+    use crate::measurement::{Collector, Figure, Unit};
+
+    #[test]
+    fn slower_fields_are_named_and_red() {
+        let mut collector = Collector::default();
+        let rows = [
+            ("8 B, 1 connections, 1 threads, poll, apart, both", 5.0),
+            ("8 B, 50 connections, 1 threads, edge, apart, both", 0.5),
+        ];
+        for (title, rate) in rows {
+            let figure = |value| vec![Figure::new(format!("matrix/{title}"), title, Unit::PerSecond, value)];
+            collector.add(Carrier::Kernel, figure(1.0), None);
+            collector.add(Carrier::Shunt, figure(rate), None);
+        }
+        let mut document = crate::report::tests::document_of(collector);
+        document.cells[0].name = "matrix".into();
+        assert_eq!(red(&document), [(rows[1].0.to_string(), 0.5)]);
+        assert!(summary(&document).contains("2 combinations, 1 of them slower"));
+        let drawn = svg(&document).unwrap();
+        assert!(drawn.contains(">\n5.0\n<") || drawn.contains("5.0"));
+        assert_ne!(colour(0.5), colour(1.0));
+    }
+}

@@ -1,0 +1,212 @@
+//! The tables of the papers that shunt comes from, with today's figures beside the published ones.
+//!
+//! Absolute figures are thirty years apart; what can be compared is ratios: a layer against what lies beneath it, and
+//! against the kernel of its time.
+
+use std::fmt::Write as _;
+
+use crate::contenders::Carrier;
+use crate::measurement::{Row, Series};
+use crate::report::Document;
+
+/// Fits `t = t0 + b n` by least squares to `(n, t)`; gives `(t0, b)`.
+fn fit_line(points: &[(f64, f64)]) -> (f64, f64) {
+    let count = points.len() as f64;
+    let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0 / count, y + point.1 / count));
+    let (above, below) =
+        points.iter().fold((0.0, 0.0), |(a, b), point| (a + (point.0 - x) * (point.1 - y), b + (point.0 - x).powi(2)));
+    let slope = above / below;
+    (y - slope * x, slope)
+}
+
+fn row<'a>(document: &'a Document, name: &str) -> Option<&'a Row> {
+    document.cells.iter().flat_map(|cell| &cell.rows).find(|row| row.name == name)
+}
+
+fn median(document: &Document, name: &str, carrier: Carrier) -> Option<f64> {
+    row(document, name)?.series(carrier).and_then(Series::median)
+}
+
+fn floor(document: &Document, name: &str) -> Option<f64> {
+    row(document, name)?.floors.first()?.series.median()
+}
+
+const SIZES: [usize; 10] = [1, 8, 48, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20];
+
+/// Points of the round trips of one contender, up to `most` bytes.
+fn round_trips(document: &Document, carrier: Carrier, most: usize) -> Vec<(f64, f64)> {
+    let point = |size: &usize| Some((*size as f64, median(document, &format!("latency/{size}B/p50"), carrier)?));
+    SIZES.iter().filter(|size| **size <= most).filter_map(point).collect()
+}
+
+/// All tables for which the run has figures.
+pub fn tables(document: &Document) -> String {
+    let mut text = String::from("Today's figures are this machine's; the papers' are in their own units, for their ratios.\n");
+    fast_sockets_latency(document, &mut text);
+    fast_sockets_bandwidth(document, &mut text);
+    shrimp(document, &mut text);
+    sovia(document, &mut text);
+    text
+}
+
+fn fast_sockets_latency(document: &Document, text: &mut String) {
+    let _ = writeln!(text, "\nFast Sockets, table 1: round trip, fitted as t0 + bytes * per-byte");
+    let _ = writeln!(text, "{:<44} {:>12} {:>12} {:>12}", "", "per byte", "t0", "actual 1 B");
+    for (most, title) in [(64 << 10, "to 64 KiB"), (1 << 10, "to 1 KiB")] {
+        for carrier in [Carrier::Shunt, Carrier::KernelSpinning, Carrier::Kernel] {
+            let points = round_trips(document, carrier, most);
+            if points.len() < 3 {
+                continue;
+            }
+            let (start, slope) = fit_line(&points);
+            let name = format!("today, {}, {title}", carrier.title());
+            let _ = writeln!(text, "{name:<44} {slope:>9.4} ns {start:>9.0} ns {:>9.0} ns", points[0].1);
+        }
+        let published: &[(&str, f64, f64, f64)] = match most {
+            65536 => &[
+                ("1997, Fast Sockets", 0.068, 157.8, 57.8),
+                ("1997, Active Messages beneath it", 0.129, 38.9, 45.0),
+                ("1997, TCP/IP, Myrinet", 0.076, 736.4, 533.0),
+            ],
+            _ => &[
+                ("1997, Fast Sockets", 0.124, 61.4, 57.8),
+                ("1997, Active Messages beneath it", 0.123, 45.4, 45.0),
+                ("1997, TCP/IP, Myrinet", 0.223, 533.0, 533.0),
+            ],
+        };
+        for (name, slope, start, actual) in published {
+            let _ = writeln!(text, "{name:<44} {slope:>9.3} us {start:>9.1} us {actual:>9.1} us");
+        }
+    }
+    let now = (
+        median(document, "latency/1B/p50", Carrier::Shunt),
+        floor(document, "latency/1B/p50"),
+        median(document, "latency/1B/p50", Carrier::KernelSpinning),
+    );
+    if let (Some(shunt), Some(floor), Some(kernel)) = now {
+        let _ = writeln!(
+            text,
+            "above its layer beneath: today {:.2} x, 1997 1.28 x; faster than TCP: today {:.1} x (spinning), 1997 9.2 x",
+            shunt / floor,
+            kernel / shunt
+        );
+    }
+}
+
+fn fast_sockets_bandwidth(document: &Document, text: &mut String) {
+    let _ = writeln!(text, "\nFast Sockets, tables 2 and 3: bandwidth, fitted as r n / (n + n1/2)");
+    let _ = writeln!(text, "{:<44} {:>14} {:>12}", "", "r-infinity", "n1/2");
+    let fit = |name: &str, most: Option<f64>, half: Option<f64>, text: &mut String| {
+        if let (Some(most), Some(half)) = (most, half) {
+            let _ = writeln!(text, "{name:<44} {:>9.0} MB/s {half:>10.0} B", most / 1e6);
+        }
+    };
+    for carrier in [Carrier::Shunt, Carrier::Kernel] {
+        let (most, half) = (median(document, "bandwidth/r-infinity", carrier), median(document, "bandwidth/n-half", carrier));
+        fit(&format!("today, {}", carrier.title()), most, half, text);
+    }
+    fit("today, bare byte ring", floor(document, "bandwidth/r-infinity"), floor(document, "bandwidth/n-half"), text);
+    for (name, most, half) in [
+        ("1997, Fast Sockets", 32.9, 441.0),
+        ("1997, Active Messages beneath it", 39.2, 372.0),
+        ("1997, TCP/IP, Myrinet", 29.6, 2098.0),
+        ("1997, Fast Sockets, ttcp", 38.57, 560.7),
+        ("1997, TCP/IP, ttcp", 19.59, 687.5),
+        ("1997, Fast Sockets, netperf", 41.57, 785.7),
+        ("1997, TCP/IP, netperf", 23.72, 1189.0),
+    ] {
+        let _ = writeln!(text, "{name:<44} {most:>9.1} MB/s {half:>10.0} B");
+    }
+    let half = (median(document, "bandwidth/n-half", Carrier::Shunt), floor(document, "bandwidth/n-half"));
+    if let (Some(shunt), Some(ring)) = half {
+        let _ = writeln!(text, "n1/2 against the layer beneath: today {:.2} x, 1997 1.19 x", shunt / ring);
+    }
+}
+
+fn shrimp(document: &Document, text: &mut String) {
+    let _ = writeln!(text, "\nSHRIMP, figures 10 to 13: sockets over mapped memory");
+    let now = (
+        median(document, "latency/8B/p50", Carrier::Shunt),
+        floor(document, "latency/8B/p50"),
+        median(document, "bandwidth/n-half", Carrier::Shunt),
+        median(document, "bandwidth/r-infinity", Carrier::Shunt),
+        floor(document, "bandwidth/r-infinity"),
+    );
+    if let (Some(trip), Some(line), Some(half), Some(most), Some(ring)) = now {
+        let _ = writeln!(
+            text,
+            "one way, small        today {:>6.0} ns, {:.2} x the hardware   1997 11 us, 2.75 x",
+            trip / 2.0,
+            trip / line
+        );
+        let _ = writeln!(text, "n1/2                  today {half:>6.0} B                      1997 256 B (ttcp 512 B)");
+        let _ = writeln!(
+            text,
+            "of the raw bandwidth  today {:>6.2}                        1997 0.96 to 1 (12.4 to 13.5 MB/s)",
+            most / ring
+        );
+    }
+}
+
+fn sovia(document: &Document, text: &mut String) {
+    let _ = writeln!(text, "\nSOVIA, figure 9: latency and bandwidth");
+    let now = (
+        median(document, "latency/8B/p50", Carrier::Shunt),
+        floor(document, "latency/8B/p50"),
+        median(document, "latency/8B/p50", Carrier::Kernel),
+        median(document, "bandwidth/65536B", Carrier::Shunt),
+        median(document, "bandwidth/65536B", Carrier::Kernel),
+    );
+    if let (Some(trip), Some(line), Some(kernel), Some(stream), Some(kernel_stream)) = now {
+        let _ =
+            writeln!(text, "above its layer       today {:.2} x              2003 1.24 x (10.5 us over VIA's 8.5)", trip / line);
+        let _ = writeln!(text, "faster than TCP       today {:.0} x blocking       2003 5.2 x (55 us)", kernel / trip);
+        let _ = writeln!(
+            text,
+            "bandwidth over TCP    today {:.2} x              2003 1.81 x (815 Mbps over 450)",
+            stream / kernel_stream
+        );
+    }
+    let _ = writeln!(text, "\nSOVIA, table I: a file over FTP, between memory file systems");
+    for (name, bytes, published) in [
+        ("ftp/19M", 19_090_223.0, "2003: SOVIA 573 Mbps, TCP 262, local copy 611"),
+        ("ftp/146M", 145_864_380.0, "2003: SOVIA 532 Mbps, TCP 254, local copy 538"),
+    ] {
+        let rates = (median(document, name, Carrier::Shunt), median(document, name, Carrier::Kernel), floor(document, name));
+        if let (Some(shunt), Some(kernel), local) = rates {
+            let local = local.map_or(String::new(), |rate| format!(", local copy {:.0}", rate * 8e-6));
+            let _ = writeln!(
+                text,
+                "{bytes:>11.0} bytes  today: shunt {:.0} Mbps, TCP {:.0}{local}   {published}",
+                shunt * 8e-6,
+                kernel * 8e-6
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::{Collector, Figure, Unit};
+
+    #[test]
+    fn a_line_is_fitted_exactly() {
+        let (start, slope) = fit_line(&[(1.0, 58.0), (100.0, 157.0), (1000.0, 1057.0)]);
+        assert!((start - 57.0).abs() < 1e-6 && (slope - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn tables_hold_what_the_run_has_and_nothing_else() {
+        let mut collector = Collector::default();
+        let figure = |size: usize, time| vec![Figure::new(format!("latency/{size}B/p50"), "", Unit::Nanoseconds, time)];
+        for size in [1, 8, 1024] {
+            collector.add_floor("cache line", figure(size, 100.0));
+            collector.add(Carrier::Shunt, figure(size, 128.0), None);
+            collector.add(Carrier::KernelSpinning, figure(size, 6400.0), None);
+        }
+        let text = tables(&crate::report::tests::document_of(collector));
+        assert!(text.contains("today 1.28 x, 1997 1.28 x; faster than TCP: today 50.0 x"), "{text}");
+        assert!(!text.contains("19090223 bytes  today"));
+    }
+}
