@@ -146,7 +146,7 @@ if let Some(socket) = table::datagram(fd) {
                 if result < 0 && (0..=2).contains(&how) {
                     // The kernel says ENOTCONN, and the connection that is made afterwards begins shut down all the same.
                     if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
-                        socket.set(flag::SHUT_RD);
+                        socket.set(flag::PLAIN);
                     }
                 }
                 result
@@ -223,9 +223,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             }
         };
         let reason = match addresses::read(address, length) {
-            Some((family, server))
-                if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::SHUT_RD) =>
-            {
+            Some((family, server)) if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::PLAIN) => {
                 match connecting::connect(fd, socket, server) {
                     connecting::Outcome::Connected => {
                         crate::start::announce(fd);

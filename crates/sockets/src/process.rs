@@ -71,6 +71,7 @@ pub fn before_fork() {
                 socket.set(flag::LISTENER_SHARED);
                 listeners = true;
             }
+            Kind::Tcp => socket.set(flag::PLAIN),
             _ => {}
         }
     }

@@ -104,6 +104,10 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
                     }
                     socket.private_fd.load(Ordering::Relaxed)
                 }
+                Kind::Tcp => {
+                    socket.set(flag::PLAIN);
+                    -1
+                }
                 _ => -1,
             };
             if needed >= 0 && extras < EXTRA && !extra[..extras].contains(&needed) && given.len() + extras < MOST {

@@ -44,6 +44,8 @@ pub mod flag {
     pub const NONBLOCK: u32 = 1 << 10;
     /// The kernel connects it: no further attempt at a rendezvous.
     pub const KERNEL: u32 = 1 << 9;
+    /// Only the kernel can connect it: another process may have the same socket, or it was shut down before it was connected.
+    pub const PLAIN: u32 = 1 << 7;
     /// Counted for the fork that is happening now.
     pub const COUNTED: u32 = 1 << 8;
     /// Receives are more than taking bytes: SO_RCVLOWAT or SO_PEEK_OFF is set.
