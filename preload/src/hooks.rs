@@ -13,8 +13,8 @@ use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{
-    accept as accepting, connect as connecting, datagram, descriptor, epoll, global, listen as listening, names, options, report,
-    select as selecting, sockaddr as addresses, socket as sockets, stream, transfer,
+    accept as accepting, connect as connecting, datagram, descriptor, epoll, global, listen as listening, names, opening,
+    options, report, select as selecting, sockaddr as addresses, spare, stream, transfer,
 };
 
 macro_rules! hook {
@@ -31,14 +31,6 @@ macro_rules! hook {
     };
 }
 
-/// The kernel's view of a negative file size argument and the like is left to it: only what is ours comes here.
-fn internet_stream(domain: c_int, kind: c_int, protocol: c_int) -> bool {
-    let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-    (domain == libc::AF_INET || domain == libc::AF_INET6)
-        && base == libc::SOCK_STREAM
-        && (protocol == 0 || protocol == libc::IPPROTO_TCP)
-}
-
 fn internet_datagram(domain: c_int, kind: c_int, protocol: c_int) -> bool {
     let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     (domain == libc::AF_INET || domain == libc::AF_INET6)
@@ -50,19 +42,13 @@ fn internet_datagram(domain: c_int, kind: c_int, protocol: c_int) -> bool {
 
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        if let Some(fd) = opening::from_spare(domain, kind, protocol) {
+            return fd;
+        }
         let fd = real::socket(domain, kind, protocol);
-        if fd >= 0 && global::ready() {
-            table::take(fd);
-            if internet_stream(domain, kind, protocol) && table::fits(fd) && global::options().accelerate {
-                if let Some(socket) = sockets::allocate(domain) {
-                    table::set_socket(fd, Kind::Tcp, socket);
-                    if kind & libc::SOCK_NONBLOCK != 0 {
-                        socket.set(flag::NONBLOCK);
-                    }
-                    report::note(fd, row_kind::TCP, Reason::Unconnected, None);
-                }
-            }
-            if internet_datagram(domain, kind, protocol) && datagram::enabled() {
+        if fd >= 0 {
+            opening::opened(fd, domain, kind, protocol);
+            if global::ready() && internet_datagram(domain, kind, protocol) && datagram::enabled() {
                 datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
             }
         }
@@ -75,6 +61,7 @@ hook! {
             set_errno(libc::EINVAL);
             return -1;
         }
+        touched(fd);
         let result = real::bind(fd, address, length);
         if let (0, Some(socket)) = (result, word.socket()) {
             socket.set(flag::BOUND);
@@ -142,6 +129,7 @@ hook! {
 if let Some(socket) = table::datagram(fd) {
                     datagram::options::plain(socket, datagram::pin::SHUT);
                 }
+                touched(fd);
                 let result = real::shutdown(fd, how);
                 if result < 0 && (0..=2).contains(&how) {
                     // The kernel says ENOTCONN, and the connection that is made afterwards begins shut down all the same.
@@ -171,7 +159,12 @@ if let Some(socket) = table::datagram(fd) {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
         match table::stream(fd) {
             Some(socket) => answer(options::get(socket, level, name, data.cast(), length)) as c_int,
-            None => real::getsockopt(fd, level, name, data, length),
+            None => {
+                if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
+                    touched(fd); // it is given out now, and for good
+                }
+                real::getsockopt(fd, level, name, data, length)
+            }
         }
     }
 
@@ -180,6 +173,7 @@ if let Some(socket) = table::datagram(fd) {
         match (word.kind(), word.socket()) {
             (Kind::Stream, Some(socket)) => answer(options::set(socket, fd, level, name, data.cast(), length)) as c_int,
             (Kind::Tcp | Kind::Listener, Some(socket)) => {
+                touched(fd);
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
                     options::note_set(fd, socket, level, name);
@@ -238,6 +232,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             }
             _ => Reason::UnsupportedSocket,
         };
+        touched(fd);
         let result = real::connect(fd, address, length);
         let errno = if result < 0 { *crate::__errno_location() } else { 0 };
         if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
@@ -247,6 +242,13 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             set_errno(errno);
         }
         result
+    }
+}
+
+/// The kernel is about to change the open file of a TCP socket: no spare may share it.
+fn touched(fd: c_int) {
+    if let Some(socket) = table::get(fd).socket() {
+        spare::spoil(socket);
     }
 }
 
@@ -402,7 +404,12 @@ hook! {
                     let kernel = || real::sendto(fd, data, length, flags, address, address_length);
                     datagrams::send_to(fd, socket, data, length, flags, address, address_length, kernel)
                 }
-                None => real::sendto(fd, data, length, flags, address, address_length),
+                None => {
+                    if flags & libc::MSG_FASTOPEN != 0 {
+                        touched(fd);
+                    }
+                    real::sendto(fd, data, length, flags, address, address_length)
+                }
             },
         }
     }
@@ -411,7 +418,12 @@ hook! {
             Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
             None => match table::datagram(fd) {
                 Some(socket) => datagrams::send_message(fd, socket, message, flags),
-                None => send_rights(fd, message, flags),
+                None => {
+                    if flags & libc::MSG_FASTOPEN != 0 {
+                        touched(fd);
+                    }
+                    send_rights(fd, message, flags)
+                }
             },
         }
     }
@@ -420,7 +432,10 @@ hook! {
             Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
             None => match table::datagram(fd) {
                 Some(socket) => datagrams::send_messages(fd, socket, messages, count, flags),
-                None => real::sendmmsg(fd, messages, count, flags),
+                None => {
+                    touched(fd);
+                    real::sendmmsg(fd, messages, count, flags)
+                }
             },
         }
     }

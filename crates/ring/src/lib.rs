@@ -19,7 +19,7 @@
 //! Datagrams go through an [`inbox`]: whole records in one total order, from many senders.
 //!
 //! The [`lock`] keeps the order of bytes when threads and forked processes share an end; [`bell`] is the arm, check and
-//! sleep protocol. Both are checked with loom (`tests/loom_*`), as is the ring; `tests/hostile` and `fuzz/` play the peer
+//! sleep protocol, [`offers`] the queue of connections made in memory. All are checked with loom (`tests/loom_*`), as is the ring; `tests/hostile` and `fuzz/` play the peer
 //! that writes whatever it likes.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
@@ -28,6 +28,7 @@ mod copy;
 #[cfg(not(loom))]
 pub mod inbox;
 pub mod lock;
+pub mod offers;
 pub mod pipe;
 pub mod window;
 

@@ -171,7 +171,7 @@ pub struct Side {
     pub owners: AtomicU32,
     /// The process that opened this side (as the kernel tells its peer).
     pub pid: AtomicU32,
-    /// 1 once this side's last owner closed it, to give the channel back.
+    /// Set once this side's last owner closed it, to give the channel back ([`release`]).
     pub released: AtomicU32,
     /// AF_INET or AF_INET6.
     pub address_family: AtomicU32,
@@ -270,18 +270,27 @@ impl Side {
         }
     }
 
-    /// Makes the side as fresh memory is. For whoever gives a channel that nobody uses to a new connection.
+    /// Makes the side as fresh memory is, for a connection with a companion of its own. For whoever gives out a channel
+    /// that nobody uses.
     pub fn clear(&self) {
+        self.clear_for_next();
+        for word in [&self.transmit.rung, &self.receive.taken] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the side as fresh memory is, but for the count of bells: the companion goes on.
+    pub fn clear_for_next(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
         let wide = [&self.post.word, &self.post.ack, &transmit.switch, &transmit.acked, &transmit.word, &receive.position];
         for word in wide.into_iter().chain(&self.borders) {
             word.store(0, Ordering::Relaxed);
         }
-        let narrow = [&transmit.lock, &transmit.rung, &transmit.small, &transmit.class_limit, &transmit.blocked];
+        let narrow = [&transmit.lock, &transmit.small, &transmit.class_limit, &transmit.blocked];
         for word in narrow {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&receive.lock, &receive.taken, &receive.class, &receive.switch, &receive.state] {
+        for word in [&receive.lock, &receive.class, &receive.switch, &receive.state] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [&wait.armed, &wait.sleepers, &wait.processor, &wait.style] {
@@ -297,6 +306,16 @@ impl Side {
             word.store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Values of [`Side::released`].
+pub mod release {
+    /// The side is in use.
+    pub const NOT: u32 = 0;
+    /// The side was closed.
+    pub const CLOSED: u32 = 1;
+    /// The side was closed, and its companion kept for another connection.
+    pub const KEPT: u32 = 2;
 }
 
 /// States of a channel ([`Head::state`]).
@@ -326,7 +345,9 @@ pub struct Head {
     pub scope: AtomicU32,
     /// CLOCK_MONOTONIC seconds when the client connected.
     pub since: AtomicU32,
-    _reserved: [u32; 115],
+    /// The generation that the companion's name tells: later connections on the same companion count on from it.
+    pub pair: AtomicU32,
+    _reserved: [u32; 114],
 }
 
 /// The page of one channel.

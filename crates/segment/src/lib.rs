@@ -21,6 +21,7 @@ pub mod channel;
 pub mod inbox;
 pub mod link;
 pub mod name;
+pub mod offers;
 pub mod process;
 pub mod reason;
 pub mod sync;

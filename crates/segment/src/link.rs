@@ -1,5 +1,6 @@
 //! The header of a link: who shares it.
 
+use crate::offers::Offers;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of a link: "shuntlnk".
@@ -41,6 +42,8 @@ pub struct LinkHeader {
     pub client: Party,
     /// The process that accepted last.
     pub server: Party,
+    /// Connections made in memory.
+    pub offers: Offers,
 }
 
 #[cfg(not(loom))]

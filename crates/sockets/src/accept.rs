@@ -1,10 +1,11 @@
-//! accept: two queues, one answer. Shunt clients come through the rendezvous, everyone else through TCP.
+//! accept: two queues, one answer. Shunt clients come through the rendezvous or offer their connections in memory,
+//! everyone else comes through TCP.
 
 use crate::global::{self, SETUP};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{link, ports, report, route, spin};
+use crate::{kept, link, offered, passing, report, route, spin};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::Hello;
@@ -25,9 +26,20 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     let timeout = listener.receive_timeout.load(Ordering::Relaxed);
     let began = thread::interruptions();
     let deadline = if timeout == 0 { u64::MAX } else { clock::monotonic_ns() + timeout };
+    // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
+    // eighth call, so that its clients do not starve.
+    let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
+    let mut ask = !blocking || listener.offering.load(Ordering::Relaxed) == 0 || turn % 8 == 7;
     loop {
-        // SAFETY: passed on.
-        match unsafe { once(fd, listener, address, length, flags) } {
+        let found = if ask {
+            // SAFETY: passed on.
+            unsafe { once(fd, listener, address, length, flags, turn) }
+        } else {
+            // SAFETY: passed on.
+            offered::accept(listener, flags).map(|accepted| unsafe { accepted.tell(listener, address, length) })
+        };
+        ask = true;
+        match found {
             Err(Errno(libc::EAGAIN)) if blocking => match wait(fd, listener, deadline, began) {
                 Err(Errno(libc::EINTR)) if timeout == 0 && crate::signals::all_restart() => {}
                 other => other?,
@@ -38,17 +50,23 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
 }
 
 /// Tries both queues once, the kernel's first in every eighth call so that neither starves.
-unsafe fn once(fd: i32, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
-    let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
+unsafe fn once(
+    fd: i32,
+    listener: &Socket,
+    address: *mut c_sockaddr,
+    length: *mut socklen_t,
+    flags: i32,
+    turn: u32,
+) -> Result<isize> {
     // SAFETY: passed on.
     unsafe {
         if turn % 8 == 7 {
             match from_kernel(fd, listener, address, length, flags) {
-                Err(Errno(libc::EAGAIN)) => from_rendezvous(listener, address, length, flags),
+                Err(Errno(libc::EAGAIN)) => from_shunt(listener, address, length, flags, turn),
                 other => other,
             }
         } else {
-            match from_rendezvous(listener, address, length, flags) {
+            match from_shunt(listener, address, length, flags, turn) {
                 Err(Errno(libc::EAGAIN)) => from_kernel(fd, listener, address, length, flags),
                 other => other,
             }
@@ -67,7 +85,45 @@ unsafe fn from_kernel(fd: i32, listener: &Socket, address: *mut c_sockaddr, leng
     Ok(accepted as isize)
 }
 
-unsafe fn from_rendezvous(listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
+/// Shunt's own queues: offers in memory, and the rendezvous, which comes first in every fourth call.
+unsafe fn from_shunt(
+    listener: &Socket,
+    address: *mut c_sockaddr,
+    length: *mut socklen_t,
+    flags: i32,
+    turn: u32,
+) -> Result<isize> {
+    let accepted = if turn % 4 == 3 {
+        from_rendezvous(listener, flags).or_else(|_| offered::accept(listener, flags))
+    } else {
+        offered::accept(listener, flags).or_else(|_| from_rendezvous(listener, flags))
+    }?;
+    // SAFETY: passed on.
+    Ok(unsafe { accepted.tell(listener, address, length) })
+}
+
+/// A connection that was accepted.
+pub struct Accepted {
+    /// Its descriptor.
+    pub companion: i32,
+    /// Where it comes from.
+    pub client: Address,
+    /// Its link.
+    pub index: usize,
+    /// Its channel.
+    pub channel: usize,
+}
+
+impl Accepted {
+    /// Tells the program where the connection comes from; gives the descriptor.
+    unsafe fn tell(&self, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t) -> isize {
+        // SAFETY: passed on.
+        unsafe { Encoded::new(listener.family.load(Ordering::Relaxed), &self.client).write(address, length) };
+        self.companion as isize
+    }
+}
+
+fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     loop {
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
@@ -77,12 +133,7 @@ unsafe fn from_rendezvous(listener: &Socket, address: *mut c_sockaddr, length: *
         let name = unsafe { core::slice::from_raw_parts(peer.sun_path.as_ptr().cast::<u8>(), 108) };
         let name = name.get(1..(peer_length as usize).saturating_sub(2).min(108)).unwrap_or(&[]);
         match welcome(companion, name, listener, flags) {
-            Ok(client) => {
-                let family = listener.family.load(Ordering::Relaxed);
-                // SAFETY: passed on.
-                unsafe { Encoded::new(family, &client).write(address, length) };
-                return Ok(companion as isize);
-            }
+            Ok(accepted) => return Ok(accepted),
             Err(reason) => {
                 report::count(reason);
                 // Not an honest shunt client, or we are short of memory: it sees its connection end.
@@ -93,102 +144,126 @@ unsafe fn from_rendezvous(listener: &Socket, address: *mut c_sockaddr, length: *
 }
 
 /// Makes an accepted companion a stream.
-fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::result::Result<Address, Reason> {
+fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::result::Result<Accepted, Reason> {
     let hello = Hello::decode(name).ok_or(Reason::VersionMismatch)?;
     if !table::fits(companion) {
         return Err(Reason::TableFull);
     }
-    plausible(&hello, listener)?;
+    {
+        let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+        plausible(&hello.client, &hello.server, listener)?;
+    }
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = core::mem::size_of::<libc::ucred>() as socklen_t;
     calls::getsockopt(companion, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length)
         .map_err(|_| Reason::Refused)?;
-    let family = listener.family.load(Ordering::Relaxed);
-    let accepted = socket::allocate(family).ok_or(Reason::NoMemory)?;
+    let client = (peer.pid as u32, peer.uid);
+    // The link's descriptor follows the connection at once; it is received even when the link is known already.
+    let sent = if hello.link_follows == 1 { receive_link(companion, peer.uid)? } else { [-1; passing::MOST] };
+    let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+    let (index, link) = find_link(&hello, client, sent, listener)?;
     let channel = hello.channel as usize;
-    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
-    let tied = (|| {
-        let client = (peer.pid as u32, peer.uid);
-        // The link's descriptor follows the connection at once; it is received even when the link is known already.
-        let sent = if hello.link_follows == 1 { receive_link(companion, peer.uid)? } else { None };
-        let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
-        let (index, link) = match link::known(hello.nonce, hello.sequence, client) {
-            Some(found) => {
-                if let Some(fd) = sent {
-                    let _ = calls::close(fd);
-                }
-                found
-            }
-            None => {
-                let fd = sent.ok_or(Reason::BadSegment)?;
-                let found = link::adopt(fd, hello.nonce, hello.sequence, client, rendezvous).map_err(|_| Reason::BadSegment)?;
-                let sole = !listener.has(flag::LISTENER_SHARED);
-                link::header(found.1.base).sole.store(sole as u32, Ordering::Release);
-                found
-            }
-        };
-        if !link::accept_channel(&link, channel, hello.generation) {
-            return Err(Reason::BadSegment);
-        }
-        link::enter(index);
-        Ok((index, link))
-    })();
-    let (index, link) = match tied {
-        Ok(found) => found,
-        Err(reason) => {
-            socket::free(accepted);
-            return Err(reason);
+    if !link::accept_channel(&link, channel, hello.generation) {
+        return Err(Reason::BadSegment);
+    }
+    kept::forget(index, channel); // of an earlier companion
+    let accepted = Accepted { companion, client: hello.client, index, channel };
+    seat(&accepted, link.base, listener, flags & libc::SOCK_NONBLOCK != 0)?;
+    Ok(accepted)
+}
+
+/// The link that a hello names: known, or just `sent` with its bell. Under the set-up lock.
+fn find_link(
+    hello: &Hello,
+    client: (u32, u32),
+    sent: [i32; passing::MOST],
+    listener: &Socket,
+) -> core::result::Result<(usize, link::Link), Reason> {
+    let [segment, bell] = sent;
+    let discard = |fd: i32| {
+        if fd >= 0 {
+            let _ = calls::close(fd);
         }
     };
-    let page = link::page(link.base, channel);
-    let side = &page.sides[1];
+    if let Some(found) = link::known(hello.nonce, hello.sequence, client) {
+        discard(segment);
+        discard(bell);
+        return Ok(found);
+    }
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let adopted = if segment < 0 {
+        Err(Reason::BadSegment)
+    } else {
+        link::adopt(segment, hello.nonce, hello.sequence, client, rendezvous).map_err(|_| Reason::BadSegment)
+    };
+    match adopted {
+        Ok((index, link)) => {
+            let sole = !listener.has(flag::LISTENER_SHARED);
+            if sole && bell >= 0 {
+                offered::begin(index, bell, listener);
+            } else {
+                discard(bell);
+            }
+            link::header(link.base).sole.store(sole as u32, Ordering::Release);
+            Ok((index, link))
+        }
+        Err(reason) => {
+            discard(bell);
+            Err(reason)
+        }
+    }
+}
+
+/// An accepted connection gets its socket. Under the set-up lock.
+pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: bool) -> core::result::Result<(), Reason> {
+    let family = listener.family.load(Ordering::Relaxed);
+    let socket = socket::allocate_locked(family).ok_or(Reason::NoMemory)?;
+    let side = &link::page(base, accepted.channel).sides[1];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
     side.address_family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::connect::class_limit(), Ordering::Relaxed);
-    accepted.attach(link.base, channel, 1);
-    if flags & libc::SOCK_NONBLOCK != 0 {
-        accepted.set(flag::NONBLOCK);
+    socket.attach(base, accepted.channel, 1);
+    socket.link_index.store(accepted.index as u32, Ordering::Relaxed);
+    link::enter(accepted.index);
+    if nonblocking {
+        socket.set(flag::NONBLOCK);
     }
-    accepted.link_index.store(index as u32, Ordering::Relaxed);
-    let header = link::header(link.base);
-    if header.client.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
-        accepted.set(flag::FENCE);
+    if link::header(base).client.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+        socket.set(flag::FENCE);
     }
-    crate::options::inherit(listener, accepted);
-    crate::options::connected(accepted, companion);
-    table::set_socket(companion, Kind::Stream, accepted);
-    report::note(companion, kind::STREAM, Reason::Accelerated, Some(channel));
-    Ok(hello.client)
+    crate::options::inherit(listener, socket);
+    crate::options::connected(socket, accepted.companion);
+    table::set_socket(accepted.companion, Kind::Stream, socket);
+    report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
+    Ok(())
 }
 
 /// A client says where it comes from, and programs decide by that whom to trust: it can only come from this host, and
 /// to the port that it connected to.
-fn plausible(hello: &Hello, listener: &Socket) -> core::result::Result<(), Reason> {
-    if hello.server.port as u32 != listener.port.load(Ordering::Relaxed) {
+/// Called under the set-up lock.
+pub fn plausible(client: &Address, server: &Address, listener: &Socket) -> core::result::Result<(), Reason> {
+    if server.port as u32 != listener.port.load(Ordering::Relaxed) {
         return Err(Reason::BadSegment);
     }
-    for address in [&hello.client, &hello.server] {
-        if !address.is_loopback() {
-            let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
-            if !matches!(route::local_source(address), Ok(Some(_))) {
-                return Err(Reason::NotLocal);
-            }
+    for address in [client, server] {
+        if !address.is_loopback() && !matches!(route::local_source(address), Ok(Some(_))) {
+            return Err(Reason::NotLocal);
         }
     }
     Ok(())
 }
 
-/// The descriptor that the client sends right after connecting. It may be a moment away, if the client was preempted
+/// The descriptors that the client sends right after connecting: the link's, and its bell's if there is one. It may be a moment away, if the client was preempted
 /// between the two; how long that may hold accept up depends on who it is ([`patience`]).
-fn receive_link(companion: i32, uid: u32) -> core::result::Result<Option<i32>, Reason> {
-    match ports::receive_descriptor(companion, libc::MSG_DONTWAIT) {
-        Ok(fd) => return Ok(fd),
+fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing::MOST], Reason> {
+    match passing::receive(companion, libc::MSG_DONTWAIT) {
+        Ok(sent) => return Ok(sent),
         Err(Errno(libc::EAGAIN)) => {}
         Err(_) => return Err(Reason::BadSegment),
     }
     let _ = calls::poll_one(companion, libc::POLLIN, patience(uid) as i64);
-    ports::receive_descriptor(companion, libc::MSG_DONTWAIT).map_err(|_| {
+    passing::receive(companion, libc::MSG_DONTWAIT).map_err(|_| {
         OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
         Reason::BadSegment
     })
@@ -217,16 +292,25 @@ fn patience(uid: u32) -> u64 {
 
 /// Sleeps until one of the queues has a connection.
 fn wait(fd: i32, listener: &Socket, deadline: u64, began: u32) -> Result<()> {
-    let rendezvous = listener.private_fd.load(Ordering::Acquire);
-    let mut set = [pollfd { fd: rendezvous, events: libc::POLLIN, revents: 0 }, pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    let [rendezvous, bells] = queues(listener);
+    let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up.
     let mut budget = spin::begin(0);
     while budget.more() {
-        if calls::ppoll(set.as_mut_ptr(), 2, &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0 {
+        if offered::waiting(listener) {
             budget.end();
             return Ok(());
         }
-        calls::sched_yield();
+        let asked = listener.offering.load(Ordering::Relaxed) == 0 || budget.rounds() & 0x3f == 0x3f;
+        if asked
+            && calls::ppoll(set.as_mut_ptr(), set.len(), &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0
+        {
+            budget.end();
+            return settle(listener, &set);
+        }
+        if listener.offering.load(Ordering::Relaxed) == 0 {
+            calls::sched_yield();
+        }
     }
     if thread::interruptions() != began {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
@@ -238,15 +322,37 @@ fn wait(fd: i32, listener: &Socket, deadline: u64, began: u32) -> Result<()> {
         time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         pointer = &mut time;
     }
-    let ready = calls::ppoll(set.as_mut_ptr(), 2, pointer, core::ptr::null(), calls::KERNEL_SIGSET);
+    let ready = calls::ppoll(set.as_mut_ptr(), set.len(), pointer, core::ptr::null(), calls::KERNEL_SIGSET);
     budget.end();
     match ready? {
         0 => Err(Errno(libc::EAGAIN)),
-        _ => Ok(()),
+        _ => settle(listener, &set),
     }
 }
 
-/// Whether a listener has a connection to accept, and in which kernel descriptors to look: for poll and epoll.
-pub fn descriptors(fd: i32, listener: &Socket) -> [i32; 2] {
-    [fd, listener.private_fd.load(Ordering::Acquire)]
+/// The kernel says that a queue is readable: if only bells are, they are taken off.
+fn settle(listener: &Socket, set: &[pollfd; 3]) -> Result<()> {
+    if set[0].revents != 0 && !offered::waiting(listener) {
+        offered::take_spent_bells(listener);
+    }
+    Ok(())
+}
+
+/// The descriptors that stand for a listener beside its TCP socket, in poll and epoll: the rendezvous, and clients' bells.
+pub fn queues(listener: &Socket) -> [i32; 2] {
+    [listener.private_fd.load(Ordering::Acquire), listener.bells_fd.load(Ordering::Acquire)]
+}
+
+/// Whether a listener that the kernel reports as readable has a connection to accept: a bell may be readable although its
+/// offer has been taken.
+pub fn ready(fd: i32, listener: &Socket) -> bool {
+    if listener.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
+        return true;
+    }
+    let ready = |queue: i32| calls::poll_one(queue, libc::POLLIN, 0).map_or(true, |events| events != 0);
+    if ready(fd) || ready(listener.private_fd.load(Ordering::Acquire)) {
+        return true;
+    }
+    offered::take_spent_bells(listener);
+    offered::waiting(listener)
 }

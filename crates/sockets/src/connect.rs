@@ -3,10 +3,10 @@
 use crate::global::{self, Shared, SETUP};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{diag, link, listen, ports, private, report, route, sockaddr};
+use crate::{again, diag, link, listen, passing, ports, private, report, route, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
-use shunt_segment::channel::life;
+use shunt_segment::channel::{life, release, ChannelPage};
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -98,34 +98,36 @@ fn is_v6only(fd: i32) -> bool {
     calls::getsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, target, &mut length).is_ok() && value != 0
 }
 
-fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
-    let bound = if socket.has(flag::BOUND) { listen::bound_address(fd) } else { Address::default() };
-    let port = if bound.port != 0 { bound.port } else { ports::take().map_err(|_| Reason::NoPort)? };
-    let reserved = if bound.port != 0 { 0 } else { port };
-    let result = find_and_meet(fd, socket, server, &bound, port, reserved);
-    if result.is_err() && reserved != 0 {
-        ports::give_back(reserved);
-    }
-    result
+/// The socket that connects.
+pub struct Setting {
+    /// Its descriptor.
+    pub fd: i32,
+    /// The socket.
+    pub socket: &'static Socket,
+    /// O_NONBLOCK.
+    pub nonblocking: bool,
+    /// Where the program bound it; unspecified: nowhere.
+    bound: Address,
 }
 
-fn find_and_meet(
-    fd: i32,
-    socket: &'static Socket,
-    server: &Address,
-    bound: &Address,
-    port: u16,
-    reserved: u16,
-) -> Result<(), Reason> {
+/// Whether the port that was lent for a connection is in use now; the connection may have one of its own.
+type PortUsed = bool;
+
+fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
+    let bound = if socket.has(flag::BOUND) { listen::bound_address(fd) } else { Address::default() };
+    let setting = Setting { fd, socket, nonblocking: socket.has(flag::NONBLOCK), bound };
     let now = clock::ticks();
     if let Some(answer) = remembered(server, now) {
         if answer.plain {
             return Err(Reason::PeerPlain);
         }
-        let client = client_address(&answer.source, bound, server, port)?;
-        let result = meet(fd, socket, &client, server, answer.owner, reserved);
-        if result != Err(Reason::PeerPlain) {
-            return result;
+        let (source, owner) = (answer.source, answer.owner);
+        if reconnect(&setting, &source, server, owner) {
+            return Ok(());
+        }
+        let met = with_port(&setting, &source, server, |client, reserved| meet(&setting, client, server, owner, reserved));
+        if met != Err(Reason::PeerPlain) {
+            return met;
         }
         answer.until = 0; // the listener that we believed in has gone: ask
     }
@@ -134,15 +136,43 @@ fn find_and_meet(
         Ok(None) => return Err(Reason::NotLocal),
         Err(_) => return Err(Reason::NoDiagnosis),
     };
-    let client = client_address(&source, bound, server, port)?;
-    let ask = |client: &Address| diag::listener(client, server).map_err(|_| Reason::NoDiagnosis);
-    let owner = ask(&client)?.ok_or(Reason::NoListener)?;
-    let result = meet(fd, socket, &client, server, owner, reserved);
-    if matches!(result, Ok(()) | Err(Reason::PeerPlain)) && alone(&client, owner, ask) {
-        let until = now + clock::ticks_for_ns(BELIEVE_NS);
-        remember(Answer { server: *server, source, owner, plain: result.is_err(), until });
+    with_port(&setting, &source, server, |client, reserved| {
+        let ask = |client: &Address| diag::listener(client, server).map_err(|_| Reason::NoDiagnosis);
+        let owner = ask(client)?.ok_or(Reason::NoListener)?;
+        let alone = alone(client, owner, ask);
+        if alone && reconnect(&setting, &source, server, owner) {
+            remember(Answer { server: *server, source, owner, plain: false, until: now + clock::ticks_for_ns(BELIEVE_NS) });
+            return Ok(false);
+        }
+        let result = meet(&setting, client, server, owner, reserved);
+        if alone && matches!(result, Ok(_) | Err(Reason::PeerPlain)) {
+            let until = now + clock::ticks_for_ns(BELIEVE_NS);
+            remember(Answer { server: *server, source, owner, plain: result.is_err(), until });
+        }
+        result
+    })
+}
+
+/// Connects with what an earlier connection left, unless the program chose its address.
+fn reconnect(setting: &Setting, source: &Address, server: &Address, owner: diag::Owner) -> bool {
+    !setting.socket.has(flag::BOUND) && again::connect(setting, source, server, owner.inode)
+}
+
+/// Makes an attempt with a local address whose port is the program's choice or lent.
+fn with_port(
+    setting: &Setting,
+    source: &Address,
+    server: &Address,
+    attempt: impl FnOnce(&Address, u16) -> Result<PortUsed, Reason>,
+) -> Result<(), Reason> {
+    let bound = &setting.bound;
+    let reserved = if bound.port != 0 { 0 } else { ports::take().map_err(|_| Reason::NoPort)? };
+    let port = if bound.port != 0 { bound.port } else { reserved };
+    let result = client_address(source, bound, server, port).and_then(|client| attempt(&client, reserved));
+    if reserved != 0 && result != Ok(true) {
+        ports::give_back(reserved);
     }
-    result
+    result.map(|_| ())
 }
 
 /// Whether the listener is no member of a SO_REUSEPORT group, whose members the kernel chooses by both addresses: asked
@@ -169,14 +199,9 @@ impl Drop for Pending {
     }
 }
 
-fn meet(
-    fd: i32,
-    socket: &'static Socket,
-    client: &Address,
-    server: &Address,
-    owner: diag::Owner,
-    reserved: u16,
-) -> Result<(), Reason> {
+/// Connects through the kernel, at the rendezvous of the listener that would get the TCP connection.
+fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<PortUsed, Reason> {
+    let Setting { fd, socket, .. } = *setting;
     let short = |error: Errno| match error.0 {
         libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
         _ => Reason::NoMemory,
@@ -198,12 +223,7 @@ fn meet(
         server: *server,
     };
     describe(page, client, server);
-    let side = &page.sides[0];
-    side.pid.store(thread::process(), Ordering::Relaxed);
-    side.owners.store(1, Ordering::Relaxed);
-    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
-    side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
-    let nonblocking = socket.has(flag::NONBLOCK);
+    introduce(page, socket);
     page.head.state.store(life::OFFERED, Ordering::Release);
 
     let mut listener = 0;
@@ -219,32 +239,26 @@ fn meet(
         }
         listener = verify(companion.0, owner)?;
         if must_send {
-            ports::send_descriptor(companion.0, offer.link.fd, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
+            let both = [offer.link.fd, offer.link.bell_for_server];
+            let sent = &both[..1 + (both[1] >= 0) as usize];
+            passing::send(companion.0, sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
+            link::bell_sent(offer.index);
         }
         Ok(())
     })();
     if let Err(reason) = attempt {
         page.head.state.store(life::FREE, Ordering::Release);
         for side in &page.sides {
-            side.released.store(1, Ordering::Release);
+            side.released.store(release::CLOSED, Ordering::Release);
         }
         link::enter(offer.index);
-        link::leave(offer.index, channel, true);
+        link::leave(offer.index, channel, true, false);
         return Err(reason);
     }
-    if !nonblocking {
+    if !setting.nonblocking {
         let _ = calls::fcntl(companion.0, libc::F_SETFL, libc::O_RDWR as usize);
     }
-    crate::options::carry_over(fd, socket);
-    socket.attach(base, channel, 0);
-    socket.link_index.store(offer.index as u32, Ordering::Relaxed);
-    if header.server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
-        socket.set(flag::FENCE);
-    }
-    if nonblocking {
-        socket.set(flag::CONNECTING | flag::NONBLOCK);
-    }
-    link::enter(offer.index);
+    settle(setting, base, offer.index, channel);
     link::note(offer.index, channel, reserved, listener);
     // A bound TCP socket keeps its port from others for as long as the connection lives.
     if socket.has(flag::BOUND) {
@@ -254,24 +268,55 @@ fn meet(
     replace(fd, companion.0, socket, channel);
     crate::options::connected(socket, fd);
     let _ = &mut companion;
-    Ok(())
+    Ok(true)
+}
+
+/// The client's side of a channel that is about to be offered.
+pub fn introduce(page: &ChannelPage, socket: &Socket) {
+    let side = &page.sides[0];
+    side.pid.store(thread::process(), Ordering::Relaxed);
+    side.owners.store(1, Ordering::Relaxed);
+    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
+}
+
+/// The socket becomes the client's end of `channel`.
+pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
+    let socket = setting.socket;
+    crate::options::carry_over(setting.fd, socket);
+    socket.attach(base, channel, 0);
+    socket.link_index.store(index as u32, Ordering::Relaxed);
+    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+        socket.set(flag::FENCE);
+    }
+    if setting.nonblocking {
+        socket.set(flag::CONNECTING | flag::NONBLOCK);
+    }
+    link::enter(index);
 }
 
 /// The companion takes the place of the TCP socket under all its descriptors.
-fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
+pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
     crate::epoll::before_replace(socket);
+    crate::spare::put_by(fd, socket);
     let several = socket.references.load(Ordering::Relaxed) > 1;
+    let known = !several && socket.has(flag::CLOSE_ON_EXEC_KNOWN);
     let range = if several { 0..table::high_water() } else { fd..fd + 1 };
     for number in range {
         if !table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
             continue;
         }
-        let close_on_exec = calls::fcntl(number, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0;
+        let close_on_exec = if known { socket.has(flag::CLOSE_ON_EXEC) } else { closes_on_exec(number) };
         let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
         table::set_socket(number, Kind::Stream, socket);
         report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
     }
     crate::epoll::after_replace(socket);
+}
+
+/// FD_CLOEXEC of `fd`.
+pub fn closes_on_exec(fd: i32) -> bool {
+    calls::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0
 }
 
 /// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
@@ -290,7 +335,8 @@ fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
     Ok(peer.pid as u32)
 }
 
-fn describe(page: &shunt_segment::channel::ChannelPage, client: &Address, server: &Address) {
+/// Writes the addresses of a connection into its channel.
+pub fn describe(page: &ChannelPage, client: &Address, server: &Address) {
     let head = &page.head;
     for (to, from) in [(&head.client, client), (&head.server, server)] {
         let words = from.words();

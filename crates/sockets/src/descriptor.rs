@@ -3,9 +3,9 @@
 use crate::global::SETUP;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind, Word};
-use crate::{epoll, link, private, report};
-use core::sync::atomic::Ordering;
-use shunt_segment::channel::{state, word};
+use crate::{epoll, kept, link, offered, private, report, spare, wait};
+use core::sync::atomic::{fence, Ordering};
+use shunt_segment::channel::{arm, release, state, word};
 use shunt_sys::libc::{self, c_int};
 use shunt_sys::{calls, thread, Errno, Result};
 
@@ -22,17 +22,22 @@ pub fn release(word: Word, fd: i32) {
         Kind::Stream | Kind::Listener | Kind::Tcp => {
             if let Some(socket) = word.socket() {
                 if socket.references.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    epoll::forget_socket(socket, fd);
+                    let unwatched = epoll::forget_socket(socket, fd);
                     match word.kind() {
                         Kind::Stream => {
                             // Threads that still sleep on it would sleep for ever: the companion lives as long as they
                             // do, so neither the peer nor they would hear of the end.
                             if socket.own().wait.sleepers.load(Ordering::Relaxed) > 0 && !socket.has(flag::SHARED) {
                                 let _ = calls::shutdown(fd, libc::SHUT_RDWR);
+                                socket.set(flag::SPENT);
                             }
-                            finish(socket)
+                            finish(socket, if unwatched { fd } else { -1 })
                         }
-                        _ => private::close(socket.private_fd.swap(-1, Ordering::AcqRel)),
+                        _ => {
+                            spare::spoil(socket);
+                            offered::retire(socket);
+                            private::close(socket.private_fd.swap(-1, Ordering::AcqRel))
+                        }
                     }
                     socket::free(socket);
                 }
@@ -53,9 +58,11 @@ pub fn release(word: Word, fd: i32) {
 }
 
 /// The last descriptor of this process for a stream goes: tells the peer, unless other processes own the side too.
-/// Then the kernel tells it when the last of them closes the companion.
-pub(crate) fn finish(socket: &'static Socket) {
+/// Then the kernel tells it when the last of them closes the companion. `fd` may be kept for another connection; -1: not.
+pub(crate) fn finish(socket: &'static Socket, fd: i32) {
     let own = socket.own();
+    let index = socket.link_index.load(Ordering::Relaxed) as usize;
+    let mut keep = fd >= 0 && keep(socket, fd, index);
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
     let ended = crate::readiness::closed(socket);
     let receiving = socket.lock_receive();
@@ -66,6 +73,7 @@ pub(crate) fn finish(socket: &'static Socket) {
     // Children that exited or were killed never said so: see whether any of them still lives.
     let alive = |pid: u32| pid != me && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
     let last = owners <= 1 || own.orphaned(owners - 1, alive);
+    keep &= last && !socket.has(flag::SHARED);
     if last {
         let (_, unread) = socket.incoming().look();
         // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
@@ -74,14 +82,36 @@ pub(crate) fn finish(socket: &'static Socket) {
         let announced = socket.outgoing().announced();
         let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
         socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
-        own.released.store(1, Ordering::Release);
+        if keep {
+            // The kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its receiving half
+            // hears nothing but the kernel.
+            fence(Ordering::SeqCst);
+            keep = socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
+            wait::notify(socket, fd, arm::IN | arm::OUT);
+        }
+        link::about_to_release(index, socket.link(), socket.channel(), socket.side());
+        own.released.store(if keep { release::KEPT } else { release::CLOSED }, Ordering::Release);
     }
     drop((receiving, sending));
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
     if let Some(_setup) = SETUP.lock() {
-        link::leave(socket.link_index.load(Ordering::Relaxed) as usize, socket.channel(), gone);
+        link::leave(index, socket.channel(), gone, keep);
     }
+}
+
+/// Keeps a duplicate of the companion if another connection could use it: made in memory, alive, and as it was made.
+fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
+    let own = socket.own().receive.state.load(Ordering::Relaxed);
+    let spoilt = flag::SHARED | flag::SPENT | flag::ASYNC | flag::HUNG_UP | flag::SHUT_RD | flag::BOUND;
+    if socket.has(spoilt) || own & (state::SHUT_RD | state::PEER_GONE) != 0 || index >= link::MOST {
+        return false;
+    }
+    let Some(_setup) = SETUP.lock() else { return false };
+    let link = link::at(index);
+    let usable =
+        !link.base.is_null() && !link.inherited && link.bell >= 0 && link::header(link.base).sole.load(Ordering::Acquire) == 1;
+    usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
 }
 
 /// `to` has become a duplicate of `from`.
@@ -107,6 +137,7 @@ pub fn duplicated(from: i32, to: i32) {
         kind => {
             if let Some(socket) = word.socket() {
                 socket.references.fetch_add(1, Ordering::AcqRel);
+                socket.clear(flag::CLOSE_ON_EXEC_KNOWN);
                 table::set_socket(to, kind, socket);
             }
         }
@@ -126,6 +157,12 @@ pub fn make_room(fd: i32) {
 
 /// fcntl(2) on one of ours. `None`: the kernel's answer is right as it is.
 pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usize) -> Option<Result<isize>> {
+    match command {
+        libc::F_SETFD => socket.clear(flag::CLOSE_ON_EXEC_KNOWN),
+        libc::F_SETFL if argument as i32 & !(libc::O_NONBLOCK | libc::O_ACCMODE) == 0 => {}
+        libc::F_GETFL | libc::F_GETFD => {}
+        _ => spare::spoil(socket),
+    }
     match (command, kind) {
         (libc::F_SETFL, Kind::Stream | Kind::Tcp) => {
             let result = calls::fcntl(fd, command, argument);
@@ -144,6 +181,10 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usi
                 set_listener_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
             }
             Some(result.map(|v| v as isize))
+        }
+        (libc::F_SETOWN | F_SETOWN_EX | F_SETSIG, Kind::Stream) => {
+            socket.set(flag::SPENT);
+            None
         }
         (libc::F_GETFL, Kind::Listener) => Some(calls::fcntl(fd, command, 0).map(|flags| {
             let hidden = if socket.has(flag::LISTENER_NONBLOCK) { 0 } else { libc::O_NONBLOCK };
@@ -178,6 +219,10 @@ fn set_listener_nonblocking(socket: &Socket, on: bool) {
     }
 }
 
+/// fcntl(2)'s commands that the binding lacks.
+const F_SETSIG: c_int = 10;
+const F_SETOWN_EX: c_int = 15;
+
 const SIOCATMARK: u64 = 0x8905;
 const SIOCOUTQNSD: u64 = 0x894B;
 
@@ -195,6 +240,11 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument
         unsafe { integer.write_unaligned(value.min(c_int::MAX as usize) as c_int) };
         Ok(0)
     };
+    match request {
+        libc::FIOCLEX | libc::FIONCLEX => socket.clear(flag::CLOSE_ON_EXEC_KNOWN),
+        libc::FIONBIO | libc::FIONREAD => {}
+        _ => spare::spoil(socket),
+    }
     match (request, kind) {
         (libc::FIONBIO, Kind::Stream | Kind::Listener | Kind::Tcp) => {
             if integer.is_null() {

@@ -56,7 +56,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     }
     for number in 0..table::high_water() {
         if table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
-            let close_on_exec = calls::fcntl(number, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0;
+            let close_on_exec = crate::connect::closes_on_exec(number);
             let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
             next.references.fetch_add(1, Ordering::Relaxed);
             table::set_socket(number, Kind::Tcp, next);
@@ -64,7 +64,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
         }
     }
     crate::epoll::after_dissolve(socket, next);
-    crate::descriptor::finish(socket);
+    crate::descriptor::finish(socket, -1);
     crate::socket::free(socket);
     Ok(0)
 }

@@ -82,6 +82,11 @@ impl Mutex {
         lock::acquire(&self.0, thread::id(), false, |_| calls::sched_yield())
     }
 
+    /// Takes the lock if nobody holds it.
+    pub fn try_lock(&self) -> Option<lock::Held<'_>> {
+        lock::try_acquire(&self.0, thread::id())
+    }
+
     /// In the child after fork: no other thread exists, so whoever held it is gone.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);

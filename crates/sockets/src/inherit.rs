@@ -76,6 +76,10 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
     crate::datagram::before_exec(all, below);
     let _ = write!(text, "{VARIABLE}=");
     let start = text.length;
+    if let Some(_setup) = SETUP.lock() {
+        crate::spare::spoil_all();
+    }
+    let mut listeners = false;
     for fd in 0..table::high_water().min(below) {
         let word = table::get(fd);
         let Some(socket) = word.socket() else { continue };
@@ -87,6 +91,7 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
             let rendezvous = socket.private_fd.load(Ordering::Relaxed);
             if rendezvous >= 0 {
                 socket.set(flag::LISTENER_SHARED);
+                listeners = true;
                 let _ = write!(text, "{comma}R{rendezvous}:{}", socket.has(flag::LISTENER_NONBLOCK) as u8);
                 let_through(rendezvous);
             }
@@ -102,8 +107,10 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
             let_through(descriptor);
         }
     }
-    if let Some(_setup) = SETUP.lock() {
-        link::not_sole();
+    if listeners {
+        if let Some(_setup) = SETUP.lock() {
+            link::not_sole();
+        }
     }
     text.length != start
 }
@@ -196,6 +203,7 @@ fn take_up_listener(rendezvous: i32, nonblocking: bool) {
                 let Some(listener) = socket::allocate(family) else { return };
                 listener.inode.store(status.st_ino, Ordering::Relaxed);
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
+                listener.bells_fd.store(crate::offered::bells().unwrap_or(-1), Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED | if nonblocking { flag::LISTENER_NONBLOCK } else { 0 });
                 listener.port.store(crate::listen::bound_address(fd).port as u32, Ordering::Relaxed);
                 listener.set_listener();
@@ -223,7 +231,7 @@ fn take_up_stream(fd: i32) -> Option<()> {
     let (index, link) = link::by_name(hello.nonce, hello.sequence)?;
     let channel = hello.channel as usize;
     let page = link::page(link.base, channel);
-    if page.head.generation.load(Ordering::Acquire) != hello.generation {
+    if page.head.pair.load(Ordering::Acquire) != hello.generation {
         return None;
     }
     drop(_setup);

@@ -9,6 +9,7 @@
 //! table        one word per descriptor: what it is, and its socket
 //! socket       the private half of a socket; slabs that are never unmapped
 //! rendezvous   listen, connect, accept      diag, route: what the kernel knows    ports: local ports kept reserved
+//! again        connecting in memory: offered (accepting that), kept (companions), spare (TCP sockets)
 //! link         segments and their channels
 //! stream       send and receive             wait: spin, arm, sleep                readiness: poll masks
 //! datagram     UDP: inboxes beside the kernel's sockets
@@ -22,6 +23,7 @@
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod accept;
+pub mod again;
 pub mod connect;
 pub mod control;
 pub mod datagram;
@@ -32,10 +34,14 @@ pub mod epoll;
 pub mod error_queue;
 pub mod global;
 pub mod inherit;
+pub mod kept;
 pub mod link;
 pub mod listen;
 pub mod names;
+pub mod offered;
+pub mod opening;
 pub mod options;
+pub mod passing;
 pub mod pieces;
 pub mod poll;
 pub mod ports;
@@ -51,6 +57,7 @@ pub mod select;
 pub mod signals;
 pub mod sockaddr;
 pub mod socket;
+pub mod spare;
 pub mod spin;
 pub mod stream;
 pub mod table;

@@ -5,13 +5,15 @@
 //! under the set-up lock.
 
 use crate::global::{self, Shared};
-use crate::{ports, private, window};
+use crate::{kept, ports, private, window};
 use core::sync::atomic::Ordering;
+use shunt_ring::offers;
 use shunt_segment::area::{ring_offset, BASE_SIZE, CHANNEL_PAGES, FIRST_IN_WINDOW, LINK_SIZE, PAGE, RING_SIZE};
-use shunt_segment::channel::{life, ChannelPage};
+use shunt_segment::channel::{life, release, ChannelPage};
 use shunt_segment::link::{self, LinkHeader, Party};
 use shunt_segment::CHANNELS;
-use shunt_sys::libc::{self, F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK};
+use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK};
+use shunt_sys::libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, mapping, Errno, Result};
 
 const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -56,6 +58,12 @@ pub struct Link {
     used: [u64; WORDS],
     /// Of those, closed by us and waiting for the server to let go.
     waiting: [u64; WORDS],
+    /// The bell of the link's offers: our end of a socket pair. -1: connections are not made in memory.
+    pub bell: i32,
+    /// The server's end, until it is sent with the first connection. -1: none.
+    pub bell_for_server: i32,
+    /// The channel that a connection in memory used last.
+    pub rotor: u8,
 }
 
 struct Links {
@@ -196,30 +204,55 @@ pub fn offer(listener: u32) -> Result<Offer> {
     // The newest first: older ones are full as a rule.
     for (index, link) in links.all().iter_mut().enumerate().rev() {
         if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener {
-            if let Some(channel) = take_channel(link) {
+            if let Some(channel) = take_channel(link, index) {
+                return Ok(Offer { index, channel, link: *link });
+            }
+        }
+    }
+    for (index, link) in links.all().iter_mut().enumerate() {
+        if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener && reclaim(link) {
+            if let Some(channel) = take_channel(link, index) {
                 return Ok(Offer { index, channel, link: *link });
             }
         }
     }
     let index = make(links, listener)?;
     let link = &mut links.all()[index];
-    let channel = take_channel(link).ok_or(Errno(libc::ENOMEM))?;
+    let channel = take_channel(link, index).ok_or(Errno(libc::ENOMEM))?;
     Ok(Offer { index, channel, link: *link })
 }
 
-fn take_channel(link: &mut Link) -> Option<usize> {
+/// Channels that we closed, and whose server's end nobody will: processes that share a connection after a fork may exit
+/// without a word. True: some were found.
+fn reclaim(link: &mut Link) -> bool {
+    let server = &header(link.base).server;
+    // Numbers of processes mean the same to us as to them only in one PID namespace.
+    if link.other.0 == 0 || server.pid.load(Ordering::Relaxed) != link.other.0 {
+        return false;
+    }
+    let mut any = false;
+    for channel in (0..CHANNELS).filter(|channel| link.waiting(*channel)) {
+        let page = page(link.base, channel);
+        let side = &page.sides[1];
+        let alive = |pid: u32| calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+        if released(page, 0) && !released(page, 1) && side.orphaned(side.owners.load(Ordering::Acquire).max(1), alive) {
+            side.released.store(release::CLOSED, Ordering::Release);
+            any = true;
+        }
+    }
+    any
+}
+
+fn take_channel(link: &mut Link, index: usize) -> Option<usize> {
     for k in 0..WORDS {
         let mut waiting = link.waiting[k];
         // Channels that the server let go meanwhile come first: their lines are warm.
         while waiting != 0 {
-            let bit = waiting.trailing_zeros() as usize;
+            let channel = k * 64 + waiting.trailing_zeros() as usize;
             waiting &= waiting - 1;
-            let page = page(link.base, k * 64 + bit);
-            if released(page, 0) && released(page, 1) {
-                link.waiting[k] &= !(1 << bit);
-                return_port(link, k * 64 + bit);
-                reset(page);
-                return Some(k * 64 + bit);
+            let page = page(link.base, channel);
+            if released(page, 0) && released(page, 1) && !reusable(page, index, channel) {
+                return Some(lend(link, index, channel));
             }
             if waiting.count_ones() < link.waiting[k].count_ones().saturating_sub(8) {
                 break;
@@ -228,13 +261,56 @@ fn take_channel(link: &mut Link) -> Option<usize> {
     }
     for k in 0..WORDS {
         if link.used[k] != u64::MAX {
-            let bit = (!link.used[k]).trailing_zeros() as usize;
-            link.used[k] |= 1 << bit;
-            reset(page(link.base, k * 64 + bit));
-            return Some(k * 64 + bit);
+            let channel = k * 64 + (!link.used[k]).trailing_zeros() as usize;
+            return Some(lend(link, index, channel));
         }
     }
-    None
+    // What is kept for other addresses gives way.
+    let idle = (0..CHANNELS).find(|channel| link.waiting(*channel) && reusable(page(link.base, *channel), index, *channel))?;
+    Some(lend(link, index, idle))
+}
+
+/// Makes a channel that nobody uses ready for a connection with a companion of its own.
+fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
+    let (word, bit) = (channel / 64, 1u64 << (channel % 64));
+    link.waiting[word] &= !bit;
+    link.used[word] |= bit;
+    kept::forget(index, channel);
+    return_port(link, channel);
+    let page = page(link.base, channel);
+    for side in &page.sides {
+        side.clear();
+    }
+    let generation = page.head.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    page.head.pair.store(generation, Ordering::Relaxed);
+    channel
+}
+
+/// Whether both ends of the last connection on a channel kept their companions.
+pub fn reusable(page: &ChannelPage, index: usize, channel: usize) -> bool {
+    page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT) && kept::get(index, channel).is_some()
+}
+
+impl Link {
+    /// Whether we have closed the channel's last connection.
+    pub fn waiting(&self, channel: usize) -> bool {
+        self.waiting[channel / 64] & 1 << (channel % 64) != 0
+    }
+
+    /// A connection made in memory begins on a channel that was kept.
+    pub fn lend_again(&mut self, channel: usize) {
+        self.waiting[channel / 64] &= !(1 << (channel % 64));
+        let page = page(self.base, channel);
+        for side in &page.sides {
+            side.clear_for_next();
+        }
+        page.head.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The connection did not come about.
+    pub fn withdraw(&mut self, channel: usize) {
+        self.waiting[channel / 64] |= 1 << (channel % 64);
+    }
 }
 
 /// The connection that had the port is over at both ends.
@@ -255,15 +331,7 @@ pub fn note(index: usize, channel: usize, port: u16, listener: u32) {
 
 /// Whether the last owner of `side` has let go.
 fn released(page: &ChannelPage, side: usize) -> bool {
-    page.sides[side].released.load(Ordering::Acquire) == 1
-}
-
-/// Clears both halves of a channel that nobody uses.
-fn reset(page: &ChannelPage) {
-    for side in &page.sides {
-        side.clear();
-    }
-    page.head.generation.fetch_add(1, Ordering::Relaxed);
+    page.sides[side].released.load(Ordering::Acquire) != release::NOT
 }
 
 fn make(links: &mut Links, listener: u32) -> Result<usize> {
@@ -284,6 +352,7 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
             return Err(error);
         }
     };
+    let bell = make_bell(links, listener);
     links.sequence += 1;
     let header = header(base);
     header.version.store(shunt_segment::VERSION, Ordering::Relaxed);
@@ -306,8 +375,63 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
         live: 0,
         used: [NO_CHANNEL; WORDS],
         waiting: [0; WORDS],
+        bell: bell[0],
+        bell_for_server: bell[1],
+        rotor: 0,
     };
     links.add(link)
+}
+
+/// The two ends of a bell, for the first link to a listener: connections are made in memory through that one.
+fn make_bell(links: &mut Links, listener: u32) -> [i32; 2] {
+    let mut pair = [-1; 2];
+    let others = links.all().iter().any(|l| !l.base.is_null() && l.ours && l.listener == listener && l.bell >= 0);
+    if others || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr()).is_err() {
+        return [-1; 2];
+    }
+    pair.map(|fd| private::keep(fd).unwrap_or(-1))
+}
+
+/// The index of the link through which connections to `listener` are made in memory.
+pub fn for_offers(listener: u32) -> Option<usize> {
+    let fits = |l: &Link| !l.base.is_null() && l.ours && !l.inherited && l.listener == listener && l.bell >= 0;
+    links().all().iter().position(fits)
+}
+
+/// Link `index`, which exists.
+pub fn at(index: usize) -> &'static mut Link {
+    &mut links().all()[index]
+}
+
+/// How many entries the list of links has.
+pub fn count() -> usize {
+    links().count
+}
+
+/// The bell of link `index` goes, and with it connections made in memory.
+pub fn end_offers(index: usize) {
+    crate::offered::forget(index);
+    let link = at(index);
+    if !link.ours && !link.inherited {
+        offers::set_backlog(&header(link.base).offers, 0);
+    }
+    private::close(core::mem::replace(&mut link.bell, -1));
+    private::close(core::mem::replace(&mut link.bell_for_server, -1));
+}
+
+/// The bell's other end has been sent.
+pub fn bell_sent(index: usize) {
+    private::close(core::mem::replace(&mut at(index).bell_for_server, -1));
+}
+
+/// Room for another pair: those of links that no connection uses now go.
+pub fn forget_idle_pairs() {
+    for index in 0..count() {
+        let link = at(index);
+        if !link.base.is_null() && link.live == 0 {
+            kept::forget_all(index);
+        }
+    }
 }
 
 /// The link that a client named, if this process has it and it really is that client's.
@@ -365,6 +489,9 @@ pub fn take_up(fd: i32) -> Result<()> {
         live: 0,
         used: [NO_CHANNEL; WORDS],
         waiting: [0; WORDS],
+        bell: -1,
+        bell_for_server: -1,
+        rotor: 0,
     };
     links().add(link).map(|_| ())
 }
@@ -456,6 +583,9 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
         live: 0,
         used: [NO_CHANNEL; WORDS],
         waiting: [0; WORDS],
+        bell: -1,
+        bell_for_server: -1,
+        rotor: 0,
     };
     match links().add(link) {
         Ok(index) => Ok((index, link)),
@@ -474,20 +604,25 @@ pub fn enter(index: usize) {
     }
 }
 
-/// A connection of this process has ended. `peer_gone`: the other process vanished, so the link has no future.
-/// The channel can be lent again once both sides have released it.
-pub fn leave(index: usize, channel: usize, peer_gone: bool) {
+/// A connection of this process has ended. `peer_gone`: the other process vanished, so the link has no future. `kept`:
+/// its companion may serve another connection. The channel can be lent again once both sides have released it.
+pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
     let links = links();
     let Some(link) = links.all().get_mut(index) else { return };
     link.live = link.live.saturating_sub(1);
-    if peer_gone || (released(page(link.base, channel), 0) && released(page(link.base, channel), 1)) {
-        trim(link.base, channel);
-        window::trim(index, channel);
+    if !kept {
+        kept::forget(index, channel);
     }
     if link.ours && !link.inherited {
-        let (word, bit) = (channel / 64, 1u64 << (channel % 64));
         let page = page(link.base, channel);
-        if released(page, 0) && (peer_gone || released(page, 1)) {
+        let over = released(page, 0) && (peer_gone || released(page, 1));
+        if over {
+            // Only we can lend the channel again, and not before this.
+            trim(link.base, channel);
+            window::trim(index, channel);
+        }
+        let (word, bit) = (channel / 64, 1u64 << (channel % 64));
+        if over && !kept {
             link.used[word] &= !bit;
             return_port(link, channel);
         } else {
@@ -496,10 +631,23 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool) {
     }
     let (idle, copy) = (link.live == 0, *link);
     let dead = || copy.other.0 != 0 && calls::kill(copy.other.0 as i32, 0) == Err(Errno(libc::ESRCH));
-    if idle && (copy.inherited || ((peer_gone || (!copy.ours && dead())) && !awaited(&copy))) {
+    if idle && (copy.inherited || ((peer_gone || (!copy.ours && !kept && dead())) && !awaited(&copy))) {
         drop_link(index);
     }
-    sweep();
+    if !kept {
+        sweep();
+    }
+}
+
+/// The server is about to release a channel: if its client has done so already, the memory goes now, because afterwards
+/// the client may lend the channel again. The caller holds the socket's locks, so this one is not waited for.
+pub fn about_to_release(index: usize, base: *mut u8, channel: usize, side: usize) {
+    if side == 1 && released(page(base, channel), 0) {
+        if let Some(_setup) = global::SETUP.try_lock() {
+            trim(base, channel);
+            window::trim(index, channel);
+        }
+    }
 }
 
 /// Gives the memory of large rings back; small ones stay warm for the next connection.
@@ -526,6 +674,9 @@ fn drop_link(index: usize) {
         // Should the client live, it must send the link again with its next connection.
         header(link.base).sole.store(0, Ordering::Release);
     }
+    kept::forget_all(index);
+    end_offers(index);
+    let links = self::links();
     links.all()[index].base = core::ptr::null_mut();
     links.unmap(link.base);
     window::drop_link(index);
@@ -567,7 +718,9 @@ fn drop_oldest_idle() {
 /// Whether the client may have left connections that still wait to be accepted: its bytes are in them, although it has
 /// gone. The kernel's queue knows; the link's own words are the client's to write.
 fn awaited(link: &Link) -> bool {
-    !link.ours && calls::poll_one(link.rendezvous, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0)
+    !link.ours
+        && ((link.bell >= 0 && offers::waiting(&header(link.base).offers) > 0)
+            || calls::poll_one(link.rendezvous, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0))
 }
 
 /// Before a fork of a process whose listener others will share: clients must send their links again.
@@ -575,15 +728,25 @@ pub fn not_sole() {
     for link in links().all() {
         if !link.base.is_null() && !link.ours {
             header(link.base).sole.store(0, Ordering::Release);
+            offers::set_backlog(&header(link.base).offers, 0);
         }
     }
 }
 
-/// In the child after fork: our links' channels are the parent's to give out.
+/// In the child after fork: our links' channels are the parent's to give out, and others' offers the parent's to accept.
+/// Descriptors that would keep dead connections alive are closed.
 pub fn forked() {
-    for link in links().all() {
+    for index in 0..count() {
+        let link = at(index);
+        if link.base.is_null() {
+            continue;
+        }
+        kept::forget_all(index);
+        private::close(core::mem::replace(&mut link.bell, -1));
+        private::close(core::mem::replace(&mut link.bell_for_server, -1));
         link.inherited = link.ours;
     }
+    crate::offered::forked();
 }
 
 /// The state of a channel that a client offers: true if it can be accepted now.
@@ -595,12 +758,15 @@ pub fn accept_channel(link: &Link, channel: usize, generation: u32) -> bool {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
+    kept::moved(from, to);
     for link in links().all() {
         if link.fd == from {
             link.fd = to;
         }
-        if link.rendezvous == from {
-            link.rendezvous = to;
+        for slot in [&mut link.rendezvous, &mut link.bell, &mut link.bell_for_server] {
+            if *slot == from {
+                *slot = to;
+            }
         }
     }
 }

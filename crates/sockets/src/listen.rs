@@ -6,7 +6,7 @@
 
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{private, report, sockaddr};
+use crate::{offered, private, report, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -17,9 +17,11 @@ use shunt_sys::{calls, Errno, Result};
 /// Prepares the rendezvous of the TCP socket `fd`. The caller then lets the kernel listen, and calls [`opened`] or,
 /// when that failed, [`withdraw`]. An error leaves a plain TCP listener and a reason.
 pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(), Reason> {
+    crate::spare::spoil(socket);
     let known = socket.private_fd.load(Ordering::Relaxed);
     if known >= 0 {
         let _ = calls::listen(known, backlog); // listen again changes the backlog
+        socket.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
         return Ok(());
     }
     let options = crate::global::options();
@@ -33,7 +35,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     // SAFETY: plain integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     calls::fstat(fd, &mut status).map_err(|_| Reason::UnsupportedSocket)?;
-    let made = (|| -> Result<i32> {
+    let made = (|| -> Result<[i32; 2]> {
         let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
         let unix = private::keep(unix)?;
         let (address, length) = sockaddr::abstract_name(name::listener(status.st_ino).as_slice());
@@ -43,10 +45,12 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             private::close(unix);
             return Err(error);
         }
-        Ok(unix)
+        offered::bells().map(|bells| [unix, bells]).inspect_err(|_| private::close(unix))
     })();
     match made {
-        Ok(unix) => {
+        Ok([unix, bells]) => {
+            socket.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
+            socket.bells_fd.store(bells, Ordering::Relaxed);
             socket.inode.store(status.st_ino, Ordering::Relaxed);
             socket.private_fd.store(unix, Ordering::Release);
             Ok(())
@@ -84,6 +88,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
 /// The kernel refused to listen.
 pub fn withdraw(fd: i32, socket: &Socket) {
     if table::get(fd).kind() != Kind::Listener {
+        private::close(socket.bells_fd.swap(-1, Ordering::Relaxed));
         private::close(socket.private_fd.swap(-1, Ordering::Relaxed));
     }
 }

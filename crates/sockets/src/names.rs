@@ -3,8 +3,22 @@
 use crate::sockaddr::Encoded;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_segment::channel::ChannelPage;
 use shunt_sys::libc::{self, sockaddr, socklen_t};
 use shunt_sys::{Errno, Result};
+
+/// Both addresses of a channel, as its client told them: (client, server).
+pub fn of_channel(page: &ChannelPage) -> (Address, Address) {
+    let head = &page.head;
+    let ports = head.ports.load(Ordering::Relaxed);
+    let scope = head.scope.load(Ordering::Relaxed);
+    let words = |pair: &[shunt_segment::sync::AtomicU64; 2]| [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
+    (
+        Address::from_words(words(&head.client), ports as u16, scope),
+        Address::from_words(words(&head.server), (ports >> 16) as u16, scope),
+    )
+}
 
 /// getsockname(2).
 ///

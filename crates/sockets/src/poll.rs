@@ -42,6 +42,9 @@ pub fn deadline(timeout_ns: Option<u64>) -> u64 {
     }
 }
 
+/// Entries of the kernel's version of a set for one of ours: a listener has three queues.
+const QUEUES: usize = 3;
+
 /// Where a thread in poll is counted as asleep.
 #[derive(Clone, Copy)]
 enum Sleeper {
@@ -150,14 +153,14 @@ impl Query<'_> {
 
     /// Asks the kernel about all entries that are not streams, without waiting; gives the number that are ready.
     fn look_foreign(&mut self) -> Result<isize> {
-        let mut scratch = Scratch::new(self.entries.len() * 2, NO_ENTRY)?;
+        let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY)?;
         let count = self.fill(scratch.items(), false);
         let mut zero = spin::ZERO;
         calls::ppoll(scratch.items().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
         Ok(self.merge(&scratch.items()[..count]))
     }
 
-    /// Writes the kernel's version of the set: two entries for a listener, and streams' companions if `streams`.
+    /// Writes the kernel's version of the set: three entries for a listener, and streams' companions if `streams`.
     fn fill(&self, target: &mut [pollfd], streams: bool) -> usize {
         let mut count = 0;
         let mut push = |fd: i32, events: i16| {
@@ -172,9 +175,10 @@ impl Query<'_> {
                     push(if streams { entry.fd } else { -1 }, if deaf { 0 } else { POLLIN });
                 }
                 (Kind::Listener, Some(s)) => {
-                    let [tcp, rendezvous] = accept::descriptors(entry.fd, s);
-                    push(tcp, entry.events);
-                    push(rendezvous, entry.events & (POLLIN | libc::POLLRDNORM));
+                    push(entry.fd, entry.events);
+                    for queue in accept::queues(s) {
+                        push(queue, entry.events & (POLLIN | libc::POLLRDNORM));
+                    }
                 }
                 _ => push(entry.fd, entry.events),
             }
@@ -194,10 +198,14 @@ impl Query<'_> {
                 Kind::Stream => continue,
                 Kind::Listener => {
                     entry.revents = answer.revents;
-                    if let Some(second) = answers.get(at) {
-                        entry.revents |= second.revents & (entry.events | ALWAYS);
+                    if let Some([rendezvous, bells]) = answers.get(at..at + 2) {
+                        entry.revents |= rendezvous.revents & (entry.events | ALWAYS);
+                        // A client's bell may be readable when its offer has been accepted.
+                        if bells.revents != 0 && word.socket().is_none_or(|s| accept::ready(entry.fd, s)) {
+                            entry.revents |= bells.revents & (entry.events | ALWAYS);
+                        }
                     }
-                    at += 1;
+                    at += 2;
                 }
                 Kind::Epoll => {
                     entry.revents = answer.revents;
@@ -281,7 +289,7 @@ impl Query<'_> {
             time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             pointer = &mut time;
         }
-        let mut scratch = Scratch::new(self.entries.len() * 2, NO_ENTRY)?;
+        let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY)?;
         let count = self.fill(scratch.items(), true);
         let set = scratch.items().as_mut_ptr();
         calls::ppoll(set, count, pointer, self.mask, calls::KERNEL_SIGSET)?;

@@ -7,7 +7,7 @@
 //! After a fork both processes would lend the same ports: the child starts a list of its own.
 
 use crate::global::Shared;
-use crate::private;
+use crate::{passing, private};
 use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, mapping, Errno, Result};
 
@@ -114,60 +114,7 @@ fn park(reserve: &mut Reserve, fd: i32) -> Result<()> {
         reserve.pair = [private::keep(pair[0])?, private::keep(pair[1])?];
         reserve.held = 0;
     }
-    send_descriptor(reserve.pair[0], fd, MSG_DONTWAIT | MSG_NOSIGNAL)?;
+    passing::send(reserve.pair[0], &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
     reserve.held += 1;
     Ok(())
-}
-
-/// Sends one byte and a descriptor over an AF_UNIX socket.
-pub fn send_descriptor(over: i32, fd: i32, flags: i32) -> Result<()> {
-    #[repr(C, align(8))]
-    struct Control {
-        length: usize,
-        level: i32,
-        kind: i32,
-        fd: i32,
-        pad: i32,
-    }
-    let mut control = Control { length: 20, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, fd, pad: 0 };
-    let mut byte = 1u8;
-    let mut vector = libc::iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
-    // SAFETY: all-zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = &mut vector;
-    message.msg_iovlen = 1;
-    message.msg_control = (&mut control as *mut Control).cast();
-    message.msg_controllen = core::mem::size_of::<Control>();
-    calls::sendmsg(over, &message, flags).map(|_| ())
-}
-
-/// Receives one byte and, if it came along, a descriptor (closed on exec).
-pub fn receive_descriptor(over: i32, flags: i32) -> Result<Option<i32>> {
-    let mut control = [0u64; 8];
-    let mut byte = 0u8;
-    let mut vector = libc::iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
-    // SAFETY: all-zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = &mut vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = core::mem::size_of_val(&control);
-    let got = calls::recvmsg(over, &mut message, flags | libc::MSG_CMSG_CLOEXEC)?;
-    if got == 0 {
-        return Err(Errno(libc::ECONNRESET));
-    }
-    let header = (control[1] as u32 as i32, (control[1] >> 32) as i32);
-    if message.msg_controllen < 20 || control[0] < 20 || header != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-        return Ok(None);
-    }
-    // More than one descriptor in the message is a hostile peer: close them all.
-    let count = ((control[0] as usize).min(message.msg_controllen) - 16) / 4;
-    let fd_at = |i: usize| (control[2 + i / 2] >> (32 * (i % 2))) as u32 as i32;
-    if count != 1 {
-        for i in 0..count.min(12) {
-            let _ = calls::close(fd_at(i));
-        }
-        return Ok(None);
-    }
-    Ok(Some(fd_at(0)))
 }

@@ -8,7 +8,7 @@ use shunt_sys::{calls, Result};
 static BASE: AtomicI32 = AtomicI32::new(-1);
 
 /// Where private descriptors start: above what small programs use, low enough that fork copies a small table.
-fn base() -> i32 {
+pub fn base() -> i32 {
     let known = BASE.load(Ordering::Relaxed);
     if known >= 0 {
         return known;

@@ -52,6 +52,7 @@ pub fn before_fork() {
     }
     crate::datagram::before_fork();
     epoll::before_fork();
+    crate::spare::spoil_all();
     let mut listeners = false;
     for fd in 0..table::high_water() {
         let word = table::get(fd);
@@ -124,6 +125,7 @@ pub fn after_fork_child() {
     new_nonce();
     register_barriers();
     link::forked();
+    crate::spare::forked();
     ports::forked();
     diag::forked();
     route::forked();
@@ -135,12 +137,15 @@ pub fn after_fork_child() {
 pub fn moved(from: i32, to: i32) {
     for fd in 0..table::high_water() {
         if let Some(socket) = table::get(fd).socket() {
-            let _ = socket.private_fd.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+            renumber(&socket.private_fd, from, to);
+            renumber(&socket.bells_fd, from, to);
         }
     }
     if let Some(_setup) = SETUP.lock() {
         link::moved(from, to);
         ports::moved(from, to);
+        crate::offered::moved(from, to);
+        crate::spare::moved(from, to);
     }
     crate::datagram::moved(from, to);
     diag::moved(from, to);

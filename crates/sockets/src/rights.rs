@@ -87,6 +87,10 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
             let word = table::get(*fd);
             let Some(socket) = word.socket() else { continue };
             let needed = match word.kind() {
+                Kind::Tcp => {
+                    crate::spare::spoil(socket);
+                    -1
+                }
                 Kind::Stream => {
                     socket.set(flag::SHARED);
                     if control.count < EXTRA {

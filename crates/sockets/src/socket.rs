@@ -42,6 +42,14 @@ pub mod flag {
     pub const SHUT_RD: u32 = 1 << 15;
     /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
     pub const NONBLOCK: u32 = 1 << 10;
+    /// The companion's open file was changed for good (its owner, half of it shut): it cannot serve another connection.
+    pub const SPENT: u32 = 1 << 7;
+    /// A TCP socket of which the kernel holds nothing but what socket(2) made.
+    pub const VIRGIN: u32 = 1 << 16;
+    /// FD_CLOEXEC is what socket(2) was given ([`CLOSE_ON_EXEC`]); the only descriptor is the first one.
+    pub const CLOSE_ON_EXEC_KNOWN: u32 = 1 << 17;
+    /// See [`CLOSE_ON_EXEC_KNOWN`].
+    pub const CLOSE_ON_EXEC: u32 = 1 << 18;
     /// The kernel connects it: no further attempt at a rendezvous.
     pub const KERNEL: u32 = 1 << 9;
     /// Only the kernel can connect it: another process may have the same socket, or it was shut down before it was connected.
@@ -87,6 +95,14 @@ pub struct Socket {
     pub family: AtomicI32,
     /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
     pub private_fd: AtomicI32,
+    /// A listener's descriptor for the bells of clients (`crate::offered`). -1: none.
+    pub bells_fd: AtomicI32,
+    /// The number of the spare whose open file it is; 0: none (`crate::spare`).
+    pub spare: AtomicU32,
+    /// A listener's backlog.
+    pub backlog: AtomicU32,
+    /// A listener to which clients may offer connections in memory: 1.
+    pub offering: AtomicU32,
     /// A listener's port.
     pub port: AtomicU32,
     /// Index of the link in this process's list.
@@ -268,15 +284,7 @@ impl Socket {
 
     /// Both addresses: (client, server).
     pub fn addresses(&self) -> (Address, Address) {
-        let head = &self.page().head;
-        let ports = head.ports.load(Ordering::Relaxed);
-        let scope = head.scope.load(Ordering::Relaxed);
-        let words =
-            |pair: &[shunt_segment::sync::AtomicU64; 2]| [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
-        (
-            Address::from_words(words(&head.client), ports as u16, scope),
-            Address::from_words(words(&head.server), (ports >> 16) as u16, scope),
-        )
+        crate::names::of_channel(self.page())
     }
 }
 
@@ -327,6 +335,11 @@ const SLAB: usize = 256;
 /// A fresh socket object; `None` when memory is short.
 pub fn allocate(family: i32) -> Option<&'static Socket> {
     let _setup = SETUP.lock()?;
+    allocate_locked(family)
+}
+
+/// The same, under the set-up lock.
+pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     let mut first = FREE.load(Ordering::Relaxed);
     if first.is_null() {
         let slab = mapping::reserve(SLAB * core::mem::size_of::<Socket>()).ok()?.cast::<Socket>();
@@ -350,6 +363,10 @@ pub fn allocate(family: i32) -> Option<&'static Socket> {
     socket.family.store(family, Ordering::Relaxed);
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);
+    socket.bells_fd.store(-1, Ordering::Relaxed);
+    socket.spare.store(0, Ordering::Relaxed);
+    socket.backlog.store(0, Ordering::Relaxed);
+    socket.offering.store(0, Ordering::Relaxed);
     socket.port.store(0, Ordering::Relaxed);
     socket.link_index.store(u32::MAX, Ordering::Relaxed);
     socket.inode.store(0, Ordering::Relaxed);

@@ -87,6 +87,8 @@ calls! {
     fcntl(fd: c_int, command: c_int, argument: usize) -> Result<c_int> = descriptor, SYS_fcntl;
     /// ppoll(2)
     ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_ppoll;
+    /// epoll_create1(2)
+    epoll_create1(flags: c_int) -> Result<c_int> = descriptor, SYS_epoll_create1;
     /// epoll_ctl(2)
     epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Result<()> = unit, SYS_epoll_ctl;
     /// epoll_pwait2(2)

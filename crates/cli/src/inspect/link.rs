@@ -32,7 +32,7 @@ pub struct Link {
 pub struct Channel {
     /// Its number in the link.
     pub number: u16,
-    /// Counts the connections that used this channel.
+    /// Counts the companions that this channel had; their names tell it.
     pub generation: u32,
     /// Whether the server has accepted it.
     pub accepted: bool,
@@ -109,7 +109,7 @@ fn channel(words: &Words, number: u16) -> Option<Channel> {
     let side = |index: usize| end(words, page + offset_of!(ChannelPage, sides) + index * size_of::<Side>());
     Some(Channel {
         number,
-        generation: words.word32(head + offset_of!(Head, generation)),
+        generation: words.word32(head + offset_of!(Head, pair)),
         accepted,
         client: address(offset_of!(Head, client), ports),
         server: address(offset_of!(Head, server), ports >> 16),

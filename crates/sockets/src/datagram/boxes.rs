@@ -5,7 +5,7 @@
 
 use super::{flag, Datagram};
 use crate::global::{Shared, SETUP};
-use crate::{diag, ports, private, sockaddr};
+use crate::{diag, passing, private, sockaddr};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::inbox::{self, InboxHeader, RING, RING_LEAST, RING_MOST};
@@ -137,8 +137,7 @@ fn welcome(socket: &Datagram, now: u64) {
         if is_ours(visitor).is_some() {
             let (memfd, pipe) = (socket.private[0].load(Ordering::Acquire), socket.private[2].load(Ordering::Acquire));
             if memfd >= 0 && pipe >= 0 {
-                let _ = ports::send_descriptor(visitor, memfd, MSG_DONTWAIT | MSG_NOSIGNAL)
-                    .and_then(|()| ports::send_descriptor(visitor, pipe, MSG_DONTWAIT | MSG_NOSIGNAL));
+                let _ = passing::send(visitor, &[memfd, pipe], MSG_DONTWAIT | MSG_NOSIGNAL);
             }
         }
         let _ = calls::close(visitor);
@@ -353,13 +352,12 @@ fn received(entry: &mut Known) -> bool {
 
 fn take_up(fd: i32, inode: u64) -> Result<Option<(*mut u8, u32, i32)>> {
     let refused = Errno(libc::EPROTO);
-    let memfd = match ports::receive_descriptor(fd, MSG_DONTWAIT) {
-        Ok(memfd) => memfd.ok_or(refused)?,
+    let [memfd, pipe] = match passing::receive(fd, MSG_DONTWAIT) {
+        Ok([memfd, pipe]) if memfd >= 0 => [memfd, pipe],
+        Ok(_) => return Err(refused),
         Err(Errno(libc::EAGAIN | libc::EINTR)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The second one was sent in the same breath; a receiver that was interrupted there is asked again.
-    let pipe = ports::receive_descriptor(fd, MSG_DONTWAIT).ok().flatten();
     let mapped = (|| {
         let peer = is_ours(fd).ok_or(refused)?;
         let size = check(memfd)?;
@@ -379,7 +377,7 @@ fn take_up(fd: i32, inode: u64) -> Result<Option<(*mut u8, u32, i32)>> {
         Ok((base, size as u32))
     })();
     let _ = calls::close(memfd);
-    match (mapped, pipe) {
+    match (mapped, (pipe >= 0).then_some(pipe)) {
         (Ok((base, size)), Some(pipe)) => match private::keep(pipe) {
             Ok(pipe) => Ok(Some((base, size, pipe))),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
 use super::arming::kick;
-use super::control::kernel_event;
+use super::control::{control_queues, kernel_event};
 use super::entry::{place, term, Entry};
 use super::list::address;
 use super::set::{activate, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
@@ -10,31 +10,34 @@ use crate::table::Kind;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
 
-/// The last descriptor of this process for `socket` closes: it leaves all sets.
-pub fn forget_socket(socket: &'static Socket, fd: i32) {
+/// The last descriptor of this process for `socket` closes: it leaves all sets. True: the kernel's too.
+pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
     if socket.watchers.load(Ordering::Relaxed).is_null() {
-        return;
+        return true;
     }
-    let Some(_watchers) = WATCHERS.lock() else { return };
+    let mut everywhere = true;
+    let Some(_watchers) = WATCHERS.lock() else { return false };
     while let Some(entry) = watcher(&socket.watchers) {
         let Some(set) = entry.set() else {
             unwatch(entry);
             continue;
         };
-        let Some(_held) = set.lock.lock() else { return };
+        let Some(_held) = set.lock.lock() else { return false };
         // Other processes may keep the companion open: then the kernel would not forget it by itself. In a child of fork
         // the set is the parent's too, whose sockets stay watched when the child closes its copies (epoll(7), Q6).
-        if let (false, Some(epfd)) = (set.inherited.load(Ordering::Relaxed), set.descriptor()) {
-            if entry.fd.load(Ordering::Relaxed) == fd {
-                let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+        match (set.inherited.load(Ordering::Relaxed), set.descriptor()) {
+            (false, Some(epfd)) => {
+                everywhere &= entry.fd.load(Ordering::Relaxed) == fd
+                    && calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()).is_ok();
+                if socket.kind() == Kind::Listener {
+                    control_queues(epfd, libc::EPOLL_CTL_DEL, socket, kernel_event(entry, Kind::Listener));
+                }
             }
-            let rendezvous = socket.private_fd.load(Ordering::Relaxed);
-            if rendezvous >= 0 {
-                let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
-            }
+            _ => everywhere = false,
         }
         detach(set, entry);
     }
+    everywhere
 }
 
 /// `act` gets the set, a descriptor of it, and the entry.
@@ -55,9 +58,7 @@ fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static
 /// A watched TCP socket began to listen: its rendezvous joins the sets.
 pub fn became_listener(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
-        let mut event = kernel_event(entry, Kind::Listener);
-        let rendezvous = socket.private_fd.load(Ordering::Relaxed);
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, rendezvous, &mut event);
+        control_queues(epfd, libc::EPOLL_CTL_ADD, socket, kernel_event(entry, Kind::Listener));
     });
 }
 

@@ -8,6 +8,7 @@ use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
+use crate::socket::Socket;
 use crate::table::Kind;
 use crate::{accept, table};
 use core::sync::atomic::Ordering;
@@ -16,6 +17,15 @@ use shunt_sys::{calls, libc, Errno, Result};
 
 /// What may stand beside EPOLLEXCLUSIVE.
 const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | ET | EXCLUSIVE;
+
+/// A listener's other queues follow what the kernel was told of its TCP socket. Bells are an epoll set, which cannot be
+/// exclusive; they matter to a process only that accepts alone.
+pub(super) fn control_queues(epfd: i32, operation: i32, listener: &Socket, mut event: epoll_event) {
+    let [rendezvous, bells] = accept::queues(listener);
+    let _ = calls::epoll_ctl(epfd, operation, rendezvous, &mut event);
+    event.events &= !(libc::EPOLLEXCLUSIVE as u32);
+    let _ = calls::epoll_ctl(epfd, operation, bells, &mut event);
+}
 
 /// What the kernel's set holds for an entry.
 pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
@@ -61,6 +71,9 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     if itself || !known || (exclusive && misused) {
         return Some(Err(Errno(libc::EINVAL)));
     }
+    if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, word.socket()) {
+        crate::spare::spoil(socket);
+    }
     let interrupted = Some(Err(Errno(libc::EINTR)));
     let Some(_watchers) = WATCHERS.lock() else { return interrupted };
     let Some(_held) = set.lock.lock() else { return interrupted };
@@ -102,7 +115,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
         return Err(error);
     }
     if let (Kind::Listener, Some(socket)) = (kind, word.socket()) {
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, accept::descriptors(fd, socket)[1], &mut event);
+        control_queues(epfd, libc::EPOLL_CTL_ADD, socket, event);
     }
     entry.socket.store(word.socket().map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
     entry.inner.store(word.set().map_or(core::ptr::null_mut(), address), Ordering::Release);
@@ -136,7 +149,7 @@ fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event
         let mut event = kernel_event(entry, kind);
         calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event)?;
         if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
-            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, accept::descriptors(fd, socket)[1], &mut event);
+            control_queues(epfd, libc::EPOLL_CTL_MOD, socket, event);
         }
     }
     appear(set, epfd, entry);
@@ -153,7 +166,7 @@ fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     }
     let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
     if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, accept::descriptors(fd, socket)[1], core::ptr::null_mut());
+        control_queues(epfd, libc::EPOLL_CTL_DEL, socket, epoll_event { events: 0, u64: 0 });
     }
     entry.terms().generation.fetch_add(1, Ordering::Relaxed);
     detach(set, entry);

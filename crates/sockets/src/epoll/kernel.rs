@@ -7,8 +7,8 @@ use super::list::address;
 use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, ONESHOT, TAG, TAG_MASK};
-use crate::readiness;
 use crate::table::Kind;
+use crate::{accept, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -101,7 +101,12 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut 
             activate(set, entry);
         }
         _ => {
-            // A listener's two queues may both have spoken: one event is enough.
+            // A bell whose offer has been accepted is no event.
+            let listener = entry.socket().filter(|s| s.kind() == Kind::Listener);
+            if flags & (ERR | HUP) == 0 && listener.is_some_and(|s| !accept::ready(entry.fd.load(Ordering::Relaxed), s)) {
+                return;
+            }
+            // A listener's queues may all have spoken: one event is enough.
             let silent = entry.wanted() & ONESHOT != 0
                 && entry.terms().flags.fetch_or(term::DISABLED, Ordering::Relaxed) & term::DISABLED != 0;
             if !silent && !answer.names(entry) {

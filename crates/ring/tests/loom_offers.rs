@@ -1,0 +1,120 @@
+//! Offers against a server that sleeps when nothing waits, in every order that the memory model allows:
+//! RUSTFLAGS="--cfg loom" cargo test --release --test loom_offers
+//!
+//! The bell is a counter that can be waited for. A lost wake-up shows as a deadlock, a byte taken for an offer that still
+//! waits shows as one, too.
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use shunt_ring::offers::{self, Offered};
+use shunt_segment::offers::Offers;
+
+struct Model {
+    offers: Offers,
+    bell: Mutex<u32>,
+    rung: Condvar,
+    withdrawn: AtomicU32,
+}
+
+// SAFETY: atomics and loom's own types only.
+unsafe impl Sync for Model {}
+// SAFETY: as above.
+unsafe impl Send for Model {}
+
+fn model() -> Arc<Model> {
+    let model = Model { offers: Offers::new(), bell: Mutex::new(0), rung: Condvar::new(), withdrawn: AtomicU32::new(0) };
+    offers::begin(&model.offers, 8);
+    Arc::new(model)
+}
+
+fn offer(model: &Model, channel: usize) {
+    assert!(offers::open(&model.offers));
+    if offers::publish(&model.offers, channel) == Offered::Ring {
+        *model.bell.lock().unwrap() += 1;
+        model.rung.notify_one();
+    }
+}
+
+fn take_bells(model: &Model, most: u32) {
+    let mut bell = model.bell.lock().unwrap();
+    let got = most.min(*bell); // the client may not have written its byte yet
+    *bell -= got;
+    offers::took_bells(&model.offers, got);
+}
+
+/// The server's accept: sleeps on the bell while nothing waits.
+fn accept(model: &Model) -> usize {
+    loop {
+        if let Some(channel) = offers::oldest(&model.offers) {
+            let spent = offers::take(&model.offers);
+            take_bells(model, spent);
+            return channel;
+        }
+        let spent = offers::spent_bells(&model.offers);
+        take_bells(model, spent);
+        let mut bell = model.bell.lock().unwrap();
+        while *bell == 0 {
+            bell = model.rung.wait(bell).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_offer_wakes_the_server() {
+    loom::model(|| {
+        let model = model();
+        let client = {
+            let model = model.clone();
+            thread::spawn(move || {
+                offer(&model, 3);
+                offer(&model, 5);
+            })
+        };
+        assert_eq!(accept(&model), 3);
+        assert_eq!(accept(&model), 5);
+        client.join().unwrap();
+    });
+}
+
+/// A server that polls: while an offer waits, the bell is readable once the client has returned from ringing it.
+#[test]
+fn a_waiting_offer_is_seen_by_poll() {
+    loom::model(|| {
+        let model = model();
+        offer(&model, 1);
+        let client = {
+            let model = model.clone();
+            thread::spawn(move || offer(&model, 2))
+        };
+        assert_eq!(offers::oldest(&model.offers), Some(1));
+        let spent = offers::take(&model.offers);
+        take_bells(&model, spent);
+        client.join().unwrap();
+        assert_eq!(offers::waiting(&model.offers), 1);
+        assert!(*model.bell.lock().unwrap() > 0);
+    });
+}
+
+/// A listener that closes: an offer is either withdrawn by its client or found by the server's last look.
+#[test]
+fn no_offer_is_lost_when_the_listener_closes() {
+    loom::model(|| {
+        let model = model();
+        let client = {
+            let model = model.clone();
+            thread::spawn(move || {
+                if offers::open(&model.offers) && offers::publish(&model.offers, 4) == Offered::Closed {
+                    model.withdrawn.store(1, Ordering::Relaxed);
+                }
+                offers::waiting(&model.offers)
+            })
+        };
+        offers::set_backlog(&model.offers, 0);
+        let found = offers::waiting(&model.offers);
+        let published = client.join().unwrap();
+        let withdrawn = model.withdrawn.load(Ordering::Relaxed) as usize;
+        assert!(published == 0 || found + withdrawn >= 1);
+    });
+}

@@ -1,0 +1,227 @@
+//! Accepting what clients offer in memory: the server's half of [`crate::again`].
+//!
+//! Only a process that alone accepts from its listener takes offers: an offer names a companion that this process holds.
+//! Before a fork, an exec that keeps the listener, or a message that passes it on, offers end, and connections go through
+//! the rendezvous, which processes can share.
+
+use crate::accept::{self, Accepted};
+use crate::socket::{flag, Socket};
+use crate::{global, kept, link, private};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use shunt_ring::offers;
+use shunt_segment::channel::{life, release, word, ChannelPage};
+use shunt_segment::link::LinkHeader;
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, epoll_event, MSG_DONTWAIT};
+use shunt_sys::{calls, Errno, Result};
+
+/// Clients' links through which a process accepts in memory at most.
+const MOST: usize = 64;
+
+/// A link that may hold offers. Read without a lock: a link's address range stays readable for ever.
+struct Place {
+    /// Null: unused.
+    header: AtomicPtr<LinkHeader>,
+    index: AtomicU32,
+    /// The listener, by its rendezvous.
+    rendezvous: AtomicI32,
+}
+
+static PLACES: [Place; MOST] =
+    [const { Place { header: AtomicPtr::new(core::ptr::null_mut()), index: AtomicU32::new(0), rendezvous: AtomicI32::new(-1) } };
+        MOST];
+
+/// The links that may hold offers for `listener`: their headers and indices.
+fn places(listener: &Socket) -> impl Iterator<Item = (&'static LinkHeader, usize)> {
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    PLACES.iter().filter(move |place| place.rendezvous.load(Ordering::Relaxed) == rendezvous).filter_map(|place| {
+        // SAFETY: null, or the first byte of a link's range, which is never unmapped.
+        let header = unsafe { place.header.load(Ordering::Acquire).as_ref() }?;
+        Some((header, place.index.load(Ordering::Relaxed) as usize))
+    })
+}
+
+/// Link `index` goes, or offers nothing any more. Under the set-up lock.
+pub fn forget(index: usize) {
+    for place in &PLACES {
+        if place.index.load(Ordering::Relaxed) as usize == index {
+            place.header.store(core::ptr::null_mut(), Ordering::Release);
+        }
+    }
+}
+
+/// In the child after fork: offers are the parent's to accept.
+pub fn forked() {
+    for place in &PLACES {
+        place.header.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// A rendezvous got another number.
+pub fn moved(from: i32, to: i32) {
+    for place in &PLACES {
+        crate::process::renumber(&place.rendezvous, from, to);
+    }
+}
+
+/// The bells of a listener's clients as one descriptor: readable when one of them is.
+pub fn bells() -> Result<i32> {
+    calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep)
+}
+
+/// A client sent the bell of link `index`: from now on it may offer. Takes the descriptor over. Under the set-up lock.
+pub fn begin(index: usize, bell: i32, listener: &Socket) {
+    let bells = listener.bells_fd.load(Ordering::Relaxed);
+    let fits = calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
+        && calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(0);
+    if !fits || bells < 0 || listener.has(flag::LISTENER_SHARED) {
+        let _ = calls::close(bell);
+        return;
+    }
+    let Ok(bell) = private::keep(bell) else { return };
+    let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+    let place = PLACES.iter().find(|place| place.header.load(Ordering::Relaxed).is_null());
+    let (Some(place), Ok(())) = (place, calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, bell, &mut event)) else {
+        private::close(bell);
+        return;
+    };
+    let link = link::at(index);
+    link.bell = bell;
+    offers::begin(&link::header(link.base).offers, backlog);
+    place.index.store(index as u32, Ordering::Relaxed);
+    place.rendezvous.store(link.rendezvous, Ordering::Relaxed);
+    place.header.store(link.base.cast(), Ordering::Release);
+    listener.offering.store(1, Ordering::Release);
+}
+
+/// Whether some client's offer waits. Takes no lock.
+pub fn waiting(listener: &Socket) -> bool {
+    listener.offering.load(Ordering::Acquire) != 0 && places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0)
+}
+
+/// Takes off bells whose offers have been accepted, so that the bells' descriptor says what is true.
+pub fn take_spent_bells(listener: &Socket) {
+    let Some(_setup) = global::SETUP.try_lock() else { return };
+    for (header, index) in places(listener) {
+        if offers::waiting(&header.offers) == 0 {
+            silence(index, offers::spent_bells(&header.offers).max(1));
+        }
+    }
+}
+
+/// Accepts an offer. EAGAIN: none waits.
+pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
+    if !waiting(listener) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let _setup = global::SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
+    // Another client each time, so that none starves the others.
+    let turn = listener.accepts.load(Ordering::Relaxed) as usize;
+    let count = places(listener).count();
+    for k in 0..count {
+        let Some((header, index)) = places(listener).nth((turn + k) % count) else { continue };
+        let base = link::at(index).base;
+        while let Some(channel) = offers::oldest(&header.offers) {
+            let taken = take(index, base, channel, listener, flags);
+            if let Err(Some(error)) = taken {
+                return Err(error); // no descriptor for it: it waits
+            }
+            let spent = offers::take(&header.offers);
+            if spent > 0 {
+                silence(index, spent);
+            }
+            if let Ok(accepted) = taken {
+                return Ok(accepted);
+            }
+        }
+    }
+    Err(Errno(libc::EAGAIN))
+}
+
+/// `Err(None)`: the offer was nonsense, or its client has gone.
+fn take(
+    index: usize,
+    base: *mut u8,
+    channel: usize,
+    listener: &Socket,
+    flags: i32,
+) -> core::result::Result<Accepted, Option<Errno>> {
+    let page = link::page(base, channel);
+    let Some(kept) = kept::get(index, channel) else {
+        refuse(page);
+        return Err(None);
+    };
+    let (client, server) = crate::names::of_channel(page);
+    if accept::plausible(&client, &server, listener).is_err() {
+        crate::report::count(Reason::NotLocal);
+        refuse(page);
+        kept::forget(index, channel);
+        return Err(None);
+    }
+    let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    let companion = calls::fcntl(kept.descriptor(), duplicate, 0)
+        .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
+    if page.head.state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let _ = calls::close(companion);
+        return Err(None); // taken back
+    }
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    kept.set_nonblocking(nonblocking);
+    kept.client = client;
+    let accepted = Accepted { companion, client, index, channel };
+    match accept::seat(&accepted, base, listener, nonblocking) {
+        Ok(()) => Ok(accepted),
+        Err(reason) => {
+            crate::report::count(reason);
+            let _ = calls::close(companion);
+            refuse(page);
+            kept::forget(index, channel);
+            Err(None)
+        }
+    }
+}
+
+/// The client sees a reset.
+fn refuse(page: &ChannelPage) {
+    let side = &page.sides[1];
+    side.post.word.store(word::FIN | word::CLOSED | word::RST, Ordering::Release);
+    side.released.store(release::CLOSED, Ordering::Release);
+}
+
+/// Takes bells off. A bell whose client is gone, or that does what no bell does, is taken out.
+fn silence(index: usize, count: u32) {
+    let link = link::at(index);
+    let mut bytes = [0u8; 64];
+    let room = (count as usize).min(bytes.len());
+    match calls::recvfrom(link.bell, bytes.as_mut_ptr().cast(), room, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())
+    {
+        Ok(0) => link::end_offers(index),
+        Ok(n) => offers::took_bells(&link::header(link.base).offers, n as u32),
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
+        Err(_) => link::end_offers(index),
+    }
+}
+
+/// The listener closes: clients that were not accepted see a reset, as TCP gives it.
+pub fn retire(listener: &Socket) {
+    if listener.offering.load(Ordering::Acquire) != 0 {
+        if let Some(_setup) = global::SETUP.lock() {
+            for (header, index) in places(listener) {
+                let queue = &header.offers;
+                offers::set_backlog(queue, 0);
+                while let Some(channel) = offers::oldest(queue) {
+                    let page = link::page(link::at(index).base, channel);
+                    let state = &page.head.state;
+                    if state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                        refuse(page);
+                        kept::forget(index, channel);
+                    }
+                    offers::take(queue);
+                }
+                link::end_offers(index);
+            }
+        }
+    }
+    private::close(listener.bells_fd.swap(-1, Ordering::AcqRel));
+}

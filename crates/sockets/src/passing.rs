@@ -1,0 +1,98 @@
+//! Passing descriptors of our own between two processes: one byte and SCM_RIGHTS over an AF_UNIX stream.
+
+use shunt_sys::libc::{self, iovec, msghdr};
+use shunt_sys::{calls, Errno, Result};
+
+/// Descriptors in one message.
+pub const MOST: usize = 2;
+
+/// A control message of [`MOST`] descriptors, as cmsg(3) lays it out.
+#[repr(C, align(8))]
+struct Control {
+    length: usize,
+    level: i32,
+    kind: i32,
+    descriptors: [i32; MOST],
+}
+
+const HEADER: usize = 16;
+
+/// Sends one byte and up to [`MOST`] descriptors.
+pub fn send(over: i32, descriptors: &[i32], flags: i32) -> Result<()> {
+    let count = descriptors.len().min(MOST);
+    let mut control =
+        Control { length: HEADER + 4 * count, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, descriptors: [-1; MOST] };
+    control.descriptors[..count].copy_from_slice(&descriptors[..count]);
+    let mut byte = 1u8;
+    let mut vector = iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = (&mut control as *mut Control).cast();
+    message.msg_controllen = core::mem::size_of::<Control>();
+    calls::sendmsg(over, &message, flags).map(|_| ())
+}
+
+/// Receives one byte and the descriptors that came along (closed on exec); -1 where there are fewer than [`MOST`].
+///
+/// Errors: EAGAIN; ECONNRESET when the other end has closed.
+pub fn receive(over: i32, flags: i32) -> Result<[i32; MOST]> {
+    let mut control = [0u64; 8];
+    let mut byte = 0u8;
+    let mut vector = iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = core::mem::size_of_val(&control);
+    let got = calls::recvmsg(over, &mut message, flags | libc::MSG_CMSG_CLOEXEC)?;
+    if got == 0 {
+        return Err(Errno(libc::ECONNRESET));
+    }
+    let mut descriptors = [-1; MOST];
+    let header = (control[1] as u32 as i32, (control[1] >> 32) as i32);
+    if message.msg_controllen < HEADER + 4 || (control[0] as usize) < HEADER + 4 || header != (libc::SOL_SOCKET, libc::SCM_RIGHTS)
+    {
+        return Ok(descriptors);
+    }
+    let count = ((control[0] as usize).min(message.msg_controllen) - HEADER) / 4;
+    for i in 0..count.min(12) {
+        let fd = (control[2 + i / 2] >> (32 * (i % 2))) as u32 as i32;
+        match descriptors.get_mut(i) {
+            Some(place) if count <= MOST => *place = fd,
+            // More than were announced is a hostile peer: none is kept.
+            _ => {
+                let _ = calls::close(fd);
+            }
+        }
+    }
+    Ok(descriptors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_sys::libc::{AF_UNIX, MSG_DONTWAIT, SOCK_CLOEXEC, SOCK_STREAM};
+
+    #[test]
+    fn descriptors_arrive_in_order() {
+        let mut pair = [-1; 2];
+        calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
+        for sent in [&pair[..1], &pair[..2]] {
+            send(pair[0], sent, MSG_DONTWAIT).unwrap();
+            let got = receive(pair[1], MSG_DONTWAIT).unwrap();
+            assert_eq!(got.iter().filter(|fd| **fd >= 0).count(), sent.len());
+            for fd in got.into_iter().filter(|fd| *fd >= 0) {
+                calls::close(fd).unwrap();
+            }
+        }
+        assert_eq!(receive(pair[1], MSG_DONTWAIT), Err(Errno(libc::EAGAIN)));
+        calls::sendto(pair[0], b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0).unwrap();
+        assert_eq!(receive(pair[1], MSG_DONTWAIT), Ok([-1; 2]));
+        calls::close(pair[0]).unwrap();
+        assert_eq!(receive(pair[1], MSG_DONTWAIT), Err(Errno(libc::ECONNRESET)));
+        calls::close(pair[1]).unwrap();
+    }
+}
