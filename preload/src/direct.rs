@@ -27,6 +27,10 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         crate::set_errno(libc::ENOSYS);
         return Some(-1);
     }
+    if number == libc::SYS_rt_sigaction {
+        // SAFETY: passed on.
+        return unsafe { crate::signals::install_by_number(a as i32, b, c, d) };
+    }
     // A system call that copies the process as fork does, past the C library: containers and vsftpd do this.
     let copies = number == libc::SYS_fork
         || (number == libc::SYS_clone && b == 0 && a & (libc::CLONE_VM | libc::CLONE_THREAD) as usize == 0);

@@ -91,6 +91,18 @@ unsafe fn with_inheritance(given: Strings, exec: impl Fn(Strings) -> c_int) -> c
     if !shunt_sockets::global::ready() {
         return exec(given);
     }
+    crate::signals::before_exec();
+    // SAFETY: passed on; errno of the failed exec must survive.
+    unsafe {
+        let result = with_descriptors(given, exec);
+        let errno = *crate::__errno_location();
+        crate::signals::after_exec();
+        crate::set_errno(errno);
+        result
+    }
+}
+
+unsafe fn with_descriptors(given: Strings, exec: impl Fn(Strings) -> c_int) -> c_int {
     let mut text = Text::new();
     if !inherit::before_exec(&mut text, false, false, i32::MAX) {
         return exec(given);

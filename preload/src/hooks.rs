@@ -7,10 +7,12 @@ use shunt_calls::libc::{
     self, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, rlimit, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
 use shunt_sockets::poll::{self, Query};
+use shunt_sockets::polled::Entries;
 use shunt_sockets::rights;
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
+use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{
     accept as accepting, connect as connecting, datagram, descriptor, epoll, global, listen as listening, names, opening,
@@ -197,7 +199,8 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         let word = table::get(fd);
         let socket = match (word.kind(), word.socket()) {
             (Kind::Stream, Some(socket)) => {
-                if !address.is_null() && length >= 2 && (*address).sa_family as c_int == libc::AF_UNSPEC {
+                let family = if length >= 2 { user::read(&raw const (*address).sa_family) } else { Ok(libc::AF_INET as u16) };
+                if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
                     return answer(shunt_sockets::disconnect::disconnect(fd, socket)) as c_int;
                 }
                 if socket.has(flag::CONNECTING) {
@@ -315,7 +318,7 @@ hook! {
     }
     fn recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
         match table::stream(fd) {
-            Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address_length)),
+            Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address, address_length)),
             None => match table::datagram(fd) {
                 Some(socket) => {
                     let kernel = || real::recvfrom(fd, data, length, flags, address, address_length);
@@ -328,7 +331,7 @@ hook! {
     fn __recvfrom_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
         match table::stream(fd) {
             Some(socket) if length <= room => {
-                answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address_length))
+                answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address, address_length))
             }
             None if length <= room && datagram::is(fd) => recvfrom(fd, data, length, flags, address, address_length),
             _ => real::__recvfrom_chk(fd, data, length, room, flags, address, address_length),
@@ -470,10 +473,13 @@ hook! {
 unsafe fn send_rights(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
     // SAFETY: as sendmsg(2).
     unsafe {
-        if message.is_null() || (message as usize) < 4096 || (*message).msg_controllen == 0 || !global::ready() {
+        let Ok(mut copy) = user::read(message) else { return real::sendmsg(fd, message, flags) };
+        let control = copy.msg_control.cast::<u8>();
+        let last = control.wrapping_add((copy.msg_controllen as usize).wrapping_sub(1));
+        let faults = copy.msg_controllen > 0 && (user::read(control).is_err() || user::read(last).is_err());
+        if copy.msg_controllen == 0 || faults || !global::ready() {
             return real::sendmsg(fd, message, flags);
         }
-        let mut copy = *message;
         let mut control = rights::Control::new();
         if !rights::extend(&mut copy, &mut control) {
             return real::sendmsg(fd, message, flags);
@@ -490,10 +496,10 @@ unsafe fn send_rights(fd: c_int, message: *const msghdr, flags: c_int) -> isize 
 unsafe fn receive_rights(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
     // SAFETY: as recvmsg(2).
     unsafe {
-        if message.is_null() || (message as usize) < 4096 || (*message).msg_controllen == 0 || !global::ready() {
+        let Ok(mut copy) = user::read(message) else { return real::recvmsg(fd, message, flags) };
+        if copy.msg_controllen == 0 || !global::ready() {
             return real::recvmsg(fd, message, flags);
         }
-        let mut copy = *message;
         let mut control = rights::Control::new();
         if !rights::widen(&mut copy, &mut control) {
             return real::recvmsg(fd, message, flags);
@@ -515,26 +521,75 @@ hook! {
     fn __sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int {
         crate::signals::install(number, action, old)
     }
+    fn signal(number: c_int, handler: usize) -> usize {
+        crate::signals::set(number, handler, crate::signals::Style::Bsd)
+    }
+    fn bsd_signal(number: c_int, handler: usize) -> usize {
+        signal(number, handler)
+    }
+    fn ssignal(number: c_int, handler: usize) -> usize {
+        signal(number, handler)
+    }
+    fn sysv_signal(number: c_int, handler: usize) -> usize {
+        crate::signals::set(number, handler, crate::signals::Style::SystemV)
+    }
+    fn __sysv_signal(number: c_int, handler: usize) -> usize {
+        sysv_signal(number, handler)
+    }
+    fn sigset(number: c_int, handler: usize) -> usize {
+        crate::signals::set_and_unblock(number, handler)
+    }
+    fn sigignore(number: c_int) -> c_int {
+        let result = crate::signals::set(number, libc::SIG_IGN, crate::signals::Style::Plain);
+        if result == libc::SIG_ERR { -1 } else { 0 }
+    }
+    fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
+        crate::signals::interrupts(number, interrupts != 0)
+    }
 }
 
 // ---- wait --------------------------------------------------------------------------------------------------------
 
-unsafe fn entries<'a>(set: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
-    // More entries than descriptors can be open is EINVAL, whatever lies behind the pointer.
-    let too_many = count > 1024 && count > shunt_sockets::sys::calls::soft_limit(libc::RLIMIT_NOFILE);
-    if set.is_null() || count == 0 || too_many || (set as usize) < 4096 {
-        return &mut [];
-    }
-    // SAFETY: the caller's array.
-    unsafe { core::slice::from_raw_parts_mut(set, count as usize) }
+/// Whether a set of `count` entries is one to look at. More than descriptors can be open is EINVAL, whatever lies behind
+/// the pointer: the kernel says so.
+fn plausible(count: nfds_t) -> bool {
+    count > 0 && (count <= 1024 || count <= shunt_sockets::sys::calls::soft_limit(libc::RLIMIT_NOFILE))
 }
 
+/// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
+#[inline(always)]
+unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64>, mask: *const sigset_t) -> Option<c_int> {
+    // SAFETY: the program's pointers, which may fault.
+    unsafe {
+        if !plausible(count) {
+            return None;
+        }
+        let mut entries = Entries::new();
+        if !entries.read(set, count as usize) || !poll::concerns_us(entries.slice()) || !readable_mask(mask) {
+            return None;
+        }
+        let result = Query { entries: entries.slice(), deadline: poll::deadline(limit), mask }.poll();
+        Some(answer(entries.write(set).and(result)) as c_int)
+    }
+}
+
+/// Whether the kernel would not find EFAULT in a signal mask.
+unsafe fn readable_mask(mask: *const sigset_t) -> bool {
+    // SAFETY: the program's pointer, which may fault.
+    mask.is_null() || unsafe { user::read(mask.cast::<u64>()) }.is_ok()
+}
+
+/// A relative time in ns; `None`: it makes no sense or faults, for the kernel to say.
 unsafe fn duration(time: *const timespec) -> Option<Option<u64>> {
-    // SAFETY: null or valid.
-    match unsafe { time.as_ref() } {
-        None => Some(None),
-        Some(t) if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) => None,
-        Some(t) => Some(Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))),
+    if time.is_null() {
+        return Some(None);
+    }
+    // SAFETY: the program's pointer, which may fault.
+    match unsafe { user::read(time) } {
+        Ok(t) if t.tv_sec >= 0 && (0..1_000_000_000).contains(&t.tv_nsec) => {
+            Some(Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)))
+        }
+        _ => None,
     }
 }
 
@@ -544,12 +599,10 @@ fn milliseconds(timeout: c_int) -> Option<u64> {
 
 hook! {
     fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-        let list = entries(set, count);
-        if !poll::concerns_us(list) {
-            return real::poll(set, count, timeout);
+        match poll_any(set, count, milliseconds(timeout), core::ptr::null()) {
+            Some(result) => result,
+            None => real::poll(set, count, timeout),
         }
-        let deadline = poll::deadline(milliseconds(timeout));
-        answer(Query { entries: list, deadline, mask: core::ptr::null() }.poll()) as c_int
     }
     fn __poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         poll(set, count, timeout)
@@ -561,12 +614,11 @@ hook! {
         poll(set, count, timeout)
     }
     fn ppoll(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        let list = entries(set, count);
         let Some(limit) = duration(timeout) else { return real::ppoll(set, count, timeout, mask) };
-        if !poll::concerns_us(list) {
-            return real::ppoll(set, count, timeout, mask);
+        match poll_any(set, count, limit, mask) {
+            Some(result) => result,
+            None => real::ppoll(set, count, timeout, mask),
         }
-        answer(Query { entries: list, deadline: poll::deadline(limit), mask }.poll()) as c_int
     }
     fn __ppoll_chk(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int {
         if room / core::mem::size_of::<pollfd>() < count as usize {
@@ -575,21 +627,27 @@ hook! {
         ppoll(set, count, timeout, mask)
     }
     fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
-        if !select_concerns_us(count, [read, write, except]) {
+        let mut sets = selecting::Sets::new([read.cast(), write.cast(), except.cast()]);
+        if !sets.read(count) || !sets.concern_us() {
             return real::select(count, read, write, except, timeout);
         }
-        let limit = match timeout.as_ref() {
-            None => None,
-            Some(t) if t.tv_sec < 0 || t.tv_usec < 0 => return real::select(count, read, write, except, timeout),
-            Some(t) => Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_usec as u64 * 1000)),
+        let limit = if timeout.is_null() {
+            None
+        } else {
+            match user::read(timeout) {
+                Ok(t) if t.tv_sec >= 0 && t.tv_usec >= 0 => {
+                    Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_usec as u64 * 1000))
+                }
+                _ => return real::select(count, read, write, except, timeout),
+            }
         };
         let deadline = poll::deadline(limit);
-        let result = selecting::select(count, [read.cast(), write.cast(), except.cast()], deadline, core::ptr::null());
-        // Linux writes the time that is left back.
-        if let (Some(t), Some(limit)) = (timeout.as_mut(), limit) {
+        let result = selecting::select(&mut sets, deadline, core::ptr::null());
+        // Linux writes the time that is left back, and forgives a fault.
+        if let Some(limit) = limit {
             let left = if limit == 0 { 0 } else { deadline.saturating_sub(shunt_sockets::sys::clock::monotonic_ns()) };
-            t.tv_sec = (left / 1_000_000_000) as i64;
-            t.tv_usec = (left % 1_000_000_000 / 1000) as i64;
+            let left = timeval { tv_sec: (left / 1_000_000_000) as i64, tv_usec: (left % 1_000_000_000 / 1000) as i64 };
+            let _ = user::write(timeout, left);
         }
         answer(result) as c_int
     }
@@ -597,10 +655,10 @@ hook! {
         select(count, read, write, except, timeout)
     }
     fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        let mut sets = selecting::Sets::new([read.cast(), write.cast(), except.cast()]);
         match duration(timeout) {
-            Some(limit) if select_concerns_us(count, [read, write, except]) => {
-                let sets = [read.cast(), write.cast(), except.cast()];
-                answer(selecting::select(count, sets, poll::deadline(limit), mask)) as c_int
+            Some(limit) if sets.read(count) && sets.concern_us() && readable_mask(mask) => {
+                answer(selecting::select(&mut sets, poll::deadline(limit), mask)) as c_int
             }
             _ => real::pselect(count, read, write, except, timeout, mask),
         }
@@ -679,7 +737,7 @@ unsafe fn wait_in(
     // SAFETY: the caller's array.
     unsafe {
         let mut deadline = 0;
-        if epoll::plain(set) {
+        if epoll::plain(set) || !readable_mask(mask) {
             if limit != Some(0) {
                 deadline = poll::deadline(limit);
             }
@@ -701,16 +759,6 @@ fn new_set(fd: c_int) -> c_int {
         epoll::created(fd);
     }
     fd
-}
-
-unsafe fn select_concerns_us(count: c_int, sets: [*mut fd_set; 3]) -> bool {
-    (0..count.clamp(0, table::high_water())).any(|fd| {
-        let asked = sets.iter().any(|set| {
-            // SAFETY: the caller's sets hold `count` bits.
-            !set.is_null() && unsafe { *set.cast::<u64>().add(fd as usize / 64) } >> (fd % 64) & 1 == 1
-        });
-        asked && (matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll) || poll::has_inbox(fd))
-    })
 }
 
 // ---- descriptors -------------------------------------------------------------------------------------------------
@@ -861,13 +909,13 @@ extern "C" {
 const OWN_SPACE: u64 = 32 << 20;
 
 unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
-    if resource != libc::RLIMIT_AS as c_int || !global::ready() || limit.is_null() || (limit as usize) < 4096 {
+    if resource != libc::RLIMIT_AS as c_int || !global::ready() {
         return None;
     }
+    // SAFETY: the caller's limits, which may fault: that is the kernel's to say.
+    let mut wider = unsafe { user::read(limit) }.ok()?;
     let _setup = global::SETUP.lock()?;
     let ours = shunt_sockets::link::address_space() + OWN_SPACE;
-    // SAFETY: the caller's limits.
-    let mut wider = unsafe { *limit };
     wider.rlim_cur = wider.rlim_cur.saturating_add(ours);
     wider.rlim_max = wider.rlim_max.saturating_add(ours);
     // Only root may go beyond the hard limit that there is.

@@ -46,6 +46,11 @@ impl Missing for c_int {
         -1
     }
 }
+impl Missing for usize {
+    fn missing() -> Self {
+        usize::MAX
+    }
+}
 impl Missing for isize {
     fn missing() -> Self {
         -1

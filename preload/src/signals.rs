@@ -1,37 +1,149 @@
-//! Signal handlers that interrupt calls are counted.
+//! The handler of ours that stands before each of the program's.
 //!
-//! The kernel ends a blocking call with EINTR, or with what it has done so far, when a handler without SA_RESTART runs
-//! during it (signal(7)). A call of ours spends part of its time in user space, copying and spinning, where a handler
-//! runs unseen; the call would then sleep, for ever if the handler was its only hope. So such a handler is entered
-//! through [`counted`], and a call looks at the count before it sleeps. Handlers with SA_RESTART are left alone, and so
-//! are those of signals that a fault raises, which interrupt nothing.
+//! It stands there for three reasons. A handler that interrupts a section of ours is deferred to its end
+//! (`shunt_sys::section`). A handler that runs while a call copies or spins ends the call as if it had slept, so handlers
+//! are counted. And a fault in a copy of the program's memory is EFAULT, not a signal (`shunt_sys::user`), which is why it
+//! is installed for SIGSEGV and SIGBUS from the start.
+//!
+//! The program sees nothing of it: what it installed is kept here and told by `sigaction`, masks and flags go to the
+//! kernel as they are, and the entry *jumps* to the program's handler, with the registers and the stack that the kernel
+//! gave, so that not even a backtrace shows it.
 
 use crate::real;
+use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use shunt_calls::libc::{self, siginfo_t, SA_RESTART, SA_SIGINFO};
-use shunt_sockets::sys::thread;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
+use shunt_sockets::global::Mutex;
+use shunt_sockets::sys::section::{self, Section};
+use shunt_sockets::sys::{calls, syscall, thread, user};
 
 const SIGNALS: usize = 65;
-const BY_FAULTS: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
-static FLAGS: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
+/// Signals that instructions raise. Such a one interrupts no call and waits for nobody.
+const BY_INSTRUCTIONS: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-unsafe extern "C" fn counted(number: c_int, information: *mut siginfo_t, context: *mut c_void) {
-    let Some(handler) = HANDLERS.get(number as usize) else { return };
-    let handler = handler.load(Ordering::Acquire);
-    thread::interrupted();
-    // SAFETY: the program gave this handler for this signal, of the kind that its flags say.
+/// Signals whose handler is ours from the start.
+const FAULTS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// What the program asked for, for one signal.
+struct Disposition {
+    /// Its handler; 0: SIG_DFL, 1: SIG_IGN.
+    handler: AtomicUsize,
+    flags: AtomicU32,
+    /// The first word of sa_mask: all signals that there are.
+    mask: AtomicU64,
+    /// 1: the kernel has our entry, and what it would tell is here.
+    ours: AtomicU32,
+}
+
+static DISPOSITIONS: [Disposition; SIGNALS] = [const {
+    Disposition { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0), ours: AtomicU32::new(0) }
+}; SIGNALS];
+
+/// Changes are made one after the other.
+static CHANGING: Mutex = Mutex::new();
+
+// The entry: asks `arrived` for the handler, and jumps there as if the kernel had; or returns.
+global_asm!(
+    ".pushsection .text.shunt_signal_entry,\"ax\",@progbits",
+    ".balign 16",
+    ".globl shunt_signal_entry",
+    ".hidden shunt_signal_entry",
+    ".type shunt_signal_entry, @function",
+    "shunt_signal_entry:",
+    ".cfi_startproc",
+    "push rdi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rsi",
+    ".cfi_adjust_cfa_offset 8",
+    "push rdx",
+    ".cfi_adjust_cfa_offset 8",
+    "call {arrived}",
+    "pop rdx",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rsi",
+    ".cfi_adjust_cfa_offset -8",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -8",
+    "mov r11, rax",
+    "xor eax, eax",
+    "test r11, r11",
+    "jz 2f",
+    "jmp r11",
+    "2: ret",
+    ".cfi_endproc",
+    ".size shunt_signal_entry, . - shunt_signal_entry",
+    ".popsection",
+    arrived = sym arrived,
+);
+
+extern "C" {
+    fn shunt_signal_entry(number: c_int, information: *mut siginfo_t, context: *mut c_void);
+}
+
+fn entry() -> usize {
+    shunt_signal_entry as *const () as usize
+}
+
+/// A signal arrived: the handler to jump to, or 0 to return.
+unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context: *mut ucontext_t) -> usize {
+    let Some(disposition) = DISPOSITIONS.get(number as usize) else { return 0 };
+    // SAFETY: the kernel's structures.
     unsafe {
-        if FLAGS[number as usize].load(Ordering::Relaxed) & SA_SIGINFO as u32 != 0 {
-            core::mem::transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler)(
-                number,
-                information,
-                context,
-            );
-        } else {
-            core::mem::transmute::<usize, extern "C" fn(c_int)>(handler)(number);
+        let raised = (*information).si_code > 0 && BY_INSTRUCTIONS.contains(&number);
+        if raised && FAULTS.contains(&number) && user::resolve(information, context) {
+            return 0;
+        }
+        if !raised {
+            if section::inside() && section::defer(number, information, context) {
+                return 0;
+            }
+            let restarts = disposition.flags.load(Ordering::Relaxed) & SA_RESTART as u32 != 0;
+            if disposition.handler.load(Ordering::Relaxed) > SIG_IGN {
+                thread::count_handler(restarts);
+            }
+        }
+        let handler = disposition.handler.load(Ordering::Acquire);
+        match handler {
+            SIG_IGN if !raised => 0,
+            SIG_DFL | SIG_IGN => {
+                end(number, information, raised);
+                0
+            }
+            _ => {
+                if disposition.flags.load(Ordering::Relaxed) & SA_RESETHAND as u32 != 0 {
+                    disposition.handler.store(SIG_DFL, Ordering::Release);
+                }
+                handler
+            }
+        }
+    }
+}
+
+/// The default action, which the program left in place, and which ends it: the kernel does it once our entry is out of
+/// the way. A fault comes again by itself, with the registers of the fault.
+unsafe fn end(number: c_int, information: *const siginfo_t, raised: bool) {
+    // SAFETY: the kernel's structures; plain system calls.
+    unsafe {
+        let default = [0u64; 4];
+        syscall!(libc::SYS_rt_sigaction, number, default.as_ptr(), 0, calls::KERNEL_SIGSET);
+        if !raised {
+            let (process, thread) = (calls::getpid(), calls::gettid());
+            syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, number, information);
+        }
+    }
+}
+
+/// Takes SIGSEGV and SIGBUS, whatever is installed for them.
+pub fn start() {
+    for number in FAULTS {
+        // SAFETY: structures of our own.
+        unsafe {
+            let mut now = core::mem::zeroed::<libc::sigaction>();
+            if real::sigaction(number, core::ptr::null(), (&raw mut now).cast()) == 0 && now.sa_sigaction != entry() {
+                install(number, (&raw const now).cast(), core::ptr::null_mut());
+            }
         }
     }
 }
@@ -44,35 +156,231 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
     // SAFETY: the caller's structures, null or valid.
     unsafe {
         let (wanted, told) = (action.cast::<libc::sigaction>(), old.cast::<libc::sigaction>());
-        if !(1..SIGNALS as c_int).contains(&number) || BY_FAULTS.contains(&number) {
-            return real::sigaction(number, action, old);
-        }
-        let (handler, flags) = (&HANDLERS[number as usize], &FLAGS[number as usize]);
-        let known = (handler.load(Ordering::Relaxed), flags.load(Ordering::Relaxed));
+        let Some(disposition) = DISPOSITIONS.get(number as usize) else { return real::sigaction(number, action, old) };
+        let _section = Section::begin();
+        let _changing = CHANGING.lock();
+        let mut before = core::mem::zeroed::<libc::sigaction>();
         let result = match wanted.as_ref() {
-            Some(new) if new.sa_sigaction > libc::SIG_IGN && new.sa_flags & SA_RESTART == 0 => {
+            None => real::sigaction(number, core::ptr::null(), (&raw mut before).cast()),
+            Some(new) => {
                 let mut copy = *new;
-                copy.sa_sigaction = counted as *const () as usize;
-                copy.sa_flags |= SA_SIGINFO;
-                flags.store(new.sa_flags as u32, Ordering::Relaxed);
-                handler.store(new.sa_sigaction, Ordering::Release);
-                let result = real::sigaction(number, (&raw const copy).cast(), old);
-                if result != 0 {
-                    flags.store(known.1, Ordering::Relaxed);
-                    handler.store(known.0, Ordering::Release);
+                let taken = new.sa_sigaction > SIG_IGN || (FAULTS.contains(&number) && global_ready());
+                if taken {
+                    copy.sa_sigaction = entry();
+                    // Resetting is ours to do: it must not remove our entry.
+                    copy.sa_flags = (new.sa_flags | SA_SIGINFO) & !SA_RESETHAND;
+                    if new.sa_sigaction <= SIG_IGN {
+                        // Nobody's handler: nothing but our own look at a fault.
+                        copy.sa_flags = SA_SIGINFO | SA_RESTART | libc::SA_ONSTACK | SA_NODEFER;
+                    }
+                }
+                let result = real::sigaction(number, (&raw const copy).cast(), (&raw mut before).cast());
+                if result == 0 {
+                    tell(disposition, &mut before);
+                    disposition.flags.store(new.sa_flags as u32, Ordering::Relaxed);
+                    disposition.mask.store((&raw const new.sa_mask).cast::<u64>().read(), Ordering::Relaxed);
+                    disposition.handler.store(new.sa_sigaction, Ordering::Release);
+                    disposition.ours.store(taken as u32, Ordering::Release);
                 }
                 result
             }
-            _ => real::sigaction(number, action, old),
         };
-        if let (0, Some(told)) = (result, told.as_mut()) {
-            if told.sa_sigaction == counted as *const () as usize {
-                told.sa_sigaction = known.0;
-                if known.1 & SA_SIGINFO as u32 == 0 {
-                    told.sa_flags &= !SA_SIGINFO;
-                }
+        if result == 0 {
+            if wanted.is_null() {
+                tell(disposition, &mut before);
+            }
+            if !told.is_null() {
+                *told = before;
             }
         }
         result
+    }
+}
+
+/// Signals whose handlers, installed by signal(3), interrupt calls: siginterrupt(3) said so.
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
+
+/// The rules by which a plain handler is installed.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Style {
+    /// signal(3): the handler stays, its signal is blocked meanwhile, calls are restarted.
+    Bsd,
+    /// sysv_signal(3): one shot.
+    SystemV,
+    /// sigset(3).
+    Plain,
+}
+
+/// signal(3) and its relatives: the handler before, or SIG_ERR.
+pub fn set(number: c_int, handler: usize, style: Style) -> usize {
+    if handler == libc::SIG_ERR || !(1..SIGNALS as c_int).contains(&number) {
+        crate::set_errno(libc::EINVAL);
+        return libc::SIG_ERR;
+    }
+    // SAFETY: structures of our own.
+    unsafe {
+        let mut new = core::mem::zeroed::<libc::sigaction>();
+        let mut old = core::mem::zeroed::<libc::sigaction>();
+        new.sa_sigaction = handler;
+        let bit = 1 << (number - 1);
+        match style {
+            Style::Bsd => {
+                (&raw mut new.sa_mask).cast::<u64>().write(bit);
+                let restarts = INTERRUPTING.load(Ordering::Relaxed) & bit == 0;
+                new.sa_flags = if restarts { SA_RESTART } else { 0 };
+            }
+            Style::SystemV => new.sa_flags = SA_RESETHAND | SA_NODEFER | SA_INTERRUPT,
+            Style::Plain => {}
+        }
+        if install(number, (&raw const new).cast(), (&raw mut old).cast()) != 0 {
+            return libc::SIG_ERR;
+        }
+        old.sa_sigaction
+    }
+}
+
+/// A flag of Linux that says what is so without it.
+const SA_INTERRUPT: c_int = 0x2000_0000;
+const SIG_HOLD: usize = 2;
+
+/// sigset(3): SIG_HOLD blocks the signal, anything else installs a handler and unblocks it. The disposition before, or
+/// SIG_HOLD if it was blocked.
+pub fn set_and_unblock(number: c_int, handler: usize) -> usize {
+    if !(1..SIGNALS as c_int).contains(&number) {
+        crate::set_errno(libc::EINVAL);
+        return libc::SIG_ERR;
+    }
+    let bit = 1u64 << (number - 1);
+    let mut before = 0u64;
+    let old = if handler == SIG_HOLD {
+        // SAFETY: structures of our own; asks only.
+        unsafe {
+            let mut old = core::mem::zeroed::<libc::sigaction>();
+            if install(number, core::ptr::null(), (&raw mut old).cast()) != 0 {
+                return libc::SIG_ERR;
+            }
+            old.sa_sigaction
+        }
+    } else {
+        match set(number, handler, Style::Plain) {
+            libc::SIG_ERR => return libc::SIG_ERR,
+            old => old,
+        }
+    };
+    let how = if handler == SIG_HOLD { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    let _ = calls::sigprocmask(how, &bit, &mut before, calls::KERNEL_SIGSET);
+    if before & bit != 0 {
+        SIG_HOLD
+    } else {
+        old
+    }
+}
+
+/// siginterrupt(3).
+pub fn interrupts(number: c_int, interrupts: bool) -> c_int {
+    // SAFETY: structures of our own.
+    unsafe {
+        let mut action = core::mem::zeroed::<libc::sigaction>();
+        if install(number, core::ptr::null(), (&raw mut action).cast()) != 0 {
+            return -1;
+        }
+        let bit = 1u64 << (number - 1);
+        if interrupts {
+            INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
+            action.sa_flags &= !SA_RESTART;
+        } else {
+            INTERRUPTING.fetch_and(!bit, Ordering::Relaxed);
+            action.sa_flags |= SA_RESTART;
+        }
+        install(number, (&raw const action).cast(), core::ptr::null_mut())
+    }
+}
+
+/// The kernel's own structure, as rt_sigaction(2) by number takes it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// Set in the flags when a restorer is given.
+const SA_RESTORER: u64 = 0x0400_0000;
+
+/// rt_sigaction(2), called by number. `None`: the kernel shall say what is wrong, or has signals that no program has.
+///
+/// # Safety
+/// As the call itself.
+pub unsafe fn install_by_number(number: c_int, action: usize, old: usize, size: usize) -> Option<isize> {
+    if size != calls::KERNEL_SIGSET || !(1..SIGNALS as c_int).contains(&number) || [32, 33].contains(&number) {
+        return None;
+    }
+    // SAFETY: the program's structures may fault; ours are plain.
+    unsafe {
+        let mut new = core::mem::zeroed::<libc::sigaction>();
+        let mut before = core::mem::zeroed::<libc::sigaction>();
+        let mut given = core::ptr::null();
+        if action != 0 {
+            let wanted = user::read(action as *const KernelAction).ok()?;
+            new.sa_sigaction = wanted.handler;
+            new.sa_flags = (wanted.flags & !SA_RESTORER) as c_int;
+            (&raw mut new.sa_mask).cast::<u64>().write(wanted.mask);
+            given = &raw const new;
+        }
+        if install(number, given.cast(), (&raw mut before).cast()) != 0 {
+            return Some(-1);
+        }
+        if old != 0 {
+            let told = KernelAction {
+                handler: before.sa_sigaction,
+                flags: before.sa_flags as u32 as u64 | SA_RESTORER,
+                restorer: before.sa_restorer.map_or(0, |f| f as usize),
+                mask: (&raw const before.sa_mask).cast::<u64>().read(),
+            };
+            if user::write(old as *mut KernelAction, told).is_err() {
+                crate::set_errno(libc::EFAULT);
+                return Some(-1);
+            }
+        }
+        Some(0)
+    }
+}
+
+/// Before an exec: a signal that the program ignores stays ignored in the next one, where our entry would leave the
+/// default.
+pub fn before_exec() {
+    for number in FAULTS {
+        let disposition = &DISPOSITIONS[number as usize];
+        if disposition.ours.load(Ordering::Acquire) != 0 && disposition.handler.load(Ordering::Relaxed) == SIG_IGN {
+            let ignored = KernelAction { handler: SIG_IGN, flags: 0, restorer: 0, mask: 0 };
+            // SAFETY: a structure of our own.
+            unsafe { syscall!(libc::SYS_rt_sigaction, number, &raw const ignored, 0, calls::KERNEL_SIGSET) };
+        }
+    }
+}
+
+/// The exec failed.
+pub fn after_exec() {
+    for number in FAULTS {
+        let disposition = &DISPOSITIONS[number as usize];
+        if disposition.ours.load(Ordering::Acquire) != 0 && disposition.handler.load(Ordering::Relaxed) == SIG_IGN {
+            set(number, SIG_IGN, Style::Plain);
+        }
+    }
+}
+
+fn global_ready() -> bool {
+    shunt_sockets::global::ready()
+}
+
+/// Puts what the program installed in place of what the kernel told, if that is our entry.
+fn tell(disposition: &Disposition, told: &mut libc::sigaction) {
+    if told.sa_sigaction == entry() && disposition.ours.load(Ordering::Acquire) != 0 {
+        told.sa_sigaction = disposition.handler.load(Ordering::Acquire);
+        told.sa_flags = disposition.flags.load(Ordering::Relaxed) as c_int;
+        // SAFETY: the first word of the set.
+        unsafe { (&raw mut told.sa_mask).cast::<u64>().write(disposition.mask.load(Ordering::Relaxed)) };
     }
 }

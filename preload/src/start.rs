@@ -35,6 +35,7 @@ extern "C" fn start() {
         process::start(options, single, variable(shunt_sockets::inherit::VARIABLE));
         crate::exec::start(variable("LD_PRELOAD").unwrap_or(b""));
         crate::stdio::start();
+        crate::signals::start();
         __register_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child), core::ptr::null_mut());
     }
 }

@@ -97,6 +97,14 @@ macro_rules! for_each_call {
             "stdio" __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, list: *mut c_void) -> c_int;
             "signals" sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int;
             "signals" __sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int;
+            "signals" signal(number: c_int, handler: usize) -> usize;
+            "signals" bsd_signal(number: c_int, handler: usize) -> usize;
+            "signals" ssignal(number: c_int, handler: usize) -> usize;
+            "signals" sysv_signal(number: c_int, handler: usize) -> usize;
+            "signals" __sysv_signal(number: c_int, handler: usize) -> usize;
+            "signals" sigset(number: c_int, handler: usize) -> usize;
+            "signals" sigignore(number: c_int) -> c_int;
+            "signals" siginterrupt(number: c_int, interrupts: c_int) -> c_int;
             "processes" vfork() -> c_int;
             "processes" __vfork() -> c_int;
             "processes" syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;

@@ -1,7 +1,10 @@
-//! Copies between private memory and a ring in shared memory.
+//! Copies between the program's memory and a ring in shared memory.
 //!
 //! The peer may write the ring at any time. That can garble bytes, which is the peer's right, but not more: source and
-//! destination are raw bytes, lengths come from private memory.
+//! destination are raw bytes, lengths come from private memory. The program's memory may fault: then a copy says so.
+
+#[cfg(not(loom))]
+use shunt_sys::user::copy;
 
 /// A ring's memory: `size` is a power of two.
 #[derive(Clone, Copy)]
@@ -21,37 +24,39 @@ impl Ring {
         Ring { base: unsafe { link.add(offset) }, size }
     }
 
-    /// Copies `length` bytes in, starting at stream position `position`.
+    /// Copies `length` bytes in, starting at stream position `position`; false if the source faults.
     ///
     /// # Safety
-    /// `source` holds `length` readable bytes, `base` points to `size` writable bytes, `length <= size`.
+    /// `base` points to `size` writable bytes, `length <= size`.
     #[inline(always)]
-    pub unsafe fn put(self, position: u64, source: *const u8, length: usize) {
+    pub unsafe fn put(self, position: u64, source: *const u8, length: usize) -> bool {
         let at = position as usize & (self.size as usize - 1);
         let first = length.min(self.size as usize - at);
         // SAFETY: at + first <= size, and the rest fits before `at` because length <= size.
         unsafe {
-            copy(source, self.base.add(at), first);
+            let ok = copy(source, self.base.add(at), first);
             if first < length {
-                copy(source.add(first), self.base, length - first);
+                return ok && copy(source.wrapping_add(first), self.base, length - first);
             }
+            ok
         }
     }
 
-    /// Copies `length` bytes out, starting at stream position `position`.
+    /// Copies `length` bytes out, starting at stream position `position`; false if the target faults.
     ///
     /// # Safety
     /// As for [`Ring::put`], with the roles exchanged.
     #[inline(always)]
-    pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) {
+    pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) -> bool {
         let at = position as usize & (self.size as usize - 1);
         let first = length.min(self.size as usize - at);
         // SAFETY: as in put.
         unsafe {
-            copy(self.base.add(at), target, first);
+            let ok = copy(self.base.add(at), target, first);
             if first < length {
-                copy(self.base, target.add(first), length - first);
+                return ok && copy(self.base, target.wrapping_add(first), length - first);
             }
+            ok
         }
     }
 }
@@ -73,67 +78,21 @@ impl Ring {
         unsafe { &*self.base.cast::<Byte>().add(at) }
     }
 
-    pub unsafe fn put(self, position: u64, source: *const u8, length: usize) {
+    pub unsafe fn put(self, position: u64, source: *const u8, length: usize) -> bool {
         assert!(length <= self.size as usize);
         for k in 0..length {
             // SAFETY: as for the real one; the checker watches the byte.
             unsafe { self.byte(position + k as u64).with_mut(|byte| *byte = *source.add(k)) }
         }
+        true
     }
 
-    pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) {
+    pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) -> bool {
         assert!(length <= self.size as usize);
         for k in 0..length {
             // SAFETY: as for the real one; the checker watches the byte.
             unsafe { self.byte(position + k as u64).with(|byte| *target.add(k) = *byte) }
         }
-    }
-}
-
-/// A copy that does not call for the sizes that matter most to latency.
-///
-/// # Safety
-/// As for `core::ptr::copy_nonoverlapping`.
-#[cfg(not(loom))]
-#[inline(always)]
-unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
-    // SAFETY: two overlapping word moves cover exactly `length` bytes; else passed on to the caller.
-    unsafe {
-        if length <= 16 {
-            if length >= 8 {
-                let a = source.cast::<u64>().read_unaligned();
-                let b = source.add(length - 8).cast::<u64>().read_unaligned();
-                target.cast::<u64>().write_unaligned(a);
-                target.add(length - 8).cast::<u64>().write_unaligned(b);
-            } else {
-                small(source, target, length);
-            }
-        } else {
-            core::ptr::copy_nonoverlapping(source, target, length);
-        }
-    }
-}
-
-/// Fewer than eight bytes.
-///
-/// # Safety
-/// As for `core::ptr::copy_nonoverlapping`.
-#[inline(always)]
-pub unsafe fn small(source: *const u8, target: *mut u8, length: usize) {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        if length >= 4 {
-            let a = source.cast::<u32>().read_unaligned();
-            let b = source.add(length - 4).cast::<u32>().read_unaligned();
-            target.cast::<u32>().write_unaligned(a);
-            target.add(length - 4).cast::<u32>().write_unaligned(b);
-        } else if length >= 2 {
-            let a = source.cast::<u16>().read_unaligned();
-            let b = source.add(length - 2).cast::<u16>().read_unaligned();
-            target.cast::<u16>().write_unaligned(a);
-            target.add(length - 2).cast::<u16>().write_unaligned(b);
-        } else if length == 1 {
-            target.write(source.read());
-        }
+        true
     }
 }

@@ -1,10 +1,11 @@
 //! One direction of a channel.
 
-use crate::copy::{small, Ring};
+use crate::copy::Ring;
 use crate::window::Window;
 use shunt_segment::area::{base_ring_offset, offset_in_window, ring_offset, CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::{word, Side, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
+use shunt_sys::{thread, user};
 
 /// Why bytes that wait cannot be received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -260,10 +261,11 @@ impl Pipe<'_> {
     }
 
     /// Copies as many of the `length` bytes at `source` as fit and announces them; gives their number, 0 when full.
-    /// Long messages are announced in chunks so that the peer copies out while we copy in.
+    /// Long messages are announced in chunks so that the peer copies out while we copy in. Where the source faults, what
+    /// was announced before counts; 0 bytes may mean a fault ([`thread::take_fault`]).
     ///
     /// # Safety
-    /// `source` holds `length` readable bytes; the caller holds the side's sending lock.
+    /// The caller holds the side's sending lock. `source` may be any address that is not ours.
     #[inline(always)]
     pub unsafe fn send(&self, source: *const u8, length: usize) -> usize {
         let current = self.current();
@@ -271,9 +273,10 @@ impl Pipe<'_> {
         let ack = self.known_ack();
         if ack == tail && length <= INLINE && class == 0 {
             // SAFETY: as promised by the caller; INLINE bytes fit the smallest ring.
-            unsafe {
-                self.put_inline(source, length);
-                self.smallest().put(tail, source, length);
+            let copied = unsafe { self.put_inline(source, length) && self.smallest().put(tail, source, length) };
+            if !copied {
+                thread::note_fault();
+                return 0;
             }
             let next = tail.wrapping_add(length as u64) & POSITION;
             self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | (length as u64) << word::INLINE_SHIFT);
@@ -284,7 +287,10 @@ impl Pipe<'_> {
             if let Some(ring) = self.ring(class) {
                 if settled && distance(ack, tail) + length as u64 <= ring.size as u64 {
                     // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
-                    unsafe { ring.put(tail, source, length) };
+                    if !unsafe { ring.put(tail, source, length) } {
+                        thread::note_fault();
+                        return 0;
+                    }
                     let next = tail.wrapping_add(length as u64) & POSITION;
                     self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next);
                     return length;
@@ -338,18 +344,23 @@ impl Pipe<'_> {
                 break;
             }
             // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
-            unsafe { ring.put(tail, source, part) };
+            let mut copied = unsafe { ring.put(tail, source, part) };
             let mut inline = 0;
             if ack == tail && part <= INLINE {
                 // SAFETY: as above.
-                unsafe { self.put_inline(source, part) };
+                copied &= unsafe { self.put_inline(source, part) };
                 inline = part as u64;
+            }
+            if !copied {
+                if left == length {
+                    thread::note_fault();
+                }
+                break;
             }
             let next = tail.wrapping_add(part as u64) & POSITION;
             current = (current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | inline << word::INLINE_SHIFT;
             self.publish(current);
-            // SAFETY: part <= left.
-            source = unsafe { source.add(part) };
+            source = source.wrapping_add(part);
             left -= part;
             if left > 0 {
                 ack = self.known_ack();
@@ -438,25 +449,28 @@ impl Pipe<'_> {
         kept | (class as u64) << word::CLASS_SHIFT | number << word::SWITCH_SHIFT
     }
 
-    /// Puts a small message beside the word. The peer does not read there: it has received everything (ack == tail).
+    /// Puts a small message beside the word; false if the source faults. The peer does not read there: it has received
+    /// everything (ack == tail).
     ///
     /// # Safety
-    /// `source` holds `length <= INLINE` readable bytes.
+    /// `length <= INLINE`; `source` may be any address that is not ours.
     #[inline(always)]
-    unsafe fn put_inline(&self, source: *const u8, length: usize) {
+    unsafe fn put_inline(&self, source: *const u8, length: usize) -> bool {
         let mut at = 0;
+        let mut ok = 1;
         // SAFETY: at + 8 <= length, then fewer than eight bytes remain.
         unsafe {
             while at + 8 <= length {
-                self.own.post.inline[at / 8].store(source.add(at).cast::<u64>().read_unaligned(), Relaxed);
+                self.own.post.inline[at / 8].store(user::load(source.wrapping_add(at), &mut ok), Relaxed);
                 at += 8;
             }
             if at < length {
                 let mut last = 0u64;
-                small(source.add(at), (&mut last as *mut u64).cast(), length - at);
+                ok &= user::copy(source.wrapping_add(at), (&raw mut last).cast(), length - at) as u32;
                 self.own.post.inline[at / 8].store(last, Relaxed);
             }
         }
+        ok != 0
     }
 
     /// Announces `next`. The Release pairs with the Acquire in [`Pipe::look`]; the acknowledgement rides along and
@@ -489,10 +503,10 @@ impl Pipe<'_> {
     /// Takes up to `length` bytes into `target`; gives their number, 0 when none wait.
     ///
     /// Bytes that were announced when we last looked are taken without looking again: a sender that is ahead keeps its
-    /// line to itself.
+    /// line to itself. Bytes whose target faults stay; 0 bytes may mean a fault ([`thread::take_fault`]).
     ///
     /// # Safety
-    /// `target` has room for `length` bytes; the caller holds the side's receiving lock.
+    /// The caller holds the side's receiving lock. `target` may be any address that is not ours.
     #[inline(always)]
     pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Trouble> {
         let known = self.own.receive.class.load(Relaxed);
@@ -500,7 +514,10 @@ impl Pipe<'_> {
             if let Some(ring) = self.ring((known & KNOWN_CLASS) as usize) {
                 let position = self.own.receive.position.load(Relaxed);
                 // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
-                unsafe { ring.get(position, target, length) };
+                if !unsafe { ring.get(position, target, length) } {
+                    thread::note_fault();
+                    return Ok(0);
+                }
                 self.consume(length, known - ((length as u32) << KNOWN_SHIFT));
                 return Ok(length);
             }
@@ -514,7 +531,10 @@ impl Pipe<'_> {
             let inline = (word >> word::INLINE_SHIFT) as usize & 63;
             if waiting == inline && inline <= INLINE && inline <= length {
                 // SAFETY: passed on; checked.
-                unsafe { self.get_inline(target, inline) };
+                if !unsafe { self.get_inline(target, inline) } {
+                    thread::note_fault();
+                    return Ok(0);
+                }
                 self.note_switch(word, true);
                 self.consume(waiting, 0);
                 return Ok(waiting);
@@ -574,10 +594,14 @@ impl Pipe<'_> {
             let available = ((known >> KNOWN_SHIFT) as usize).min(ring.size as usize);
             let part = available.min(left).min(CHUNK);
             // SAFETY: part fits the caller's buffer and the ring.
-            unsafe {
-                ring.get(position, target, part);
-                target = target.add(part);
+            if !unsafe { ring.get(position, target, part) } {
+                if left == length {
+                    thread::note_fault();
+                }
+                // What is known was perhaps only now learnt, and is not yet noted: it will be learnt again.
+                break;
             }
+            target = target.wrapping_add(part);
             known -= (part as u32) << KNOWN_SHIFT;
             self.consume(part, known);
             left -= part;
@@ -585,7 +609,8 @@ impl Pipe<'_> {
         Ok(length - left)
     }
 
-    /// Copies up to `length` waiting bytes, `skip` bytes from the front, without taking them (MSG_PEEK).
+    /// Copies up to `length` waiting bytes, `skip` bytes from the front, without taking them (MSG_PEEK). 0 bytes may mean
+    /// a fault ([`thread::take_fault`]).
     ///
     /// # Safety
     /// As for [`Pipe::receive`].
@@ -607,10 +632,13 @@ impl Pipe<'_> {
             let jump = skip.min(available);
             let part = (available - jump).min(left);
             // SAFETY: part fits the caller's buffer and the ring.
-            unsafe {
-                ring.get(position.wrapping_add(jump as u64), target, part);
-                target = target.add(part);
+            if !unsafe { ring.get(position.wrapping_add(jump as u64), target, part) } {
+                if left == length {
+                    thread::note_fault();
+                }
+                break;
             }
+            target = target.wrapping_add(part);
             skip -= jump;
             left -= part;
             position = position.wrapping_add((jump + part) as u64) & POSITION;
@@ -654,23 +682,26 @@ impl Pipe<'_> {
         }
     }
 
+    /// Takes a message from beside the word; false if the target faults.
+    ///
     /// # Safety
-    /// `target` has room for `length` bytes, `length <= INLINE`.
+    /// `length <= INLINE`; `target` may be any address that is not ours.
     #[inline(always)]
-    unsafe fn get_inline(&self, target: *mut u8, length: usize) {
+    unsafe fn get_inline(&self, target: *mut u8, length: usize) -> bool {
         let mut at = 0;
+        let mut ok = 1;
         // SAFETY: at + 8 <= length, then fewer than eight bytes remain.
         unsafe {
             while at + 8 <= length {
-                let w = self.peer.post.inline[at / 8].load(Relaxed);
-                target.add(at).cast::<u64>().write_unaligned(w);
+                user::store(target.wrapping_add(at), self.peer.post.inline[at / 8].load(Relaxed), &mut ok);
                 at += 8;
             }
             if at < length {
                 let w = self.peer.post.inline[at / 8].load(Relaxed);
-                small((&w as *const u64).cast(), target.add(at), length - at);
+                ok &= user::copy((&raw const w).cast(), target.wrapping_add(at), length - at) as u32;
             }
         }
+        ok != 0
     }
 
     /// Gives `part` bytes of space back, and remembers what is known of those behind them. The Release pairs with the

@@ -5,7 +5,7 @@ use crate::global::{self, SETUP};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{kept, link, offered, passing, report, route, spin};
+use crate::{descriptor, kept, link, offered, passing, report, route, spin};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::Hello;
@@ -24,7 +24,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     }
     let blocking = !listener.has(flag::LISTENER_NONBLOCK);
     let timeout = listener.receive_timeout.load(Ordering::Relaxed);
-    let began = thread::interruptions();
+    let began = thread::handled();
     let deadline = if timeout == 0 { u64::MAX } else { clock::monotonic_ns() + timeout };
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
@@ -36,7 +36,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
             unsafe { once(fd, listener, address, length, flags, turn) }
         } else {
             // SAFETY: passed on.
-            offered::accept(listener, flags).map(|accepted| unsafe { accepted.tell(listener, address, length) })
+            offered::accept(listener, flags).and_then(|accepted| unsafe { accepted.tell(listener, address, length) })
         };
         ask = true;
         match found {
@@ -99,7 +99,7 @@ unsafe fn from_shunt(
         offered::accept(listener, flags).or_else(|_| from_rendezvous(listener, flags))
     }?;
     // SAFETY: passed on.
-    Ok(unsafe { accepted.tell(listener, address, length) })
+    unsafe { accepted.tell(listener, address, length) }
 }
 
 /// A connection that was accepted.
@@ -115,11 +115,18 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Tells the program where the connection comes from; gives the descriptor.
-    unsafe fn tell(&self, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t) -> isize {
+    /// Tells the program where the connection comes from; gives the descriptor. Where that faults the connection is lost,
+    /// as on Linux.
+    unsafe fn tell(&self, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t) -> Result<isize> {
+        let told = Encoded::new(listener.family.load(Ordering::Relaxed), &self.client);
         // SAFETY: passed on.
-        unsafe { Encoded::new(listener.family.load(Ordering::Relaxed), &self.client).write(address, length) };
-        self.companion as isize
+        let told = if address.is_null() { Ok(()) } else { unsafe { told.write(address, length) } };
+        if let Err(error) = told {
+            descriptor::closing(self.companion);
+            let _ = calls::close(self.companion);
+            return Err(error);
+        }
+        Ok(self.companion as isize)
     }
 }
 
@@ -291,7 +298,7 @@ fn patience(uid: u32) -> u64 {
 }
 
 /// Sleeps until one of the queues has a connection.
-fn wait(fd: i32, listener: &Socket, deadline: u64, began: u32) -> Result<()> {
+fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
     let [rendezvous, bells] = queues(listener);
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up.
@@ -312,7 +319,7 @@ fn wait(fd: i32, listener: &Socket, deadline: u64, began: u32) -> Result<()> {
             calls::sched_yield();
         }
     }
-    if thread::interruptions() != began {
+    if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
     let mut time;

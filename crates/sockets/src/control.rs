@@ -4,7 +4,7 @@ use crate::socket::{flag, Socket};
 use crate::{error_queue, wait};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, cmsghdr, msghdr, timespec, timeval, SOL_SOCKET};
-use shunt_sys::{Errno, Result};
+use shunt_sys::{user, Errno, Result};
 
 /// Bits of [`Socket::control`]: which messages the program asked for.
 pub mod ask {
@@ -97,9 +97,12 @@ impl<'a> Writer<'a> {
         let header = cmsghdr { cmsg_len: kept, cmsg_level: level, cmsg_type: kind };
         // SAFETY: `left` bytes of the buffer are free, and `kept` is no more.
         unsafe {
-            let at = self.message.msg_control.cast::<u8>().add(self.used);
-            at.cast::<cmsghdr>().write_unaligned(header);
-            core::ptr::copy_nonoverlapping(data.as_ptr(), at.add(HEADER), kept - HEADER);
+            // A message that faults is left out (put_cmsg's callers do not look).
+            let at = self.message.msg_control.cast::<u8>().wrapping_add(self.used);
+            let told = user::write(at.cast(), header);
+            if told.and(user::copy_all(data.as_ptr(), at.wrapping_add(HEADER), kept - HEADER)).is_err() {
+                return;
+            }
         }
         self.used += ((kept + 7) & !7).min(left);
     }

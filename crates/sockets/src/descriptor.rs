@@ -7,7 +7,7 @@ use crate::{epoll, kept, link, offered, private, report, spare, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_sys::libc::{self, c_int};
-use shunt_sys::{calls, thread, Errno, Result};
+use shunt_sys::{calls, thread, user, Errno, Result};
 
 /// The program closes `fd`: lets go of what it was. The caller then closes the descriptor itself.
 pub fn closing(fd: i32) {
@@ -233,12 +233,8 @@ const SIOCOUTQNSD: u64 = 0x894B;
 pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument: *mut u8) -> Option<Result<isize>> {
     let integer = argument.cast::<c_int>();
     let answer = |value: usize| {
-        if integer.is_null() {
-            return Err(Errno(libc::EFAULT));
-        }
-        // SAFETY: the request's argument is an int.
-        unsafe { integer.write_unaligned(value.min(c_int::MAX as usize) as c_int) };
-        Ok(0)
+        // SAFETY: the request's argument is an int of the program's.
+        unsafe { user::write(integer, value.min(c_int::MAX as usize) as c_int) }.map(|()| 0)
     };
     match request {
         libc::FIOCLEX | libc::FIONCLEX => socket.clear(flag::CLOSE_ON_EXEC_KNOWN),
@@ -247,11 +243,11 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument
     }
     match (request, kind) {
         (libc::FIONBIO, Kind::Stream | Kind::Listener | Kind::Tcp) => {
-            if integer.is_null() {
-                return Some(Err(Errno(libc::EFAULT)));
-            }
-            // SAFETY: the request's argument is an int.
-            let on = unsafe { integer.read_unaligned() } != 0;
+            // SAFETY: the request's argument is an int of the program's.
+            let on = match unsafe { user::read(integer) } {
+                Ok(value) => value != 0,
+                Err(error) => return Some(Err(error)),
+            };
             if kind == Kind::Listener {
                 set_listener_nonblocking(socket, on);
                 return Some(Ok(0));

@@ -44,6 +44,7 @@ pub mod options;
 pub mod passing;
 pub mod pieces;
 pub mod poll;
+pub mod polled;
 pub mod ports;
 pub mod private;
 pub mod process;

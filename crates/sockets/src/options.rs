@@ -9,7 +9,7 @@ use crate::{control, readiness};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
-use shunt_sys::{calls, Errno, Result};
+use shunt_sys::{calls, user, Errno, Result};
 
 const MOST: usize = 24;
 const LONGEST: usize = 16;
@@ -225,10 +225,10 @@ pub fn connected(socket: &Socket, fd: i32) {
 /// `data` holds `length` readable bytes.
 pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
     let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
-    if switch && length >= 4 && !data.is_null() {
+    if switch && length >= 4 {
         // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
-        // SAFETY: four bytes are readable.
-        let on = unsafe { data.cast::<c_int>().read_unaligned() } != 0;
+        // SAFETY: passed on.
+        let on = unsafe { user::read(data.cast::<c_int>())? } != 0;
         stored(socket).store(level, name, &(on as c_int).to_ne_bytes());
         if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
             if on {
@@ -258,9 +258,8 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
 /// # Safety
 /// Pointers as the manual page asks.
 pub unsafe fn get(socket: &Socket, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
-    if length.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+    // SAFETY: any address may be the program's.
+    unsafe { user::read(length)? };
     // SAFETY: passed on.
     unsafe {
         let family = socket.family.load(Ordering::Relaxed);
@@ -306,15 +305,13 @@ unsafe fn give(value: c_int, data: *mut u8, length: *mut socklen_t) -> Result<is
 unsafe fn give_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: promised by the caller of `get`.
     unsafe {
-        if (*length as i32) < 0 {
+        let room = user::read(length)?;
+        if (room as i32) < 0 {
             return Err(Errno(libc::EINVAL));
         }
-        let room = (*length as usize).min(bytes.len());
-        if room > 0 && data.is_null() {
-            return Err(Errno(libc::EFAULT));
-        }
-        core::ptr::copy_nonoverlapping(bytes.as_ptr(), data, room);
-        *length = room as socklen_t;
+        let room = (room as usize).min(bytes.len());
+        user::copy_all(bytes.as_ptr(), data, room)?;
+        user::write(length, room as socklen_t)?;
     }
     Ok(0)
 }
@@ -334,8 +331,8 @@ unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result
     // SAFETY: the kernel writes at most `*length` bytes; the first byte is the state.
     unsafe {
         calls::getsockopt(judge.0, IPPROTO_TCP, libc::TCP_INFO, data.cast(), length)?;
-        if *length > 0 {
-            *data = if own_state & state::DONE != 0 || (sent_fin && got_fin) {
+        if user::read(length)? > 0 {
+            let told = if own_state & state::DONE != 0 || (sent_fin && got_fin) {
                 TCP_CLOSE
             } else if sent_fin {
                 TCP_FIN_WAIT2
@@ -344,6 +341,7 @@ unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result
             } else {
                 TCP_ESTABLISHED
             };
+            user::write(data, told)?;
         }
         Ok(0)
     }

@@ -1,7 +1,8 @@
 //! The buffers of one call: what recv and send have one of, and readv, writev, sendmsg and recvmsg up to IOV_MAX.
 
+use core::mem::MaybeUninit;
 use shunt_sys::libc::{self, iovec};
-use shunt_sys::{Errno, Result};
+use shunt_sys::{user, Errno, Result};
 
 /// Most buffers that a call may have (UIO_MAXIOV).
 pub const IOV_MAX: usize = 1024;
@@ -43,6 +44,22 @@ impl<'a> Pieces<'a> {
         Ok(Pieces { list, length })
     }
 
+    /// A vector of the program's, copied for the time of `act`: its memory may fault (EFAULT), and another thread may
+    /// change it meanwhile.
+    ///
+    /// # Safety
+    /// `vector` may be any address that is not ours.
+    pub unsafe fn with<R>(vector: *const iovec, count: usize, act: impl FnOnce(&Pieces) -> Result<R>) -> Result<R> {
+        // SAFETY: passed on.
+        unsafe {
+            match count {
+                0..=FEW => copied::<FEW, R>(vector, count, act),
+                ..=IOV_MAX => many(vector, count, act),
+                _ => Err(Errno(libc::EINVAL)),
+            }
+        }
+    }
+
     /// Bytes in all.
     pub fn length(&self) -> usize {
         self.length
@@ -56,8 +73,7 @@ impl<'a> Pieces<'a> {
             skip -= jump;
             let part = (piece.iov_len - jump).min(left);
             left -= part;
-            // SAFETY: address computation inside the buffer.
-            (part > 0).then(|| (unsafe { piece.iov_base.cast::<u8>().add(jump) }, part))
+            (part > 0).then(|| (piece.iov_base.cast::<u8>().wrapping_add(jump), part))
         })
     }
 
@@ -72,6 +88,26 @@ impl<'a> Pieces<'a> {
             [piece] => Some((piece.iov_base.cast(), self.length)),
             _ => None,
         }
+    }
+}
+
+/// Buffers that most calls have at most (UIO_FASTIOV).
+const FEW: usize = 8;
+
+/// Not part of its caller, whose stack frame would be as large (16 KiB) for the few.
+#[inline(never)]
+unsafe fn many<R>(vector: *const iovec, count: usize, act: impl FnOnce(&Pieces) -> Result<R>) -> Result<R> {
+    // SAFETY: passed on.
+    unsafe { copied::<IOV_MAX, R>(vector, count, act) }
+}
+
+#[inline(always)]
+unsafe fn copied<const ROOM: usize, R>(vector: *const iovec, count: usize, act: impl FnOnce(&Pieces) -> Result<R>) -> Result<R> {
+    let mut copy = MaybeUninit::<[iovec; ROOM]>::uninit();
+    // SAFETY: there is room for `count` entries, and any bytes are entries.
+    unsafe {
+        user::copy_all(vector.cast(), copy.as_mut_ptr().cast(), count * core::mem::size_of::<iovec>())?;
+        act(&Pieces::new(copy.as_ptr().cast(), count)?)
     }
 }
 

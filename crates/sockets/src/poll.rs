@@ -58,7 +58,7 @@ const ALWAYS: i16 = POLLERR | POLLHUP;
 impl Query<'_> {
     /// poll(2): the number of entries with events.
     pub fn poll(&mut self) -> Result<isize> {
-        let began = thread::interruptions();
+        let began = thread::handled();
         let mut foreign = false;
         let mut peer_processor = 0;
         for entry in self.entries.iter() {
@@ -239,7 +239,7 @@ impl Query<'_> {
     }
 
     /// Arms everything and sleeps; true when the deadline passed.
-    fn sleep(&mut self, began: u32) -> Result<bool> {
+    fn sleep(&mut self, began: u64) -> Result<bool> {
         let mut due = false;
         // Another thread may close a descriptor during the sleep: who was counted is remembered.
         let mut sleepers = Scratch::new(self.entries.len(), None)?;
@@ -266,7 +266,7 @@ impl Query<'_> {
         result
     }
 
-    fn sleep_armed(&mut self, due: bool, began: u32) -> Result<bool> {
+    fn sleep_armed(&mut self, due: bool, began: u64) -> Result<bool> {
         if due {
             wait::barrier();
         }
@@ -274,7 +274,7 @@ impl Query<'_> {
         if self.any_stream_ready() || any_set_ready() {
             return Ok(false);
         }
-        if thread::interruptions() != began {
+        if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let deaf = |s: &Socket| s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;

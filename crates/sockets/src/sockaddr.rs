@@ -2,28 +2,36 @@
 
 use shunt_segment::address::Address;
 use shunt_sys::libc::{self, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_un, socklen_t};
+use shunt_sys::{user, Errno, Result};
 
-/// Reads an internet address that a program passed; `None` if it is not one.
+/// Reads an internet address that a program passed; `None` if it is not one, or faults.
 ///
 /// # Safety
-/// `address` points to `length` readable bytes, or is null.
+/// `address` may be any address that is not ours.
 pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<(i32, Address)> {
     // Longer than any address (sockaddr_storage) is the kernel's to refuse.
     if address.is_null() || (length as usize) < core::mem::size_of::<libc::sa_family_t>() || length > 128 {
         return None;
     }
-    // SAFETY: lengths are checked before each read.
+    let length = (length as usize).min(core::mem::size_of::<sockaddr_in6>());
+    let mut storage = [0u64; 4];
+    let copy = storage.as_mut_ptr().cast::<u8>();
+    // SAFETY: the copy has room for the largest; lengths are checked before each read.
     unsafe {
-        match address.cast::<libc::sa_family_t>().read_unaligned() as i32 {
-            libc::AF_INET if length as usize >= core::mem::size_of::<sockaddr_in>() => {
-                let a = address.cast::<sockaddr_in>().read_unaligned();
+        if !user::copy(address.cast(), copy, length) {
+            return None;
+        }
+        let address = copy.cast_const();
+        match address.cast::<libc::sa_family_t>().read() as i32 {
+            libc::AF_INET if length >= core::mem::size_of::<sockaddr_in>() => {
+                let a = address.cast::<sockaddr_in>().read();
                 Some((libc::AF_INET, Address::v4(a.sin_addr.s_addr.to_ne_bytes(), u16::from_be(a.sin_port))))
             }
-            libc::AF_INET6 if length as usize >= 24 => {
+            libc::AF_INET6 if length >= 24 => {
                 let a = address.cast::<sockaddr_in6>();
                 let port = (&raw const (*a).sin6_port).read_unaligned();
                 let ip = (&raw const (*a).sin6_addr.s6_addr).read_unaligned();
-                let scope = if length as usize >= core::mem::size_of::<sockaddr_in6>() {
+                let scope = if length >= core::mem::size_of::<sockaddr_in6>() {
                     (&raw const (*a).sin6_scope_id).read_unaligned()
                 } else {
                     0
@@ -64,19 +72,21 @@ impl Encoded {
         self.bytes.as_ptr().cast()
     }
 
-    /// Gives the address to a program as accept(2) does: truncated to its room, with the true length.
+    /// Gives the address to a program as getsockname(2) does: truncated to its room, with the true length.
+    ///
+    /// Errors, as move_addr_to_user of the kernel gives them: EFAULT; EINVAL for a negative length.
     ///
     /// # Safety
-    /// `target` and `length` are null or valid as the call's manual page says.
-    pub unsafe fn write(&self, target: *mut sockaddr, length: *mut socklen_t) {
-        if target.is_null() || length.is_null() {
-            return;
-        }
-        // SAFETY: promised by the caller.
+    /// `target` and `length` may be any addresses that are not ours.
+    pub unsafe fn write(&self, target: *mut sockaddr, length: *mut socklen_t) -> Result<()> {
+        // SAFETY: as promised by the caller.
         unsafe {
-            let room = (*length as usize).min(self.length as usize);
-            core::ptr::copy_nonoverlapping(self.bytes.as_ptr(), target.cast::<u8>(), room);
-            *length = self.length;
+            let room = user::read(length)?;
+            if (room as i32) < 0 {
+                return Err(Errno(libc::EINVAL));
+            }
+            user::copy_all(self.bytes.as_ptr(), target.cast(), room.min(self.length) as usize)?;
+            user::write(length, self.length)
         }
     }
 }

@@ -14,7 +14,7 @@ use shunt_sys::{calls, clock, thread, Errno, Result};
 /// recv(2) into one buffer.
 ///
 /// # Safety
-/// `data` has room for `length` bytes.
+/// `data` may be any address that is not ours; if it faults, EFAULT.
 #[inline(always)]
 pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
     if (flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL) && !socket.has(flag::CAREFUL) {
@@ -45,9 +45,10 @@ unsafe fn take_within(socket: &Socket, data: *mut u8, length: usize) -> core::re
     while done < length {
         // SAFETY: `done <= length`.
         let count = unsafe {
-            match socket.incoming().receive_within(data.add(done), length - done) {
-                Err(Trouble::Unmapped) => window::receive_unmapped(socket, 0, data.add(done), length - done, true)?,
-                Ok(0) => break,
+            let data = data.wrapping_add(done);
+            match socket.incoming().receive_within(data, length - done) {
+                Err(Trouble::Unmapped) => window::receive_unmapped(socket, 0, data, length - done, true)?,
+                Ok(0) => break, // a fault, if anything
                 other => other?,
             }
         };
@@ -56,22 +57,58 @@ unsafe fn take_within(socket: &Socket, data: *mut u8, length: usize) -> core::re
     Ok(done)
 }
 
+/// Copies `length` bytes that are known to wait behind `skip` others, without taking them; fewer only for a fault.
+unsafe fn peek_within(socket: &Socket, skip: usize, data: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let mut done = 0;
+    while done < length {
+        // SAFETY: passed on.
+        match unsafe { peek(socket, skip + done, data.wrapping_add(done), length - done)? } {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(done)
+}
+
+/// Bytes up to which a vector is filled as a whole or not at all: what the kernel would have in one segment.
+const AT_ONCE: usize = 4096;
+
 /// One attempt to take bytes into the pieces, from byte `done` of them on, in one step: without waiting, and not beyond
 /// the peer's urgent byte. `patient`: the caller waits when there is nothing.
 unsafe fn take_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, patient: bool) -> Result<usize> {
     let held = socket.lock_receive()?;
     let most = if done < pieces.length() { urgent::before_mark(socket, patient) } else { 0 };
     let mut total = 0;
+    // A fault leaves all of a small vector's bytes where they are: the kernel copies a segment into all of its buffers.
+    let at_once = pieces.single().is_none() && most.min(pieces.length() - done) <= AT_ONCE;
     for (data, length) in pieces.from(done, most) {
         // SAFETY: the caller's buffer; the lock is held, and so many bytes wait.
-        match unsafe { take_within(socket, data, length) } {
-            Ok(taken) => total += taken,
+        match unsafe {
+            if at_once {
+                peek_within(socket, total, data, length)
+            } else {
+                take_within(socket, data, length)
+            }
+        } {
+            Ok(taken) => {
+                total += taken;
+                if taken < length {
+                    if thread::take_fault() && (total == 0 || at_once) {
+                        return Err(Errno(libc::EFAULT));
+                    }
+                    break;
+                }
+            }
+            Err(_) if thread::take_fault() && total == 0 => return Err(Errno(libc::EFAULT)),
             Err(_) if total == 0 => {
                 drop(held);
                 return Err(distrust(socket));
             }
             Err(_) => break,
         }
+    }
+    if at_once {
+        socket.incoming().pass(total);
     }
     drop(held);
     if total > 0 {
@@ -92,11 +129,13 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
     }
     drop(held);
     match count {
+        Ok(0) if thread::take_fault() => Err(Errno(libc::EFAULT)),
         Ok(0) => Ok(0),
         Ok(count) => {
             taken(socket, fd);
             Ok(count)
         }
+        Err(_) if thread::take_fault() => Err(Errno(libc::EFAULT)),
         Err(_) => Err(distrust(socket)),
     }
 }
@@ -106,13 +145,18 @@ unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) 
 unsafe fn take_from_window(socket: &Socket, data: *mut u8, length: usize, done: usize) -> core::result::Result<usize, Trouble> {
     loop {
         // SAFETY: `done < length`, or nothing is copied.
-        let taken = match unsafe { window::receive_unmapped(socket, 0, data.add(done), length - done, true)? } {
+        let taken = match unsafe { window::receive_unmapped(socket, 0, data.wrapping_add(done), length - done, true)? } {
             // SAFETY: as above.
-            0 => unsafe { socket.incoming().receive(data.add(done), length - done) },
+            0 => unsafe { socket.incoming().receive(data.wrapping_add(done), length - done) },
             copied => Ok(copied),
         };
         match taken {
-            Ok(taken) => return Ok(done + taken),
+            Ok(taken) => {
+                if done > 0 {
+                    thread::take_fault(); // what was taken before is the answer
+                }
+                return Ok(done + taken);
+            }
             Err(Trouble::Unmapped) => {}
             Err(trouble) => return Err(trouble),
         }
@@ -183,7 +227,7 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut done = 0usize;
-    let began = thread::interruptions();
+    let began = thread::handled();
     let done = loop {
         let generation = socket.generation.load(Ordering::Acquire);
         let was_over = readiness::over(socket);
@@ -295,7 +339,9 @@ unsafe fn attempt(socket: &Socket, fd: i32, pieces: &Pieces, progress: Progress,
         for (data, length) in pieces.from(done, most) {
             // SAFETY: the caller's buffer; the lock is held.
             let count = match unsafe { peek(socket, seen, data, length) } {
+                Ok(0) if thread::take_fault() => return Err(Errno(libc::EFAULT)),
                 Ok(count) => count,
+                Err(_) if thread::take_fault() => return Err(Errno(libc::EFAULT)),
                 Err(_) => {
                     drop(held);
                     return Err(distrust(socket));
@@ -339,16 +385,16 @@ unsafe fn send_special(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) ->
     // SAFETY: passed on.
     let sent = unsafe {
         if flags & libc::MSG_OOB == 0 || length == 0 {
-            send_pieces(socket, fd, pieces, 0, quiet, thread::interruptions())?
+            send_pieces(socket, fd, pieces, 0, quiet, thread::handled())?
         } else {
             // All but the last byte are ordinary, the last one is urgent.
             let ordinary = pieces.without_last();
             let mut sent = 0;
             if length > 1 {
-                sent = send_pieces(socket, fd, &ordinary, 0, quiet, thread::interruptions())?;
+                sent = send_pieces(socket, fd, &ordinary, 0, quiet, thread::handled())?;
             }
             if sent as usize == length - 1 {
-                match send_pieces(socket, fd, pieces, length - 1, quiet | libc::MSG_OOB, thread::interruptions()) {
+                match send_pieces(socket, fd, pieces, length - 1, quiet | libc::MSG_OOB, thread::handled()) {
                     Ok(all) => all,
                     Err(_) if sent > 0 => sent,
                     Err(error) => return Err(error),
@@ -374,7 +420,7 @@ const LONG: usize = 1024;
 /// send(2) from one buffer.
 ///
 /// # Safety
-/// `data` holds `length` readable bytes.
+/// As for [`receive`].
 #[inline(always)]
 pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
     let own = socket.own();
@@ -388,18 +434,18 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     }
     if open && length > 0 {
         // A short copy takes no time in which a signal could come.
-        let began = if length > LONG { thread::interruptions() } else { 0 };
+        let began = if length > LONG { thread::handled() } else { 0 };
         // SAFETY: passed on.
         let sent = unsafe { put(socket, fd, data, length, flags)? };
         if sent == length {
             return Ok(sent as isize);
         }
-        let began = if length > LONG { began } else { thread::interruptions() };
+        let began = if length > LONG { began } else { thread::handled() };
         // SAFETY: `sent < length`.
         return unsafe { send_pieces(socket, fd, &Pieces::one(&piece), sent, flags, began) };
     }
     // SAFETY: passed on.
-    unsafe { send_pieces(socket, fd, &Pieces::one(&piece), 0, flags, thread::interruptions()) }
+    unsafe { send_pieces(socket, fd, &Pieces::one(&piece), 0, flags, thread::handled()) }
 }
 
 /// send from several buffers, in one step as long as there is room: while it waits, others may send.
@@ -412,7 +458,7 @@ pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32)
         if flags & SPECIAL != 0 {
             return send_special(socket, fd, pieces, flags);
         }
-        send_pieces(socket, fd, pieces, 0, flags, thread::interruptions())
+        send_pieces(socket, fd, pieces, 0, flags, thread::handled())
     }
 }
 
@@ -430,13 +476,28 @@ unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i
         // SAFETY: as above.
         sent = unsafe { put_rest(socket, &Pieces::one(&piece), sent) };
     }
-    let deceived = sent == 0 && socket.outgoing().deceived();
+    if sent == 0 {
+        drop(held);
+        return put_nothing(socket);
+    }
+    drop(held);
+    put_done(socket, fd, sent, length, flags);
+    Ok(sent)
+}
+
+/// Why nothing was put: a fault, a peer that acknowledges what was never sent, or no room.
+#[cold]
+fn put_nothing(socket: &Socket) -> Result<usize> {
+    if thread::take_fault() {
+        return Err(Errno(libc::EFAULT));
+    }
+    let held = socket.lock_send()?;
+    let deceived = socket.outgoing().deceived();
     drop(held);
     if deceived {
         return Err(distrust(socket));
     }
-    put_done(socket, fd, sent, length, flags);
-    Ok(sent)
+    Ok(0)
 }
 
 /// Wakes whoever waits for what was put.
@@ -450,10 +511,14 @@ fn put_done(socket: &Socket, fd: i32, sent: usize, length: usize, flags: i32) {
 }
 
 /// Puts what fits of the pieces behind byte `done`; gives the new `done`. The caller holds the sending lock.
-unsafe fn put_once(socket: &Socket, pieces: &Pieces, mut done: usize) -> usize {
+unsafe fn put_once(socket: &Socket, pieces: &Pieces, before: usize) -> usize {
+    let mut done = before;
     for (data, length) in pieces.from(done, usize::MAX) {
         // SAFETY: the caller's buffer; the lock is held.
         let part = unsafe { socket.outgoing().send(data, length) };
+        if part == 0 && done > before {
+            thread::take_fault(); // what was put before is the answer
+        }
         done += part;
         if part < length {
             break;
@@ -485,10 +550,9 @@ unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, fla
     if let (Some(before), 0) = (marked, sent) {
         urgent::unmark(socket, before);
     }
-    let deceived = sent == 0 && pipe.deceived();
     drop(held);
-    if deceived {
-        return Err(distrust(socket));
+    if sent == 0 {
+        return put_nothing(socket);
     }
     put_done(socket, fd, sent, pieces.length() - done, flags);
     Ok(sent)
@@ -502,9 +566,9 @@ fn broken_pipe(flags: i32) -> Errno {
 }
 
 /// The general case of send: what is left behind byte `done` of the pieces, with waiting. `began` is
-/// [`thread::interruptions`] when the call began.
+/// [`thread::handled`] when the call began.
 #[inline(never)]
-unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize, flags: i32, began: u32) -> Result<isize> {
+unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize, flags: i32, began: u64) -> Result<isize> {
     let length = pieces.length();
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
@@ -533,7 +597,11 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             return Ok((length - done).min(LOST).saturating_add(done) as isize);
         }
         // SAFETY: `done < length`.
-        let sent = unsafe { put_pieces(socket, fd, pieces, done, flags)? };
+        let sent = match unsafe { put_pieces(socket, fd, pieces, done, flags) } {
+            Ok(sent) => sent,
+            Err(_) if done > 0 => return Ok(done as isize),
+            Err(error) => return Err(error),
+        };
         done += sent;
         if done == length {
             return Ok(done as isize);

@@ -6,19 +6,23 @@ use crate::socket::Socket;
 use crate::stream;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL};
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, clock, user, Errno, Result};
 
 /// Receives into a vector, as one step with what is there: waits for the first bytes only, unless the flags ask for more.
 ///
 /// # Safety
-/// `vector` holds `count` valid entries.
+/// `vector` may be any address that is not ours.
 pub unsafe fn receive(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
+    unsafe { Pieces::with(vector, count, |pieces| receive_pieces(socket, fd, pieces, flags)) }
+}
+
+unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
     unsafe {
-        let pieces = Pieces::new(vector, count)?;
         match pieces.single() {
             Some((data, length)) => stream::receive(socket, fd, data, length, flags),
-            None => stream::receive_pieces(socket, fd, &pieces, flags),
+            None => stream::receive_pieces(socket, fd, pieces, flags),
         }
     }
 }
@@ -26,14 +30,16 @@ pub unsafe fn receive(socket: &Socket, fd: i32, vector: *const iovec, count: usi
 /// readv(2): a vector without bytes asks for nothing, and does not wait.
 ///
 /// # Safety
-/// `vector` holds `count` valid entries.
+/// `vector` may be any address that is not ours.
 pub unsafe fn read(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
     unsafe {
-        if Pieces::new(vector, count)?.length() == 0 {
-            return Ok(0);
-        }
-        receive(socket, fd, vector, count, flags)
+        Pieces::with(vector, count, |pieces| {
+            if pieces.length() == 0 {
+                return Ok(0);
+            }
+            receive_pieces(socket, fd, pieces, flags)
+        })
     }
 }
 
@@ -43,10 +49,13 @@ const GATHER: usize = 4096;
 /// Sends a vector.
 ///
 /// # Safety
-/// `vector` holds `count` valid entries.
+/// `vector` may be any address that is not ours.
 pub unsafe fn send(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
-    let pieces = unsafe { Pieces::new(vector, count)? };
+    unsafe { Pieces::with(vector, count, |pieces| send_pieces(socket, fd, pieces, flags)) }
+}
+
+unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
     if let Some((data, length)) = pieces.single() {
         // SAFETY: the entry is the caller's buffer.
         return unsafe { stream::send(socket, fd, data, length, flags) };
@@ -57,29 +66,33 @@ pub unsafe fn send(socket: &Socket, fd: i32, vector: *const iovec, count: usize,
         let mut at = 0;
         for (data, length) in pieces.from(0, GATHER) {
             // SAFETY: the lengths add up to at most GATHER.
-            unsafe { core::ptr::copy_nonoverlapping(data, start.add(at), length) };
+            unsafe { user::copy_all(data, start.add(at), length)? };
             at += length;
         }
         // SAFETY: `at` bytes were written.
         return unsafe { stream::send(socket, fd, start, at, flags) };
     }
     // SAFETY: passed on.
-    unsafe { stream::send_vector(socket, fd, &pieces, flags) }
+    unsafe { stream::send_vector(socket, fd, pieces, flags) }
 }
 
 /// What TCP says to a message header: too many pieces, or a control message of the socket level that it does not know
 /// (sock_cmsg_send; SCM_RIGHTS and SCM_CREDENTIALS are skipped there, other levels are not looked at).
-unsafe fn check_control(message: *const msghdr) -> Result<()> {
+unsafe fn check_control(message: &msghdr) -> Result<()> {
     const SCM_CREDENTIALS: i32 = 2;
-    // SAFETY: the caller's header and control buffer.
+    let length = message.msg_controllen as usize;
+    if length == 0 {
+        return Ok(());
+    }
+    let control = message.msg_control as usize;
+    // SAFETY: each header is copied before it is looked at; the buffer may be anything.
     unsafe {
-        if (*message).msg_iovlen > IOV_MAX {
-            return Err(Errno(libc::EMSGSIZE));
-        }
-        let mut at = libc::CMSG_FIRSTHDR(message);
-        while !at.is_null() {
-            let header = at.read_unaligned();
-            if header.cmsg_len < core::mem::size_of::<libc::cmsghdr>() {
+        user::read((control.wrapping_add(length - 1)) as *const u8)?;
+        let mut at = 0;
+        while length - at >= core::mem::size_of::<libc::cmsghdr>() {
+            let header = user::read(control.wrapping_add(at) as *const libc::cmsghdr)?;
+            let size = header.cmsg_len as usize;
+            if size < core::mem::size_of::<libc::cmsghdr>() || size > length - at {
                 return Err(Errno(libc::EINVAL));
             }
             let known =
@@ -87,47 +100,61 @@ unsafe fn check_control(message: *const msghdr) -> Result<()> {
             if header.cmsg_level == libc::SOL_SOCKET && !known.contains(&header.cmsg_type) {
                 return Err(Errno(libc::EINVAL));
             }
-            at = libc::CMSG_NXTHDR(message, at);
+            at = length.min(at + size.next_multiple_of(8));
         }
     }
     Ok(())
 }
 
+/// A message header of the program's. Errors: EFAULT; EMSGSIZE for too many pieces.
+unsafe fn header(message: *const msghdr) -> Result<msghdr> {
+    // SAFETY: any bytes are a header; the address may be anything.
+    let copy = unsafe { user::read(message)? };
+    if copy.msg_iovlen > IOV_MAX {
+        return Err(Errno(libc::EMSGSIZE));
+    }
+    Ok(copy)
+}
+
 /// sendmsg(2). A destination is ignored, as TCP does; control messages that TCP knows nothing of give EINVAL.
 ///
 /// # Safety
-/// `message` is valid as the manual page asks.
+/// `message` may be any address that is not ours.
 pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
     unsafe {
-        check_control(message)?;
+        let message = header(message)?;
+        Pieces::with(message.msg_iov, message.msg_iovlen, |pieces| {
+            check_control(&message)?;
+            send_pieces(socket, fd, pieces, flags)
+        })
     }
-    // SAFETY: passed on.
-    unsafe { send(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags) }
 }
 
 /// recvmsg(2). TCP gives no source address, and control messages only where they were asked for.
 ///
 /// # Safety
-/// `message` is valid as the manual page asks.
+/// `message` may be any address that is not ours.
 pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, flags: i32) -> Result<isize> {
-    // SAFETY: passed on.
+    // SAFETY: passed on; fields of a header that was just read.
     unsafe {
-        if (*message).msg_iovlen > IOV_MAX {
-            return Err(Errno(libc::EMSGSIZE));
-        }
-        if flags & libc::MSG_ERRQUEUE != 0 {
-            return control::from_error_queue(socket, &mut *message);
-        }
-        let got = receive(socket, fd, (*message).msg_iov, (*message).msg_iovlen, flags)?;
-        let message = &mut *message;
-        message.msg_namelen = 0;
-        message.msg_flags = flags & libc::MSG_OOB;
-        let mut writer = Writer::new(message);
-        if socket.control.load(Ordering::Relaxed) != 0 && flags & libc::MSG_OOB == 0 {
-            control::with_bytes(socket, got as usize, &mut writer);
-        }
-        writer.finish();
+        let mut copy = header(message)?;
+        let got = if flags & libc::MSG_ERRQUEUE != 0 {
+            control::from_error_queue(socket, &mut copy)?
+        } else {
+            let got = receive(socket, fd, copy.msg_iov, copy.msg_iovlen, flags)?;
+            copy.msg_namelen = 0;
+            copy.msg_flags = flags & libc::MSG_OOB;
+            let mut writer = Writer::new(&mut copy);
+            if socket.control.load(Ordering::Relaxed) != 0 && flags & libc::MSG_OOB == 0 {
+                control::with_bytes(socket, got as usize, &mut writer);
+            }
+            writer.finish();
+            got
+        };
+        user::write(&raw mut (*message).msg_namelen, copy.msg_namelen)?;
+        user::write(&raw mut (*message).msg_flags, copy.msg_flags)?;
+        user::write(&raw mut (*message).msg_controllen, copy.msg_controllen)?;
         Ok(got)
     }
 }
@@ -135,14 +162,18 @@ pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, fl
 /// sendmmsg(2): the number of messages sent, an error only for the first.
 ///
 /// # Safety
-/// `messages` holds `count` valid headers.
+/// `messages` may be any address that is not ours.
 pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) -> Result<isize> {
     let count = (count as usize).min(IOV_MAX);
     for i in 0..count {
-        // SAFETY: i < count.
-        match unsafe { send_message(socket, fd, &(*messages.add(i)).msg_hdr, flags) } {
-            // SAFETY: as above.
-            Ok(n) => unsafe { (*messages.add(i)).msg_len = n as u32 },
+        // SAFETY: passed on; addresses of fields.
+        let sent = unsafe {
+            let message = messages.wrapping_add(i);
+            send_message(socket, fd, &raw const (*message).msg_hdr, flags)
+                .and_then(|n| user::write(&raw mut (*message).msg_len, n as u32))
+        };
+        match sent {
+            Ok(()) => {}
             Err(error) if i == 0 => return Err(error),
             Err(_) => return Ok(i as isize),
         }
@@ -155,7 +186,7 @@ const MSG_WAITFORONE: i32 = 0x10000;
 /// recvmmsg(2). The timeout is looked at after each message, as the kernel does (see BUGS in the manual page).
 ///
 /// # Safety
-/// `messages` holds `count` valid headers; `timeout` is null or valid.
+/// As for [`send_messages`].
 pub unsafe fn receive_messages(
     socket: &Socket,
     fd: i32,
@@ -165,15 +196,20 @@ pub unsafe fn receive_messages(
     timeout: *mut timespec,
 ) -> Result<isize> {
     let start = clock::monotonic_ns();
-    // SAFETY: null or valid.
-    let limit = unsafe { timeout.as_ref() }.map(|t| (t.tv_sec as u64).saturating_mul(1_000_000_000) + t.tv_nsec as u64);
+    // SAFETY: null, or the program's.
+    let time = if timeout.is_null() { None } else { Some(unsafe { user::read(timeout)? }) };
+    let limit = time.map(|t| (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64));
     let for_one = flags & MSG_WAITFORONE != 0;
     flags &= !MSG_WAITFORONE;
     for i in 0..count as usize {
-        // SAFETY: i < count.
-        match unsafe { receive_message(socket, fd, &mut (*messages.add(i)).msg_hdr, flags) } {
-            // SAFETY: as above.
-            Ok(n) => unsafe { (*messages.add(i)).msg_len = n as u32 },
+        // SAFETY: passed on; addresses of fields.
+        let received = unsafe {
+            let message = messages.wrapping_add(i);
+            receive_message(socket, fd, &raw mut (*message).msg_hdr, flags)
+                .and_then(|n| user::write(&raw mut (*message).msg_len, n as u32))
+        };
+        match received {
+            Ok(()) => {}
             Err(error) if i == 0 => return Err(error),
             Err(_) => return Ok(i as isize),
         }
@@ -197,13 +233,15 @@ pub unsafe fn receive_from(
     data: *mut u8,
     length: usize,
     flags: i32,
+    address: *mut libc::sockaddr,
     address_length: *mut libc::socklen_t,
 ) -> Result<isize> {
     // SAFETY: passed on.
     unsafe {
         let got = stream::receive(socket, fd, data, length, flags)?;
-        if !address_length.is_null() {
-            *address_length = 0;
+        if !address.is_null() {
+            user::read(address_length)?;
+            user::write(address_length, 0)?;
         }
         Ok(got)
     }
@@ -221,10 +259,11 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     let data = buffer.as_mut_ptr().cast::<u8>();
     let mut done = 0usize;
     // With no offset the file's own position moves, and only by what was really sent.
-    // SAFETY: null or valid.
-    let start = match unsafe { offset.as_ref() } {
-        Some(at) if *at < 0 => return Err(Errno(libc::EINVAL)),
-        Some(at) => *at,
+    // SAFETY: null, or the program's.
+    let given = if offset.is_null() { None } else { Some(unsafe { user::read(offset)? }) };
+    let start = match given {
+        Some(at) if at < 0 => return Err(Errno(libc::EINVAL)),
+        Some(at) => at,
         // SAFETY: a plain system call.
         None => match shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_lseek, from, 0, libc::SEEK_CUR) }) {
             Err(Errno(libc::ESPIPE)) => return Err(Errno(libc::EINVAL)),
@@ -267,8 +306,8 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     }
     // SAFETY: null or valid; a plain system call.
     unsafe {
-        if let Some(at) = offset.as_mut() {
-            *at = start + done as i64;
+        if given.is_some() {
+            user::write(offset, start + done as i64)?;
         } else {
             let _ = shunt_sys::syscall!(libc::SYS_lseek, from, start + done as i64, libc::SEEK_SET);
         }

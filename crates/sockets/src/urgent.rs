@@ -8,7 +8,7 @@ use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{urgent, word};
 use shunt_sys::libc::{self, MSG_PEEK, MSG_TRUNC};
-use shunt_sys::{Errno, Result};
+use shunt_sys::{user, Errno, Result};
 
 /// The peer's mark, as long as its byte lies before us.
 struct Mark {
@@ -138,8 +138,8 @@ pub unsafe fn receive(socket: &Socket, data: *mut u8, length: usize, flags: i32)
         return Ok(0);
     }
     if flags & MSG_TRUNC == 0 {
-        // SAFETY: room for at least one byte.
-        unsafe { data.write(byte) };
+        // SAFETY: any address may be the program's.
+        unsafe { user::write(data, byte)? };
     }
     Ok(1)
 }

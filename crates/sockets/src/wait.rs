@@ -156,10 +156,10 @@ fn reconsider_fence(socket: &Socket) {
 ///
 /// Errors: EAGAIN at the deadline; EINTR as recv(2) gives it (the kernel restarts the sleep when the handler was
 /// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when another thread closed
-/// the socket. `began` is [`thread::interruptions`] when the call began: a handler that ran since, in the middle of a
+/// the socket. `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
 /// copy or a spin, interrupts it as well.
 #[inline(never)]
-pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u32) -> Result<()> {
+pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
     let generation = socket.generation.load(Ordering::Acquire);
     let own = &socket.own().wait;
     if socket.has(flag::FENCE) {
@@ -200,7 +200,7 @@ pub fn set_style(socket: &Socket, style: u32) {
     }
 }
 
-fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u32) -> Result<()> {
+fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
         // The companion reads as ended: no bell can wake us.
         check_peer(socket, fd);
@@ -214,7 +214,7 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u32) -
     if readiness::any(socket, conditions) {
         return Ok(());
     }
-    if thread::interruptions() != began {
+    if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR));
     }
     if deadline == u64::MAX {

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use shunt_ring::{Pipe, Trouble, Window};
 use shunt_segment::area::{window_offset, WINDOW_SIZE};
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, libc, mapping, Errno, Result};
+use shunt_sys::{calls, libc, mapping, thread, Errno, Result};
 
 /// Windows of one link: client's direction and server's, by channel. Null: not mapped.
 type Row = [[*mut u8; 2]; CHANNELS];
@@ -107,7 +107,8 @@ pub fn provided_for_sending(socket: &Socket) -> Result<bool> {
 }
 
 /// Bytes wait in a window that is not mapped: maps it, or where that is refused copies up to `length` of them through the
-/// file. Gives the number of bytes copied (0: try again). `taking`: they are taken, else only looked at, behind `skip`.
+/// file. Gives the number of bytes copied (0: try again); trouble may be a fault of the program's ([`thread::take_fault`]).
+/// `taking`: they are taken, else only looked at, behind `skip`.
 ///
 /// # Safety
 /// `target` has room for `length` bytes; where bytes are taken the caller holds the receiving lock.
@@ -128,7 +129,13 @@ pub unsafe fn receive_unmapped(
         return Ok(0);
     }
     let file = link::descriptor_unlocked(socket.link_index.load(Ordering::Relaxed) as usize);
-    let got = calls::pread(file, target.cast(), available.min(length), offset as i64).unwrap_or(0);
+    let got = match calls::pread(file, target.cast(), available.min(length), offset as i64) {
+        Err(Errno(libc::EFAULT)) => {
+            thread::note_fault();
+            return Err(Trouble::Unmapped);
+        }
+        got => got.unwrap_or(0),
+    };
     if got == 0 {
         return Err(Trouble::Violation); // no honest peer's bytes are missing from the file
     }

@@ -16,7 +16,9 @@ pub mod clock;
 mod errno;
 pub mod mapping;
 pub mod raw;
+pub mod section;
 pub mod thread;
+pub mod user;
 
 pub use errno::{check, Errno, Result};
 pub use libc;

@@ -6,7 +6,7 @@
 
 use crate::{calls, clock};
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 global_asm!(
     ".pushsection .tbss.shunt_thread_block,\"awT\",@nobits",
@@ -14,9 +14,9 @@ global_asm!(
     ".globl shunt_thread_block",
     ".hidden shunt_thread_block",
     ".type shunt_thread_block, @object",
-    ".size shunt_thread_block, 128",
+    ".size shunt_thread_block, 384",
     "shunt_thread_block:",
-    ".zero 128",
+    ".zero 384",
     ".popsection",
 );
 
@@ -35,20 +35,29 @@ pub struct Block {
     pub penalty: u32,
     /// Waits that this thread began, to sample rare work.
     pub waits: u32,
-    /// Nesting of sections that must not be interrupted by an application's signal handler.
-    pub critical: u32,
+    /// Nesting of sections in which no handler of the program may run, and [`crate::section::DUE`].
+    pub section: u32,
     /// Process id, 0 until first asked for.
     pid: u32,
     /// The thread's state for cheap pseudo-random choices.
     pub random: u32,
     /// A descriptor whose peer has not been woken yet because more was announced (TCP_CORK, MSG_MORE), plus one.
     pub corked: u32,
-    /// Handlers of the program that ran in this thread and were installed without SA_RESTART.
-    pub interruptions: u32,
-    _reserved: [u64; 10],
+    /// A copy of the program's memory faulted, and 0 bytes were moved because of that.
+    pub fault: u32,
+    /// Handlers of the program that ran in this thread: all of them in the upper half, those installed without SA_RESTART
+    /// in the lower one.
+    pub handled: u64,
+    /// What a long copy of the program's memory saved: see [`crate::user`]. 0: none is made.
+    pub window: usize,
+    /// A signal that came in a section, and the signal mask that it found.
+    pub kept_mask: u64,
+    /// Its siginfo_t.
+    pub kept: [u64; 16],
+    _reserved: [u64; 23],
 }
 
-const _: () = assert!(core::mem::size_of::<Block>() == 128);
+const _: () = assert!(core::mem::size_of::<Block>() == 384);
 
 /// The calling thread's block.
 #[inline(always)]
@@ -66,18 +75,50 @@ pub fn block() -> *mut Block {
     address
 }
 
-/// How many handlers without SA_RESTART ran in this thread so far: a call during which it changes was interrupted, even
-/// if it was copying or spinning at that time and not asleep in the kernel. Not moved behind what follows.
+/// The handlers that ran in this thread so far, as [`Block::handled`] counts them. A call during which it changes was
+/// interrupted, even if it was copying or spinning at that time and not asleep in the kernel. Not moved behind what
+/// follows.
 #[inline(always)]
-pub fn interruptions() -> u32 {
+pub fn handled() -> u64 {
     // SAFETY: the block belongs to this thread alone; a handler that changes it runs in this thread.
-    unsafe { AtomicU32::from_ptr(&raw mut (*block()).interruptions) }.load(Ordering::Acquire)
+    unsafe { AtomicU64::from_ptr(&raw mut (*block()).handled) }.load(Ordering::Acquire)
 }
 
-/// Counts a handler without SA_RESTART.
-pub fn interrupted() {
-    // SAFETY: as in `interruptions`.
-    unsafe { AtomicU32::from_ptr(&raw mut (*block()).interruptions) }.fetch_add(1, Ordering::Relaxed);
+/// Where [`handled`] lies, for sleeps that must not begin when it has changed.
+pub fn handled_word() -> *const u64 {
+    // SAFETY: an address inside the block.
+    unsafe { &raw const (*block()).handled }
+}
+
+/// Counts a handler.
+pub fn count_handler(restarts: bool) {
+    let one = 1 << 32 | !restarts as u64;
+    // SAFETY: as in `handled`.
+    let counter = unsafe { AtomicU64::from_ptr(&raw mut (*block()).handled) };
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(one), Ordering::Relaxed);
+}
+
+/// Whether a call that began at `began` ends with EINTR before it sleeps: a handler without SA_RESTART ran since, or any
+/// handler, where the call is one that the kernel never restarts (signal(7): poll and its kind, and calls with a limit of
+/// time).
+#[inline]
+pub fn interrupted_since(began: u64, restartable: bool) -> bool {
+    let now = handled();
+    now != began && (!restartable || now as u32 != began as u32)
+}
+
+/// Notes that a transfer moved nothing because the program's memory faulted.
+#[cold]
+pub fn note_fault() {
+    // SAFETY: the calling thread's own block.
+    unsafe { (*block()).fault = 1 };
+}
+
+/// Whether the transfer that just moved nothing did so because of a fault.
+#[inline]
+pub fn take_fault() -> bool {
+    // SAFETY: the calling thread's own block.
+    unsafe { core::mem::take(&mut (*block()).fault) != 0 }
 }
 
 /// Kernel thread id, cached per thread.

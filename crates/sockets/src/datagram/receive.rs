@@ -43,7 +43,7 @@ pub unsafe fn receive(
             }
         },
     };
-    let began = thread::interruptions();
+    let began = thread::handled();
     // The datagram before which the kernel's queue was seen empty.
     let mut asked_before = u64::MAX;
     loop {
@@ -96,7 +96,7 @@ pub unsafe fn receive(
             super::after_sleep(socket, entered);
             continue;
         }
-        if thread::interruptions() != began {
+        if thread::interrupted_since(began, true) {
             super::after_sleep(socket, entered);
             return Answer::Done(Err(Errno(libc::EINTR)));
         }
@@ -170,7 +170,7 @@ unsafe fn deliver(socket: &Datagram, inbox: &Inbox, front: &Front, message: &mut
         }
         let encoded = Encoded::new(socket.family.load(Ordering::Relaxed), &address);
         // SAFETY: the program's buffer of msg_namelen bytes.
-        unsafe { encoded.write(message.msg_name.cast(), &mut message.msg_namelen) };
+        let _ = unsafe { encoded.write(message.msg_name.cast(), &mut message.msg_namelen) };
     }
     message.msg_controllen = 0;
     message.msg_flags = (flags & libc::MSG_CMSG_CLOEXEC) | if truncated { libc::MSG_TRUNC } else { 0 };

@@ -13,7 +13,7 @@ use crate::table::Kind;
 use crate::{accept, table};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
-use shunt_sys::{calls, libc, Errno, Result};
+use shunt_sys::{calls, libc, user, Errno, Result};
 
 /// What may stand beside EPOLLEXCLUSIVE.
 const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | ET | EXCLUSIVE;
@@ -46,14 +46,14 @@ pub(super) fn kernel_side(entry: &Entry) -> bool {
 /// epoll_ctl(2) on a set that the table knows. `None`: nothing of ours is concerned, the kernel shall do it.
 ///
 /// # Safety
-/// `event` is null or valid.
+/// `event` may be any address that is not ours.
 pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, event: *const epoll_event) -> Option<Result<isize>> {
     let word = table::get(fd);
     let kind = word.kind();
     // DEL does not look at the event, which may be anything.
     let given = operation != libc::EPOLL_CTL_DEL;
-    // SAFETY: null or valid.
-    let wanted = if given { unsafe { event.as_ref() }.copied() } else { Some(epoll_event { events: 0, u64: 0 }) };
+    // SAFETY: any bytes are an event; the address is the program's.
+    let wanted = if given { unsafe { user::read(event) }.ok() } else { Some(epoll_event { events: 0, u64: 0 }) };
     // Foreign descriptors are the kernel's, unless their data could be taken for a tag of ours.
     let alias = wanted.is_some_and(|e| e.u64 & TAG_MASK == TAG);
     let ours = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll | Kind::Private);

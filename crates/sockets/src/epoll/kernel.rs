@@ -11,7 +11,7 @@ use crate::table::Kind;
 use crate::{accept, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, clock, user, Errno, Result};
 
 /// Ticks between questions to the kernel while streams alone keep a set busy.
 pub(super) const KERNEL_EVERY: u64 = 60_000;
@@ -32,14 +32,19 @@ pub(super) fn ask_kernel(
     mask: *const sigset_t,
 ) -> Result<()> {
     let room = answer.room - answer.count;
-    if room == 0 {
+    if room == 0 || answer.fault {
         return Ok(());
     }
     let time = timeout.map(|ns| timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
     let pointer = time.as_ref().map_or(core::ptr::null(), |t| t as *const timespec);
-    // SAFETY: `count < room`.
-    let free = unsafe { answer.start.add(answer.count) };
-    let got = calls::epoll_pwait2(epfd, free, room as i32, pointer, mask, calls::KERNEL_SIGSET)?;
+    let free = answer.start.wrapping_add(answer.count);
+    let got = match calls::epoll_pwait2(epfd, free, room as i32, pointer, mask, calls::KERNEL_SIGSET) {
+        Err(Errno(libc::EFAULT)) => {
+            answer.fault = true;
+            return Ok(());
+        }
+        got => got?,
+    };
     set.last_kernel.store(clock::ticks(), Ordering::Relaxed);
     if got == 0 {
         return Ok(());
@@ -59,8 +64,9 @@ pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: 
     let mut at = 0;
     while at < count {
         let part = (count - at).min(BATCH);
+        let size = part * core::mem::size_of::<epoll_event>();
         // SAFETY: the caller's array; what was answered so far lies before it.
-        unsafe { core::ptr::copy_nonoverlapping(events.add(at), batch.as_mut_ptr(), part) };
+        unsafe { user::copy_all(events.wrapping_add(at).cast(), batch.as_mut_ptr().cast(), size)? };
         // Events of foreign descriptors keep their places among those of streams.
         let mixed = batch[..part].iter().any(|event| event.u64 & TAG_MASK != TAG);
         for event in &batch[..part] {

@@ -6,6 +6,7 @@ use super::set::Set;
 use super::{TAG, TAG_MASK};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
+use shunt_sys::user;
 
 /// Whether the set is the kernel's alone: epoll_wait then needs nothing of us.
 #[inline(always)]
@@ -25,8 +26,8 @@ pub fn enter_plain(set: &Set) {
 /// `events` holds `count` entries and has room for them.
 pub unsafe fn leave_plain(set: &'static Set, events: *mut epoll_event, count: usize) -> Option<usize> {
     set.sleepers().fetch_sub(1, Ordering::AcqRel);
-    // SAFETY: the caller's array.
-    let tagged = |i: usize| unsafe { (*events.add(i)).u64 } & TAG_MASK == TAG;
+    // SAFETY: the program's array, which the kernel has just filled.
+    let tagged = |i: usize| unsafe { user::read(events.wrapping_add(i)) }.is_ok_and(|event| event.u64 & TAG_MASK == TAG);
     // The events decide, not the count of entries: the kernel may speak of one that is just being added.
     if !(0..count).any(tagged) {
         return Some(count);

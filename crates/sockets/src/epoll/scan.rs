@@ -12,7 +12,7 @@ use super::{ET, EXCLUSIVE, ONESHOT};
 use crate::wait as waiting;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
-use shunt_sys::{clock, libc, Errno, Result};
+use shunt_sys::{clock, libc, user, Errno, Result};
 
 /// Ticks without an event after which an active stream is armed, and after which it is left to its doorbell. Between
 /// the two it is still looked at: what the peer sent before it could see the flag shows by then.
@@ -28,23 +28,39 @@ pub(super) struct Answer {
     pub(super) number: u32,
     /// It names an EPOLLEXCLUSIVE stream: what comes next is for another set, which must hear of it.
     pub(super) exclusive: bool,
+    /// The array faults at `count`: nothing more can be told.
+    pub(super) fault: bool,
 }
 
 impl Answer {
     /// An answer of the set with `room` for events at `start`.
     pub(super) fn new(set: &Set, start: *mut epoll_event, room: usize) -> Answer {
         let number = set.answers.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
-        Answer { start, room, count: 0, number, exclusive: false }
+        Answer { start, room, count: 0, number, exclusive: false, fault: false }
     }
 
     pub(super) fn full(&self) -> bool {
-        self.count == self.room
+        self.count == self.room || self.fault
+    }
+
+    /// Whether the call is over: there is something to tell, or nothing can be told.
+    pub(super) fn done(&self) -> bool {
+        self.count > 0 || self.fault
+    }
+
+    /// The number of events, as epoll_wait(2) answers. Errors: EFAULT where there would be some.
+    pub(super) fn result(&self) -> Result<isize> {
+        if self.count == 0 && self.fault {
+            return Err(Errno(libc::EFAULT));
+        }
+        Ok(self.count as isize)
     }
 
     pub(super) fn push(&mut self, events: u32, data: u64) {
-        // SAFETY: count < room, checked by the callers; the array is the program's.
-        unsafe { self.start.add(self.count).write_unaligned(epoll_event { events, u64: data }) };
-        self.count += 1;
+        // SAFETY: count < room, checked by the callers; the array is the program's, and may fault.
+        let told = unsafe { user::write(self.start.wrapping_add(self.count), epoll_event { events, u64: data }) };
+        self.fault = told.is_err();
+        self.count += told.is_ok() as usize;
     }
 
     /// Whether the entry was reported in this answer already; from now on it was.
@@ -61,6 +77,12 @@ pub(super) fn deliver(set: &'static Set, entry: &'static Entry, finding: &Findin
         _ if wanted & ET != 0 => place::WATCHED,
         _ => place::READY,
     };
+    // SAFETY: the program's array.
+    if !answer.full() && !unsafe { user::writable(answer.start.wrapping_add(answer.count).cast()) } {
+        answer.fault = true;
+        enqueue(set, entry, place::READY); // it will be told again
+        return;
+    }
     if take(entry, finding) {
         answer.exclusive |= wanted & EXCLUSIVE != 0;
         answer.push(finding.events, entry.terms().data.load(Ordering::Relaxed));

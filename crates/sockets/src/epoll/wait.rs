@@ -31,13 +31,13 @@ pub unsafe fn wait(
     let mut answer = Answer::new(set, events, room as usize);
     let result = fill(set, epfd, &mut answer, deadline, mask);
     hand_over(set, epfd, answer.exclusive);
-    result.map(|()| answer.count as isize)
+    result.and_then(|()| answer.result())
 }
 
 fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t) -> Result<()> {
-    let began = thread::interruptions();
+    let began = thread::handled();
     first_look(set, epfd, answer, deadline)?;
-    if answer.count > 0 || deadline == 0 {
+    if answer.done() || deadline == 0 {
         return Ok(());
     }
     if !mask.is_null() {
@@ -55,7 +55,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
                     break;
                 }
             }
-            if answer.count > 0 {
+            if answer.done() {
                 spin.end();
                 return Ok(());
             }
@@ -63,7 +63,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         let slept = sleep(set, epfd, answer, deadline, mask, began);
         spin.end();
         slept?;
-        if answer.count > 0 || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
+        if answer.done() || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
             return Ok(());
         }
     }
@@ -100,17 +100,17 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
 }
 
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
-fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u32) -> Result<()> {
+fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
     if begin_sleep(set) {
         waiting::barrier();
     }
     let result = (|| {
         look(set, answer)?;
-        if answer.count > 0 {
+        if answer.done() {
             wake(set);
             return Ok(());
         }
-        if thread::interruptions() != began {
+        if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };

@@ -1,0 +1,137 @@
+//! Sections of ours in which no handler of the program may run.
+//!
+//! A handler may use any socket, leave by `longjmp`, or fork. It must not find a lock of ours held by the thread that it
+//! interrupted, or a position half moved. Blocking signals around each section would cost two system calls; instead the
+//! thread counts its sections in its block, one instruction on the way in and two on the way out. A handler that arrives
+//! inside is *deferred*: our own handler, which stands before the program's, keeps the siginfo, blocks all other signals
+//! in the mask that its return restores, and returns. The end of the section sends the signal again, to this thread and
+//! with the same siginfo, and restores the mask: the kernel then delivers it as if it had come that much later.
+//!
+//! Signals that a fault of the program raises are never deferred. Sections never sleep.
+
+use crate::{calls, syscall, thread};
+use core::arch::asm;
+use core::mem::{offset_of, size_of};
+use libc::{c_int, siginfo_t, ucontext_t};
+
+/// Bit of the count of sections: a signal waits for the end.
+pub const DUE: u32 = 1 << 31;
+
+/// Signals that instructions raise: blocked, they would kill.
+const BY_INSTRUCTIONS: u64 =
+    bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | bit(libc::SIGTRAP) | bit(libc::SIGSYS);
+
+const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Proof of being in a section; it ends on drop.
+pub struct Section(());
+
+impl Section {
+    /// Begins a section.
+    #[inline(always)]
+    pub fn begin() -> Section {
+        enter();
+        Section(())
+    }
+}
+
+impl Drop for Section {
+    #[inline(always)]
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// Begins a section that [`leave`] ends. Memory accesses do not move before it.
+#[inline(always)]
+pub fn enter() {
+    // SAFETY: the count belongs to this thread; one instruction, so that no handler comes in the middle of it.
+    unsafe {
+        asm!("inc dword ptr [{block} + {section}]", block = in(reg) thread::block(),
+            section = const offset_of!(thread::Block, section), options(nostack));
+    }
+}
+
+/// Ends a section. Memory accesses do not move behind it.
+#[inline(always)]
+pub fn leave() {
+    let left: u32;
+    // SAFETY: as in enter. A signal between the two instructions finds either a count, and is due, or none.
+    unsafe {
+        asm!("dec dword ptr [{block} + {section}]", "mov {left:e}, dword ptr [{block} + {section}]",
+            block = in(reg) thread::block(), left = out(reg) left,
+            section = const offset_of!(thread::Block, section), options(nostack));
+    }
+    if left != 0 {
+        due(left);
+    }
+}
+
+/// Whether this thread is in a section.
+#[inline]
+pub fn inside() -> bool {
+    // SAFETY: the calling thread's own block.
+    unsafe { (*thread::block()).section & !DUE != 0 }
+}
+
+/// The end of an inner section, or of one in which a signal came.
+#[cold]
+#[inline(never)]
+fn due(left: u32) {
+    if left != DUE {
+        return;
+    }
+    // SAFETY: outside all sections the kept signal is this function's; all others are blocked, so nothing comes between.
+    unsafe {
+        let block = thread::block();
+        (*block).section = 0;
+        let mask = (*block).kept_mask;
+        let information = (&raw const (*block).kept).cast::<siginfo_t>();
+        let (process, thread) = (calls::getpid(), calls::gettid());
+        let number = (*information).si_signo;
+        let queued = syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, number, information);
+        if queued != 0 {
+            // No room left to queue what it says: that it came, at least.
+            let _ = calls::tgkill(process as i32, thread as i32, number);
+        }
+        let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    }
+}
+
+/// A handler arrived in a section: keeps it for the end. False: it must run now (a signal that instructions raise, sent
+/// by somebody while another waits).
+///
+/// # Safety
+/// The arguments are the kernel's, and the thread is in a section.
+pub unsafe fn defer(number: c_int, information: *const siginfo_t, context: *mut ucontext_t) -> bool {
+    // SAFETY: the kernel's structures; the block is this thread's.
+    unsafe {
+        let block = thread::block();
+        if (*block).section & DUE != 0 {
+            return false;
+        }
+        (*block).kept = information.cast::<[u64; size_of::<siginfo_t>() / 8]>().read_unaligned();
+        (*(&raw mut (*block).kept).cast::<siginfo_t>()).si_signo = number;
+        // The kernel's signal set is the first word of the C library's larger one.
+        let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
+        (*block).kept_mask = mask.read_unaligned();
+        mask.write_unaligned(!BY_INSTRUCTIONS);
+        (*block).section |= DUE;
+        true
+    }
+}
+
+/// In the child after fork: signals that wait are the parent's.
+pub fn forked() {
+    // SAFETY: the calling thread's own block.
+    unsafe {
+        let block = thread::block();
+        if (*block).section & DUE != 0 {
+            (*block).section &= !DUE;
+            let mask = (*block).kept_mask;
+            let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+        }
+    }
+}
