@@ -148,6 +148,8 @@ impl Tables {
             (Some(kind::STREAM), _) => ("tcp", "shared-memory"),
             (Some(kind::LISTENER), _) => ("tcp-listener", "both"),
             (Some(kind::EPOLL), _) => ("epoll", "-"),
+            (Some(kind::DATAGRAM), _) if row.is_some_and(|row| row.reason == Some(Reason::Accelerated)) => ("udp", "both"),
+            (Some(kind::DATAGRAM), _) => ("udp", "kernel"),
             (Some(kind::PRIVATE), _) => ("private", "-"),
             (_, Some(socket)) if socket.state == "listening" => ("tcp-listener", "kernel"),
             (_, Some(_)) | (Some(kind::TCP), None) => ("tcp", "kernel"),

@@ -79,6 +79,29 @@ void note_carrier(int fd)
     raw_call(SYS_close, file, 0, 0, 0, 0, 0);
 }
 
+/* The same for datagrams: an inbox of shunt's through which some went. Its memory file is found by name; where the senders' position stands
+ * in it (256 + 8) is no concern of a program, but of the proof that the comparison compares something. */
+void note_inboxes(void)
+{
+    const char *path = getenv("LABORATORY_CARRIERS");
+    if (!path)
+        return;
+    for (int fd = 0; fd < 2000; fd++) {
+        char link[64], name[64] = "";
+        uint64_t position = 0;
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        if (raw_call(SYS_readlink, (long)link, (long)name, sizeof name - 1, 0, 0, 0) <= 0 || strncmp(name, "/memfd:shunt-inbox", 18) != 0)
+            continue;
+        if (raw_call(SYS_pread64, fd, (long)&position, sizeof position, 264, 0, 0) != sizeof position || position == 0)
+            continue;
+        long file = raw_call(SYS_openat, AT_FDCWD, (long)path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600, 0, 0);
+        if (file >= 0) {
+            raw_write_all((int)file, "u", 1);
+            raw_call(SYS_close, file, 0, 0, 0, 0, 0);
+        }
+    }
+}
+
 bool near_is_client(void)
 {
     const char *role = getenv("LABORATORY_ROLE");

@@ -149,6 +149,7 @@ int dial(const char *host, unsigned port);
 void pair_over(const char *listen_host, const char *connect_host, int *client, int *server);
 void pair(int *client, int *server);
 void note_carrier(int fd);
+void note_inboxes(void);
 
 /* The duet's near end: connected to far, whose end is in far's slot 1 (or the one named). */
 int connected(void);

@@ -40,6 +40,7 @@ int main(int argc, char **argv)
             if (far && strcmp(far, "thread") == 0)
                 far_start_thread();
             scenario->body();
+            note_inboxes();
             say("END");
             return 0;
         }

@@ -136,7 +136,8 @@ impl Trial {
         let mut command = match shunt {
             Some(shunt) => {
                 let mut command = Command::new(shunt);
-                command.args(["run", "--"]).arg(program);
+                // Every datagram that may go through shared memory does.
+                command.args(["run", "--udp", "eager", "--"]).arg(program);
                 command
             }
             None => Command::new(program),

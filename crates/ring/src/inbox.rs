@@ -49,8 +49,6 @@ pub struct Front {
     payload: u64,
     /// Bytes of the datagram.
     pub length: usize,
-    /// Its sender used the kernel before: what lies in the kernel's queue comes first.
-    pub after_kernel: bool,
     /// Its source.
     pub source: Source,
 }
@@ -127,17 +125,20 @@ impl Inbox {
         source: &Source,
         pieces: impl Iterator<Item = (*const u8, usize)>,
         length: usize,
-        after_kernel: bool,
         pause: impl FnMut(u32),
     ) -> Posted {
         let header = self.header();
+        // Behind older datagrams one may join even while the gate is shut by sleepers: they are bound to look once more.
         let idle = || header.head.load(Ordering::Acquire) == header.tail.load(Ordering::Relaxed);
-        if length > LONGEST || (header.gate.load(Ordering::Acquire) & gate::OPEN == 0 && idle()) {
+        let shut = |now: u32| {
+            header.behind.load(Ordering::Relaxed) != 0
+                || (now & gate::OPEN == 0 && (now & (gate::RETIRED | gate::PINS) != 0 || idle()))
+        };
+        if length > LONGEST || shut(header.gate.load(Ordering::Acquire)) {
             return self.refusal();
         }
         let Some(held) = lock::acquire(&header.lock, me, false, pause) else { return Posted::Kernel };
-        let now = header.gate.load(Ordering::Acquire);
-        if now & gate::RETIRED != 0 || (now & gate::OPEN == 0 && idle()) {
+        if shut(header.gate.load(Ordering::Acquire)) {
             return self.refusal();
         }
         let tail = header.tail.load(Ordering::Relaxed) & !mark::ALL;
@@ -149,7 +150,7 @@ impl Inbox {
         let next = tail.wrapping_add(record_length(source.v6, length));
         self.word(next).store(0, Ordering::Relaxed);
         let mut at = tail + V4_HEADER;
-        let mut marks = mark::PRESENT | if after_kernel { mark::AFTER_KERNEL } else { 0 };
+        let mut marks = mark::PRESENT;
         let words = |k: usize| {
             let mut bytes = [0u8; 8];
             bytes.copy_from_slice(&source.ip[8 * k..8 * k + 8]);
@@ -226,10 +227,38 @@ impl Inbox {
         waiting == 0 || waiting + cost <= limit
     }
 
-    /// Whether every datagram has been taken: then the kernel may carry the next one.
+    /// A sender is about to use the kernel: what lies here now comes first. False: nothing does.
+    pub fn before_kernel(&self) -> bool {
+        let header = self.header();
+        let tail = header.tail.load(Ordering::SeqCst);
+        if header.head.load(Ordering::SeqCst) == tail {
+            return false;
+        }
+        header.barrier.fetch_max(tail, Ordering::SeqCst);
+        true
+    }
+
+    /// A sender has used the kernel: until a look that begins from now on finds the kernel's queue empty, all do.
+    pub fn after_kernel(&self) {
+        let header = self.header();
+        header.behind.fetch_max(header.looks.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
+    }
+
+    /// Whether senders wait for a look at the kernel's queue.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.header().behind.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether every datagram has been taken.
     pub fn is_drained(&self) -> bool {
         let header = self.header();
         header.head.load(Ordering::SeqCst) == header.tail.load(Ordering::SeqCst)
+    }
+
+    /// Whether the kernel's queue may have its turn before `front`: no sender went there while older records lay here.
+    pub fn may_yield(&self, front: &Front) -> bool {
+        front.position >= self.header().barrier.load(Ordering::SeqCst)
     }
 
     // ---- receivers
@@ -264,7 +293,6 @@ impl Inbox {
             next: position.wrapping_add(record_length(v6, length)),
             payload: position.wrapping_add(if v6 { V6_HEADER } else { V4_HEADER }),
             length,
-            after_kernel: first & mark::AFTER_KERNEL != 0,
             source,
         }
     }
@@ -299,6 +327,20 @@ impl Inbox {
         self.header().head.load(Ordering::SeqCst) == front.position
     }
 
+    /// A receiver is about to look at the kernel's queue: the number of this look.
+    pub fn begin_look(&self) -> u64 {
+        self.header().looks.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+    }
+
+    /// Look number `look` found the kernel's queue empty: senders may come back if all that used the kernel did so before.
+    pub fn note_drained(&self, look: u64) {
+        let behind = &self.header().behind;
+        let due = behind.load(Ordering::SeqCst);
+        if due != 0 && look >= due {
+            let _ = behind.compare_exchange(due, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
     /// Position of the newest datagram's end, as senders say: changes with each arrival.
     pub fn arrivals(&self) -> u64 {
         self.header().tail.load(Ordering::Acquire)
@@ -320,13 +362,29 @@ impl Inbox {
     /// Shuts the gate for a sleeper; the caller looks at [`Inbox::front`] once more before it sleeps.
     pub fn enter(&self) {
         let gate = &self.header().gate;
-        let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| Some((now & !gate::OPEN) + 1));
+        let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| {
+            Some((now & !gate::OPEN) + if now & gate::SLEEPERS == gate::SLEEPERS { 0 } else { 1 })
+        });
     }
 
     /// The sleeper is awake again.
     pub fn leave(&self) {
         let gate = &self.header().gate;
         let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| (now & gate::SLEEPERS != 0).then(|| now - 1));
+    }
+
+    /// Shuts the gate for somebody who needs the kernel to see each datagram.
+    pub fn pin(&self) {
+        let gate = &self.header().gate;
+        let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| {
+            Some((now & !gate::OPEN) + if now & gate::PINS == gate::PINS { 0 } else { gate::PIN })
+        });
+    }
+
+    /// Takes one pin back.
+    pub fn unpin(&self) {
+        let gate = &self.header().gate;
+        let _ = gate.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |now| (now & gate::PINS != 0).then(|| now - gate::PIN));
     }
 
     /// Shuts the gate for good.

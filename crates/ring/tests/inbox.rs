@@ -43,7 +43,7 @@ fn post(inbox: &Inbox, me: u32, bytes: &[u8]) -> Posted {
     let half = bytes.len() / 2;
     let pieces = [(bytes.as_ptr(), half), (bytes[half..].as_ptr(), bytes.len() - half)];
     // SAFETY: both pieces are slices.
-    unsafe { inbox.post(me, &source(me as u16), pieces.into_iter(), bytes.len(), false, |_| std::thread::yield_now()) }
+    unsafe { inbox.post(me, &source(me as u16), pieces.into_iter(), bytes.len(), |_| std::thread::yield_now()) }
 }
 
 fn take(inbox: &Inbox) -> Option<(u16, Vec<u8>)> {
@@ -82,10 +82,10 @@ fn an_ipv6_source_comes_whole() {
     inbox.open();
     let from = Source { v6: true, ip: *b"0123456789abcdef", port: 65535, scope: 77, processor: 3 };
     // SAFETY: the piece is a slice.
-    let posted = unsafe { inbox.post(1, &from, [(b"xyz".as_ptr(), 3)].into_iter(), 3, true, |_| ()) };
+    let posted = unsafe { inbox.post(1, &from, [(b"xyz".as_ptr(), 3)].into_iter(), 3, |_| ()) };
     assert_eq!(posted, Posted::Done);
     let front = inbox.front().unwrap();
-    assert_eq!((front.source, front.after_kernel, front.length), (from, true, 3));
+    assert_eq!((front.source, front.length), (from, 3));
     assert_eq!(take(&inbox).unwrap().1, b"xyz");
 }
 
@@ -136,8 +136,27 @@ fn a_shut_gate_sends_to_the_kernel_unless_older_datagrams_wait() {
     assert_eq!(post(&inbox, 1, b"c"), Posted::Kernel);
     inbox.leave();
     assert!(inbox.open());
+    assert_eq!(post(&inbox, 1, b"d"), Posted::Done);
+    // Whoever pins the gate wants the next one in the kernel, and those before it first.
+    inbox.pin();
+    assert_eq!(post(&inbox, 1, b"e"), Posted::Kernel);
+    assert!(inbox.before_kernel());
+    assert!(!inbox.may_yield(&inbox.front().unwrap()));
+    assert_eq!(take(&inbox).unwrap().1, b"d");
+    assert!(!inbox.before_kernel() && !inbox.open());
+    inbox.unpin();
+    assert!(inbox.open());
+    assert_eq!(post(&inbox, 1, b"f"), Posted::Done);
+    assert!(inbox.may_yield(&inbox.front().unwrap()));
+    // Once a sender has used the kernel, all do until a later look finds the kernel's queue empty.
+    let early = inbox.begin_look();
+    inbox.after_kernel();
+    inbox.note_drained(early);
+    assert_eq!(post(&inbox, 1, b"g"), Posted::Kernel);
+    inbox.note_drained(inbox.begin_look());
+    assert_eq!(post(&inbox, 1, b"g"), Posted::Done);
     inbox.retire();
-    assert_eq!(post(&inbox, 1, b"d"), Posted::Retired);
+    assert_eq!(post(&inbox, 1, b"h"), Posted::Retired);
     assert!(!inbox.open() && inbox.is_retired());
 }
 

@@ -31,22 +31,24 @@ pub const ALIGN: usize = 64;
 /// Longest datagram: the length field of UDP over IPv6 without jumbograms.
 pub const LONGEST: usize = 65535;
 
-/// Bits of the gate: the rest counts who sleeps, or needs the kernel for other reasons.
+/// Bits of the gate, and two counts below them.
 pub mod gate {
     /// Senders may write.
     pub const OPEN: u32 = 1 << 31;
     /// Never again: senders look for the socket anew.
     pub const RETIRED: u32 = 1 << 30;
-    /// The count of sleepers.
-    pub const SLEEPERS: u32 = RETIRED - 1;
+    /// One of those for whom the kernel must see each datagram, whatever else waits here.
+    pub const PIN: u32 = 1 << 16;
+    /// Their count.
+    pub const PINS: u32 = RETIRED - PIN;
+    /// The count of those who look once more and sleep.
+    pub const SLEEPERS: u32 = PIN - 1;
 }
 
 /// Bits of a record's first word, below its position.
 pub mod mark {
     /// The record is complete.
     pub const PRESENT: u64 = 1;
-    /// Its sender used the kernel before: what lies in the kernel's queue comes first.
-    pub const AFTER_KERNEL: u64 = 2;
     /// The source is an IPv6 address.
     pub const V6: u64 = 4;
     /// All bits that are no position.
@@ -77,7 +79,10 @@ pub struct InboxHeader {
     pub owners: AtomicU32,
     /// Changes whenever the kernel may give the socket's datagrams to another one: senders ask it again.
     pub epoch: AtomicU32,
-    _gate: [u32; 28],
+    /// A sender used the kernel: look number this, or a later one, must find the kernel's queue empty before anybody
+    /// writes here again. 0: none did. Senders write it, which is rare.
+    pub behind: AtomicU64,
+    _gate: [u32; 26],
     /// The senders' lock: a thread id.
     pub lock: AtomicU32,
     _pad: u32,
@@ -87,10 +92,14 @@ pub struct InboxHeader {
     pub charged: AtomicU64,
     /// Charges of the records that were known to be taken.
     pub released: AtomicU64,
-    _senders: [u64; 12],
+    /// Position behind the newest record when a sender last used the kernel although records waited.
+    pub barrier: AtomicU64,
+    _senders: [u64; 11],
     /// Position of the oldest record.
     pub head: AtomicU64,
-    _head: [u64; 15],
+    /// How often receivers looked at the kernel's queue.
+    pub looks: AtomicU64,
+    _head: [u64; 14],
 }
 
 const _: () = {

@@ -72,4 +72,6 @@ pub mod kind {
     pub const EPOLL: u8 = 4;
     /// A descriptor that shunt keeps for itself.
     pub const PRIVATE: u8 = 5;
+    /// A UDP socket.
+    pub const DATAGRAM: u8 = 6;
 }

@@ -55,6 +55,8 @@ reasons! {
     NotTcp = 22, "not-tcp", "Not a TCP stream socket.";
     Inherited = 23, "inherited", "Opened before this program started, by one that shunt does not know.";
     ListenerNameTaken = 24, "name-taken", "The rendezvous name of this listener could not be bound.";
+    Datagrams = 25, "datagrams", "UDP: the kernel carries it until its receiver is seen to spin.";
+    DatagramsPinned = 26, "datagrams-kernel", "UDP that the kernel must see: options, an epoll set, O_ASYNC, another program.";
 }
 
 /// Number of codes that counters keep room for.

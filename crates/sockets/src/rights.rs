@@ -85,6 +85,9 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
         let mut extras = 0;
         for fd in given.iter() {
             let word = table::get(*fd);
+            if let Some(socket) = word.datagram() {
+                socket.pin(crate::datagram::pin::ELSEWHERE);
+            }
             let Some(socket) = word.socket() else { continue };
             let needed = match word.kind() {
                 Kind::Tcp => {

@@ -8,8 +8,9 @@ use crate::global::{Shared, SETUP};
 use crate::{diag, passing, private, sockaddr};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::inbox::Inbox;
-use shunt_segment::inbox::{self, InboxHeader, RING, RING_LEAST, RING_MOST};
+use shunt_segment::inbox::{self, gate, InboxHeader, RING, RING_LEAST, RING_MOST};
 use shunt_segment::name;
+use shunt_segment::reason::Reason;
 use shunt_sys::libc::{
     self, AF_UNIX, F_ADD_SEALS, F_GET_SEALS, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM,
 };
@@ -26,10 +27,15 @@ const MOST_LIMIT: u32 = (RING_MOST - RING) as u32;
 /// Makes the inbox of `socket`. Failing leaves plain UDP.
 pub fn make(fd: i32, socket: &'static Datagram) {
     let Some(_setup) = SETUP.lock() else { return };
-    if socket.inbox().is_none() && try_make(fd, socket).is_err() {
+    if socket.inbox().is_some() {
+        return;
+    }
+    if try_make(fd, socket).is_ok() {
+        socket.note(Reason::Accelerated);
+    } else {
         close_all(socket);
         // Not again: what failed once (descriptors, memory, the name) would cost a datagram's time each time.
-        socket.pins.fetch_or(super::pin::ELSEWHERE, Ordering::SeqCst);
+        socket.pin(super::pin::ELSEWHERE);
     }
 }
 
@@ -71,17 +77,14 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     header.magic.store(inbox::MAGIC, Ordering::Release);
     if socket.flags.load(Ordering::Relaxed) & flag::SHARED != 0 {
         // Others own the socket, who know nothing of this inbox: if this process closes it, they go on.
-        header.gate.store(1, Ordering::Relaxed);
+        header.gate.store(gate::PIN, Ordering::Relaxed);
     }
     socket.size.store(size as u32, Ordering::Relaxed);
-    header.gate.fetch_add(1, Ordering::SeqCst);
+    header.gate.fetch_add(gate::PIN, Ordering::SeqCst);
     socket.base.store(base, Ordering::SeqCst);
-    if socket.sleeping.load(Ordering::SeqCst) == 0 {
-        header.gate.fetch_sub(1, Ordering::SeqCst);
+    if socket.sleeping.load(Ordering::SeqCst) == 0 && socket.pins.load(Ordering::SeqCst) == 0 {
+        header.gate.fetch_sub(gate::PIN, Ordering::SeqCst);
     } // else somebody sleeps who does not know: the gate stays shut
-    if socket.pins.load(Ordering::SeqCst) != 0 {
-        header.gate.fetch_add(1, Ordering::SeqCst);
-    }
     add_own(socket, status.st_ino, base, size as u32);
     Ok(())
 }

@@ -16,12 +16,15 @@ pub mod route;
 pub mod send;
 
 use crate::global::{self, Shared, SETUP};
+use crate::report;
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use route::Routes;
 use shunt_options::Udp;
 use shunt_ring::inbox::Inbox;
 use shunt_ring::lock;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
 use shunt_sys::{calls, clock, mapping, thread};
 
@@ -35,6 +38,8 @@ pub mod flag {
     pub const COUNTED: u32 = 1 << 2;
     /// Sending is the kernel's.
     pub const SEND_PLAIN: u32 = 1 << 3;
+    /// The kernel holds the beginning of a datagram (MSG_MORE).
+    pub const UNFINISHED: u32 = 1 << 4;
 }
 
 /// Why a socket's datagrams come through the kernel, whoever is awake. Bits of [`Datagram::pins`].
@@ -72,7 +77,9 @@ pub struct Datagram {
     received: AtomicU32,
     /// Threads of this process that sleep in the kernel for it, whether there is an inbox or not.
     sleeping: AtomicU32,
-    /// Datagrams that were sent through the kernel.
+    /// 1: a handler sent while the lock for sending was held.
+    interrupted: AtomicU32,
+    /// Whether datagrams were sent through the kernel, and their errors: see `send`.
     through_kernel: AtomicU32,
     /// Guards the routes.
     sending: AtomicU32,
@@ -113,6 +120,7 @@ pub fn created(fd: i32, family: i32, nonblocking: bool) {
             socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
         }
         table::set_datagram(fd, socket);
+        report::note(fd, kind::DATAGRAM, Reason::Datagrams, None);
     }
 }
 
@@ -142,6 +150,7 @@ fn allocate(family: i32) -> Option<&'static Datagram> {
         &socket.sending,
         &socket.through_kernel,
         &socket.sleeping,
+        &socket.interrupted,
     ] {
         word.store(0, Ordering::Relaxed);
     }
@@ -184,11 +193,21 @@ impl Datagram {
     }
 
     /// From now on the kernel carries what comes, until [`Datagram::unpin`]. What waits in the inbox stays there.
-    pub fn pin(&self, why: u32) {
+    pub fn pin(&'static self, why: u32) {
         let before = self.pins.fetch_or(why, Ordering::SeqCst);
         if before == 0 {
             if let Some(inbox) = self.inbox() {
-                inbox.enter();
+                inbox.pin();
+            }
+            self.note(Reason::DatagramsPinned);
+        }
+    }
+
+    /// Tells tools what carries the socket's datagrams.
+    fn note(&'static self, reason: Reason) {
+        for fd in 0..table::high_water() {
+            if table::datagram(fd).is_some_and(|socket| core::ptr::eq(socket, self)) {
+                report::note(fd, kind::DATAGRAM, reason, None);
             }
         }
     }
@@ -198,7 +217,7 @@ impl Datagram {
         let before = self.pins.fetch_and(!why, Ordering::SeqCst);
         if before != 0 && before & !why == 0 {
             if let Some(inbox) = self.inbox() {
-                inbox.leave();
+                inbox.unpin();
             }
         }
     }
@@ -298,7 +317,13 @@ pub fn before_spin(fd: i32, socket: &'static Datagram) {
         boxes::make(fd, socket);
     }
     if let Some(inbox) = socket.inbox() {
-        inbox.open();
+        if inbox.open() && inbox.is_behind() {
+            // Senders that used the kernel wait for this.
+            let look = inbox.begin_look();
+            if calls::poll_one(fd, POLLIN, 0) == Ok(0) {
+                inbox.note_drained(look);
+            }
+        }
         boxes::visitors(socket, clock::ticks());
     }
 }
@@ -376,10 +401,13 @@ pub fn forked() {
     all(|_, socket| {
         socket.sending.store(0, Ordering::Relaxed);
         // SAFETY: the child has one thread.
-        unsafe { *socket.routes.get() = Routes::new() };
+        unsafe {
+            (*socket.routes.get()).before_kernel();
+            *socket.routes.get() = Routes::new();
+        }
         // The parent's pins are counted in the gate once; ours go with our own copy of the word.
         if let (true, Some(inbox)) = (socket.pins.load(Ordering::Relaxed) != 0, socket.inbox()) {
-            inbox.enter();
+            inbox.pin();
         }
     });
     boxes::forked();
@@ -391,6 +419,10 @@ pub fn before_exec(all_of_them: bool, below: i32) {
         let kept = all_of_them || calls::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
         if kept && fd < below.max(3) {
             socket.pin(pin::ELSEWHERE);
+            if let Some(_held) = socket.lock_send() {
+                // SAFETY: the lock is held.
+                unsafe { (*socket.routes.get()).before_kernel() };
+            }
         }
     });
 }

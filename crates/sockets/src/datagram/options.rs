@@ -80,7 +80,7 @@ pub unsafe fn set(fd: i32, socket: &'static Datagram, level: c_int, name: c_int,
 }
 
 /// From now on the kernel carries what is sent, too.
-pub fn plain(socket: &Datagram, why: u32) {
+pub fn plain(socket: &'static Datagram, why: u32) {
     socket.flags.fetch_or(flag::SEND_PLAIN, Ordering::Relaxed);
     socket.pin(why);
 }

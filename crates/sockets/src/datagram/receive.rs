@@ -1,8 +1,8 @@
 //! recv, recvfrom, recvmsg, read on a datagram socket.
 //!
 //! The inbox comes first, because a sender leaves it for the kernel only when it is empty; the kernel's queue is looked at
-//! every 20 us of receiving, before a datagram whose sender used the kernel, and before sleeping. The sleep itself is the
-//! program's own call.
+//! every 20 us of receiving, when the gate opens after a sleep, and before sleeping. The sleep itself is the program's own
+//! call.
 
 pub use super::send::Answer;
 use super::{boxes, Datagram};
@@ -49,12 +49,12 @@ pub unsafe fn receive(
     loop {
         if let Some(front) = inbox.front() {
             let now = clock::ticks();
-            let due = front.after_kernel || now.wrapping_sub(socket.asked.load(Ordering::Relaxed)) > ASK_EVERY;
+            let due = now.wrapping_sub(socket.asked.load(Ordering::Relaxed)) > ASK_EVERY && inbox.may_yield(&front);
             if due && asked_before != front.position() {
                 asked_before = front.position();
                 boxes::visitors(socket, now);
                 // SAFETY: the program's message.
-                if let Some(result) = unsafe { ask_kernel(fd, socket, message, flags, now) } {
+                if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
                     return Answer::Done(result);
                 }
             }
@@ -65,11 +65,23 @@ pub unsafe fn receive(
             continue;
         }
         if socket.nonblocking(fd, flags) {
-            boxes::visitors(socket, clock::ticks());
-            return Answer::Raw(count(socket, kernel()));
+            let now = clock::ticks();
+            boxes::visitors(socket, now);
+            // SAFETY: the program's message.
+            return match unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
+                Some(result) => Answer::Done(result),
+                None => Answer::Done(Err(Errno(libc::EAGAIN))),
+            };
         }
         let mut spin = spin::begin(socket.peer_processor.load(Ordering::Relaxed));
         if spin.more() && inbox.open() {
+            // Senders that used the kernel wait for this: its queue is empty.
+            if inbox.is_behind() {
+                // SAFETY: the program's message.
+                if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, clock::ticks()) } {
+                    return Answer::Done(result);
+                }
+            }
             let mut found = false;
             while spin.more() {
                 if inbox.front().is_some() {
@@ -80,7 +92,7 @@ pub unsafe fn receive(
                     let now = clock::ticks();
                     boxes::visitors(socket, now);
                     // SAFETY: the program's message.
-                    if let Some(result) = unsafe { ask_kernel(fd, socket, message, flags, now) } {
+                    if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
                         spin.end();
                         return Answer::Done(result);
                     }
@@ -137,10 +149,21 @@ fn count(socket: &Datagram, got: isize) -> isize {
 }
 
 /// Looks at the kernel's queue and errors without waiting: the call's result, or `None` if there is nothing.
-unsafe fn ask_kernel(fd: i32, socket: &Datagram, message: &mut msghdr, flags: i32, now: u64) -> Option<Result<isize>> {
+unsafe fn ask_kernel(
+    fd: i32,
+    socket: &Datagram,
+    inbox: &Inbox,
+    message: &mut msghdr,
+    flags: i32,
+    now: u64,
+) -> Option<Result<isize>> {
     socket.asked.store(now, Ordering::Relaxed);
+    let look = inbox.begin_look();
     match calls::recvmsg(fd, message, flags | MSG_DONTWAIT) {
-        Err(Errno(libc::EAGAIN)) => None,
+        Err(Errno(libc::EAGAIN)) => {
+            inbox.note_drained(look);
+            None
+        }
         other => Some(other.map(|got| got as isize)),
     }
 }

@@ -2,11 +2,12 @@
 
 use super::{boxes, Datagram};
 use crate::global::SETUP;
+use crate::sockaddr::Encoded;
 use crate::{diag, listen, route};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::inbox::{Inbox, Source};
 use shunt_segment::address::Address;
-use shunt_sys::clock;
+use shunt_sys::{calls, clock};
 
 /// Changes with each bind, connect and close of a datagram socket in this process: no answer is believed beyond.
 pub static CHANGES: AtomicU32 = AtomicU32::new(0);
@@ -38,8 +39,6 @@ pub struct Route {
     changes: u32,
     asked: u64,
     seen_alive: u64,
-    /// Datagrams of the socket that had gone through the kernel when the last one went into the inbox.
-    pub settled: u32,
 }
 
 /// The routes of one socket, by a hash of the destination.
@@ -57,7 +56,6 @@ const NO_ROUTE: Route = Route {
     changes: 0,
     asked: 0,
     seen_alive: 0,
-    settled: u32::MAX,
 };
 
 impl Routes {
@@ -66,17 +64,32 @@ impl Routes {
         Routes { places: [NO_ROUTE; PLACES] }
     }
 
+    /// The socket's datagrams go through the kernel from now on: what lies in inboxes comes first.
+    pub fn before_kernel(&self) {
+        for found in self.places.iter().filter_map(|route| route.found) {
+            found.inbox.before_kernel();
+        }
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         if self.places.iter().any(|route| route.found.is_some()) {
             let Some(_setup) = SETUP.lock() else { return };
             for route in &mut self.places {
                 if let Some(found) = route.found.take() {
+                    found.inbox.before_kernel();
                     boxes::give_back(found.index);
                 }
             }
         }
         self.places = [NO_ROUTE; PLACES];
+    }
+
+    /// Datagrams went through the kernel, nobody knows where to.
+    pub fn after_kernel(&self) {
+        for found in self.places.iter().filter_map(|route| route.found) {
+            found.inbox.after_kernel();
+        }
     }
 
     /// The place of a destination; what lay there before goes if it was another one.
@@ -101,6 +114,7 @@ impl Default for Routes {
 impl Route {
     fn forget(&mut self) {
         if let Some(found) = self.found.take() {
+            found.inbox.before_kernel();
             if let Some(_setup) = SETUP.lock() {
                 boxes::give_back(found.index);
             }
@@ -123,8 +137,8 @@ impl Route {
             || CHANGES.load(Ordering::Relaxed) != self.changes
             || passed > BELIEVED
             || (passed > BELIEVED_SHAREABLE && header.shareable.load(Ordering::Relaxed) != 0);
-        if stale {
-            self.ask_again(fd)?;
+        if stale && self.ask_again(fd, socket).is_none() {
+            return self.look_for(fd, socket); // another socket has the port now
         }
         if now.wrapping_sub(self.seen_alive) > LIVES_EVERY {
             self.seen_alive = now;
@@ -146,7 +160,7 @@ impl Route {
             return None;
         }
         let _setup = SETUP.lock()?;
-        let (source, owner) = resolve(fd, &self.destination)?;
+        let (source, owner) = resolve(fd, socket, &self.destination)?;
         // `asked` tells that there is an inbox to wait for; otherwise the next question comes at the next doubling.
         let (found, waiting) = boxes::find(owner);
         self.asked = if waiting { 1 } else { 0 };
@@ -154,8 +168,10 @@ impl Route {
         self.found = Some(found);
         self.inode = owner.inode;
         self.source = source;
-        // Whatever went there before went through the kernel.
-        self.settled = socket.through_kernel.load(Ordering::Relaxed).wrapping_sub(1);
+        // What went there before went through the kernel.
+        if socket.through_kernel.load(Ordering::Relaxed) != 0 {
+            found.inbox.after_kernel();
+        }
         self.believe();
         Some((found.inbox, source))
     }
@@ -169,11 +185,11 @@ impl Route {
     }
 
     #[cold]
-    fn ask_again(&mut self, fd: i32) -> Option<()> {
+    fn ask_again(&mut self, fd: i32, socket: &Datagram) -> Option<()> {
         let before = *self;
         self.believe();
         let setup = SETUP.lock()?;
-        match resolve(fd, &before.destination) {
+        match resolve(fd, socket, &before.destination) {
             Some((source, owner)) if owner.inode == before.inode && source == before.source => Some(()),
             _ => {
                 drop(setup);
@@ -186,8 +202,15 @@ impl Route {
 
 /// The source that a datagram from `fd` to `destination` would have, and the socket that would get it. The set-up lock
 /// is held.
-fn resolve(fd: i32, destination: &Address) -> Option<(Source, diag::Owner)> {
-    let own = listen::bound_address(fd);
+fn resolve(fd: i32, socket: &Datagram, destination: &Address) -> Option<(Source, diag::Owner)> {
+    let mut own = listen::bound_address(fd);
+    if own.port == 0 && super::eager() {
+        // The port that the first datagram would give it: bind to nothing chooses as sending does.
+        let unspecified = Address { port: 0, ..own };
+        let encoded = Encoded::new(socket.family.load(Ordering::Relaxed), &unspecified);
+        let _ = calls::bind(fd, encoded.pointer(), encoded.length);
+        own = listen::bound_address(fd);
+    }
     let linklocal = destination.ip[0] == 0xfe && destination.ip[1] & 0xc0 == 0x80;
     if own.port == 0 || destination.port == 0 || destination.is_unspecified() || linklocal {
         return None;

@@ -3,7 +3,7 @@
 use super::{flag, Datagram};
 use crate::sockaddr;
 use core::sync::atomic::{AtomicU64, Ordering};
-use shunt_ring::inbox::{Inbox, Posted};
+use shunt_ring::inbox::{Inbox, Posted, Source};
 use shunt_ring::lock;
 use shunt_segment::address::Address;
 use shunt_sys::libc::{self, iovec, msghdr};
@@ -32,72 +32,76 @@ const LONGEST: usize = 65507;
 /// As sendmsg(2).
 #[inline]
 pub unsafe fn send(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32, kernel: impl FnOnce() -> isize) -> Answer {
+    let mut missed = None;
     // SAFETY: passed on.
-    match unsafe { post(fd, socket, message, flags) } {
-        Some(sent) => Answer::Done(Ok(sent as isize)),
-        None => {
-            let unbound = super::eager() && socket.inbox().is_none();
-            let result = kernel();
-            if unbound && result >= 0 {
-                super::begin_eagerly(fd, socket); // the first datagram gave the socket its port
-            }
-            Answer::Raw(result)
-        }
+    if let Some(sent) = unsafe { post(fd, socket, message, flags, &mut missed) } {
+        return Answer::Done(Ok(sent as isize));
     }
+    let unbound = super::eager() && socket.inbox().is_none();
+    let result = kernel();
+    if result >= 0 && (flags & libc::MSG_MORE != 0) != socket.has(flag::UNFINISHED) {
+        socket.flags.fetch_xor(flag::UNFINISHED, Ordering::Relaxed);
+    }
+    socket.through_kernel.fetch_or(USED | UNCHECKED, Ordering::Relaxed);
+    if let Some(inbox) = missed {
+        inbox.after_kernel();
+    }
+    if unbound && result >= 0 {
+        super::begin_eagerly(fd, socket); // the first datagram gave the socket its port
+    }
+    Answer::Raw(result)
 }
 
-/// Puts the datagram into its receiver's inbox. `None`: the kernel's, and noted as such.
-unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32) -> Option<usize> {
+/// Puts the datagram into its receiver's inbox. `None`: the kernel's; `missed` is the inbox if there is one
+/// nevertheless.
+#[inline]
+unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32, missed: &mut Option<Inbox>) -> Option<usize> {
     let Some(held) = socket.lock_send() else {
-        socket.through_kernel.fetch_add(1, Ordering::Relaxed);
+        socket.interrupted.store(1, Ordering::Relaxed);
         return None;
     };
     // SAFETY: the lock is held.
     let routes = unsafe { &mut *socket.routes.get() };
-    let mut last: Option<Inbox> = None;
-    let sent = (|| {
-        // SAFETY: as sendmsg(2).
-        let (destination, length) = unsafe { (destination(fd, socket, message)?, length(message)?) };
-        let route = routes.place(&destination);
-        let (inbox, mut source) = route.inbox(fd, socket)?;
-        last = Some(inbox);
-        let plain = flags & !KNOWN_FLAGS != 0 || message.msg_controllen != 0 || socket.has(flag::SEND_PLAIN);
-        if plain || length > LONGEST {
-            return None;
-        }
-        let through_kernel = socket.through_kernel.load(Ordering::Relaxed);
-        let after_kernel = route.settled != through_kernel;
-        if after_kernel && has_error(fd) {
-            return None; // the error of an earlier datagram is this call's result
-        }
-        // SAFETY: the calling thread's own block.
-        source.processor = unsafe { (*thread::block()).processor } as u16;
-        // SAFETY: the program's vector.
-        let pieces = unsafe { pieces(message) }.iter().map(|piece| (piece.iov_base.cast_const().cast::<u8>(), piece.iov_len));
-        let mut patience = Patience { inbox, since: 0 };
-        // SAFETY: the pieces are the program's.
-        let posted = unsafe { inbox.post(thread::id(), &source, pieces, length, after_kernel, |owner| patience.wait(owner)) };
-        match posted {
-            Posted::Done => {
-                route.settled = through_kernel;
-                Some(length)
-            }
-            Posted::Dropped => Some(length),
-            Posted::Kernel => None,
-            Posted::Retired => {
-                route.lose();
-                None
-            }
-        }
-    })();
-    if sent.is_none() {
-        socket.through_kernel.fetch_add(1, Ordering::Relaxed);
-        drop(held);
-        if let Some(inbox) = last {
-            let_drain(&inbox);
-        }
+    if socket.interrupted.load(Ordering::Relaxed) != 0 {
+        socket.interrupted.store(0, Ordering::Relaxed);
+        routes.after_kernel();
     }
-    sent
+    // SAFETY: as sendmsg(2).
+    let destination = unsafe { destination(fd, socket, message) };
+    let found = destination.and_then(|destination| routes.place(&destination).inbox(fd, socket));
+    if let (Some(destination), Some((inbox, source))) = (destination, found) {
+        let route = routes.place(&destination);
+        let plain = flags & !KNOWN_FLAGS != 0 || message.msg_controllen != 0 || socket.has(flag::SEND_PLAIN | flag::UNFINISHED);
+        if !plain && !has_error(fd, socket) {
+            // SAFETY: passed on.
+            match unsafe { put(&inbox, source, message) } {
+                (Posted::Done | Posted::Dropped, length) => return Some(length),
+                (Posted::Retired, _) => route.lose(),
+                (Posted::Kernel, _) => {}
+            }
+        }
+        *missed = Some(inbox);
+    }
+    drop(held);
+    if let Some((inbox, _)) = found.filter(|(inbox, _)| inbox.before_kernel()) {
+        let_drain(&inbox);
+    }
+    None
+}
+
+/// Writes the datagram, and gives its length.
+#[inline]
+unsafe fn put(inbox: &Inbox, mut source: Source, message: &msghdr) -> (Posted, usize) {
+    // SAFETY: as sendmsg(2).
+    let Some(length) = (unsafe { length(message) }) else { return (Posted::Kernel, 0) };
+    // SAFETY: the calling thread's own block.
+    source.processor = unsafe { (*thread::block()).processor } as u16;
+    // SAFETY: the program's vector.
+    let pieces = unsafe { pieces(message) }.iter().map(|piece| (piece.iov_base.cast_const().cast::<u8>(), piece.iov_len));
+    let mut patience = Patience { inbox: *inbox, since: 0 };
+    // SAFETY: the pieces are the program's.
+    let posted = unsafe { inbox.post(thread::id(), &source, pieces, length, |owner| patience.wait(owner)) };
+    (posted, length)
 }
 
 /// Where the datagram goes.
@@ -133,15 +137,28 @@ unsafe fn length(message: &msghdr) -> Option<usize> {
         }
         total += piece.iov_len;
     }
-    Some(total)
+    (total <= LONGEST).then_some(total)
 }
 
-fn has_error(fd: i32) -> bool {
-    calls::poll_one(fd, 0, 0).is_ok_and(|events| events & (libc::POLLERR | libc::POLLHUP) != 0)
+/// Bits of [`Datagram::through_kernel`]: some datagram went there, and since then nobody looked for errors it brought.
+const USED: u32 = 1;
+const UNCHECKED: u32 = 2;
+
+/// Whether an earlier datagram brought an error: that is this call's result.
+#[inline]
+fn has_error(fd: i32, socket: &Datagram) -> bool {
+    if socket.through_kernel.load(Ordering::Relaxed) & UNCHECKED == 0 {
+        return false;
+    }
+    let found = calls::poll_one(fd, 0, 0).is_ok_and(|events| events & (libc::POLLERR | libc::POLLHUP) != 0);
+    if !found {
+        socket.through_kernel.fetch_and(!UNCHECKED, Ordering::Relaxed);
+    }
+    found
 }
 
 /// A datagram that goes through the kernel must not overtake those in the inbox. A receiver takes those first; only one
-/// that is between its two looks could do otherwise, and that takes no time.
+/// that has just looked there, and now looks at the kernel's queue, could do otherwise: it gets the time to finish.
 fn let_drain(inbox: &Inbox) {
     let begun = clock::ticks();
     while !inbox.is_drained() && clock::ticks().wrapping_sub(begun) < LONGEST_DRAIN {
@@ -149,8 +166,8 @@ fn let_drain(inbox: &Inbox) {
     }
 }
 
-/// About 20 us in ticks.
-const LONGEST_DRAIN: u64 = 50_000;
+/// About 2 us in ticks.
+const LONGEST_DRAIN: u64 = 5_000;
 
 /// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that nobody uses again.
 struct Patience {
