@@ -1520,9 +1520,9 @@ static void at_random(uint64_t seed)
         show_all("end", fds[i]);
 }
 
-SOLO(dgram_random_1, "calls drawn from seed 1") { at_random(1); }
-SOLO(dgram_random_2, "calls drawn from seed 2") { at_random(2); }
-SOLO(dgram_random_3, "calls drawn from seed 3") { at_random(3); }
-SOLO(dgram_random_4, "calls drawn from seed 4") { at_random(4); }
-SOLO(dgram_random_5, "calls drawn from seed 5") { at_random(5); }
-SOLO(dgram_random_6, "calls drawn from seed 6") { at_random(6); }
+SOLO_KERNEL(dgram_random_1, "calls drawn from seed 1") { at_random(1); }
+SOLO_KERNEL(dgram_random_2, "calls drawn from seed 2") { at_random(2); }
+SOLO_KERNEL(dgram_random_3, "calls drawn from seed 3") { at_random(3); }
+SOLO_KERNEL(dgram_random_4, "calls drawn from seed 4") { at_random(4); }
+SOLO_KERNEL(dgram_random_5, "calls drawn from seed 5") { at_random(5); }
+SOLO_KERNEL(dgram_random_6, "calls drawn from seed 6") { at_random(6); }
