@@ -92,6 +92,7 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
             let needed = match word.kind() {
                 Kind::Tcp => {
                     crate::spare::spoil(socket);
+                    socket.set(flag::PLAIN);
                     -1
                 }
                 Kind::Stream => {
@@ -110,10 +111,6 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
                         link::not_sole();
                     }
                     socket.private_fd.load(Ordering::Relaxed)
-                }
-                Kind::Tcp => {
-                    socket.set(flag::PLAIN);
-                    -1
                 }
                 _ => -1,
             };

@@ -43,13 +43,13 @@ pub mod flag {
     /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
     pub const NONBLOCK: u32 = 1 << 10;
     /// The companion's open file was changed for good (its owner, half of it shut): it cannot serve another connection.
-    pub const SPENT: u32 = 1 << 7;
+    pub const SPENT: u32 = 1 << 24;
     /// A TCP socket of which the kernel holds nothing but what socket(2) made.
-    pub const VIRGIN: u32 = 1 << 16;
+    pub const VIRGIN: u32 = 1 << 20;
     /// FD_CLOEXEC is what socket(2) was given ([`CLOSE_ON_EXEC`]); the only descriptor is the first one.
-    pub const CLOSE_ON_EXEC_KNOWN: u32 = 1 << 17;
+    pub const CLOSE_ON_EXEC_KNOWN: u32 = 1 << 21;
     /// See [`CLOSE_ON_EXEC_KNOWN`].
-    pub const CLOSE_ON_EXEC: u32 = 1 << 18;
+    pub const CLOSE_ON_EXEC: u32 = 1 << 22;
     /// The kernel connects it: no further attempt at a rendezvous.
     pub const KERNEL: u32 = 1 << 9;
     /// Only the kernel can connect it: another process may have the same socket, or it was shut down before it was connected.
@@ -62,6 +62,41 @@ pub mod flag {
     pub const TIMED: u32 = 1 << 17;
     /// SO_ZEROCOPY.
     pub const ZERO_COPY: u32 = 1 << 18;
+
+    /// No two flags share a bit.
+    const _: () = {
+        let all = [
+            SHARED,
+            FENCE,
+            CONNECTING,
+            BOUND,
+            LISTENER_NONBLOCK,
+            LINGER_RESET,
+            LISTENER_SHARED,
+            CORKED,
+            OOB_INLINE,
+            ASYNC,
+            HUNG_UP,
+            SHUT_RD,
+            NONBLOCK,
+            SPENT,
+            VIRGIN,
+            CLOSE_ON_EXEC_KNOWN,
+            CLOSE_ON_EXEC,
+            KERNEL,
+            PLAIN,
+            COUNTED,
+            CAREFUL,
+            TIMED,
+            ZERO_COPY,
+        ];
+        let (mut seen, mut at) = (0u32, 0);
+        while at < all.len() {
+            assert!(seen & all[at] == 0);
+            seen |= all[at];
+            at += 1;
+        }
+    };
 }
 
 /// A socket. The first line is what each send and receive reads.
