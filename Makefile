@@ -1,7 +1,7 @@
 # make build    the command and the preload library, in target/release
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
 # make test     installs what is missing, builds, runs every test
-# make soak     the tests that break things on purpose, for longer: KILLS=1000 SECONDS=300
+# make soak     the tests that break things on purpose, for longer: KILLS=1000 SECONDS=300; then random sequences: MINUTES=60
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make lint     formatting and clippy, warnings are errors
@@ -12,6 +12,7 @@ BUILT := target/release
 
 KILLS ?= 1000
 SECONDS ?= 300
+MINUTES ?= 60
 
 .PHONY: all build demo test conformance soak model lint clean install uninstall
 
@@ -41,6 +42,7 @@ soak:
 	scripts/build
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) cargo test --release --target-dir target \
 	    -p shunt-testkit --test crash_kill --test crash_scribble
+	cargo run --release --target-dir target -p shunt-differential -- soak $(MINUTES)
 
 model:
 	scripts/model-check
