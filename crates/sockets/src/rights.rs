@@ -91,6 +91,7 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
             let Some(socket) = word.socket() else { continue };
             let needed = match word.kind() {
                 Kind::Tcp => {
+                    socket.set(flag::PLAIN);
                     crate::spare::spoil(socket);
                     socket.set(flag::PLAIN);
                     -1

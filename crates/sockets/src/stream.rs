@@ -278,7 +278,7 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
         if deadline == 0 {
             deadline = clock::monotonic_ns().saturating_add(timeout);
         }
-        if let Err(error) = wait::wait(socket, fd, conditions, deadline, began) {
+        if let Err(error) = wait::wait(socket, fd, conditions, ends_for_signals(deadline, done), began) {
             if done > 0 {
                 break done;
             }
@@ -294,6 +294,15 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
         socket.peek_offset.store(moved, Ordering::Relaxed);
     }
     Ok(done as isize)
+}
+
+/// A call that has moved bytes gives these when a signal comes, also with SA_RESTART: it sleeps as one with a time limit, which never goes on.
+fn ends_for_signals(deadline: u64, done: usize) -> u64 {
+    if done > 0 {
+        deadline.min(u64::MAX - 1)
+    } else {
+        deadline
+    }
 }
 
 /// How far a call has come.
@@ -426,7 +435,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     let own = socket.own();
     let open = own.receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE)
         == 0
-        && socket.peer().post.word.load(Ordering::Relaxed) & (word::CLOSED | word::RST) == 0;
+        && socket.peer().post.word.load(Ordering::Relaxed) & (word::FIN | word::CLOSED | word::RST) == 0;
     let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
     if flags & SPECIAL != 0 {
         // SAFETY: passed on.
@@ -596,6 +605,10 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
             return Ok((length - done).min(LOST).saturating_add(done) as isize);
         }
+        if peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0 {
+            refuse_for(socket, fd)?;
+            return Ok((length - done).min(LOST).saturating_add(done) as isize);
+        }
         // SAFETY: `done < length`.
         let sent = match unsafe { put_pieces(socket, fd, pieces, done, flags) } {
             Ok(sent) => sent,
@@ -627,10 +640,23 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         }
         // Space that is there to a look and not to a send is a hostile peer's work: its death must end the wait for it.
         wait::check_peer(socket, fd);
-        if let Err(error) = wait::wait(socket, fd, arm::OUT, deadline, began) {
+        if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, done), began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
     }
+}
+
+/// The peer has shut down both directions and keeps its descriptor: its kernel would reset the connection for these bytes, on both sides
+/// (tcp_rcv_state_process in FIN_WAIT, after RFC 1122). They are taken and lost; here EPIPE follows, there ECONNRESET.
+#[cold]
+fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
+    let held = socket.lock_send()?;
+    socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
+    drop(held);
+    let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
+    socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
+    wait::notify(socket, fd, arm::IN);
+    Ok(())
 }
 
 /// shutdown(2).
