@@ -51,6 +51,10 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         });
     }
     // SAFETY: passed on.
+    if let Some(result) = unsafe { crate::timed::call(number, a, b, c, d, e, f) } {
+        return Some(result as isize);
+    }
+    // SAFETY: passed on.
     unsafe {
         route! { number, a, b, c, d, e, f;
             SYS_read => read(a, b, c);
@@ -80,12 +84,9 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_poll => poll(a, b, c);
             SYS_epoll_create => epoll_create(a);
             SYS_epoll_create1 => epoll_create1(a);
-            SYS_epoll_pwait2 => epoll_pwait2(a, b, c, d, e);
             SYS_select => select(a, b, c, d, e);
-            SYS_ppoll => ppoll(a, b, c, d);
             SYS_epoll_ctl => epoll_ctl(a, b, c, d);
             SYS_epoll_wait => epoll_wait(a, b, c, d);
-            SYS_epoll_pwait => epoll_pwait(a, b, c, d, e);
             SYS_dup => dup(a);
             SYS_dup2 => dup2(a, b);
             SYS_dup3 => dup3(a, b, c);

@@ -558,7 +558,7 @@ fn plausible(count: nfds_t) -> bool {
 
 /// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
 #[inline(always)]
-unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64>, mask: *const sigset_t) -> Option<c_int> {
+pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64>, mask: *const sigset_t) -> Option<c_int> {
     // SAFETY: the program's pointers, which may fault.
     unsafe {
         if !plausible(count) {
@@ -574,13 +574,13 @@ unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64>, mask: *c
 }
 
 /// Whether the kernel would not find EFAULT in a signal mask.
-unsafe fn readable_mask(mask: *const sigset_t) -> bool {
+pub(crate) unsafe fn readable_mask(mask: *const sigset_t) -> bool {
     // SAFETY: the program's pointer, which may fault.
     mask.is_null() || unsafe { user::read(mask.cast::<u64>()) }.is_ok()
 }
 
 /// A relative time in ns; `None`: it makes no sense or faults, for the kernel to say.
-unsafe fn duration(time: *const timespec) -> Option<Option<u64>> {
+pub(crate) unsafe fn duration(time: *const timespec) -> Option<Option<u64>> {
     if time.is_null() {
         return Some(None);
     }

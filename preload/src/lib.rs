@@ -15,6 +15,7 @@ mod real;
 mod signals;
 mod start;
 mod stdio;
+mod timed;
 
 use core::ffi::c_int;
 use shunt_sockets::sys::{Errno, Result};

@@ -34,6 +34,8 @@ pub fn arm(wait: &Wait, conditions: u32) -> bool {
 }
 
 const FENCES: u32 = arm::FENCE | arm::FENCE_ASKED;
+/// What a waker leaves when it takes the conditions.
+const LASTING: u32 = FENCES | arm::STAMP;
 
 /// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
@@ -44,13 +46,26 @@ pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
     wait.armed.load(Ordering::Relaxed) & (conditions | FENCES) != 0 && take(wait, conditions)
 }
 
+/// Whether the peer is to be told when bytes arrive; asked after each send, from a line that is at hand.
+#[inline(always)]
+pub fn wants_stamp(wait: &Wait) -> bool {
+    wait.armed.load(Ordering::Relaxed) & arm::STAMP != 0
+}
+
+/// Asks for stamps, for as long as the connection lives.
+pub fn ask_for_stamps(wait: &Wait) {
+    if !wants_stamp(wait) {
+        wait.armed.fetch_or(arm::STAMP, Ordering::SeqCst);
+    }
+}
+
 /// Whoever takes a flag away rings, whatever flag it is: since the look, another waker may have rung for what we saw,
 /// and a sleeper may have armed another condition, which nobody else would ring for any more.
 #[cold]
 #[inline(never)]
 fn take(wait: &Wait, conditions: u32) -> bool {
     fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & conditions != 0 && wait.armed.fetch_and(FENCES, Ordering::SeqCst) & !FENCES != 0
+    wait.armed.load(Ordering::Relaxed) & conditions != 0 && wait.armed.fetch_and(LASTING, Ordering::SeqCst) & !LASTING != 0
 }
 
 /// Whether `conditions` are still armed: nobody rang since.

@@ -221,6 +221,11 @@ impl Pipe<'_> {
         self.unread(current, self.refresh_ack())
     }
 
+    /// As [`Pipe::unacknowledged`], as far as known without touching the peer's receiving line: perhaps too many.
+    pub fn unacknowledged_at_most(&self) -> u64 {
+        self.unread(self.announced(), self.known_ack())
+    }
+
     /// Whether the peer acknowledges what was never sent; the caller holds the sending lock.
     #[cold]
     pub fn deceived(&self) -> bool {

@@ -124,6 +124,8 @@ pub mod arm {
     pub const FENCE: u32 = 4;
     /// As FENCE, but this side does not rely on it yet: no barrier has told the peer.
     pub const FENCE_ASKED: u32 = 8;
+    /// This side waits in a set with others: its peer is to say when bytes arrived, so that the order can be told.
+    pub const STAMP: u32 = 1 << 8;
     /// Shift of IN and OUT as armed by a sleeper in a set, who may take them back without harm to those in blocking calls.
     pub const SET_SHIFT: u32 = 4;
 }
@@ -142,6 +144,9 @@ pub mod style {
 
 /// Places for owners of one side; more of them are only counted.
 pub const FAMILY: usize = 16;
+
+/// Bits of [`Side::stamp`] that hold a position: more than any ring holds.
+pub const STAMP_POSITION: u32 = 24;
 
 /// Coding of [`Side::urgent`], a position and these bits; 0: none was sent.
 pub mod urgent {
@@ -190,7 +195,10 @@ pub struct Side {
     pub asks_time: AtomicU32,
     /// SO_RCVBUF as the program set it (and the kernel doubled it); 0: never set.
     pub receive_buffer: AtomicU32,
-    _reserved: [u64; 9 - FAMILY / 2],
+    /// When bytes last arrived that nothing unread stood before, if the peer asks for it ([`arm::STAMP`]): the sender's
+    /// ticks, and in the low [`STAMP_POSITION`] bits the position behind these bytes.
+    pub stamp: AtomicU64,
+    _reserved: [u64; 8 - FAMILY / 2],
 }
 
 impl Side {
@@ -266,7 +274,8 @@ impl Side {
             rung_at: wide(),
             asks_time: narrow(),
             receive_buffer: narrow(),
-            _reserved: [0; 9 - FAMILY / 2],
+            stamp: wide(),
+            _reserved: [0; 8 - FAMILY / 2],
         }
     }
 
@@ -299,7 +308,7 @@ impl Side {
         for word in &self.family {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at] {
+        for word in [&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family] {

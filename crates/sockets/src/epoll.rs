@@ -17,13 +17,14 @@ mod fork;
 mod kernel;
 mod list;
 mod nested;
+mod order;
 mod plain;
 mod scan;
 mod set;
 mod wait;
 
 pub use arming::{begin_sleep, end_sleep};
-pub use change::{after_dissolve, after_replace, became_listener, before_replace, forget_socket};
+pub use change::{after_dissolve, after_replace, became_listener, before_replace, changed, forget_socket};
 pub use control::{control, foreign};
 pub use entry::Entry;
 pub use fork::{before_fork, forked};

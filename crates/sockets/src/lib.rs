@@ -60,6 +60,7 @@ pub mod sockaddr;
 pub mod socket;
 pub mod spare;
 pub mod spin;
+pub mod stamp;
 pub mod stream;
 pub mod table;
 pub mod transfer;

@@ -25,7 +25,12 @@ pub struct Query<'a> {
 
 /// Whether any entry is one that only we understand.
 pub fn concerns_us(entries: &[pollfd]) -> bool {
-    entries.iter().any(|e| matches!(table::get(e.fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll) || has_inbox(e.fd))
+    entries.iter().any(|e| understood(e.fd))
+}
+
+/// Whether only we understand what `fd` is ready for.
+pub fn understood(fd: i32) -> bool {
+    matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll) || has_inbox(fd)
 }
 
 /// Whether `fd` is a datagram socket: its datagrams may lie in shared memory, or another thread may make that so.

@@ -2,7 +2,6 @@
 
 use crate::poll::{self, Query};
 use crate::scratch::Scratch;
-use crate::table::{self, Kind};
 use core::mem::MaybeUninit;
 use shunt_sys::libc::{self, pollfd, sigset_t, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::{calls, mapping, user, Errno, Result};
@@ -98,8 +97,7 @@ impl Sets {
 
     /// Whether they ask about a descriptor that only we understand.
     pub fn concern_us(&self) -> bool {
-        self.asked()
-            .any(|e| matches!(table::get(e.fd).kind(), Kind::Stream | Kind::Listener | Kind::Epoll) || poll::has_inbox(e.fd))
+        self.asked().any(|e| poll::understood(e.fd))
     }
 }
 
@@ -126,11 +124,10 @@ pub unsafe fn select(sets: &mut Sets, deadline: u64, mask: *const sigset_t) -> R
     if entries.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
         return Err(Errno(libc::EBADF));
     }
-    let count = sets.count;
     for which in 0..3 {
-        for (index, word) in sets.set(which).iter_mut().enumerate() {
-            // Bits from `count` on stay as they are.
-            *word &= if (index + 1) * 64 > count { u64::MAX << (count % 64) } else { 0 };
+        // Bits behind the last number go as well, as in the kernel's.
+        for word in sets.set(which).iter_mut() {
+            *word = 0;
         }
     }
     let mut total = 0;

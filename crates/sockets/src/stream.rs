@@ -684,5 +684,6 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if how != libc::SHUT_WR {
         let _ = calls::shutdown(fd, libc::SHUT_RD);
     }
+    crate::epoll::changed(socket);
     Ok(0)
 }

@@ -2,7 +2,7 @@
 
 use crate::readiness;
 use crate::socket::{flag, Socket};
-use crate::{global, link, spin, table};
+use crate::{global, link, spin, stamp, table};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, state, style};
@@ -19,6 +19,9 @@ const CHECK_EVERY: u64 = 50_000;
 pub fn notify(socket: &Socket, fd: i32, conditions: u32) {
     if socket.has(flag::FENCE) {
         fence(Ordering::SeqCst);
+    }
+    if conditions & arm::IN != 0 && bell::wants_stamp(&socket.peer().wait) {
+        stamp::arrived(socket);
     }
     if bell::must_ring(&socket.peer().wait, conditions) {
         ring(socket, fd);

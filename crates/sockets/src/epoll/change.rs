@@ -4,6 +4,7 @@ use super::arming::kick;
 use super::control::{control_queues, kernel_event};
 use super::entry::{place, term, Entry};
 use super::list::address;
+use super::order;
 use super::set::{activate, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
 use crate::socket::Socket;
 use crate::table::Kind;
@@ -79,7 +80,21 @@ pub fn after_replace(socket: &Socket) {
         if let Some(_held) = set.lock.lock() {
             entry.terms().flags.fetch_or(term::FRESH, Ordering::Relaxed);
             activate(set, entry);
+            entry.stamped.store(false, Ordering::Relaxed);
+            order::ask(set, entry);
             if set.sleepers().load(Ordering::Acquire) > 0 {
+                kick(epfd, entry);
+            }
+        }
+    });
+}
+
+/// This process did something to a stream that changes what it is ready for, and of which no bell tells.
+pub fn changed(socket: &Socket) {
+    each_watcher(socket, |set, epfd, entry| {
+        if let Some(_held) = set.lock.lock() {
+            activate(set, entry);
+            if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
                 kick(epfd, entry);
             }
         }

@@ -6,6 +6,7 @@
 use super::arming::kick;
 use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
+use super::order;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
 use crate::socket::Socket;
@@ -133,6 +134,11 @@ fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
         set.exclusive.store(true, Ordering::Relaxed);
     }
     activate(set, entry);
+    order::ask(set, entry);
+    if set.count.load(Ordering::Relaxed) == 2 {
+        // The first one has company now.
+        set.entries.iter().for_each(|entry| order::ask(set, entry));
+    }
     set.note_change();
     if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
         kick(epfd, entry);

@@ -37,6 +37,8 @@ pub struct Entry {
     pub(super) noticed: AtomicU64,
     /// An inner set of which the kernel said something that was not looked into yet.
     pub(super) heard: AtomicBool,
+    /// The peer was asked to say when bytes arrive.
+    pub(super) stamped: AtomicBool,
     /// Its registration was changed to wake somebody, and is to be changed back.
     pub(super) kicked: AtomicBool,
     pub(super) links: [Link; 2],
@@ -205,6 +207,7 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.socket.store(core::ptr::null_mut(), Ordering::Relaxed);
     entry.queue.store(place::NONE, Ordering::Relaxed);
     entry.heard.store(false, Ordering::Relaxed);
+    entry.stamped.store(false, Ordering::Relaxed);
     entry.kicked.store(false, Ordering::Relaxed);
     entry.answer.store(0, Ordering::Relaxed);
     entry.last.store(clock::ticks(), Ordering::Relaxed);

@@ -68,12 +68,13 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
 pub(super) fn take(entry: &'static Entry, finding: &Finding) -> bool {
     let terms = entry.terms();
     let wanted = terms.events.load(Ordering::Relaxed);
+    let heard = entry.heard.swap(false, Ordering::Relaxed);
     let mut due = true;
     if wanted & ET != 0 {
         let old = terms.seen.swap(finding.signature, Ordering::Relaxed);
         let mut gone = term::FRESH;
         let mut left = terms.flags.load(Ordering::Relaxed);
-        due = old != finding.signature || left & (term::FRESH | term::NO_SPACE) != 0;
+        due = heard || old != finding.signature || left & (term::FRESH | term::NO_SPACE) != 0;
         if finding.events & OUT != 0 {
             due |= terms.unblocked.swap(finding.blocked, Ordering::Relaxed) != finding.blocked;
             gone |= term::NO_SPACE;
@@ -87,7 +88,6 @@ pub(super) fn take(entry: &'static Entry, finding: &Finding) -> bool {
     if wanted & super::ONESHOT != 0 {
         due &= terms.flags.fetch_or(term::DISABLED, Ordering::Relaxed) & term::DISABLED == 0;
     }
-    entry.heard.store(false, Ordering::Relaxed);
     due
 }
 

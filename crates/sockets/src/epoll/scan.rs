@@ -7,6 +7,7 @@
 use super::arming::{arm, armed};
 use super::entry::{place, term, Entry};
 use super::events::{find, take, Finding};
+use super::order;
 use super::set::{enqueue, Set};
 use super::{ET, EXCLUSIVE, ONESHOT};
 use crate::wait as waiting;
@@ -93,13 +94,19 @@ pub(super) fn deliver(set: &'static Set, entry: &'static Entry, finding: &Findin
 /// Looks at the active entries, and reports what there is room for. Under the set's lock.
 pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
     let time = clock::ticks();
+    let (mut first, mut several) = (None, false);
     for entry in set.watched.iter() {
         if found(set, entry) {
             entry.last.store(time, Ordering::Relaxed);
             enqueue(set, entry, place::READY);
+            several |= first.is_some();
+            first = first.or(Some(entry));
         } else {
             cool_down(set, entry, time);
         }
+    }
+    if let (Some(first), true) = (first, several) {
+        order::line_up(set, first);
     }
     let Some(last) = set.ready.last() else { return };
     for entry in set.ready.iter() {

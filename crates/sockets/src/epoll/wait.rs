@@ -41,7 +41,12 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         return Ok(());
     }
     if !mask.is_null() {
-        // A signal that waits for this very mask comes before any event.
+        // A signal that waits for this very mask ends the call, unless there are events.
+        ask_kernel(set, epfd, answer, Some(0), core::ptr::null())?;
+        look(set, answer)?;
+        if answer.count > 0 {
+            return Ok(());
+        }
         calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
     }
     loop {

@@ -1,0 +1,199 @@
+/* The order of events: by arrival, level-triggered ones in turn, and nobody starves where there is room for few. */
+#include "laboratory.h"
+#define FAMILY "epoll"
+
+static char bytes[4096];
+
+static int new_epoll(void) { return MUST(epoll_create1(EPOLL_CLOEXEC)); }
+
+/* As show_epoll, with room for so many, in the order in which they came. */
+static void show_turn(const char *label, int epoll, int room)
+{
+    struct epoll_event events[64];
+    char text[1024] = "";
+    int ready = epoll_wait(epoll, events, room, 0);
+    for (int i = 0; i < ready; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " {%llx: %s}", (unsigned long long)events[i].data.u64, mask_names(events[i].events));
+    say("%s: %d%s", label, ready, text);
+}
+
+enum { SOME = 4 };
+
+static void connect_some(int *fds)
+{
+    for (int i = 0; i < SOME; i++)
+        fds[i] = connected_slot(1 + i);
+}
+
+static void speak(int *fds, int i)
+{
+    far("send %d 10 1", 1 + i);
+    await(fds[i], POLLIN);
+}
+
+/* All are ready before they are added: then the order of adding is that of the list. */
+static int set_of_ready(int *fds, unsigned events)
+{
+    connect_some(fds);
+    for (int i = 0; i < SOME; i++)
+        speak(fds, i);
+    int epoll = new_epoll();
+    static const int order[SOME] = {2, 0, 3, 1};
+    for (int i = 0; i < SOME; i++)
+        MUST(epoll_adding(epoll, fds[order[i]], events, (uint64_t)order[i]));
+    return epoll;
+}
+
+DUET(epoll_turn_added, "ready sockets come in the order in which they were added")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN);
+    show_turn("all", epoll, 64);
+    show_turn("all again", epoll, 64);
+}
+
+DUET(epoll_turn_level_one, "room for one: level-triggered sockets take turns")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN);
+    for (int i = 0; i < 9; i++)
+        show_turn("one", epoll, 1);
+}
+
+DUET(epoll_turn_level_three, "room for three of four: level-triggered sockets take turns")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN | EPOLLOUT);
+    for (int i = 0; i < 6; i++)
+        show_turn("three", epoll, 3);
+}
+
+DUET(epoll_turn_edge_one, "room for one: each edge is told once, in order")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN | EPOLLET);
+    for (int i = 0; i < 6; i++)
+        show_turn("one", epoll, 1);
+}
+
+DUET(epoll_turn_oneshot_one, "room for one: each one-shot is told once; changed ones come in the order of changing")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN | EPOLLONESHOT);
+    for (int i = 0; i < 5; i++)
+        show_turn("one", epoll, 1);
+    MUST(epoll_changing(epoll, fds[3], EPOLLIN | EPOLLONESHOT, 3));
+    MUST(epoll_changing(epoll, fds[0], EPOLLIN | EPOLLONESHOT, 0));
+    MUST(epoll_changing(epoll, fds[2], EPOLLIN | EPOLLONESHOT, 2));
+    show_turn("changed", epoll, 64);
+}
+
+DUET(epoll_turn_kinds, "room for one: level-triggered, edge-triggered and one-shot sockets in one set")
+{
+    int fds[SOME];
+    connect_some(fds);
+    for (int i = 0; i < SOME; i++)
+        speak(fds, i);
+    int epoll = new_epoll();
+    static const unsigned kinds[SOME] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN, EPOLLIN | EPOLLONESHOT};
+    for (int i = 0; i < SOME; i++)
+        MUST(epoll_adding(epoll, fds[i], kinds[i], (uint64_t)i));
+    for (int i = 0; i < 9; i++)
+        show_turn("one", epoll, 1);
+}
+
+DUET(epoll_turn_read, "a socket that was read leaves the order, and comes back at its end")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN);
+    show_turn("all", epoll, 64);
+    recv(fds[0], bytes, 100, 0);
+    show_turn("one was read", epoll, 64);
+    speak(fds, 0);
+    show_turn("it has new bytes", epoll, 64);
+}
+
+DUET(epoll_turn_modified, "a changed socket keeps its place if it was ready, and joins the end if not")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN);
+    show_turn("all", epoll, 64);
+    MUST(epoll_changing(epoll, fds[0], EPOLLIN | EPOLLOUT, 16));
+    show_turn("changed", epoll, 64);
+    recv(fds[3], bytes, 100, 0);
+    show_turn("read", epoll, 64);
+    MUST(epoll_changing(epoll, fds[3], EPOLLIN | EPOLLOUT, 19));
+    show_turn("asks for OUT", epoll, 64);
+}
+
+DUET(epoll_turn_deleted, "deleted and added again: at the end")
+{
+    int fds[SOME], epoll = set_of_ready(fds, EPOLLIN);
+    show_turn("all", epoll, 64);
+    MUST(epoll_ctl(epoll, EPOLL_CTL_DEL, fds[2], NULL));
+    show_turn("deleted", epoll, 64);
+    MUST(epoll_adding(epoll, fds[2], EPOLLIN, 18));
+    show_turn("added", epoll, 64);
+}
+
+/* How often each of two is named in ten answers with room for one. */
+static void show_shares(const char *label, int epoll)
+{
+    int shares[2] = {0, 0};
+    for (int i = 0; i < 10; i++) {
+        struct epoll_event event;
+        if (epoll_wait(epoll, &event, 1, 0) == 1)
+            shares[event.data.u64 & 1]++;
+    }
+    say("%s: %d and %d", label, shares[0], shares[1]);
+}
+
+DUET(epoll_turn_pipe, "room for one, and a pipe that is always ready: the socket has its turn, and so has the pipe")
+{
+    int fd = connected(), epoll = new_epoll(), ends[2];
+    MUST(pipe(ends));
+    raw_write_all(ends[1], "x", 1);
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 0));
+    MUST(epoll_adding(epoll, ends[0], EPOLLIN, 1));
+    far("send 1 10 1");
+    await(fd, POLLIN);
+    show_shares("both", epoll);
+    recv(fd, bytes, 100, 0);
+    show_shares("pipe", epoll);
+    raw_read(ends[0], bytes, 1);
+    far("send 1 10 1");
+    await(fd, POLLIN);
+    show_shares("socket", epoll);
+}
+
+DUET(epoll_turn_many_pipes, "more ready pipes than any batch, and a socket: all are told of once in one answer")
+{
+    enum { PIPES = 150 };
+    int fd = connected(), epoll = new_epoll(), ends[2];
+    MUST(epoll_adding(epoll, fd, EPOLLIN, PIPES));
+    for (int i = 0; i < PIPES; i++) {
+        MUST(pipe(ends));
+        raw_write_all(ends[1], "x", 1);
+        MUST(epoll_adding(epoll, ends[0], EPOLLIN, (uint64_t)i));
+    }
+    far("send 1 10 1");
+    await(fd, POLLIN);
+    static struct epoll_event events[2 * PIPES];
+    for (int turn = 0; turn < 3; turn++) {
+        int ready = epoll_wait(epoll, events, 2 * PIPES, 0), named[PIPES + 1] = {0}, once = 0;
+        for (int i = 0; i < ready; i++)
+            named[events[i].data.u64]++;
+        for (int i = 0; i <= PIPES; i++)
+            once += named[i] == 1;
+        say("%d events, %d named once", ready, once);
+    }
+}
+
+DUET(epoll_turn_wakes, "two sockets that become ready one after the other while nobody waits, again and again")
+{
+    int fds[2], epoll = new_epoll();
+    for (int i = 0; i < 2; i++) {
+        fds[i] = connected_slot(1 + i);
+        MUST(epoll_adding(epoll, fds[i], EPOLLIN | EPOLLET, (uint64_t)i));
+    }
+    for (int turn = 0; turn < 6; turn++) {
+        int first = turn % 3 == 1;
+        speak(fds, first);
+        speak(fds, !first);
+        show_turn("edges", epoll, 64);
+        recv(fds[0], bytes, 100, 0), recv(fds[1], bytes, 100, 0);
+    }
+}

@@ -1,0 +1,48 @@
+//! When bytes arrived: so that a set can tell which of several streams became ready first.
+//!
+//! The kernel queues a socket when bytes arrive for it. A set of ours finds several streams ready in one look; a sender
+//! whose peer is in a set with others therefore leaves the time of the first bytes that nothing unread stood before.
+//! Processors' clocks agree (invariant time stamp counters), so the times of different senders can be compared.
+
+use crate::socket::Socket;
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::STAMP_POSITION;
+use shunt_sys::clock;
+
+/// Ticks after which the peer's receiving line is looked at to see whether it has read what the last stamp is about: so
+/// a stream does so once in several microseconds, and a message after a pause always.
+const LOOK_AFTER: u64 = 10_000;
+
+const POSITIONS: u64 = (1 << STAMP_POSITION) - 1;
+
+/// Bytes were sent to a peer that asked for stamps.
+#[cold]
+#[inline(never)]
+pub fn arrived(socket: &Socket) {
+    let (own, pipe) = (socket.own(), socket.outgoing());
+    let now = clock::ticks();
+    let last = own.stamp.load(Ordering::Relaxed);
+    let position = pipe.announced() & POSITIONS;
+    let since = position.wrapping_sub(last) & POSITIONS;
+    if pipe.unacknowledged_at_most() > since {
+        let young = (now << STAMP_POSITION).wrapping_sub(last) >> STAMP_POSITION < LOOK_AFTER;
+        if young || pipe.unacknowledged() > since {
+            return;
+        }
+    }
+    own.stamp.store(now << STAMP_POSITION | position, Ordering::Release);
+}
+
+/// How long ago the bytes arrived that wait, in ticks; 0 if that is not known, which is so for bytes that are just being
+/// sent.
+pub fn age(socket: &Socket, now: u64) -> u64 {
+    let stamp = socket.peer().stamp.load(Ordering::Acquire);
+    let (_, waiting) = socket.incoming().look();
+    let read = socket.own().receive.position.load(Ordering::Relaxed);
+    let ahead = stamp.wrapping_sub(read) & POSITIONS;
+    if ahead > 0 && ahead <= waiting as u64 {
+        (now << STAMP_POSITION).wrapping_sub(stamp & !POSITIONS) >> STAMP_POSITION
+    } else {
+        0
+    }
+}
