@@ -104,7 +104,7 @@ static void *opening(void *argument)
 {
     atomic_int *stop = argument;
     long turns = 0;
-    while (!atomic_load(stop)) {
+    do {
         int ends[2], null = open("/dev/null", O_RDWR);
         if (null == -1 || pipe(ends) == -1)
             return (void *)-1L;
@@ -112,7 +112,7 @@ static void *opening(void *argument)
             return (void *)-2L;
         close(ends[0]), close(null), close(ends[1]);
         turns++;
-    }
+    } while (!atomic_load(stop));
     return (void *)turns;
 }
 
