@@ -12,6 +12,7 @@ use shunt_sockets::rights;
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
+use shunt_sockets::sys::section::Section;
 use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{
@@ -770,7 +771,14 @@ hook! {
                 set_errno(libc::EBADF);
                 -1
             }
+            // A close that lingers may take long, and is the kernel's.
+            Kind::Foreign | Kind::Tcp => {
+                descriptor::closing(fd);
+                real::close(fd)
+            }
             _ => {
+                // One step to handlers: they find the descriptor whole, or gone.
+                let _section = Section::begin();
                 descriptor::closing(fd);
                 real::close(fd)
             }
@@ -864,6 +872,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     if !global::ready() || shunt_sockets::sys::calls::fcntl(from, libc::F_GETFD, 0).is_err() {
         return duplicate();
     }
+    let _section = Section::begin();
     descriptor::make_room(to);
     let was = table::take(to);
     let result = duplicate();

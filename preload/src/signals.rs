@@ -99,6 +99,7 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
             if section::inside() && section::defer(number, information, context) {
                 return 0;
             }
+            shunt_sockets::sys::raw::leave_sleep(context);
             let restarts = disposition.flags.load(Ordering::Relaxed) & SA_RESTART as u32 != 0;
             if disposition.handler.load(Ordering::Relaxed) > SIG_IGN {
                 thread::count_handler(restarts);

@@ -40,10 +40,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         };
         ask = true;
         match found {
-            Err(Errno(libc::EAGAIN)) if blocking => match wait(fd, listener, deadline, began) {
-                Err(Errno(libc::EINTR)) if timeout == 0 && crate::signals::all_restart() => {}
-                other => other?,
-            },
+            Err(Errno(libc::EAGAIN)) if blocking => wait(fd, listener, deadline, began)?,
             other => return other,
         }
     }
@@ -319,6 +316,7 @@ fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
             calls::sched_yield();
         }
     }
+    let looked = thread::handled();
     if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
@@ -329,11 +327,15 @@ fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
         time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         pointer = &mut time;
     }
-    let ready = calls::ppoll(set.as_mut_ptr(), set.len(), pointer, core::ptr::null(), calls::KERNEL_SIGSET);
+    let ready = calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), pointer, core::ptr::null(), looked);
     budget.end();
-    match ready? {
-        0 => Err(Errno(libc::EAGAIN)),
-        _ => settle(listener, &set),
+    match ready {
+        // A handler that was installed past us is not counted: which one ran is unknown.
+        Err(Errno(libc::EINTR)) if thread::handled() == looked && deadline == u64::MAX && crate::signals::all_restart() => Ok(()),
+        Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX),
+        Err(error) => Err(error),
+        Ok(0) => Err(Errno(libc::EAGAIN)),
+        Ok(_) => settle(listener, &set),
     }
 }
 

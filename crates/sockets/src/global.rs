@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_options::Options;
 use shunt_ring::lock;
+use shunt_sys::section::Section;
 use shunt_sys::{calls, thread};
 
 /// A value that is written once at start-up, or only under a lock that its user names.
@@ -77,9 +78,12 @@ impl Mutex {
         Mutex(AtomicU32::new(0))
     }
 
-    /// Takes the lock; `None` when a signal handler interrupted this very thread while it holds it.
-    pub fn lock(&self) -> Option<lock::Held<'_>> {
-        lock::acquire(&self.0, thread::id(), false, |_| calls::sched_yield())
+    /// Takes the lock, in a section, so that no handler of the program finds it held by its own thread; `None` when one
+    /// that was installed past us does.
+    pub fn lock(&self) -> Option<Guard<'_>> {
+        let section = Section::begin();
+        let held = lock::acquire(&self.0, thread::id(), false, |_| calls::sched_yield())?;
+        Some(Guard { _held: held, _section: section })
     }
 
     /// Takes the lock if nobody holds it.
@@ -91,6 +95,13 @@ impl Mutex {
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
+}
+
+/// A [`Mutex`] that is held.
+pub struct Guard<'a> {
+    // Released first: fields are dropped in their order.
+    _held: lock::Held<'a>,
+    _section: Section,
 }
 
 impl Default for Mutex {

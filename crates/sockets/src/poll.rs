@@ -297,7 +297,7 @@ impl Query<'_> {
         let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY)?;
         let count = self.fill(scratch.items(), true);
         let set = scratch.items().as_mut_ptr();
-        calls::ppoll(set, count, pointer, self.mask, calls::KERNEL_SIGSET)?;
+        calls::ppoll_sleeping(set, count, pointer, self.mask, began)?;
         let mut gone = false;
         for answer in &scratch.items()[..count] {
             if answer.revents & (POLLERR | POLLHUP) != 0 {

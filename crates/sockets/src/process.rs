@@ -7,7 +7,7 @@ use crate::{diag, epoll, link, ports, report, route};
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_options::Options;
 use shunt_sys::libc;
-use shunt_sys::{calls, clock, thread};
+use shunt_sys::{calls, clock, section, thread};
 
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 
@@ -46,9 +46,10 @@ fn register_barriers() {
 
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub fn before_fork() {
-    // Held across the fork so that the child sees links, ports and slabs whole.
-    if let Some(held) = SETUP.lock() {
-        core::mem::forget(held);
+    // Held across the fork so that the child sees links, ports and slabs whole; handlers wait as long.
+    match SETUP.lock() {
+        Some(held) => core::mem::forget(held),
+        None => section::enter(),
     }
     crate::datagram::before_fork();
     epoll::before_fork();
@@ -94,6 +95,7 @@ pub fn after_fork_parent() {
     SETUP.reset();
     uncount();
     crate::datagram::after_fork(false);
+    section::leave();
 }
 
 /// The fork failed: there is no second owner after all.
@@ -109,6 +111,7 @@ pub fn fork_failed() {
     }
     crate::datagram::after_fork(true);
     SETUP.reset();
+    section::leave();
 }
 
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
@@ -131,6 +134,8 @@ pub fn after_fork_child() {
     route::forked();
     crate::datagram::forked();
     report::forked();
+    section::forked();
+    section::leave();
 }
 
 /// A private descriptor got another number: whoever keeps it must know.

@@ -12,6 +12,7 @@ use shunt_ring::{lock, Pipe, Window};
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, PAGE};
 use shunt_segment::channel::{ChannelPage, Side};
+use shunt_sys::section::Section;
 use shunt_sys::{calls, mapping, thread, Errno};
 
 /// Bits of [`Socket::flags`].
@@ -308,13 +309,14 @@ impl Socket {
         // SAFETY: sockets live in slabs that are never unmapped.
         let private = unsafe { &*(private as *const AtomicU32) };
         let interrupted = Errno(shunt_sys::libc::EINTR);
+        let section = Section::begin();
         let held = lock::acquire(private, thread::id(), self.alone(), |_| calls::sched_yield()).ok_or(interrupted)?;
         if !self.has(flag::SHARED) {
-            return Ok(Locked { _private: held, _shared: None });
+            return Ok(Locked { _shared: None, _private: held, _section: section });
         }
         let mut patience = Patience::new();
         let family = lock::acquire(shared, thread::id(), false, |owner| patience.outlive(shared, owner)).ok_or(interrupted)?;
-        Ok(Locked { _shared: Some(family), _private: held })
+        Ok(Locked { _shared: Some(family), _private: held, _section: section })
     }
 
     /// Both addresses: (client, server).
@@ -323,10 +325,12 @@ impl Socket {
     }
 }
 
-/// One direction of one side, held: against threads, and against other processes where they share the side.
+/// One direction of one side, held: against threads, and against other processes where they share the side; and against
+/// handlers of the program, which wait for the end. Fields are dropped in their order.
 pub struct Locked {
     _shared: Option<lock::Held<'static>>,
     _private: lock::Held<'static>,
+    _section: Section,
 }
 
 /// While another process holds a lock that we want: let it run, and take the lock from it if it died.

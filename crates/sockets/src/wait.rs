@@ -210,6 +210,7 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -
         let pause = timespec { tv_sec: 0, tv_nsec: 50_000 };
         return calls::nanosleep(&pause, core::ptr::null_mut());
     }
+    let looked = thread::handled();
     drain(socket, fd);
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
@@ -221,27 +222,39 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -
         return Err(Errno(libc::EINTR));
     }
     if deadline == u64::MAX {
-        return sleep_for_ever(socket, fd, conditions);
+        return match sleep_for_ever(socket, fd, conditions, looked) {
+            Err(Errno(libc::EINTR)) => thread::resume(began, looked, true),
+            other => other,
+        };
     }
     let left = deadline.saturating_sub(clock::monotonic_ns());
     if left == 0 {
         return Err(Errno(libc::EAGAIN));
     }
-    let events = calls::poll_one(fd, libc::POLLIN, left as i64)?;
+    let events = poll_companion(fd, left as i64, looked)?;
     if events & (libc::POLLHUP | libc::POLLERR) != 0 {
         readiness::note_gone(socket);
     }
     Ok(())
 }
 
-/// Sleeps in recv on the companion, so that the kernel treats signals as it does for recv on TCP. Alone, the sleeper
-/// takes the doorbell with it; others may sleep on it too, so then it only looks.
-fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32) -> Result<()> {
+/// Sleeps in poll on the companion; `timeout_ns` negative: for ever. `looked`: see [`shunt_sys::raw::sleep6`].
+fn poll_companion(fd: i32, timeout_ns: i64, looked: u64) -> Result<i16> {
+    let mut set = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut time = timespec { tv_sec: timeout_ns / 1_000_000_000, tv_nsec: timeout_ns % 1_000_000_000 };
+    let time = if timeout_ns < 0 { core::ptr::null_mut() } else { &mut time };
+    calls::ppoll_sleeping(&mut set, 1, time, core::ptr::null(), looked)?;
+    Ok(set.revents)
+}
+
+/// Sleeps in recv on the companion, so that one system call waits and takes. Alone, the sleeper takes the doorbell with
+/// it; others may sleep on it too, so then it only looks.
+fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32, looked: u64) -> Result<()> {
     let alone = socket.alone();
     let mut bytes = [0u8; 64];
     let flags = if alone { 0 } else { MSG_PEEK };
     let room = if alone { 64 } else { 1 };
-    match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), room, flags, core::ptr::null_mut(), core::ptr::null_mut()) {
+    match calls::recvfrom_sleeping(fd, bytes.as_mut_ptr().cast(), room, flags, looked) {
         Ok(0) => {
             read_as_ended(socket);
             if !readiness::any(socket, conditions) {
@@ -256,7 +269,7 @@ fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32) -> Result<()> {
         Ok(_) => yield_to_other_sleepers(socket),
         // Somebody made the open file non-blocking: sleep in poll instead.
         Err(Errno(libc::EAGAIN)) => {
-            let events = calls::poll_one(fd, libc::POLLIN, -1)?;
+            let events = poll_companion(fd, -1, looked)?;
             if events & (libc::POLLHUP | libc::POLLERR) != 0 {
                 readiness::note_gone(socket);
             }

@@ -152,6 +152,40 @@ pub unsafe fn mmap(address: *mut u8, length: usize, protection: c_int, flags: c_
     check(unsafe { syscall!(libc::SYS_mmap, address, length, protection, flags, fd, offset) }).map(|v| v as *mut u8)
 }
 
+/// recvfrom(2) that sleeps; `began`: see [`crate::raw::sleep6`].
+pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_int, began: u64) -> Result<usize> {
+    // SAFETY: as for the calls above.
+    check(unsafe { crate::raw::sleep6(libc::SYS_recvfrom, fd as usize, data as usize, length, flags as usize, 0, 0, began) })
+}
+
+/// ppoll(2) that sleeps; `began`: see [`crate::raw::sleep6`].
+pub fn ppoll_sleeping(
+    set: *mut pollfd,
+    count: usize,
+    timeout: *mut timespec,
+    mask: *const sigset_t,
+    began: u64,
+) -> Result<usize> {
+    let (set, timeout, mask) = (set as usize, timeout as usize, mask as usize);
+    // SAFETY: as for the calls above.
+    check(unsafe { crate::raw::sleep6(libc::SYS_ppoll, set, count, timeout, mask, KERNEL_SIGSET, 0, began) })
+}
+
+/// epoll_pwait2(2) that sleeps; `began`: see [`crate::raw::sleep6`].
+pub fn epoll_pwait2_sleeping(
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    began: u64,
+) -> Result<usize> {
+    let (events, timeout, mask) = (events as usize, timeout as usize, mask as usize);
+    let number = libc::SYS_epoll_pwait2;
+    // SAFETY: as for the calls above.
+    check(unsafe { crate::raw::sleep6(number, epfd as usize, events, count as usize, timeout, mask, KERNEL_SIGSET, began) })
+}
+
 /// memfd_create(2); `name` ends with a NUL.
 pub fn memfd_create(name: &[u8], flags: u32) -> Result<c_int> {
     debug_assert_eq!(name.last(), Some(&0));

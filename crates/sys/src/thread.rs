@@ -107,6 +107,16 @@ pub fn interrupted_since(began: u64, restartable: bool) -> bool {
     now != began && (!restartable || now as u32 != began as u32)
 }
 
+/// What a sleep of [`crate::raw::sleep6`] that gave EINTR means to its call, which began at `began` and looked for
+/// handlers last at `looked`: go on, where only handlers with SA_RESTART ran, or EINTR. A handler that was installed past
+/// us has no count: for it the kernel has decided.
+pub fn resume(began: u64, looked: u64, restartable: bool) -> crate::Result<()> {
+    if handled() == looked || interrupted_since(began, restartable) {
+        return Err(crate::Errno(libc::EINTR));
+    }
+    Ok(())
+}
+
 /// Notes that a transfer moved nothing because the program's memory faulted.
 #[cold]
 pub fn note_fault() {

@@ -23,13 +23,15 @@ const NO_EVENT: epoll_event = epoll_event { events: 0, u64: 0 };
 const BATCH: usize = 64;
 
 /// Asks the kernel's set, for `timeout` ns (`None`: for ever), and sorts what it says. The program's array holds the
-/// kernel's words first: a second question would be answered with level-triggered events again.
+/// kernel's words first: a second question would be answered with level-triggered events again. A sleep gives EINTR when a
+/// handler ran since `began` ([`shunt_sys::thread::handled`]).
 pub(super) fn ask_kernel(
     set: &'static Set,
     epfd: i32,
     answer: &mut Answer,
     timeout: Option<u64>,
     mask: *const sigset_t,
+    began: u64,
 ) -> Result<()> {
     let room = answer.room - answer.count;
     if room == 0 || answer.fault {
@@ -38,7 +40,12 @@ pub(super) fn ask_kernel(
     let time = timeout.map(|ns| timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
     let pointer = time.as_ref().map_or(core::ptr::null(), |t| t as *const timespec);
     let free = answer.start.wrapping_add(answer.count);
-    let got = match calls::epoll_pwait2(epfd, free, room as i32, pointer, mask, calls::KERNEL_SIGSET) {
+    let room = room as i32;
+    let asked = match timeout {
+        Some(0) => calls::epoll_pwait2(epfd, free, room, pointer, mask, calls::KERNEL_SIGSET),
+        _ => calls::epoll_pwait2_sleeping(epfd, free, room, pointer, mask, began),
+    };
+    let got = match asked {
         Err(Errno(libc::EFAULT)) => {
             answer.fault = true;
             return Ok(());

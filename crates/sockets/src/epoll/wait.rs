@@ -42,7 +42,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
     }
     if !mask.is_null() {
         // A signal that waits for this very mask ends the call, unless there are events.
-        ask_kernel(set, epfd, answer, Some(0), core::ptr::null())?;
+        ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
         look(set, answer)?;
         if answer.count > 0 {
             return Ok(());
@@ -54,7 +54,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         while spin.more() && !set.exclusive.load(Ordering::Relaxed) {
             look(set, answer)?;
             if answer.count == 0 && spin.rounds() & 0x3f == 0 {
-                ask_kernel(set, epfd, answer, Some(0), core::ptr::null())?;
+                ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), began)?;
                 look(set, answer)?;
                 if answer.count == 0 && deadline != u64::MAX && clock::monotonic_ns() >= deadline {
                     break;
@@ -87,7 +87,7 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
         || turn == turn::KERNEL_AT_ONCE
         || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > every;
     if due {
-        ask_kernel(set, epfd, answer, Some(0), core::ptr::null())?;
+        ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
     }
     if turn != turn::STREAMS || answer.count == 0 {
         look(set, answer)?;
@@ -119,7 +119,7 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
-        let asked = ask_kernel(set, epfd, answer, left, mask);
+        let asked = ask_kernel(set, epfd, answer, left, mask, began);
         cool(set);
         asked?;
         wake(set);
