@@ -282,6 +282,26 @@ SOLO(disconnect_unspec, "connect to AF_UNSPEC dissolves the connection, and the 
     say_received("again", again, 10, 1);
 }
 
+SOLO(listener_closed_then_send, "a listener closed with connections waiting: the very next send of their clients fails")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    unsigned port = port_of(listener);
+    int clients[3];
+    for (int i = 0; i < 3; i++)
+        clients[i] = dial("127.0.0.1", port);
+    count_signal(SIGPIPE, 0);
+    R(send(clients[0], "x", 1, 0));
+    R(close(listener));
+    for (int i = 0; i < 3; i++) {
+        show_state("client", clients[i]);
+        RN(i, send(clients[i], "x", 1, 0));
+        RN(i, send(clients[i], "x", 1, 0));
+        char byte;
+        RN(i, recv(clients[i], &byte, 1, 0));
+    }
+    say("signals %d", signals_seen);
+}
+
 SOLO(listener_closed_with_pending, "a listener closed with a connection waiting: the client is reset")
 {
     int listener = listen_on("127.0.0.1", 4), client = dial("127.0.0.1", port_of(listener));

@@ -147,6 +147,21 @@ fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
     }
 }
 
+/// The listener closes: clients in the rendezvous' queue see a reset, as TCP gives it. The kernel would only hang up, and
+/// who sends without waiting would not notice. Where other processes may accept from the listener, the queue stays theirs.
+pub fn refuse_waiting(listener: &Socket) {
+    if listener.has(flag::LISTENER_SHARED) || listener.private_fd.load(Ordering::Relaxed) < 0 {
+        return;
+    }
+    while let Ok(accepted) = from_rendezvous(listener, libc::SOCK_CLOEXEC) {
+        if let Some(socket) = table::stream(accepted.companion) {
+            socket.set(flag::LINGER_RESET);
+        }
+        crate::descriptor::closing(accepted.companion);
+        let _ = calls::close(accepted.companion);
+    }
+}
+
 /// Makes an accepted companion a stream.
 fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::result::Result<Accepted, Reason> {
     let hello = Hello::decode(name).ok_or(Reason::VersionMismatch)?;

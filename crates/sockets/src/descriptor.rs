@@ -35,6 +35,9 @@ pub fn release(word: Word, fd: i32) {
                         }
                         _ => {
                             spare::spoil(socket);
+                            if word.kind() == Kind::Listener {
+                                crate::accept::refuse_waiting(socket);
+                            }
                             offered::retire(socket);
                             private::close(socket.private_fd.swap(-1, Ordering::AcqRel))
                         }
