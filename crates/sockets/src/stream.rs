@@ -17,12 +17,16 @@ use shunt_sys::{calls, clock, thread, Errno, Result};
 /// `data` may be any address that is not ours; if it faults, EFAULT.
 #[inline(always)]
 pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
-    if (flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL) && !socket.has(flag::CAREFUL) {
+    let simple = flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL;
+    if simple && !socket.has(flag::CAREFUL) && (length as isize) >= 0 {
         // SAFETY: passed on.
         let taken = unsafe { take(socket, fd, data, length)? };
         if taken > 0 {
             return Ok(taken as isize);
         }
+    }
+    if (length as isize) < 0 {
+        return Err(Errno(libc::EFAULT)); // no such range (access_ok)
     }
     let piece = iovec { iov_base: data.cast(), iov_len: length };
     // SAFETY: passed on.
@@ -437,11 +441,11 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         == 0
         && socket.peer().post.word.load(Ordering::Relaxed) & (word::FIN | word::CLOSED | word::RST) == 0;
     let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
-    if flags & SPECIAL != 0 {
+    if flags & SPECIAL != 0 && (length as isize) >= 0 {
         // SAFETY: passed on.
         return unsafe { send_special(socket, fd, &Pieces::one(&piece), flags) };
     }
-    if open && length > 0 {
+    if open && (length as isize) > 0 {
         // A short copy takes no time in which a signal could come.
         let began = if length > LONG { thread::handled() } else { 0 };
         // SAFETY: passed on.
@@ -452,6 +456,9 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         let began = if length > LONG { began } else { thread::handled() };
         // SAFETY: `sent < length`.
         return unsafe { send_pieces(socket, fd, &Pieces::one(&piece), sent, flags, began) };
+    }
+    if (length as isize) < 0 {
+        return Err(Errno(libc::EFAULT)); // no such range (access_ok)
     }
     // SAFETY: passed on.
     unsafe { send_pieces(socket, fd, &Pieces::one(&piece), 0, flags, thread::handled()) }

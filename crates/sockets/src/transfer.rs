@@ -183,7 +183,8 @@ pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, co
 
 const MSG_WAITFORONE: i32 = 0x10000;
 
-/// recvmmsg(2). The timeout is looked at after each message, as the kernel does (see BUGS in the manual page).
+/// recvmmsg(2). The time-out is looked at after each message, as the kernel does (see BUGS in the manual page), and what
+/// is left of it is written back.
 ///
 /// # Safety
 /// As for [`send_messages`].
@@ -195,10 +196,16 @@ pub unsafe fn receive_messages(
     mut flags: i32,
     timeout: *mut timespec,
 ) -> Result<isize> {
-    let start = clock::monotonic_ns();
     // SAFETY: null, or the program's.
     let time = if timeout.is_null() { None } else { Some(unsafe { user::read(timeout)? }) };
-    let limit = time.map(|t| (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64));
+    let end = match time {
+        Some(time) if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) => return Err(Errno(libc::EINVAL)),
+        Some(time) => {
+            let limit = (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64);
+            clock::monotonic_ns().saturating_add(limit)
+        }
+        None => u64::MAX,
+    };
     let for_one = flags & MSG_WAITFORONE != 0;
     flags &= !MSG_WAITFORONE;
     for i in 0..count as usize {
@@ -216,8 +223,14 @@ pub unsafe fn receive_messages(
         if for_one {
             flags |= MSG_DONTWAIT;
         }
-        if limit.is_some_and(|limit| clock::monotonic_ns() - start >= limit) {
-            return Ok(i as isize + 1);
+        if time.is_some() {
+            let left = end.saturating_sub(clock::monotonic_ns());
+            let left_time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+            // SAFETY: the program's.
+            unsafe { user::write(timeout, left_time)? };
+            if left == 0 {
+                return Ok(i as isize + 1);
+            }
         }
     }
     Ok(count as isize)
