@@ -5,6 +5,101 @@
 
 static unsigned char bytes[1 << 20];
 
+/* Sizes of rings and of the kernel's buffers differ, so what fits is told by its rough size only. */
+static const char *roughly(size_t count)
+{
+    return count < 16 << 10    ? "little"
+           : count < 512 << 10 ? "some"
+           : count < 2 << 20   ? "much"
+                               : "very much";
+}
+
+DUET(room_by_default, "what fits with the default buffers")
+{
+    int fd = connected();
+    say("fits: %s", roughly(fill_until_full(fd)));
+    show_poll("full", fd, POLLOUT);
+}
+
+DUET(room_small_send_buffer, "what fits with a small SO_SNDBUF")
+{
+    int fd = connected();
+    R(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)));
+    say("fits: %s", roughly(fill_until_full(fd)));
+}
+
+DUET(room_small_both, "what fits with a small SO_SNDBUF here and a small SO_RCVBUF there")
+{
+    int fd = connected();
+    R(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)));
+    far("option 1 RCVBUF 4096");
+    say("fits: %s", roughly(fill_until_full(fd)));
+    show_poll("full", fd, POLLOUT);
+    R(send(fd, bytes, 100, MSG_DONTWAIT));
+}
+
+SOLO(room_small_before_connect, "what fits when both buffers were small before the connection")
+{
+    int listener = listen_on("127.0.0.1", 4), small = 4096, fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    MUST(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
+    MUST(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
+    MUST(connect(fd, SA(target)));
+    note_carrier(fd);
+    int server = F(accept(listener, NULL, NULL));
+    size_t fits = fill_until_full(fd);
+    say("fits: %s", roughly(fits));
+    show_poll("full", fd, POLLOUT);
+    say("drained: %d", receive_all(server, fits, 1) == (long)fits);
+    show_poll("drained", fd, POLLOUT);
+}
+
+DUET(room_large_send_buffer, "what fits with a large SO_SNDBUF")
+{
+    int fd = connected();
+    R(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){180000}, sizeof(int)));
+    say("fits: %s", roughly(fill_until_full(fd)));
+}
+
+DUET(counts_when_full, "SIOCOUTQ is large when the peer does not read, and nothing again when it did")
+{
+    int fd = connected(), count = -1;
+    size_t fits = fill_until_full(fd);
+    R(ioctl(fd, SIOCOUTQ, &count));
+    say("unacknowledged: %d", count > 1 << 20);
+    far_begin("recvall 1 %zu 1", fits);
+    far_end_quiet();
+    for (int patience = 0; patience < 500 && ioctl(fd, SIOCOUTQ, &count) == 0 && count > 0; patience++)
+        milliseconds(10);
+    say("in the end: %d", count);
+}
+
+DUET(two_megabytes_unread, "two megabytes fit before anybody reads")
+{
+    int fd = connected();
+    size_t length = 2 << 20;
+    unsigned char *large = malloc(length);
+    fill(large, length, 3, 0);
+    R(send(fd, large, length, 0));
+    R(send(fd, large, 10, MSG_DONTWAIT));
+    free(large);
+    far("recvall 1 2097152 3");
+    far("recv 1 10 WAITALL");
+}
+
+DUET(two_megabytes_each_way, "both ends write two megabytes before either reads")
+{
+    int fd = connected();
+    size_t length = 2 << 20;
+    unsigned char *large = malloc(length);
+    fill(large, length, 5, 0);
+    far("sendall 1 2097152 4");
+    R(send(fd, large, length, 0));
+    free(large);
+    say_received("received", fd, length, 4);
+    far("recvall 1 2097152 5");
+}
+
 DUET(low_water_receive, "SO_RCVLOWAT: a blocking recv waits for so many, poll says readable only then, a non-blocking one takes less")
 {
     int fd = connected();

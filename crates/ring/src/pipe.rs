@@ -28,6 +28,9 @@ const SHORT: usize = RING_SIZE[0] as usize;
 
 const POSITION: u64 = word::POSITION;
 
+/// Window that Linux offers with the default SO_RCVBUF of 131,072 (tcp_rmem, tcp_adv_win_scale).
+const WINDOW: usize = 64 << 10;
+
 /// In [`Transmit::small`]: [`Transmit::word`] is a copy of the post's word.
 ///
 /// [`Transmit::small`]: shunt_segment::channel::Transmit::small
@@ -105,6 +108,36 @@ impl Pipe<'_> {
     #[inline(always)]
     fn size(class: usize) -> usize {
         RING_SIZE[class.min(CLASSES - 1)] as usize
+    }
+
+    /// Bytes that may be under way in the ring of `class`: all that fit, or fewer if the program set SO_SNDBUF.
+    #[inline(always)]
+    fn room(&self, class: usize) -> usize {
+        match self.own.transmit.send_buffer.load(Relaxed) {
+            0 => Self::size(class),
+            set => Self::size(class).min(self.room_for(set)),
+        }
+    }
+
+    /// Of the `free` bytes of the current ring those that SO_SNDBUF allows: unread ones in smaller rings count, too.
+    #[cold]
+    fn allowed(&self, free: usize, current: u64, ack: u64) -> usize {
+        let room = self.room_for(self.own.transmit.send_buffer.load(Relaxed)) as u64;
+        free.min(room.saturating_sub(self.unread(current, ack)) as usize)
+    }
+
+    /// What the kernel would hold: three quarters of SO_SNDBUF (the rest goes to its structures), and the peer's window.
+    #[cold]
+    fn room_for(&self, send_buffer: u32) -> usize {
+        send_buffer as usize / 4 * 3 + self.window_of_peer()
+    }
+
+    /// Bytes that the peer's kernel would hold for it: half of SO_RCVBUF.
+    pub fn window_of_peer(&self) -> usize {
+        match self.peer.receive_buffer.load(Relaxed) {
+            0 => WINDOW,
+            set => set as usize / 2,
+        }
     }
 
     // ---- sending -------------------------------------------------------------------------------------------------
@@ -190,13 +223,18 @@ impl Pipe<'_> {
     #[inline(always)]
     fn space(&self, current: u64, ack: u64) -> usize {
         let used = self.since_border(current, ack).unwrap_or_else(|| self.unread(current, ack));
-        (Self::size(class_of(current)) as u64).saturating_sub(used) as usize
+        let free = (Self::size(class_of(current)) as u64).saturating_sub(used) as usize;
+        if self.own.transmit.send_buffer.load(Relaxed) == 0 {
+            free
+        } else {
+            self.allowed(free, current, ack)
+        }
     }
 
     /// Free space as poll(2) sees it, without growing: (free bytes, size of the ring).
     pub fn writable(&self) -> (usize, usize) {
         let current = self.announced();
-        let size = Self::size(class_of(current));
+        let size = self.room(class_of(current));
         let mut free = self.space(current, self.known_ack());
         if free * 3 < size {
             free = self.space(current, self.refresh_ack());
@@ -234,7 +272,11 @@ impl Pipe<'_> {
 
     #[inline(always)]
     fn class_limit(&self) -> usize {
-        (self.own.transmit.class_limit.load(Relaxed) as usize).min(CLASSES - 1)
+        let limit = (self.own.transmit.class_limit.load(Relaxed) as usize).min(CLASSES - 1);
+        match self.own.transmit.send_buffer.load(Relaxed) {
+            0 => limit,
+            set => limit.min(self.class_for(self.room_for(set))),
+        }
     }
 
     /// The largest class to grow to: one in a window only while that can be mapped.
@@ -290,7 +332,7 @@ impl Pipe<'_> {
         if ack != tail && length <= SHORT {
             let settled = class == 0 || self.own.transmit.switch.load(Relaxed) & word::SETTLED != 0;
             if let Some(ring) = self.ring(class) {
-                if settled && distance(ack, tail) + length as u64 <= ring.size as u64 {
+                if settled && distance(ack, tail) + length as u64 <= self.room(class) as u64 {
                     // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
                     if !unsafe { ring.put(tail, source, length) } {
                         thread::note_fault();

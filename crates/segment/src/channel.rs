@@ -64,6 +64,8 @@ pub struct Transmit {
     pub class_limit: AtomicU32,
     /// Sends that found no space, modulo 2^32: an edge for those who wait for it.
     pub blocked: AtomicU32,
+    /// SO_SNDBUF as the program set it (and the kernel doubled it); 0: never set, so that the ring alone is the limit.
+    pub send_buffer: AtomicU32,
     /// Copy of [`Post::word`], to be read without disturbing that line.
     pub word: AtomicU64,
 }
@@ -252,6 +254,7 @@ impl Side {
                 small: narrow(),
                 class_limit: narrow(),
                 blocked: narrow(),
+                send_buffer: narrow(),
                 word: wide(),
             },
             receive: Receive {
@@ -295,7 +298,7 @@ impl Side {
         for word in wide.into_iter().chain(&self.borders) {
             word.store(0, Ordering::Relaxed);
         }
-        let narrow = [&transmit.lock, &transmit.small, &transmit.class_limit, &transmit.blocked];
+        let narrow = [&transmit.lock, &transmit.small, &transmit.class_limit, &transmit.blocked, &transmit.send_buffer];
         for word in narrow {
             word.store(0, Ordering::Relaxed);
         }

@@ -252,7 +252,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
         socket.set(flag::FENCE);
     }
     crate::options::inherit(listener, socket);
-    crate::options::connected(socket, accepted.companion);
+    crate::options::connected(socket, accepted.companion, true);
     table::set_socket(accepted.companion, Kind::Stream, socket);
     report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
     Ok(())

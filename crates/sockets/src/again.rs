@@ -43,7 +43,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     }
     connect::settle(setting, base, index, channel);
     connect::replace(setting.fd, kept.descriptor(), setting.socket, channel);
-    crate::options::connected(setting.socket, setting.fd);
+    crate::options::connected(setting.socket, setting.fd, true);
     if offered == Offered::Ring {
         let byte = 1u8;
         let bell = link::at(index).bell;

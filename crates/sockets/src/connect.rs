@@ -266,7 +266,7 @@ fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owne
         socket.private_fd.store(kept, Ordering::Relaxed);
     }
     replace(fd, companion.0, socket, channel);
-    crate::options::connected(socket, fd);
+    crate::options::connected(socket, fd, true);
     let _ = &mut companion;
     Ok(true)
 }

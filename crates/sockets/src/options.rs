@@ -209,13 +209,21 @@ fn careful(socket: &Socket) {
     }
 }
 
-/// The socket has become a stream at `fd`: options that its peer has to know are told.
-pub fn connected(socket: &Socket, fd: i32) {
+/// Options that its peer or the ring has to know are told: the socket has become a stream at `fd` (`fresh`), or one has
+/// changed.
+pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
     if socket.control.load(Ordering::Relaxed) != 0 {
         control::announce(socket, fd);
     }
     if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_RCVBUF) {
-        socket.own().receive_buffer.store(integer(&entry.data) as u32, Ordering::Relaxed);
+        let set = integer(&entry.data) as u32;
+        // A window that was offered is not taken back.
+        if fresh || set > socket.own().receive_buffer.load(Ordering::Relaxed).max(131_072) {
+            socket.own().receive_buffer.store(set, Ordering::Relaxed);
+        }
+    }
+    if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_SNDBUF) {
+        socket.own().transmit.send_buffer.store(integer(&entry.data) as u32, Ordering::Relaxed);
     }
 }
 
@@ -248,7 +256,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     if let Ok((bytes, length)) = judge.read(level, name) {
         stored(socket).store(level, name, &bytes[..length]);
         apply(socket, level, name, &bytes[..length]);
-        connected(socket, fd);
+        connected(socket, fd, false);
     }
     Ok(0)
 }
