@@ -161,10 +161,13 @@ if let Some(socket) = table::datagram(fd) {
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
         match table::stream(fd) {
-            Some(socket) => answer(options::get(socket, level, name, data.cast(), length)) as c_int,
+            Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
             None => {
                 if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
                     touched(fd); // it is given out now, and for good
+                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                        options::note_get(fd, socket, level, name);
+                    }
                 }
                 real::getsockopt(fd, level, name, data, length)
             }

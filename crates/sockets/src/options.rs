@@ -1,18 +1,17 @@
 //! getsockopt and setsockopt of accelerated sockets.
 //!
 //! The companion is an AF_UNIX socket and knows no TCP options, so they are kept here. The kernel stays the judge of
-//! what is valid: a new value is first given to a fresh TCP socket and read back, so errors, clamping and doubling
+//! what is valid: a new value is first given to a TCP socket (see [`crate::judge`]) and read back, so errors, clamping and doubling
 //! (SO_SNDBUF) are its own.
 
+use crate::judge::{Judge, LONGEST};
 use crate::socket::{flag, Socket};
-use crate::{control, readiness};
+use crate::{control, information, readiness};
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::{state, word};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, user, Errno, Result};
 
 const MOST: usize = 24;
-const LONGEST: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -68,27 +67,29 @@ fn stored(socket: &Socket) -> &mut Stored {
     unsafe { &mut *socket.stored.get() }
 }
 
+/// A judge with the options that the program set on the stream.
 fn judge(socket: &Socket) -> Result<Judge> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-    Ok(Judge(calls::socket(socket.family.load(Ordering::Relaxed), kind, 0)?))
+    Judge::new(socket, |fd| {
+        let list = stored(socket);
+        for entry in list.entries[..list.count].iter().filter(|entry| !defers(entry)) {
+            give(fd, entry);
+        }
+    })
 }
 
-/// A TCP socket that answers what the kernel thinks of an option.
-struct Judge(i32);
-
-impl Drop for Judge {
-    fn drop(&mut self) {
-        let _ = calls::close(self.0);
-    }
+/// Options that would keep a judge from connecting at once.
+fn defers(entry: &Entry) -> bool {
+    matches!((entry.level, entry.name), (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) | (SOL_SOCKET, libc::SO_BINDTODEVICE))
 }
 
-impl Judge {
-    fn read(&self, level: c_int, name: c_int) -> Result<([u8; LONGEST], usize)> {
-        let mut data = [0u8; LONGEST];
-        let mut length = LONGEST as socklen_t;
-        calls::getsockopt(self.0, level, name, data.as_mut_ptr().cast(), &mut length)?;
-        Ok((data, (length as usize).min(LONGEST)))
+/// Sets an option of a TCP socket to what is kept of it.
+fn give(fd: i32, entry: &Entry) {
+    let mut data = entry.data;
+    if entry.level == SOL_SOCKET && matches!(entry.name, libc::SO_SNDBUF | libc::SO_RCVBUF) {
+        let half = integer(&data) / 2; // the kernel doubles what it is given
+        data[..4].copy_from_slice(&half.to_ne_bytes());
     }
+    let _ = calls::setsockopt(fd, entry.level, entry.name, data.as_ptr().cast(), entry.length as socklen_t);
 }
 
 /// A program set an option of a TCP socket that is not connected yet, and the kernel agreed: remembers what came of it.
@@ -120,12 +121,14 @@ pub fn give_back(fd: i32, socket: &Socket, next: &Socket) {
     let list = stored(socket);
     *stored(next) = *list;
     for entry in &list.entries[..list.count] {
-        let mut data = entry.data;
-        if entry.level == SOL_SOCKET && matches!(entry.name, libc::SO_SNDBUF | libc::SO_RCVBUF) {
-            let half = integer(&data) / 2; // the kernel doubles what it is given
-            data[..4].copy_from_slice(&half.to_ne_bytes());
-        }
-        let _ = calls::setsockopt(fd, entry.level, entry.name, data.as_ptr().cast(), entry.length as socklen_t);
+        give(fd, entry);
+    }
+}
+
+/// The program asked a TCP socket for an option that must not change when it becomes a stream.
+pub fn note_get(fd: i32, socket: &Socket, level: c_int, name: c_int) {
+    if (level, name) == (SOL_SOCKET, libc::SO_COOKIE) {
+        note_set(fd, socket, level, name);
     }
 }
 
@@ -233,7 +236,7 @@ pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
 /// `data` holds `length` readable bytes.
 pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
     let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
-    if switch && length >= 4 {
+    if switch && (length as i32) >= 4 {
         // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
         // SAFETY: passed on.
         let on = unsafe { user::read(data.cast::<c_int>())? } != 0;
@@ -251,9 +254,22 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
         return Err(Errno(libc::EINVAL)); // a judge is not bound, and would allow it
     }
+    match (level, name) {
+        // What these do, only the kernel's own connection can: they are refused with errors that Linux has for them.
+        (IPPROTO_TCP, libc::TCP_ULP) => return Err(Errno(libc::ENOENT)),
+        (IPPROTO_TCP, libc::TCP_REPAIR) => return Err(Errno(libc::EPERM)),
+        (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => return Err(Errno(libc::ENOMEM)),
+        _ => {}
+    }
     let judge = judge(socket)?;
-    calls::setsockopt(judge.0, level, name, data.cast(), length)?;
-    if let Ok((bytes, length)) = judge.read(level, name) {
+    judge.set(level, name, data, length)?;
+    if let Ok((mut bytes, length)) = judge.read(level, name) {
+        if (level, name) == (SOL_SOCKET, libc::SO_LINGER) && integer(&bytes) == 0 {
+            // Switching off leaves the time as it was; a judge that was never on does not know it.
+            if let Some(entry) = stored(socket).find(level, name) {
+                bytes[4..8].copy_from_slice(&entry.data[4..8]);
+            }
+        }
         stored(socket).store(level, name, &bytes[..length]);
         apply(socket, level, name, &bytes[..length]);
         connected(socket, fd, false);
@@ -265,27 +281,32 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
 ///
 /// # Safety
 /// Pointers as the manual page asks.
-pub unsafe fn get(socket: &Socket, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: any address may be the program's.
     unsafe { user::read(length)? };
     // SAFETY: passed on.
     unsafe {
         let family = socket.family.load(Ordering::Relaxed);
         match (level, name) {
-            (SOL_SOCKET, libc::SO_TYPE) => give(libc::SOCK_STREAM, data, length),
-            (SOL_SOCKET, libc::SO_DOMAIN) => give(family, data, length),
-            (SOL_SOCKET, libc::SO_PROTOCOL) => give(IPPROTO_TCP, data, length),
-            (SOL_SOCKET, libc::SO_ACCEPTCONN) => give(0, data, length),
-            (SOL_SOCKET, libc::SO_ERROR) => give(pending_error(socket), data, length),
-            (SOL_SOCKET, libc::SO_PEEK_OFF) => give(socket.peek_offset.load(Ordering::Relaxed), data, length),
-            (SOL_SOCKET, libc::SO_PEERCRED) => give_bytes(&ucred_unknown(), data, length),
+            (SOL_SOCKET, libc::SO_TYPE) => tell(libc::SOCK_STREAM, data, length),
+            (SOL_SOCKET, libc::SO_DOMAIN) => tell(family, data, length),
+            (SOL_SOCKET, libc::SO_PROTOCOL) => tell(IPPROTO_TCP, data, length),
+            (SOL_SOCKET, libc::SO_ACCEPTCONN) => tell(0, data, length),
+            (SOL_SOCKET, libc::SO_ERROR) => tell(pending_error(socket), data, length),
+            (SOL_SOCKET, libc::SO_PEEK_OFF) => tell(socket.peek_offset.load(Ordering::Relaxed), data, length),
+            (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
+            (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, data, length),
+            (SOL_SOCKET, libc::SO_COOKIE) if stored(socket).find(level, name).is_none() => cookie(socket, fd, data, length),
             _ => {
-                if let Some(entry) = stored(socket).find(level, name) {
-                    return give_bytes(&entry.data[..entry.length as usize], data, length);
+                let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { stored(socket).find(level, name) };
+                if let Some(entry) = kept {
+                    return tell_bytes(&entry.data[..entry.length as usize], data, length);
                 }
-                let judge = judge(socket)?;
-                calls::getsockopt(judge.0, level, name, data.cast(), length)?;
+                // A judge is bound, which says v6 only, and has dropped a segment of its own.
+                let fresh = matches!((level, name), (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) | (SOL_SOCKET, SO_MEMINFO));
+                let judge = if fresh { Judge::fresh(socket)? } else { judge(socket)? };
+                judge.get(level, name, data, length)?;
                 Ok(0)
             }
         }
@@ -305,12 +326,12 @@ fn pending_error(socket: &Socket) -> c_int {
     readiness::take_error(socket).unwrap_or(0)
 }
 
-unsafe fn give(value: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+unsafe fn tell(value: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: passed on.
-    unsafe { give_bytes(&value.to_ne_bytes(), data, length) }
+    unsafe { tell_bytes(&value.to_ne_bytes(), data, length) }
 }
 
-unsafe fn give_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: promised by the caller of `get`.
     unsafe {
         let room = user::read(length)?;
@@ -324,33 +345,49 @@ unsafe fn give_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
     Ok(0)
 }
 
-const TCP_ESTABLISHED: u8 = 1;
-const TCP_FIN_WAIT2: u8 = 5;
-const TCP_CLOSE: u8 = 7;
-const TCP_CLOSE_WAIT: u8 = 8;
-
-/// TCP_INFO: the state and what is in flight are true; times and windows are those of a kernel's fresh connection.
+/// TCP_INFO: a judge's, with what is true of the stream in its place.
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
-    let (peer, _) = socket.incoming().look();
-    let own_state = readiness::observe(socket, peer);
-    let sent_fin = socket.outgoing().announced() & word::FIN != 0;
-    let got_fin = peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
+    let mut bytes = [0u8; information::SIZE];
+    let mut known = information::SIZE as socklen_t;
     let judge = judge(socket)?;
-    // SAFETY: the kernel writes at most `*length` bytes; the first byte is the state.
+    judge.get(IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr(), &mut known)?;
+    let segment = judge.read(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |(bytes, _)| integer(&bytes).max(0) as u64);
+    information::fill(socket, &mut bytes, segment);
+    // SAFETY: passed on.
+    unsafe { tell_bytes(&bytes[..(known as usize).min(information::SIZE)], data, length) }
+}
+
+/// The companion's cookie, which no other socket has at the same time, and the number of the connection that it serves:
+/// companions serve several, one after the other.
+unsafe fn cookie(socket: &Socket, fd: i32, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+    let mut bytes = [0u8; 8];
+    let mut size = 8;
+    // SAFETY: passed on.
     unsafe {
-        calls::getsockopt(judge.0, IPPROTO_TCP, libc::TCP_INFO, data.cast(), length)?;
-        if user::read(length)? > 0 {
-            let told = if own_state & state::DONE != 0 || (sent_fin && got_fin) {
-                TCP_CLOSE
-            } else if sent_fin {
-                TCP_FIN_WAIT2
-            } else if got_fin {
-                TCP_CLOSE_WAIT
-            } else {
-                TCP_ESTABLISHED
-            };
-            user::write(data, told)?;
+        if user::read(length)? < size {
+            return Err(Errno(libc::EINVAL));
         }
-        Ok(0)
+        calls::getsockopt(fd, SOL_SOCKET, libc::SO_COOKIE, bytes.as_mut_ptr().cast(), &mut size)?;
+        let generation = socket.page().head.generation.load(Ordering::Relaxed) as u64;
+        tell_bytes(&(u64::from_ne_bytes(bytes) ^ generation << 40).to_ne_bytes(), data, length)
+    }
+}
+
+const SO_MEMINFO: c_int = 55;
+const SO_PEERNAME: c_int = 28;
+
+/// SO_PEERNAME: exactly as many bytes of the address as asked for (sk_getsockopt).
+unsafe fn peer_name(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+    let mut address = [0u64; 16];
+    let mut size = 128;
+    // SAFETY: the address fits; the rest is passed on.
+    unsafe {
+        crate::names::remote(socket, address.as_mut_ptr().cast(), &mut size)?;
+        let asked = user::read(length)?;
+        if (asked as i32) < 0 || asked > size {
+            return Err(Errno(libc::EINVAL));
+        }
+        let bytes = core::slice::from_raw_parts(address.as_ptr().cast::<u8>(), size as usize);
+        tell_bytes(&bytes[..asked as usize], data, length)
     }
 }

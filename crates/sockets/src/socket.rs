@@ -5,6 +5,7 @@
 //! (`shunt_segment::channel`).
 
 use crate::global::{self, Shared, SETUP};
+use crate::information::Seen;
 use crate::options::Stored;
 use crate::table::Kind;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -159,6 +160,10 @@ pub struct Socket {
     pub low_water: AtomicU32,
     /// SO_PEEK_OFF; negative: none.
     pub peek_offset: AtomicI32,
+    /// When sending and receiving were last seen to have moved bytes.
+    pub seen_sending: Seen,
+    /// See [`Socket::seen_sending`].
+    pub seen_receiving: Seen,
     /// Control messages that the program asked for ([`crate::control::ask`]).
     pub control: AtomicU32,
     /// Sends with MSG_ZEROCOPY so far, and how many of them the error queue has told.
@@ -416,6 +421,8 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.spins.store(0, Ordering::Relaxed);
     socket.low_water.store(1, Ordering::Relaxed);
     socket.peek_offset.store(-1, Ordering::Relaxed);
+    socket.seen_sending.reset();
+    socket.seen_receiving.reset();
     for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
         word.store(0, Ordering::Relaxed);
     }

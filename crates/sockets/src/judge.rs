@@ -1,0 +1,76 @@
+//! Judges: TCP sockets that answer what the kernel thinks of an option.
+//!
+//! A judge is connected to itself over the loopback address (RFC 793's simultaneous open), so it is in the state of the
+//! stream that it speaks for, and has what only a connected socket has: segment sizes, windows, a route. Where that is
+//! not possible it is a fresh socket. It ends with a reset, which leaves nothing behind.
+
+use crate::socket::Socket;
+use core::sync::atomic::Ordering;
+use shunt_sys::libc::{self, c_int, linger, sockaddr_in, sockaddr_in6, socklen_t, SOL_SOCKET};
+use shunt_sys::{calls, Errno, Result};
+
+/// Longest option that is kept.
+pub const LONGEST: usize = 16;
+
+/// A TCP socket that answers what the kernel thinks of an option.
+pub struct Judge(c_int);
+
+impl Drop for Judge {
+    fn drop(&mut self) {
+        let reset = linger { l_onoff: 1, l_linger: 0 };
+        let length = size_of::<linger>() as socklen_t;
+        let _ = calls::setsockopt(self.0, SOL_SOCKET, libc::SO_LINGER, (&raw const reset).cast(), length);
+        let _ = calls::close(self.0);
+    }
+}
+
+impl Judge {
+    /// A socket that is not connected, for what binding or connecting changes.
+    pub fn fresh(socket: &Socket) -> Result<Judge> {
+        Ok(Judge(calls::socket(socket.family.load(Ordering::Relaxed), libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?))
+    }
+
+    /// A judge for `socket`; `prepare` is called with its descriptor before it connects, to give it options.
+    pub fn new(socket: &Socket, prepare: impl FnOnce(c_int)) -> Result<Judge> {
+        let family = socket.family.load(Ordering::Relaxed);
+        let judge = Judge(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)?);
+        prepare(judge.0);
+        // SAFETY: plain integers.
+        let (mut v4, mut v6): (sockaddr_in, sockaddr_in6) = unsafe { core::mem::zeroed() };
+        let (address, mut length) = if family == libc::AF_INET6 {
+            v6.sin6_family = family as u16;
+            v6.sin6_addr.s6_addr[15] = 1;
+            ((&raw mut v6).cast::<libc::sockaddr>(), size_of::<sockaddr_in6>() as socklen_t)
+        } else {
+            v4.sin_family = family as u16;
+            v4.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+            ((&raw mut v4).cast::<libc::sockaddr>(), size_of::<sockaddr_in>() as socklen_t)
+        };
+        // What fails here leaves a judge that is not connected.
+        if calls::bind(judge.0, address, length).is_ok() && calls::getsockname(judge.0, address, &mut length).is_ok() {
+            let _ = calls::connect(judge.0, address, length);
+        }
+        Ok(judge)
+    }
+
+    /// setsockopt(2).
+    pub fn set(&self, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<()> {
+        calls::setsockopt(self.0, level, name, data.cast(), length).map(|_| ())
+    }
+
+    /// getsockopt(2).
+    pub fn get(&self, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<()> {
+        calls::getsockopt(self.0, level, name, data.cast(), length).map(|_| ())
+    }
+
+    /// The value of an option, as far as it is short enough to be kept.
+    pub fn read(&self, level: c_int, name: c_int) -> Result<([u8; LONGEST], usize)> {
+        let mut data = [0u8; LONGEST];
+        let mut length = LONGEST as socklen_t;
+        self.get(level, name, data.as_mut_ptr(), &mut length)?;
+        match length as usize {
+            length if length <= LONGEST => Ok((data, length)),
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    }
+}
