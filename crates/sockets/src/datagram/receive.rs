@@ -67,6 +67,7 @@ pub unsafe fn receive(
         if socket.nonblocking(fd, flags) {
             let now = clock::ticks();
             boxes::visitors(socket, now);
+            inbox.open();
             // SAFETY: the program's message.
             return match unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
                 Some(result) => Answer::Done(result),
@@ -131,7 +132,8 @@ fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Option<Inbox> 
     if !socket.worthwhile() || flags & libc::MSG_ERRQUEUE != 0 {
         return None;
     }
-    if !super::eager() && (socket.nonblocking(fd, flags) || !spin::begin(0).more()) {
+    // Who asks without waiting, and sits in no set, asks again and again.
+    if !super::eager() && !socket.nonblocking(fd, flags) && !spin::begin(0).more() {
         return None;
     }
     boxes::make(fd, socket);
