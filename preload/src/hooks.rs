@@ -129,7 +129,7 @@ hook! {
         match table::stream(fd) {
             Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
             None => {
-if let Some(socket) = table::datagram(fd) {
+                if let Some(socket) = table::datagram(fd) {
                     datagram::options::plain(socket, datagram::pin::SHUT);
                 }
                 touched(fd);
@@ -139,6 +139,9 @@ if let Some(socket) = table::datagram(fd) {
                     if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
                         socket.set(flag::PLAIN);
                     }
+                }
+                if let (Kind::Listener, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                    listening::stopped(fd, socket);
                 }
                 result
             }
@@ -219,6 +222,9 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 let result = real::connect(fd, address, length);
                 if let (0, Some(socket)) = (result, word.datagram()) {
                     datagram::moved_to_address(fd, socket);
+                }
+                if let (0, Kind::Listener, Some(socket)) = (result, word.kind(), word.socket()) {
+                    listening::stopped(fd, socket);
                 }
                 return result;
             }

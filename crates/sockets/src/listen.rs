@@ -93,6 +93,34 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     }
 }
 
+/// The kernel does not listen any more (shutdown, or connect to AF_UNSPEC), but the socket stays: clients that nobody
+/// accepted see a reset (inet_csk_listen_stop), and listen may be called again.
+pub fn stopped(fd: i32, socket: &'static Socket) {
+    if calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(0) {
+        return;
+    }
+    crate::epoll::ceased_to_listen(socket);
+    offered::retire(socket);
+    let rendezvous = socket.private_fd.swap(-1, Ordering::AcqRel);
+    // Other processes may hold it too.
+    let _ = calls::shutdown(rendezvous, libc::SHUT_RDWR);
+    private::close(rendezvous);
+    socket.set_plain();
+    for other in 0..table::high_water() {
+        if table::get(other).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
+            table::set_socket(other, Kind::Tcp, socket);
+            report::note(other, kind::TCP, Reason::Unconnected, None);
+        }
+    }
+    if !socket.has(flag::LISTENER_NONBLOCK) {
+        let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(libc::O_RDWR);
+        let _ = calls::fcntl(fd, libc::F_SETFL, (flags & !libc::O_NONBLOCK) as usize);
+    } else {
+        socket.set(flag::NONBLOCK);
+    }
+    socket.clear(flag::LISTENER_NONBLOCK);
+}
+
 /// The local address of a TCP socket, unspecified when unbound.
 pub fn bound_address(fd: i32) -> Address {
     let mut bytes = [0u64; 4];

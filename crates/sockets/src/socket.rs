@@ -273,6 +273,11 @@ impl Socket {
         self.kind.store(Kind::Listener as u32, Ordering::Release);
     }
 
+    /// The socket listens no longer.
+    pub fn set_plain(&self) {
+        self.kind.store(Kind::Tcp as u32, Ordering::Release);
+    }
+
     /// Whether private flag `bit` is set.
     #[inline(always)]
     pub fn has(&self, bit: u32) -> bool {

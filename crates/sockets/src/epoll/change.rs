@@ -63,6 +63,13 @@ pub fn became_listener(socket: &Socket) {
     });
 }
 
+/// A watched listener ceases to listen: its other queues leave the sets.
+pub fn ceased_to_listen(socket: &Socket) {
+    each_watcher(socket, |_, epfd, entry| {
+        control_queues(epfd, libc::EPOLL_CTL_DEL, socket, kernel_event(entry, Kind::Listener));
+    });
+}
+
 /// The open file behind a watched socket's descriptors is about to be replaced by another: it leaves the kernel's sets.
 pub fn before_replace(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
