@@ -129,6 +129,9 @@ impl Accepted {
 
 fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    if rendezvous < 0 {
+        return Err(Errno(libc::EAGAIN)); // it has stopped listening: the kernel says so
+    }
     loop {
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
