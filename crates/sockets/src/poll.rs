@@ -318,6 +318,7 @@ impl Query<'_> {
 
 /// Before sleeping in a set: stale bells off, conditions armed; true if a barrier is due (one for all).
 pub fn prepare(socket: &Socket, fd: i32, events: i16) -> bool {
+    wait::let_others_hear(socket);
     wait::drain(socket, fd);
     let mut conditions = arm::IN;
     if events & (POLLOUT | libc::POLLWRNORM) != 0 {

@@ -108,6 +108,16 @@ pub fn barrier() {
     }
 }
 
+/// A bell that is still to be taken may be for another sleeper of this side, whose flags went with it: the kernel must
+/// have woken that one before the byte is gone, or it would sleep on, unarmed. The caller is counted as a sleeper.
+pub fn let_others_hear(socket: &Socket) {
+    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed) != socket.own().receive.taken.load(Ordering::Relaxed);
+    if rung && socket.own().wait.sleepers.load(Ordering::Relaxed) > 1 {
+        let pause = timespec { tv_sec: 0, tv_nsec: 20_000 };
+        let _ = calls::nanosleep(&pause, core::ptr::null_mut());
+    }
+}
+
 /// Takes doorbells that were rung for earlier waits off the companion, so that the next one wakes.
 pub fn drain(socket: &Socket, fd: i32) {
     let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
