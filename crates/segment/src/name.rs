@@ -16,6 +16,7 @@ pub const LONGEST: usize = 107;
 const LISTENER: &[u8] = b"shunt1-listen-";
 const INBOX: &[u8] = b"shunt1-inbox-";
 const CLIENT: &[u8] = b"shunt1-client-";
+const CARRIER: &[u8] = b"shunt1-carrier-";
 
 /// Length of an encoded [`Hello`] name.
 pub const HELLO: usize = CLIENT.len() + 4 + 8 + 4 + 2 + 2 + 4 + 18 + 18 + 4;
@@ -55,6 +56,11 @@ pub fn listener(inode: u64) -> Name {
 /// The name at which the inbox of the datagram socket with `inode` is handed over.
 pub fn inbox(inode: u64) -> Name {
     numbered(INBOX, inode)
+}
+
+/// The name at which the carrier `id` is asked to settle ([`crate::channel::Carriage`]).
+pub fn carrier(id: u64) -> Name {
+    numbered(CARRIER, id)
 }
 
 fn numbered(prefix: &[u8], inode: u64) -> Name {

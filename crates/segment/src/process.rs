@@ -23,7 +23,9 @@ pub struct ProcessHeader {
     pub pid: AtomicU32,
     /// Number of rows.
     pub rows: AtomicU32,
-    _reserved: AtomicU32,
+    /// 1 once the process has received messages by the library's hooks: it will take passed descriptors up. (A child that
+    /// is about to exec has not.)
+    pub receives: AtomicU32,
     /// How often each [`crate::reason::Reason`] was given to a connection, by code.
     pub counters: [AtomicU64; COUNTERS],
 }
