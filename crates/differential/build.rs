@@ -49,6 +49,9 @@ fn main() {
         run(Command::new(compiler()).args(COMMON).args(*flags).args(objects).arg("-o").arg(&binary));
         println!("cargo:rustc-env={variable}={}", binary.display());
     }
+    // For scenarios that start a program into which no library can be loaded: they find it beside themselves.
+    let objects = sources.iter().map(|source| object_of(source, &out.join("scenarios-objects")));
+    run(Command::new(compiler()).args(COMMON).arg("-static").args(objects).arg("-o").arg(out.join("scenarios-static")));
 }
 
 fn c_sources(directory: &Path) -> Vec<PathBuf> {

@@ -71,6 +71,41 @@ static int receive_some(int fd, size_t count, unsigned seed)
     return receive_all(fd, count, seed) == (long)count ? 0 : 7;
 }
 
+/* How a receive ends, as a number: bytes in the tens, the error's number in the ones (ECONNRESET 4). */
+static int ending(int fd)
+{
+    char buffer[4096];
+    ssize_t got, sum = 0;
+    while ((got = recv(fd, buffer, sizeof buffer, 0)) > 0)
+        sum += got;
+    return (int)(sum % 10) * 10 + (got == -1 ? errno % 100 % 10 : 0);
+}
+
+/* Takes one descriptor from the AF_UNIX socket, says how many control bytes came with it, and serves it. */
+static int take(int channel)
+{
+    char byte, control[CMSG_SPACE(16 * sizeof(int))];
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    if (recvmsg(channel, &message, 0) != 1)
+        return 8;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (!header || header->cmsg_len != CMSG_LEN(sizeof(int)))
+        return 9;
+    int fd;
+    memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    int listening;
+    socklen_t length = sizeof listening;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) == 0 && listening)
+        return serve(fd);
+    char buffer[4096];
+    ssize_t got;
+    while ((got = recv(fd, buffer, sizeof buffer, 0)) > 0)
+        if (send(fd, buffer, (size_t)got, 0) != got)
+            return 3;
+    return got == 0 ? 0 : 10 + errno;
+}
+
 /* Whether the descriptor is open at all. */
 static int is_open(int fd) { return fcntl(fd, F_GETFD) == -1 ? 1 : 0; }
 
@@ -92,6 +127,16 @@ int run_helper(int argc, char **argv)
         return send_some(fd, count, seed);
     if (strcmp(name, "receive") == 0)
         return receive_some(fd, count, seed);
+    if (strcmp(name, "ending") == 0)
+        return ending(fd);
+    if (strcmp(name, "take") == 0)
+        return take(fd);
+    if (strcmp(name, "blocking") == 0)
+        return fcntl(fd, F_GETFL) & O_NONBLOCK ? 1 : 0;
+    if (strcmp(name, "leave") == 0) {
+        milliseconds((int)count);
+        return 0;
+    }
     if (strcmp(name, "open") == 0)
         return is_open(fd);
     return 64;

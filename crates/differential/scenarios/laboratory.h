@@ -212,6 +212,8 @@ void count_signal(int signal, int flags);
 /* A thread that sends `signal` to this thread once it sleeps. */
 pthread_t kick_when_blocked(int signal);
 const char *own_path(void);
+/* The same program, linked statically: no library is loaded into it. */
+const char *static_path(void);
 int run_helper(int argc, char **argv);
 
 /* raw.c: calls that no interposition sees, for the laboratory's own needs. */

@@ -110,3 +110,12 @@ const char *own_path(void)
     path[length] = '\0';
     return path;
 }
+
+const char *static_path(void)
+{
+    static char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s", own_path());
+    char *slash = strrchr(path, '/');
+    snprintf(slash, sizeof path - (size_t)(slash - path), "/scenarios-static");
+    return path;
+}

@@ -596,6 +596,7 @@ DUET(pass_connection, "SCM_RIGHTS of a connection to another process, which serv
     }
     close(channel[1]);
     int fd = connected();
+    await_blocked(process, process);
     pass_descriptor(channel[0], fd);
     R(close(fd));
     far("sendall 1 1000 1; recvall 1 5000 2");
@@ -634,6 +635,7 @@ SOLO(pass_listener, "SCM_RIGHTS of a listener to another process, which accepts"
         _exit(0);
     }
     close(channel[1]);
+    await_blocked(process, process);
     int listener = listen_on("127.0.0.1", 4);
     pass_descriptor(channel[0], listener);
     int fd = dial("127.0.0.1", port_of(listener));
