@@ -1,13 +1,17 @@
 //! The exec and spawn family: descriptors that stay open stay accelerated in the next program.
 
+use crate::spawn::Request;
 use crate::{answer, real};
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use shunt_calls::libc::AT_FDCWD;
 use shunt_sockets::global::Shared;
+use shunt_sockets::handover;
+use shunt_sockets::image::{self, Start};
 use shunt_sockets::inherit::{self, Text, VARIABLE};
 use shunt_sockets::sys::{calls, mapping};
 
-type Strings = *const *const c_char;
+pub(crate) type Strings = *const *const c_char;
 
 extern "C" {
     static environ: Strings;
@@ -51,13 +55,29 @@ struct Environment {
     size: usize,
 }
 
+/// The name of this library's file, as LD_PRELOAD has it.
+const LIBRARY: &[u8] = b"libshunt";
+
+/// The part of our own LD_PRELOAD that names this library.
+fn own_entry() -> &'static [u8] {
+    // SAFETY: written by the constructor alone.
+    let all = unsafe { &(&*PRELOAD.get())[..PRELOAD_LENGTH.load(Ordering::Acquire)] };
+    let all = all.strip_prefix(b"LD_PRELOAD=").unwrap_or(&[]);
+    let names_us = |entry: &&[u8]| entry.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(LIBRARY));
+    all.split(|byte| matches!(byte, b':' | b' ')).find(names_us).unwrap_or(&[])
+}
+
 impl Environment {
-    /// The given environment with `inherit` in it, and LD_PRELOAD if it has none.
+    /// The given environment with `inherit` in it, and LD_PRELOAD so that it names this library.
     unsafe fn new(given: Strings, inherit: &Text) -> Option<Environment> {
-        // SAFETY: the array ends with null; the new one has room for two more entries and the null.
+        // SAFETY: the array ends with null; the new one has room for two more entries and the null, and behind them for
+        // the given LD_PRELOAD and the own entry.
         unsafe {
             let n = count(given);
-            let size = (n + 4) * core::mem::size_of::<*const c_char>();
+            let array = (n + 4) * core::mem::size_of::<*const c_char>();
+            let own = own_entry();
+            let other = (0..n).map(|i| CStr::from_ptr(*given.add(i)).to_bytes()).find(|entry| entry.starts_with(b"LD_PRELOAD="));
+            let size = array + other.map_or(0, <[u8]>::len) + own.len() + 2;
             let memory = mapping::reserve(size).ok()?.cast::<*const c_char>();
             let mut at = 0;
             let mut preloaded = false;
@@ -66,8 +86,19 @@ impl Environment {
                 if begins(entry, VARIABLE.as_bytes()) {
                     continue;
                 }
-                preloaded |= begins(entry, b"LD_PRELOAD=");
                 memory.add(at).write(entry);
+                if begins(entry, b"LD_PRELOAD=") {
+                    preloaded = true;
+                    let text = CStr::from_ptr(entry).to_bytes();
+                    if !own.is_empty() && !text.windows(own.len()).any(|part| part == own) {
+                        // The program's own library stays the first; ours serves what it inherits.
+                        let target = memory.cast::<u8>().add(array);
+                        core::ptr::copy_nonoverlapping(text.as_ptr(), target, text.len());
+                        target.add(text.len()).write(b':');
+                        core::ptr::copy_nonoverlapping(own.as_ptr(), target.add(text.len() + 1), own.len());
+                        memory.add(at).write(target.cast());
+                    }
+                }
                 at += 1;
             }
             memory.add(at).write(inherit.with_nul().as_ptr().cast());
@@ -86,15 +117,15 @@ impl Drop for Environment {
     }
 }
 
-/// Runs `exec` with what the kept descriptors need; it returns only if it failed.
-unsafe fn with_inheritance(given: Strings, exec: impl Fn(Strings) -> c_int) -> c_int {
+/// Runs `exec` with what the kept descriptors need; it returns only if it failed. `judge` tells what the program is.
+unsafe fn with_inheritance(given: Strings, judge: impl FnOnce() -> Start, exec: impl Fn(Strings) -> c_int) -> c_int {
     if !shunt_sockets::global::ready() {
         return exec(given);
     }
     crate::signals::before_exec();
     // SAFETY: passed on; errno of the failed exec must survive.
     unsafe {
-        let result = with_descriptors(given, exec);
+        let result = with_descriptors(given, judge, exec);
         let errno = *crate::__errno_location();
         crate::signals::after_exec();
         crate::set_errno(errno);
@@ -102,7 +133,24 @@ unsafe fn with_inheritance(given: Strings, exec: impl Fn(Strings) -> c_int) -> c
     }
 }
 
-unsafe fn with_descriptors(given: Strings, exec: impl Fn(Strings) -> c_int) -> c_int {
+unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: impl Fn(Strings) -> c_int) -> c_int {
+    if handover::concerns_us() {
+        match judge() {
+            Start::Fails => return exec(given),
+            Start::Plain => {
+                let handed = handover::before_exec();
+                let result = exec(given);
+                // SAFETY: errno of the failed exec must survive.
+                let errno = unsafe { *crate::__errno_location() };
+                if let Some(handed) = handed {
+                    handed.undo();
+                }
+                crate::set_errno(errno);
+                return result;
+            }
+            Start::Shunt => {}
+        }
+    }
     let mut text = Text::new();
     if !inherit::before_exec(&mut text, false, false, i32::MAX) {
         return exec(given);
@@ -120,42 +168,57 @@ unsafe fn with_descriptors(given: Strings, exec: impl Fn(Strings) -> c_int) -> c
 }
 
 #[no_mangle]
-unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: as execve(2).
-    unsafe { with_inheritance(environment, |e| real::execve(path, arguments, e)) }
+    unsafe { with_inheritance(environment, || image::judge(AT_FDCWD, path), |e| real::execve(path, arguments, e)) }
 }
 
 #[no_mangle]
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as execv(3).
-    unsafe { with_inheritance(environ, |e| real::execve(path, arguments, e)) }
+    unsafe { with_inheritance(environ, || image::judge(AT_FDCWD, path), |e| real::execve(path, arguments, e)) }
 }
 
 #[no_mangle]
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: as execvp(3).
-    unsafe { with_inheritance(environ, |e| real::execvpe(file, arguments, e)) }
+    unsafe { with_inheritance(environ, || in_path(file), |e| real::execvpe(file, arguments, e)) }
 }
 
 #[no_mangle]
-unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: as execvpe(3).
-    unsafe { with_inheritance(environment, |e| real::execvpe(file, arguments, e)) }
+    unsafe { with_inheritance(environment, || in_path(file), |e| real::execvpe(file, arguments, e)) }
 }
 
 #[no_mangle]
 unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: as fexecve(3).
-    unsafe { with_inheritance(environment, |e| real::fexecve(fd, arguments, e)) }
+    unsafe { with_inheritance(environment, || image::judge(fd, c"".as_ptr()), |e| real::fexecve(fd, arguments, e)) }
 }
 
-unsafe fn spawn(actions: *const c_void, given: Strings, spawn: impl Fn(Strings) -> c_int) -> c_int {
+/// As execvp(3) finds it: by this process's PATH.
+unsafe fn in_path(file: *const c_char) -> Start {
+    // SAFETY: a C string.
+    unsafe { image::judge_in_path(file, crate::start::variable("PATH")) }
+}
+
+unsafe fn spawn(request: &Request, given: Strings, judge: impl FnOnce() -> Start, spawn: impl Fn(Strings) -> c_int) -> c_int {
     if !shunt_sockets::global::ready() {
         return spawn(given);
     }
-    let mut text = Text::new();
     // File actions may duplicate any descriptor into the child.
-    if !inherit::before_exec(&mut text, true, !actions.is_null(), i32::MAX) {
+    let all = !request.actions.is_null();
+    if (all && handover::has_any()) || handover::concerns_us() {
+        match judge() {
+            Start::Fails => return spawn(given),
+            // SAFETY: the caller's request.
+            Start::Plain => return unsafe { crate::spawn::plain(request, given) },
+            Start::Shunt => {}
+        }
+    }
+    let mut text = Text::new();
+    if !inherit::before_exec(&mut text, true, all, i32::MAX) {
         return spawn(given);
     }
     // SAFETY: the caller's environment.
@@ -177,7 +240,11 @@ unsafe extern "C" fn posix_spawn(
     environment: Strings,
 ) -> c_int {
     // SAFETY: as posix_spawn(3).
-    unsafe { spawn(actions, environment, |e| real::posix_spawn(pid, path, actions, attributes, arguments, e)) }
+    unsafe {
+        let request = Request { pid, file: path, searched: false, actions, attributes, arguments };
+        let judge = || image::judge(AT_FDCWD, path);
+        spawn(&request, environment, judge, |e| real::posix_spawn(pid, path, actions, attributes, arguments, e))
+    }
 }
 
 #[no_mangle]
@@ -190,7 +257,10 @@ unsafe extern "C" fn posix_spawnp(
     environment: Strings,
 ) -> c_int {
     // SAFETY: as posix_spawnp(3).
-    unsafe { spawn(actions, environment, |e| real::posix_spawnp(pid, file, actions, attributes, arguments, e)) }
+    unsafe {
+        let request = Request { pid, file, searched: true, actions, attributes, arguments };
+        spawn(&request, environment, || in_path(file), |e| real::posix_spawnp(pid, file, actions, attributes, arguments, e))
+    }
 }
 
 extern "C" {

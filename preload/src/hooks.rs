@@ -8,7 +8,6 @@ use shunt_calls::libc::{
 };
 use shunt_sockets::poll::{self, Query};
 use shunt_sockets::polled::Entries;
-use shunt_sockets::rights;
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
@@ -352,7 +351,7 @@ hook! {
             Some(socket) => answer(transfer::receive_message(socket, fd, message, flags)),
             None => match table::datagram(fd) {
                 Some(socket) => datagrams::receive_message(fd, socket, message, flags),
-                None => receive_rights(fd, message, flags),
+                None => crate::passing::receive(fd, message, flags),
             },
         }
     }
@@ -361,7 +360,7 @@ hook! {
             Some(socket) => answer(transfer::receive_messages(socket, fd, messages, count, flags, timeout)) as c_int,
             None => match table::datagram(fd) {
                 Some(socket) => datagrams::receive_messages(fd, socket, messages, count, flags, timeout),
-                None => real::recvmmsg(fd, messages, count, flags, timeout),
+                None => crate::passing::receive_several(fd, messages, count, flags, timeout),
             },
         }
     }
@@ -435,7 +434,7 @@ hook! {
                     if flags & libc::MSG_FASTOPEN != 0 {
                         touched(fd);
                     }
-                    send_rights(fd, message, flags)
+                    crate::passing::send(fd, message, flags)
                 }
             },
         }
@@ -447,7 +446,7 @@ hook! {
                 Some(socket) => datagrams::send_messages(fd, socket, messages, count, flags),
                 None => {
                     touched(fd);
-                    real::sendmmsg(fd, messages, count, flags)
+                    crate::passing::send_several(fd, messages, count, flags)
                 }
             },
         }
@@ -476,49 +475,6 @@ hook! {
                 -1
             }
         }
-    }
-}
-
-/// sendmsg on a socket that is not ours: descriptors that it passes may be.
-unsafe fn send_rights(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-    // SAFETY: as sendmsg(2).
-    unsafe {
-        let Ok(mut copy) = user::read(message) else { return real::sendmsg(fd, message, flags) };
-        let control = copy.msg_control.cast::<u8>();
-        let last = control.wrapping_add((copy.msg_controllen as usize).wrapping_sub(1));
-        let faults = copy.msg_controllen > 0 && (user::read(control).is_err() || user::read(last).is_err());
-        if copy.msg_controllen == 0 || faults || !global::ready() {
-            return real::sendmsg(fd, message, flags);
-        }
-        let mut control = rights::Control::new();
-        if !rights::extend(&mut copy, &mut control) {
-            return real::sendmsg(fd, message, flags);
-        }
-        let sent = real::sendmsg(fd, &copy, flags);
-        if sent < 0 {
-            rights::undo(&control);
-        }
-        sent
-    }
-}
-
-/// recvmsg on a socket that is not ours: descriptors that it receives may be.
-unsafe fn receive_rights(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    // SAFETY: as recvmsg(2).
-    unsafe {
-        let Ok(mut copy) = user::read(message) else { return real::recvmsg(fd, message, flags) };
-        if copy.msg_controllen == 0 || !global::ready() {
-            return real::recvmsg(fd, message, flags);
-        }
-        let mut control = rights::Control::new();
-        if !rights::widen(&mut copy, &mut control) {
-            return real::recvmsg(fd, message, flags);
-        }
-        let got = real::recvmsg(fd, &mut copy, flags);
-        if got >= 0 {
-            rights::narrow(&mut copy, &mut *message);
-        }
-        got
     }
 }
 
@@ -919,10 +875,6 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
 
 // ---- processes ---------------------------------------------------------------------------------------------------
 
-extern "C" {
-    fn fork() -> c_int;
-}
-
 /// Address space of the descriptor table and other constant parts of this library.
 const OWN_SPACE: u64 = 32 << 20;
 
@@ -945,12 +897,20 @@ unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
 }
 
 hook! {
-    /// A vfork child runs in its parent's memory: what it closes, our table would lose. It gets a copy instead.
+    fn fork() -> c_int {
+        crate::copies::fork()
+    }
+    fn _Fork() -> c_int {
+        crate::copies::fork_without_handlers()
+    }
     fn vfork() -> c_int {
-        fork()
+        crate::copies::vfork()
     }
     fn __vfork() -> c_int {
-        fork()
+        crate::copies::vfork()
+    }
+    fn clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent_tid: usize, tls: usize, child_tid: usize) -> c_int {
+        crate::copies::clone(function, stack, flags, argument, parent_tid, tls, child_tid)
     }
     /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
     fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {

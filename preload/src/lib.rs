@@ -6,13 +6,16 @@
 //! calls one of them.
 #![no_std]
 
+mod copies;
 mod datagrams;
 mod direct;
 mod exec;
 mod files;
 mod hooks;
+mod passing;
 mod real;
 mod signals;
+mod spawn;
 mod start;
 mod stdio;
 mod timed;

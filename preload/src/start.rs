@@ -51,7 +51,7 @@ extern "C" fn after_fork_child() {
 }
 
 /// An environment variable, without libc's getenv (which another thread may be changing).
-fn variable(name: &str) -> Option<&'static [u8]> {
+pub fn variable(name: &str) -> Option<&'static [u8]> {
     // SAFETY: the environment block is an array of C strings that ends with null.
     unsafe {
         let mut at = environ;

@@ -105,8 +105,11 @@ macro_rules! for_each_call {
             "signals" sigset(number: c_int, handler: usize) -> usize;
             "signals" sigignore(number: c_int) -> c_int;
             "signals" siginterrupt(number: c_int, interrupts: c_int) -> c_int;
+            "processes" fork() -> c_int;
+            "processes" _Fork() -> c_int;
             "processes" vfork() -> c_int;
             "processes" __vfork() -> c_int;
+            "processes" clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent_tid: usize, tls: usize, child_tid: usize) -> c_int;
             "processes" syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
         }
     };

@@ -5,7 +5,7 @@ use crate::global::{self, SETUP};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{descriptor, kept, link, offered, passing, report, route, spin};
+use crate::{descriptor, kept, link, listen, offered, passing, report, route, spin};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::Hello;
@@ -127,6 +127,13 @@ impl Accepted {
     }
 }
 
+/// A client that waits in one of shunt's own queues, and its address, for whoever carries it elsewhere.
+pub(crate) fn waiting(listener: &Socket) -> Option<(i32, Address)> {
+    let flags = libc::SOCK_CLOEXEC;
+    let accepted = from_rendezvous(listener, flags).or_else(|_| offered::accept(listener, flags)).ok()?;
+    Some((accepted.companion, accepted.client))
+}
+
 fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     if rendezvous < 0 {
@@ -135,7 +142,14 @@ fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
     loop {
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
-        let companion = calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags)?;
+        let companion = match calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags) {
+            // Another process may have given the listener to a program without shunt: then it is the kernel's alone.
+            Err(Errno(libc::EAGAIN | libc::EINVAL)) => {
+                listen::retired(listener);
+                return Err(Errno(libc::EAGAIN));
+            }
+            other => other?,
+        };
         // SAFETY: sun_path is plain bytes.
         let name = unsafe { core::slice::from_raw_parts(peer.sun_path.as_ptr().cast::<u8>(), 108) };
         let name = name.get(1..(peer_length as usize).saturating_sub(2).min(108)).unwrap_or(&[]);

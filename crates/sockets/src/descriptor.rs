@@ -68,8 +68,7 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
     let mut keep = fd >= 0 && keep(socket, fd, index);
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
     let ended = crate::readiness::closed(socket);
-    let receiving = socket.lock_receive();
-    let sending = socket.lock_send();
+    let (receiving, sending) = socket.lock_both();
     let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
     let me = thread::process();
     own.part(me);
@@ -96,6 +95,9 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
         own.released.store(if keep { release::KEPT } else { release::CLOSED }, Ordering::Release);
     }
     drop((receiving, sending));
+    if !last {
+        crate::settle::tell(socket);
+    }
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
     if let Some(_setup) = SETUP.lock() {

@@ -157,6 +157,69 @@ fn ask(protocol: i32, first: &Address, second: &Address, interface: u32) -> Resu
     Ok(Some(reply))
 }
 
+#[repr(C)]
+struct UnixRequest {
+    length: u32,
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    pid: u32,
+    family: u8,
+    protocol: u8,
+    pad: u16,
+    states: u32,
+    inode: u32,
+    show: u32,
+    cookie: [u32; 2],
+}
+
+const UDIAG_SHOW_PEER: u32 = 4;
+const UNIX_DIAG_PEER: u16 = 2;
+
+/// The inode of the other end of the AF_UNIX socket `fd`, wherever it is. Called under the set-up lock.
+///
+/// Errors: ENOTCONN if there is none; those of netlink sockets.
+pub fn unix_peer(fd: i32) -> Result<u32> {
+    // SAFETY: plain integers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    calls::fstat(fd, &mut status)?;
+    let diag = socket(&FD, NETLINK_SOCK_DIAG)?;
+    let length = core::mem::size_of::<UnixRequest>();
+    let request = UnixRequest {
+        length: length as u32,
+        kind: SOCK_DIAG_BY_FAMILY,
+        flags: NLM_F_REQUEST,
+        sequence: 1,
+        pid: 0,
+        family: libc::AF_UNIX as u8,
+        protocol: 0,
+        pad: 0,
+        states: u32::MAX,
+        inode: status.st_ino as u32,
+        show: UDIAG_SHOW_PEER,
+        cookie: [u32::MAX; 2],
+    };
+    calls::sendto(diag, (&request as *const UnixRequest).cast(), length, MSG_DONTWAIT, core::ptr::null(), 0)?;
+    let mut reply = [0u32; 64];
+    let got = calls::recvfrom(diag, reply.as_mut_ptr().cast(), 256, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())?;
+    if got < 32 || reply[1] as u16 != SOCK_DIAG_BY_FAMILY {
+        return Err(Errno(libc::EPROTO));
+    }
+    // Netlink header (16 bytes), unix_diag_msg (16), attributes: length and kind, then the value.
+    let mut at = 8;
+    while let Some(head) = reply[..got / 4].get(at) {
+        let (length, kind) = (*head as u16 as usize, (*head >> 16) as u16);
+        if kind == UNIX_DIAG_PEER {
+            return match reply.get(at + 1) {
+                Some(inode) if length == 8 && *inode != 0 => Ok(*inode),
+                _ => Err(Errno(libc::ENOTCONN)),
+            };
+        }
+        at += length.div_ceil(4).max(1);
+    }
+    Err(Errno(libc::ENOTCONN))
+}
+
 fn v4_bytes(ip: [u8; 4]) -> [u8; 16] {
     let mut bytes = [0u8; 16];
     bytes[..4].copy_from_slice(&ip);

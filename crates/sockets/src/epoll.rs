@@ -24,7 +24,9 @@ mod set;
 mod wait;
 
 pub use arming::{begin_sleep, end_sleep};
-pub use change::{after_dissolve, after_replace, became_listener, before_replace, ceased_to_listen, changed, forget_socket};
+pub use change::{
+    after_dissolve, after_replace, became_listener, before_replace, ceased_to_listen, changed, forget_socket, rendezvous_goes,
+};
 pub use control::{control, foreign};
 pub use entry::Entry;
 pub use fork::{before_fork, forked};

@@ -16,6 +16,10 @@
 //! poll, epoll  sets of descriptors
 //! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
 //! inherit      what an exec'd program takes up   rights: what a message to another process carries
+//! handover     streams and listeners given to programs that cannot take the library
+//! image        whether a program can take the library   plain: what one that cannot gets
+//! carrier      the process that carries a stream to it     settle: what carriers owe other owners
+//! receiver     who will receive a message
 //! report       what tools see
 //! ```
 #![cfg_attr(not(test), no_std)]
@@ -24,6 +28,7 @@
 
 pub mod accept;
 pub mod again;
+pub mod carrier;
 pub mod connect;
 pub mod control;
 pub mod datagram;
@@ -33,6 +38,8 @@ pub mod disconnect;
 pub mod epoll;
 pub mod error_queue;
 pub mod global;
+pub mod handover;
+pub mod image;
 pub mod information;
 pub mod inherit;
 pub mod judge;
@@ -45,18 +52,21 @@ pub mod opening;
 pub mod options;
 pub mod passing;
 pub mod pieces;
+pub mod plain;
 pub mod poll;
 pub mod polled;
 pub mod ports;
 pub mod private;
 pub mod process;
 pub mod readiness;
+pub mod receiver;
 pub mod report;
 pub mod rights;
 pub mod room;
 pub mod route;
 mod scratch;
 pub mod select;
+pub mod settle;
 pub mod signals;
 pub mod sockaddr;
 pub mod socket;

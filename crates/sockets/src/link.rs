@@ -278,7 +278,11 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     kept::forget(index, channel);
     return_port(link, channel);
     let page = page(link.base, channel);
-    for side in &page.sides {
+    for (side, carriage) in page.sides.iter().zip(&page.carriages) {
+        // Only a carrier that was killed leaves its name behind, and its entry among the owners with it.
+        if side.family.iter().any(|place| place.load(Ordering::Relaxed) != 0) {
+            carriage.clear();
+        }
         side.clear();
     }
     let generation = page.head.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -754,6 +758,21 @@ pub fn accept_channel(link: &Link, channel: usize, generation: u32) -> bool {
     let head = &page(link.base, channel).head;
     head.generation.load(Ordering::Acquire) == generation
         && head.state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Unmaps all links but those whose address `needed` knows, and forgets them.
+pub(crate) fn forget_all_but(needed: impl Fn(*mut u8) -> bool) {
+    for link in links().all() {
+        if !link.base.is_null() && !needed(link.base) {
+            let _ = calls::munmap(link.base, BASE_SIZE);
+            link.base = core::ptr::null_mut();
+        }
+    }
+}
+
+/// Where the list of links lies.
+pub(crate) fn entries_address() -> usize {
+    links().entries as usize
 }
 
 /// A private descriptor got another number.

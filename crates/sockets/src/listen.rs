@@ -85,6 +85,31 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     crate::epoll::became_listener(socket);
 }
 
+/// Whether another process has made the rendezvous refuse clients ([`crate::handover`]); then it is retired.
+pub(crate) fn retired(socket: &Socket) -> bool {
+    let refuses = refuses(socket);
+    if refuses {
+        retire(socket);
+    }
+    refuses
+}
+
+/// Whether the rendezvous refuses clients. Whoever made it refuse has taken those that waited.
+pub(crate) fn refuses(socket: &Socket) -> bool {
+    let rendezvous = socket.private_fd.load(Ordering::Acquire);
+    if rendezvous < 0 || !socket.has(flag::LISTENER_SHARED) {
+        return false;
+    }
+    calls::poll_one(rendezvous, libc::POLLRDHUP, 0).is_ok_and(|events| events & libc::POLLRDHUP != 0)
+}
+
+/// The rendezvous takes no clients any more: the listener is the kernel's alone.
+fn retire(socket: &Socket) {
+    crate::epoll::rendezvous_goes(socket);
+    private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
+    report::count(Reason::ListenerHandedOver);
+}
+
 /// The kernel refused to listen.
 pub fn withdraw(fd: i32, socket: &Socket) {
     if table::get(fd).kind() != Kind::Listener {

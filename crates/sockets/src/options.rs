@@ -118,8 +118,13 @@ pub fn carry_over(fd: i32, socket: &Socket) {
 
 /// The way back: a fresh TCP socket gets what the program had set on the stream.
 pub fn give_back(fd: i32, socket: &Socket, next: &Socket) {
+    *stored(next) = *stored(socket);
+    give_to(fd, socket);
+}
+
+/// A TCP socket of the kernel gets what the program had set on the stream.
+pub fn give_to(fd: i32, socket: &Socket) {
     let list = stored(socket);
-    *stored(next) = *list;
     for entry in &list.entries[..list.count] {
         give(fd, entry);
     }

@@ -7,7 +7,7 @@ use crate::readiness;
 use crate::scratch::Scratch;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, datagram, epoll, spin, wait};
+use crate::{accept, datagram, epoll, listen, spin, wait};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
@@ -203,8 +203,12 @@ impl Query<'_> {
                 Kind::Stream => continue,
                 Kind::Listener => {
                     entry.revents = answer.revents;
+                    // A rendezvous that refuses clients is readable for ever, until it is retired.
+                    let retired = |events: i16| events != 0 && word.socket().is_some_and(listen::retired);
                     if let Some([rendezvous, bells]) = answers.get(at..at + 2) {
-                        entry.revents |= rendezvous.revents & (entry.events | ALWAYS);
+                        if !retired(rendezvous.revents) {
+                            entry.revents |= rendezvous.revents & (entry.events | ALWAYS);
+                        }
                         // A client's bell may be readable when its offer has been accepted.
                         if bells.revents != 0 && word.socket().is_none_or(|s| accept::ready(entry.fd, s)) {
                             entry.revents |= bells.revents & (entry.events | ALWAYS);

@@ -28,6 +28,11 @@ pub fn keep(fd: i32) -> Result<i32> {
     Ok(moved)
 }
 
+/// Where private numbers begin.
+pub fn lowest() -> i32 {
+    base()
+}
+
 /// Closes a private descriptor.
 pub fn close(fd: i32) {
     if fd >= 0 {

@@ -63,7 +63,7 @@ pub fn before_fork() {
                 // Descriptors that share a socket count once.
                 if !socket.has(flag::COUNTED) => {
                     // Threads that are in the middle of a copy hold the private locks only: wait for them.
-                    let held = (socket.lock_receive(), socket.lock_send());
+                    let held = socket.lock_both_settled();
                     socket.set(flag::COUNTED | flag::SHARED);
                     drop(held);
                     socket.own().owners.fetch_add(1, Ordering::AcqRel);
@@ -114,6 +114,19 @@ pub fn fork_failed() {
     section::leave();
 }
 
+/// As [`fork_failed`], when [`after_fork_parent`] has been called already.
+pub fn fork_had_failed() {
+    let Some(_setup) = SETUP.lock() else { return };
+    for fd in 0..table::high_water() {
+        if let Some(socket) = table::stream(fd).filter(|socket| socket.has(flag::SHARED) && !socket.has(flag::COUNTED)) {
+            socket.set(flag::COUNTED);
+            let owners = &socket.own().owners;
+            let _ = owners.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count > 1).then(|| count - 1));
+        }
+    }
+    uncount();
+}
+
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
 pub fn after_fork_child() {
     SETUP.reset();
@@ -138,6 +151,9 @@ pub fn after_fork_child() {
     section::leave();
 }
 
+/// A private descriptor of the preload library's, kept while file actions may want its number; -1: none.
+pub static MOVING: AtomicI32 = AtomicI32::new(-1);
+
 /// A private descriptor got another number: whoever keeps it must know.
 pub fn moved(from: i32, to: i32) {
     for fd in 0..table::high_water() {
@@ -156,6 +172,7 @@ pub fn moved(from: i32, to: i32) {
     diag::moved(from, to);
     route::moved(from, to);
     report::moved(from, to);
+    renumber(&MOVING, from, to);
 }
 
 /// Replaces a kept descriptor's number.

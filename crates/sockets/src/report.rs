@@ -46,6 +46,16 @@ pub fn start() {
     OWNER.store(calls::getpid() as i32, Ordering::Relaxed);
 }
 
+/// In a copy of the process that has nothing of the other's descriptors: a state of its own.
+pub(crate) fn begin_anew() {
+    let old = STATE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !old.is_null() {
+        let _ = calls::munmap(old.cast(), process::SIZE);
+    }
+    FD.store(-1, Ordering::Relaxed);
+    start();
+}
+
 fn rows(state: *mut ProcessState) -> &'static [shunt_segment::sync::AtomicU32] {
     let high = (crate::table::high_water().max(64) as usize).min(ROWS);
     // SAFETY: a mapped state.
@@ -67,6 +77,16 @@ fn state() -> Option<&'static ProcessState> {
     unsafe { state.as_ref() }
 }
 
+/// The descriptor of the state, -1: none.
+pub(crate) fn descriptor() -> i32 {
+    FD.load(Ordering::Relaxed)
+}
+
+/// Where the state is mapped.
+pub(crate) fn address() -> usize {
+    STATE.load(Ordering::Relaxed) as usize
+}
+
 /// Notes what `fd` is, and counts the reason.
 pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
     if let Some(state) = state() {
@@ -76,6 +96,16 @@ pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
         }
         if !matches!(reason, Reason::Unconnected | Reason::Unknown) {
             state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// This process is about to receive descriptors: whoever passes them must see that it runs under shunt. A child that has
+/// written nothing yet might as well be about to exec.
+pub fn declare() {
+    if let Some(state) = state() {
+        if state.header.receives.load(Ordering::Relaxed) == 0 {
+            state.header.receives.store(1, Ordering::Relaxed);
         }
     }
 }

@@ -2,20 +2,23 @@
 //!
 //! The companion passes by itself, being a descriptor. The receiver also needs the link's memfd (for a listener: the
 //! rendezvous); the sender appends those to the rights, and the receiver takes them out again before the program sees
-//! the message. A receiver without shunt gets the companion and a memfd that it does not expect: see docs/SEMANTICS.md.
+//! the message. A receiver that may be a program without shunt ([`crate::receiver`]) gets a socket of the kernel in its
+//! place, which a carrier serves ([`crate::carrier`]).
 
+use crate::carrier::{self, Cargo, Carrier};
 use crate::global::SETUP;
-use crate::socket::flag;
+use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{inherit, link};
+use crate::{inherit, link, plain, private, receiver, report};
 use core::sync::atomic::Ordering;
+use shunt_segment::reason::Reason;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, cmsghdr, msghdr};
 
 /// Room for control messages, ours included.
-const ROOM: usize = 2048;
+const ROOM: usize = 4096;
 /// Descriptors that we append at most.
-const EXTRA: usize = 16;
+const EXTRA: usize = 128;
 const HEADER: usize = core::mem::size_of::<cmsghdr>();
 /// SCM_MAX_FD of the kernel.
 const MOST: usize = 253;
@@ -27,12 +30,18 @@ pub struct Control {
     /// Streams whose owners were counted up for this message.
     counted: [i32; EXTRA],
     count: usize,
+    /// What carriers were given for this message.
+    cargo: [Cargo; MOST],
+    carried: usize,
+    carrier: Option<Carrier>,
 }
+
+const NO_CARGO: Cargo = Cargo { stream: -1, carrier: -1, program: -1, process: 0 };
 
 impl Control {
     /// Empty.
     pub const fn new() -> Control {
-        Control { bytes: [0; ROOM], counted: [-1; EXTRA], count: 0 }
+        Control { bytes: [0; ROOM], counted: [-1; EXTRA], count: 0, cargo: [NO_CARGO; MOST], carried: 0, carrier: None }
     }
 }
 
@@ -65,12 +74,12 @@ unsafe fn first_rights(message: *const msghdr) -> *mut cmsghdr {
     }
 }
 
-/// Before sendmsg on a socket that is not ours: if the rights hold accelerated descriptors, writes the extended control
-/// message and gives true; the caller sends with it.
+/// Before sendmsg on `over`, a socket that is not ours: if the rights hold accelerated descriptors, writes the control
+/// message that the receiver needs and gives true; the caller sends with it, and then calls [`sent`].
 ///
 /// # Safety
 /// `message` is valid as sendmsg(2) asks, and is the caller's own copy.
-pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
+pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> bool {
     // SAFETY: promised by the caller; lengths are checked before each copy.
     unsafe {
         if message.msg_control.is_null() || message.msg_controllen > ROOM - EXTRA * 4 - 16 {
@@ -81,47 +90,68 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
             return false;
         }
         let given = rights(found);
+        if given.len() > MOST {
+            return false;
+        }
+        let ours = given.iter().any(|fd| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener));
+        let direct = ours && SETUP.lock().is_some_and(|_setup| receiver::under_shunt(over));
         let mut extra = [-1i32; EXTRA];
         let mut extras = 0;
-        for fd in given.iter() {
+        let mut passed = [-1i32; MOST];
+        for (place, fd) in passed.iter_mut().zip(given.iter()) {
+            *place = *fd;
             let word = table::get(*fd);
             if let Some(socket) = word.datagram() {
                 socket.pin(crate::datagram::pin::ELSEWHERE);
             }
             let Some(socket) = word.socket() else { continue };
             let needed = match word.kind() {
-                Kind::Tcp => {
-                    socket.set(flag::PLAIN);
-                    crate::spare::spoil(socket);
-                    socket.set(flag::PLAIN);
-                    -1
-                }
                 Kind::Stream => {
-                    socket.set(flag::SHARED);
-                    if control.count < EXTRA {
-                        socket.own().owners.fetch_add(1, Ordering::AcqRel);
-                        control.counted[control.count] = *fd;
-                        control.count += 1;
-                    }
                     let index = socket.link_index.load(Ordering::Relaxed) as usize;
                     SETUP.lock().map_or(-1, |_setup| link::descriptor(index))
                 }
-                Kind::Listener => {
-                    socket.set(flag::LISTENER_SHARED);
-                    if let Some(_setup) = SETUP.lock() {
-                        link::not_sole();
-                    }
-                    socket.private_fd.load(Ordering::Relaxed)
+                Kind::Listener => socket.private_fd.load(Ordering::Relaxed),
+                Kind::Tcp => {
+                    crate::spare::spoil(socket);
+                    socket.set(flag::PLAIN);
+                    continue;
                 }
-                _ => -1,
+                _ => continue,
             };
-            if needed >= 0 && extras < EXTRA && !extra[..extras].contains(&needed) && given.len() + extras < MOST {
+            let known = extra[..extras].contains(&needed);
+            let fits = known || (extras < EXTRA && given.len() + extras < MOST);
+            if !direct || needed < 0 || !fits || control.count >= EXTRA {
+                *place = plain(*fd, word.kind(), socket, control);
+                continue;
+            }
+            if word.kind() == Kind::Stream {
+                socket.set(flag::SHARED);
+                socket.own().owners.fetch_add(1, Ordering::AcqRel);
+                control.counted[control.count] = *fd;
+                control.count += 1;
+            } else {
+                socket.set(flag::LISTENER_SHARED);
+                if let Some(_setup) = SETUP.lock() {
+                    link::not_sole();
+                }
+            }
+            if !known {
                 extra[extras] = needed;
                 extras += 1;
             }
         }
-        if extras == 0 {
+        if !ours {
             return false;
+        }
+        if control.carried > 0 {
+            control.carrier = carrier::fork(&control.cargo[..control.carried]).ok();
+            if control.carrier.is_none() {
+                // A socket that is connected to nothing is better than one on which nothing comes.
+                for item in &control.cargo[..control.carried] {
+                    let _ = calls::shutdown(item.program, libc::SHUT_RDWR);
+                    report::count(Reason::NotCarried);
+                }
+            }
         }
         // What stands before the rights stays, the rights grow, what stands behind moves.
         let start = message.msg_control as usize;
@@ -130,23 +160,78 @@ pub unsafe fn extend(message: &mut msghdr, control: &mut Control) -> bool {
         let new = libc::CMSG_SPACE(((given.len() + extras) * 4) as u32) as usize;
         let rest = message.msg_controllen.saturating_sub(before + old);
         let target = control.bytes.as_mut_ptr();
-        core::ptr::copy_nonoverlapping(start as *const u8, target, before + HEADER + given.len() * 4);
+        core::ptr::copy_nonoverlapping(start as *const u8, target, before + HEADER);
         let header = target.add(before).cast::<cmsghdr>();
         (*header).cmsg_len = libc::CMSG_LEN(((given.len() + extras) * 4) as u32) as _;
-        let behind = header.add(1).cast::<i32>().add(given.len());
-        core::ptr::copy_nonoverlapping(extra.as_ptr(), behind, extras);
-        core::ptr::copy_nonoverlapping((start + before + old) as *const u8, target.add(before + new), rest);
+        let numbers = header.add(1).cast::<i32>();
+        core::ptr::copy_nonoverlapping(passed.as_ptr(), numbers, given.len());
+        core::ptr::copy_nonoverlapping(extra.as_ptr(), numbers.add(given.len()), extras);
+        if rest > 0 {
+            core::ptr::copy_nonoverlapping((start + before + old) as *const u8, target.add(before + new), rest);
+        }
+        let length = if rest > 0 { before + new + rest } else { before + (*header).cmsg_len as usize };
         message.msg_control = target.cast();
-        message.msg_controllen = (before + new + rest) as _;
+        message.msg_controllen = length as _;
         true
     }
 }
 
-/// The message was not sent: nobody else owns the streams after all.
-pub fn undo(control: &Control) {
-    for fd in &control.counted[..control.count] {
-        if let Some(socket) = table::stream(*fd) {
-            socket.own().owners.fetch_sub(1, Ordering::AcqRel);
+/// What a receiver without shunt gets for `fd`: for a stream an end of a kernel connection, noted in `control`; the
+/// listener itself, which becomes the kernel's alone.
+fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) -> i32 {
+    if kind == Kind::Listener {
+        let (cargo, count) = (&mut control.cargo, &mut control.carried);
+        crate::handover::give_listener(fd, socket, |item| {
+            let room = *count < MOST;
+            if room {
+                cargo[*count] = item;
+                *count += 1;
+            }
+            room
+        });
+        socket.set(flag::LISTENER_SHARED);
+        return fd;
+    }
+    // A descriptor that is passed twice is the same connection twice.
+    let same = |item: &&Cargo| table::stream(item.stream).is_some_and(|other| core::ptr::eq(other, socket)) && item.program >= 0;
+    if let Some(item) = control.cargo[..control.carried].iter().find(same) {
+        return item.program;
+    }
+    let made = plain::pair(socket).or_else(|_| plain::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
+    let Ok((program, carrier)) = made else { return -1 };
+    crate::handover::like(socket, fd, program);
+    let program = private::keep(program).unwrap_or(-1);
+    if carrier < 0 || control.carried == MOST || program < 0 {
+        report::count(Reason::NotCarried);
+        return program;
+    }
+    control.cargo[control.carried] = Cargo { stream: fd, carrier, program, process: 0 };
+    control.carried += 1;
+    report::count(Reason::Carried);
+    program
+}
+
+/// The message was sent, or not: then nobody else owns the streams after all.
+pub fn sent(control: &mut Control, delivered: bool) {
+    if !delivered {
+        for fd in &control.counted[..control.count] {
+            if let Some(socket) = table::stream(*fd) {
+                socket.own().owners.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+    match control.carrier.take() {
+        Some(carrier) if delivered => carrier.begin(),
+        Some(carrier) => carrier.give_up(),
+        None => {}
+    }
+    for item in &control.cargo[..control.carried] {
+        let _ = calls::close(item.carrier);
+        private::close(item.program);
+        if item.program < 0 {
+            // A client that waited for a listener: it is the carrier's.
+            crate::descriptor::closing(item.stream);
+            let _ = calls::close(item.stream);
         }
     }
 }
@@ -158,6 +243,7 @@ pub fn widen(message: &mut msghdr, control: &mut Control) -> bool {
     if message.msg_control.is_null() || !(HEADER + 4..=ROOM - EXTRA * 4).contains(&room) {
         return false;
     }
+    report::declare();
     message.msg_control = control.bytes.as_mut_ptr().cast();
     message.msg_controllen = (room + EXTRA * 4) as _;
     true

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_ring::{lock, Pipe, Window};
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, PAGE};
-use shunt_segment::channel::{ChannelPage, Side};
+use shunt_segment::channel::{Carriage, ChannelPage, Side};
 use shunt_sys::section::Section;
 use shunt_sys::{calls, mapping, thread, Errno};
 
@@ -198,6 +198,11 @@ impl Socket {
         unsafe { &*self.link.load(Ordering::Relaxed).add(offset).cast::<ChannelPage>() }
     }
 
+    /// The carriers of the side.
+    pub fn carriage(&self) -> &'static Carriage {
+        &self.page().carriages[self.side()]
+    }
+
     /// First byte of the link.
     pub fn link(&self) -> *mut u8 {
         self.link.load(Ordering::Relaxed)
@@ -303,13 +308,36 @@ impl Socket {
     /// The lock for sending on this side.
     #[inline(always)]
     pub fn lock_send(&self) -> Result<Locked, Errno> {
+        if self.has(flag::SHARED) {
+            crate::settle::before_use(self);
+        }
         self.lock(&self.sending, &self.own().transmit.lock)
     }
 
     /// The lock for receiving on this side.
     #[inline(always)]
     pub fn lock_receive(&self) -> Result<Locked, Errno> {
+        if self.has(flag::SHARED) {
+            crate::settle::before_use(self);
+        }
+        self.lock_receive_settled()
+    }
+
+    /// As [`Socket::lock_receive`], without asking carriers to settle: for carriers.
+    pub fn lock_receive_settled(&self) -> Result<Locked, Errno> {
         self.lock(&self.receiving, &self.own().receive.lock)
+    }
+
+    /// Both locks, for whoever ends or shares the socket.
+    pub fn lock_both(&self) -> (Result<Locked, Errno>, Result<Locked, Errno>) {
+        let receiving = self.lock_receive();
+        // Carriers have settled; asked now, they might wait for the lock that we hold.
+        (receiving, self.lock(&self.sending, &self.own().transmit.lock))
+    }
+
+    /// As [`Socket::lock_both`], without asking carriers to settle: for a fork, which may be that of a carrier.
+    pub fn lock_both_settled(&self) -> (Result<Locked, Errno>, Result<Locked, Errno>) {
+        (self.lock_receive_settled(), self.lock(&self.sending, &self.own().transmit.lock))
     }
 
     /// Threads of this process exclude each other by a private word. Only a side that several processes own needs the

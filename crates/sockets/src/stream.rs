@@ -44,7 +44,7 @@ unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result
 }
 
 /// Takes `length` bytes that are known to wait, before any mark; the caller holds the receiving lock.
-unsafe fn take_within(socket: &Socket, data: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+pub(crate) unsafe fn take_within(socket: &Socket, data: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
     let mut done = 0;
     while done < length {
         // SAFETY: `done <= length`.

@@ -170,6 +170,11 @@ pub fn high_water() -> i32 {
     HIGH_WATER.load(Ordering::Relaxed) as i32
 }
 
+/// Where the table lies.
+pub(crate) fn address() -> usize {
+    &raw const TABLE as usize
+}
+
 /// Whether `fd` can have an entry.
 pub fn fits(fd: i32) -> bool {
     (fd as u32 as usize) < LIMIT

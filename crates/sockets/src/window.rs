@@ -145,6 +145,11 @@ pub unsafe fn receive_unmapped(
     Ok(got)
 }
 
+/// Where the list of windows lies.
+pub(crate) fn rows_address() -> usize {
+    windows().rows as usize
+}
+
 /// Bytes of address space that windows take now.
 pub fn address_space() -> u64 {
     let windows = windows();

@@ -123,6 +123,8 @@ calls! {
     sched_yield() -> () = ignore, SYS_sched_yield;
     /// socketpair(2)
     socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> Result<()> = unit, SYS_socketpair;
+    /// pipe2(2)
+    pipe2(ends: *mut c_int, flags: c_int) -> Result<()> = unit, SYS_pipe2;
     /// getrandom(2)
     getrandom(data: *mut c_void, length: usize, flags: u32) -> Result<usize> = check, SYS_getrandom;
     /// prlimit64(2)

@@ -70,6 +70,14 @@ pub fn ceased_to_listen(socket: &Socket) {
     });
 }
 
+/// A listener's rendezvous is about to be closed: it leaves the sets, which other processes may share.
+pub fn rendezvous_goes(socket: &Socket) {
+    let rendezvous = socket.private_fd.load(Ordering::Relaxed);
+    each_watcher(socket, |_, epfd, _| {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
+    });
+}
+
 /// The open file behind a watched socket's descriptors is about to be replaced by another: it leaves the kernel's sets.
 pub fn before_replace(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {

@@ -8,7 +8,7 @@ use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, ONESHOT, TAG, TAG_MASK};
 use crate::table::Kind;
-use crate::{accept, readiness};
+use crate::{accept, listen, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
 use shunt_sys::{calls, clock, user, Errno, Result};
@@ -84,6 +84,14 @@ pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: 
     Ok(())
 }
 
+/// Whether it was a rendezvous that spoke, only because it refuses clients from now on: it leaves the set.
+fn rendezvous_left(set: &Set, entry: &Entry) -> bool {
+    let Some(listener) = entry.socket().filter(|listener| listen::refuses(listener)) else { return false };
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let _ = calls::epoll_ctl(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
+    calls::poll_one(entry.fd.load(Ordering::Relaxed), libc::POLLIN, 0) == Ok(0)
+}
+
 fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut Answer) {
     if data & TAG_MASK != TAG {
         answer.push(flags, data);
@@ -113,6 +121,7 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut 
             entry.heard.store(true, Ordering::Relaxed);
             activate(set, entry);
         }
+        Some(Kind::Listener) if rendezvous_left(set, entry) => {}
         _ => {
             // A bell whose offer has been accepted is no event.
             let listener = entry.socket().filter(|s| s.kind() == Kind::Listener);

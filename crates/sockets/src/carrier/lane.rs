@@ -1,0 +1,623 @@
+//! One connection that a carrier carries.
+
+use super::me;
+use crate::socket::{flag, Socket};
+use crate::{descriptor, report, settle, stream, table, urgent};
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::{word, CARRIERS};
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT};
+use shunt_sys::{calls, mapping, Errno, Result};
+
+/// What a carrier is given: a stream of the giver's, and the two ends of the program's connection.
+#[derive(Clone, Copy)]
+pub struct Cargo {
+    /// A descriptor of the stream.
+    pub stream: i32,
+    /// The carrier's end.
+    pub carrier: i32,
+    /// The program's end; -1: the carrier needs no copy of it, because it alone will own the stream.
+    pub program: i32,
+    /// The process that becomes the program; 0: not known.
+    pub process: u32,
+}
+
+/// What a lane waits for.
+#[derive(Clone, Copy)]
+pub struct Wishes {
+    pub stream: i16,
+    pub program: i16,
+    /// In CLOCK_MONOTONIC ns; `u64::MAX`: nothing but events.
+    pub look_again: u64,
+}
+
+pub const NOTHING: Wishes = Wishes { stream: 0, program: 0, look_again: u64::MAX };
+
+const PIECE: usize = 64 << 10;
+/// How long bytes may wait for owners with shunt before the program is lent them, at first and at most, in ns.
+const FIRST_DELAY: u64 = 2_000_000;
+const LONGEST_DELAY: u64 = 256_000_000;
+/// How often the program's reading of lent bytes is looked at, at first and at last; and whether others live, in ns.
+const FIRST_LOOK: u64 = 500_000;
+const LAST_LOOK: u64 = 64_000_000;
+const OTHERS_LOOK: u64 = 500_000_000;
+
+/// How long a bell is left to the other owners, in ns.
+const BELL_REST: u64 = 200_000_000;
+
+/// Bytes on their way.
+struct Buffer {
+    data: *mut u8,
+    start: usize,
+    end: usize,
+}
+
+impl Buffer {
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+    fn left(&self) -> (*const u8, usize) {
+        // SAFETY: start <= PIECE.
+        (unsafe { self.data.add(self.start) }, self.end - self.start)
+    }
+    fn filled(&mut self, count: usize) {
+        (self.start, self.end) = (0, count);
+    }
+}
+
+/// One connection.
+pub struct Lane {
+    pub socket: &'static Socket,
+    pub stream: i32,
+    pub program: i32,
+    twin: i32,
+    process: u32,
+    /// Readable when that process has ended; -1: not known.
+    pub life: i32,
+    place: usize,
+    /// Requests to settle that were there when this look began.
+    asked: u32,
+    inbound: Buffer,
+    outbound: Buffer,
+    inbound_ended: bool,
+    outbound_ended: bool,
+    over: bool,
+    /// Bytes that were given to the program and still stand in the ring.
+    lent: usize,
+    delay: u64,
+    /// When bytes were first seen to wait for others; 0: none wait.
+    waiting_since: u64,
+    look: u64,
+    /// When a bell was first seen to lie on the companion; 0: none does.
+    bell_since: u64,
+}
+
+/// The lanes for `cargo`, in memory of their own.
+pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
+    let lanes = mapping::reserve(cargo.len() * core::mem::size_of::<Lane>())?.cast::<Lane>();
+    let buffers = mapping::reserve(cargo.len() * 2 * PIECE)?;
+    let mut count = 0;
+    for (i, item) in cargo.iter().enumerate() {
+        let Some(socket) = table::stream(item.stream) else { continue };
+        // Other descriptors of the giver's, and its epoll sets, are not this process's.
+        socket.references.store(1, Ordering::Relaxed);
+        socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: within the reserved memory.
+        unsafe {
+            let buffer = |k: usize| Buffer { data: buffers.add((i * 2 + k) * PIECE), start: 0, end: 0 };
+            lanes.add(count).write(Lane {
+                socket,
+                stream: item.stream,
+                program: item.carrier,
+                twin: item.program,
+                process: item.process,
+                life: -1,
+                place: place_of(socket, id),
+                asked: 0,
+                inbound: buffer(0),
+                outbound: buffer(1),
+                inbound_ended: false,
+                outbound_ended: false,
+                over: false,
+                lent: 0,
+                delay: FIRST_DELAY,
+                waiting_since: 0,
+                look: FIRST_LOOK,
+                bell_since: 0,
+            });
+        }
+        count += 1;
+        report::note(item.stream, kind::STREAM, Reason::Carried, Some(socket.channel()));
+    }
+    // SAFETY: `count` initialised lanes.
+    Ok(unsafe { core::slice::from_raw_parts_mut(lanes, count) })
+}
+
+/// Enters carrier `id` among those that owe the side's other owners; false: there are too many.
+pub fn enter(socket: &Socket, id: u64) -> bool {
+    let carriage = socket.carriage();
+    carriage.carriers.iter().zip(&carriage.settled).any(|(place, settled)| {
+        let free = place.load(Ordering::Acquire) == 0;
+        if free {
+            settled.store(carriage.asked.load(Ordering::Acquire), Ordering::Release);
+        }
+        free && place.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// Takes carrier `id` out.
+pub fn take_out(socket: &Socket, id: u64) {
+    let carriage = socket.carriage();
+    let _ = carriage.lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+    for place in &carriage.carriers {
+        let _ = place.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+fn place_of(socket: &Socket, id: u64) -> usize {
+    socket.carriage().carriers.iter().position(|place| place.load(Ordering::Relaxed) == id).unwrap_or(CARRIERS)
+}
+
+impl Lane {
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub fn holds(&self, fd: i32) -> bool {
+        fd == self.stream || fd == self.program || fd == self.twin
+    }
+
+    pub fn highest(&self) -> i32 {
+        self.stream.max(self.program).max(self.twin)
+    }
+
+    pub fn memory(&self) -> usize {
+        self.inbound.data as usize
+    }
+
+    /// Watches the process that becomes the program.
+    pub fn watch(&mut self) {
+        if self.process != 0 {
+            // SAFETY: a plain call.
+            let life = unsafe { shunt_sys::syscall!(libc::SYS_pidfd_open, self.process, 0) };
+            self.life = if life >= 0 { life as i32 } else { -1 };
+        }
+    }
+
+    /// Takes this carrier out again, if the lane has not ended by itself.
+    pub fn leave(&mut self, id: u64) {
+        if self.over {
+            return;
+        }
+        self.over = true;
+        self.unregister(id);
+        self.socket.own().owners.fetch_sub(1, Ordering::AcqRel);
+        self.socket.own().part(me());
+    }
+
+    fn unregister(&self, id: u64) {
+        take_out(self.socket, id);
+    }
+
+    /// Notes which requests this look will meet.
+    pub fn note_requests(&mut self) {
+        self.asked = self.socket.carriage().asked.load(Ordering::Acquire);
+    }
+
+    /// One look at everything. `begun`: the program has its descriptor.
+    pub fn work(&mut self, begun: bool, id: u64, now: u64) -> Wishes {
+        let carriage = self.socket.carriage();
+        let asked = self.asked;
+        let demanded = carriage.settled.get(self.place).is_some_and(|settled| settled.load(Ordering::Relaxed) != asked);
+        let recalled = self.lent > 0 && carriage.recalled.load(Ordering::Acquire) == id as u32;
+        let mut wishes = NOTHING;
+        if begun {
+            let others = self.others();
+            if others == Others::None || !self.program_lives(others) {
+                self.stop_lending(others == Others::None, id);
+            }
+            // Among carriers alone, bytes whose program may be anywhere go to whoever is first.
+            let pumps = others == Others::None || (others == Others::Carriers && self.twin < 0);
+            self.pump_outbound();
+            if !self.over && (demanded || recalled) {
+                self.take_back(id);
+                carriage.recalled.store(0, Ordering::Release);
+                self.delay = (self.delay.max(FIRST_DELAY / 4) * 4).min(LONGEST_DELAY);
+                self.waiting_since = 0;
+            }
+            if !self.over {
+                if pumps {
+                    self.pump_inbound();
+                } else if self.twin >= 0 {
+                    wishes.look_again = self.lend(id, now);
+                }
+            }
+            if self.inbound_ended && self.outbound_ended && self.inbound.is_empty() && self.outbound.is_empty() {
+                self.over = true;
+            }
+            if self.over {
+                self.end(id);
+            } else {
+                self.wishes(pumps, &mut wishes, now);
+            }
+        }
+        if let Some(settled) = carriage.settled.get(self.place) {
+            settled.store(asked, Ordering::Release);
+        }
+        wishes
+    }
+
+    fn wishes(&mut self, pumps: bool, wishes: &mut Wishes, now: u64) {
+        if pumps {
+            if !self.inbound_ended && self.inbound.is_empty() {
+                wishes.stream |= POLLIN;
+            }
+        } else {
+            wishes.look_again = wishes.look_again.min(now + OTHERS_LOOK);
+            // While bytes wait for others, or are lent, the clock decides; a set that is always ready would never sleep.
+            if self.lent == 0 && self.waiting_since == 0 && !self.inbound_ended && self.twin >= 0 {
+                if self.bells_are_others(now) {
+                    self.look = (self.look * 2).min(LAST_LOOK);
+                    wishes.look_again = wishes.look_again.min(now + self.look);
+                } else {
+                    wishes.stream |= POLLIN;
+                }
+            }
+        }
+        if !self.outbound.is_empty() {
+            wishes.stream |= POLLOUT;
+        } else if !self.outbound_ended {
+            wishes.program |= POLLIN;
+        }
+        if !self.inbound.is_empty() {
+            wishes.program |= POLLOUT;
+        }
+    }
+
+    /// Whether a bell on the companion may be what another owner sleeps for and has not seen yet. To sleep on the companion
+    /// means to take it, and then that owner would sleep on; so a bell is left for them, for a time in which any thread
+    /// that it woke has run.
+    fn bells_are_others(&mut self, now: u64) -> bool {
+        let bell = calls::poll_one(self.stream, POLLIN, 0).is_ok_and(|events| events == POLLIN);
+        if !bell {
+            self.bell_since = 0;
+            return false;
+        }
+        if self.bell_since == 0 {
+            self.bell_since = now;
+        }
+        if now - self.bell_since < BELL_REST {
+            return true;
+        }
+        self.bell_since = 0;
+        false
+    }
+
+    /// Who else owns the side.
+    fn others(&self) -> Others {
+        let own = self.socket.own();
+        let owners = own.owners.load(Ordering::Acquire);
+        if owners <= 1 {
+            return Others::None;
+        }
+        let mine = me();
+        let alive = |pid: u32| pid != mine && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+        if own.orphaned(owners, alive) {
+            return Others::None;
+        }
+        let living =
+            own.family.iter().filter(|place| matches!(place.load(Ordering::Acquire), pid if pid != 0 && alive(pid))).count();
+        let carriers = self.socket.carriage().carriers.iter().filter(|place| place.load(Ordering::Acquire) != 0).count();
+        if living < carriers && owners as usize <= carriers {
+            return Others::Carriers;
+        }
+        Others::Some
+    }
+
+    fn program_lives(&self, others: Others) -> bool {
+        if self.twin < 0 {
+            return true; // nothing hangs on it any more
+        }
+        if self.process == 0 {
+            return others != Others::Carriers;
+        }
+        let ended = match self.life {
+            -1 => calls::kill(self.process as i32, 0) == Err(Errno(libc::ESRCH)),
+            life => calls::poll_one(life, POLLIN, 0).is_ok_and(|events| events != 0),
+        };
+        !ended
+    }
+
+    // ---- to the program ------------------------------------------------------------------------------------------
+
+    fn pump_inbound(&mut self) {
+        while !self.over {
+            if self.inbound.is_empty() {
+                if self.inbound_ended {
+                    return;
+                }
+                if urgent::pending(self.socket) && urgent::at_mark(self.socket) {
+                    self.urgent_inbound();
+                    continue;
+                }
+                // SAFETY: a piece fits the buffer.
+                match unsafe { stream::receive(self.socket, self.stream, self.inbound.data, PIECE, MSG_DONTWAIT) } {
+                    Ok(0) => {
+                        self.inbound_ended = true;
+                        let _ = calls::shutdown(self.program, libc::SHUT_WR);
+                        return;
+                    }
+                    Ok(got) => self.inbound.filled(got as usize),
+                    Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
+                    Err(_) => return self.reset_program(),
+                }
+            }
+            let (data, length) = self.inbound.left();
+            match to(self.program, data, length, 0) {
+                Ok(sent) => self.inbound.start += sent,
+                Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
+                Err(_) => return self.reset_peer(),
+            }
+        }
+    }
+
+    /// The peer's urgent byte stands here: it goes on as one.
+    fn urgent_inbound(&mut self) {
+        let mut byte = 0u8;
+        // SAFETY: room for one byte.
+        let got = unsafe { stream::receive(self.socket, self.stream, &raw mut byte, 1, libc::MSG_OOB | MSG_DONTWAIT) };
+        if got == Ok(1) {
+            let _ = to(self.program, &raw const byte, 1, libc::MSG_OOB);
+        }
+    }
+
+    /// Lends the program what waits in the ring, and gives back to the ring's sender what it has read. When to look again.
+    fn lend(&mut self, id: u64, now: u64) -> u64 {
+        let socket = self.socket;
+        if self.lent > 0 {
+            self.note_reading();
+        }
+        let (peer, waiting) = socket.incoming().look();
+        if waiting > self.lent {
+            let lender = socket.carriage().lender.load(Ordering::Acquire);
+            if self.waiting_since == 0 {
+                self.waiting_since = now;
+            }
+            let due = self.waiting_since + if lender == 0 || lender == id { self.delay } else { LONGEST_DELAY };
+            if now < due {
+                return due;
+            }
+            if lender != 0 && lender != id {
+                settle::ask_lender(socket);
+                return now + LAST_LOOK;
+            }
+            self.lend_more(id, waiting);
+        }
+        if waiting == self.lent {
+            if peer & (word::FIN | word::CLOSED) != 0 && peer & word::RST == 0 && !self.inbound_ended {
+                self.inbound_ended = true;
+                let _ = calls::shutdown(self.program, libc::SHUT_WR);
+            }
+            self.waiting_since = 0;
+        }
+        if self.lent == 0 {
+            let _ = socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+            return if waiting > 0 { now + FIRST_LOOK } else { u64::MAX };
+        }
+        self.look = (self.look * 2).min(LAST_LOOK);
+        now + self.look
+    }
+
+    fn lend_more(&mut self, id: u64, waiting: usize) {
+        let socket = self.socket;
+        let Ok(_held) = socket.lock_receive_settled() else { return };
+        let lender = &socket.carriage().lender;
+        if lender.load(Ordering::Acquire) != id && lender.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let most = (waiting - self.lent).min(PIECE);
+        // SAFETY: at most a piece; the lock is held.
+        let Ok(seen) = (unsafe { stream::peek(socket, self.lent, self.inbound.data, most) }) else { return };
+        if let Ok(sent) = to(self.program, self.inbound.data, seen, 0) {
+            self.lent += sent;
+            self.look = FIRST_LOOK;
+        }
+    }
+
+    /// Bytes that the program has read leave the ring.
+    fn note_reading(&mut self) {
+        // In this order: what moves from the one to the other meanwhile is counted twice, never not at all.
+        let under_way = outgoing(self.program);
+        let unread = (under_way + incoming(self.twin)).min(self.lent);
+        self.consume(self.lent - unread);
+    }
+
+    fn consume(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let Ok(_held) = self.socket.lock_receive_settled() else { return };
+        let mut left = count;
+        while left > 0 {
+            // SAFETY: a piece fits the buffer, which holds nothing while bytes are lent; the lock is held.
+            match unsafe { stream::take_within(self.socket, self.inbound.data, left.min(PIECE)) } {
+                Ok(got) if got > 0 => left -= got,
+                _ => break,
+            }
+        }
+        self.lent -= count;
+        self.delay = 0;
+        self.look = FIRST_LOOK;
+        drop(_held);
+        // The sender may sleep for the space.
+        crate::wait::notify(self.socket, self.stream, shunt_segment::channel::arm::OUT);
+    }
+
+    /// Another owner wants to receive: what the program has not read is the ring's again.
+    fn take_back(&mut self, id: u64) {
+        let mut back = 0;
+        while back < self.lent && self.twin >= 0 {
+            let under_way = outgoing(self.program);
+            let room = (self.lent - back).min(PIECE);
+            let got = calls::recvfrom(
+                self.twin,
+                self.inbound.data.cast(),
+                room,
+                MSG_DONTWAIT,
+                core::ptr::null_mut(),
+                core::ptr::null_mut(),
+            );
+            match got {
+                Ok(got) if got > 0 => back += got,
+                Err(Errno(libc::EAGAIN)) if under_way > 0 => calls::sched_yield(),
+                _ => break,
+            }
+        }
+        let read = self.lent - back;
+        self.lent = back;
+        if read > 0 {
+            self.lent += read;
+            self.consume(read);
+        }
+        self.lent = 0;
+        let _ = self.socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The carrier is the only owner, or the program's process is gone: its end tells from now on when nobody has it any
+    /// more.
+    fn stop_lending(&mut self, alone: bool, id: u64) {
+        if self.twin < 0 {
+            return;
+        }
+        if alone {
+            // What was lent is the program's for good.
+            self.note_reading();
+            let rest = self.lent;
+            self.consume(rest);
+        } else {
+            self.take_back(id);
+        }
+        let _ = self.socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.waiting_since = 0;
+        let _ = calls::close(core::mem::replace(&mut self.twin, -1));
+        if self.life >= 0 {
+            let _ = calls::close(core::mem::replace(&mut self.life, -1));
+        }
+        self.process = 0;
+    }
+
+    // ---- from the program ----------------------------------------------------------------------------------------
+
+    fn pump_outbound(&mut self) {
+        while !self.over {
+            if self.outbound.is_empty() {
+                if self.outbound_ended {
+                    return;
+                }
+                let urgent = at_mark(self.program);
+                let room = if urgent { 1 } else { PIECE };
+                let got = calls::recvfrom(
+                    self.program,
+                    self.outbound.data.cast(),
+                    room,
+                    MSG_DONTWAIT,
+                    core::ptr::null_mut(),
+                    core::ptr::null_mut(),
+                );
+                match got {
+                    Ok(0) => return self.program_ended(),
+                    Ok(1) if urgent => {
+                        let flags = libc::MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL;
+                        // SAFETY: one byte.
+                        let _ = unsafe { stream::send(self.socket, self.stream, self.outbound.data, 1, flags) };
+                        continue;
+                    }
+                    Ok(got) => self.outbound.filled(got),
+                    Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
+                    Err(_) => return self.reset_peer(),
+                }
+            }
+            let (data, length) = self.outbound.left();
+            // SAFETY: the bytes that are left.
+            match unsafe { stream::send(self.socket, self.stream, data, length, MSG_DONTWAIT | MSG_NOSIGNAL) } {
+                Ok(sent) => self.outbound.start += sent as usize,
+                Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
+                Err(_) => return self.reset_program(),
+            }
+        }
+    }
+
+    /// The program has shut its sending half, or nobody has its end any more.
+    fn program_ended(&mut self) {
+        self.outbound_ended = true;
+        if self.twin < 0 && self.others() != Others::None {
+            // Its end is closed, not shut: the connection is that of the others alone.
+            self.over = true;
+            return;
+        }
+        let _ = stream::shutdown(self.socket, self.stream, libc::SHUT_WR);
+    }
+
+    // ---- ends ----------------------------------------------------------------------------------------------------
+
+    /// The peer reset the connection: the program's end is reset.
+    fn reset_program(&mut self) {
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
+        let _ = calls::setsockopt(self.program, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
+        self.over = true;
+    }
+
+    /// The program reset its end, or closed it with bytes unread: so does the carrier.
+    fn reset_peer(&mut self) {
+        self.socket.set(flag::LINGER_RESET);
+        self.over = true;
+    }
+
+    fn end(&mut self, id: u64) {
+        if self.twin >= 0 {
+            self.take_back(id);
+            let _ = calls::close(self.twin);
+        }
+        self.unregister(id);
+        let _ = calls::close(self.program);
+        descriptor::closing(self.stream);
+        let _ = calls::close(self.stream);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// Nobody.
+    None,
+    /// Carriers, and nobody else.
+    Carriers,
+    /// Processes under shunt.
+    Some,
+}
+
+fn to(fd: i32, data: *const u8, length: usize, flags: i32) -> Result<usize> {
+    calls::sendto(fd, data.cast(), length, flags | MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0)
+}
+
+fn asked(fd: i32, request: u64) -> usize {
+    let mut value = 0i32;
+    let _ = calls::ioctl(fd, request, &raw mut value as usize);
+    value.max(0) as usize
+}
+
+/// Bytes that wait to be read.
+fn incoming(fd: i32) -> usize {
+    asked(fd, libc::FIONREAD)
+}
+
+/// Bytes that the other end has not taken into its queue for sure.
+fn outgoing(fd: i32) -> usize {
+    asked(fd, libc::TIOCOUTQ)
+}
+
+fn at_mark(fd: i32) -> bool {
+    const SIOCATMARK: u64 = 0x8905;
+    asked(fd, SIOCATMARK) != 0
+}

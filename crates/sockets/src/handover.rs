@@ -1,0 +1,213 @@
+//! Giving descriptors to a program that cannot take the library: an exec into one that is static, gains rights, or enters
+//! the kernel without the C library.
+//!
+//! Each stream that stays open is replaced, under its own numbers, by an end of a kernel connection whose other end a
+//! carrier holds. A listener becomes the kernel's alone: its rendezvous refuses from then on, for every process that has
+//! it, and clients that wait in it are carried to the kernel's queue. If the exec fails everything is as it was, but that
+//! such a listener stays the kernel's.
+
+use crate::carrier::{self, Cargo, Carrier};
+use crate::global::SETUP;
+use crate::plain::{self, Pending};
+use crate::socket::{flag, Socket};
+use crate::table::{self, Kind};
+use crate::{accept, link, options, private, report};
+use core::sync::atomic::Ordering;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFL};
+use shunt_sys::{calls, mapping, Result};
+
+/// Descriptors that one hand-over moves at most.
+const MOST: usize = 4096;
+
+/// A number under which the program finds the kernel's socket, and what lay there.
+#[derive(Clone, Copy)]
+struct Moved {
+    number: i32,
+    /// The companion, closed on exec.
+    saved: i32,
+}
+
+/// A hand-over that has been made; the exec follows.
+pub struct HandOver {
+    carrier: Option<Carrier>,
+    moved: List<Moved>,
+    cargo: List<Cargo>,
+}
+
+fn kept_over_exec(fd: i32) -> bool {
+    calls::fcntl(fd, F_GETFD, 0).is_ok_and(|flags| flags & FD_CLOEXEC == 0)
+}
+
+/// A list in memory of its own.
+struct List<T: Copy> {
+    start: *mut T,
+    count: usize,
+}
+
+impl<T: Copy> List<T> {
+    fn new() -> Result<List<T>> {
+        Ok(List { start: mapping::reserve(MOST * core::mem::size_of::<T>())?.cast(), count: 0 })
+    }
+    fn push(&mut self, item: T) -> bool {
+        if self.count == MOST {
+            return false;
+        }
+        // SAFETY: within the reserved memory.
+        unsafe { self.start.add(self.count).write(item) };
+        self.count += 1;
+        true
+    }
+    fn all(&self) -> &[T] {
+        // SAFETY: `count` entries were written.
+        unsafe { core::slice::from_raw_parts(self.start, self.count) }
+    }
+}
+
+impl<T: Copy> Drop for List<T> {
+    fn drop(&mut self) {
+        let _ = calls::munmap(self.start.cast(), MOST * core::mem::size_of::<T>());
+    }
+}
+
+/// Whether an exec would keep anything of ours open.
+pub fn concerns_us() -> bool {
+    (0..table::high_water()).any(|fd| matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(fd))
+}
+
+/// Whether there is anything of ours at all.
+pub fn has_any() -> bool {
+    (0..table::high_water()).any(|fd| matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener))
+}
+
+/// Before an exec into a program without shunt. `None`: it keeps nothing of ours.
+pub fn before_exec() -> Option<HandOver> {
+    let ours = |fd: &i32| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(*fd);
+    (0..table::high_water()).find(ours)?;
+    let mut cargo = List::<Cargo>::new().ok()?;
+    let mut moved = List::<Moved>::new().ok()?;
+    let process = calls::getpid();
+    for fd in (0..table::high_water()).filter(ours) {
+        let word = table::get(fd);
+        let Some(socket) = word.socket() else { continue };
+        match word.kind() {
+            Kind::Listener => give_listener(fd, socket, |item| cargo.push(item)),
+            _ if (0..fd).any(|earlier| ours(&earlier) && same(earlier, socket)) => {} // a duplicate goes with the first
+            _ => {
+                if let Ok((program, carrier)) = plain::pair(socket) {
+                    let program = private::keep(program).unwrap_or(-1);
+                    let item = Cargo { stream: fd, carrier, program, process };
+                    if program >= 0 && cargo.count < carrier::MOST && cargo.push(item) {
+                        continue;
+                    }
+                    private::close(program);
+                    let _ = calls::close(carrier);
+                }
+            }
+        }
+    }
+    let forked = if cargo.count > 0 { carrier::fork(cargo.all()).ok() } else { None };
+    for fd in (0..table::high_water()).filter(ours) {
+        if table::get(fd).kind() != Kind::Stream {
+            continue;
+        }
+        let Some(socket) = table::stream(fd) else { continue };
+        let item = cargo.all().iter().find(|item| same(item.stream, socket)).filter(|_| forked.is_some());
+        replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
+    }
+    for item in cargo.all() {
+        let _ = calls::close(item.carrier);
+        private::close(item.program);
+        if item.program < 0 {
+            // A client that waited: the carrier has it now.
+            let _ = calls::fcntl(item.stream, libc::F_SETFD, FD_CLOEXEC as usize);
+        }
+    }
+    Some(HandOver { carrier: forked, moved, cargo })
+}
+
+fn same(fd: i32, socket: &Socket) -> bool {
+    table::stream(fd).is_some_and(|other| core::ptr::eq(other, socket))
+}
+
+/// `program` (or, if there is none, a dead socket) takes the place of the companion at `number`.
+fn replace(number: i32, socket: &Socket, program: i32, moved: &mut List<Moved>) {
+    let Ok(saved) = calls::fcntl(number, F_DUPFD_CLOEXEC, private::lowest() as usize) else {
+        let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize); // better none than one that lies
+        return;
+    };
+    let fresh = if program >= 0 { None } else { plain::dead(socket.family.load(Ordering::Relaxed)).ok().map(Pending) };
+    let new = fresh.as_ref().map_or(program, |pending| pending.0);
+    if new < 0 {
+        let _ = calls::close(saved);
+        let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize);
+        return;
+    }
+    like(socket, saved, new);
+    let _ = calls::dup3(new, number, 0);
+    moved.push(Moved { number, saved });
+    report::note(number, kind::TCP, if program >= 0 { Reason::Carried } else { Reason::NotCarried }, None);
+}
+
+/// The kernel's socket `program` gets the options and flags of the stream at `stream`.
+pub(crate) fn like(socket: &Socket, stream: i32, program: i32) {
+    options::give_to(program, socket);
+    let flags = calls::fcntl(stream, F_GETFL, 0).unwrap_or(0) & (libc::O_NONBLOCK | libc::O_ASYNC);
+    let _ = calls::fcntl(program, F_SETFL, (libc::O_RDWR | flags) as usize);
+}
+
+/// The listener at `fd` becomes the kernel's alone; clients that wait in the rendezvous are `taken`, as far as there is
+/// room for them.
+pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl FnMut(Cargo) -> bool) {
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    if rendezvous >= 0 {
+        if let Some(_setup) = SETUP.lock() {
+            link::not_sole(); // ends offers in memory
+        }
+        let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
+        // The kernel refuses new connections now, and gives those that it had taken.
+        while let Some((stream, client)) = accept::waiting(listener) {
+            let family = listener.family.load(Ordering::Relaxed);
+            let joined = plain::to_listener(fd, family, &client)
+                .is_ok_and(|carrier| taken(Cargo { stream, carrier, program: -1, process: 0 }));
+            if !joined {
+                crate::descriptor::closing(stream);
+                let _ = calls::close(stream);
+            }
+        }
+        report::count(Reason::ListenerHandedOver);
+    }
+    if !listener.has(flag::LISTENER_NONBLOCK) {
+        let flags = calls::fcntl(fd, F_GETFL, 0).unwrap_or(0);
+        let _ = calls::fcntl(fd, F_SETFL, (flags & !libc::O_NONBLOCK) as usize);
+    }
+}
+
+impl HandOver {
+    /// The exec failed: every number is what it was.
+    pub fn undo(self) {
+        for entry in self.moved.all() {
+            let _ = calls::dup3(entry.saved, entry.number, 0);
+            let _ = calls::close(entry.saved);
+            if let Some(socket) = table::stream(entry.number) {
+                report::note(entry.number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
+            }
+        }
+        for fd in 0..table::high_water() {
+            let word = table::get(fd);
+            if let (Kind::Listener, Some(_)) = (word.kind(), word.socket()) {
+                let flags = calls::fcntl(fd, F_GETFL, 0).unwrap_or(0);
+                let _ = calls::fcntl(fd, F_SETFL, (flags | libc::O_NONBLOCK) as usize);
+            }
+        }
+        if let Some(carrier) = self.carrier {
+            carrier.give_up();
+        }
+        for item in self.cargo.all().iter().filter(|item| item.program < 0) {
+            // A client that waited for the program sees its connection end.
+            crate::descriptor::closing(item.stream);
+            let _ = calls::close(item.stream);
+        }
+    }
+}

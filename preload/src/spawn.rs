@@ -1,0 +1,272 @@
+//! posix_spawn of a program that cannot take the library.
+//!
+//! The C library's child shares the parent's memory and table until its exec, past our hooks. A program without shunt must
+//! be given other descriptors than the parent has, so its child is a copy made here, which does what the attributes and
+//! file actions ask (posix_spawn(3), in the C library's order) and then goes through our own exec.
+
+use crate::exec::Strings;
+use crate::{copies, exec, hooks, real};
+use core::ffi::{c_char, c_int, c_short, c_void};
+use core::sync::atomic::Ordering;
+use shunt_calls::libc::{self, SIG_SETMASK};
+use shunt_sockets::sys::{calls, syscall};
+use shunt_sockets::{private, process};
+
+/// What the caller asked for, but for the environment.
+pub struct Request {
+    /// Where the child's number goes; may be null.
+    pub pid: *mut c_int,
+    /// The program.
+    pub file: *const c_char,
+    /// Whether PATH is searched for it.
+    pub searched: bool,
+    /// posix_spawn_file_actions_t, or null.
+    pub actions: *const c_void,
+    /// posix_spawnattr_t, or null.
+    pub attributes: *const c_void,
+    /// The arguments.
+    pub arguments: Strings,
+}
+
+/// glibc's posix_spawnattr_t (bits/types of spawn.h): part of its ABI.
+#[repr(C)]
+struct Attributes {
+    flags: c_short,
+    group: c_int,
+    defaults: [u64; 16],
+    mask: [u64; 16],
+    parameters: c_int,
+    policy: c_int,
+}
+
+/// glibc's posix_spawn_file_actions_t.
+#[repr(C)]
+struct Actions {
+    _allocated: c_int,
+    used: c_int,
+    list: *const Action,
+}
+
+/// An entry of it (spawn_int.h, whose tags have only ever been added to).
+#[repr(C)]
+struct Action {
+    tag: c_int,
+    words: Words,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Words {
+    numbers: [c_int; 2],
+    text: *const c_char,
+    open: Open,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Open {
+    fd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: u32,
+}
+
+const CLOSE: c_int = 0;
+const DUP2: c_int = 1;
+const OPEN: c_int = 2;
+const CHDIR: c_int = 3;
+const FCHDIR: c_int = 4;
+const CLOSEFROM: c_int = 5;
+const TERMINAL: c_int = 6;
+
+const ALL_SIGNALS: u64 = u64::MAX;
+
+/// posix_spawn(3) by a copy of this process.
+///
+/// # Safety
+/// As the function itself.
+pub unsafe fn plain(request: &Request, environment: Strings) -> c_int {
+    let mut ends = [-1i32; 2];
+    if let Err(error) = calls::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) {
+        return error.0;
+    }
+    let (reader, writer) = (private::keep(ends[0]).unwrap_or(-1), private::keep(ends[1]).unwrap_or(-1));
+    if reader < 0 || writer < 0 {
+        private::close(reader);
+        private::close(writer);
+        return libc::EMFILE;
+    }
+    let mut mask = 0u64;
+    let _ = calls::sigprocmask(SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
+    // SAFETY: the child only prepares an exec.
+    let child = unsafe { copies::bare_fork() };
+    if child == 0 {
+        // A file action may want the pipe's number.
+        process::MOVING.store(writer, Ordering::Relaxed);
+        // SAFETY: the caller's request; this is the child's own copy.
+        let error = unsafe { become_program(request, environment, mask) };
+        let _ = calls::write(process::MOVING.load(Ordering::Relaxed), (&raw const error).cast(), 4);
+        // SAFETY: ends the child.
+        unsafe { syscall!(libc::SYS_exit_group, 127) };
+    }
+    private::close(writer);
+    let mut error = 0i32;
+    if child < 0 {
+        error = -child as c_int;
+    } else {
+        while calls::read(reader, (&raw mut error).cast(), 4) == Err(shunt_sockets::sys::Errno(libc::EINTR)) {}
+        if error != 0 {
+            // SAFETY: no status is asked for.
+            unsafe { syscall!(libc::SYS_wait4, child, 0, 0, 0) };
+        } else if !request.pid.is_null() {
+            // SAFETY: the caller's place for the number.
+            unsafe { *request.pid = child as c_int };
+        }
+    }
+    private::close(reader);
+    let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
+    error
+}
+
+/// In the child: returns only with the errno of what failed.
+unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64) -> c_int {
+    // SAFETY: the caller's attributes and actions.
+    unsafe {
+        if let Some(attributes) = request.attributes.cast::<Attributes>().as_ref() {
+            if let Err(error) = apply(attributes) {
+                return error;
+            }
+            if attributes.flags as c_int & libc::POSIX_SPAWN_SETSIGMASK as c_int != 0 {
+                mask = attributes.mask[0];
+            }
+        }
+        if let Some(actions) = request.actions.cast::<Actions>().as_ref() {
+            for i in 0..actions.used.max(0) as usize {
+                if !act(&*actions.list.add(i)) {
+                    return *crate::__errno_location();
+                }
+            }
+        }
+        // Handlers are the parent's code; exec resets them in the end, and no signal comes before.
+        for signal in 1..=64 {
+            reset_handler(signal);
+        }
+        let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
+        if request.searched {
+            exec::execvpe(request.file, request.arguments, environment);
+        } else {
+            exec::execve(request.file, request.arguments, environment);
+        }
+        *crate::__errno_location()
+    }
+}
+
+/// The kernel's struct sigaction, for the system call.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+fn reset_handler(signal: c_int) {
+    let mut now = KernelAction::default();
+    // SAFETY: the structures are ours.
+    unsafe {
+        let known = syscall!(libc::SYS_rt_sigaction, signal, 0, &raw mut now, 8) == 0;
+        if known && now.handler != libc::SIG_IGN && now.handler != libc::SIG_DFL {
+            let default = KernelAction::default();
+            syscall!(libc::SYS_rt_sigaction, signal, &raw const default, 0, 8);
+        }
+    }
+}
+
+unsafe fn apply(attributes: &Attributes) -> Result<(), c_int> {
+    const SETSID: c_int = 0x80;
+    let has = |flag: c_int| attributes.flags as c_int & flag != 0;
+    let done = |result: isize| if result < 0 { Err(-result as c_int) } else { Ok(()) };
+    // SAFETY: plain system calls on our own structures.
+    unsafe {
+        if has(libc::POSIX_SPAWN_SETSIGDEF as c_int) {
+            let default = KernelAction::default();
+            for signal in (1..=64).filter(|signal| attributes.defaults[0] >> (signal - 1) & 1 == 1) {
+                syscall!(libc::SYS_rt_sigaction, signal, &raw const default, 0, 8);
+            }
+        }
+        if has(libc::POSIX_SPAWN_SETSCHEDULER as c_int) {
+            done(syscall!(libc::SYS_sched_setscheduler, 0, attributes.policy, &raw const attributes.parameters))?;
+        } else if has(libc::POSIX_SPAWN_SETSCHEDPARAM as c_int) {
+            done(syscall!(libc::SYS_sched_setparam, 0, &raw const attributes.parameters))?;
+        }
+        if has(SETSID) {
+            done(syscall!(libc::SYS_setsid))?;
+        }
+        if has(libc::POSIX_SPAWN_SETPGROUP as c_int) {
+            done(syscall!(libc::SYS_setpgid, 0, attributes.group))?;
+        }
+        if has(libc::POSIX_SPAWN_RESETIDS as c_int) {
+            done(syscall!(libc::SYS_setresuid, usize::MAX, syscall!(libc::SYS_getuid), usize::MAX))?;
+            done(syscall!(libc::SYS_setresgid, usize::MAX, syscall!(libc::SYS_getgid), usize::MAX))?;
+        }
+    }
+    Ok(())
+}
+
+/// One file action; false: errno tells.
+unsafe fn act(action: &Action) -> bool {
+    // SAFETY: the tag tells which words count.
+    unsafe {
+        let [first, second] = action.words.numbers;
+        match action.tag {
+            CLOSE => {
+                // glibc: closing what is not open is no error, if the number could be one.
+                hooks::close(first);
+                true
+            }
+            DUP2 if first == second => {
+                let flags = real::fcntl(first, libc::F_GETFD, 0);
+                flags >= 0 && real::fcntl(first, libc::F_SETFD, (flags & !libc::FD_CLOEXEC) as usize) >= 0
+            }
+            DUP2 => hooks::dup2(first, second) >= 0,
+            OPEN => {
+                let open = action.words.open;
+                hooks::close(open.fd);
+                match calls::openat(libc::AT_FDCWD, open.path.cast(), open.flags, open.mode) {
+                    Ok(fd) if fd == open.fd => true,
+                    Ok(fd) => {
+                        let moved = hooks::dup2(fd, open.fd);
+                        let _ = calls::close(fd);
+                        moved >= 0
+                    }
+                    Err(error) => {
+                        crate::set_errno(error.0);
+                        false
+                    }
+                }
+            }
+            CHDIR => kernel(syscall!(libc::SYS_chdir, action.words.text)),
+            FCHDIR => kernel(syscall!(libc::SYS_fchdir, first)),
+            CLOSEFROM => {
+                hooks::closefrom(first);
+                true
+            }
+            TERMINAL => {
+                let group = syscall!(libc::SYS_getpgid, 0) as c_int;
+                kernel(syscall!(libc::SYS_ioctl, first, libc::TIOCSPGRP, &raw const group))
+            }
+            _ => {
+                crate::set_errno(libc::EINVAL);
+                false
+            }
+        }
+    }
+}
+
+fn kernel(result: isize) -> bool {
+    if result < 0 {
+        crate::set_errno(-result as c_int);
+    }
+    result >= 0
+}
