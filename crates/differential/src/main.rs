@@ -307,7 +307,7 @@ fn write_matrix() -> Result<bool, String> {
         result
     });
     let path = programs::workspace().join("docs/SEMANTICS-MATRIX.md");
-    let text = matrix::render(&scenarios, &verdicts.into_inner().expect("no trial panics"), &deviations);
+    let text = matrix::render(&scenarios, &Rows::load()?, &verdicts.into_inner().expect("no trial panics"), &deviations);
     std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     println!("{}", path.display());
     Ok(passed)

@@ -4,6 +4,7 @@ use crate::arrangement::{Arrangement, Role};
 use crate::catalogue::Scenario;
 use crate::deviations::Deviations;
 use crate::judge::Verdict;
+use crate::rows::Rows;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use std::fmt::Write;
 pub type Verdicts = BTreeMap<(String, Role, Arrangement), Verdict>;
 
 /// The matrix as Markdown.
-pub fn render(scenarios: &[Scenario], verdicts: &Verdicts, deviations: &Deviations) -> String {
+pub fn render(scenarios: &[Scenario], rows: &Rows, verdicts: &Verdicts, deviations: &Deviations) -> String {
     let mut text = String::from(HEAD);
     let passed = verdicts.values().filter(|verdict| verdict.passes()).count();
     let failed = verdicts.len() - passed;
@@ -21,36 +22,84 @@ pub fn render(scenarios: &[Scenario], verdicts: &Verdicts, deviations: &Deviatio
         scenarios.len(),
         verdicts.len()
     );
-    summary(&mut text, scenarios, verdicts);
-    let mut family = "";
-    for scenario in scenarios {
-        if scenario.family != family {
-            family = &scenario.family;
-            let _ = writeln!(text, "\n## {family}\n");
-            text.push_str("| scenario | what it shows | near | both | client only | server only | one process | fortified |\n");
-            text.push_str("|---|---|---|---|---|---|---|---|\n");
-        }
-        for role in scenario.roles() {
-            let _ = write!(text, "| `{}` | {} | {} |", scenario.name, scenario.summary.replace('|', "\\|"), role.name());
-            for arrangement in Arrangement::ALL {
-                let verdict = verdicts.get(&(scenario.name.clone(), role, arrangement));
-                let _ = write!(text, " {} |", cell(verdict));
+    summary(&mut text, scenarios, rows, verdicts);
+    items(&mut text, scenarios, rows, verdicts);
+    accepted(&mut text, deviations);
+    text.push_str("\n## Every scenario\n");
+    for row in &rows.list {
+        let _ = writeln!(text, "\n### {}\n", row.name);
+        text.push_str("| scenario | what it shows | near | both | client only | server only | one process | fortified |\n");
+        text.push_str("|---|---|---|---|---|---|---|---|\n");
+        for scenario in row.scenarios(scenarios) {
+            for role in scenario.roles() {
+                let _ = write!(text, "| `{}` | {} | {} |", scenario.name, scenario.summary.replace('|', "\\|"), role.name());
+                for arrangement in Arrangement::ALL {
+                    let verdict = verdicts.get(&(scenario.name.clone(), role, arrangement));
+                    let _ = write!(text, " {} |", cell(verdict));
+                }
+                text.push('\n');
             }
-            text.push('\n');
         }
     }
+    text
+}
+
+/// The verdicts on some scenarios.
+fn verdicts_on<'a>(scenarios: &[&Scenario], verdicts: &'a Verdicts) -> Vec<&'a Verdict> {
+    let members: Vec<&str> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+    verdicts.iter().filter(|((name, _, _), _)| members.contains(&name.as_str())).map(|(_, verdict)| verdict).collect()
+}
+
+/// One line for each row.
+fn summary(text: &mut String, scenarios: &[Scenario], rows: &Rows, verdicts: &Verdicts) {
+    text.push_str("| row | scenarios | comparisons | equal, accelerated | equal, through TCP | deviates as listed | differs |\n");
+    text.push_str("|---|---|---|---|---|---|---|\n");
+    for row in &rows.list {
+        let members = row.scenarios(scenarios);
+        let of_row = verdicts_on(&members, verdicts);
+        let count = |kind: fn(&Verdict) -> bool| of_row.iter().filter(|verdict| kind(verdict)).count();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            row.name,
+            members.len(),
+            of_row.len(),
+            count(|verdict| *verdict == Verdict::Equal),
+            count(|verdict| *verdict == Verdict::EqualThroughKernel),
+            count(|verdict| matches!(verdict, Verdict::Deviates(_))),
+            count(|verdict| !verdict.passes()),
+        );
+    }
+}
+
+/// What each row holds, how many scenarios show it, and which deviations they have.
+fn items(text: &mut String, scenarios: &[Scenario], rows: &Rows, verdicts: &Verdicts) {
+    text.push_str("\n## What has to be exact\n");
+    for row in &rows.list {
+        let _ = writeln!(text, "\n**{}**\n\n| what | scenarios | deviations |\n|---|---|---|", row.name);
+        for (what, shown) in row.items(scenarios) {
+            let mut names: Vec<&str> = Vec::new();
+            for verdict in verdicts_on(&shown, verdicts) {
+                if let Verdict::Deviates(of_this) = verdict {
+                    names.extend(of_this.iter().map(String::as_str));
+                }
+            }
+            names.sort_unstable();
+            names.dedup();
+            let _ = writeln!(text, "| {what} | {} | {} |", shown.len(), names.join(", "));
+        }
+    }
+}
+
+/// The deviations with their reasons, line by line.
+fn accepted(text: &mut String, deviations: &Deviations) {
     text.push_str("\n## Accepted deviations\n\n");
     if deviations.list.is_empty() {
         text.push_str("None.\n");
     }
     for deviation in &deviations.list {
-        let _ = writeln!(
-            text,
-            "### {}\n\n{}\n\nScenarios: {}.\n",
-            deviation.name,
-            deviation.reason.trim(),
-            deviation.scenarios.join(", ")
-        );
+        let (name, reason) = (&deviation.name, deviation.reason.trim());
+        let _ = writeln!(text, "**{name}.** {reason}\n\nScenarios: {}.\n", deviation.scenarios.join(", "));
         text.push_str("| the kernel | shunt |\n|---|---|\n");
         for line in &deviation.lines {
             let _ = writeln!(
@@ -61,34 +110,6 @@ pub fn render(scenarios: &[Scenario], verdicts: &Verdicts, deviations: &Deviatio
             );
         }
         text.push('\n');
-    }
-    text
-}
-
-/// One line for each family.
-fn summary(text: &mut String, scenarios: &[Scenario], verdicts: &Verdicts) {
-    let mut families: Vec<&str> = scenarios.iter().map(|scenario| scenario.family.as_str()).collect();
-    families.dedup();
-    text.push_str(
-        "| family | scenarios | comparisons | equal, accelerated | equal, through TCP | deviates as listed | differs |\n",
-    );
-    text.push_str("|---|---|---|---|---|---|---|\n");
-    for family in families {
-        let members: Vec<&str> =
-            scenarios.iter().filter(|scenario| scenario.family == family).map(|scenario| scenario.name.as_str()).collect();
-        let of_family: Vec<&Verdict> =
-            verdicts.iter().filter(|((name, _, _), _)| members.contains(&name.as_str())).map(|(_, verdict)| verdict).collect();
-        let count = |kind: fn(&Verdict) -> bool| of_family.iter().filter(|verdict| kind(verdict)).count();
-        let _ = writeln!(
-            text,
-            "| {family} | {} | {} | {} | {} | {} | {} |",
-            members.len(),
-            of_family.len(),
-            count(|verdict| *verdict == Verdict::Equal),
-            count(|verdict| *verdict == Verdict::EqualThroughKernel),
-            count(|verdict| matches!(verdict, Verdict::Deviates(_))),
-            count(|verdict| !verdict.passes()),
-        );
     }
 }
 
@@ -113,7 +134,7 @@ on the kernel and under shunt, and both must write the same. Columns: both ends 
 both ends in one process; both under shunt and compiled with `_FORTIFY_SOURCE=2`. `near` is the end whose calls the transcript shows.
 
 `=` is equal over an accelerated connection, `= tcp` is equal through the kernel's TCP (one end without shunt, or no connection made), a name is
-an accepted deviation explained at the end, empty is a combination that does not exist.
+an accepted deviation explained before the tables, empty is a combination that does not exist.
 
 ";
 

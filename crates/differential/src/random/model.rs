@@ -111,6 +111,15 @@ impl Model {
         live.into_iter().any(|process| self.processes[process].slots.contains(&Some(description)))
     }
 
+    /// How many processes have it, or will have it when they take it out of their mail.
+    pub fn holders(&self, description: usize) -> usize {
+        let mut live: Vec<usize> = self.actors.iter().flatten().map(|actor| actor.process).collect();
+        live.sort_unstable();
+        live.dedup();
+        let mailed = self.passed.iter().filter(|(_, passed)| *passed == Some(description)).count();
+        live.iter().filter(|&&process| self.processes[process].slots.contains(&Some(description))).count() + mailed
+    }
+
     /// The slots of an actor whose descriptions satisfy `condition`.
     pub fn slots(&self, actor: usize, condition: impl Fn(&Description) -> bool) -> Vec<usize> {
         (0..SLOTS).filter(|&slot| self.at(actor, slot).is_some_and(|at| condition(&self.descriptions[at]))).collect()
