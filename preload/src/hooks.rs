@@ -779,7 +779,8 @@ hook! {
         dup2(from, to)
     }
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-        if from == to {
+        // What the kernel refuses must leave what lies there alone.
+        if from == to || flags & !libc::O_CLOEXEC != 0 {
             return real::dup3(from, to, flags);
         }
         replace(from, to, || real::dup3(from, to, flags))
@@ -840,9 +841,11 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     let _section = Section::begin();
     descriptor::make_room(to);
     let was = table::take(to);
+    // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
+    // another file's, into which a doorbell would be a byte of the stream.
+    descriptor::release(was, to);
     let result = duplicate();
     if result >= 0 {
-        descriptor::release(was, to);
         descriptor::duplicated(from, to);
         if to <= 2 {
             crate::stdio::standard(to);

@@ -393,17 +393,15 @@ impl Draw {
         }
     }
 
-    /// A peer that dies says nothing; who writes at once does not know yet, which is listed. So what can be written to is closed before.
+    /// A peer that dies says nothing; who writes at once does not know yet, which is listed. So only processes without connections end.
     fn end_process(&mut self, actor: usize) {
         if actor < 2 && self.left > 10 {
             return;
         }
         if !self.features.contains("death") {
-            for slot in self.model.slots(actor, |at| matches!(at.kind, Kind::Stream(_) | Kind::Listener { .. })) {
-                if !self.may_close(actor, slot) {
-                    return;
-                }
-                self.plan(actor, format!("close {slot}"));
+            let live = self.model.slots(actor, |at| !matches!(at.kind, Kind::Fresh(_)));
+            if !live.is_empty() {
+                return;
             }
         }
         let words = if self.random.once_in(2) { format!("kill {actor}") } else { "exit 0".into() };
@@ -412,8 +410,10 @@ impl Draw {
 
     fn disconnect(&mut self, actor: usize) {
         let Some(slot) = self.stream(actor) else { return };
-        // What another process that holds it sees afterwards is listed as different.
-        if self.model.at(actor, slot).is_some_and(|at| !self.model.is_waited_for(at) && self.model.holders(at) == 1) {
+        // What another process that holds it sees afterwards is listed as different, and so is the name of an accepted socket.
+        if self.model.at(actor, slot).is_some_and(|at| !self.model.is_waited_for(at) && self.model.holders(at) == 1)
+            && self.model.end_at(self.model.at(actor, slot)).is_some_and(|end| end % 2 == 0)
+        {
             self.plan(actor, format!("disconnect {slot}"));
         }
     }
