@@ -610,6 +610,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             // lost, and the connection is over (EPIPE from now on).
             let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
             socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
+            crate::epoll::changed(socket); // sets that no bell will tell
             return Ok((length - done).min(LOST).saturating_add(done) as isize);
         }
         if peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0 {
@@ -663,6 +664,7 @@ fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
     let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
     socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
     wait::notify(socket, fd, arm::IN);
+    crate::epoll::changed(socket);
     Ok(())
 }
 
