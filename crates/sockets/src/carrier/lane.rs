@@ -4,7 +4,7 @@ use super::me;
 use crate::socket::{flag, Socket};
 use crate::{descriptor, report, settle, stream, table, urgent};
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::{word, CARRIERS};
+use shunt_segment::channel::{state, word, CARRIERS};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT};
@@ -309,7 +309,12 @@ impl Lane {
         let living =
             own.family.iter().filter(|place| matches!(place.load(Ordering::Acquire), pid if pid != 0 && alive(pid))).count();
         let carriers = self.socket.carriage().carriers.iter().filter(|place| place.load(Ordering::Acquire) != 0).count();
-        if living < carriers && owners as usize <= carriers {
+        // Those that were killed are still counted.
+        let dead = own
+            .family
+            .iter()
+            .filter(|place| matches!(place.load(Ordering::Acquire), pid if pid != 0 && pid != mine && !alive(pid)));
+        if living < carriers && (owners as usize).saturating_sub(dead.count()) <= carriers {
             return Others::Carriers;
         }
         Others::Some
@@ -395,7 +400,13 @@ impl Lane {
             self.lend_more(id, waiting);
         }
         if waiting == self.lent {
-            if peer & (word::FIN | word::CLOSED) != 0 && peer & word::RST == 0 && !self.inbound_ended {
+            // A peer that was killed said nothing, and its companion stays readable for ever.
+            let gone = socket.has(flag::HUNG_UP) || socket.own().receive.state.load(Ordering::Acquire) & state::PEER_GONE != 0;
+            if peer & word::RST != 0 {
+                self.reset_program();
+                return u64::MAX;
+            }
+            if (peer & (word::FIN | word::CLOSED) != 0 || gone) && !self.inbound_ended {
                 self.inbound_ended = true;
                 let _ = calls::shutdown(self.program, libc::SHUT_WR);
             }
