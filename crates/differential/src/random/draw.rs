@@ -172,7 +172,9 @@ impl Draw {
             81..=84 => self.plan_listener_and_client(),
             85..=87 => self.fork(actor),
             88..=89 => self.thread(actor),
-            90..=92 => self.pass(actor),
+            // Where it is in doubt who receives a message, a carrier moves the bytes: later than a step of the stage, which is listed.
+            90..=92 if self.features.contains("pass") => self.pass(actor),
+            90..=92 => self.ask(actor),
             93 => self.exec(actor),
             94 => self.end_process(actor),
             95 => self.disconnect(actor),
