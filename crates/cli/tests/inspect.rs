@@ -95,7 +95,7 @@ fn link(nonce: u64, client: &Address, server: &Address, pid: u32) -> Memory {
     link.put(offset_of!(LinkHeader, nonce), &nonce.to_ne_bytes());
     let page = CHANNEL_PAGES + 5 * PAGE;
     link.put(page + offset_of!(Head, state), &life::ACCEPTED.to_ne_bytes());
-    link.put(page + offset_of!(Head, generation), &3u32.to_ne_bytes());
+    link.put(page + offset_of!(Head, pair), &3u32.to_ne_bytes());
     for (offset, address) in [(offset_of!(Head, client), client), (offset_of!(Head, server), server)] {
         link.put(page + offset, &address.words()[0].to_ne_bytes());
         link.put(page + offset + 8, &address.words()[1].to_ne_bytes());
