@@ -239,7 +239,8 @@ impl Pipe<'_> {
         if free * 3 < size {
             free = self.space(current, self.refresh_ack());
         }
-        (free, size)
+        // The limit lies in shared memory, and may be another one by now.
+        (free.min(size), size)
     }
 
     /// Whether the ring could still change to a larger class: then a sender that finds it full is not blocked.

@@ -110,12 +110,21 @@ fn words_written_between_calls_break_nothing_else() {
     }
 }
 
+struct End<'a>(&'a AtomicBool);
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn words_written_during_calls_break_nothing_else() {
     let calls = if cfg!(debug_assertions) { 500_000 } else { 4_000_000 };
     let connection = Connection::new([4, 5]);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also when an assertion fails: the scope waits for the other thread.
+        let _end = End(&done);
         scope.spawn(|| {
             let mut random = Random(77);
             while !done.load(Relaxed) {
@@ -130,6 +139,5 @@ fn words_written_during_calls_break_nothing_else() {
             }
             call(&connection, &mut random, &mut buffer);
         }
-        done.store(true, Relaxed);
     });
 }
