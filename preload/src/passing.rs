@@ -44,7 +44,7 @@ pub unsafe fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
             return real::recvmsg(fd, message, flags);
         }
         let mut control = rights::Control::new();
-        if !rights::widen(&mut copy, &mut control) {
+        if !rights::widen(fd, &mut copy, &mut control) {
             return real::recvmsg(fd, message, flags);
         }
         let got = real::recvmsg(fd, &mut copy, flags);

@@ -23,12 +23,22 @@ pub struct ProcessHeader {
     pub pid: AtomicU32,
     /// Number of rows.
     pub rows: AtomicU32,
-    /// 1 once the process has received messages by the library's hooks: it will take passed descriptors up. (A child that
-    /// is about to exec has not.)
-    pub receives: AtomicU32,
+    _reserved: AtomicU32,
     /// How often each [`crate::reason::Reason`] was given to a connection, by code.
     pub counters: [AtomicU64; COUNTERS],
+    /// Sockets on which processes have received messages by the library's hooks, so that they will take passed descriptors
+    /// up ([`receiver`]): the writer's, and those of its children that have no state of their own yet. (A child that is
+    /// about to exec has none.)
+    pub receivers: [AtomicU64; RECEIVERS],
 }
+
+/// Coding of a receiver: the process in the upper half, the lower half of the socket's inode in the lower.
+pub const fn receiver(process: u32, inode: u32) -> u64 {
+    (process as u64) << 32 | inode as u64
+}
+
+/// Receivers that a state has room for; later ones take earlier ones' places.
+pub const RECEIVERS: usize = 256;
 
 /// The whole state: a header and one word for each descriptor.
 #[repr(C)]

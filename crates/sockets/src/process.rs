@@ -23,6 +23,7 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Optio
     register_barriers();
     if options.accelerate {
         report::start();
+        crate::receiver::start();
         if let Some(list) = inherited {
             crate::inherit::take_up(list);
         }
@@ -133,6 +134,7 @@ pub fn after_fork_child() {
     thread::forget_id();
     for fd in 0..table::high_water() {
         if let Some(socket) = table::stream(fd) {
+            socket.forget_holders();
             socket.own().join(thread::process());
         }
     }

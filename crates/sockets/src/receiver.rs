@@ -1,15 +1,17 @@
 //! Who will receive a message on an AF_UNIX socket: only programs under shunt can take an accelerated descriptor up.
 //!
 //! The kernel tells the other end's inode (sock_diag) and, in /proc, which processes have it open. All of them must run
-//! under shunt for sure: each has a state (`shunt-process`) of its own, which says that it has received messages by our
-//! hooks. A child between fork and exec says nothing of the kind, and may become anything.
+//! under shunt for sure: a state (`shunt-process`) of theirs says that they have received on this socket by our hooks. A
+//! child between fork and exec says nothing of the kind, and may become anything. Processes of one family, which may have
+//! become other users and may not look at each other, tell it in memory that forks share.
 
-use crate::diag;
 use crate::global::Shared;
+use crate::{diag, report};
 use core::fmt::Write;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use shunt_segment::process::{self as state, MAGIC};
 use shunt_sys::libc::{self, AT_FDCWD, O_CLOEXEC, O_DIRECTORY, O_RDONLY};
-use shunt_sys::{calls, clock, Result};
+use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 
 /// How long an answer is believed, in ns: a program that passes many descriptors asks once in a while.
 const BELIEVE_NS: u64 = 50_000_000;
@@ -23,6 +25,67 @@ struct Answer {
 
 static LAST: Shared<Answer> = Shared::new(Answer { inode: 0, until: 0, under_shunt: false });
 
+/// A page that forks share, with receivers of the whole family.
+static FAMILY: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+const PLACES: usize = 512;
+
+/// The first process of a family makes the page; without it, its members look in /proc.
+pub fn start() {
+    if let Ok(page) = mapping::reserve_for_children(PLACES * 8) {
+        FAMILY.store(page.cast(), Ordering::Release);
+    }
+}
+
+fn family() -> &'static [AtomicU64] {
+    let page = FAMILY.load(Ordering::Acquire);
+    if page.is_null() {
+        return &[];
+    }
+    // SAFETY: never unmapped; PLACES zeroed words.
+    unsafe { core::slice::from_raw_parts(page, PLACES) }
+}
+
+/// This process is about to receive on the socket `fd` by our hooks: whoever passes it a descriptor must know.
+pub fn declare(fd: i32) {
+    // SAFETY: plain integers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    if calls::fstat(fd, &mut status).is_err() {
+        return;
+    }
+    let entry = state::receiver(thread::process(), status.st_ino as u32);
+    for places in [family(), report::receivers()] {
+        enter(places, entry);
+    }
+}
+
+fn enter(places: &[AtomicU64], entry: u64) {
+    let mut free = None;
+    for place in places {
+        match place.load(Ordering::Relaxed) {
+            known if known == entry => return,
+            0 => {
+                free = Some(place);
+                break;
+            }
+            _ => {}
+        }
+    }
+    // When all are taken the newer one is the likelier to be asked for.
+    let random = || places.get(thread::random() as usize % places.len().max(1));
+    if let Some(place) = free.or_else(random) {
+        place.store(entry, Ordering::Release);
+    }
+}
+
+/// Whether a process of this family that lives has received on the socket `inode`.
+fn in_family(inode: u32) -> bool {
+    family().iter().any(|place| {
+        let entry = place.load(Ordering::Acquire);
+        let process = (entry >> 32) as i32;
+        entry as u32 == inode && process > 0 && calls::kill(process, 0) != Err(Errno(libc::ESRCH))
+    })
+}
+
 /// Whether every process that can receive from the other end of the AF_UNIX socket `fd` runs under shunt, for sure.
 /// Called under the set-up lock.
 pub fn under_shunt(fd: i32) -> bool {
@@ -31,10 +94,44 @@ pub fn under_shunt(fd: i32) -> bool {
     // SAFETY: the set-up lock is held.
     let last = unsafe { &mut *LAST.get() };
     if last.inode != inode || last.until < now {
-        let under_shunt = holders_are_ours(inode).unwrap_or(false);
+        let under_shunt = decided(inode);
         *last = Answer { inode, until: if under_shunt { now + BELIEVE_NS } else { 0 }, under_shunt };
     }
     last.under_shunt
+}
+
+/// How long a receiver that may be about to receive, or about to exec, is waited for, in looks and ns between them.
+const LOOKS: u32 = 60;
+const PAUSE_NS: i64 = 500_000;
+
+fn decided(inode: u32) -> bool {
+    for look in 0..LOOKS {
+        if in_family(inode) {
+            return true;
+        }
+        // The kernel is asked at the beginning, and when all patience is spent.
+        if look == 0 || look + 1 == LOOKS {
+            match holders(inode).unwrap_or(Holders::Unknown) {
+                Holders::Ours => return true,
+                Holders::Plain => return false,
+                Holders::Unknown => {}
+            }
+        }
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };
+        let _ = calls::nanosleep(&pause, core::ptr::null_mut());
+    }
+    false
+}
+
+/// Who has a socket open, as far as this process may see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holders {
+    /// Processes that have received on it by our hooks, and no others.
+    Ours,
+    /// A process without shunt among them.
+    Plain,
+    /// Nobody that can be seen, or a process with shunt that has not received yet: it may be a child before its exec.
+    Unknown,
 }
 
 /// A path under /proc.
@@ -95,13 +192,12 @@ fn numbers(path: &Path, mut each: impl FnMut(u32) -> bool) -> Result<()> {
     calls::close(directory)
 }
 
-/// Whether all processes that have the socket `inode` open run under shunt, and there is one.
-fn holders_are_ours(inode: u32) -> Result<bool> {
+fn holders(inode: u32) -> Result<Holders> {
     let wanted = Path::new(format_args!("socket:[{inode}]"));
     let wanted = &wanted.bytes[..wanted.length];
-    let (mut any, mut all) = (false, true);
+    let (mut any, mut all, mut plain) = (false, true, false);
     numbers(&Path::new(format_args!("/proc\0")), |process| {
-        let (mut holds, mut ours) = (false, false);
+        let (mut holds, mut ours, mut shunt) = (false, false, false);
         // A process that may not be looked at is another user's; it can have the socket only if somebody gave it on.
         let _ = numbers(&Path::new(format_args!("/proc/{process}/fd\0")), |fd| {
             let link = Path::new(format_args!("/proc/{process}/fd/{fd}\0"));
@@ -112,28 +208,36 @@ fn holders_are_ours(inode: u32) -> Result<bool> {
             let target = &target[..got.max(0) as usize];
             holds |= target == wanted;
             if target.starts_with(b"/memfd:shunt-process") {
-                ours |= writes_state(&link, process);
+                shunt = true;
+                ours |= says_so(&link, state::receiver(process, inode));
             }
             false
         });
         any |= holds;
         all &= !holds || ours;
-        !all
+        plain |= holds && !shunt;
+        plain
     })?;
-    Ok(any && all)
+    Ok(match (plain, any && all) {
+        (true, _) => Holders::Plain,
+        (_, true) => Holders::Ours,
+        _ => Holders::Unknown,
+    })
 }
 
-/// Whether the state behind `link` was written by `process` itself, and says that it receives by our hooks.
-fn writes_state(link: &Path, process: u32) -> bool {
+/// Whether the state behind `link` holds the receiver.
+fn says_so(link: &Path, receiver: u64) -> bool {
     let Ok(fd) = calls::openat(AT_FDCWD, link.pointer(), O_RDONLY | O_CLOEXEC, 0) else { return false };
-    let mut words = [0u32; 6];
-    let got = calls::pread(fd, words.as_mut_ptr().cast(), 24, 0);
+    let mut head = [0u32; 3];
+    let mut receivers = [0u64; state::RECEIVERS];
+    let at = core::mem::offset_of!(state::ProcessHeader, receivers) as i64;
+    let size = core::mem::size_of_val(&receivers);
+    let got = calls::pread(fd, head.as_mut_ptr().cast(), 12, 0) == Ok(12)
+        && calls::pread(fd, receivers.as_mut_ptr().cast(), size, at) == Ok(size);
     let _ = calls::close(fd);
-    let magic = words[0] as u64 | (words[1] as u64) << 32;
+    let magic = head[0] as u64 | (head[1] as u64) << 32;
     const _: () = assert!(core::mem::offset_of!(state::ProcessHeader, version) == 8);
-    const _: () = assert!(core::mem::offset_of!(state::ProcessHeader, pid) == 12);
-    const _: () = assert!(core::mem::offset_of!(state::ProcessHeader, receives) == 20);
-    got == Ok(24) && magic == MAGIC && words[2] == shunt_segment::VERSION && words[3] == process && words[5] == 1
+    got && magic == MAGIC && head[2] == shunt_segment::VERSION && receivers.contains(&receiver)
 }
 
 #[cfg(test)]
@@ -149,7 +253,7 @@ mod tests {
         let mut status: libc::stat = unsafe { core::mem::zeroed() };
         calls::fstat(far.as_raw_fd(), &mut status).unwrap();
         assert_eq!(diag::unix_peer(near.as_raw_fd()), Ok(status.st_ino as u32));
-        assert_eq!(holders_are_ours(status.st_ino as u32), Ok(false));
+        assert_eq!(holders(status.st_ino as u32), Ok(Holders::Plain));
         assert!(!under_shunt(near.as_raw_fd()));
     }
 }

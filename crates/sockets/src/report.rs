@@ -82,6 +82,12 @@ pub(crate) fn descriptor() -> i32 {
     FD.load(Ordering::Relaxed)
 }
 
+/// The receivers in the state as it is, which in a child may still be its parent's.
+pub(crate) fn receivers() -> &'static [shunt_segment::sync::AtomicU64] {
+    // SAFETY: null or mapped.
+    unsafe { STATE.load(Ordering::Acquire).as_ref() }.map_or(&[], |state| &state.header.receivers)
+}
+
 /// Where the state is mapped.
 pub(crate) fn address() -> usize {
     STATE.load(Ordering::Relaxed) as usize
@@ -96,16 +102,6 @@ pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
         }
         if !matches!(reason, Reason::Unconnected | Reason::Unknown) {
             state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// This process is about to receive descriptors: whoever passes them must see that it runs under shunt. A child that has
-/// written nothing yet might as well be about to exec.
-pub fn declare() {
-    if let Some(state) = state() {
-        if state.header.receives.load(Ordering::Relaxed) == 0 {
-            state.header.receives.store(1, Ordering::Relaxed);
         }
     }
 }

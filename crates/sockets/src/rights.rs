@@ -238,12 +238,12 @@ pub fn sent(control: &mut Control, delivered: bool) {
 
 /// Before recvmsg on a socket that is not ours, with room for control messages: gives the kernel more room, for what a
 /// sender may have appended. False: leave the message as it is.
-pub fn widen(message: &mut msghdr, control: &mut Control) -> bool {
+pub fn widen(over: i32, message: &mut msghdr, control: &mut Control) -> bool {
     let room = message.msg_controllen;
     if message.msg_control.is_null() || !(HEADER + 4..=ROOM - EXTRA * 4).contains(&room) {
         return false;
     }
-    report::declare();
+    receiver::declare(over);
     message.msg_control = control.bytes.as_mut_ptr().cast();
     message.msg_controllen = (room + EXTRA * 4) as _;
     true

@@ -340,6 +340,13 @@ impl Socket {
         (self.lock_receive_settled(), self.lock(&self.sending, &self.own().transmit.lock))
     }
 
+    /// In the child after fork: threads that held a private lock do not exist here. (Those in shared memory are held by
+    /// threads of the parent, which go on.)
+    pub fn forget_holders(&self) {
+        self.sending.store(0, Ordering::Relaxed);
+        self.receiving.store(0, Ordering::Relaxed);
+    }
+
     /// Threads of this process exclude each other by a private word. Only a side that several processes own needs the
     /// word in shared memory as well, which the peer could scribble on.
     #[inline(always)]
