@@ -67,6 +67,22 @@ fn stored(socket: &Socket) -> &mut Stored {
     unsafe { &mut *socket.stored.get() }
 }
 
+/// Options of which the kernel thinks the same whatever the state of the socket, and which servers set on each connection:
+/// they need no judge that is connected.
+fn is_simple(level: c_int, name: c_int) -> bool {
+    match level {
+        SOL_SOCKET => matches!(
+            name,
+            libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_SNDBUF | libc::SO_RCVBUF | libc::SO_LINGER | libc::SO_OOBINLINE
+        ),
+        IPPROTO_TCP => matches!(
+            name,
+            libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT | libc::TCP_NOTSENT_LOWAT
+        ),
+        _ => false,
+    }
+}
+
 /// A judge with the options that the program set on the stream.
 fn judge(socket: &Socket) -> Result<Judge> {
     Judge::new(socket, |fd| {
@@ -266,7 +282,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => return Err(Errno(libc::ENOMEM)),
         _ => {}
     }
-    let judge = judge(socket)?;
+    let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge(socket)? };
     judge.set(level, name, data, length)?;
     if let Ok((mut bytes, length)) = judge.read(level, name) {
         if (level, name) == (SOL_SOCKET, libc::SO_LINGER) && integer(&bytes) == 0 {
