@@ -125,6 +125,8 @@ calls! {
     socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> Result<()> = unit, SYS_socketpair;
     /// pipe2(2)
     pipe2(ends: *mut c_int, flags: c_int) -> Result<()> = unit, SYS_pipe2;
+    /// eventfd2(2)
+    eventfd(initial: u32, flags: c_int) -> Result<c_int> = descriptor, SYS_eventfd2;
     /// getrandom(2)
     getrandom(data: *mut c_void, length: usize, flags: u32) -> Result<usize> = check, SYS_getrandom;
     /// prlimit64(2)

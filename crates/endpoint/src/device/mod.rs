@@ -1,0 +1,3 @@
+//! The devices that need no privilege.
+
+pub mod local;

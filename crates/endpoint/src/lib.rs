@@ -1,0 +1,206 @@
+//! U-Net endpoints: a process's own view of a network interface.
+//!
+//! An *endpoint* has a *communication segment* (memory in which buffers are named by offset and length), queues of
+//! descriptors (*send*, *receive*, *free*), *channels* registered under *tags*, and counters. The trait [`Endpoint`] is
+//! what protocols are written against; *devices* implement it, and wrappers (faults, traces, captures) wrap a device.
+//!
+//! This crate owns the terms, the layout of an endpoint's shared memory ([`shared`]), the devices that need no privilege
+//! and the suite by which every device is judged (`conformance`, with the feature `std`). It knows nothing of
+//! reliability: messages are datagrams. It has no thread, takes no lock, allocates nothing, never blocks.
+//!
+//! Who drives: an endpoint's state lies in memory that several processes of one owner may share (after `fork`, or by
+//! passing descriptors). Whoever holds the endpoint's lock ([`shared::Memory::lock`]) makes calls; the trait's
+//! `&mut self` is that claim within one process.
+//!
+//! ```
+//! use shunt_endpoint::{device::local::Switch, Arrival, Endpoint, Message, Tag, Tags};
+//! let switch = Switch::new().unwrap();
+//! let (mut a, mut b) = (switch.plug().unwrap(), switch.plug().unwrap());
+//! let (to_a, to_b) = (Tag::random().unwrap(), Tag::random().unwrap());
+//! let there = a.open(&b.address(), Tags { receive: to_a, send: to_b }).unwrap();
+//! b.open(&a.address(), Tags { receive: to_b, send: to_a }).unwrap();
+//!
+//! a.send(&Message::small(there, b"ping")).unwrap();
+//! a.flush().unwrap();
+//! let mut arrival = Arrival::empty();
+//! assert!(b.receive(&mut arrival));
+//! assert_eq!(arrival.head(), b"ping");
+//! b.release(&mut arrival);
+//! ```
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+mod address;
+mod area;
+mod capabilities;
+mod counters;
+pub mod device;
+mod error;
+mod gather;
+mod message;
+pub mod shared;
+
+pub use address::{Address, Channel, Family, Tag, Tags, ADDRESS};
+pub use area::{Area, Bytes, Segment};
+pub use capabilities::{Buffers, Capabilities};
+pub use counters::{Counters, Drop};
+pub use error::{AttachError, OpenError, PostError, SendError};
+pub use gather::Gather;
+pub use message::{Arrival, ArrivalKind, ArrivalParts, Body, Message, INLINE, SCATTER};
+
+/// A count of messages sent since the endpoint was made: names one of them. Wraps around.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(pub u32);
+
+impl Ticket {
+    /// Whether this message comes before `bound`.
+    #[inline(always)]
+    pub fn is_before(self, bound: Ticket) -> bool {
+        (self.0.wrapping_sub(bound.0) as i32) < 0
+    }
+}
+
+/// How full the receive side is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backlog {
+    /// Messages that wait, as far as the device can see them.
+    pub waiting: u32,
+    /// How many can wait before the next is dropped or its sender refused.
+    pub capacity: u32,
+}
+
+/// An endpoint. Object-safe, so that one program can hold endpoints of several devices.
+///
+/// No call blocks. Calls may enter the kernel where the device says so; `send`, `receive`, `release` of a device in shared
+/// memory do not while both sides are awake.
+pub trait Endpoint {
+    /// What the device can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// The communication segment. On devices with buffers of their own it is longer than what the owner asked for: arrivals
+    /// lie behind that.
+    fn segment(&self) -> Segment;
+
+    /// Where this endpoint is. To be told to peers, with a tag, by any way that both trust.
+    fn address(&self) -> Address;
+
+    /// A fresh tag by which a peer may send here: random, or from whoever hands out tags for this device.
+    ///
+    /// # Errors
+    /// What the system answers.
+    fn new_tag(&mut self) -> Result<Tag, shunt_sys::Errno> {
+        Tag::random()
+    }
+
+    /// Registers a channel to the endpoint at `remote`. From now on messages to `tags.receive` that come from there are
+    /// accepted. The other side may do so later: what arrives there before is dropped and counted, or waits.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing is registered then.
+    fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError>;
+
+    /// Forgets a channel. Messages that arrived by it stay in the receive queue; those sent stay sent.
+    fn close(&mut self, channel: Channel);
+
+    /// Puts a message on the send queue. The head is copied; areas of the body stay the device's until the message is
+    /// [`Endpoint::injected`].
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent then. `NoResource` is back-pressure, not a failure.
+    fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError>;
+
+    /// Hands everything on the send queue to the device (the doorbell of a batch), and takes back what it has finished.
+    /// True: the send queue is empty. False: the device is backed up; call again later.
+    ///
+    /// # Errors
+    /// [`SendError::Device`], if the device will never work again. What one message met (its peer is gone) is counted as
+    /// `unsent`, not told.
+    fn flush(&mut self) -> Result<bool, SendError>;
+
+    /// The bound of what has been injected into the network: the buffers of all messages before it may be reused.
+    fn injected(&mut self) -> Ticket;
+
+    /// Puts a buffer on the free queue.
+    ///
+    /// # Errors
+    /// [`PostError`]; the buffer stays the caller's.
+    fn post(&mut self, buffer: Area) -> Result<(), PostError>;
+
+    /// Takes the next message from the receive queue; false: none waits, `arrival` is unchanged.
+    /// Each arrival is to be [released](Endpoint::release), in any order, once.
+    fn receive(&mut self, arrival: &mut Arrival) -> bool;
+
+    /// Gives an arrival's buffers back to the device: they are on the free queue again. `arrival` has no areas after this.
+    fn release(&mut self, arrival: &mut Arrival);
+
+    /// How full the receive queue is, for the condition "almost full".
+    fn backlog(&mut self) -> Backlog;
+
+    /// A descriptor for poll, select and epoll: readable (POLLIN) when a message arrives after [`Endpoint::arm`] said true.
+    /// Level-triggered: it stays readable until [`Endpoint::disarm`]. Read by nobody else.
+    fn descriptor(&self) -> i32;
+
+    /// Before sleeping on the descriptor. True: armed, nothing waits, sleep. False: something waits, or the send queue can
+    /// go on; not armed.
+    fn arm(&mut self) -> bool;
+
+    /// After sleeping: takes back the arming, and makes the descriptor unreadable until the next one.
+    fn disarm(&mut self);
+
+    /// What happened so far.
+    fn counters(&self) -> &Counters;
+}
+
+/// Through a reference: what takes an endpoint by value can be lent one.
+impl<E: Endpoint + ?Sized> Endpoint for &mut E {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+    fn segment(&self) -> Segment {
+        (**self).segment()
+    }
+    fn address(&self) -> Address {
+        (**self).address()
+    }
+    fn new_tag(&mut self) -> Result<Tag, shunt_sys::Errno> {
+        (**self).new_tag()
+    }
+    fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError> {
+        (**self).open(remote, tags)
+    }
+    fn close(&mut self, channel: Channel) {
+        (**self).close(channel)
+    }
+    fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
+        (**self).send(message)
+    }
+    fn flush(&mut self) -> Result<bool, SendError> {
+        (**self).flush()
+    }
+    fn injected(&mut self) -> Ticket {
+        (**self).injected()
+    }
+    fn post(&mut self, buffer: Area) -> Result<(), PostError> {
+        (**self).post(buffer)
+    }
+    fn receive(&mut self, arrival: &mut Arrival) -> bool {
+        (**self).receive(arrival)
+    }
+    fn release(&mut self, arrival: &mut Arrival) {
+        (**self).release(arrival)
+    }
+    fn backlog(&mut self) -> Backlog {
+        (**self).backlog()
+    }
+    fn descriptor(&self) -> i32 {
+        (**self).descriptor()
+    }
+    fn arm(&mut self) -> bool {
+        (**self).arm()
+    }
+    fn disarm(&mut self) {
+        (**self).disarm()
+    }
+    fn counters(&self) -> &Counters {
+        (**self).counters()
+    }
+}
