@@ -1,5 +1,6 @@
 # make build    the command and the preload library, in target/release
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
+# make applications  installs what is missing, builds, measures redis, memcached, nginx, haproxy, PostgreSQL, FTP, Python and Node.js
 # make test     installs what is missing, builds, runs every test
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 SECONDS=300; then random sequences: MINUTES=60
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
@@ -14,7 +15,7 @@ KILLS ?= 1000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo test conformance soak model lint clean install uninstall
+.PHONY: all build demo applications test conformance soak model lint clean install uninstall
 
 all: build
 
@@ -26,6 +27,11 @@ demo:
 	scripts/prepare demo
 	scripts/build
 	$(BUILT)/shunt bench demo
+
+applications:
+	scripts/prepare applications
+	scripts/build
+	$(BUILT)/shunt bench applications
 
 test:
 	scripts/prepare test

@@ -1,4 +1,4 @@
-//! The command line: `shunt bench demo`, `shunt bench cell NAME`, `shunt bench list`.
+//! The command line: `shunt bench demo`, `shunt bench applications`, `shunt bench cell NAME`, `shunt bench list`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -91,6 +91,15 @@ pub enum Action {
         #[arg(long, value_name = "DIRECTORY", default_value = "target/all")]
         output: PathBuf,
     },
+    /// Programs that people run, under their usual load generators: redis, memcached, nginx, haproxy, PostgreSQL, FTP, Python, Node.js
+    Applications {
+        /// How to measure
+        #[command(flatten)]
+        options: Options,
+        /// Directory of applications.txt, applications.json and so on
+        #[arg(long, value_name = "DIRECTORY", default_value = "target/applications")]
+        output: PathBuf,
+    },
     /// Names the cells
     List,
 }
@@ -145,8 +154,8 @@ impl Bench {
     pub fn run(&self) -> ExitCode {
         match &self.action {
             Action::List => {
-                for cell in cells::all() {
-                    println!("{:<10} {}", cell.name(), cell.about());
+                for cell in cells::all().into_iter().chain(cells::applications()) {
+                    println!("{:<13} {}", cell.name(), cell.about());
                 }
                 ExitCode::SUCCESS
             }
@@ -156,9 +165,15 @@ impl Bench {
                 let cells = cells::demo(*with_postgres);
                 Plan { cells, options, limit_seconds, output: Some(output), stem: "demo" }.run()
             }
+            Action::Applications { options, output } => {
+                let options = Options { repeat: options.repeat.or(Some(5)), ..options.clone() };
+                let cells = cells::applications();
+                Plan { cells, options: &options, limit_seconds: None, output: Some(output), stem: "applications" }.run()
+            }
             Action::Papers { options, output } => {
                 let names = ["latency", "bandwidth", "ftp"];
-                let cells = cells::all().into_iter().filter(|cell| names.contains(&cell.name())).collect();
+                let cells =
+                    cells::all().into_iter().chain(cells::applications()).filter(|cell| names.contains(&cell.name())).collect();
                 let options = Options { repeat: options.repeat.or(Some(5)), ..options.clone() };
                 Plan { cells, options: &options, limit_seconds: None, output: output.as_deref(), stem: "papers" }.run()
             }

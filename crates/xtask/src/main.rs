@@ -4,7 +4,8 @@
 //! cargo run -p shunt-xtask              writes those that are stale
 //! cargo run -p shunt-xtask -- --check   only says which are, with exit status 1
 //! cargo run -p shunt-xtask -- --figures target/demo/demo.txt
-//!                                       puts the table of a measured run into the README
+//!                                       puts the table of a measured run into the README; so does
+//!                                       target/applications/applications.txt
 //! ```
 //!
 //! The same check is a test, so a table and its document cannot part. This crate owns the form of the documents; what
@@ -55,7 +56,7 @@ fn bring_up_to_date(check: bool) -> ExitCode {
     status
 }
 
-/// Puts the table that `shunt bench demo` wrote into the README. It is measured, so no test can say that it is stale.
+/// Puts the table that `shunt bench demo` or `shunt bench applications` wrote into the README. It is measured, so no test can say that it is stale.
 fn figures(table: &str) -> ExitCode {
     let text = match std::fs::read_to_string(table) {
         Ok(text) => text,
@@ -64,7 +65,9 @@ fn figures(table: &str) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let document = Document::part("README.md", "figures", format!("```text\n{}\n```\n", text.trim_end()));
+    let of_applications = std::path::Path::new(table).file_stem().is_some_and(|stem| stem == "applications");
+    let part = if of_applications { "applications" } else { "figures" };
+    let document = Document::part("README.md", part, format!("```text\n{}\n```\n", text.trim_end()));
     let mut status = ExitCode::SUCCESS;
     let outcome = document.write();
     tell(&document, outcome, &mut status);

@@ -2,10 +2,12 @@
 
 mod bandwidth;
 mod connect;
+mod ftp;
 mod idle;
 mod latency;
 mod load;
 pub mod matrix;
+mod memcached;
 mod nginx;
 mod pair;
 mod pingpong;
@@ -13,6 +15,7 @@ mod postgres;
 mod redis;
 mod request;
 mod stream;
+mod web;
 
 use std::time::Duration;
 
@@ -23,7 +26,7 @@ pub(crate) const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long a program may take beyond the time it was asked to measure.
 pub(crate) const RUN_LIMIT: Duration = Duration::from_secs(15);
 
-/// Every cell, in the order of a report.
+/// Every cell, in the order of a report; those of [`applications`] besides.
 pub fn all() -> Vec<Box<dyn Cell>> {
     vec![
         Box::new(pingpong::PingPong),
@@ -36,9 +39,9 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(load::Load::waiting()),
         Box::new(load::Load::threads()),
         Box::new(load::Load::mixes()),
-        Box::<redis::Redis>::default(),
+        Box::new(redis::Redis::few()),
         Box::new(nginx::Nginx),
-        Box::<postgres::Postgres>::default(),
+        Box::new(postgres::Postgres::few()),
         Box::new(idle::Idle),
     ]
 }
@@ -49,9 +52,23 @@ pub fn demo(with_postgres: bool) -> Vec<Box<dyn Cell>> {
     all().into_iter().filter(|cell| names.contains(&cell.name()) && (with_postgres || cell.name() != "postgres")).collect()
 }
 
+/// Programs that people run, under their usual load generators.
+pub fn applications() -> Vec<Box<dyn Cell>> {
+    vec![
+        Box::new(redis::Redis::more()),
+        Box::new(memcached::Memcached),
+        Box::new(web::Web::files()),
+        Box::new(web::Web::proxy()),
+        Box::new(postgres::Postgres::more()),
+        Box::new(ftp::Ftp::default()),
+        Box::new(web::Web::python()),
+        Box::new(web::Web::node()),
+    ]
+}
+
 /// The cell of this name.
 pub fn named(name: &str) -> Option<Box<dyn Cell>> {
-    all().into_iter().find(|cell| cell.name() == name)
+    all().into_iter().chain(applications()).find(|cell| cell.name() == name)
 }
 
 /// A size as people write it.

@@ -15,8 +15,8 @@ use crate::network::is_listening;
 use crate::process::{Launch, Running};
 use crate::programs::External;
 
-const SERVER: External = External { name: "nginx", package: "nginx-light" };
-const CLIENT: External = External { name: "wrk", package: "wrk" };
+pub(super) const SERVER: External = External { name: "nginx", package: "nginx-light" };
+pub(super) const CLIENT: External = External { name: "wrk", package: "wrk" };
 const CONNECTIONS: &str = "32";
 /// Size of the page that nginx's package installs as its welcome.
 const FILE_BYTES: usize = 612;
@@ -58,7 +58,7 @@ impl Cell for Nginx {
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
         let port = instrument.ports.take()?;
-        let server = start_server(instrument, contender, port)?;
+        let server = start_server(instrument, contender, port, Some(instrument.machine.server_core))?;
         let mut turn = Turn::default();
         for load in [Load::KeepAlive, Load::NewConnection] {
             let header: &[&str] = match load {
@@ -84,7 +84,13 @@ impl Cell for Nginx {
     }
 }
 
-fn start_server(instrument: &Instrument, contender: &Contender, port: u16) -> io::Result<Running> {
+/// Master and one worker, which serve the scratch directory's `www`; on one core, or where the scheduler puts them.
+pub(super) fn start_server(
+    instrument: &Instrument,
+    contender: &Contender,
+    port: u16,
+    core: Option<usize>,
+) -> io::Result<Running> {
     let home = instrument.scratch.join(format!("nginx-{port}"));
     fs::create_dir_all(&home)?;
     let (home_text, root) = (home.display(), instrument.scratch.join("www"));
@@ -102,10 +108,14 @@ fn start_server(instrument: &Instrument, contender: &Contender, port: u16) -> io
             root.display()
         ),
     )?;
-    let mut server = Launch::through(contender, &SERVER.find().map_err(io::Error::other)?)
-        .args(["-e".as_ref(), home.join("error.log").as_os_str(), "-c".as_ref(), configuration.as_os_str()])
-        .core(instrument.machine.server_core)
-        .start(&instrument.scratch)?;
+    let launch = Launch::through(contender, &SERVER.find().map_err(io::Error::other)?).args([
+        "-e".as_ref(),
+        home.join("error.log").as_os_str(),
+        "-c".as_ref(),
+        configuration.as_os_str(),
+    ]);
+    let launch = core.into_iter().fold(launch, Launch::core);
+    let mut server = launch.start(&instrument.scratch)?;
     // The worker accepts; the port is open before it lives.
     server.wait_until("a worker", START_LIMIT, |server| is_listening(port) && server.tree().len() > 1)?;
     Ok(server)
@@ -113,13 +123,15 @@ fn start_server(instrument: &Instrument, contender: &Contender, port: u16) -> io
 
 /// What wrk said.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Seen {
-    requests: f64,
-    rate: f64,
+pub(super) struct Seen {
+    /// Answers.
+    pub requests: f64,
+    /// Answers in a second.
+    pub rate: f64,
 }
 
 /// Reads wrk's summary; wrong answers and broken connections are errors, not slow requests.
-fn parse(output: &str) -> io::Result<Seen> {
+pub(super) fn parse(output: &str) -> io::Result<Seen> {
     let wrong = |line: &str| {
         let trouble = line.trim();
         trouble.starts_with("Socket errors") || trouble.starts_with("Non-2xx")

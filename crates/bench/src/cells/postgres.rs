@@ -23,21 +23,61 @@ const CLIENT: External = External { name: "pgbench", package: "postgresql-contri
 /// Making and filling a database takes seconds on a slow disk.
 const SET_UP_LIMIT: Duration = Duration::from_secs(60);
 
+/// What pgbench is to do.
+#[derive(Debug)]
+struct Load {
+    /// Row and title.
+    row: &'static str,
+    title: &'static str,
+    /// Its option, if any.
+    mode: &'static [&'static str],
+    clients: u32,
+}
+
+const fn load(row: &'static str, title: &'static str, mode: &'static [&'static str], clients: u32) -> Load {
+    Load { row, title, mode, clients }
+}
+
+const SELECT_1: Load = load("postgres/select/c1", "pgbench -S, 1 client", &["-S"], 1);
+const SELECT_8: Load = load("postgres/select/c8", "pgbench -S, 8 clients", &["-S"], 8);
+const TPC_B: Load = load("postgres/tpc-b/c8", "pgbench (TPC-B), 8 clients", &[], 8);
+const CONNECT: Load = load("postgres/connect/c4", "pgbench -S -C, 4 clients", &["-S", "-C"], 4);
+
 /// `pgbench -S`: one indexed SELECT a transaction. Nothing is pinned: with eight clients there are
 /// more processes than cores, and where they run is the scheduler's to decide.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Postgres {
+    name: &'static str,
+    about: &'static str,
+    loads: &'static [Load],
     data: PathBuf,
     user: Option<(Uid, Gid)>,
 }
 
+impl Postgres {
+    fn new(name: &'static str, about: &'static str, loads: &'static [Load]) -> Self {
+        Postgres { name, about, loads, data: PathBuf::new(), user: None }
+    }
+
+    /// The loads of the demo.
+    pub fn few() -> Self {
+        Self::new("postgres", "PostgreSQL under pgbench -S over TCP, 1 and 8 clients", &[SELECT_1, SELECT_8])
+    }
+
+    /// Writing transactions, and a connection for each transaction, too.
+    pub fn more() -> Self {
+        let about = "PostgreSQL under pgbench over TCP: -S, TPC-B, and -C (a new connection for each transaction)";
+        Self::new("postgres-more", about, &[SELECT_1, SELECT_8, TPC_B, CONNECT])
+    }
+}
+
 impl Cell for Postgres {
     fn name(&self) -> &'static str {
-        "postgres"
+        self.name
     }
 
     fn about(&self) -> &'static str {
-        "PostgreSQL under pgbench -S over TCP, 1 and 8 clients"
+        self.about
     }
 
     fn needs(&self) -> &'static [External] {
@@ -73,17 +113,20 @@ impl Cell for Postgres {
         let port = instrument.ports.take()?;
         let server = self.start_server(instrument, contender, port)?;
         let mut turn = Turn::default();
-        for clients in [1, 8] {
+        for load in self.loads {
             let before = server.cpu();
             let client = self
                 .client(contender, port)?
-                .args(["-n", "-S", "-T", "1", "-c", &clients.to_string(), "postgres"])
+                .args(["-n", "-T", "1", "-c", &load.clients.to_string()])
+                .args(load.mode)
+                .args(["postgres"])
                 .start(&instrument.scratch)?;
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
             let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
             let cpu = server.cpu().saturating_sub(before) + finished.cpu;
             let seen = parse(&finished.output)?;
-            turn.figures.push(figure(clients, seen.rate).with_cpu(cpu.as_nanos() as f64 / seen.transactions));
+            let figure = Figure::new(load.row, load.title, Unit::PerSecond, seen.rate);
+            turn.figures.push(figure.with_cpu(cpu.as_nanos() as f64 / seen.transactions));
             turn.accelerated = accelerated.or(turn.accelerated);
         }
         // SIGINT is PostgreSQL's fast shutdown: sessions are ended, the data stays whole.
@@ -145,11 +188,6 @@ fn parse(output: &str) -> io::Result<Seen> {
         (Some(transactions), Some(rate)) if transactions > 0.0 => Ok(Seen { transactions, rate }),
         _ => Err(io::Error::other(format!("pgbench finished no transaction: {output:?}"))),
     }
-}
-
-fn figure(clients: u32, rate: f64) -> Figure {
-    let plural = if clients == 1 { "" } else { "s" };
-    Figure::new(format!("postgres/select/c{clients}"), format!("pgbench -S, {clients} client{plural}"), Unit::PerSecond, rate)
 }
 
 #[cfg(test)]

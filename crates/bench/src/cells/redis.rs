@@ -24,38 +24,69 @@ struct Load {
     command: &'static str,
     connections: u32,
     pipeline: u32,
+    /// The server's io-threads.
+    threads: u32,
 }
 
-const LOADS: [Load; 8] = {
-    const fn load(command: &'static str, connections: u32, pipeline: u32) -> Load {
-        Load { command, connections, pipeline }
-    }
-    [
-        load("get", 1, 1),
-        load("set", 1, 1),
-        load("get", 1, 16),
-        load("set", 1, 16),
-        load("get", 50, 1),
-        load("set", 50, 1),
-        load("get", 50, 16),
-        load("set", 50, 16),
-    ]
-};
+const fn load(command: &'static str, connections: u32, pipeline: u32) -> Load {
+    Load { command, connections, pipeline, threads: 1 }
+}
+
+const FEW: [Load; 8] = [
+    load("get", 1, 1),
+    load("set", 1, 1),
+    load("get", 1, 16),
+    load("set", 1, 16),
+    load("get", 50, 1),
+    load("set", 50, 1),
+    load("get", 50, 16),
+    load("set", 50, 16),
+];
+
+const MORE: [Load; 10] = [
+    load("get", 1, 1),
+    load("set", 1, 1),
+    load("get", 1, 16),
+    load("get", 50, 1),
+    load("set", 50, 1),
+    load("get", 50, 16),
+    load("get", 500, 1),
+    load("get", 500, 16),
+    Load { threads: 2, ..load("get", 50, 1) },
+    Load { threads: 2, ..load("get", 500, 16) },
+];
 
 /// The cell, with the rates seen so far: redis-benchmark counts requests, not seconds, so each
 /// contender gets as many as fill the same time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Redis {
+    name: &'static str,
+    about: &'static str,
+    loads: &'static [Load],
     rates: HashMap<(Load, Carrier), f64>,
+}
+
+impl Redis {
+    /// The loads of the demo.
+    pub fn few() -> Self {
+        let about = "redis-server under redis-benchmark: 1 and 50 connections, pipeline 1 and 16, GET and SET";
+        Redis { name: "redis", about, loads: &FEW, rates: HashMap::new() }
+    }
+
+    /// Up to 500 connections, and with a thread that reads and writes beside the server's own.
+    pub fn more() -> Self {
+        let about = "redis-server under redis-benchmark: 1, 50 and 500 connections, pipeline 1 and 16, io-threads";
+        Redis { name: "redis-more", about, loads: &MORE, rates: HashMap::new() }
+    }
 }
 
 impl Cell for Redis {
     fn name(&self) -> &'static str {
-        "redis"
+        self.name
     }
 
     fn about(&self) -> &'static str {
-        "redis-server under redis-benchmark: 1 and 50 connections, pipeline 1 and 16, GET and SET"
+        self.about
     }
 
     fn needs(&self) -> &'static [External] {
@@ -68,37 +99,54 @@ impl Cell for Redis {
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
-        let port = instrument.ports.take()?;
-        let server = start_server(instrument, contender, port)?;
         let mut turn = Turn::default();
-        for load in LOADS {
+        let mut running: Option<(u32, u16, Running)> = None;
+        for load in self.loads.iter().copied() {
+            if running.as_ref().is_some_and(|(threads, ..)| *threads != load.threads) {
+                running.take().expect("it runs").2.stop(Signal::SIGTERM, Duration::from_secs(2));
+            }
+            let (_, port, server) = match &mut running {
+                Some(running) => running,
+                none => {
+                    let port = instrument.ports.take()?;
+                    none.insert((load.threads, port, start_server(instrument, contender, port, load.threads)?))
+                }
+            };
+            let port = *port;
             let key = (load, contender.carrier);
             let known = match self.rates.get(&key) {
                 Some(rate) => *rate,
                 None => {
                     let few = 1000 * load.pipeline * if load.connections > 1 { 4 } else { 1 };
-                    rate(&run_client(instrument, contender, &server, port, load, few, false)?.0.output)?
+                    rate(&run_client(instrument, contender, server, port, load, few, false)?.0.output)?
                 }
             };
             let requests = (known * instrument.settings.milliseconds as f64 / 1e3).max(1000.0) as u32;
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
             let before = server.cpu();
-            let (finished, accelerated) = run_client(instrument, contender, &server, port, load, requests, look)?;
+            let (finished, accelerated) = run_client(instrument, contender, server, port, load, requests, look)?;
             let cpu = server.cpu().saturating_sub(before) + finished.cpu;
             let rate = rate(&finished.output)?;
             self.rates.insert(key, rate);
             turn.figures.push(figure(load, rate).with_cpu(cpu.as_nanos() as f64 / f64::from(requests)));
             turn.accelerated = accelerated.or(turn.accelerated);
         }
-        server.stop(Signal::SIGTERM, Duration::from_secs(2));
+        if let Some((.., server)) = running {
+            server.stop(Signal::SIGTERM, Duration::from_secs(2));
+        }
         Ok(turn)
     }
 }
 
-fn start_server(instrument: &Instrument, contender: &Contender, port: u16) -> io::Result<Running> {
+fn start_server(instrument: &Instrument, contender: &Contender, port: u16, threads: u32) -> io::Result<Running> {
+    let threads: &[String] = match threads {
+        1 => &[],
+        more => &["--io-threads".into(), more.to_string(), "--io-threads-do-reads".into(), "yes".into()],
+    };
     let mut server = Launch::through(contender, &SERVER.find().map_err(io::Error::other)?)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         .args(["--daemonize", "no", "--protected-mode", "no"])
+        .args(threads)
         .core(instrument.machine.server_core)
         .start(&instrument.scratch)?;
     server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
@@ -133,11 +181,15 @@ fn rate(output: &str) -> io::Result<f64> {
 }
 
 fn figure(load: Load, rate: f64) -> Figure {
-    let Load { command, connections, pipeline } = load;
+    let Load { command, connections, pipeline, threads } = load;
     let plural = if connections == 1 { "" } else { "s" };
+    let (row, note) = match threads {
+        1 => (String::new(), ""),
+        more => (format!("/t{more}"), ", io-threads"),
+    };
     Figure::new(
-        format!("redis/{command}/c{connections}/p{pipeline}"),
-        format!("redis {}, {connections} connection{plural}, pipeline {pipeline}", command.to_uppercase()),
+        format!("redis/{command}/c{connections}/p{pipeline}{row}"),
+        format!("redis {}, {connections} connection{plural}, pipeline {pipeline}{note}", command.to_uppercase()),
         Unit::PerSecond,
         rate,
     )
