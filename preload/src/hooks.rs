@@ -1,6 +1,6 @@
 //! What each intercepted symbol does. Variants of one call share a body.
 
-use crate::{answer, datagrams, real, set_errno};
+use crate::{answer, cancel, datagrams, real, set_errno};
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{
@@ -26,10 +26,18 @@ macro_rules! hook {
             $(#[$meta])*
             #[allow(unused_unsafe)]
             pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+                let _shield = cancel::shield();
                 // SAFETY: the caller gives what the C function of this name asks for.
                 unsafe { $body }
             }
         )*
+    };
+}
+
+/// Hooks of calls that are cancellation points (pthreads(7)).
+macro_rules! point {
+    ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
+        hook! { $($(#[$meta])* fn $name($($arg: $ty),*) -> $ret { cancel::point(); $body })* }
     };
 }
 
@@ -96,10 +104,12 @@ hook! {
     }
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        cancel::point();
         accept4(fd, address, length, 0)
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+        cancel::point();
         let word = table::get(fd);
         match (word.kind(), word.socket()) {
             (Kind::Listener, Some(socket)) => answer(accepting::accept(fd, socket, address, length, flags)) as c_int,
@@ -118,9 +128,11 @@ hook! {
     }
 
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        cancel::point();
         connect_any(fd, address, length)
     }
     fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        cancel::point();
         connect_any(fd, address, length)
     }
 
@@ -271,7 +283,7 @@ fn fits_family(socket: c_int, address: c_int) -> bool {
 
 // ---- receive -----------------------------------------------------------------------------------------------------
 
-hook! {
+point! {
     fn read(fd: c_int, data: *mut c_void, length: usize) -> isize {
         match table::stream(fd) {
             Some(_) if length == 0 => 0,
@@ -368,7 +380,7 @@ hook! {
 
 // ---- send --------------------------------------------------------------------------------------------------------
 
-hook! {
+point! {
     fn write(fd: c_int, data: *const c_void, length: usize) -> isize {
         match table::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
@@ -451,15 +463,6 @@ hook! {
             },
         }
     }
-    fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
-        match table::stream(out) {
-            Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),
-            None => real::sendfile(out, from, offset, count),
-        }
-    }
-    fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
-        sendfile(out, from, offset, count)
-    }
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
         match (table::stream(from), table::stream(to)) {
             (None, None) => real::splice(from, from_offset, to, to_offset, length, flags),
@@ -475,6 +478,18 @@ hook! {
                 -1
             }
         }
+    }
+}
+
+hook! {
+    fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+        match table::stream(out) {
+            Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),
+            None => real::sendfile(out, from, offset, count),
+        }
+    }
+    fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+        sendfile(out, from, offset, count)
     }
 }
 
@@ -565,21 +580,25 @@ fn milliseconds(timeout: c_int) -> Option<u64> {
 
 hook! {
     fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        cancel::point();
         match poll_any(set, count, milliseconds(timeout), core::ptr::null()) {
             Some(result) => result,
             None => real::poll(set, count, timeout),
         }
     }
     fn __poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        cancel::point();
         poll(set, count, timeout)
     }
     fn __poll_chk(set: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
+        cancel::point();
         if room / core::mem::size_of::<pollfd>() < count as usize {
             return real::__poll_chk(set, count, timeout, room);
         }
         poll(set, count, timeout)
     }
     fn ppoll(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        cancel::point();
         let Some(limit) = duration(timeout) else { return real::ppoll(set, count, timeout, mask) };
         match poll_any(set, count, limit, mask) {
             Some(result) => result,
@@ -587,12 +606,14 @@ hook! {
         }
     }
     fn __ppoll_chk(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int {
+        cancel::point();
         if room / core::mem::size_of::<pollfd>() < count as usize {
             return real::__ppoll_chk(set, count, timeout, mask, room);
         }
         ppoll(set, count, timeout, mask)
     }
     fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        cancel::point();
         let mut sets = selecting::Sets::new([read.cast(), write.cast(), except.cast()]);
         if !sets.read(count) || !sets.concern_us() {
             return real::select(count, read, write, except, timeout);
@@ -618,9 +639,11 @@ hook! {
         answer(result) as c_int
     }
     fn __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        cancel::point();
         select(count, read, write, except, timeout)
     }
     fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        cancel::point();
         let mut sets = selecting::Sets::new([read.cast(), write.cast(), except.cast()]);
         match duration(timeout) {
             Some(limit) if sets.read(count) && sets.concern_us() && readable_mask(mask) => {
@@ -665,6 +688,7 @@ hook! {
         real::epoll_ctl(epfd, operation, fd, event)
     }
     fn epoll_wait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
+        cancel::point();
         match table::get(epfd).set() {
             Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), core::ptr::null(), || {
                 real::epoll_wait(epfd, events, count, timeout)
@@ -673,6 +697,7 @@ hook! {
         }
     }
     fn epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
+        cancel::point();
         match table::get(epfd).set() {
             Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), mask, || {
                 real::epoll_pwait(epfd, events, count, timeout, mask)
@@ -681,6 +706,7 @@ hook! {
         }
     }
     fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        cancel::point();
         match (table::get(epfd).set(), duration(timeout)) {
             (Some(set), Some(limit)) => wait_in(set, epfd, events, count, limit, mask, || {
                 real::epoll_pwait2(epfd, events, count, timeout, mask)
@@ -708,7 +734,8 @@ unsafe fn wait_in(
                 deadline = poll::deadline(limit);
             }
             epoll::enter_plain(set);
-            let got = kernel();
+            // Cancelled in there, the thread is a sleeper no longer.
+            let got = shunt_sockets::sys::cancel::guarded(kernel).unwrap_or(-1);
             if let Some(translated) = epoll::leave_plain(set, events, got.max(0) as usize) {
                 return if got < 0 { got } else { translated as c_int };
             }
@@ -731,6 +758,7 @@ fn new_set(fd: c_int) -> c_int {
 
 hook! {
     fn close(fd: c_int) -> c_int {
+        cancel::point();
         match table::get(fd).kind() {
             Kind::Private => {
                 set_errno(libc::EBADF);
@@ -750,6 +778,7 @@ hook! {
         }
     }
     fn __close(fd: c_int) -> c_int {
+        cancel::point();
         close(fd)
     }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -874,6 +903,20 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
         descriptor::duplicated(fd, result);
     }
     result
+}
+
+// ---- threads -----------------------------------------------------------------------------------------------------
+
+#[no_mangle]
+unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
+    // SAFETY: as the function itself.
+    unsafe { cancel::pthread_cancel(thread) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
+    // SAFETY: as the function itself.
+    unsafe { cancel::pthread_setcanceltype(kind, old) }
 }
 
 // ---- processes ---------------------------------------------------------------------------------------------------

@@ -36,6 +36,15 @@ pub unsafe fn find(name: &[u8]) -> *mut c_void {
     unsafe { dlsym(core::ptr::null_mut(), name.as_ptr().cast()) }
 }
 
+/// Finds a symbol behind this library; see [`find`].
+///
+/// # Safety
+/// `name` ends with a NUL.
+pub unsafe fn following(name: &[u8]) -> *mut c_void {
+    // SAFETY: promised by the caller.
+    unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) }
+}
+
 /// A value for "this C library has no such function".
 pub trait Missing {
     /// -1, with errno ENOSYS set by the caller.

@@ -36,6 +36,7 @@ extern "C" fn start() {
         crate::exec::start(variable("LD_PRELOAD").unwrap_or(b""));
         crate::stdio::start();
         crate::signals::start();
+        crate::cancel::start();
         __register_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child), core::ptr::null_mut());
     }
 }

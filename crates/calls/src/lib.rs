@@ -105,6 +105,8 @@ macro_rules! for_each_call {
             "signals" sigset(number: c_int, handler: usize) -> usize;
             "signals" sigignore(number: c_int) -> c_int;
             "signals" siginterrupt(number: c_int, interrupts: c_int) -> c_int;
+            "threads" pthread_cancel(thread: usize) -> c_int;
+            "threads" pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
             "processes" fork() -> c_int;
             "processes" _Fork() -> c_int;
             "processes" vfork() -> c_int;

@@ -313,8 +313,7 @@ impl Query<'_> {
         }
         if gone && !self.any_stream_ready() {
             // Nothing that was asked for follows from the end: poll must not turn into a busy loop.
-            let pause = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-            calls::nanosleep(&pause, core::ptr::null_mut())?;
+            calls::nap(1_000_000)?;
         }
         Ok(self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline)
     }

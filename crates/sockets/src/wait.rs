@@ -214,13 +214,15 @@ pub fn set_style(socket: &Socket, style: u32) {
 }
 
 fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
+    let looked = thread::handled();
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
         // The companion reads as ended: no bell can wake us.
         check_peer(socket, fd);
-        let pause = timespec { tv_sec: 0, tv_nsec: 50_000 };
-        return calls::nanosleep(&pause, core::ptr::null_mut());
+        return match calls::nap(50_000) {
+            Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX),
+            other => other,
+        };
     }
-    let looked = thread::handled();
     drain(socket, fd);
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
@@ -269,8 +271,7 @@ fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32, looked: u64) -> Res
             read_as_ended(socket);
             if !readiness::any(socket, conditions) {
                 // A companion that reads as ended cannot be slept on; should memory say otherwise, look now and then.
-                let pause = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                return calls::nanosleep(&pause, core::ptr::null_mut());
+                return calls::nap(1_000_000);
             }
         }
         Ok(n) if alone => {
@@ -284,7 +285,7 @@ fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32, looked: u64) -> Res
                 readiness::note_gone(socket);
             }
         }
-        Err(Errno(libc::EINTR)) => return Err(Errno(libc::EINTR)),
+        Err(Errno(error @ (libc::EINTR | libc::ECANCELED))) => return Err(Errno(error)),
         Err(_) => readiness::note_gone(socket),
     }
     Ok(())

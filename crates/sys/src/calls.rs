@@ -1,6 +1,6 @@
 //! Typed system calls, one line each. Names and meanings are those of section 2 of the manual.
 
-use crate::{check, syscall, Errno, Result};
+use crate::{cancel, check, syscall, Errno, Result};
 use core::ffi::c_void;
 use libc::{c_int, epoll_event, iovec, msghdr, pollfd, sigset_t, sockaddr, socklen_t, timespec};
 
@@ -158,8 +158,9 @@ pub unsafe fn mmap(address: *mut u8, length: usize, protection: c_int, flags: c_
 
 /// recvfrom(2) that sleeps; `began`: see [`crate::raw::sleep6`].
 pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_int, began: u64) -> Result<usize> {
+    let (fd, data, flags) = (fd as usize, data as usize, flags as usize);
     // SAFETY: as for the calls above.
-    check(unsafe { crate::raw::sleep6(libc::SYS_recvfrom, fd as usize, data as usize, length, flags as usize, 0, 0, began) })
+    check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_recvfrom, fd, data, length, flags, 0, 0, began) }))
 }
 
 /// ppoll(2) that sleeps; `began`: see [`crate::raw::sleep6`].
@@ -172,7 +173,7 @@ pub fn ppoll_sleeping(
 ) -> Result<usize> {
     let (set, timeout, mask) = (set as usize, timeout as usize, mask as usize);
     // SAFETY: as for the calls above.
-    check(unsafe { crate::raw::sleep6(libc::SYS_ppoll, set, count, timeout, mask, KERNEL_SIGSET, 0, began) })
+    check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_ppoll, set, count, timeout, mask, KERNEL_SIGSET, 0, began) }))
 }
 
 /// epoll_pwait2(2) that sleeps; `began`: see [`crate::raw::sleep6`].
@@ -185,9 +186,17 @@ pub fn epoll_pwait2_sleeping(
     began: u64,
 ) -> Result<usize> {
     let (events, timeout, mask) = (events as usize, timeout as usize, mask as usize);
-    let number = libc::SYS_epoll_pwait2;
+    let (number, epfd, count) = (libc::SYS_epoll_pwait2, epfd as usize, count as usize);
     // SAFETY: as for the calls above.
-    check(unsafe { crate::raw::sleep6(number, epfd as usize, events, count as usize, timeout, mask, KERNEL_SIGSET, began) })
+    check(cancel::sleep(|| unsafe { crate::raw::sleep6(number, epfd, events, count, timeout, mask, KERNEL_SIGSET, began) }))
+}
+
+/// nanosleep(2) in a call that waits: ECANCELED when the thread was cancelled, EINTR after a handler of the program.
+pub fn nap(ns: i64) -> Result<()> {
+    let pause = timespec { tv_sec: 0, tv_nsec: ns };
+    let (pause, began) = (&raw const pause as usize, crate::thread::handled());
+    // SAFETY: as for the calls above.
+    unit(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_nanosleep, pause, 0, 0, 0, 0, 0, began) }))
 }
 
 /// memfd_create(2); `name` ends with a NUL.

@@ -37,8 +37,8 @@ pub struct Block {
     pub waits: u32,
     /// Nesting of sections in which no handler of the program may run, and [`crate::section::DUE`].
     pub section: u32,
-    /// Process id, 0 until first asked for.
-    pid: u32,
+    /// Notes about cancellation: see [`crate::cancel::bit`].
+    pub cancel: u32,
     /// The thread's state for cheap pseudo-random choices.
     pub random: u32,
     /// A descriptor whose peer has not been woken yet because more was announced (TCP_CORK, MSG_MORE), plus one.
@@ -54,7 +54,15 @@ pub struct Block {
     pub kept_mask: u64,
     /// Its siginfo_t.
     pub kept: [u64; 16],
-    _reserved: [u64; 23],
+    /// Process id, 0 until first asked for.
+    pid: u32,
+    _unused: u32,
+    /// The innermost guard that is registered with the C library, and where a stopped unwinding goes on: see
+    /// [`crate::cancel`].
+    pub guard: usize,
+    /// See [`Block::guard`].
+    pub unwind_to: u64,
+    _reserved: [u64; 20],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);
@@ -73,6 +81,15 @@ pub fn block() -> *mut Block {
         );
     }
     address
+}
+
+/// The calling thread's thread pointer.
+#[inline]
+pub fn pointer() -> usize {
+    let value: usize;
+    // SAFETY: the ABI keeps the thread pointer's own value at its address.
+    unsafe { asm!("mov {value}, qword ptr fs:[0]", value = out(reg) value, options(nostack, pure, readonly)) };
+    value
 }
 
 /// The handlers that ran in this thread so far, as [`Block::handled`] counts them. A call during which it changes was

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Front, Inbox};
 use shunt_segment::address::Address;
 use shunt_sys::libc::{self, iovec, msghdr, MSG_DONTWAIT};
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
 
 /// Ticks between two looks at the kernel's queue while datagrams come through the inbox (about 20 us).
 const ASK_EVERY: u64 = 50_000;
@@ -37,7 +37,7 @@ pub unsafe fn receive(
             None if socket.nonblocking(fd, flags) => return Answer::Raw(count(socket, kernel())),
             None => {
                 let entered = super::before_sleep(socket);
-                let got = kernel();
+                let got = cancel::guarded(kernel).unwrap_or(-1);
                 super::after_sleep(socket, entered);
                 return Answer::Raw(count(socket, got));
             }
@@ -113,7 +113,7 @@ pub unsafe fn receive(
             super::after_sleep(socket, entered);
             return Answer::Done(Err(Errno(libc::EINTR)));
         }
-        let got = kernel();
+        let got = cancel::guarded(kernel).unwrap_or(-1);
         super::after_sleep(socket, entered);
         spin.end();
         return Answer::Raw(count(socket, got));
