@@ -672,9 +672,6 @@ hook! {
             epoll::created(epfd);
             set = table::get(epfd).set();
         }
-        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, table::datagram(fd)) {
-            socket.pin(datagram::pin::SET);
-        }
         if let Some(set) = set {
             if let Some(result) = epoll::control(set, epfd, operation, fd, event) {
                 return answer(result) as c_int;
@@ -684,6 +681,9 @@ hook! {
                 epoll::foreign(set, operation);
             }
             return result;
+        }
+        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, table::datagram(fd)) {
+            socket.pin(datagram::pin::SET); // a set of which we know nothing
         }
         real::epoll_ctl(epfd, operation, fd, event)
     }
@@ -733,11 +733,14 @@ unsafe fn wait_in(
             if limit != Some(0) {
                 deadline = poll::deadline(limit);
             }
-            epoll::enter_plain(set);
-            // Cancelled in there, the thread is a sleeper no longer.
-            let got = shunt_sockets::sys::cancel::guarded(kernel).unwrap_or(-1);
-            if let Some(translated) = epoll::leave_plain(set, events, got.max(0) as usize) {
-                return if got < 0 { got } else { translated as c_int };
+            if epoll::enter_plain(set) || !readable_mask(mask) {
+                // Cancelled in there, the thread is a sleeper no longer.
+                let got = shunt_sockets::sys::cancel::guarded(kernel).unwrap_or(-1);
+                if let Some(translated) = epoll::leave_plain(set, events, got.max(0) as usize) {
+                    return if got < 0 { got } else { translated as c_int };
+                }
+            } else {
+                epoll::end_sleep(set);
             }
         } else {
             deadline = poll::deadline(limit);

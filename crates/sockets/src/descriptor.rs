@@ -53,7 +53,7 @@ pub fn release(word: Word, fd: i32) {
         }
         Kind::Datagram => {
             if let Some(socket) = word.datagram() {
-                crate::datagram::release(socket);
+                crate::datagram::release(socket, fd);
             }
         }
         Kind::Foreign | Kind::Private => {}

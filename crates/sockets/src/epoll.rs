@@ -11,6 +11,7 @@
 mod arming;
 mod change;
 mod control;
+mod datagrams;
 mod entry;
 mod events;
 mod fork;
@@ -25,9 +26,11 @@ mod wait;
 
 pub use arming::{begin_sleep, end_sleep};
 pub use change::{
-    after_dissolve, after_replace, became_listener, before_replace, ceased_to_listen, changed, forget_socket, rendezvous_goes,
+    after_dissolve, after_replace, became_listener, before_replace, ceased_to_listen, changed, forget_datagram, forget_socket,
+    rendezvous_goes,
 };
 pub use control::{control, foreign};
+pub use datagrams::before_exec;
 pub use entry::Entry;
 pub use fork::{before_fork, forked};
 pub use nested::{in_memory, readable};

@@ -74,6 +74,7 @@ fn let_through(fd: i32) {
 /// left out.
 pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool {
     crate::datagram::before_exec(all, below);
+    crate::epoll::before_exec(below);
     let _ = write!(text, "{VARIABLE}=");
     let start = text.length;
     if let Some(_setup) = SETUP.lock() {

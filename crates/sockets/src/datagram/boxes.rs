@@ -80,11 +80,10 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
         header.gate.store(gate::PIN, Ordering::Relaxed);
     }
     socket.size.store(size as u32, Ordering::Relaxed);
+    socket.flags.fetch_or(flag::BORN_SHUT, Ordering::SeqCst);
     header.gate.fetch_add(gate::PIN, Ordering::SeqCst);
     socket.base.store(base, Ordering::SeqCst);
-    if socket.sleeping.load(Ordering::SeqCst) == 0 && socket.pins.load(Ordering::SeqCst) == 0 {
-        header.gate.fetch_sub(gate::PIN, Ordering::SeqCst);
-    } // else somebody sleeps who does not know: the gate stays shut
+    socket.let_in(); // unless somebody sleeps who does not know: the gate stays shut until then
     add_own(socket, status.st_ino, base, size as u32);
     Ok(())
 }

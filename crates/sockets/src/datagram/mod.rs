@@ -7,6 +7,7 @@
 //! mod       the private object            boxes    inboxes: making, handing over, taking up
 //! receive   recv and its forms            send     send and its forms
 //! route     whose inbox a destination is  options  what pins
+//! sets      membership in epoll sets
 //! ```
 
 pub mod boxes;
@@ -14,7 +15,9 @@ pub mod options;
 pub mod receive;
 pub mod route;
 pub mod send;
+pub mod sets;
 
+use crate::epoll::Entry;
 use crate::global::{self, Shared, SETUP};
 use crate::report;
 use crate::table::{self, Kind};
@@ -40,6 +43,10 @@ pub mod flag {
     pub const SEND_PLAIN: u32 = 1 << 3;
     /// The kernel holds the beginning of a datagram (MSG_MORE).
     pub const UNFINISHED: u32 = 1 << 4;
+    /// The inbox was made with a pin in its gate, which is still there.
+    pub const BORN_SHUT: u32 = 1 << 5;
+    /// The gate counts one pin for all of [`super::Datagram::pins`].
+    pub const GATE_PINNED: u32 = 1 << 6;
 }
 
 /// Why a socket's datagrams come through the kernel, whoever is awake. Bits of [`Datagram::pins`].
@@ -48,7 +55,7 @@ pub mod pin {
     pub const OPTION: u32 = 1 << 0;
     /// O_ASYNC: the kernel must see each arrival.
     pub const ASYNC: u32 = 1 << 1;
-    /// In an epoll set.
+    /// In an epoll set that other processes have, too, or that shares its events out.
     pub const SET: u32 = 1 << 2;
     /// A program that may not know of us has the descriptor, too.
     pub const ELSEWHERE: u32 = 1 << 3;
@@ -77,6 +84,10 @@ pub struct Datagram {
     received: AtomicU32,
     /// Threads of this process that sleep in the kernel for it, whether there is an inbox or not.
     sleeping: AtomicU32,
+    /// Epoll sets of this process whose threads may sleep and that watch it: see `sets`.
+    cold: AtomicU32,
+    /// The first entry of those sets.
+    pub watchers: AtomicPtr<Entry>,
     /// 1: a handler sent while the lock for sending was held.
     interrupted: AtomicU32,
     /// Whether datagrams were sent through the kernel, and their errors: see `send`.
@@ -150,6 +161,7 @@ fn allocate(family: i32) -> Option<&'static Datagram> {
         &socket.sending,
         &socket.through_kernel,
         &socket.sleeping,
+        &socket.cold,
         &socket.interrupted,
     ] {
         word.store(0, Ordering::Relaxed);
@@ -161,6 +173,7 @@ fn allocate(family: i32) -> Option<&'static Datagram> {
     for fd in &socket.private {
         fd.store(-1, Ordering::Relaxed);
     }
+    socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     socket.peer.forget();
     // SAFETY: nobody else uses the object.
     unsafe { *socket.routes.get() = Routes::new() };
@@ -197,6 +210,7 @@ impl Datagram {
         let before = self.pins.fetch_or(why, Ordering::SeqCst);
         if before == 0 {
             if let Some(inbox) = self.inbox() {
+                self.flags.fetch_or(flag::GATE_PINNED, Ordering::Relaxed);
                 inbox.pin();
             }
             self.note(Reason::DatagramsPinned);
@@ -216,9 +230,28 @@ impl Datagram {
     pub fn unpin(&self, why: u32) {
         let before = self.pins.fetch_and(!why, Ordering::SeqCst);
         if before != 0 && before & !why == 0 {
-            if let Some(inbox) = self.inbox() {
-                inbox.unpin();
-            }
+            self.take_off(flag::GATE_PINNED);
+            self.let_in();
+        }
+    }
+
+    /// Takes a pin off the gate, if `bit` says that it is there.
+    fn take_off(&self, bit: u32) {
+        if let (true, Some(inbox)) = (self.flags.fetch_and(!bit, Ordering::SeqCst) & bit != 0, self.inbox()) {
+            inbox.unpin();
+        }
+    }
+
+    /// Whether somebody began to sleep, or to pin, who knows nothing of the inbox: nobody who comes now does.
+    pub(crate) fn has_strangers(&self) -> bool {
+        [&self.sleeping, &self.pins, &self.cold].iter().any(|count| count.load(Ordering::SeqCst) != 0)
+    }
+
+    /// An inbox that was made while somebody slept opens when nobody does any more.
+    #[inline]
+    fn let_in(&self) {
+        if self.has(flag::BORN_SHUT) && !self.has_strangers() {
+            self.take_off(flag::BORN_SHUT);
         }
     }
 
@@ -269,7 +302,7 @@ pub(crate) fn begin_eagerly(fd: i32, socket: &'static Datagram) {
 }
 
 /// After a sleep.
-fn reopen(socket: &Datagram) {
+pub(crate) fn reopen(socket: &Datagram) {
     if eager() {
         if let Some(inbox) = socket.inbox() {
             inbox.open();
@@ -308,6 +341,7 @@ pub fn after_sleep(socket: &Datagram, entered: bool) {
     if let (true, Some(inbox)) = (entered, socket.inbox()) {
         inbox.leave();
     }
+    socket.let_in();
     reopen(socket);
 }
 
@@ -336,10 +370,11 @@ impl Datagram {
 }
 
 /// A descriptor of the socket is closed.
-pub fn release(socket: &'static Datagram) {
+pub fn release(socket: &'static Datagram, fd: i32) {
     if socket.references.fetch_sub(1, Ordering::AcqRel) != 1 {
         return;
     }
+    crate::epoll::forget_datagram(socket, fd);
     if let Some(inbox) = socket.inbox() {
         // The last owner says so; a killed one is told by the pipe.
         if inbox.header().owners.fetch_sub(1, Ordering::SeqCst) <= 1 {
@@ -374,6 +409,9 @@ fn all(mut each: impl FnMut(i32, &'static Datagram)) {
 /// Before a fork: each socket is about to have one owner more.
 pub fn before_fork() {
     all(|_, socket| {
+        if !socket.watchers.load(Ordering::Relaxed).is_null() {
+            socket.pin(pin::SET); // others may sleep in the set from now on
+        }
         if !socket.has(flag::COUNTED) {
             socket.flags.fetch_or(flag::COUNTED | flag::SHARED, Ordering::Relaxed);
             if let Some(inbox) = socket.inbox() {
@@ -405,6 +443,8 @@ pub fn forked() {
             (*socket.routes.get()).before_kernel();
             *socket.routes.get() = Routes::new();
         }
+        // Sets hold pins of the parent's; what they watch was pinned before the fork.
+        socket.cold.store(0, Ordering::Relaxed);
         // The parent's pins are counted in the gate once; ours go with our own copy of the word.
         if let (true, Some(inbox)) = (socket.pins.load(Ordering::Relaxed) != 0, socket.inbox()) {
             inbox.pin();

@@ -5,7 +5,7 @@
 //! call.
 
 pub use super::send::Answer;
-use super::{boxes, Datagram};
+use super::{boxes, send, Datagram};
 use crate::sockaddr::Encoded;
 use crate::spin;
 use core::sync::atomic::Ordering;
@@ -50,6 +50,8 @@ pub unsafe fn receive(
         if let Some(front) = inbox.front() {
             let now = clock::ticks();
             let due = now.wrapping_sub(socket.asked.load(Ordering::Relaxed)) > ASK_EVERY && inbox.may_yield(&front);
+            // An error comes before everything that waits (`__skb_try_recv_datagram` after `sock_error`).
+            let due = due || send::has_error(fd, socket);
             if due && asked_before != front.position() {
                 asked_before = front.position();
                 boxes::visitors(socket, now);

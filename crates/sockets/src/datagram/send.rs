@@ -144,9 +144,16 @@ unsafe fn length(message: &msghdr) -> Option<usize> {
 const USED: u32 = 1;
 const UNCHECKED: u32 = 2;
 
+impl Datagram {
+    /// Whether datagrams went through the kernel since somebody last looked for errors.
+    pub(crate) fn may_have_error(&self) -> bool {
+        self.through_kernel.load(Ordering::Relaxed) & UNCHECKED != 0
+    }
+}
+
 /// Whether an earlier datagram brought an error: that is this call's result.
 #[inline]
-fn has_error(fd: i32, socket: &Datagram) -> bool {
+pub(super) fn has_error(fd: i32, socket: &Datagram) -> bool {
     if socket.through_kernel.load(Ordering::Relaxed) & UNCHECKED == 0 {
         return false;
     }

@@ -4,11 +4,12 @@
 //! note of yet, or a thread that is awake in the set will arm it before it leaves ([`hand_over`]).
 
 use super::control::kernel_event;
+use super::datagrams;
 use super::entry::{place, Entry};
 use super::events::find;
 use super::scan::ARM_AFTER;
 use super::set::{enqueue, watcher, Set};
-use super::{IN, OUT};
+use super::{ET, IN, OUT};
 use crate::socket::flag;
 use crate::table::Kind;
 use crate::wait as waiting;
@@ -28,7 +29,7 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     if let Some(inner) = entry.inner() {
         return arm_all(inner);
     }
-    // Streams only are active.
+    datagrams::cool(entry);
     let Some(socket) = entry.socket() else { return false };
     // Edges do not need the old bells gone; a long row of them would fill the companion.
     let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
@@ -43,7 +44,8 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
 
 pub(super) fn armed(entry: &'static Entry) -> bool {
     // What is inside an inner set is looked at for as long as that is in the set.
-    entry.inner().is_none() && entry.socket().is_none_or(|s| bell::is_armed(&s.own().wait, conditions(entry)))
+    let cold = entry.datagram().is_none() || (datagrams::is_cold(entry) && find(entry).events == 0);
+    cold && entry.inner().is_none() && entry.socket().is_none_or(|s| bell::is_armed(&s.own().wait, conditions(entry)))
 }
 
 /// Arms all active streams (for a sleep in this set or in one that holds it); true if a barrier is due.
@@ -78,8 +80,11 @@ pub(super) fn wake(set: &'static Set) {
     }
     let now = clock::ticks();
     for entry in set.active() {
-        let Some(socket) = entry.socket() else { continue };
         let busy = now.saturating_sub(entry.last.load(Ordering::Relaxed)) < ARM_AFTER;
+        if busy {
+            datagrams::woken(set, entry);
+        }
+        let Some(socket) = entry.socket() else { continue };
         let first = watcher(&socket.watchers).is_some_and(|e| core::ptr::eq(e, entry));
         let only = first && entry.next_watcher.load(Ordering::Acquire).is_null();
         if busy && only && !socket.has(flag::SHARED) {
@@ -121,7 +126,7 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
     let Some(_held) = set.lock.lock() else { return };
     let left = set.sleepers().load(Ordering::Acquire) > 0 && set.ready.first().is_some();
     if left || set.watched.iter().any(|entry| find(entry).events != 0) {
-        if let Some(entry) = set.active().find(|entry| entry.socket().is_some()) {
+        if let Some(entry) = set.active().find(|entry| entry.socket().is_some() || entry.datagram().is_some()) {
             kick(epfd, entry);
         }
     }
@@ -132,8 +137,9 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
 pub(super) fn kick(epfd: i32, entry: &'static Entry) {
     let Some(fd) = entry.descriptor() else { return };
     entry.kicked.store(true, Ordering::Relaxed);
-    let mut event =
-        epoll_event { events: kernel_event(entry, Kind::Stream).events | IN | OUT, u64: entry.tag.load(Ordering::Relaxed) };
+    let modes = if entry.datagram().is_some() { ET } else { 0 };
+    let events = kernel_event(entry, kind(entry)).events | IN | OUT | modes;
+    let mut event = epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) };
     let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event);
 }
 
@@ -141,8 +147,16 @@ pub(super) fn kick(epfd: i32, entry: &'static Entry) {
 pub(super) fn kicked(set: &'static Set, entry: &'static Entry) {
     if entry.kicked.swap(false, Ordering::Relaxed) {
         if let (Some(fd), Some(epfd)) = (entry.descriptor(), set.descriptor()) {
-            let mut event = kernel_event(entry, Kind::Stream);
+            let mut event = kernel_event(entry, kind(entry));
             let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event);
         }
+    }
+}
+
+fn kind(entry: &Entry) -> Kind {
+    if entry.datagram().is_some() {
+        Kind::Datagram
+    } else {
+        Kind::Stream
     }
 }

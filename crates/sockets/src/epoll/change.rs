@@ -1,11 +1,13 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
 use super::arming::kick;
+use super::datagrams;
 use super::control::{control_queues, kernel_event};
 use super::entry::{place, term, Entry};
 use super::list::address;
 use super::order;
 use super::set::{activate, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
+use crate::datagram::{self, Datagram};
 use crate::socket::Socket;
 use crate::table::Kind;
 use core::sync::atomic::Ordering;
@@ -39,6 +41,27 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
         detach(set, entry);
     }
     everywhere
+}
+
+/// The last descriptor of this process for a datagram socket closes: it leaves all sets. Where other processes have it
+/// open, the kernel's sets go on watching it for the program (epoll(7), Q6).
+pub fn forget_datagram(socket: &'static Datagram, fd: i32) {
+    if socket.watchers.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let Some(_watchers) = WATCHERS.lock() else { return };
+    while let Some(entry) = watcher(&socket.watchers) {
+        let Some(set) = entry.set() else {
+            unwatch(entry);
+            continue;
+        };
+        let Some(_held) = set.lock.lock() else { return };
+        let elsewhere = socket.flags.load(Ordering::Relaxed) & datagram::flag::SHARED != 0;
+        if let (true, Some(epfd), true) = (elsewhere, set.descriptor(), entry.fd.load(Ordering::Relaxed) == fd) {
+            datagrams::leave_to_kernel(epfd, entry, fd);
+        }
+        detach(set, entry);
+    }
 }
 
 /// `act` gets the set, a descriptor of it, and the entry.

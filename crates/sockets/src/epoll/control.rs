@@ -4,6 +4,7 @@
 //! errno.
 
 use super::arming::kick;
+use super::datagrams;
 use super::entry::{free_entry, new_entry, other, place, term, Entry};
 use super::list::address;
 use super::order;
@@ -36,12 +37,16 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
         Kind::Stream => IN | RDHUP | ET | wanted & libc::EPOLLWAKEUP as u32,
         _ => wanted,
     };
-    epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) }
+    // Where other processes have the set, the kernel's word on a datagram socket is the program's own.
+    let own = entry.datagram().is_some() && entry.set().is_some_and(|set| set.shared.load(Ordering::Relaxed));
+    let data = if own { &entry.terms().data } else { &entry.tag };
+    epoll_event { events, u64: data.load(Ordering::Relaxed) }
 }
 
-/// Whether what the entry reports is the kernel's word alone.
+/// Whether the kernel's set holds what the program asked for, and so speaks for the entry; of datagrams in an inbox it
+/// does not know.
 pub(super) fn kernel_side(entry: &Entry) -> bool {
-    other(entry) || entry.socket().is_some_and(|socket| socket.kind() != Kind::Stream)
+    entry.datagram().is_some() || other(entry) || entry.socket().is_some_and(|socket| socket.kind() != Kind::Stream)
 }
 
 /// epoll_ctl(2) on a set that the table knows. `None`: nothing of ours is concerned, the kernel shall do it.
@@ -57,7 +62,14 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     let wanted = if given { unsafe { user::read(event) }.ok() } else { Some(epoll_event { events: 0, u64: 0 }) };
     // Foreign descriptors are the kernel's, unless their data could be taken for a tag of ours.
     let alias = wanted.is_some_and(|e| e.u64 & TAG_MASK == TAG);
-    let ours = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll | Kind::Private);
+    let mut ours = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll | Kind::Private);
+    if let Some(socket) = word.datagram() {
+        // Where other processes have the set, it is the kernel's alone to say.
+        ours = !set.shared.load(Ordering::Relaxed) || find(set, fd).is_some();
+        if !ours && operation == libc::EPOLL_CTL_ADD {
+            socket.pin(crate::datagram::pin::SET);
+        }
+    }
     if !ours && !(alias && operation == libc::EPOLL_CTL_ADD) && (set.others.is_empty() || find(set, fd).is_none()) {
         return None;
     }
@@ -120,6 +132,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
     }
     entry.socket.store(word.socket().map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
     entry.inner.store(word.set().map_or(core::ptr::null_mut(), address), Ordering::Release);
+    entry.datagram.store(word.datagram().map_or(core::ptr::null_mut(), address), Ordering::Release);
     attach(set, entry);
     appear(set, epfd, entry);
     Ok(0)
@@ -127,6 +140,15 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
 
 /// What an entry asks for is new: it is looked at, by whoever sleeps in the set and knows nothing of it.
 fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
+    if entry.datagram().is_some() {
+        if datagrams::appeared(set, entry) {
+            kick(epfd, entry);
+        }
+        return;
+    }
+    if let Some(inner) = entry.inner() {
+        datagrams::watched_from_outside(inner);
+    }
     if kernel_side(entry) {
         return;
     }

@@ -6,6 +6,7 @@
 use super::list::Link;
 use super::set::Set;
 use super::TAG;
+use crate::datagram::Datagram;
 use crate::global::{Mutex, Shared};
 use crate::socket::Socket;
 use crate::table;
@@ -18,6 +19,10 @@ pub struct Entry {
     pub(super) socket: AtomicPtr<Socket>,
     /// An epoll set inside this one.
     pub(super) inner: AtomicPtr<Set>,
+    /// A datagram socket.
+    pub(super) datagram: AtomicPtr<Datagram>,
+    /// What was done to its gate ([`crate::datagram::sets::gate`]).
+    pub(super) gate: AtomicU32,
     terms: AtomicPtr<Terms>,
     /// What the kernel's set knows it under.
     pub(super) tag: AtomicU64,
@@ -135,6 +140,12 @@ impl Entry {
         unsafe { self.inner.load(Ordering::Acquire).as_ref() }
     }
 
+    #[inline(always)]
+    pub(super) fn datagram(&self) -> Option<&'static Datagram> {
+        // SAFETY: null or a slab object.
+        unsafe { self.datagram.load(Ordering::Acquire).as_ref() }
+    }
+
     pub(super) fn set(&self) -> Option<&'static Set> {
         // SAFETY: null or a slab object.
         unsafe { self.set.load(Ordering::Acquire).as_ref() }
@@ -143,7 +154,11 @@ impl Entry {
     /// A descriptor of the entry's socket. The number that was added may be closed, and another file's by now, while a
     /// duplicate keeps the open file in the set (epoll(7), Q6).
     pub(super) fn descriptor(&self) -> Option<i32> {
-        let same = |fd: i32| table::get(fd).socket().is_some_and(|s| core::ptr::eq(s, self.socket.load(Ordering::Relaxed)));
+        let same = |fd: i32| {
+            let word = table::get(fd);
+            word.socket().is_some_and(|s| core::ptr::eq(s, self.socket.load(Ordering::Relaxed)))
+                || word.datagram().is_some_and(|d| core::ptr::eq(d, self.datagram.load(Ordering::Relaxed)))
+        };
         let added = self.fd.load(Ordering::Relaxed);
         if same(added) {
             return Some(added);
@@ -205,6 +220,8 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.generation.store(generation, Ordering::Relaxed);
     entry.inner.store(core::ptr::null_mut(), Ordering::Relaxed);
     entry.socket.store(core::ptr::null_mut(), Ordering::Relaxed);
+    entry.datagram.store(core::ptr::null_mut(), Ordering::Relaxed);
+    entry.gate.store(0, Ordering::Relaxed);
     entry.queue.store(place::NONE, Ordering::Relaxed);
     entry.heard.store(false, Ordering::Relaxed);
     entry.stamped.store(false, Ordering::Relaxed);
@@ -221,6 +238,7 @@ pub(super) fn free_entry(entry: &'static Entry) {
     entry.tag.store(0, Ordering::Release);
     entry.set.store(core::ptr::null_mut(), Ordering::Release);
     entry.socket.store(core::ptr::null_mut(), Ordering::Release);
+    entry.datagram.store(core::ptr::null_mut(), Ordering::Release);
     if entry.index < INHERITED.load(Ordering::Relaxed) {
         return;
     }
@@ -250,7 +268,9 @@ pub(super) fn forked() {
     }
 }
 
-/// Whether the entry is in the list of its set that holds what is neither a socket nor a set.
+/// Whether the entry is in the list of its set that holds what is neither a socket of ours nor a set.
 pub(super) fn other(entry: &Entry) -> bool {
-    entry.socket.load(Ordering::Relaxed).is_null() && entry.inner.load(Ordering::Relaxed).is_null()
+    entry.socket.load(Ordering::Relaxed).is_null()
+        && entry.inner.load(Ordering::Relaxed).is_null()
+        && entry.datagram.load(Ordering::Relaxed).is_null()
 }

@@ -5,6 +5,7 @@
 
 use super::entry::{term, Entry};
 use super::{nested, ERR, ET, HUP, IN, MODES, OUT};
+use crate::datagram::{self, Datagram};
 use crate::readiness;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
@@ -48,6 +49,9 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
         let (events, arrivals) = nested::find(entry, inner);
         return Finding { events, signature: arrivals as u64, blocked: 0 };
     }
+    if let Some(socket) = entry.datagram() {
+        return in_inbox(entry, socket, terms.events.load(Ordering::Relaxed), flags);
+    }
     // Streams and sets only are looked at.
     let Some(socket) = entry.socket() else { return NOTHING };
     let wanted = terms.events.load(Ordering::Relaxed);
@@ -62,6 +66,22 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     let space = now & OUT != 0 && (flags & term::NO_SPACE != 0 || blocked != terms.unblocked.load(Ordering::Relaxed));
     let edge = flags & term::FRESH != 0 || space || signature != terms.seen.load(Ordering::Relaxed);
     Finding { events: if edge { now } else { 0 }, signature, blocked }
+}
+
+/// What the entry of a datagram socket reports because of its inbox; the kernel reports the rest.
+fn in_inbox(entry: &'static Entry, socket: &'static Datagram, wanted: u32, flags: u32) -> Finding {
+    let asked = wanted & !MODES | ERR | HUP;
+    // In this order: what arrives in between is then another edge, not a lost one.
+    let signature = socket.arrivals();
+    let mut events = datagram::events(socket) as u32 & asked;
+    let edge = wanted & ET == 0 || flags & term::FRESH != 0 || signature != entry.terms().seen.load(Ordering::Relaxed);
+    if events == 0 || !edge {
+        return Finding { events: 0, signature, blocked: 0 };
+    }
+    if let Some(fd) = entry.descriptor() {
+        events |= socket.rest(fd, asked, events);
+    }
+    Finding { events, signature, blocked: 0 }
 }
 
 /// Takes note that the finding is reported. False: another process that shares the set was quicker.
@@ -96,7 +116,10 @@ pub(super) fn notice(entry: &'static Entry) -> bool {
     let now = match (entry.inner(), entry.socket()) {
         (Some(inner), _) => inner.arrivals.load(Ordering::Relaxed) as u64 + 1,
         (_, Some(socket)) => signature(socket, entry.wanted()) | 1,
-        _ => return false,
+        _ => match entry.datagram() {
+            Some(socket) => socket.arrivals() | 1,
+            None => return false,
+        },
     };
     entry.noticed.swap(now, Ordering::Relaxed) != now
 }

@@ -1,7 +1,7 @@
 //! Around a fork: the kernel's set is shared, and the terms of its entries; all else here is a copy.
 
 use super::set::{forget_free_sets, WATCHERS};
-use super::{entry, set::Set};
+use super::{datagrams, entry, set::Set};
 use crate::table;
 use core::sync::atomic::Ordering;
 
@@ -26,6 +26,7 @@ pub fn forked() {
     forget_free_sets();
     each_set(|set| {
         set.lock.reset();
+        datagrams::forked(set);
         set.inherited.store(true, Ordering::Relaxed);
     });
 }

@@ -2,11 +2,11 @@
 
 use super::arming::kicked;
 use super::entry::{place, tagged, term, Entry};
-use super::events::find;
+use super::events::{find, take};
 use super::list::address;
 use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
-use super::{ERR, HUP, ONESHOT, TAG, TAG_MASK};
+use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
 use crate::table::Kind;
 use crate::{accept, listen, readiness};
 use core::sync::atomic::Ordering;
@@ -121,6 +121,7 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut 
             entry.heard.store(true, Ordering::Relaxed);
             activate(set, entry);
         }
+        None if entry.datagram().is_some() => of_datagrams(set, entry, flags, answer),
         Some(Kind::Listener) if rendezvous_left(set, entry) => {}
         _ => {
             // A bell whose offer has been accepted is no event.
@@ -135,6 +136,24 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut 
                 answer.push(flags, entry.terms().data.load(Ordering::Relaxed));
             }
         }
+    }
+}
+
+/// What the kernel says of a datagram socket, and what lies in its inbox.
+fn of_datagrams(set: &'static Set, entry: &'static Entry, flags: u32, answer: &mut Answer) {
+    kicked(set, entry);
+    activate(set, entry);
+    let wanted = entry.wanted();
+    let finding = find(entry);
+    let events = flags & (wanted & !MODES | ERR | HUP) | finding.events;
+    if events == 0 {
+        return;
+    }
+    let data = entry.terms().data.load(Ordering::Relaxed);
+    if answer.names(entry) {
+        answer.widen(events, data);
+    } else if take(entry, &finding) || wanted & ONESHOT == 0 {
+        answer.push(events, data);
     }
 }
 

@@ -14,9 +14,11 @@ pub fn plain(set: &Set) -> bool {
     set.count.load(Ordering::Acquire) == 0
 }
 
-/// A thread is about to wait in a set that is the kernel's alone, and must be woken should that change.
-pub fn enter_plain(set: &Set) {
-    set.sleepers().fetch_add(1, Ordering::AcqRel);
+/// A thread is about to wait in a set that is the kernel's alone, and must be woken should that change. False: it has
+/// changed just now, and nobody would.
+pub fn enter_plain(set: &Set) -> bool {
+    set.sleepers().fetch_add(1, Ordering::SeqCst);
+    set.count.load(Ordering::SeqCst) == 0
 }
 
 /// The kernel's answer to such a wait. If entries of ours came into the set meanwhile, it may speak of them under their

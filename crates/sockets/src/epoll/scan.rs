@@ -5,6 +5,7 @@
 //! room for few events all get their turn.
 
 use super::arming::{arm, armed};
+use super::datagrams;
 use super::entry::{place, term, Entry};
 use super::events::{find, take, Finding};
 use super::order;
@@ -85,6 +86,9 @@ pub(super) fn deliver(set: &'static Set, entry: &'static Entry, finding: &Findin
         return;
     }
     if take(entry, finding) {
+        if wanted & ONESHOT != 0 && entry.datagram().is_some() {
+            datagrams::disable(set, entry);
+        }
         answer.exclusive |= wanted & EXCLUSIVE != 0;
         answer.push(finding.events, entry.terms().data.load(Ordering::Relaxed));
     }

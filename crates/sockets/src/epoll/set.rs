@@ -1,6 +1,7 @@
 //! An epoll set: where it is kept, who refers to it, and its lists of entries.
 
 use super::control::kernel_side;
+use super::datagrams;
 use super::entry::{free_entry, other, place, term, Entry, SLABS};
 use super::list::{address, List, OF_QUEUE, OF_SET};
 use crate::global::Mutex;
@@ -31,6 +32,8 @@ pub struct Set {
     noted: AtomicU32,
     /// It holds an EPOLLEXCLUSIVE stream, or did.
     pub(super) exclusive: AtomicBool,
+    /// It holds a datagram socket, or did.
+    pub(super) datagrams: AtomicBool,
     /// Other processes may have it since a fork.
     pub(super) shared: AtomicBool,
     /// Made before a fork by another process, which may still use it: only what the program asks for changes it.
@@ -105,6 +108,7 @@ pub fn created(fd: i32) {
     set.inherited.store(false, Ordering::Relaxed);
     set.foreign.store(0, Ordering::Relaxed);
     set.exclusive.store(false, Ordering::Relaxed);
+    set.datagrams.store(false, Ordering::Relaxed);
     set.turn.store(turn::KERNEL, Ordering::Relaxed);
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     table::set_epoll(fd, set);
@@ -218,7 +222,8 @@ pub(super) fn watcher(link: &AtomicPtr<Entry>) -> Option<&'static Entry> {
 }
 
 fn watchers_of(entry: &'static Entry) -> Option<&'static AtomicPtr<Entry>> {
-    entry.socket().map(|socket| &socket.watchers).or(entry.inner().map(|inner| &inner.watchers))
+    let socket = entry.socket().map(|socket| &socket.watchers);
+    socket.or(entry.inner().map(|inner| &inner.watchers)).or(entry.datagram().map(|socket| &socket.watchers))
 }
 
 /// Enters the entry among the watchers of its socket or set. Under WATCHERS.
@@ -273,6 +278,7 @@ pub(super) fn find_any(set: &'static Set, fd: i32) -> Option<&'static Entry> {
     let word = table::get(fd);
     let same = |entry: &&'static Entry| entry.fd.load(Ordering::Relaxed) == fd && entry.valid();
     let head = word.socket().map(|socket| &socket.watchers).or(word.set().map(|inner| &inner.watchers));
+    let head = head.or(word.datagram().map(|socket| &socket.watchers));
     let Some(head) = head else {
         return set.others.iter().find(same);
     };
@@ -301,6 +307,7 @@ pub(super) fn attach(set: &'static Set, entry: &'static Entry) {
 /// Forgets an entry. Under WATCHERS and the set's lock.
 pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
     enqueue(set, entry, place::NONE);
+    datagrams::warm(entry);
     if other(entry) {
         set.others.remove(entry);
     } else {

@@ -1,6 +1,7 @@
 //! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
 
 use super::arming::{begin_sleep, cool, end_sleep, hand_over, wake};
+use super::datagrams::warm_all;
 use super::kernel::{ask_kernel, KERNEL_EVERY, KERNEL_EVERY_MIXED};
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
@@ -31,6 +32,7 @@ pub unsafe fn wait(
     let mut answer = Answer::new(set, events, room as usize);
     let result = fill(set, epfd, &mut answer, deadline, mask);
     hand_over(set, epfd, answer.exclusive);
+    warm_all(set, deadline == 0 && answer.count == 0);
     result.and_then(|()| answer.result())
 }
 
@@ -51,6 +53,9 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
     }
     loop {
         let mut spin = spin::begin(0);
+        if spin.more() {
+            warm_all(set, true);
+        }
         while spin.more() && !set.exclusive.load(Ordering::Relaxed) {
             look(set, answer)?;
             if answer.count == 0 && spin.rounds() & 0x3f == 0 {
