@@ -56,7 +56,7 @@ reasons! {
     Inherited = 23, "inherited", "Opened before this program started, by one that shunt does not know.";
     ListenerNameTaken = 24, "name-taken", "The rendezvous name of this listener could not be bound.";
     Datagrams = 25, "datagrams", "UDP: the kernel carries it until its receiver is seen to spin.";
-    DatagramsPinned = 26, "datagrams-kernel", "UDP that the kernel must see: options, an epoll set, O_ASYNC, another program.";
+    DatagramsPinned = 26, "datagrams-kernel", "UDP that the kernel must see: options, O_ASYNC, an epoll set or socket that other processes have.";
     Carried = 27, "carried", "Handed to a program without shunt: a process of shunt's carries its bytes.";
     NotCarried = 28, "not-carried", "Handed to a program without shunt, and no process could be made to carry its bytes.";
     ForeignBytes = 29, "foreign-bytes", "A program wrote past the library: the connection was reset, as its bytes had no place.";
