@@ -6,8 +6,8 @@
 
 use super::{flag, Datagram};
 use core::sync::atomic::Ordering;
-use shunt_sys::libc;
 use shunt_sys::calls;
+use shunt_sys::libc;
 
 /// What a set did to the gate, as each of its entries remembers it.
 pub mod gate {

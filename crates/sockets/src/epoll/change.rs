@@ -1,8 +1,8 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
 use super::arming::kick;
-use super::datagrams;
 use super::control::{control_queues, kernel_event};
+use super::datagrams;
 use super::entry::{place, term, Entry};
 use super::list::address;
 use super::order;
