@@ -32,12 +32,15 @@
 mod address;
 mod area;
 mod capabilities;
+#[cfg(feature = "std")]
+pub mod conformance;
 mod counters;
 pub mod device;
 mod error;
 mod gather;
 mod message;
 pub mod shared;
+pub mod wrapper;
 
 pub use address::{Address, Channel, Family, Tag, Tags, ADDRESS};
 pub use area::{Area, Bytes, Segment};
@@ -150,57 +153,69 @@ pub trait Endpoint {
     fn counters(&self) -> &Counters;
 }
 
+macro_rules! delegate {
+    () => {
+        fn capabilities(&self) -> &Capabilities {
+            (**self).capabilities()
+        }
+        fn segment(&self) -> Segment {
+            (**self).segment()
+        }
+        fn address(&self) -> Address {
+            (**self).address()
+        }
+        fn new_tag(&mut self) -> Result<Tag, shunt_sys::Errno> {
+            (**self).new_tag()
+        }
+        fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError> {
+            (**self).open(remote, tags)
+        }
+        fn close(&mut self, channel: Channel) {
+            (**self).close(channel)
+        }
+        fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
+            (**self).send(message)
+        }
+        fn flush(&mut self) -> Result<bool, SendError> {
+            (**self).flush()
+        }
+        fn injected(&mut self) -> Ticket {
+            (**self).injected()
+        }
+        fn post(&mut self, buffer: Area) -> Result<(), PostError> {
+            (**self).post(buffer)
+        }
+        fn receive(&mut self, arrival: &mut Arrival) -> bool {
+            (**self).receive(arrival)
+        }
+        fn release(&mut self, arrival: &mut Arrival) {
+            (**self).release(arrival)
+        }
+        fn backlog(&mut self) -> Backlog {
+            (**self).backlog()
+        }
+        fn descriptor(&self) -> i32 {
+            (**self).descriptor()
+        }
+        fn arm(&mut self) -> bool {
+            (**self).arm()
+        }
+        fn disarm(&mut self) {
+            (**self).disarm()
+        }
+        fn counters(&self) -> &Counters {
+            (**self).counters()
+        }
+    };
+}
+
 /// Through a reference: what takes an endpoint by value can be lent one.
 impl<E: Endpoint + ?Sized> Endpoint for &mut E {
-    fn capabilities(&self) -> &Capabilities {
-        (**self).capabilities()
-    }
-    fn segment(&self) -> Segment {
-        (**self).segment()
-    }
-    fn address(&self) -> Address {
-        (**self).address()
-    }
-    fn new_tag(&mut self) -> Result<Tag, shunt_sys::Errno> {
-        (**self).new_tag()
-    }
-    fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError> {
-        (**self).open(remote, tags)
-    }
-    fn close(&mut self, channel: Channel) {
-        (**self).close(channel)
-    }
-    fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        (**self).send(message)
-    }
-    fn flush(&mut self) -> Result<bool, SendError> {
-        (**self).flush()
-    }
-    fn injected(&mut self) -> Ticket {
-        (**self).injected()
-    }
-    fn post(&mut self, buffer: Area) -> Result<(), PostError> {
-        (**self).post(buffer)
-    }
-    fn receive(&mut self, arrival: &mut Arrival) -> bool {
-        (**self).receive(arrival)
-    }
-    fn release(&mut self, arrival: &mut Arrival) {
-        (**self).release(arrival)
-    }
-    fn backlog(&mut self) -> Backlog {
-        (**self).backlog()
-    }
-    fn descriptor(&self) -> i32 {
-        (**self).descriptor()
-    }
-    fn arm(&mut self) -> bool {
-        (**self).arm()
-    }
-    fn disarm(&mut self) {
-        (**self).disarm()
-    }
-    fn counters(&self) -> &Counters {
-        (**self).counters()
-    }
+    delegate!();
+}
+
+/// Boxed: what chooses its device at run time.
+#[cfg(feature = "std")]
+impl<E: Endpoint + ?Sized> Endpoint for Box<E> {
+    delegate!();
 }

@@ -22,7 +22,7 @@ const DEVICE: u32 = Family::Local as u32;
 const CAPABILITIES: Capabilities = Capabilities {
     device: "local",
     sentence: "a switch in this process: each message is copied from segment to segment by its sender",
-    largest: 16 << 10,
+    largest: SCATTER as u32 * 2048,
     gather: SCATTER as u32,
     lossy: false,
     ordered: true,

@@ -1,0 +1,36 @@
+//! Endpoints that wrap endpoints.
+
+#[cfg(feature = "std")]
+pub mod fault;
+
+/// Passes the named methods on to `self.inner`.
+macro_rules! pass_on {
+    ($($name:ident)*) => { $( pass_on!(@ $name); )* };
+    (@ capabilities) => { fn capabilities(&self) -> &$crate::Capabilities { self.inner.capabilities() } };
+    (@ segment) => { fn segment(&self) -> $crate::Segment { self.inner.segment() } };
+    (@ address) => { fn address(&self) -> $crate::Address { self.inner.address() } };
+    (@ new_tag) => { fn new_tag(&mut self) -> Result<$crate::Tag, shunt_sys::Errno> { self.inner.new_tag() } };
+    (@ open) => {
+        fn open(&mut self, remote: &$crate::Address, tags: $crate::Tags) -> Result<$crate::Channel, $crate::OpenError> {
+            self.inner.open(remote, tags)
+        }
+    };
+    (@ close) => { fn close(&mut self, channel: $crate::Channel) { self.inner.close(channel) } };
+    (@ send) => {
+        fn send(&mut self, message: &$crate::Message<'_>) -> Result<$crate::Ticket, $crate::SendError> {
+            self.inner.send(message)
+        }
+    };
+    (@ flush) => { fn flush(&mut self) -> Result<bool, $crate::SendError> { self.inner.flush() } };
+    (@ injected) => { fn injected(&mut self) -> $crate::Ticket { self.inner.injected() } };
+    (@ post) => { fn post(&mut self, buffer: $crate::Area) -> Result<(), $crate::PostError> { self.inner.post(buffer) } };
+    (@ receive) => { fn receive(&mut self, arrival: &mut $crate::Arrival) -> bool { self.inner.receive(arrival) } };
+    (@ release) => { fn release(&mut self, arrival: &mut $crate::Arrival) { self.inner.release(arrival) } };
+    (@ backlog) => { fn backlog(&mut self) -> $crate::Backlog { self.inner.backlog() } };
+    (@ descriptor) => { fn descriptor(&self) -> i32 { self.inner.descriptor() } };
+    (@ arm) => { fn arm(&mut self) -> bool { self.inner.arm() } };
+    (@ disarm) => { fn disarm(&mut self) { self.inner.disarm() } };
+    (@ counters) => { fn counters(&self) -> &$crate::Counters { self.inner.counters() } };
+}
+#[cfg(feature = "std")]
+pub(crate) use pass_on;
