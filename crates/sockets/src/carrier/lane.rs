@@ -38,13 +38,9 @@ const PIECE: usize = 64 << 10;
 /// How long bytes may wait for owners with shunt before the program is lent them, at first and at most, in ns.
 const FIRST_DELAY: u64 = 2_000_000;
 const LONGEST_DELAY: u64 = 256_000_000;
-/// How often the program's reading of lent bytes is looked at, at first and at last; and whether others live, in ns.
+/// How often a lane beside other owners is looked at, at first and at last, in ns.
 const FIRST_LOOK: u64 = 500_000;
-const LAST_LOOK: u64 = 64_000_000;
-const OTHERS_LOOK: u64 = 500_000_000;
-
-/// How long a bell is left to the other owners, in ns.
-const BELL_REST: u64 = 200_000_000;
+const LAST_LOOK: u64 = 32_000_000;
 
 /// Bytes on their way.
 struct Buffer {
@@ -89,8 +85,6 @@ pub struct Lane {
     /// When bytes were first seen to wait for others; 0: none wait.
     waiting_since: u64,
     look: u64,
-    /// When a bell was first seen to lie on the companion; 0: none does.
-    bell_since: u64,
 }
 
 /// The lanes for `cargo`, in memory of their own.
@@ -124,7 +118,6 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
                 delay: FIRST_DELAY,
                 waiting_since: 0,
                 look: FIRST_LOOK,
-                bell_since: 0,
             });
         }
         count += 1;
@@ -253,45 +246,22 @@ impl Lane {
             if !self.inbound_ended && self.inbound.is_empty() {
                 wishes.stream |= POLLIN;
             }
-        } else {
-            wishes.look_again = wishes.look_again.min(now + OTHERS_LOOK);
-            // While bytes wait for others, or are lent, the clock decides; a set that is always ready would never sleep.
-            if self.lent == 0 && self.waiting_since == 0 && !self.inbound_ended && self.twin >= 0 {
-                if self.bells_are_others(now) {
-                    self.look = (self.look * 2).min(LAST_LOOK);
-                    wishes.look_again = wishes.look_again.min(now + self.look);
-                } else {
-                    wishes.stream |= POLLIN;
-                }
+            if !self.outbound.is_empty() {
+                wishes.stream |= POLLOUT;
             }
+        } else {
+            // To sleep on the companion means to take bells off it, which are another owner's: it would sleep on. So the
+            // clock decides.
+            crate::wait::check_peer(self.socket, self.stream);
+            self.look = if self.outbound.is_empty() { (self.look * 2).min(LAST_LOOK) } else { FIRST_LOOK };
+            wishes.look_again = wishes.look_again.min(now + self.look);
         }
-        if !self.outbound.is_empty() {
-            wishes.stream |= POLLOUT;
-        } else if !self.outbound_ended {
+        if self.outbound.is_empty() && !self.outbound_ended {
             wishes.program |= POLLIN;
         }
         if !self.inbound.is_empty() {
             wishes.program |= POLLOUT;
         }
-    }
-
-    /// Whether a bell on the companion may be what another owner sleeps for and has not seen yet. To sleep on the companion
-    /// means to take it, and then that owner would sleep on; so a bell is left for them, for a time in which any thread
-    /// that it woke has run.
-    fn bells_are_others(&mut self, now: u64) -> bool {
-        let bell = calls::poll_one(self.stream, POLLIN, 0).is_ok_and(|events| events == POLLIN);
-        if !bell {
-            self.bell_since = 0;
-            return false;
-        }
-        if self.bell_since == 0 {
-            self.bell_since = now;
-        }
-        if now - self.bell_since < BELL_REST {
-            return true;
-        }
-        self.bell_since = 0;
-        false
     }
 
     /// Who else owns the side.
@@ -416,8 +386,7 @@ impl Lane {
             let _ = socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
             return if waiting > 0 { now + FIRST_LOOK } else { u64::MAX };
         }
-        self.look = (self.look * 2).min(LAST_LOOK);
-        now + self.look
+        u64::MAX
     }
 
     fn lend_more(&mut self, id: u64, waiting: usize) {
@@ -566,6 +535,17 @@ impl Lane {
             // Its end is closed, not shut: the connection is that of the others alone.
             self.over = true;
             return;
+        }
+        // Whether it was shut or closed shows with bytes that it has not got yet: a closed end answers them with a reset,
+        // as Linux answers for what a program leaves unread.
+        if self.socket.incoming().look().1 > 0 || !self.inbound.is_empty() {
+            self.pump_inbound();
+            if !self.over && calls::poll_one(self.program, 0, 0).is_ok_and(|events| events & libc::POLLERR != 0) {
+                self.reset_peer();
+            }
+            if self.over {
+                return;
+            }
         }
         let _ = stream::shutdown(self.socket, self.stream, libc::SHUT_WR);
     }
