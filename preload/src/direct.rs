@@ -31,6 +31,10 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         // SAFETY: passed on.
         return unsafe { crate::signals::install_by_number(a as i32, b, c, d) };
     }
+    let leaves = number == libc::SYS_exit_group || (number == libc::SYS_exit && global::single_threaded());
+    if leaves {
+        crate::end::now(a as _);
+    }
     // A system call that copies the process as fork does, past the C library: containers and vsftpd do this.
     let copies = number == libc::SYS_fork
         || (number == libc::SYS_clone && b == 0 && a & (libc::CLONE_VM | libc::CLONE_THREAD) as usize == 0);

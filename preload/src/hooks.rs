@@ -961,6 +961,16 @@ hook! {
     fn clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent_tid: usize, tls: usize, child_tid: usize) -> c_int {
         crate::copies::clone(function, stack, flags, argument, parent_tid, tls, child_tid)
     }
+    fn _exit(status: c_int) -> () {
+        crate::end::now(status)
+    }
+    fn _Exit(status: c_int) -> () {
+        crate::end::now(status)
+    }
+    fn abort() -> () {
+        crate::end::aborting();
+        real::abort()
+    }
     /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
     fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
         match widened(resource, limit) {

@@ -10,6 +10,7 @@ mod cancel;
 mod copies;
 mod datagrams;
 mod direct;
+mod end;
 mod exec;
 mod files;
 mod hooks;

@@ -106,8 +106,7 @@ pub unsafe fn plain(request: &Request, environment: Strings) -> c_int {
         // SAFETY: the caller's request; this is the child's own copy.
         let error = unsafe { become_program(request, environment, mask) };
         let _ = calls::write(process::MOVING.load(Ordering::Relaxed), (&raw const error).cast(), 4);
-        // SAFETY: ends the child.
-        unsafe { syscall!(libc::SYS_exit_group, 127) };
+        crate::end::now(127);
     }
     private::close(writer);
     let mut error = 0i32;

@@ -1,4 +1,4 @@
-//! Constructor, fork handlers, and the last words.
+//! Constructor, and fork handlers.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
@@ -37,6 +37,7 @@ extern "C" fn start() {
         crate::stdio::start();
         crate::signals::start();
         crate::cancel::start();
+        crate::end::start();
         __register_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child), core::ptr::null_mut());
     }
 }

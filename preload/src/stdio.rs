@@ -19,6 +19,8 @@ extern "C" {
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, list: *mut c_void) -> c_int;
     fn free(memory: *mut c_void);
     fn setvbuf(stream: *mut c_void, buffer: *mut c_char, mode: c_int, size: usize) -> c_int;
+    fn __fpending(stream: *mut c_void) -> usize;
+    fn fflush_unlocked(stream: *mut c_void) -> c_int;
 }
 
 const MOST: usize = 1024;
@@ -81,6 +83,22 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut c_void {
         }
     }
     core::ptr::null_mut()
+}
+
+/// At the end of the process: sends what waits in FILEs on sockets, and before it what waits in standard output, which
+/// others may expect when they see a connection end. Without the FILEs' locks, as the C library does at the end.
+pub fn flush() {
+    // SAFETY: FILEs that have not been closed; the variable is the C library's.
+    unsafe {
+        let standard = variable(1);
+        let standard = if standard.is_null() { core::ptr::null_mut() } else { *standard };
+        let ours = SLOTS.iter().take_while(|_| COUNT.load(Ordering::Relaxed) > 0).map(|slot| slot.stream.load(Ordering::Acquire));
+        for stream in core::iter::once(standard).chain(ours) {
+            if !stream.is_null() && __fpending(stream) > 0 {
+                fflush_unlocked(stream);
+            }
+        }
+    }
 }
 
 fn number(stream: *mut c_void) -> Option<c_int> {

@@ -107,6 +107,9 @@ macro_rules! for_each_call {
             "signals" siginterrupt(number: c_int, interrupts: c_int) -> c_int;
             "threads" pthread_cancel(thread: usize) -> c_int;
             "threads" pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+            "processes" _exit(status: c_int) -> ();
+            "processes" _Exit(status: c_int) -> ();
+            "processes" abort() -> ();
             "processes" fork() -> c_int;
             "processes" _Fork() -> c_int;
             "processes" vfork() -> c_int;

@@ -131,6 +131,8 @@ int run_helper(int argc, char **argv)
         return ending(fd);
     if (strcmp(name, "take") == 0)
         return take(fd);
+    if (strcmp(name, "dial") == 0)
+        return send(dial("127.0.0.1", (unsigned)fd), "hello", 5, 0) == 5 ? 0 : 6;
     if (strcmp(name, "blocking") == 0)
         return fcntl(fd, F_GETFL) & O_NONBLOCK ? 1 : 0;
     if (strcmp(name, "leave") == 0) {

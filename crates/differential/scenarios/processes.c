@@ -747,3 +747,45 @@ DUET(child_aborts, "a process that aborts: what it sent, then the end")
     wait_for("child", process);
     far("recvall 1 2000 1; recv 1 10; poll 1");
 }
+
+struct flow {
+    int in, out;
+    unsigned seed;
+    long bad;
+};
+
+static void *flows_in(void *argument)
+{
+    struct flow *flow = argument;
+    return (void *)send_all(flow->in, 6 << 20, flow->seed);
+}
+
+static void *flows_out(void *argument)
+{
+    struct flow *flow = argument;
+    return (void *)receive_all(flow->out, 6 << 20, flow->seed);
+}
+
+SOLO(fork_under_large_flows, "a program forks while threads of its own begin large transfers on fresh connections")
+{
+    struct flow flows[4];
+    pthread_t senders[4], receivers[4];
+    long bad = 0;
+    for (unsigned round = 0; round < 6; round++) {
+        for (unsigned i = 0; i < 4; i++) {
+            flows[i].seed = round * 4 + i;
+            pair(&flows[i].in, &flows[i].out);
+            senders[i] = start(flows_in, &flows[i]);
+            receivers[i] = start(flows_out, &flows[i]);
+        }
+        for (int turn = 0; turn < 10; turn++)
+            waitpid(child(exits, NULL), NULL, 0);
+        for (unsigned i = 0; i < 4; i++) {
+            bad += finish(senders[i]) != (void *)(6L << 20);
+            bad += finish(receivers[i]) != (void *)(6L << 20);
+            close(flows[i].in);
+            close(flows[i].out);
+        }
+    }
+    say("bad %ld", bad);
+}

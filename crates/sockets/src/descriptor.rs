@@ -69,21 +69,10 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
     let ended = crate::readiness::closed(socket);
     let (receiving, sending) = socket.lock_both();
-    let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
-    let me = thread::process();
-    own.part(me);
-    // Children that exited or were killed never said so: see whether any of them still lives.
-    let alive = |pid: u32| pid != me && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
-    let last = owners <= 1 || own.orphaned(owners - 1, alive);
+    let last = leaves(socket);
     keep &= last && !socket.has(flag::SHARED);
     if last {
-        let (_, unread) = socket.incoming().look();
-        // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
-        let reset = !ended && (unread > 0 || socket.has(flag::LINGER_RESET));
-        // A reset that was announced already stays what it was.
-        let announced = socket.outgoing().announced();
-        let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
-        socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
+        announce_end(socket, ended);
         if keep {
             // The kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its receiving half
             // hears nothing but the kernel.
@@ -103,6 +92,39 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
     if let Some(_setup) = SETUP.lock() {
         link::leave(index, socket.channel(), gone, keep);
     }
+}
+
+/// This process owns the side no longer. True: nobody does.
+fn leaves(socket: &Socket) -> bool {
+    let own = socket.own();
+    let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
+    let me = thread::process();
+    own.part(me);
+    // Children that exited or were killed never said so: see whether any of them still lives.
+    let alive = |pid: u32| pid != me && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+    owners <= 1 || own.orphaned(owners - 1, alive)
+}
+
+/// Tells the peer that the last owner has closed. `ended`: both directions had ended before. The caller holds both locks.
+fn announce_end(socket: &Socket, ended: bool) {
+    let (_, unread) = socket.incoming().look();
+    // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
+    let reset = !ended && (unread > 0 || socket.has(flag::LINGER_RESET));
+    // A reset that was announced already stays what it was.
+    let announced = socket.outgoing().announced();
+    let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
+    socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
+}
+
+/// The process ends: as [`finish`], for a process that needs nothing afterwards. True: nobody owns the side any more. The
+/// caller holds both locks, and `ended` was known before it took them.
+pub(crate) fn say_end(socket: &Socket, ended: bool) -> bool {
+    let last = leaves(socket);
+    if last {
+        announce_end(socket, ended);
+        socket.own().released.store(release::CLOSED, Ordering::Release);
+    }
+    last
 }
 
 /// Keeps a duplicate of the companion if another connection could use it: made in memory, alive, and as it was made.

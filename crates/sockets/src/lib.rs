@@ -15,6 +15,7 @@
 //! datagram     UDP: inboxes beside the kernel's sockets
 //! poll, epoll  sets of descriptors
 //! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
+//! ending       what is said when the process ends by itself
 //! inherit      what an exec'd program takes up   rights: what a message to another process carries
 //! handover     streams and listeners given to programs that cannot take the library
 //! image        whether a program can take the library   plain: what one that cannot gets
@@ -35,6 +36,7 @@ pub mod datagram;
 pub mod descriptor;
 pub mod diag;
 pub mod disconnect;
+pub mod ending;
 pub mod epoll;
 pub mod error_queue;
 pub mod global;

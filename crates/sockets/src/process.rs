@@ -17,6 +17,7 @@ const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 /// No other thread exists; `single_threaded` is null or libc's `__libc_single_threaded`.
 pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Option<&[u8]>) {
     clock::start();
+    crate::ending::begin();
     // SAFETY: passed on.
     unsafe { global::set(options, single_threaded) };
     new_nonce();
@@ -48,9 +49,19 @@ fn register_barriers() {
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub fn before_fork() {
     // Held across the fork so that the child sees links, ports and slabs whole; handlers wait as long.
-    match SETUP.lock() {
-        Some(held) => core::mem::forget(held),
-        None => section::enter(),
+    loop {
+        share_streams();
+        match SETUP.lock() {
+            Some(_) if any_unshared() => {} // one that came in between
+            Some(held) => {
+                core::mem::forget(held);
+                break;
+            }
+            None => {
+                section::enter();
+                break;
+            }
+        }
     }
     crate::datagram::before_fork();
     epoll::before_fork();
@@ -60,16 +71,12 @@ pub fn before_fork() {
         let word = table::get(fd);
         let Some(socket) = word.socket() else { continue };
         match word.kind() {
-            Kind::Stream
-                // Descriptors that share a socket count once.
-                if !socket.has(flag::COUNTED) => {
-                    // Threads that are in the middle of a copy hold the private locks only: wait for them.
-                    let held = socket.lock_both_settled();
-                    socket.set(flag::COUNTED | flag::SHARED);
-                    drop(held);
-                    socket.own().owners.fetch_add(1, Ordering::AcqRel);
-                    socket.own().join(thread::process());
-                }
+            // Descriptors that share a socket count once.
+            Kind::Stream if !socket.has(flag::COUNTED) => {
+                socket.set(flag::COUNTED | flag::SHARED);
+                socket.own().owners.fetch_add(1, Ordering::AcqRel);
+                socket.own().join(thread::process());
+            }
             Kind::Listener => {
                 socket.set(flag::LISTENER_SHARED);
                 listeners = true;
@@ -81,6 +88,23 @@ pub fn before_fork() {
     if listeners {
         link::not_sole();
     }
+}
+
+/// From now on calls on the process's streams take the locks in shared memory too. Without the set-up lock: a thread that
+/// holds a stream's may wait for that one, to map a window.
+fn share_streams() {
+    for fd in 0..table::high_water() {
+        if let Some(socket) = table::stream(fd).filter(|socket| !socket.has(flag::SHARED)) {
+            // Threads that are in the middle of a copy hold the private locks only: wait for them.
+            let held = socket.lock_both_settled();
+            socket.set(flag::SHARED);
+            drop(held);
+        }
+    }
+}
+
+fn any_unshared() -> bool {
+    (0..table::high_water()).any(|fd| table::stream(fd).is_some_and(|socket| !socket.has(flag::SHARED)))
 }
 
 fn uncount() {
@@ -132,6 +156,7 @@ pub fn fork_had_failed() {
 pub fn after_fork_child() {
     SETUP.reset();
     thread::forget_id();
+    crate::ending::begin();
     for fd in 0..table::high_water() {
         if let Some(socket) = table::stream(fd) {
             socket.forget_holders();

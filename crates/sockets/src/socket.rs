@@ -64,6 +64,8 @@ pub mod flag {
     pub const TIMED: u32 = 1 << 17;
     /// SO_ZEROCOPY.
     pub const ZERO_COPY: u32 = 1 << 18;
+    /// The process ends, and so did this.
+    pub const ENDED: u32 = 1 << 23;
 
     /// No two flags share a bit.
     const _: () = {
@@ -91,6 +93,7 @@ pub mod flag {
             CAREFUL,
             TIMED,
             ZERO_COPY,
+            ENDED,
         ];
         let (mut seen, mut at) = (0u32, 0);
         while at < all.len() {
@@ -340,6 +343,35 @@ impl Socket {
         (self.lock_receive_settled(), self.lock(&self.sending, &self.own().transmit.lock))
     }
 
+    /// Both locks against threads for a process that ends, waited for until `deadline` (CLOCK_MONOTONIC, ns); those among
+    /// processes too, where there are others. `None`: a thread keeps one of them, or this very thread holds one.
+    pub fn lock_both_until(&self, deadline: u64) -> Option<(Locked, Locked)> {
+        let receiving = self.lock_until(&self.receiving, &self.own().receive.lock, deadline)?;
+        Some((receiving, self.lock_until(&self.sending, &self.own().transmit.lock, deadline)?))
+    }
+
+    fn lock_until(&self, private: &AtomicU32, shared: &'static AtomicU32, deadline: u64) -> Option<Locked> {
+        // SAFETY: sockets live in slabs that are never unmapped.
+        let private = unsafe { &*(private as *const AtomicU32) };
+        let section = Section::begin();
+        let me = thread::id();
+        let held = loop {
+            if let Some(held) = lock::try_acquire(private, me) {
+                break held;
+            }
+            if private.load(Ordering::Relaxed) == me || shunt_sys::clock::monotonic_ns() > deadline {
+                return None;
+            }
+            calls::sched_yield();
+        };
+        let mut patience = Patience::new();
+        let family = match self.has(flag::SHARED) {
+            true => Some(lock::acquire(shared, me, false, |owner| patience.outlive(shared, owner))?),
+            false => None,
+        };
+        Some(Locked { _shared: family, _private: held, _section: section })
+    }
+
     /// In the child after fork: threads that held a private lock do not exist here. (Those in shared memory are held by
     /// threads of the parent, which go on.)
     pub fn forget_holders(&self) {
@@ -376,6 +408,16 @@ pub struct Locked {
     _shared: Option<lock::Held<'static>>,
     _private: lock::Held<'static>,
     _section: Section,
+}
+
+impl Locked {
+    /// Other processes may go on; threads of this one, which ends, never shall.
+    pub fn keep_from_threads(self) {
+        let Locked { _shared: family, _private: held, _section: section } = self;
+        drop(family);
+        core::mem::forget(held);
+        drop(section);
+    }
 }
 
 /// While another process holds a lock that we want: let it run, and take the lock from it if it died.

@@ -400,13 +400,15 @@ impl Draw {
         if actor < 2 && self.left > 10 {
             return;
         }
-        if !self.features.contains("death") {
+        let killed = self.random.once_in(2);
+        // Of one that is killed only the hang-up of the companion tells, for which no write asks.
+        if killed && !self.features.contains("death") {
             let live = self.model.slots(actor, |at| !matches!(at.kind, Kind::Fresh(_)));
             if !live.is_empty() {
                 return;
             }
         }
-        let words = if self.random.once_in(2) { format!("kill {actor}") } else { "exit 0".into() };
+        let words = if killed { format!("kill {actor}") } else { "exit 0".into() };
         self.plan(actor, words);
     }
 

@@ -375,12 +375,7 @@ pub fn release(socket: &'static Datagram, fd: i32) {
         return;
     }
     crate::epoll::forget_datagram(socket, fd);
-    if let Some(inbox) = socket.inbox() {
-        // The last owner says so; a killed one is told by the pipe.
-        if inbox.header().owners.fetch_sub(1, Ordering::SeqCst) <= 1 {
-            inbox.retire();
-        }
-    }
+    leaves(socket);
     route::CHANGES.fetch_add(1, Ordering::SeqCst);
     if let Some(_held) = socket.lock_send() {
         // SAFETY: the lock is held.
@@ -391,6 +386,22 @@ pub fn release(socket: &'static Datagram, fd: i32) {
     if let Some(_setup) = SETUP.lock() {
         socket.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
         FREE.store(socket as *const Datagram as *mut Datagram, Ordering::Relaxed);
+    }
+}
+
+/// This process receives no more. The last owner says so; a killed one is told by the pipe.
+fn leaves(socket: &Datagram) {
+    if let Some(inbox) = socket.inbox() {
+        if inbox.header().owners.fetch_sub(1, Ordering::SeqCst) <= 1 {
+            inbox.retire();
+        }
+    }
+}
+
+/// The process ends, and with it the first or another descriptor of `socket`.
+pub fn process_ends(socket: &'static Datagram) {
+    if socket.references.swap(0, Ordering::AcqRel) > 0 {
+        leaves(socket);
     }
 }
 
