@@ -67,6 +67,10 @@ calls! {
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> Result<usize> = check, SYS_sendmsg;
     /// recvmsg(2)
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<usize> = check, SYS_recvmsg;
+    /// sendmmsg(2)
+    sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: u32, flags: c_int) -> Result<usize> = check, SYS_sendmmsg;
+    /// recvmmsg(2)
+    recvmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: u32, flags: c_int, timeout: *mut timespec) -> Result<usize> = check, SYS_recvmmsg;
     /// shutdown(2)
     shutdown(fd: c_int, how: c_int) -> Result<()> = unit, SYS_shutdown;
     /// read(2)

@@ -27,6 +27,7 @@
 
 pub mod conversation;
 mod host;
+pub mod hosts;
 mod inspect;
 mod launch;
 mod mode;

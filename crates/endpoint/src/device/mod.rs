@@ -1,3 +1,4 @@
 //! The devices that need no privilege.
 
 pub mod local;
+pub mod udp;

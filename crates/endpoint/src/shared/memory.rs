@@ -94,6 +94,8 @@ pub struct Header {
     version: AtomicU32,
     device: AtomicU32,
     shape: [AtomicU32; 6],
+    /// What the device keeps of how it was made.
+    pub device_words: [AtomicU64; 4],
     /// The thread that drives the endpoint, for `shunt_ring::lock`; its owners agree to take it.
     pub lock: Line<AtomicU32>,
     /// 1 while the owner sleeps on the descriptor.

@@ -39,6 +39,8 @@ pub struct SendDescriptor {
     pub head_length: u32,
     /// Areas in `areas`.
     pub count: u32,
+    /// For the device: the header of the frame, in front of the first bytes.
+    pub wire: [u8; shunt_wire::endpoint::HEADER],
     /// The first bytes.
     pub head: [u8; INLINE],
     /// Where the rest lies.
@@ -48,7 +50,15 @@ pub struct SendDescriptor {
 impl SendDescriptor {
     /// Nothing to send.
     pub const fn empty() -> SendDescriptor {
-        SendDescriptor { channel: 0, kind: 0, head_length: 0, count: 0, head: [0; INLINE], areas: [Area::new(0, 0); SCATTER] }
+        SendDescriptor {
+            channel: 0,
+            kind: 0,
+            head_length: 0,
+            count: 0,
+            wire: [0; shunt_wire::endpoint::HEADER],
+            head: [0; INLINE],
+            areas: [Area::new(0, 0); SCATTER],
+        }
     }
 
     /// The first bytes; never more than there are, whatever the length says.

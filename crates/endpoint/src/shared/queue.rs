@@ -121,6 +121,12 @@ impl<T: Plain> Queue<'_, T> {
         Some(unsafe { self.slot(head.wrapping_add(number)).read_volatile() })
     }
 
+    /// Where entry `number` from the front lies. It may hold anything, and is the other side's again once it is taken.
+    #[inline(always)]
+    pub fn place(&self, number: u32) -> *mut T {
+        self.slot(self.positions().head.0.load(Relaxed).wrapping_add(number))
+    }
+
     /// Takes the entry at the front.
     #[inline(always)]
     pub fn take(&self) -> Option<T> {

@@ -1,0 +1,224 @@
+//! From the kernel to the receive queue.
+
+use super::{from_sockaddr, Udp};
+use crate::{Address, Area, Arrival, ArrivalParts, Drop as Reason, Segment, Tag, INLINE};
+use core::mem::zeroed;
+use shunt_sys::{calls, libc};
+use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
+
+/// Datagrams that one call takes at most.
+const BATCH: usize = 16;
+/// The same where each may be a run of up to 64 messages.
+const RUNS: usize = 4;
+/// Bytes of a frame that are read before its message is known: header and head.
+const START: usize = HEADER + INLINE;
+const NAME: usize = 28;
+
+/// The arguments of one recvmmsg.
+struct Batch {
+    entries: [libc::mmsghdr; BATCH],
+    parts: [libc::iovec; BATCH],
+    names: [[u8; 32]; BATCH],
+    control: [[u64; 8]; BATCH],
+}
+
+impl Udp {
+    /// Takes what the kernel has, as much as one call gives. True: the receive queue is not empty.
+    pub(super) fn take_in(&self) -> bool {
+        let (free, segment) = (self.memory.free_queue(), self.memory.segment());
+        // SAFETY: integers and pointers, for which zero is valid.
+        let mut batch: Batch = unsafe { zeroed() };
+        let mut buffers = [Area::default(); BATCH];
+        let mut count = 0;
+        let limit = if self.coalesce { RUNS } else { BATCH };
+        while count < limit {
+            let Some(buffer) = free.peek(count as u32) else { break };
+            let Some(base) = segment.pointer(buffer).filter(|_| buffer.length as usize >= START) else {
+                // Nonsense on the free queue: forget it. What was looked at before it stays.
+                if count == 0 {
+                    free.advance(1);
+                    continue;
+                }
+                break;
+            };
+            buffers[count] = buffer;
+            batch.parts[count] = libc::iovec { iov_base: base.cast(), iov_len: buffer.length as usize };
+            count += 1;
+        }
+        if count == 0 {
+            return self.take_in_without_buffers();
+        }
+        let Some(taken) = batch.receive(self.socket, count) else { return false };
+        free.advance(taken as u32);
+        for (index, buffer) in buffers[..taken].iter().enumerate() {
+            let sender = batch.sender(index);
+            let length = (batch.entries[index].msg_len as usize).min(buffer.length as usize);
+            let (each, cut) = (batch.run(index).unwrap_or(length), batch.is_cut(index));
+            self.joined.set(self.joined.get() + (each < length) as u64);
+            self.divide(*buffer, length, each, cut, sender);
+        }
+        !self.memory.receive_queue().is_empty()
+    }
+
+    /// Small messages need no buffer; others are dropped, as an interface drops what it has no buffer for.
+    #[cold]
+    fn take_in_without_buffers(&self) -> bool {
+        let mut places = [[0u8; START + 1]; RUNS];
+        // SAFETY: as in `take_in`.
+        let mut batch: Batch = unsafe { zeroed() };
+        for (part, place) in batch.parts.iter_mut().zip(&mut places) {
+            *part = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
+        }
+        let Some(taken) = batch.receive(self.socket, RUNS) else { return false };
+        for index in 0..taken {
+            let length = (batch.entries[index].msg_len as usize).min(START + 1);
+            let alone = batch.run(index).is_none_or(|each| each >= length);
+            if batch.is_cut(index) || length > START || !alone {
+                self.memory.counters().drop(Reason::NoBuffer);
+            } else {
+                self.accept(&places[index][..length], length, None, batch.sender(index));
+            }
+        }
+        !self.memory.receive_queue().is_empty()
+    }
+
+    /// The messages of a buffer: one, or a run of `each` bytes.
+    fn divide(&self, buffer: Area, length: usize, each: usize, cut: bool, sender: Option<Address>) {
+        let segment = self.memory.segment();
+        let mut users = 0u32;
+        let mut done = 0;
+        // A datagram without bytes is one frame too: a short one.
+        loop {
+            let size = each.max(1).min(length - done);
+            let last = done + size >= length;
+            if last && cut {
+                self.memory.counters().drop(Reason::Oversized);
+            } else {
+                let mut start = [0u8; START];
+                let head = size.min(START);
+                let frame = Area::new(buffer.offset + done as u32, size as u32);
+                segment.read(frame, &mut start[..head]);
+                users += self.accept(&start[..head], size, Some((buffer, frame)), sender) as u32;
+            }
+            done += size;
+            if last {
+                break;
+            }
+        }
+        if users == 0 {
+            let _ = self.memory.free_queue().put(&buffer);
+        } else {
+            set_users(&segment, buffer, users);
+        }
+    }
+
+    /// Judges a frame of `length` bytes by its `start`, and puts its message on the receive queue. True: the message refers
+    /// to the buffer.
+    fn accept(&self, start: &[u8], length: usize, place: Option<(Area, Area)>, sender: Option<Address>) -> bool {
+        let memory = &self.memory;
+        let refused = |reason: Reason| {
+            memory.counters().drop(reason);
+            false
+        };
+        let tag = match judge(start, length) {
+            Ok(tag) => tag,
+            Err(reason) => return refused(reason),
+        };
+        let Some((channel, entry)) = memory.registry().by_tag(tag) else { return refused(Reason::Tag) };
+        if sender != Some(entry.address()) {
+            return refused(Reason::Source);
+        }
+        let message = length - HEADER;
+        if message > self.capabilities.largest as usize {
+            return refused(Reason::Oversized);
+        }
+        let mut arrival = Arrival::empty();
+        let rest = place.map(|(buffer, frame)| (buffer, frame.without(START as u32))).filter(|(_, rest)| rest.length > 0);
+        let (buffers, areas) = match &rest {
+            Some((buffer, area)) => (core::slice::from_ref(buffer), core::slice::from_ref(area)),
+            None => (&[][..], &[][..]),
+        };
+        arrival.fill(&ArrivalParts { channel, length: message as u32, head: &start[HEADER..], areas, buffers });
+        if memory.receive_queue().put(&arrival).is_err() {
+            return refused(Reason::QueueFull);
+        }
+        rest.is_some()
+    }
+
+    /// A message that referred to `buffer` is released; the last one frees it.
+    pub(super) fn give_back(&self, buffer: Area) {
+        let segment = self.memory.segment();
+        match users(&segment, buffer).checked_sub(1) {
+            Some(left) if left > 0 => set_users(&segment, buffer, left),
+            // There is room: it came from there.
+            _ => {
+                let _ = self.memory.free_queue().put(&buffer);
+            }
+        }
+    }
+}
+
+/// Which tag a frame is for, or why it is none of ours.
+pub(super) fn judge(start: &[u8], length: usize) -> Result<Tag, Reason> {
+    let frame = Frame::new(start);
+    // Only the start is at hand, so the length is compared here and not by `parse`.
+    let header = &start[..start.len().min(HEADER)];
+    match Repr::parse_padded(&Frame::new(header)) {
+        Ok(Repr { kind: Kind::Message, .. }) | Err(shunt_wire::endpoint::Rejection::Length) => {}
+        Ok(_) => return Err(Reason::Kind),
+        Err(rejection) => return Err(rejection.into()),
+    }
+    if frame.length() as usize != length - HEADER {
+        return Err(Reason::Length);
+    }
+    if start[3] != Kind::Message as u8 {
+        return Err(Reason::Kind);
+    }
+    Ok(Tag(frame.tag()))
+}
+
+/// How many messages refer to a buffer is kept in its first word: the header of its first frame, which has been read.
+fn users(segment: &Segment, buffer: Area) -> u32 {
+    let mut word = [0; 4];
+    segment.read(buffer, &mut word);
+    u32::from_ne_bytes(word)
+}
+
+fn set_users(segment: &Segment, buffer: Area, users: u32) {
+    segment.write(buffer, &users.to_ne_bytes());
+}
+
+impl Batch {
+    /// Asks the kernel for up to `count` datagrams; `None`: there are none.
+    fn receive(&mut self, socket: i32, count: usize) -> Option<usize> {
+        for index in 0..count {
+            let header = &mut self.entries[index].msg_hdr;
+            header.msg_name = self.names[index].as_mut_ptr().cast();
+            header.msg_namelen = NAME as u32;
+            header.msg_iov = &mut self.parts[index];
+            header.msg_iovlen = 1;
+            header.msg_control = self.control[index].as_mut_ptr().cast();
+            header.msg_controllen = core::mem::size_of_val(&self.control[index]) as _;
+        }
+        let entries = self.entries.as_mut_ptr();
+        let taken = calls::recvmmsg(socket, entries, count as u32, libc::MSG_DONTWAIT, core::ptr::null_mut()).ok()?;
+        (taken > 0).then_some(taken.min(count))
+    }
+
+    fn sender(&self, index: usize) -> Option<Address> {
+        from_sockaddr(&self.names[index][..(self.entries[index].msg_hdr.msg_namelen as usize).min(NAME)])
+    }
+
+    /// Whether the buffer was too small.
+    fn is_cut(&self, index: usize) -> bool {
+        self.entries[index].msg_hdr.msg_flags & libc::MSG_TRUNC != 0
+    }
+
+    /// Bytes of each message, where the kernel joined several: udp(7), UDP_GRO.
+    fn run(&self, index: usize) -> Option<usize> {
+        let words = &self.control[index];
+        let kind = libc::SOL_UDP as u64 | (libc::UDP_GRO as u64) << 32;
+        let told = self.entries[index].msg_hdr.msg_controllen as usize >= 20 && words[1] == kind;
+        told.then(|| words[2] as u32 as usize).filter(|each| *each > 0)
+    }
+}

@@ -1,0 +1,242 @@
+//! The suite over UDP on loopback and between hosts; spoofed and random frames.
+
+use shunt_endpoint::conformance::{connect, provide, Couple};
+use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
+use shunt_endpoint::shared::Shape;
+use shunt_endpoint::wrapper::fault::{Fault, Faults};
+use shunt_endpoint::{Address, Arrival, Drop as Reason, Endpoint, Message};
+use shunt_testkit::hosts;
+use std::net::{IpAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// On loopback nothing is lost as long as the socket's buffer holds it: the suite may ask for more there.
+struct Faithful(Udp, shunt_endpoint::Capabilities);
+
+macro_rules! faithful {
+    ($($call:item)*) => { impl Endpoint for Faithful { $($call)* } };
+}
+
+fn faithful(udp: Udp) -> Faithful {
+    let capabilities = shunt_endpoint::Capabilities { lossy: false, ordered: true, ..*udp.capabilities() };
+    Faithful(udp, capabilities)
+}
+
+faithful! {
+    fn capabilities(&self) -> &shunt_endpoint::Capabilities { &self.1 }
+    fn segment(&self) -> shunt_endpoint::Segment { self.0.segment() }
+    fn address(&self) -> Address { self.0.address() }
+    fn open(&mut self, remote: &Address, tags: shunt_endpoint::Tags) -> Result<shunt_endpoint::Channel, shunt_endpoint::OpenError> {
+        self.0.open(remote, tags)
+    }
+    fn close(&mut self, channel: shunt_endpoint::Channel) { self.0.close(channel) }
+    fn send(&mut self, message: &Message<'_>) -> Result<shunt_endpoint::Ticket, shunt_endpoint::SendError> { self.0.send(message) }
+    fn flush(&mut self) -> Result<bool, shunt_endpoint::SendError> { self.0.flush() }
+    fn injected(&mut self) -> shunt_endpoint::Ticket { self.0.injected() }
+    fn post(&mut self, buffer: shunt_endpoint::Area) -> Result<(), shunt_endpoint::PostError> { self.0.post(buffer) }
+    fn receive(&mut self, arrival: &mut Arrival) -> bool { self.0.receive(arrival) }
+    fn release(&mut self, arrival: &mut Arrival) { self.0.release(arrival) }
+    fn backlog(&mut self) -> shunt_endpoint::Backlog { self.0.backlog() }
+    fn descriptor(&self) -> i32 { self.0.descriptor() }
+    fn arm(&mut self) -> bool { self.0.arm() }
+    fn disarm(&mut self) { self.0.disarm() }
+    fn counters(&self) -> &shunt_endpoint::Counters { self.0.counters() }
+}
+
+const COALESCING: Options =
+    Options { mtu: 1500, coalesce: true, socket_buffer: 16 << 20, shape: Shape { segment: 16 << 20, ..Shape::SMALL } };
+
+fn loopback(options: Options) -> Udp {
+    Udp::bind(&ipv4([127, 0, 0, 1], 0), options).expect("a UDP socket on loopback")
+}
+
+fn between_hosts(options: Options, family: usize) -> Option<Couple> {
+    let hosts = match hosts::pair(hosts::Joint::default()) {
+        Ok(hosts) => hosts,
+        Err(sentence) => {
+            eprintln!("SKIPPED: {sentence}");
+            return None;
+        }
+    };
+    let address = |host: &hosts::Host| match host.addresses[family] {
+        IpAddr::V4(address) => ipv4(address.octets(), 0),
+        IpAddr::V6(address) => ipv6(address.octets(), 0, 0),
+    };
+    let [a, b] = [&hosts[0], &hosts[1]].map(|host| host.enter(|| Udp::bind(&address(host), options)).expect("a UDP socket"));
+    Some(Couple { a: Box::new(a), b: Box::new(b), keep: Some(Box::new(hosts)) })
+}
+
+mod on_loopback {
+    use super::*;
+    fn couple() -> Option<Couple> {
+        let options = Options { socket_buffer: 32 << 20, ..Options::default() };
+        Some(Couple::new(faithful(loopback(options)), faithful(loopback(options))))
+    }
+    shunt_endpoint::conformance!(couple);
+}
+
+mod coalesced {
+    use super::*;
+    fn couple() -> Option<Couple> {
+        Some(Couple::new(loopback(COALESCING), loopback(COALESCING)))
+    }
+    shunt_endpoint::conformance!(couple);
+}
+
+mod two_hosts {
+    shunt_endpoint::conformance!(|| super::between_hosts(Default::default(), 0));
+}
+
+mod two_hosts_ipv6 {
+    shunt_endpoint::conformance!(|| super::between_hosts(super::COALESCING, 1));
+}
+
+mod bad_network {
+    use super::*;
+    const BAD: Faults = Faults { seed: 7, loss: 100_000, duplicate: 50_000, reorder: 100_000, corrupt: 10_000, delay: 2 };
+    fn couple() -> Option<Couple> {
+        let wrap = |_| Fault::new(loopback(Options::default()), BAD);
+        Some(Couple::new(wrap(0), wrap(1)))
+    }
+    shunt_endpoint::conformance!(couple);
+}
+
+/// Waits until the endpoint has dropped `count` frames in all.
+fn wait_for_drops(endpoint: &mut Udp, count: u64) {
+    let start = Instant::now();
+    let mut arrival = Arrival::empty();
+    while endpoint.counters().dropped_in_all() < count {
+        assert!(!endpoint.receive(&mut arrival), "a stranger's frame was received");
+        assert!(start.elapsed() < Duration::from_secs(20), "dropped {} of {count}", endpoint.counters().dropped_in_all());
+    }
+}
+
+#[test]
+fn strangers_frames_are_counted_by_reason() {
+    let (mut a, mut b) = (loopback(Options::default()), loopback(Options::default()));
+    provide(&mut b, 16);
+    let (to_b, _) = connect(&mut a, &mut b);
+    let port = u16::from_be_bytes([b.address().bytes()[2], b.address().bytes()[3]]);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |bytes: &[u8]| assert_eq!(stranger.send_to(bytes, ("127.0.0.1", port)).unwrap(), bytes.len());
+    let header = |tag: u64, length: u32| {
+        let mut bytes = vec![0; 16];
+        shunt_wire::endpoint::Repr { kind: shunt_wire::endpoint::Kind::Message, tag, length }.emit(&mut bytes);
+        bytes
+    };
+    let right = b.memory().registry().iter().next().unwrap().1.tags().receive.0;
+    send(b"");
+    send(b"short");
+    send(&[0xff; 40]);
+    let mut version = header(right, 0);
+    version[2] = 9;
+    send(&version);
+    let mut kind = header(right, 0);
+    kind[3] = 77;
+    send(&kind);
+    send(&header(right, 10));
+    send(&header(right ^ 1, 0));
+    send(&header(right, 0));
+    send(&[0x5a; 9000]);
+    wait_for_drops(&mut b, 9);
+    let expected = [
+        (Reason::Short, 2),
+        (Reason::Magic, 1),
+        (Reason::Version, 1),
+        (Reason::Kind, 1),
+        (Reason::Length, 1),
+        (Reason::Tag, 1),
+        (Reason::Source, 1),
+        (Reason::Oversized, 1),
+    ];
+    for (reason, count) in expected {
+        assert_eq!(b.counters().dropped(reason), count, "{}", reason.name());
+    }
+    a.send(&Message::small(to_b, b"friend")).unwrap();
+    assert!(a.flush().unwrap());
+    let mut arrival = Arrival::empty();
+    while !b.receive(&mut arrival) {}
+    assert_eq!(arrival.head(), b"friend");
+}
+
+#[test]
+fn random_frames_reach_nobody_and_lose_no_buffer() {
+    let (mut a, mut b) = (loopback(Options::default()), loopback(COALESCING));
+    let buffers = provide(&mut b, 8).len() as u32;
+    let (to_b, _) = connect(&mut a, &mut b);
+    let port = u16::from_be_bytes([b.address().bytes()[2], b.address().bytes()[3]]);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut random = 0x1234_5678u64;
+    for round in 0..20_000u64 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let mut bytes: Vec<u8> = (0..random % 200).map(|k| (random >> (k % 57)) as u8).collect();
+        if round % 2 == 0 && bytes.len() >= 4 {
+            // Half of them begin as ours do, so that the later checks are met.
+            bytes[..4].copy_from_slice(&[b's', b'h', 1, (random >> 20) as u8 & 3]);
+        }
+        stranger.send_to(&bytes, ("127.0.0.1", port)).unwrap();
+        wait_for_drops(&mut b, round + 1);
+    }
+    assert_eq!(b.memory().free_queue().len(), buffers);
+    a.send(&Message::small(to_b, b"friend")).unwrap();
+    a.flush().unwrap();
+    let mut arrival = Arrival::empty();
+    while !b.receive(&mut arrival) {}
+    assert_eq!(arrival.head(), b"friend");
+}
+
+#[test]
+fn an_endpoint_is_driven_by_whoever_has_its_descriptors() {
+    let (mut a, mut b) = (loopback(Options::default()), loopback(Options::default()));
+    provide(&mut b, 16);
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let duplicate = |fd: i32| shunt_sys::calls::fcntl(fd, shunt_sys::libc::F_DUPFD_CLOEXEC, 0).unwrap();
+    let mut other = Udp::attach(duplicate(b.memory().fd()), duplicate(b.descriptor())).expect("the same endpoint");
+    assert_eq!(other.address(), b.address());
+    let mut arrival = Arrival::empty();
+    for round in 0..100u32 {
+        a.send(&Message::small(to_b, &round.to_le_bytes())).unwrap();
+        a.flush().unwrap();
+        let turn: &mut dyn Endpoint = if round % 2 == 0 { &mut b } else { &mut other };
+        while !turn.receive(&mut arrival) {}
+        assert_eq!(arrival.head(), round.to_le_bytes());
+        turn.release(&mut arrival);
+        turn.send(&Message::small(to_a, b"ok")).unwrap();
+        turn.flush().unwrap();
+        while !a.receive(&mut arrival) {}
+        a.release(&mut arrival);
+    }
+    assert!(Udp::attach(duplicate(a.descriptor()), duplicate(a.descriptor())).is_err(), "a socket is no memory");
+}
+
+/// The kernel cuts a run of messages and joins it again: fewer calls, the same messages.
+#[test]
+fn runs_of_messages_are_cut_and_joined() {
+    let (mut a, mut b) = (loopback(COALESCING), loopback(COALESCING));
+    let buffers = provide(&mut b, 64).len() as u32;
+    let (to_b, _) = connect(&mut a, &mut b);
+    let mut arrival = Arrival::empty();
+    for round in 0..50u32 {
+        // Equal lengths, then a shorter one, then longer ones again: runs end where they must.
+        let lengths: Vec<usize> = (0..40).map(|k| if k % 16 == 9 { 300 } else { 1400 - 100 * (k / 30) }).collect();
+        for (number, length) in lengths.iter().enumerate() {
+            let bytes = vec![(round as usize + number) as u8; *length];
+            a.send(&Message { channel: to_b, head: &[], body: shunt_endpoint::Body::Bytes(bytes[..].into()) }).unwrap();
+        }
+        assert!(a.flush().unwrap());
+        for (number, length) in lengths.iter().enumerate() {
+            let start = Instant::now();
+            while !b.receive(&mut arrival) {
+                assert!(start.elapsed() < Duration::from_secs(20), "round {round}, message {number}");
+            }
+            let mut bytes = vec![0; *length];
+            assert_eq!((arrival.len(), arrival.copy_to(&b.segment(), 0, &mut bytes)), (*length, *length));
+            assert!(bytes.iter().all(|byte| *byte == (round as usize + number) as u8));
+            b.release(&mut arrival);
+        }
+    }
+    assert_eq!(b.memory().free_queue().len(), buffers, "every buffer came back");
+    assert_eq!(b.counters().dropped_in_all(), 0);
+    assert!(a.cuts() && b.joined() > 0, "the kernel neither cut nor joined: nothing was tested");
+}
