@@ -1,8 +1,8 @@
 //! Both sides, case by case, and again where they differ.
 
 use crate::suite::{Part, Suite};
-use crate::trial::{self, Side};
-use crate::verdicts::{class, Class, Verdicts};
+use crate::trial::{self, Run, Side};
+use crate::verdicts::{class, Class, Format, Verdicts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,49 +60,71 @@ impl Outcome {
     }
 }
 
-/// Runs a part on both sides, and again where they differ.
-///
-/// # Errors
-/// A sentence, when it could not be run, or gave no verdict at all on the kernel.
-pub fn part(suite: &Suite, part: &Part) -> Result<Outcome, String> {
-    let trial::Run { verdicts: kernel, opened: by_kernel } = trial::run(suite, part, Side::Kernel, None)?;
-    if kernel.is_empty() || kernel.keys().all(|case| case == trial::WHOLE) && part.verdicts != crate::verdicts::Format::Exit {
-        return Err(format!("{}/{} gives no verdict on the kernel: {kernel:?}", suite.name, part.name));
-    }
-    let trial::Run { verdicts: shunt, opened: by_shunt } = trial::run(suite, part, Side::Shunt, None)?;
-    let mut pending = BTreeMap::new();
-    for case in kernel.keys().chain(shunt.keys()).collect::<BTreeSet<_>>() {
-        if kernel.get(case) != shunt.get(case) {
-            pending.insert(case.clone(), Difference { case: case.clone(), ..Difference::default() });
+/// A part whose first runs were compared; what differed is to run again.
+#[derive(Debug)]
+pub struct Compared {
+    outcome: Outcome,
+    pending: BTreeMap<String, Difference>,
+}
+
+impl Compared {
+    /// Compares the first runs of both sides.
+    ///
+    /// # Errors
+    /// A sentence, when the kernel's gave no verdict at all.
+    pub fn first(suite: &Suite, part: &Part, on_kernel: Run, under_shunt: Run) -> Result<Compared, String> {
+        let (kernel, shunt) = (on_kernel.verdicts, under_shunt.verdicts);
+        if kernel.keys().all(|case| case == trial::WHOLE) && part.verdicts != Format::Exit {
+            return Err(format!("{}/{} gives no verdict on the kernel: {kernel:?}", suite.name, part.name));
         }
-    }
-    let mut outcome =
-        Outcome { kernel: counted(&kernel), shunt: counted(&shunt), opened: [by_kernel, by_shunt], ..Outcome::default() };
-    note(&mut pending, &kernel, &shunt);
-    for _ in 0..AGAIN {
-        if pending.is_empty() {
-            break;
+        let mut pending = BTreeMap::new();
+        for case in kernel.keys().chain(shunt.keys()).collect::<BTreeSet<_>>() {
+            if kernel.get(case) != shunt.get(case) {
+                pending.insert(case.clone(), Difference { case: case.clone(), ..Difference::default() });
+            }
         }
-        let cases: Vec<String> =
-            pending.keys().map(|case| case.split_once(": ").map_or(case.clone(), |(file, _)| file.into())).collect();
-        let kernel = trial::run(suite, part, Side::Kernel, Some(&cases))?.verdicts;
-        let shunt = trial::run(suite, part, Side::Shunt, Some(&cases))?.verdicts;
         note(&mut pending, &kernel, &shunt);
-        let (agreed, rest) = pending.into_iter().partition(|(_, difference)| difference.agreed());
-        outcome.unsteady.extend(BTreeMap::into_values(agreed));
-        pending = rest;
+        let opened = [on_kernel.opened, under_shunt.opened];
+        let outcome = Outcome { kernel: counted(&kernel), shunt: counted(&shunt), opened, ..Outcome::default() };
+        Ok(Compared { outcome, pending })
     }
-    for mut difference in pending.into_values() {
-        difference.expected = suite.different(part, &difference.case).is_some();
-        outcome.different.push(difference);
+
+    /// Whether the verdicts were equal at once.
+    pub fn is_equal(&self) -> bool {
+        self.pending.is_empty()
     }
-    // Where all that differs may differ, so may the run's end.
-    let (ends, others): (Vec<&mut Difference>, Vec<&mut Difference>) =
-        outcome.different.iter_mut().partition(|difference| difference.case == trial::WHOLE);
-    if !others.is_empty() && others.iter().all(|difference| difference.expected) {
-        ends.into_iter().for_each(|end| end.expected = true);
+
+    /// Runs the part again on both sides while a difference remains, a few times.
+    ///
+    /// # Errors
+    /// A sentence, when it could not be run.
+    pub fn settle(self, suite: &Suite, part: &Part) -> Result<Outcome, String> {
+        let Compared { mut outcome, mut pending } = self;
+        for _ in 0..AGAIN {
+            if pending.is_empty() {
+                break;
+            }
+            let cases: Vec<String> =
+                pending.keys().map(|case| case.split_once(": ").map_or(case.clone(), |(file, _)| file.into())).collect();
+            let kernel = trial::run(suite, part, Side::Kernel, Some(&cases))?.verdicts;
+            let shunt = trial::run(suite, part, Side::Shunt, Some(&cases))?.verdicts;
+            note(&mut pending, &kernel, &shunt);
+            let (agreed, rest) = pending.into_iter().partition(|(_, difference)| difference.agreed());
+            outcome.unsteady.extend(BTreeMap::into_values(agreed));
+            pending = rest;
+        }
+        for mut difference in pending.into_values() {
+            difference.expected = suite.different(part, &difference.case).is_some();
+            outcome.different.push(difference);
+        }
+        // Where all that differs may differ, so may the run's end.
+        let (ends, others): (Vec<&mut Difference>, Vec<&mut Difference>) =
+            outcome.different.iter_mut().partition(|difference| difference.case == trial::WHOLE);
+        if !others.is_empty() && others.iter().all(|difference| difference.expected) {
+            ends.into_iter().for_each(|end| end.expected = true);
+        }
+        Ok(outcome)
     }
-    Ok(outcome)
 }
 
 fn note(pending: &mut BTreeMap<String, Difference>, kernel: &Verdicts, shunt: &Verdicts) {

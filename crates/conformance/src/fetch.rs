@@ -85,7 +85,7 @@ fn configuration() -> Result<PathBuf, String> {
     let text = format!(
         "Dir::Etc::SourceList \"{home_text}/sources.list\";\nDir::Etc::SourceParts \"{home_text}/no-parts\";\n\
          Dir::State::Lists \"{home_text}/lists\";\nDir::Cache \"{home_text}/cache\";\nAcquire::Languages \"none\";\n\
-         APT::Sandbox::User \"\";\n"
+         APT::Sandbox::User \"\";\nAcquire::Retries \"3\";\n"
     );
     let file = home.join("apt.conf");
     write(&file, &text)?;

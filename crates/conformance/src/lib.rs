@@ -9,6 +9,7 @@
 //! - [`trial`]: one run of one part on one side, in namespaces of its own, with a deadline.
 //! - [`verdicts`]: what the run's output says about each case.
 //! - [`compare`]: both sides, and again where they differ, to tell a difference from a test that is unsteady.
+//! - [`schedule`]: several runs at once.
 //! - [`document`]: `docs/CONFORMANCE.md`, from the results that the runs left.
 //!
 //! ```text
@@ -23,6 +24,7 @@ pub mod document;
 pub mod fetch;
 pub mod paths;
 pub mod pattern;
+pub mod schedule;
 pub mod suite;
 pub mod trial;
 pub mod verdicts;

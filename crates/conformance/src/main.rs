@@ -7,10 +7,12 @@
 //! shunt-conformance --document                          docs/CONFORMANCE.md from the results kept
 //! ```
 
-use shunt_conformance::compare::{self, Difference};
+use shunt_conformance::compare::{Compared, Difference, Outcome};
+use shunt_conformance::schedule::{self, Pair};
 use shunt_conformance::suite::{Part, Suite};
 use shunt_conformance::{document, pattern};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     match act() {
@@ -56,39 +58,66 @@ fn wanted(suite: &Suite, part: &Part, words: &[&str]) -> bool {
 }
 
 fn run(suites: &[Suite], words: &[&str]) -> Result<bool, String> {
-    let (mut equal, mut different, mut cases) = (0, Vec::new(), 0);
-    for suite in suites {
-        let parts: Vec<&Part> = suite.part.iter().filter(|part| wanted(suite, part, words)).collect();
-        if parts.is_empty() {
-            continue;
-        }
-        suite.make_ready()?;
-        for part in parts {
-            let began = std::time::Instant::now();
-            let outcome = compare::part(suite, part)?;
-            document::keep(suite, part, &outcome)?;
-            let full = format!("{}/{}", suite.name, part.name);
-            let verdict = if outcome.passes() { "ok" } else { "FAILED" };
-            println!("test {full} ... {verdict} ({} cases, {} s)", outcome.cases(), began.elapsed().as_secs());
-            outcome.different.iter().for_each(|difference| tell("different", difference));
-            outcome.unsteady.iter().for_each(|difference| tell("unsteady", difference));
-            cases += outcome.cases();
-            if outcome.passes() {
-                equal += 1;
-            } else {
-                different.push(full);
-            }
-        }
-    }
-    if equal + different.len() == 0 {
+    let chosen: Vec<(&Suite, &Part)> = suites
+        .iter()
+        .flat_map(|suite| suite.part.iter().map(move |part| (suite, part)))
+        .filter(|(suite, part)| wanted(suite, part, words))
+        .collect();
+    if chosen.is_empty() {
         return Err(format!("no suite or part is called {}", words.join(" ")));
     }
-    let verdict = if different.is_empty() { "ok" } else { "FAILED" };
-    println!(
-        "\ntest result: {verdict}. {equal} passed; {} failed; 0 ignored; {cases} cases of strangers' suites",
-        different.len()
-    );
-    Ok(different.is_empty())
+    for suite in suites.iter().filter(|suite| chosen.iter().any(|(other, _)| other.name == suite.name)) {
+        suite.make_ready()?;
+    }
+    let mut count = Count::default();
+    let mut again = Vec::new();
+    schedule::both_sides(&chosen, |index, Pair { kernel, shunt, time }| {
+        let (suite, part) = chosen[index];
+        match kernel.and_then(|kernel| Compared::first(suite, part, kernel, shunt?)) {
+            Ok(compared) if !compared.is_equal() => {
+                println!("test {}/{}: not equal at once ({} s)", suite.name, part.name, time.as_secs());
+                again.push((suite, part, compared));
+            }
+            compared => count.add(suite, part, compared.and_then(|compared| compared.settle(suite, part)), time),
+        }
+    });
+    for (suite, part, compared) in again {
+        let began = Instant::now();
+        let outcome = compared.settle(suite, part);
+        count.add(suite, part, outcome, began.elapsed());
+    }
+    let Count { equal, different, cases } = count;
+    let verdict = if different == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {verdict}. {equal} passed; {different} failed; 0 ignored; {cases} cases of strangers' suites");
+    Ok(different == 0)
+}
+
+/// Parts, and the cases in them.
+#[derive(Default)]
+struct Count {
+    equal: usize,
+    different: usize,
+    cases: usize,
+}
+
+impl Count {
+    fn add(&mut self, suite: &Suite, part: &Part, outcome: Result<Outcome, String>, time: Duration) {
+        let name = format!("{}/{}", suite.name, part.name);
+        let outcome = match outcome.and_then(|outcome| document::keep(suite, part, &outcome).map(|()| outcome)) {
+            Ok(outcome) => outcome,
+            Err(message) => {
+                println!("test {name} ... FAILED ({message})");
+                self.different += 1;
+                return;
+            }
+        };
+        let verdict = if outcome.passes() { "ok" } else { "FAILED" };
+        println!("test {name} ... {verdict} ({} cases, {} s)", outcome.cases(), time.as_secs());
+        outcome.different.iter().for_each(|difference| tell("different", difference));
+        outcome.unsteady.iter().for_each(|difference| tell("unsteady", difference));
+        self.cases += outcome.cases();
+        *(if outcome.passes() { &mut self.equal } else { &mut self.different }) += 1;
+    }
 }
 
 fn tell(what: &str, difference: &Difference) {

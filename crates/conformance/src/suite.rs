@@ -46,6 +46,9 @@ pub struct Part {
     /// Whether `make test` runs it.
     #[serde(default)]
     pub quick: bool,
+    /// About how long a run takes on one side: the longest begin first.
+    #[serde(default)]
+    pub seconds: u64,
     /// How its output tells verdicts.
     pub verdicts: Format,
     /// What the shell runs, in a fresh directory, with `$SUITE`, `$SOURCES`, `$PACKAGES`, `$RUNNERS`, `$EXCLUDED`, and the file `$VERDICTS`.

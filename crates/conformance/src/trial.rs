@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Who carries the connections.
@@ -73,7 +74,9 @@ pub fn run(suite: &Suite, part: &Part, side: Side, cases: Option<&[String]>) -> 
 
 fn run_once(suite: &Suite, part: &Part, side: Side, case: Option<&str>, place: &Path) -> Result<Run, String> {
     // A short path: tests bind AF_UNIX sockets in there, whose names end after 107 bytes.
-    let scratch = std::env::temp_dir().join(format!("conformance-{}", std::process::id()));
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let number = RUNS.fetch_add(1, Ordering::Relaxed);
+    let scratch = std::env::temp_dir().join(format!("conformance-{}-{number}", std::process::id()));
     let _ = fs::remove_dir_all(&scratch);
     for directory in [&scratch, place] {
         fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -99,7 +102,8 @@ fn run_once(suite: &Suite, part: &Part, side: Side, case: Option<&str>, place: &
     command.current_dir(&scratch).stdin(Stdio::null()).stdout(output).stderr(errors);
     let ended = within(&mut command, Duration::from_secs(part.limit))?;
 
-    let mut verdicts = verdicts::read(part.verdicts, &read(&log), &read(&told));
+    let output = without_path(&read(&log), &scratch);
+    let mut verdicts = verdicts::read(part.verdicts, &output, &read(&told));
     verdicts.retain(|case, _| suite.excluded(part, case).is_none());
     verdicts.insert(WHOLE.into(), told_end(ended, part.limit));
     let _ = fs::remove_dir_all(&scratch);
@@ -112,6 +116,14 @@ fn opened(table: &str) -> u64 {
     let (Some(names), Some(figures)) = (lines.next(), lines.next()) else { return 0 };
     let mut columns = names.split(' ').zip(figures.split(' '));
     columns.find(|(name, _)| *name == "ActiveOpens").and_then(|(_, figure)| figure.parse().ok()).unwrap_or(0)
+}
+
+/// A run's output with what it calls its own scratch files, which has another name in each run, made the same.
+fn without_path(output: &str, scratch: &Path) -> String {
+    let path = scratch.to_string_lossy();
+    let mut pieces = output.split(&*path);
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |text, piece| text + "SCRATCH" + piece.trim_start_matches(|c: char| !c.is_whitespace()))
 }
 
 fn read(file: &Path) -> String {
@@ -171,5 +183,11 @@ mod tests {
         let table = "Ip: Forwarding\nIp: 2\nTcp: RtoAlgorithm ActiveOpens PassiveOpens\nTcp: 1 42 41\n";
         assert_eq!(super::opened(table), 42);
         assert_eq!(super::opened(""), 0);
+    }
+
+    #[test]
+    fn scratch_names_are_the_same_in_each_run() {
+        let told = super::without_path("ok 1 - made /tmp/c-1/x9Qf2 there\nok 2", std::path::Path::new("/tmp/c-1"));
+        assert_eq!(told, "ok 1 - made SCRATCH there\nok 2");
     }
 }
