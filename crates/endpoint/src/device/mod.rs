@@ -1,4 +1,5 @@
 //! The devices that need no privilege.
 
 pub mod local;
+pub mod shm;
 pub mod udp;

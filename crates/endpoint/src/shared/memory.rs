@@ -111,6 +111,8 @@ pub struct Memory {
     base: *mut u8,
     fd: i32,
     layout: Layout,
+    /// Bytes of address space behind the segment, for what a device maps there.
+    extra: usize,
 }
 
 // SAFETY: the handle is used by one thread at a time; what it points to is shared by design.
@@ -122,11 +124,19 @@ impl Memory {
     /// # Errors
     /// EINVAL for a shape that is none; what the system answers.
     pub fn create(device: u32, shape: Shape) -> Result<Memory, Errno> {
+        Memory::create_with(device, shape, 0)
+    }
+
+    /// As [`Memory::create`], with `extra` bytes of address space right behind the segment, where a device may map more.
+    ///
+    /// # Errors
+    /// As for [`Memory::create`].
+    pub fn create_with(device: u32, shape: Shape, extra: usize) -> Result<Memory, Errno> {
         let layout = Layout::new(shape).ok_or(Errno(libc::EINVAL))?;
         let fd = calls::memfd_create(b"shunt-endpoint\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
         let sized = calls::ftruncate(fd, layout.size as i64)
             .and_then(|()| calls::fcntl(fd, libc::F_ADD_SEALS, SEALS as usize))
-            .and_then(|_| mapping::shared(fd, layout.size));
+            .and_then(|_| map(fd, layout.size, extra));
         let base = match sized {
             Ok(base) => base,
             Err(error) => {
@@ -134,7 +144,7 @@ impl Memory {
                 return Err(error);
             }
         };
-        let memory = Memory { base, fd, layout };
+        let memory = Memory { base, fd, layout, extra };
         let header = memory.header();
         let Shape { channels, send, receive, free, segment, device: kept } = shape;
         for (word, value) in header.shape.iter().zip([channels, send, receive, free, segment, kept]) {
@@ -152,14 +162,22 @@ impl Memory {
     /// # Errors
     /// [`AttachError`]: what is wrong with it.
     pub fn attach(fd: i32, device: u32) -> Result<Memory, AttachError> {
-        let attached = Memory::checked(fd, device);
+        Memory::attach_with(fd, device, |_| 0)
+    }
+
+    /// As [`Memory::attach`], with so many bytes of address space behind the segment as `extra` says of the shape.
+    ///
+    /// # Errors
+    /// As for [`Memory::attach`].
+    pub fn attach_with(fd: i32, device: u32, extra: impl Fn(&Shape) -> usize) -> Result<Memory, AttachError> {
+        let attached = Memory::checked(fd, device, extra);
         if attached.is_err() {
             let _ = calls::close(fd);
         }
         attached
     }
 
-    fn checked(fd: i32, device: u32) -> Result<Memory, AttachError> {
+    fn checked(fd: i32, device: u32, extra: impl Fn(&Shape) -> usize) -> Result<Memory, AttachError> {
         let seals = calls::fcntl(fd, libc::F_GET_SEALS, 0).map_err(|_| AttachError::Unsealed)?;
         if seals & SEALS != SEALS {
             return Err(AttachError::Unsealed);
@@ -171,9 +189,17 @@ impl Memory {
         if size < PAGE {
             return Err(AttachError::Layout);
         }
-        let base = mapping::shared(fd, size).map_err(AttachError::System)?;
-        // SAFETY: at least a page is mapped there; atomics accept any bytes.
-        let header: &Header = unsafe { &*base.cast() };
+        let layout = Memory::judge(fd, device, size)?;
+        let extra = extra(&layout.shape);
+        let base = map(fd, size, extra).map_err(AttachError::System)?;
+        Ok(Memory { base, fd, layout, extra })
+    }
+
+    /// Reads the first page, once.
+    fn judge(fd: i32, device: u32, size: usize) -> Result<Layout, AttachError> {
+        let page = mapping::shared(fd, PAGE).map_err(AttachError::System)?;
+        // SAFETY: a page is mapped there, and cannot be cut off; atomics accept any bytes.
+        let header: &Header = unsafe { &*page.cast() };
         let word = |index: usize| header.shape[index].load(Relaxed);
         let (channels, send, receive, free, segment) = (word(0), word(1), word(2), word(3), word(4));
         let layout = Layout::new(Shape { channels, send, receive, free, segment, device: word(5) });
@@ -186,13 +212,8 @@ impl Memory {
         } else {
             layout.filter(|layout| layout.size == size).ok_or(AttachError::Layout)
         };
-        match verdict {
-            Ok(layout) => Ok(Memory { base, fd, layout }),
-            Err(error) => {
-                let _ = calls::munmap(base, size);
-                Err(error)
-            }
-        }
+        let _ = calls::munmap(page, PAGE);
+        verdict
     }
 
     /// The memfd, to be handed to another process of the same owner. Close-on-exec.
@@ -270,6 +291,13 @@ impl Memory {
         unsafe { Segment::new(self.at(self.layout.segment), self.layout.shape.segment) }
     }
 
+    /// The segment with the address space behind it.
+    #[inline(always)]
+    pub fn segment_with_extra(&self) -> Segment {
+        // SAFETY: reserved, so readable and writable, even where no device has mapped anything.
+        unsafe { Segment::new(self.at(self.layout.segment), self.layout.shape.segment + self.extra as u32) }
+    }
+
     /// Offset of the communication segment in the memfd: for devices that map or register it themselves.
     pub fn segment_offset(&self) -> usize {
         self.layout.segment
@@ -278,7 +306,23 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let _ = calls::munmap(self.base, self.layout.size);
+        let _ = calls::munmap(self.base, self.layout.size + self.extra);
         let _ = calls::close(self.fd);
+    }
+}
+
+/// Maps the memfd, with `extra` bytes of blank memory behind it.
+fn map(fd: i32, size: usize, extra: usize) -> Result<*mut u8, Errno> {
+    if extra == 0 {
+        return mapping::shared(fd, size);
+    }
+    let base = mapping::reserve(size + extra)?;
+    // SAFETY: reserved just now, and nothing refers to it.
+    match unsafe { mapping::shared_over(base, fd, size) } {
+        Ok(base) => Ok(base),
+        Err(error) => {
+            let _ = calls::munmap(base, size + extra);
+            Err(error)
+        }
     }
 }
