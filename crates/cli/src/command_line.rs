@@ -15,6 +15,7 @@ pub fn command() -> Command {
         .subcommand(ss())
         .subcommand(why())
         .subcommand(doctor())
+        .subcommand(agent())
         .subcommand(shunt_bench::Bench::command().name("bench"))
         .subcommand(man())
 }
@@ -82,6 +83,50 @@ fn doctor() -> Command {
         // The programs of the trial connection, see doctor/probe.rs.
         .arg(Arg::new("probe").long("probe").hide(true).num_args(1..=2))
         .after_help("Exit status: 0 if connections can be accelerated here, 1 if something that they need is missing.")
+}
+
+fn agent() -> Command {
+    let value = |name: &'static str, value_name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value_name).help(help).action(ArgAction::Set)
+    };
+    let number = |name, value_name, help| value(name, value_name, help).value_parser(value_parser!(u32));
+    Command::new("agent")
+        .about("Serve endpoints on a network interface through AF_XDP (needs root)")
+        .args_conflicts_with_subcommands(true)
+        .subcommand(
+            Command::new("status")
+                .about("Show the agents of this network namespace and your endpoints (all endpoints, for root)")
+                .arg(value("interface", "NAME", "The agent of this interface alone"))
+                .arg(json()),
+        )
+        .arg(value("interface", "NAME", "The interface, and the only one that is touched").required(true))
+        .arg(value("port", "PORT", "UDP port of its endpoints [default: 29544]").value_parser(value_parser!(u16).range(1..)))
+        .arg(value(
+            "lend",
+            "QUEUES",
+            "Queues that endpoints may have for themselves, as in 1,2 or 1-3 or none [default: all but 0]",
+        ))
+        .arg(
+            value("trust", "USERS", "Users besides root that may have a queue, and so send any frame: names or numbers")
+                .value_delimiter(','),
+        )
+        .arg(
+            value("attach", "HOW", "Run the program in the driver or before the stack [default: the first that works]")
+                .value_parser(["native", "generic"]),
+        )
+        .arg(
+            value("mode", "MODE", "Who copies frames: nobody or the kernel [default: the first that works]")
+                .value_parser(["zero-copy", "copy"]),
+        )
+        .arg(number("endpoints", "COUNT", "Endpoints that one user may have [default: 16]"))
+        .arg(number("memory", "MIB", "Mebibytes that one user's endpoints may have [default: 64]"))
+        .arg(number("tags", "COUNT", "Tags that one user may have [default: 4096]"))
+        .arg(number("spin", "MICROSECONDS", "How long it looks for work before it sleeps [default: 50]"))
+        .after_help(
+            "It attaches a program that takes the frames for its endpoints off the interface; all others go to the kernel as\n\
+             before. SIGTERM, SIGINT or the end of the process undo everything. Without it, endpoints of the device `udp` work\n\
+             for every user.",
+        )
 }
 
 fn json() -> Arg {

@@ -8,6 +8,7 @@
 //! standard descriptors, and `shunt run` must hand both to the program as it found them.
 #![cfg_attr(not(test), no_main)]
 
+mod agent;
 mod command_line;
 mod doctor;
 mod failure;
@@ -59,6 +60,7 @@ fn dispatch() -> Result<u8, Failure> {
                 _ => doctor::probe::serve(),
             },
         },
+        Some(("agent", matches)) => agent::agent(matches),
         Some(("bench", matches)) => bench(matches),
         Some(("man", matches)) => man::print(matches.get_flag("options")),
         _ => unreachable!("clap accepts the subcommands of command_line.rs alone"),

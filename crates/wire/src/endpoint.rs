@@ -150,6 +150,29 @@ impl Repr {
         Ok(Repr { kind, tag: frame.tag(), length: frame.length() })
     }
 
+    /// Reads the header of a frame of `total` bytes of which `frame` shows only the first.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    #[inline(always)]
+    pub fn parse_start(frame: &Frame<'_>, total: usize) -> Result<Repr, Rejection> {
+        let bytes = frame.bytes;
+        if bytes.len() < HEADER || total < HEADER {
+            return Err(Rejection::Short);
+        }
+        let header = Frame::new(&bytes[..HEADER]);
+        let repr = Repr::parse_padded(&header);
+        // Of a header alone every length but 0 is wrong; all that comes before it was judged.
+        if !matches!(repr, Ok(_) | Err(Rejection::Length)) {
+            return repr;
+        }
+        let Some(kind) = Kind::from_code(read(bytes, at::KIND)) else { return Err(Rejection::Kind) };
+        if frame.length() as usize != total - HEADER {
+            return Err(Rejection::Length);
+        }
+        Ok(Repr { kind, tag: frame.tag(), length: frame.length() })
+    }
+
     /// Writes the header.
     ///
     /// # Panics
@@ -223,6 +246,13 @@ mod tests {
         assert_eq!(parse(&with(4, 10)), Err(Rejection::Length));
         assert_eq!(parse(&with(7, 0xff)), Err(Rejection::Length));
         assert_eq!(Repr::parse_padded(&Frame::new(&with(4, 8))).unwrap().length, 8);
+        let start = |bytes: &[u8], total| Repr::parse_start(&Frame::new(&bytes[..bytes.len().min(HEADER + 3)]), total);
+        for (at, value) in [(0, 0), (2, 2), (3, 3), (4, 8), (4, 10), (7, 0xff), (8, 1), (HEADER, 1), (3, 2)] {
+            let bytes = with(at, value);
+            assert_eq!(start(&bytes, HEADER + 9), parse(&bytes), "byte {at}");
+        }
+        assert_eq!(start(&valid(), HEADER + 8), Err(Rejection::Length));
+        assert_eq!(start(&valid()[..HEADER - 1], HEADER + 9), Err(Rejection::Short));
     }
 
     proptest! {

@@ -1,0 +1,63 @@
+//! What an agent is told when it starts.
+
+use shunt_xdp::socket::Mode;
+
+use crate::ebpf::kernel::Attachment;
+
+/// How an agent shall work.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The interface, and the only one that is touched.
+    pub interface: String,
+    /// The UDP port of its endpoints.
+    pub port: u16,
+    /// The queues that are lent to endpoints; the others are the agent's. `None`: all but the first, where there are more.
+    pub lend: Option<Vec<u32>>,
+    /// Users (besides root) that may have a queue: they can send whatever frames they like.
+    pub trusted: Vec<u32>,
+    /// How the program is attached, if not whichever way works.
+    pub attachment: Option<Attachment>,
+    /// Who copies, if not whichever way works.
+    pub mode: Option<Mode>,
+    /// What one user may have at a time.
+    pub limits: Limits,
+    /// Slots of the rings of each of the agent's own queues: a power of two.
+    pub depth: u32,
+    /// Microseconds that the agent looks for work after the last it found, before it sleeps.
+    pub spin: u32,
+}
+
+impl Configuration {
+    /// What holds unless something else is said.
+    pub fn new(interface: &str) -> Configuration {
+        Configuration {
+            interface: interface.to_string(),
+            port: shunt_xdp::protocol::PORT,
+            lend: None,
+            trusted: Vec::new(),
+            attachment: None,
+            mode: None,
+            limits: Limits::default(),
+            depth: 1024,
+            spin: 50,
+        }
+    }
+}
+
+/// What one user may have at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Endpoints.
+    pub endpoints: u32,
+    /// Bytes of their memory.
+    pub bytes: u64,
+    /// Tags.
+    pub tags: u32,
+}
+
+impl Default for Limits {
+    /// 16 endpoints, 64 MiB, 4096 tags: a user with all of it can still not starve the machine.
+    fn default() -> Limits {
+        Limits { endpoints: 16, bytes: 64 << 20, tags: 4096 }
+    }
+}

@@ -1,0 +1,266 @@
+//! bpf(2): maps, programs and links, as descriptors that undo themselves when they are closed.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+const MAP_CREATE: i32 = 0;
+const MAP_LOOKUP: i32 = 1;
+const MAP_UPDATE: i32 = 2;
+const MAP_DELETE: i32 = 3;
+const PROGRAM_LOAD: i32 = 5;
+const PROGRAM_BY_ID: i32 = 13;
+const INFORMATION: i32 = 15;
+const LINK_CREATE: i32 = 28;
+
+/// `enum bpf_attach_type`: BPF_XDP.
+const ATTACH_XDP: u32 = 37;
+/// `enum bpf_prog_type`: BPF_PROG_TYPE_XDP.
+const PROGRAM_XDP: u32 = 6;
+
+/// Kinds of maps (`enum bpf_map_type`).
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum MapKind {
+    /// Keys of any bytes.
+    Hash = 1,
+    /// Keys 0, 1, 2, ...
+    Array = 2,
+    /// As `Array`, with values for each processor.
+    PerProcessorArray = 6,
+    /// Queue number to AF_XDP socket.
+    Sockets = 17,
+}
+
+/// Calls bpf(2) with a structure that begins as `union bpf_attr` does for that command.
+fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
+    // SAFETY: the structure is initialised and as long as said; the pointers in it are the callers' to uphold.
+    let value = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    if value < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(value as i32)
+    }
+}
+
+/// As [`bpf`], for commands that answer with a new descriptor (close-on-exec, as the kernel makes them).
+fn bpf_descriptor<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: a descriptor that the kernel has just made belongs to nobody else.
+    bpf(command, attributes).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn name_of(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    bytes
+}
+
+/// A map. It lives while somebody has a descriptor of it or a loaded program uses it.
+pub struct Map {
+    fd: OwnedFd,
+    key: usize,
+    value: usize,
+}
+
+#[repr(C)]
+struct Element {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+impl Map {
+    /// A map of `entries` at most, with keys and values of so many bytes. `name` has at most 15 bytes.
+    ///
+    /// # Errors
+    /// EPERM without CAP_BPF; before Linux 5.11 also where RLIMIT_MEMLOCK is too small.
+    pub fn new(kind: MapKind, name: &str, key: usize, value: usize, entries: u32) -> io::Result<Map> {
+        #[repr(C)]
+        struct Create {
+            kind: u32,
+            key: u32,
+            value: u32,
+            entries: u32,
+            flags: u32,
+            inner: u32,
+            node: u32,
+            name: [u8; 16],
+        }
+        let (key_size, value_size) = (key as u32, value as u32);
+        let mut create = Create {
+            kind: kind as u32,
+            key: key_size,
+            value: value_size,
+            entries,
+            flags: 0,
+            inner: 0,
+            node: 0,
+            name: name_of(name),
+        };
+        Ok(Map { fd: bpf_descriptor(MAP_CREATE, &mut create)?, key, value })
+    }
+
+    fn element(&self, command: i32, key: &[u8], value: *mut u8, flags: u64) -> io::Result<()> {
+        assert_eq!(key.len(), self.key);
+        let map = self.fd.as_raw_fd() as u32;
+        let mut element = Element { map, padding: 0, key: key.as_ptr() as u64, value: value as u64, flags };
+        bpf(command, &mut element).map(|_| ())
+    }
+
+    /// Sets the value of `key`.
+    ///
+    /// # Errors
+    /// E2BIG or ENOMEM when the map is full, EBADF where a value must be a socket and is not.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        assert_eq!(value.len(), self.value);
+        self.element(MAP_UPDATE, key, value.as_ptr().cast_mut(), 0)
+    }
+
+    /// Removes `key`.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn remove(&self, key: &[u8]) -> io::Result<()> {
+        self.element(MAP_DELETE, key, std::ptr::null_mut(), 0)
+    }
+
+    /// The sum over all processors of the number at `index` of a [`MapKind::PerProcessorArray`] of u64.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn sum(&self, index: u32) -> io::Result<u64> {
+        let mut values = vec![0u64; possible_processors()];
+        self.element(MAP_LOOKUP, &index.to_ne_bytes(), values.as_mut_ptr().cast(), 0)?;
+        Ok(values.iter().fold(0, |sum, value| sum.wrapping_add(*value)))
+    }
+
+    /// For [`super::assembler::Assembler::map`].
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Processors that may ever be there: the kernel writes a value for each of them.
+fn possible_processors() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<usize>().ok());
+    // Where /sys is not mounted: more than any kernel has, so that it cannot write behind the end.
+    last.map_or(8192, |last| last + 1)
+}
+
+/// A loaded program.
+pub struct Program {
+    fd: OwnedFd,
+}
+
+impl Program {
+    /// Loads an XDP program; `name` has at most 15 bytes.
+    ///
+    /// # Errors
+    /// EPERM without CAP_BPF and CAP_NET_ADMIN; what the verifier said, if it rejects the program.
+    pub fn load(name: &str, code: &[u64]) -> io::Result<Program> {
+        #[repr(C)]
+        struct Load {
+            kind: u32,
+            count: u32,
+            code: u64,
+            license: u64,
+            log_level: u32,
+            log_size: u32,
+            log: u64,
+            kernel_version: u32,
+            flags: u32,
+            name: [u8; 16],
+            interface: u32,
+            attach: u32,
+        }
+        let mut load = Load {
+            kind: PROGRAM_XDP,
+            count: code.len() as u32,
+            code: code.as_ptr() as u64,
+            license: c"Dual MIT/GPL".as_ptr() as u64,
+            log_level: 0,
+            log_size: 0,
+            log: 0,
+            kernel_version: 0,
+            flags: 0,
+            name: name_of(name),
+            interface: 0,
+            attach: ATTACH_XDP,
+        };
+        let error = match bpf_descriptor(PROGRAM_LOAD, &mut load) {
+            Ok(fd) => return Ok(Program { fd }),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Err(error),
+            Err(error) => error,
+        };
+        // Once more, to hear why.
+        let mut log = vec![0u8; 1 << 16];
+        (load.log_level, load.log_size, load.log) = (1, log.len() as u32, log.as_mut_ptr() as u64);
+        match bpf_descriptor(PROGRAM_LOAD, &mut load) {
+            Ok(fd) => Ok(Program { fd }),
+            Err(_) => {
+                let said = String::from_utf8_lossy(&log);
+                let said = said.trim_end_matches('\0').trim();
+                Err(io::Error::new(error.kind(), format!("{error}; the verifier said: {said}")))
+            }
+        }
+    }
+
+    /// The program with this number, and its name.
+    ///
+    /// # Errors
+    /// ENOENT if it is gone, EPERM without CAP_SYS_ADMIN.
+    pub fn name_of(number: u32) -> io::Result<String> {
+        let mut request = [number, 0, 0];
+        let fd = bpf_descriptor(PROGRAM_BY_ID, &mut request)?;
+        // `struct bpf_prog_info`: the name stands at byte 64.
+        let mut information = [0u8; 128];
+        #[repr(C)]
+        struct Ask {
+            fd: u32,
+            size: u32,
+            information: u64,
+        }
+        let mut ask =
+            Ask { fd: fd.as_raw_fd() as u32, size: information.len() as u32, information: information.as_mut_ptr() as u64 };
+        bpf(INFORMATION, &mut ask)?;
+        let name = &information[64..80];
+        Ok(String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned())
+    }
+
+    /// Attaches the program to the interface with this index. The kernel detaches it when the link is closed, so also when
+    /// this process dies, however it dies.
+    ///
+    /// # Errors
+    /// EBUSY if another program is attached; EOPNOTSUPP, ERANGE, EINVAL and others if the driver cannot.
+    pub fn attach(&self, interface: u32, how: Attachment) -> io::Result<Link> {
+        let mut create = [self.fd.as_raw_fd() as u32, interface, ATTACH_XDP, how as u32];
+        bpf_descriptor(LINK_CREATE, &mut create).map(|fd| Link { _fd: fd })
+    }
+}
+
+/// Where in the kernel the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Attachment {
+    /// In the driver, before the kernel makes a packet of the frame (XDP_FLAGS_DRV_MODE).
+    Native = 1 << 2,
+    /// In the kernel's stack, for drivers that know nothing of XDP (XDP_FLAGS_SKB_MODE).
+    Generic = 1 << 1,
+}
+
+impl Attachment {
+    /// The word of reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Attachment::Native => "native",
+            Attachment::Generic => "generic",
+        }
+    }
+}
+
+/// A program's tie to an interface; dropping it detaches.
+pub struct Link {
+    _fd: OwnedFd,
+}

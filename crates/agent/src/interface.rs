@@ -1,0 +1,163 @@
+//! What the kernel says of an interface.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use shunt_xdp::netlink::{attribute, word, Request};
+use shunt_xdp::route::Mac;
+
+/// An interface, as it was when it was asked for.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Bytes of the largest packet.
+    pub mtu: u32,
+    /// Receive queues that it may have.
+    pub queues: u32,
+    /// Whether it is up.
+    pub up: bool,
+    /// The number of an XDP program that is attached to it.
+    pub program: Option<u32>,
+    /// Its addresses that peers can be told: not those of one link.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Interface {
+    /// Asks for the interface called `name` in this network namespace.
+    ///
+    /// # Errors
+    /// A sentence: there is none, or it is no Ethernet.
+    pub fn find(name: &str) -> Result<Interface, String> {
+        let wrong = |error: io::Error| format!("there is no interface {name} here ({error})");
+        let text = CString::new(name).map_err(|_| format!("there is no interface {name:?}"))?;
+        // SAFETY: a string that ends with a zero byte.
+        let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
+        if index == 0 {
+            return Err(wrong(io::Error::last_os_error()));
+        }
+        let mut interface = Interface::by_index(name, index).map_err(wrong)?;
+        if interface.mac == [0; 6] {
+            return Err(format!("{name} has no Ethernet address: AF_XDP here needs an Ethernet"));
+        }
+        if let Some(count) = channels(&text) {
+            interface.queues = count;
+        }
+        interface.addresses = addresses(&text).map_err(wrong)?;
+        Ok(interface)
+    }
+
+    fn by_index(name: &str, index: u32) -> io::Result<Interface> {
+        /// `struct ifinfomsg`.
+        const FIXED: usize = 16;
+        const IFLA_NUM_RX_QUEUES: u16 = 32;
+        const IFLA_EXT_MASK: u16 = 29;
+        const IFLA_XDP: u16 = 43;
+        const IFLA_XDP_ATTACHED: u16 = 2;
+        const IFLA_XDP_PROG_ID: u16 = 4;
+        const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+        let mut fixed = [0; FIXED];
+        fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+        let request = Request::new(libc::RTM_GETLINK, &fixed).attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+        let answer = request.ask(|answer| {
+            let find = |kind| answer.attribute(FIXED, kind);
+            let xdp = find(IFLA_XDP).unwrap_or_default();
+            let attached = attribute(xdp, IFLA_XDP_ATTACHED).is_some_and(|mode| mode.first() != Some(&0));
+            let program = attribute(xdp, IFLA_XDP_PROG_ID).map(|number| word(number, 0));
+            Interface {
+                name: name.to_string(),
+                index,
+                mac: find(libc::IFLA_ADDRESS).and_then(|address| Mac::try_from(address).ok()).unwrap_or_default(),
+                mtu: find(libc::IFLA_MTU).map_or(0, |mtu| word(mtu, 0)),
+                queues: find(IFLA_NUM_RX_QUEUES).map_or(1, |count| word(count, 0)).max(1),
+                up: word(answer.fixed(), 8) & libc::IFF_UP as u32 != 0,
+                program: program.filter(|_| attached),
+                addresses: Vec::new(),
+            }
+        });
+        answer.map_err(|errno| io::Error::from_raw_os_error(errno.0))
+    }
+}
+
+/// The receive queues that it has now (ETHTOOL_GCHANNELS); `None` where the driver does not say.
+fn channels(interface: &CStr) -> Option<u32> {
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    /// `struct ethtool_channels`: command; most of receive, transmit, other, combined; then as many as there are.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Channels {
+        command: u32,
+        most: [u32; 4],
+        now: [u32; 4],
+    }
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    // SAFETY: zero is valid for the request; the name was one of an interface, so it fits; the kernel writes the structure,
+    // which outlives the call.
+    let answered = unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (place, byte) in request.ifr_name.iter_mut().zip(interface.to_bytes()) {
+            *place = *byte as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let answered = libc::ioctl(socket, SIOCETHTOOL, &mut request);
+        libc::close(socket);
+        answered == 0
+    };
+    let count = channels.now[0] + channels.now[3];
+    (answered && count > 0).then_some(count)
+}
+
+fn addresses(interface: &CStr) -> io::Result<Vec<IpAddr>> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: the list is given back below.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: the C library made the list: names end with zero bytes, addresses are as long as their family says.
+    unsafe {
+        while let Some(entry) = next.as_ref() {
+            next = entry.ifa_next;
+            if entry.ifa_addr.is_null() || CStr::from_ptr(entry.ifa_name) != interface {
+                continue;
+            }
+            match i32::from((*entry.ifa_addr).sa_family) {
+                libc::AF_INET => {
+                    let address = &*entry.ifa_addr.cast::<libc::sockaddr_in>();
+                    found.push(IpAddr::V4(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes())));
+                }
+                libc::AF_INET6 => {
+                    let address = &*entry.ifa_addr.cast::<libc::sockaddr_in6>();
+                    let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+                    if !ip.is_unicast_link_local() {
+                        found.push(IpAddr::V6(ip));
+                    }
+                }
+                _ => {}
+            }
+        }
+        libc::freeifaddrs(list);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_and_refused() {
+        let error = Interface::find("lo").unwrap_err();
+        assert!(error.contains("Ethernet"), "{error}");
+        let error = Interface::find("no-such-one").unwrap_err();
+        assert!(error.contains("no interface"), "{error}");
+    }
+}

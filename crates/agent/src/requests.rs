@@ -1,0 +1,350 @@
+//! What endpoints ask for, and who may have it.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use shunt_endpoint::shared::Memory;
+use shunt_endpoint::{Area, Tag};
+use shunt_sys::{calls, Errno};
+use shunt_xdp::address::{decode, encode};
+use shunt_xdp::protocol::{Kind, Operation, Reply, Request};
+use shunt_xdp::socket::{Shape, Socket, Umem};
+use shunt_xdp::state::{memory_shape, News, State, ASTRAY, DEVICE};
+
+use crate::agent::{Agent, Token};
+use crate::client::{event, Attached, Channel, Client, NextHop, Who};
+use crate::paths;
+
+/// Connections that one user may have besides those of endpoints: for `shunt agent status`.
+const BESIDES: usize = 4;
+
+impl Agent {
+    /// Takes what waits at the listener.
+    pub(crate) fn accept(&mut self) {
+        loop {
+            let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+            let Ok(fd) = calls::accept4(self.listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) else {
+                return;
+            };
+            // SAFETY: made by the kernel for us just now.
+            let connection = unsafe { OwnedFd::from_raw_fd(fd) };
+            let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+            let mut size = size_of_val(&credentials) as u32;
+            let asked = calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut credentials).cast(), &mut size);
+            let who = Who { pid: credentials.pid, user: credentials.uid };
+            let limit = self.configuration.limits.endpoints as usize + BESIDES;
+            let has = self.clients.values().filter(|client| client.who.user == who.user).count();
+            let client = Client { connection, who, endpoint: None };
+            if asked.is_err() || has >= limit {
+                let _ = client.answer(Reply::refused(libc::EDQUOT).bytes(), &[]);
+                continue;
+            }
+            let number = self.next_client;
+            self.next_client = self.next_client.wrapping_add(1);
+            if self.watch(fd, Token::Client(number)).is_ok() {
+                self.clients.insert(number, client);
+            }
+        }
+    }
+
+    /// Reads one request of a client and answers it; a client that is gone, or makes no sense, loses everything.
+    pub(crate) fn hear(&mut self, number: u32) {
+        let Some(client) = self.clients.get(&number) else { return };
+        let mut bytes = [0u8; 256];
+        let fd = client.connection.as_raw_fd();
+        let count = calls::recvfrom(
+            fd,
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        );
+        let request = match count {
+            Err(Errno(libc::EAGAIN)) => return,
+            Ok(count) => Request::of(&bytes[..count]),
+            Err(_) => None,
+        };
+        let Some(request) = request else { return self.forget(number) };
+        let answered = match request.operation {
+            operation if operation == Operation::Attach as u32 => self.attach(number, &request),
+            operation if operation == Operation::NewTag as u32 => self.new_tag(number),
+            operation if operation == Operation::Open as u32 => self.open(number, &request),
+            operation if operation == Operation::Close as u32 => {
+                self.close(number, &request);
+                return;
+            }
+            operation if operation == Operation::Status as u32 => self.status(number),
+            _ => Err(libc::EOPNOTSUPP),
+        };
+        let (reply, descriptors) = match answered {
+            Ok((reply, descriptors)) => (reply, descriptors),
+            Err(errno) => (Reply::refused(errno), Vec::new()),
+        };
+        let numbers: Vec<i32> = descriptors.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
+        let sent = self.clients.get(&number).map(|client| client.answer(reply.bytes(), &numbers));
+        if !matches!(sent, Some(Ok(()))) {
+            self.forget(number);
+        }
+    }
+
+    /// Takes back everything that a client had.
+    fn forget(&mut self, number: u32) {
+        let Some(client) = self.clients.remove(&number) else { return };
+        let Some(endpoint) = client.endpoint else { return };
+        for tag in endpoint.tags.keys() {
+            self.by_tag.remove(tag);
+            let _ = self.maps.remove_tag(*tag);
+        }
+        if endpoint.kind == Kind::Own {
+            self.maps.remove_socket(endpoint.queue);
+        }
+    }
+
+    fn attach(&mut self, number: u32, request: &Request) -> Answer {
+        let client = self.clients.get(&number).ok_or(libc::EINVAL)?;
+        let (who, limits) = (client.who, self.configuration.limits);
+        if client.endpoint.is_some() {
+            return Err(libc::EALREADY);
+        }
+        let wanted = Kind::of(request.kind).ok_or(libc::EINVAL)?;
+        // Asked anew: the interface may have got addresses since.
+        let version_6 = request.version_6 != 0;
+        let mut addresses = match crate::interface::Interface::find(&self.interface.name) {
+            Ok(now) if now.index == self.interface.index => now.addresses.into_iter(),
+            _ => return Err(libc::ENODEV),
+        };
+        let ip = addresses.find(|address| address.is_ipv6() == version_6).ok_or(libc::EADDRNOTAVAIL)?;
+        let trusted = who.user == 0 || self.configuration.trusted.contains(&who.user);
+        if wanted == Kind::Own && !trusted {
+            return Err(libc::EACCES);
+        }
+        let (has, bytes) = self.accounted(who.user);
+        if has >= limits.endpoints as usize {
+            return Err(libc::EDQUOT);
+        }
+        let address = SocketAddr::new(ip, self.configuration.port);
+        let room = limits.bytes.saturating_sub(bytes);
+        let own = if wanted != Kind::Multiplexed && trusted { self.own(request, &address, room) } else { Err(libc::EBUSY) };
+        let (attached, page) = match (own, wanted) {
+            (Ok(attached), _) => (attached, None),
+            (Err(errno), Kind::Own) => return Err(errno),
+            (Err(_), _) => (self.multiplexed(request, &address, room)?, Some(&self.page_file)),
+        };
+        let copy = |fd: i32| {
+            // SAFETY: a duplicate belongs to nobody else.
+            calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(|errno| errno.0)
+        };
+        let bell = attached.bell.as_raw_fd();
+        let way = attached.doorbell.as_ref().map(|doorbell| doorbell.as_raw_fd());
+        let way = way.or(attached.socket.as_ref().map(Socket::fd)).unwrap_or(bell);
+        let page = page.map_or(bell, |page| page.as_raw_fd());
+        let descriptors = vec![copy(attached.memory.fd())?, copy(bell)?, copy(way)?, copy(page)?];
+        if let Some(doorbell) = &attached.doorbell {
+            self.watch(doorbell.as_raw_fd(), Token::Doorbell(number)).map_err(|_| libc::ENOMEM)?;
+        }
+        if let Some(socket) = &attached.socket {
+            self.maps.set_socket(attached.queue, socket.fd(), false).map_err(|_| libc::EBUSY)?;
+        }
+        let state = State::of(&attached.memory);
+        let mut reply = Reply::done();
+        reply.kind = attached.kind as u32;
+        reply.mode = state.mode.load(Relaxed);
+        reply.largest = state.largest.load(Relaxed);
+        reply.rings = state.rings();
+        reply.queue = attached.queue;
+        reply.address = encode(&attached.address, 0).to_words();
+        if let Some(client) = self.clients.get_mut(&number) {
+            client.endpoint = Some(attached);
+        }
+        Ok((reply, descriptors))
+    }
+
+    /// How many endpoints and bytes a user has.
+    pub(crate) fn accounted(&self, user: u32) -> (usize, u64) {
+        let of_user = self.clients.values().filter(|client| client.who.user == user);
+        of_user
+            .filter_map(|client| client.endpoint.as_ref())
+            .fold((0, 0), |(count, bytes), endpoint| (count + 1, bytes + endpoint.bytes))
+    }
+
+    /// The memory of a new endpoint, within `room` bytes.
+    fn memory(&self, kind: Kind, request: &Request, rings: Shape, room: u64) -> Result<(Memory, u64), i32> {
+        let shape = memory_shape(kind, &request.sizes, rings.chunk).ok_or(libc::EINVAL)?;
+        let bytes = u64::from(shape.segment) + u64::from(shape.device) + 640 * u64::from(shape.receive);
+        if bytes > room {
+            return Err(libc::EDQUOT);
+        }
+        Ok((Memory::create(DEVICE, shape).map_err(|errno| errno.0)?, bytes))
+    }
+
+    fn largest(&self, address: &SocketAddr) -> u32 {
+        if address.is_ipv6() {
+            self.largest
+        } else {
+            self.largest_4
+        }
+    }
+
+    fn multiplexed(&self, request: &Request, address: &SocketAddr, room: u64) -> Result<Attached, i32> {
+        let trunk = self.trunks.first().ok_or(libc::EBUSY)?;
+        let rings = Shape::for_frames(self.frame, request.sizes.depth).map_err(|errno| errno.0)?;
+        let (memory, bytes) = self.memory(Kind::Multiplexed, request, rings, room)?;
+        State::of(&memory).write(&News {
+            kind: Kind::Multiplexed,
+            mode: trunk.mode as u32,
+            largest: self.largest(address),
+            rings,
+            owner: memory.shape().segment,
+            queue: trunk.queue,
+            address: encode(address, 0),
+            mac: self.interface.mac,
+        });
+        Ok(Attached {
+            kind: Kind::Multiplexed,
+            queue: trunk.queue,
+            memory,
+            socket: None,
+            bell: event().map_err(|_| libc::EMFILE)?,
+            doorbell: Some(event().map_err(|_| libc::EMFILE)?),
+            address: *address,
+            tags: HashMap::new(),
+            channels: HashMap::new(),
+            bytes,
+            due: false,
+            moved: [0; 2],
+        })
+    }
+
+    fn own(&self, request: &Request, address: &SocketAddr, room: u64) -> Result<Attached, i32> {
+        let rings = Shape::for_frames(self.frame, request.sizes.depth).map_err(|errno| errno.0)?;
+        let (memory, bytes) = self.memory(Kind::Own, request, rings, room)?;
+        let size = memory.shape().device as usize + memory.shape().segment as usize;
+        // SAFETY: device part and segment follow each other in the mapping. The kernel holds their pages as long as the
+        // socket lives; the memory itself lives in the same structure.
+        let umem = unsafe { Umem::new(memory.device_part(), size) };
+        let taken = |queue: &u32| {
+            self.clients
+                .values()
+                .filter_map(|client| client.endpoint.as_ref())
+                .any(|endpoint| endpoint.kind == Kind::Own && endpoint.queue == *queue)
+        };
+        let mut refused = libc::EBUSY;
+        for queue in self.lend.iter().filter(|queue| !taken(queue)) {
+            // The kernel frees a queue a little after the last descriptor of its socket was closed.
+            let began = Instant::now();
+            let made = loop {
+                match Socket::make(self.interface.index, *queue, umem, rings, self.configuration.mode) {
+                    Err(error) if error.errno.0 == libc::EBUSY && began.elapsed() < Duration::from_millis(50) => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    other => break other,
+                }
+            };
+            let (socket, mode) = match made {
+                Ok(made) => made,
+                Err(error) => {
+                    refused = error.errno.0;
+                    continue;
+                }
+            };
+            let _ = calls::setsockopt_int(socket.fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 16 << 20);
+            State::of(&memory).write(&News {
+                kind: Kind::Own,
+                mode: mode as u32,
+                largest: self.largest(address),
+                rings,
+                owner: request.sizes.segment,
+                queue: *queue,
+                address: encode(address, 0),
+                mac: self.interface.mac,
+            });
+            for index in 0..ASTRAY {
+                let _ = memory.free_queue().put(&Area::new(request.sizes.segment + index * rings.chunk, rings.chunk));
+            }
+            return Ok(Attached {
+                kind: Kind::Own,
+                queue: *queue,
+                memory,
+                socket: Some(socket),
+                bell: event().map_err(|_| libc::EMFILE)?,
+                doorbell: None,
+                address: *address,
+                tags: HashMap::new(),
+                channels: HashMap::new(),
+                bytes,
+                due: false,
+                moved: [0; 2],
+            });
+        }
+        Err(refused)
+    }
+
+    fn endpoint(&mut self, number: u32) -> Result<&mut Attached, i32> {
+        self.clients.get_mut(&number).and_then(|client| client.endpoint.as_mut()).ok_or(libc::ENOTCONN)
+    }
+
+    fn new_tag(&mut self, number: u32) -> Answer {
+        let user = self.clients.get(&number).ok_or(libc::ENOTCONN)?.who.user;
+        let of_user = self.clients.values().filter(|client| client.who.user == user);
+        let has: usize = of_user.filter_map(|client| client.endpoint.as_ref()).map(|endpoint| endpoint.tags.len()).sum();
+        if has >= self.configuration.limits.tags as usize {
+            return Err(libc::EDQUOT);
+        }
+        let tag = Tag::random().map_err(|errno| errno.0)?.0;
+        let queue = self.endpoint(number)?.queue;
+        self.maps.set_tag(tag, queue).map_err(|_| libc::ENOSPC)?;
+        self.endpoint(number)?.tags.insert(tag, None);
+        let mut reply = Reply::done();
+        reply.tag = tag;
+        Ok((reply, Vec::new()))
+    }
+
+    fn open(&mut self, number: u32, request: &Request) -> Answer {
+        let (interface, mtu) = (self.interface.index, self.frame - shunt_xdp::packet::ETHERNET as u32);
+        let endpoint = self.endpoint(number)?;
+        let (peer, scope) = decode(&request.remote()).ok_or(libc::EADDRNOTAVAIL)?;
+        if peer.is_ipv6() != endpoint.address.is_ipv6() {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        let tags = request.tags();
+        if tags.send.0 == 0 || endpoint.tags.get(&tags.receive.0) != Some(&None) {
+            return Err(libc::EKEYREJECTED);
+        }
+        let index = shunt_endpoint::Channel(request.channel).index();
+        if index >= endpoint.memory.shape().channels as usize || endpoint.channels.contains_key(&index) {
+            return Err(libc::ENOBUFS);
+        }
+        let scope = match peer.ip() {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => interface,
+            _ => scope,
+        };
+        let way = paths::find(interface, mtu, &peer, scope)?;
+        let (receive, send, channel) = (tags.receive.0, tags.send.0, request.channel);
+        endpoint.tags.insert(receive, Some(channel));
+        let paths::Way { route, largest, next_hop } = way;
+        let made = Channel { number: channel, peer, scope, send, receive, route, largest, next_hop };
+        endpoint.channels.insert(index, made);
+        endpoint.set_next_hop(index, next_hop);
+        self.by_tag.insert(receive, (number, channel));
+        self.resolving |= matches!(next_hop, NextHop::Unknown(_));
+        Ok((Reply::done(), Vec::new()))
+    }
+
+    fn close(&mut self, number: u32, request: &Request) {
+        let Ok(endpoint) = self.endpoint(number) else { return };
+        let index = shunt_endpoint::Channel(request.channel).index();
+        if endpoint.channels.get(&index).is_some_and(|channel| channel.number == request.channel) {
+            let Some(channel) = endpoint.channels.remove(&index) else { return };
+            endpoint.tags.remove(&channel.receive);
+            self.by_tag.remove(&channel.receive);
+            let _ = self.maps.remove_tag(channel.receive);
+        }
+    }
+}
+
+/// An answer and its descriptors, or an errno.
+pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), i32>;

@@ -1,0 +1,151 @@
+//! A queue of the interface that the agent keeps, and whose frames it moves for the emulated endpoints.
+
+use std::io;
+
+use shunt_endpoint::Gather;
+use shunt_sys::{libc, mapping, Errno};
+use shunt_wire::endpoint::{Kind, Repr, HEADER};
+use shunt_xdp::packet::{Path, Sum};
+use shunt_xdp::socket::{Mode, Shape, Socket, Statistics, Umem};
+
+/// One of them.
+pub struct Trunk {
+    socket: Socket,
+    /// The queue's number.
+    pub queue: u32,
+    /// Who copies.
+    pub mode: Mode,
+    /// Offsets of chunks that can be written.
+    free: Vec<u64>,
+    /// The memory, which nobody else has.
+    memory: *mut u8,
+    size: usize,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that arrived.
+    pub received: u64,
+}
+
+/// Why a message was not put on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSent {
+    /// The queue is full: later.
+    Full,
+    /// The message's bytes are not there.
+    Fault,
+}
+
+impl Trunk {
+    /// Takes queue `queue` of an interface for frames of `frame` bytes at most.
+    ///
+    /// # Errors
+    /// What the kernel refused, as a sentence with its error.
+    pub fn new(interface: u32, queue: u32, frame: u32, depth: u32, only: Option<Mode>) -> io::Result<Trunk> {
+        let of = |errno: Errno| io::Error::from_raw_os_error(errno.0);
+        let shape = Shape::for_frames(frame, depth).map_err(of)?;
+        let size = 2 * depth as usize * shape.chunk as usize;
+        let memory = mapping::reserve(size).map_err(of)?;
+        // SAFETY: mapped above, private, and unmapped after the socket is gone.
+        let umem = unsafe { Umem::new(memory, size) };
+        let made = Socket::make(interface, queue, umem, shape, only);
+        let (mut socket, mode) = made.map_err(|refused| {
+            let _ = shunt_sys::calls::munmap(memory, size);
+            let error = of(refused.errno);
+            io::Error::new(error.kind(), format!("cannot {}: {error}", refused.step))
+        })?;
+        // A large buffer: with the default, 90 frames in flight would fill it.
+        let _ = shunt_sys::calls::setsockopt_int(socket.fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 16 << 20);
+        let chunk = |index: u32| u64::from(index) * u64::from(shape.chunk);
+        (0..depth).for_each(|index| {
+            socket.give(chunk(index));
+        });
+        let free = (depth..2 * depth).map(chunk).collect();
+        Ok(Trunk { socket, queue, mode, free, memory, size, sent: 0, received: 0 })
+    }
+
+    /// The descriptor: readable while frames wait.
+    pub fn fd(&self) -> i32 {
+        self.socket.fd()
+    }
+
+    /// What the kernel counted.
+    pub fn statistics(&self) -> Statistics {
+        self.socket.statistics().unwrap_or_default()
+    }
+
+    /// Puts a message on the transmit ring, behind its headers.
+    ///
+    /// # Errors
+    /// [`NotSent`].
+    pub fn send(&mut self, path: &Path, tag: u64, gather: &Gather<'_>) -> Result<(), NotSent> {
+        if self.free.is_empty() {
+            self.flush();
+        }
+        let Some(&chunk) = self.free.last() else { return Err(NotSent::Full) };
+        let (header, length) = (path.header(), HEADER + gather.len());
+        let Some(frame) = self.socket.umem().at(chunk, header + length) else { return Err(NotSent::Fault) };
+        if header + length > self.socket.shape().chunk as usize {
+            return Err(NotSent::Fault);
+        }
+        let mut head = [0; HEADER];
+        Repr { kind: Kind::Message, tag, length: gather.len() as u32 }.emit(&mut head);
+        // SAFETY: inside the chunk, which is ours.
+        unsafe {
+            let datagram = frame.add(header);
+            std::ptr::copy_nonoverlapping(head.as_ptr(), datagram, HEADER);
+            if !gather.copy_to(0, datagram.add(HEADER), gather.len()) {
+                return Err(NotSent::Fault);
+            }
+            let headers = path.headers(length, Sum::default().add_raw(datagram, length));
+            std::ptr::copy_nonoverlapping(headers.as_ptr(), frame, header);
+        }
+        if !self.socket.put(chunk, (header + length) as u32) {
+            return Err(NotSent::Full);
+        }
+        self.free.pop();
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// Makes the kernel send what is on the transmit ring, and takes back what it has sent. False: something waits.
+    pub fn flush(&mut self) -> bool {
+        let mut left = self.socket.unsent();
+        while left > 0 {
+            let kicked = self.socket.kick();
+            let now = self.socket.unsent();
+            if kicked.is_err() || now >= left {
+                break;
+            }
+            left = now;
+        }
+        let chunk = u64::from(self.socket.shape().chunk);
+        while let Some(offset) = self.socket.sent() {
+            self.free.push(offset & !(chunk - 1));
+        }
+        self.socket.unsent() == 0
+    }
+
+    /// Shows the next frame to `look`, and gives its chunk back; false: none waits.
+    pub fn receive(&mut self, look: impl FnOnce(&[u8])) -> bool {
+        let mut bad = 0;
+        let Some(descriptor) = self.socket.take(&mut bad) else {
+            self.socket.prod();
+            return false;
+        };
+        if let Some(frame) = self.socket.umem().at(descriptor.offset, descriptor.length as usize) {
+            // SAFETY: inside the memory, which nobody else maps; the kernel does not write the chunk before it is given back.
+            look(unsafe { std::slice::from_raw_parts(frame, descriptor.length as usize) });
+        }
+        let chunk = u64::from(self.socket.shape().chunk);
+        self.socket.give(descriptor.offset & !(chunk - 1));
+        self.received += 1;
+        true
+    }
+}
+
+impl Drop for Trunk {
+    fn drop(&mut self) {
+        // The kernel holds the pages until the socket, which is dropped next, is gone; it does not need our mapping.
+        let _ = shunt_sys::calls::munmap(self.memory, self.size);
+    }
+}

@@ -1,0 +1,402 @@
+//! An endpoint on an interface with an agent.
+//!
+//! Both kinds keep everything in the endpoint's memory, so any process of the owner that has the descriptors can drive it:
+//!
+//! | | own queue | multiplexed |
+//! |---|---|---|
+//! | send | frame written into a chunk, transmit ring, `sendto` at `flush` | send queue; doorbell if the agent sleeps |
+//! | receive | receive ring; then the receive queue, for frames that came on another queue | receive queue |
+//! | free queue | the fill ring | the free queue |
+//! | who checks arrivals | this code | the agent |
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use shunt_endpoint::shared::Memory;
+use shunt_endpoint::{
+    Address, Area, Arrival, Backlog, Buffers, Capabilities, Channel, Counters, Endpoint, Gather, Message, OpenError, PostError,
+    Segment, SendError, Tag, Tags, Ticket,
+};
+use shunt_sys::{calls, libc, Errno};
+use shunt_wire::endpoint::HEADER;
+
+use crate::multiplexed::Multiplexed;
+use crate::own::Own;
+use crate::protocol::{Connection, Kind, Operation, Reply, Request, Sizes};
+use crate::socket::{Socket, Umem};
+use crate::state::{State, DEVICE, STATE};
+
+/// A descriptor that is closed with its owner.
+struct Descriptor(i32);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let _ = calls::close(self.0);
+    }
+}
+
+/// How frames come and go.
+enum Way {
+    Own(Own),
+    Multiplexed(Multiplexed),
+}
+
+/// An endpoint.
+pub struct Xdp {
+    // The way goes first when this is dropped: it lies in the memory.
+    way: Way,
+    memory: Memory,
+    connection: Connection,
+    /// Rung by the agent, when it put something into the receive queue of an endpoint that sleeps.
+    bell: Descriptor,
+    /// What one sleeps on: an epoll of the bell, the connection, and the socket of a queue of its own.
+    sleep: Descriptor,
+    capabilities: Capabilities,
+    /// The agent is gone: nothing will ever arrive again.
+    over: bool,
+    /// Looks that found nothing, since the connection was last looked at.
+    idle: u32,
+}
+
+/// The descriptors of an endpoint: what another process of the owner needs to drive it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// The connection to the agent.
+    pub connection: i32,
+    /// The memory.
+    pub memory: i32,
+    /// The bell.
+    pub bell: i32,
+    /// The queue's socket, or the agent's doorbell.
+    pub way: i32,
+    /// The agent's page, of a multiplexed endpoint; else -1.
+    pub page: i32,
+}
+
+/// After so many looks that found nothing one asks whether the agent still lives.
+const IDLE: u32 = 1 << 14;
+
+impl Xdp {
+    /// Asks the agent of `interface` for an endpoint of some kind, with an address of IPv6 if `version_6`.
+    ///
+    /// Enters the kernel, and waits for the agent (two seconds at most).
+    ///
+    /// # Errors
+    /// ECONNREFUSED: no agent serves this interface. EPERM: what answers is not root's. EACCES: this user may not have
+    /// that. EDQUOT: this user has as many endpoints as the agent allows. EBUSY: all queues are taken. EADDRNOTAVAIL: the
+    /// interface has no address of that family. EINVAL: sizes.
+    pub fn attach(interface: &str, kind: Kind, version_6: bool, sizes: Sizes) -> Result<Xdp, Errno> {
+        let connection = Connection::connect(interface)?;
+        let mut request = Request::new(Operation::Attach);
+        (request.kind, request.version_6, request.sizes) = (kind as u32, version_6.into(), sizes);
+        let (reply, [memory, bell, way, page]) = connection.ask::<4>(&request)?;
+        let descriptors = Descriptors { connection: connection.fd(), memory, bell, way, page };
+        core::mem::forget(connection);
+        let _: Reply = reply;
+        Xdp::adopt(descriptors)
+    }
+
+    /// Drives an endpoint whose descriptors came from another process of its owner. They belong to this value from now on,
+    /// also on failure.
+    ///
+    /// # Errors
+    /// EINVAL for memory that is none of this device; what the system answers.
+    pub fn adopt(descriptors: Descriptors) -> Result<Xdp, Errno> {
+        let connection = Connection::of(descriptors.connection);
+        let (bell, way, page) = (Descriptor(descriptors.bell), Descriptor(descriptors.way), Descriptor(descriptors.page));
+        let memory = Memory::attach(descriptors.memory, DEVICE).map_err(|_| Errno(libc::EINVAL))?;
+        let shape = *memory.shape();
+        if (shape.device as usize) < STATE {
+            return Err(Errno(libc::EINVAL));
+        }
+        let state = State::of(&memory);
+        let rings = state.rings();
+        let largest = state.largest.load(Relaxed);
+        let room = rings.chunk as usize;
+        if !rings.is_sound()
+            || largest as usize + crate::packet::LONGEST > room
+            || (largest as usize) < HEADER
+            || (shape.device as usize) < STATE + rings.transmit as usize * room
+            || state.owner.load(Relaxed) > shape.segment
+        {
+            return Err(Errno(libc::EINVAL));
+        }
+        let kind = Kind::of(state.kind.load(Relaxed));
+        let sleep = Descriptor(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
+        watch(sleep.0, libc::EPOLL_CTL_ADD, bell.0, libc::EPOLLIN)?;
+        watch(sleep.0, libc::EPOLL_CTL_ADD, connection.fd(), 0)?;
+        let (buffers, sentence, way) = match kind {
+            Some(Kind::Own) => {
+                let size = shape.device as usize + shape.segment as usize;
+                // SAFETY: device part and segment follow each other, page-aligned, in a sealed file; the memory is dropped
+                // after the way.
+                let umem = unsafe { Umem::new(memory.device_part(), size) };
+                let fd = way.0;
+                core::mem::forget(way);
+                let own = Own::new(Socket::adopt(fd, umem, rings)?, shape.device);
+                watch(sleep.0, libc::EPOLL_CTL_ADD, fd, 0)?;
+                let sentence = match state.mode.load(Relaxed) {
+                    0 => {
+                        "a queue of its own, zero-copy: the interface reads and writes the segment; one system call sends a batch"
+                    }
+                    _ => "a queue of its own, copy mode: the kernel copies frames; one system call sends a batch",
+                };
+                (Buffers::Posted { smallest: rings.chunk, alignment: rings.chunk }, sentence, Way::Own(own))
+            }
+            Some(Kind::Multiplexed) => {
+                let fd = way.0;
+                core::mem::forget(way);
+                let multiplexed = Multiplexed::new(fd, page.0, rings.chunk)?;
+                let sentence = "emulated: the agent moves frames between this memory and a queue that many endpoints share";
+                (Buffers::Posted { smallest: 64, alignment: 1 }, sentence, Way::Multiplexed(multiplexed))
+            }
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        let capabilities = Capabilities {
+            device: "xdp",
+            sentence,
+            largest: largest - HEADER as u32,
+            gather: shunt_endpoint::SCATTER as u32,
+            lossy: true,
+            ordered: true,
+            buffers,
+            direct: false,
+            needs_flush: true,
+        };
+        Ok(Xdp { way, memory, connection, bell, sleep, capabilities, over: false, idle: 0 })
+    }
+
+    /// Which kind the agent gave.
+    pub fn kind(&self) -> Kind {
+        match self.way {
+            Way::Own(_) => Kind::Own,
+            Way::Multiplexed(_) => Kind::Multiplexed,
+        }
+    }
+
+    /// The descriptors, for [`Xdp::adopt`] in another process; they stay this value's.
+    pub fn descriptors(&self) -> Descriptors {
+        let (way, page) = match &self.way {
+            Way::Own(own) => (own.socket.fd(), -1),
+            Way::Multiplexed(multiplexed) => (multiplexed.doorbell(), multiplexed.page()),
+        };
+        Descriptors { connection: self.connection.fd(), memory: self.memory.fd(), bell: self.bell.0, way, page }
+    }
+
+    /// The memory, with the lock of those who drive.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What the kernel counted at the socket of a queue of its own.
+    pub fn kernel_statistics(&self) -> Option<crate::socket::Statistics> {
+        match &self.way {
+            Way::Own(own) => own.socket.statistics().ok(),
+            Way::Multiplexed(_) => None,
+        }
+    }
+
+    /// Whether the agent is gone, asked now.
+    fn look_after_agent(&mut self) -> bool {
+        self.idle = 0;
+        self.over = self.over || self.connection.is_over();
+        self.over
+    }
+}
+
+fn watch(epoll: i32, operation: i32, fd: i32, events: i32) -> Result<(), Errno> {
+    let mut event = libc::epoll_event { events: events as u32, u64: 0 };
+    calls::epoll_ctl(epoll, operation, fd, &mut event)
+}
+
+impl Endpoint for Xdp {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn segment(&self) -> Segment {
+        self.memory.segment()
+    }
+
+    fn address(&self) -> Address {
+        State::of(&self.memory).address()
+    }
+
+    fn new_tag(&mut self) -> Result<Tag, Errno> {
+        let (reply, []) = self.connection.ask(&Request::new(Operation::NewTag))?;
+        Ok(Tag(reply.tag))
+    }
+
+    fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError> {
+        let channel = self.memory.registry().insert(remote, tags)?;
+        let request = Request::new(Operation::Open).channel(channel.0, remote, tags);
+        match self.connection.ask::<0>(&request) {
+            Ok(_) => Ok(channel),
+            Err(errno) => {
+                self.memory.registry().remove(channel);
+                Err(match errno.0 {
+                    libc::EKEYREJECTED => OpenError::Tag,
+                    libc::ENOBUFS => OpenError::Full,
+                    libc::EADDRNOTAVAIL => OpenError::Address,
+                    errno => OpenError::System(Errno(errno)),
+                })
+            }
+        }
+    }
+
+    fn close(&mut self, channel: Channel) {
+        if let Some(entry) = self.memory.registry().remove(channel) {
+            let request = Request::new(Operation::Close).channel(channel.0, &entry.address(), entry.tags());
+            // If the agent is gone, so is the channel.
+            let _ = self.connection.tell(&request);
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
+        let memory = &self.memory;
+        let registry = memory.registry();
+        let entry = registry.get(message.channel).ok_or(SendError::Channel)?;
+        let gather = Gather::of(message, memory.segment(), &self.capabilities)?;
+        let sent = match &mut self.way {
+            Way::Own(own) => own.send(memory, entry, &gather),
+            Way::Multiplexed(multiplexed) => multiplexed.send(memory, message.channel, &gather),
+        };
+        let counters = memory.counters();
+        match sent {
+            Ok(()) => {
+                Counters::add(&counters.sent, 1);
+                Counters::add(&counters.sent_bytes, gather.len() as u64);
+            }
+            Err(SendError::NoResource) => {
+                Counters::add(&counters.refused, 1);
+                if self.look_after_agent() {
+                    return Err(SendError::Device(Errno(libc::ECONNRESET)));
+                }
+            }
+            Err(_) => {}
+        }
+        let ticket = &State::of(&self.memory).ticket;
+        let number = ticket.load(Relaxed);
+        sent?;
+        ticket.store(number.wrapping_add(1), Relaxed);
+        Ok(Ticket(number))
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<bool, SendError> {
+        if self.over {
+            return Err(SendError::Device(Errno(libc::ECONNRESET)));
+        }
+        match &mut self.way {
+            Way::Own(own) => own.flush(&self.memory),
+            Way::Multiplexed(multiplexed) => Ok(multiplexed.flush(&self.memory)),
+        }
+    }
+
+    fn injected(&mut self) -> Ticket {
+        let ticket = State::of(&self.memory).ticket.load(Relaxed);
+        match &self.way {
+            // Frames are copied when they are sent.
+            Way::Own(_) => Ticket(ticket),
+            Way::Multiplexed(_) => Ticket(ticket.wrapping_sub(self.memory.send_queue().len())),
+        }
+    }
+
+    fn post(&mut self, buffer: Area) -> Result<(), PostError> {
+        if buffer.end() > State::of(&self.memory).owner.load(Relaxed).into() {
+            return Err(PostError::Area);
+        }
+        match &mut self.way {
+            Way::Own(own) => own.post(&self.memory, buffer),
+            Way::Multiplexed(_) if buffer.length < 64 || !self.memory.segment().contains(buffer) => Err(PostError::Area),
+            Way::Multiplexed(_) => self.memory.free_queue().put(&buffer).map_err(|_| PostError::Full),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, arrival: &mut Arrival) -> bool {
+        let memory = &self.memory;
+        let counters = memory.counters();
+        let got = match &mut self.way {
+            Way::Own(own) => own.receive(memory, arrival),
+            Way::Multiplexed(_) => false,
+        };
+        let got = got
+            || match memory.receive_queue().take() {
+                Some(next) => {
+                    *arrival = next;
+                    true
+                }
+                None => false,
+            };
+        if got {
+            Counters::add(&counters.received, 1);
+            Counters::add(&counters.received_bytes, arrival.len() as u64);
+        } else {
+            self.idle += 1;
+            if self.idle >= IDLE {
+                self.look_after_agent();
+            }
+        }
+        got
+    }
+
+    fn release(&mut self, arrival: &mut Arrival) {
+        let owner = State::of(&self.memory).owner.load(Relaxed);
+        for buffer in arrival.buffers() {
+            match &mut self.way {
+                Way::Own(own) if buffer.offset < owner => own.give_back(*buffer),
+                // There is room: it came from there.
+                _ => drop(self.memory.free_queue().put(buffer)),
+            }
+        }
+        *arrival = Arrival::empty();
+    }
+
+    fn backlog(&mut self) -> Backlog {
+        let queue = self.memory.receive_queue();
+        match &mut self.way {
+            Way::Own(own) => Backlog { waiting: own.socket.arrived() + queue.len(), capacity: own.socket.shape().receive },
+            Way::Multiplexed(_) => Backlog { waiting: queue.len(), capacity: queue.capacity() },
+        }
+    }
+
+    fn descriptor(&self) -> i32 {
+        self.sleep.0
+    }
+
+    fn arm(&mut self) -> bool {
+        let memory = &self.memory;
+        memory.header().armed.0.store(1, SeqCst);
+        let nothing = match &mut self.way {
+            Way::Own(own) => {
+                // The socket's own readiness needs no flag: it is readable while frames wait.
+                let _ = watch(self.sleep.0, libc::EPOLL_CTL_MOD, own.socket.fd(), libc::EPOLLIN);
+                own.socket.prod();
+                own.socket.arrived() == 0 && memory.receive_queue().is_empty()
+            }
+            // Either this look sees the message, or the agent, which looks at the flag after it has put one.
+            Way::Multiplexed(_) => memory.receive_queue().is_empty(),
+        };
+        if !nothing {
+            self.disarm();
+        }
+        nothing
+    }
+
+    fn disarm(&mut self) {
+        if self.memory.header().armed.0.swap(0, SeqCst) == 0 {
+            Counters::add(&self.memory.counters().woken, 1);
+        }
+        let mut count = 0u64;
+        let _ = calls::read(self.bell.0, (&raw mut count).cast(), 8);
+        if let Way::Own(own) = &self.way {
+            let _ = watch(self.sleep.0, libc::EPOLL_CTL_MOD, own.socket.fd(), 0);
+        }
+        self.look_after_agent();
+    }
+
+    fn counters(&self) -> &Counters {
+        self.memory.counters()
+    }
+}

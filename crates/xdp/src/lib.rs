@@ -1,0 +1,20 @@
+//! The AF_XDP device.
+//!
+//! It owns the rings and the segment that an AF_XDP socket shares with the kernel, and how a message becomes a frame on an
+//! Ethernet. It refuses to know who may have a socket, which program sorts the frames, and what the messages mean: the
+//! first two are the agent's. Nothing here allocates or enters the kernel but through `shunt-sys`.
+#![cfg_attr(not(test), no_std)]
+
+pub mod address;
+mod device;
+pub mod multiplexed;
+pub mod netlink;
+pub mod own;
+pub mod packet;
+pub mod protocol;
+pub mod ring;
+pub mod route;
+pub mod socket;
+pub mod state;
+
+pub use device::{Descriptors, Xdp};

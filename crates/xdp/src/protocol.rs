@@ -1,0 +1,334 @@
+//! What an endpoint and the agent say to each other: one packet asked, one answered, over AF_UNIX (SOCK_SEQPACKET).
+//!
+//! ```text
+//! endpoint                                                   agent of the interface
+//!   connect to the abstract name shunt1-agent-INTERFACE ───►  SO_PEERCRED: who is it, what may it have?
+//!   SO_PEERCRED: is it root's?                                 
+//!   Attach {kind, sizes}                                 ───►  makes the memory, perhaps a socket on a queue
+//!        ◄─── {address, sizes} + memory, bell, socket or doorbell and page
+//!   NewTag, Open {channel, peer, tags}, Close {channel}  ───►  tag ─► queue, route, neighbour
+//! ```
+//!
+//! The connection is the endpoint's life: when its last descriptor is closed, however, the agent takes everything back.
+//! Structures are integers in the machine's order: both ends are on one host.
+
+use shunt_endpoint::{Address, Tag, Tags};
+use shunt_sys::{calls, libc, Errno};
+
+use crate::socket::Shape as RingShape;
+
+/// The UDP port of shunt on an interface with an agent, unless the agent was told another: "sh" as a number.
+pub const PORT: u16 = u16::from_be_bytes(*b"sh");
+
+/// First word of both structures.
+const MAGIC: u32 = u32::from_ne_bytes(*b"shag");
+/// Version of everything here, and of the memory that is shared.
+pub const VERSION: u32 = 1;
+
+/// Most descriptors in one answer.
+pub const DESCRIPTORS: usize = 4;
+
+/// The agent's name in the abstract name space, without the leading zero byte.
+pub fn name(interface: &str, buffer: &mut [u8; 48]) -> usize {
+    let prefix = b"shunt1-agent-";
+    let interface = &interface.as_bytes()[..interface.len().min(libc::IFNAMSIZ)];
+    buffer[..prefix.len()].copy_from_slice(prefix);
+    buffer[prefix.len()..][..interface.len()].copy_from_slice(interface);
+    prefix.len() + interface.len()
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Operation {
+    /// Make me an endpoint: `kind`, `version_6`, `sizes`.
+    Attach = 1,
+    /// A tag by which a peer may send to me.
+    NewTag = 2,
+    /// Register `channel` to the endpoint at `address` under `tags`.
+    Open = 3,
+    /// Forget `channel` and the tag by which it was reached. Not answered.
+    Close = 4,
+    /// A memory file with a report in JSON.
+    Status = 5,
+}
+
+/// How the frames of an endpoint travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Whatever the agent gives: a queue if one is free and the user may have it.
+    Any = 0,
+    /// A queue of the interface of its own.
+    Own = 1,
+    /// U-Net's emulated endpoint: the agent moves the frames of many.
+    Multiplexed = 2,
+}
+
+impl Kind {
+    /// Of a number that another process wrote.
+    pub fn of(number: u32) -> Option<Kind> {
+        [Kind::Any, Kind::Own, Kind::Multiplexed].into_iter().find(|kind| *kind as u32 == number)
+    }
+
+    /// The word of reports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Any => "any",
+            Kind::Own => "own-queue",
+            Kind::Multiplexed => "multiplexed",
+        }
+    }
+}
+
+/// How large an endpoint shall be. The agent may refuse, never change.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Channels: a power of two.
+    pub channels: u32,
+    /// Entries of the queues, and of the rings of a queue of its own: a power of two.
+    pub depth: u32,
+    /// Bytes of the owner's part of the communication segment: a multiple of 4096.
+    pub segment: u32,
+}
+
+impl Default for Sizes {
+    /// 64 channels, queues of 256, and 1 MiB.
+    fn default() -> Sizes {
+        Sizes { channels: 64, depth: 256, segment: 1 << 20 }
+    }
+}
+
+/// What is asked, with whatever the operation needs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    magic: u32,
+    version: u32,
+    /// [`Operation`] as a number.
+    pub operation: u32,
+    /// [`Kind`] as a number.
+    pub kind: u32,
+    /// 1: the endpoint's address shall be one of IPv6, where there is a choice.
+    pub version_6: u32,
+    /// The channel's number in the endpoint's registry.
+    pub channel: u32,
+    /// Sizes of the endpoint.
+    pub sizes: Sizes,
+    reserved: u32,
+    receive: u64,
+    send: u64,
+    address: [u64; 6],
+}
+
+/// The answer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    magic: u32,
+    version: u32,
+    /// 0, or the error's number.
+    pub errno: i32,
+    /// What was given ([`Kind`]).
+    pub kind: u32,
+    /// 0 for zero-copy, 1 for copy, of the queue that carries the endpoint.
+    pub mode: u32,
+    /// Bytes of the largest datagram, header of shunt included.
+    pub largest: u32,
+    /// The shape of the rings.
+    pub rings: RingShape,
+    /// The queue.
+    pub queue: u32,
+    /// Where the endpoint is.
+    pub address: [u64; 6],
+    /// The tag.
+    pub tag: u64,
+}
+
+/// Structures of integers without padding, of which any bytes are a value.
+///
+/// # Safety
+/// As said.
+unsafe trait Bytes: Copy {}
+// SAFETY: integers; 104 bytes without padding.
+unsafe impl Bytes for Request {}
+// SAFETY: integers; 96 bytes without padding.
+unsafe impl Bytes for Reply {}
+const _: () = assert!(size_of::<Request>() == 104 && size_of::<Reply>() == 96);
+
+impl Request {
+    /// A request that carries nothing.
+    pub fn new(operation: Operation) -> Request {
+        Request {
+            magic: MAGIC,
+            version: VERSION,
+            operation: operation as u32,
+            kind: 0,
+            version_6: 0,
+            channel: 0,
+            sizes: Sizes::default(),
+            reserved: 0,
+            receive: 0,
+            send: 0,
+            address: Address::NONE.to_words(),
+        }
+    }
+
+    /// With a channel: its number, its peer and its tags.
+    pub fn channel(mut self, channel: u32, remote: &Address, tags: Tags) -> Request {
+        (self.channel, self.address, self.receive, self.send) = (channel, remote.to_words(), tags.receive.0, tags.send.0);
+        self
+    }
+
+    /// The peer of a channel.
+    pub fn remote(&self) -> Address {
+        Address::from_words(self.address)
+    }
+
+    /// The tags of a channel.
+    pub fn tags(&self) -> Tags {
+        Tags { receive: Tag(self.receive), send: Tag(self.send) }
+    }
+
+    /// What another process sent, if it is a request of this version.
+    pub fn of(bytes: &[u8]) -> Option<Request> {
+        of::<Request>(bytes).filter(|request| request.magic == MAGIC && request.version == VERSION)
+    }
+}
+
+impl Reply {
+    /// The answer "done", with nothing in it.
+    pub fn done() -> Reply {
+        let rings = RingShape { chunk: 0, receive: 0, transmit: 0 };
+        let address = Address::NONE.to_words();
+        Reply { magic: MAGIC, version: VERSION, errno: 0, kind: 0, mode: 0, largest: 0, rings, queue: 0, address, tag: 0 }
+    }
+
+    /// The answer "no".
+    pub fn refused(errno: i32) -> Reply {
+        Reply { errno, ..Reply::done() }
+    }
+
+    /// The bytes to be sent.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: integers without padding, alive as long as the reference.
+        unsafe { core::slice::from_raw_parts((&raw const *self).cast(), size_of::<Reply>()) }
+    }
+}
+
+fn of<T: Bytes>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: as many bytes as the structure has; any are a value.
+    (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The endpoint's end of the connection.
+pub struct Connection {
+    fd: i32,
+}
+
+impl Connection {
+    /// Connects to the agent of `interface` in this network namespace, if root runs it.
+    ///
+    /// # Errors
+    /// ECONNREFUSED: no agent. EPERM: the name belongs to somebody else. EAGAIN: it is too busy.
+    pub fn connect(interface: &str) -> Result<Connection, Errno> {
+        let fd = calls::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)?;
+        let connection = Connection { fd };
+        // SAFETY: integers.
+        let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as u16;
+        let mut text = [0; 48];
+        let length = name(interface, &mut text);
+        for (place, byte) in address.sun_path[1..].iter_mut().zip(&text[..length]) {
+            *place = *byte as libc::c_char;
+        }
+        // An agent that hangs must not hang us: whoever asks gets EAGAIN after this time.
+        let patience = libc::timeval { tv_sec: 2, tv_usec: 0 };
+        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            let size = size_of_val(&patience) as u32;
+            calls::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const patience).cast(), size)?;
+        }
+        calls::connect(fd, (&raw const address).cast(), (3 + length) as u32)?;
+        let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut size = size_of_val(&who) as u32;
+        calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut size)?;
+        if who.uid != 0 {
+            return Err(Errno(libc::EPERM));
+        }
+        Ok(connection)
+    }
+
+    /// The connection behind `fd`, which belongs to it from now on.
+    pub fn of(fd: i32) -> Connection {
+        Connection { fd }
+    }
+
+    /// The descriptor. It hangs up when the agent is gone.
+    pub fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    /// Asks; gives the answer, and the descriptors that came with it, of which there are `wanted` (they are the caller's).
+    ///
+    /// # Errors
+    /// The agent's; EPROTO for an answer that is none; EPIPE, ECONNRESET: the agent is gone; EAGAIN: it does not answer.
+    pub fn ask<const WANTED: usize>(&self, request: &Request) -> Result<(Reply, [i32; WANTED]), Errno> {
+        self.tell(request)?;
+        let mut bytes = [0u8; size_of::<Reply>()];
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let mut control = [0u64; 2 + DESCRIPTORS];
+        // SAFETY: integers and pointers; null is valid.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        let count = calls::recvmsg(self.fd, &mut message, libc::MSG_CMSG_CLOEXEC)?;
+        // `struct cmsghdr`: length, level and type; then the descriptors.
+        const HEAD: usize = 16;
+        let carried = control[0] as usize;
+        let rights = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+        let rights = message.msg_controllen >= HEAD && control[1] == rights;
+        let got = if rights { (carried.saturating_sub(HEAD) / 4).min(2 * DESCRIPTORS) } else { 0 };
+        let descriptor = |index: usize| (control[2 + index / 2] >> (32 * (index % 2))) as i32;
+        let refuse = |errno| {
+            for index in 0..got {
+                let _ = calls::close(descriptor(index));
+            }
+            Err(Errno(errno))
+        };
+        if count == 0 {
+            return refuse(libc::ECONNRESET);
+        }
+        let Some(reply) = of::<Reply>(&bytes[..count]).filter(|reply| reply.magic == MAGIC && reply.version == VERSION) else {
+            return refuse(libc::EPROTO);
+        };
+        if reply.errno != 0 {
+            return refuse(reply.errno);
+        }
+        if got != WANTED {
+            return refuse(libc::EPROTO);
+        }
+        Ok((reply, core::array::from_fn(descriptor)))
+    }
+
+    /// Asks for something that is not answered.
+    ///
+    /// # Errors
+    /// As for [`Connection::ask`].
+    pub fn tell(&self, request: &Request) -> Result<(), Errno> {
+        let (data, length) = ((&raw const *request).cast(), size_of::<Request>());
+        calls::sendto(self.fd, data, length, libc::MSG_NOSIGNAL, core::ptr::null(), 0).map(|_| ())
+    }
+
+    /// Whether the agent is gone.
+    pub fn is_over(&self) -> bool {
+        matches!(calls::poll_one(self.fd, 0, 0), Ok(events) if events & (libc::POLLHUP | libc::POLLERR) != 0)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _ = calls::close(self.fd);
+    }
+}

@@ -1,0 +1,351 @@
+//! An AF_XDP socket on one queue of one interface, and the memory that is registered with it.
+//!
+//! Set-up needs CAP_NET_RAW (and memory to pin: RLIMIT_MEMLOCK, or CAP_IPC_LOCK), so the agent does it. What it made is
+//! a descriptor; whoever is given it, and the memory's file, maps the same rings and the same memory ([`Socket::adopt`])
+//! and needs no privilege to move frames.
+
+use shunt_sys::{calls, libc, Errno};
+
+use crate::ring::{self, Consumer, Descriptor, Kind, Producer};
+
+/// Bytes that the kernel leaves free in front of each frame that arrives (XDP_PACKET_HEADROOM).
+pub const KERNEL_HEADROOM: u32 = 256;
+
+/// How many of everything.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a chunk: 2048 or 4096.
+    pub chunk: u32,
+    /// Slots of the receive ring and of the fill ring: a power of two.
+    pub receive: u32,
+    /// Slots of the transmit ring and of the completion ring: a power of two.
+    pub transmit: u32,
+}
+
+impl Shape {
+    /// Chunks for frames of `frame` bytes (header of Ethernet included), rings of `depth` (a power of two) each way.
+    ///
+    /// Errors: EMSGSIZE if no chunk of a page can hold such a frame.
+    pub fn for_frames(frame: u32, depth: u32) -> Result<Shape, Errno> {
+        let chunk = match frame + KERNEL_HEADROOM {
+            0..=2048 => 2048,
+            2049..=4096 => 4096,
+            _ => return Err(Errno(libc::EMSGSIZE)),
+        };
+        Ok(Shape { chunk, receive: depth, transmit: depth })
+    }
+
+    /// The longest frame that a chunk can receive, in bytes.
+    pub fn longest_frame(&self) -> u32 {
+        self.chunk - KERNEL_HEADROOM
+    }
+
+    /// Whether the numbers can be believed: another process named them.
+    pub fn is_sound(&self) -> bool {
+        let ring = |length: u32| length.is_power_of_two() && length <= 1 << 16;
+        matches!(self.chunk, 2048 | 4096) && ring(self.receive) && ring(self.transmit)
+    }
+}
+
+/// Who copies a frame between the interface and the segment.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The interface reads and writes the segment itself.
+    ZeroCopy = 0,
+    /// The kernel copies.
+    Copy = 1,
+}
+
+impl Mode {
+    /// The word of reports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mode::ZeroCopy => "zero-copy",
+            Mode::Copy => "copy",
+        }
+    }
+}
+
+/// Which step of the set-up the kernel refused, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The step, as words that complete "cannot ...".
+    pub step: &'static str,
+    /// The kernel's answer.
+    pub errno: Errno,
+}
+
+trait Step<T> {
+    fn step(self, step: &'static str) -> Result<T, Refused>;
+}
+
+impl<T> Step<T> for Result<T, Errno> {
+    fn step(self, step: &'static str) -> Result<T, Refused> {
+        self.map_err(|errno| Refused { step, errno })
+    }
+}
+
+/// The memory that is registered with a socket, as this process has it mapped. A private handle: who makes it sees to
+/// it that the memory stays.
+#[derive(Clone, Copy)]
+pub struct Umem {
+    base: *mut u8,
+    size: usize,
+}
+
+// SAFETY: plain memory that several processes share anyway; nothing in it is a reference.
+unsafe impl Send for Umem {}
+
+impl Umem {
+    /// The `size` bytes at `base`.
+    ///
+    /// # Safety
+    /// They are mapped, readable and writable, from a file that cannot shrink, as long as any copy of the handle is used;
+    /// `base` is the start of a page.
+    pub const unsafe fn new(base: *mut u8, size: usize) -> Umem {
+        Umem { base, size }
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The address of `length` bytes at `offset`, or `None` if they are not all inside.
+    #[inline(always)]
+    pub fn at(&self, offset: u64, length: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(length as u64)?;
+        // SAFETY: inside the mapping.
+        (end <= self.size as u64).then(|| unsafe { self.base.add(offset as usize) })
+    }
+}
+
+/// A bound socket, its rings and its segment, mapped in this process.
+pub struct Socket {
+    fd: i32,
+    shape: Shape,
+    umem: Umem,
+    receive: Consumer<Descriptor>,
+    transmit: Producer<Descriptor>,
+    fill: Producer<u64>,
+    completion: Consumer<u64>,
+}
+
+impl Socket {
+    /// Makes a socket for queue `queue` of the interface with index `interface`, over the memory `umem`, and says
+    /// which mode the interface gave: zero-copy is tried first unless `only` names one.
+    ///
+    /// Errors: the step, with EPERM (privilege), ENOBUFS (RLIMIT_MEMLOCK), EBUSY (the queue has a socket), EINVAL (no such
+    /// queue), ENODEV, EOPNOTSUPP (no AF_XDP, or no zero-copy where only that was asked for).
+    pub fn make(interface: u32, queue: u32, umem: Umem, shape: Shape, only: Option<Mode>) -> Result<(Socket, Mode), Refused> {
+        let modes: &[Mode] = match only {
+            None => &[Mode::ZeroCopy, Mode::Copy],
+            Some(Mode::Copy) => &[Mode::Copy],
+            Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
+        };
+        let mut refused = Refused { step: "bind to the queue", errno: Errno(libc::EOPNOTSUPP) };
+        for mode in modes {
+            // A socket whose bind failed keeps what it was; a new one is simpler than to know what.
+            let fd = calls::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0).step("open an AF_XDP socket")?;
+            match Socket::set_up(fd, interface, queue, umem, shape, *mode) {
+                Ok(socket) => return Ok((socket, *mode)),
+                Err(error) => {
+                    let _ = calls::close(fd);
+                    refused = error;
+                    if !matches!(error.errno.0, libc::EOPNOTSUPP | libc::EINVAL | libc::EPROTONOSUPPORT) {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    fn set_up(fd: i32, interface: u32, queue: u32, umem: Umem, shape: Shape, mode: Mode) -> Result<Socket, Refused> {
+        let register =
+            libc::xdp_umem_reg_v1 { addr: umem.base as u64, len: umem.size as u64, chunk_size: shape.chunk, headroom: 0 };
+        // The first version of the structure: 24 bytes with its padding, which every kernel takes.
+        calls::setsockopt(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, (&raw const register).cast(), size_of_val(&register) as u32)
+            .step("register the memory")?;
+        for (kind, length) in [
+            (Kind::Fill, shape.receive),
+            (Kind::Completion, shape.transmit),
+            (Kind::Receive, shape.receive),
+            (Kind::Transmit, shape.transmit),
+        ] {
+            ring::make(fd, kind, length).step("make the rings")?;
+        }
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: libc::XDP_USE_NEED_WAKEUP
+                | match mode {
+                    Mode::ZeroCopy => libc::XDP_ZEROCOPY,
+                    Mode::Copy => libc::XDP_COPY,
+                },
+            sxdp_ifindex: interface,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: 0,
+        };
+        let size = size_of_val(&address) as u32;
+        calls::bind(fd, (&raw const address).cast(), size).step("bind to the queue")?;
+        Socket::map(fd, umem, shape).step("map the rings")
+    }
+
+    /// Maps a socket that another process made and bound over the same memory. The descriptor is owned from now on, also on
+    /// failure.
+    ///
+    /// Errors: EINVAL for a shape that cannot be; what mmap(2) answers.
+    pub fn adopt(fd: i32, umem: Umem, shape: Shape) -> Result<Socket, Errno> {
+        let adopted = if shape.is_sound() { Socket::map(fd, umem, shape) } else { Err(Errno(libc::EINVAL)) };
+        if adopted.is_err() {
+            let _ = calls::close(fd);
+        }
+        adopted
+    }
+
+    fn map(fd: i32, umem: Umem, shape: Shape) -> Result<Socket, Errno> {
+        let receive = Consumer::map(fd, Kind::Receive, shape.receive)?;
+        let transmit = Producer::map(fd, Kind::Transmit, shape.transmit)?;
+        let fill = Producer::map(fd, Kind::Fill, shape.receive)?;
+        let completion = Consumer::map(fd, Kind::Completion, shape.transmit)?;
+        Ok(Socket { fd, shape, umem, receive, transmit, fill, completion })
+    }
+
+    /// The descriptor: readable (POLLIN) while frames wait.
+    pub fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    /// How many of everything.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The registered memory.
+    pub fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    /// Gives the chunk at `offset` to the kernel for a frame to come; false: the fill ring is full.
+    #[inline]
+    pub fn give(&mut self, offset: u64) -> bool {
+        self.fill.push(offset)
+    }
+
+    /// The oldest frame that arrived, wholly inside the segment. The chunk is the caller's until it gives it back.
+    ///
+    /// A descriptor that leads outside was written by another process that has the ring: it is skipped, and counted by
+    /// `bad`. The kernel writes only what was in the fill ring.
+    #[inline]
+    pub fn take(&mut self, bad: &mut u64) -> Option<Descriptor> {
+        while let Some(descriptor) = self.receive.pop() {
+            if descriptor.length <= self.shape.chunk && self.umem.at(descriptor.offset, descriptor.length as usize).is_some() {
+                return Some(descriptor);
+            }
+            *bad += 1;
+        }
+        None
+    }
+
+    /// Frames that wait.
+    #[inline]
+    pub fn arrived(&mut self) -> u32 {
+        self.receive.waiting()
+    }
+
+    /// Puts a frame in the transmit ring; false: it is full. [`Socket::kick`] makes the kernel look.
+    #[inline]
+    pub fn put(&mut self, offset: u64, length: u32) -> bool {
+        self.transmit.push(Descriptor { offset, length, options: 0 })
+    }
+
+    /// Frames in the transmit ring that the kernel has not read.
+    #[inline]
+    pub fn unsent(&self) -> u32 {
+        self.transmit.waiting()
+    }
+
+    /// Tells the kernel to send what is in the transmit ring: at most 32 frames in copy mode.
+    ///
+    /// Errors: ENETDOWN (interface is down), ENXIO (the queue is gone), ENOBUFS and EAGAIN (the interface or the socket's
+    /// buffer is full: kick again later). Not an error here: EAGAIN because more than 32 wait, see [`Socket::unsent`].
+    #[inline]
+    pub fn kick(&mut self) -> Result<(), Errno> {
+        if !self.transmit.need_wakeup() {
+            return Ok(());
+        }
+        match calls::sendto(self.fd, core::ptr::null(), 0, libc::MSG_DONTWAIT, core::ptr::null(), 0) {
+            Ok(_) | Err(Errno(libc::EAGAIN | libc::EBUSY)) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Wakes the receiving side of an interface that waits for chunks, or that only moves when asked.
+    #[inline]
+    pub fn prod(&mut self) {
+        if self.fill.need_wakeup() {
+            let _ = calls::recvfrom(
+                self.fd,
+                core::ptr::null_mut(),
+                0,
+                libc::MSG_DONTWAIT,
+                core::ptr::null_mut(),
+                core::ptr::null_mut(),
+            );
+        }
+    }
+
+    /// The offset of a frame that was sent (or thrown away by the interface): its chunk is free again.
+    #[inline]
+    pub fn sent(&mut self) -> Option<u64> {
+        self.completion.pop()
+    }
+
+    /// Turns the interface's queue into one that is driven by our calls rather than by interrupts, `microseconds` at a
+    /// time (SO_PREFER_BUSY_POLL, SO_BUSY_POLL; Documentation/networking/napi.rst).
+    ///
+    /// Errors: what setsockopt(2) answers: EPERM without CAP_NET_ADMIN, ENOPROTOOPT before Linux 5.11.
+    pub fn poll_busily(&self, microseconds: i32) -> Result<(), Errno> {
+        const SO_PREFER_BUSY_POLL: i32 = 69;
+        const SO_BUSY_POLL_BUDGET: i32 = 70;
+        calls::setsockopt_int(self.fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
+        calls::setsockopt_int(self.fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds)?;
+        calls::setsockopt_int(self.fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, 64)
+    }
+
+    /// What the kernel counted for this socket.
+    ///
+    /// Errors: what getsockopt(2) answers.
+    pub fn statistics(&self) -> Result<Statistics, Errno> {
+        let mut statistics = Statistics::default();
+        let mut size = size_of::<Statistics>() as u32;
+        calls::getsockopt(self.fd, libc::SOL_XDP, libc::XDP_STATISTICS, (&raw mut statistics).cast(), &mut size)?;
+        Ok(statistics)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = calls::close(self.fd);
+    }
+}
+
+/// `struct xdp_statistics`: frames that the kernel dropped.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Dropped for other reasons.
+    pub dropped: u64,
+    /// Offsets in the fill ring that are no chunk.
+    pub invalid_free: u64,
+    /// Descriptors in the transmit ring that are no frame.
+    pub invalid_sent: u64,
+    /// Dropped because the receive ring was full.
+    pub receive_full: u64,
+    /// Dropped because the fill ring was empty.
+    pub fill_empty: u64,
+    /// Looks into an empty transmit ring.
+    pub transmit_empty: u64,
+}
