@@ -789,3 +789,20 @@ SOLO(fork_under_large_flows, "a program forks while threads of its own begin lar
     }
     say("bad %ld", bad);
 }
+
+static void makes_nonblocking(void *argument)
+{
+    int fd = *(int *)argument;
+    MUST(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK));
+}
+
+SOLO(fork_listener_flags, "O_NONBLOCK of a listener is the open file's: a child sets it, the parent has it")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    wait_for("child", child(makes_nonblocking, &listener));
+    say("non-blocking: %d", (fcntl(listener, F_GETFL) & O_NONBLOCK) != 0);
+    R(accept(listener, NULL, NULL));
+    int client = dial("127.0.0.1", port_of(listener));
+    F(accept(listener, NULL, NULL));
+    close(client);
+}

@@ -40,7 +40,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         };
         ask = true;
         match found {
-            Err(Errno(libc::EAGAIN)) if blocking => wait(fd, listener, deadline, began)?,
+            Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait(fd, listener, deadline, began)?,
             other => return other,
         }
     }

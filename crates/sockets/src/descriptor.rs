@@ -3,7 +3,7 @@
 use crate::global::SETUP;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind, Word};
-use crate::{epoll, kept, link, offered, private, report, spare, wait};
+use crate::{epoll, kept, link, listen, offered, private, report, spare, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_sys::libc::{self, c_int};
@@ -205,7 +205,7 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usi
             // Its kernel flag stays non-blocking: accept waits for two queues.
             let result = calls::fcntl(fd, command, argument | libc::O_NONBLOCK as usize);
             if result.is_ok() {
-                set_listener_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
+                listen::set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
             }
             Some(result.map(|v| v as isize))
         }
@@ -214,7 +214,7 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usi
             None
         }
         (libc::F_GETFL, Kind::Listener) => Some(calls::fcntl(fd, command, 0).map(|flags| {
-            let hidden = if socket.has(flag::LISTENER_NONBLOCK) { 0 } else { libc::O_NONBLOCK };
+            let hidden = if listen::nonblocking(socket) { 0 } else { libc::O_NONBLOCK };
             (flags & !hidden) as isize
         })),
         _ => None,
@@ -235,14 +235,6 @@ fn set_async(socket: &Socket, fd: i32, on: bool) {
         crate::wait::arm_for_signals(socket, fd);
     } else {
         socket.clear(flag::ASYNC);
-    }
-}
-
-fn set_listener_nonblocking(socket: &Socket, on: bool) {
-    if on {
-        socket.set(flag::LISTENER_NONBLOCK);
-    } else {
-        socket.clear(flag::LISTENER_NONBLOCK);
     }
 }
 
@@ -276,7 +268,7 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument
                 Err(error) => return Some(Err(error)),
             };
             if kind == Kind::Listener {
-                set_listener_nonblocking(socket, on);
+                listen::set_nonblocking(socket, on);
                 return Some(Ok(0));
             }
             let result = calls::ioctl(fd, request, argument as usize);

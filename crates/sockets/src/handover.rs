@@ -9,9 +9,9 @@
 use crate::carrier::{self, Cargo, Carrier};
 use crate::global::SETUP;
 use crate::plain::{self, Pending};
-use crate::socket::{flag, Socket};
+use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, link, options, private, report};
+use crate::{accept, link, listen, options, private, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -178,7 +178,7 @@ pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl 
         }
         report::count(Reason::ListenerHandedOver);
     }
-    if !listener.has(flag::LISTENER_NONBLOCK) {
+    if !listen::nonblocking(listener) {
         let flags = calls::fcntl(fd, F_GETFL, 0).unwrap_or(0);
         let _ = calls::fcntl(fd, F_SETFL, (flags & !libc::O_NONBLOCK) as usize);
     }

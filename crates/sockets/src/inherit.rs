@@ -18,7 +18,7 @@ use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, sockaddr_un, socklen_t, FD_CLOEXEC, F_GETFD, F_SETFD};
 use shunt_sys::{calls, Result};
 
-/// The environment variable that names what was handed over: `L902,R901:0` (link; rendezvous: non-blocking flag).
+/// The environment variable that names what was handed over: `L902,R901` (link, rendezvous).
 pub const VARIABLE: &str = "SHUNT_INHERIT";
 
 /// A text of bounded length.
@@ -90,10 +90,11 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
         let comma = if text.length == start { "" } else { "," };
         if word.kind() == Kind::Listener {
             let rendezvous = socket.private_fd.load(Ordering::Relaxed);
-            if rendezvous >= 0 {
+            // Once for all descriptors of the listener.
+            if rendezvous >= 0 && !kept_over_exec(rendezvous) {
                 socket.set(flag::LISTENER_SHARED);
                 listeners = true;
-                let _ = write!(text, "{comma}R{rendezvous}:{}", socket.has(flag::LISTENER_NONBLOCK) as u8);
+                let _ = write!(text, "{comma}R{rendezvous}");
                 let_through(rendezvous);
             }
             continue;
@@ -138,12 +139,9 @@ pub fn take_up(list: &[u8]) {
                     }
                 }
             }
-            Some((b'R', rest)) => {
-                let mut parts = rest.split(|b| *b == b':');
-                let fd = parts.next().and_then(decimal);
-                let nonblocking = parts.next() == Some(b"1");
-                if let Some(fd) = fd {
-                    take_up_listener(fd, nonblocking);
+            Some((b'R', number)) => {
+                if let Some(fd) = decimal(number).filter(|fd| table::get(*fd).kind() == Kind::Foreign) {
+                    take_up_listener(fd);
                 }
             }
             _ => {}
@@ -180,7 +178,7 @@ fn unix_name(fd: i32, peer: bool, room: &mut sockaddr_un) -> Result<&[u8]> {
     Ok(&path[1..(length as usize - 2).min(108)])
 }
 
-fn take_up_listener(rendezvous: i32, nonblocking: bool) {
+fn take_up_listener(rendezvous: i32) {
     let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
     let Ok(found) = unix_name(rendezvous, false, &mut room) else { return };
     let most = calls::soft_limit(libc::RLIMIT_NOFILE).min(4096) as i32;
@@ -205,7 +203,7 @@ fn take_up_listener(rendezvous: i32, nonblocking: bool) {
                 listener.inode.store(status.st_ino, Ordering::Relaxed);
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
                 listener.bells_fd.store(crate::offered::bells().unwrap_or(-1), Ordering::Relaxed);
-                listener.set(flag::LISTENER_SHARED | if nonblocking { flag::LISTENER_NONBLOCK } else { 0 });
+                listener.set(flag::LISTENER_SHARED);
                 listener.port.store(crate::listen::bound_address(fd).port as u32, Ordering::Relaxed);
                 listener.set_listener();
                 table::set_private(rendezvous);
@@ -301,7 +299,6 @@ pub fn take_up_passed(fd: i32) {
     if rendezvous >= 0 && calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1) {
         WAITING.store(-1, Ordering::Release);
         table::take(rendezvous);
-        // The sender keeps its listener's own flag; a passed listener begins as blocking.
-        take_up_listener(rendezvous, false);
+        take_up_listener(rendezvous);
     }
 }

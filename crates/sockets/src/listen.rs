@@ -71,9 +71,8 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     socket.port.store(bound_address(fd).port as u32, Ordering::Relaxed);
     socket.set_listener();
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
-    if flags & libc::O_NONBLOCK != 0 {
-        socket.set(flag::LISTENER_NONBLOCK);
-    } else {
+    set_nonblocking(socket, flags & libc::O_NONBLOCK != 0);
+    if flags & libc::O_NONBLOCK == 0 {
         let _ = calls::fcntl(fd, libc::F_SETFL, (flags | libc::O_NONBLOCK) as usize);
     }
     for other in 0..table::high_water() {
@@ -83,6 +82,32 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         }
     }
     crate::epoll::became_listener(socket);
+}
+
+/// O_NONBLOCK as the program set it; the kernel's own flag is always set. All who share the listener share the rendezvous
+/// too, whose O_APPEND (which means nothing to a socket) tells them.
+pub fn nonblocking(socket: &Socket) -> bool {
+    let rendezvous = socket.private_fd.load(Ordering::Acquire);
+    if rendezvous >= 0 && socket.has(flag::LISTENER_SHARED) {
+        if let Ok(flags) = calls::fcntl(rendezvous, libc::F_GETFL, 0) {
+            return flags & libc::O_APPEND != 0;
+        }
+    }
+    socket.has(flag::LISTENER_NONBLOCK)
+}
+
+/// The program sets or clears O_NONBLOCK.
+pub fn set_nonblocking(socket: &Socket, on: bool) {
+    if on {
+        socket.set(flag::LISTENER_NONBLOCK);
+    } else {
+        socket.clear(flag::LISTENER_NONBLOCK);
+    }
+    let rendezvous = socket.private_fd.load(Ordering::Acquire);
+    if let Ok(flags) = calls::fcntl(rendezvous, libc::F_GETFL, 0) {
+        let marked = if on { flags | libc::O_APPEND } else { flags & !libc::O_APPEND };
+        let _ = calls::fcntl(rendezvous, libc::F_SETFL, marked as usize);
+    }
 }
 
 /// Whether another process has made the rendezvous refuse clients ([`crate::handover`]); then it is retired.
@@ -106,6 +131,7 @@ pub(crate) fn refuses(socket: &Socket) -> bool {
 /// The rendezvous takes no clients any more: the listener is the kernel's alone.
 fn retire(socket: &Socket) {
     crate::epoll::rendezvous_goes(socket);
+    set_nonblocking(socket, nonblocking(socket));
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
     report::count(Reason::ListenerHandedOver);
 }
@@ -126,6 +152,7 @@ pub fn stopped(fd: i32, socket: &'static Socket) {
     }
     crate::epoll::ceased_to_listen(socket);
     offered::retire(socket);
+    let nonblocking = nonblocking(socket);
     let rendezvous = socket.private_fd.swap(-1, Ordering::AcqRel);
     // Other processes may hold it too.
     let _ = calls::shutdown(rendezvous, libc::SHUT_RDWR);
@@ -137,7 +164,7 @@ pub fn stopped(fd: i32, socket: &'static Socket) {
             report::note(other, kind::TCP, Reason::Unconnected, None);
         }
     }
-    if !socket.has(flag::LISTENER_NONBLOCK) {
+    if !nonblocking {
         let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(libc::O_RDWR);
         let _ = calls::fcntl(fd, libc::F_SETFL, (flags & !libc::O_NONBLOCK) as usize);
     } else {

@@ -2,7 +2,8 @@
 //!
 //! The kernel tells the other end's inode (sock_diag) and, in /proc, which processes have it open. All of them must run
 //! under shunt for sure: a state (`shunt-process`) of theirs says that they have received on this socket by our hooks. A
-//! child between fork and exec says nothing of the kind, and may become anything. Processes of one family, which may have
+//! child between fork and exec says nothing of the kind, and may become anything. A socket that this process alone has
+//! open is one on which it passes descriptors to itself. Processes of one family, which may have
 //! become other users and may not look at each other, tell it in memory that forks share.
 
 use crate::global::Shared;
@@ -196,10 +197,15 @@ fn holders(inode: u32) -> Result<Holders> {
     let wanted = Path::new(format_args!("socket:[{inode}]"));
     let wanted = &wanted.bytes[..wanted.length];
     let (mut any, mut all, mut plain) = (false, true, false);
+    let me = calls::getpid();
+    let since = started(me).ok_or(Errno(libc::ENOENT))?;
+    // All processes can be seen, and of those that were not there before this one nobody else has it.
+    let mut alone = started(1).is_some();
     numbers(&Path::new(format_args!("/proc\0")), |process| {
         let (mut holds, mut ours, mut shunt) = (false, false, false);
-        // A process that may not be looked at is another user's; it can have the socket only if somebody gave it on.
-        let _ = numbers(&Path::new(format_args!("/proc/{process}/fd\0")), |fd| {
+        // A process that may not be looked at is another user's; it can have the socket only if somebody gave it on, or if
+        // it is a child of ours that gained rights.
+        let seen = numbers(&Path::new(format_args!("/proc/{process}/fd\0")), |fd| {
             let link = Path::new(format_args!("/proc/{process}/fd/{fd}\0"));
             let mut target = [0u8; 64];
             // SAFETY: room for 64 bytes.
@@ -214,15 +220,30 @@ fn holders(inode: u32) -> Result<Holders> {
             false
         });
         any |= holds;
+        alone &= if seen.is_ok() { !holds || process == me } else { started(process).is_none_or(|start| start < since) };
         all &= !holds || ours;
-        plain |= holds && !shunt;
+        plain |= holds && !shunt && process != me;
         plain
     })?;
-    Ok(match (plain, any && all) {
+    Ok(match (plain, any && (all || alone)) {
         (true, _) => Holders::Plain,
         (_, true) => Holders::Ours,
         _ => Holders::Unknown,
     })
+}
+
+/// When a process was started, in clock ticks since boot: field 22 of /proc/PID/stat (proc(5)). `None`: there is none, or it
+/// is hidden.
+fn started(process: u32) -> Option<u64> {
+    let path = Path::new(format_args!("/proc/{process}/stat\0"));
+    let fd = calls::openat(AT_FDCWD, path.pointer(), O_RDONLY | O_CLOEXEC, 0).ok()?;
+    let mut text = [0u8; 512];
+    let got = calls::read(fd, text.as_mut_ptr().cast(), text.len());
+    let _ = calls::close(fd);
+    let text = &text[..got.ok()?];
+    // The name, field 2, may hold anything but ends with the last parenthesis.
+    let behind = text.iter().rposition(|byte| *byte == b')')? + 2;
+    core::str::from_utf8(text.get(behind..)?).ok()?.split(' ').nth(19)?.parse().ok()
 }
 
 /// Whether the state behind `link` holds the receiver.
@@ -253,7 +274,23 @@ mod tests {
         let mut status: libc::stat = unsafe { core::mem::zeroed() };
         calls::fstat(far.as_raw_fd(), &mut status).unwrap();
         assert_eq!(diag::unix_peer(near.as_raw_fd()), Ok(status.st_ino as u32));
+        // This process alone has both ends: it would pass a descriptor to itself, and is taken for one under shunt.
+        assert_eq!(holders(status.st_ino as u32), Ok(Holders::Ours));
+        // A child that has it, too, has no state. It ends with its standard input.
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::os::fd::OwnedFd::from(far.try_clone().unwrap()))
+            .spawn()
+            .unwrap();
         assert_eq!(holders(status.st_ino as u32), Ok(Holders::Plain));
         assert!(!under_shunt(near.as_raw_fd()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_begins_no_earlier_than_the_first_one() {
+        assert!(started(1).unwrap() <= started(calls::getpid()).unwrap());
+        assert_eq!(started(u32::MAX), None);
     }
 }
