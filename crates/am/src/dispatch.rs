@@ -1,0 +1,200 @@
+//! What the engine meets: the device below it, and the program above it.
+
+use crate::config::Nanoseconds;
+use crate::connection::Side;
+use crate::frame::{Task, WORDS};
+
+/// The device, as the engine sees it: it takes frames.
+pub trait Link {
+    /// Sends one frame, `head` and then `body`, to a peer. `head` has at most 112 bytes. False: no room now.
+    fn send(&mut self, peer: u32, head: &[u8], body: &[u8]) -> bool;
+}
+
+/// The part of a frame that does not lie in the slice given to the engine: a device's buffer that the sender may still
+/// change, say. It is copied where it belongs, once.
+pub trait Body {
+    /// Bytes.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Copies bytes from `from` on into all of `into`; false if it has not that many.
+    fn copy_to(&self, from: usize, into: &mut [u8]) -> bool;
+}
+
+/// Bytes that arrived: a slice, and perhaps more in a device's buffer.
+#[derive(Clone, Copy)]
+pub struct Data<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) rest: Option<&'a dyn Body>,
+}
+
+impl<'a> Data<'a> {
+    /// Bytes in all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.rest.map_or(0, Body::len)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it, where it lies in one piece: always for requests and replies.
+    #[must_use]
+    pub fn as_slice(&self) -> Option<&'a [u8]> {
+        match self.rest {
+            None => Some(self.bytes),
+            Some(_) => None,
+        }
+    }
+
+    /// Copies bytes from `from` on into all of `into`: straight into a ring or a posted buffer. False if there are fewer.
+    pub fn copy_to(&self, from: usize, into: &mut [u8]) -> bool {
+        let first = self.bytes.get(from..).unwrap_or_default();
+        let first = &first[..first.len().min(into.len())];
+        let (start, more) = into.split_at_mut(first.len());
+        start.copy_from_slice(first);
+        more.is_empty() || self.rest.is_some_and(|rest| rest.copy_to((from + first.len()).saturating_sub(self.bytes.len()), more))
+    }
+}
+
+/// A message for a handler.
+#[derive(Clone, Copy)]
+pub struct Message<'a> {
+    /// Who sent it.
+    pub peer: u32,
+    /// The ordered channel that it came by; 0: none.
+    pub channel: u16,
+    /// Which handler it names.
+    pub handler: u8,
+    /// Its words.
+    pub words: &'a [u64],
+    /// Its data: valid until the handler returns.
+    pub data: &'a [u8],
+    /// For the handler of a store or a get: where the bytes were put in our segment, and how many they are.
+    pub bulk: Option<(u64, u64)>,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The peer gave no sign of life for the declared time.
+    Silent,
+    /// It did not answer `connect` in the declared time.
+    Unreachable,
+    /// It set up the connection anew: it restarted, or had given this one up.
+    Restarted,
+    /// It does not know the connection.
+    Reset,
+    /// It closed the connection.
+    Closed,
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is up.
+    Up,
+    /// It ended; what was not answered never will be.
+    Lost(Reason),
+}
+
+/// The program: handlers, and the memory it shows its peers. Private to each process that drives the engine.
+pub trait Dispatch {
+    /// Runs a request's handler. Whoever does not know the handler calls [`Replier::refuse`].
+    fn request(&mut self, message: Message<'_>, replier: Replier<'_>);
+
+    /// Runs a reply's handler, or that of a get that is complete. It is given nothing to reply with: GAM's rule that
+    /// replies do not breed replies is a matter of types.
+    fn reply(&mut self, message: Message<'_>);
+
+    /// A request of ours came back: no such handler, or a segment it does not fit. `message` is as it was sent, without data.
+    fn returned(&mut self, message: Message<'_>) {
+        let _ = message;
+    }
+
+    /// The next bytes of an ordered channel. They were promised room, so all are to be taken.
+    fn stream(&mut self, peer: u32, channel: u16, data: Data<'_>) {
+        let _ = (peer, channel, data);
+    }
+
+    /// The memory that a peer may store to and get from. Our gets write here too.
+    fn segment(&mut self, peer: u32) -> &mut [u8] {
+        let _ = peer;
+        &mut []
+    }
+
+    /// A connection came up or ended.
+    fn event(&mut self, peer: u32, event: Event) {
+        let _ = (peer, event);
+    }
+}
+
+/// Why a call did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The peer's number, the channel or the number of words is out of range.
+    Argument,
+    /// The connection is not up.
+    NotConnected,
+    /// The peer takes no more requests now. Poll, and try again.
+    NoCredit,
+    /// No packet or device buffer is free now. Poll, and try again.
+    NoRoom,
+    /// More data than a message takes.
+    TooLong,
+}
+
+impl core::fmt::Display for Refused {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        to.write_str(match self {
+            Self::Argument => "no such peer or channel, or too many words",
+            Self::NotConnected => "the connection is not up",
+            Self::NoCredit => "the peer takes no more requests now",
+            Self::NoRoom => "no packet is free now",
+            Self::TooLong => "more data than a message takes",
+        })
+    }
+}
+
+/// The right to answer one request, once.
+///
+/// A reply always finds room: the requester was given credit only for as many requests as reply packets are set aside.
+pub struct Replier<'a> {
+    pub(crate) side: Side<'a>,
+    pub(crate) link: &'a mut dyn Link,
+    pub(crate) now: Nanoseconds,
+    pub(crate) done: &'a mut bool,
+    pub(crate) request: (u8, &'a [u64]),
+}
+
+impl Replier<'_> {
+    /// The peer that asked.
+    #[must_use]
+    pub fn peer(&self) -> u32 {
+        self.side.index
+    }
+
+    /// Sends the reply.
+    ///
+    /// # Errors
+    /// `Argument`: more than eight words; `TooLong`: more data than `medium_maximum`. Nothing was sent then, and nothing will be.
+    pub fn reply(mut self, handler: u8, words: &[u64], data: &[u8]) -> Result<(), Refused> {
+        if words.len() > WORDS {
+            return Err(Refused::Argument);
+        }
+        self.side.reply(self.now, Task::Reply, handler, words, data, self.link)?;
+        *self.done = true;
+        Ok(())
+    }
+
+    /// Sends the request back to where it came from (GAM's "returned message"): there is no such handler.
+    pub fn refuse(mut self) {
+        let (handler, words) = self.request;
+        *self.done = self.side.reply(self.now, Task::Returned, handler, words, &[], self.link).is_ok();
+    }
+}

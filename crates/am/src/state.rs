@@ -1,0 +1,292 @@
+//! What an engine remembers: plain data, no pointers, so that it may lie in memory that processes of one owner share.
+//!
+//! Every bit pattern of these types is a value. What indexes something is checked where it is used, by slices; a garbled
+//! state makes wrong messages or a panic, never a wild access.
+
+use crate::config::{Config, Nanoseconds, FETCHES, MAXIMUM_PEERS, MAXIMUM_WINDOW};
+use crate::congestion::Congestion;
+use crate::round_trip::RoundTrip;
+use bytemuck::{Pod, Zeroable};
+
+/// "shuntam1"
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam1");
+
+/// The end of a list of slots.
+pub(crate) const NONE: u16 = u16::MAX;
+
+/// Where a connection is in its life.
+///
+/// ```text
+///  IDLE ──connect──► CONNECTING ──their echo of our token──► UP ──silence, reset, bye──► IDLE
+///   └────────────────────────── our answer is echoed ─────────┘
+/// ```
+pub(crate) mod life {
+    pub const IDLE: u32 = 0;
+    pub const CONNECTING: u32 = 1;
+    pub const UP: u32 = 2;
+}
+
+/// Counts since the engine or the connection was made; for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Counters {
+    /// Frames sent with messages, each time they were sent.
+    pub frames_sent: u64,
+    /// Frames that arrived and were this connection's.
+    pub frames_received: u64,
+    /// Frames that carried an acknowledgement alone.
+    pub acknowledgements_sent: u64,
+    /// Packets sent again.
+    pub retransmissions: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+    /// Time-outs that were taken back: the packet had arrived.
+    pub spurious: u64,
+    /// Packets that arrived twice.
+    pub duplicates: u64,
+    /// Packets dropped because they were too far ahead or nothing could hold them.
+    pub overruns: u64,
+    /// Frames of an older connection, or for nobody.
+    pub stale: u64,
+    /// Frames that are none, or were changed on the way.
+    pub rejected: u64,
+    /// Well-formed frames that break the protocol's rules.
+    pub violations: u64,
+    /// Handlers run for requests and replies.
+    pub handled: u64,
+}
+
+/// What all peers share.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Shared {
+    pub magic: u64,
+    pub config: Config,
+    pub secret: [u64; 2],
+    pub drawn: u64,
+    pub epoch: u64,
+    /// No timer of any peer ends before this.
+    pub deadline: Nanoseconds,
+    /// The next reset may be sent then.
+    pub reset_at: Nanoseconds,
+    pub counters: Counters,
+    /// Peer that `transmit` begins with next.
+    pub turn: u64,
+    /// Peers that have something to send.
+    pub busy: [u64; MAXIMUM_PEERS as usize / 64],
+}
+
+/// A list of slots, first in, first out.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Queue {
+    pub head: u16,
+    pub tail: u16,
+    pub length: u32,
+}
+
+/// What a packet is sent for: each class has its own queue, in this order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Reply = 0,
+    Request = 1,
+    Bulk = 2,
+}
+
+impl Class {
+    pub(crate) fn of(code: u8) -> Self {
+        match code {
+            0 => Self::Reply,
+            1 => Self::Request,
+            _ => Self::Bulk,
+        }
+    }
+}
+
+/// Where a slot is.
+pub(crate) mod slot {
+    pub const FREE: u8 = 0;
+    pub const QUEUED: u8 = 1;
+    pub const FLIGHT: u8 = 2;
+    pub const LOST: u8 = 3;
+    /// Arrived out of order: an acknowledgement's map says so.
+    pub const ARRIVED: u8 = 4;
+}
+
+/// A packet that is to be sent or may have to be sent again.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Slot {
+    pub sent_at: Nanoseconds,
+    pub first_sent_at: Nanoseconds,
+    pub length: u32,
+    pub in_channel: u32,
+    pub channel: u16,
+    pub next: u16,
+    pub attempts: u16,
+    pub state: u8,
+    pub class: u8,
+}
+
+/// A packet that arrived before those that its channel needs first.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Held {
+    pub length: u32,
+    pub in_channel: u32,
+    pub next: u16,
+    pub reserved: [u16; 3],
+}
+
+/// An ordered channel, both directions.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Channel {
+    /// Bytes sent; wraps never.
+    pub sent: u64,
+    /// Bytes that the peer lets us send.
+    pub limit: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes that we let the peer send, and what of it we have said.
+    pub room: u64,
+    pub room_said: u64,
+    /// Number of the next packet to be sent, and to be delivered.
+    pub next_sent: u32,
+    pub next_delivered: u32,
+    /// Packets in slots.
+    pub queued: u32,
+    /// First packet held, in order.
+    pub held: u16,
+    /// Next channel whose room is to be said.
+    pub next_room: u16,
+    /// In the list of those.
+    pub room_due: u32,
+    pub reserved: u32,
+}
+
+/// A get: at the asking side what was asked, at the other how far the answer is.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Fetch {
+    pub name: u64,
+    /// In the segment of the side that has this record.
+    pub offset: u64,
+    pub length: u64,
+    pub done: u64,
+    pub words: [u64; 8],
+    pub count: u32,
+    pub handler: u32,
+    pub live: u32,
+    pub refused: u32,
+}
+
+/// What the other side's hello said, before its echo proves that it was no replay.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Parameters {
+    pub epoch: u64,
+    pub token: u64,
+    pub window: u32,
+    pub channels: u32,
+    pub frame: u32,
+    pub limit: u32,
+}
+
+/// One connection.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Peer {
+    // What a plain request and its reply touch.
+    /// By which the peer addresses us, and we it.
+    pub token: u64,
+    pub remote_token: u64,
+    pub life: u32,
+    /// A frame came since the timer looked.
+    pub heard: u32,
+    pub requests_sent: u32,
+    /// Up to where the peer takes requests.
+    pub limit: u32,
+    /// Requests taken, and up to where we said that we would.
+    pub requests_taken: u32,
+    pub limit_said: u32,
+    /// Requests taken and not run, and reply packets not yet acknowledged.
+    pub replies_owed: u32,
+    pub replies_received: u32,
+
+    /// Frames of the connection end there: the smaller of both sides' wishes.
+    pub frame: u32,
+    pub window: u32,
+    pub channels: u32,
+    /// Somebody waits for this peer.
+    pub watched: u32,
+
+    // Sending.
+    pub next_sequence: u64,
+    pub oldest: u64,
+    pub queues: [Queue; 3],
+    /// Slots of a class in any state but free.
+    pub used: [u32; 3],
+    pub free: u16,
+    pub free_held: u16,
+    pub in_flight: u32,
+    pub lost: u32,
+    pub arrived: u32,
+    pub again: u32,
+    pub duplicate_acknowledgements: u32,
+    /// Head of the list of channels whose room is to be said.
+    pub room_due: u16,
+    pub reserved: u16,
+    pub congestion: Congestion,
+    pub round_trip: RoundTrip,
+    /// Newest packet known to have arrived, by time of sending (RFC 8985, RACK.xmit_ts and RACK.end_seq).
+    pub rack_sent_at: Nanoseconds,
+    pub rack_sequence: u64,
+    pub rack_round_trip: Nanoseconds,
+    pub reordering: u32,
+    pub backoff: u32,
+
+    // Receiving.
+    pub received: u64,
+    pub map: [u64; MAXIMUM_WINDOW as usize / 64],
+    pub unacknowledged: u32,
+    pub acknowledge_now: u32,
+    pub echo: u32,
+    pub held_count: u32,
+    pub echo_at: Nanoseconds,
+    /// Packets in the map: behind a gap.
+    pub ahead: u32,
+    /// A piece of the store under way did not fit our segment.
+    pub store_refused: u32,
+
+    // Timers; 0: not running.
+    pub acknowledge_at: Nanoseconds,
+    pub retransmit_at: Nanoseconds,
+    pub tail_probe_at: Nanoseconds,
+    pub rack_at: Nanoseconds,
+    pub pace_at: Nanoseconds,
+    pub probe_at: Nanoseconds,
+    pub lost_at: Nanoseconds,
+    pub connect_at: Nanoseconds,
+    pub deadline: Nanoseconds,
+    pub last_heard: Nanoseconds,
+    pub interested_since: Nanoseconds,
+    pub tries: u32,
+    /// We are up by the peer's answer, and it may not know yet: our last frame of the set-up may be lost.
+    pub unconfirmed: u32,
+    pub reserved_word: u32,
+    /// A call found no credit: ask for it.
+    pub starved: u32,
+
+    // Setting up.
+    pub remote: Parameters,
+    pub pending: Parameters,
+    pub pending_token: u64,
+
+    // Gets: asked by us, asked by the peer.
+    pub asked: [Fetch; FETCHES],
+    pub serving: [Fetch; FETCHES],
+    pub fetch_name: u64,
+    pub serve_next: u64,
+    pub counters: Counters,
+}
