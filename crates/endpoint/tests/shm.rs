@@ -268,10 +268,11 @@ fn strangers_at_the_socket_are_counted_and_leave_no_descriptor() {
     let mut random = 77u64;
     for round in 0..2000u32 {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        let mut bytes = [0u8; 48];
+        let mut bytes = [0u8; 64];
         bytes[..8].copy_from_slice(b"shunthlo");
         bytes[8..16].copy_from_slice(&random.to_le_bytes());
-        let length = [32, 0, 31, 48, 8, 32][round as usize % 6];
+        bytes[24] = round as u8 & 3;
+        let length = [48, 0, 31, 64, 8, 48][round as usize % 6];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
         let rights: [u64; 3] = [20, 1 | 1 << 32, stranger as u64];
         // SAFETY: zero is valid; the pointers outlive the call.

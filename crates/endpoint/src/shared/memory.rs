@@ -5,6 +5,7 @@ use super::registry::{ChannelEntry, Registry};
 use super::{Line, SendDescriptor};
 use crate::area::{Area, Segment};
 use crate::counters::Counters;
+use crate::direct::{ExportEntry, EXPORTS};
 use crate::error::AttachError;
 use crate::message::Arrival;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -102,6 +103,8 @@ pub struct Header {
     pub armed: Line<AtomicU32>,
     /// What happened so far.
     pub counters: Line<Counters>,
+    /// Memory that peers may update.
+    pub exports: Line<[ExportEntry; EXPORTS]>,
 }
 
 const _: () = assert!(core::mem::size_of::<Header>() == PAGE);

@@ -23,6 +23,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"shunthlo");
 /// The sender of this hello has the receiver's lane.
 pub const HAVE: u64 = 1;
 
+/// What comes with this hello is no lane but exported memory.
+pub const OFFER: u64 = 2;
+
 /// What a hello says. The lane travels beside it.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -32,14 +35,23 @@ pub struct Hello {
     pub from: u64,
     /// The receive tag of the channel.
     pub tag: u64,
-    /// [`HAVE`] or 0.
+    /// [`HAVE`], [`OFFER`] or 0.
     pub flags: u64,
+    /// Of an offer: the export's name; otherwise 0.
+    pub key: u64,
+    /// Of an offer: its size, and above that its rights.
+    pub detail: u64,
 }
 
 impl Hello {
     /// A hello.
     pub fn new(from: u64, tag: u64, flags: u64) -> Hello {
-        Hello { magic: MAGIC, from, tag, flags }
+        Hello { magic: MAGIC, from, tag, flags, key: 0, detail: 0 }
+    }
+
+    /// An offer of exported memory.
+    pub fn offer(from: u64, tag: u64, key: u64, detail: u64) -> Hello {
+        Hello { magic: MAGIC, from, tag, flags: OFFER, key, detail }
     }
 }
 

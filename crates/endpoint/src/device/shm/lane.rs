@@ -5,7 +5,7 @@
 //! message. What exceeds two lines lies in a ring of bytes, in order.
 //!
 //! ```text
-//! word of a slot: | position + 1 (32 bits) | 0 | lines - 1 (1) | length (30) |
+//! word of a slot: | position + 1 (32 bits) | notification (1) | lines - 1 (1) | length (30) |
 //! ```
 //!
 //! Each side keeps its own positions in its endpoint's memory; here lie only the receiver's *heads*, published now and
@@ -36,6 +36,7 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 const LENGTH: u64 = (1 << 30) - 1;
 const TWO_LINES: u64 = 1 << 30;
+const NOTICE: u64 = 1 << 31;
 
 /// The first page.
 #[repr(C, align(4096))]
@@ -80,13 +81,19 @@ impl Word {
     /// Whether the message is all in this slot, as it says and as its length says.
     #[inline(always)]
     pub fn is_one_line(self) -> bool {
-        self.0 & (LENGTH | TWO_LINES) <= SLOT_BYTES as u64
+        self.0 & (LENGTH | TWO_LINES | NOTICE) <= SLOT_BYTES as u64
     }
 
     /// Slots that it takes.
     #[inline(always)]
     pub fn lines(self) -> u32 {
-        1 + !self.is_one_line() as u32
+        1 + (self.0 & TWO_LINES != 0) as u32
+    }
+
+    /// Whether it is a notification of an update.
+    #[inline(always)]
+    pub fn is_notice(self) -> bool {
+        self.0 & NOTICE != 0
     }
 }
 
@@ -203,6 +210,11 @@ impl Lane {
             self.word(second).store(word(second, 0), Release);
         }
         self.word(position).store(word(position, length as u64 | if two { TWO_LINES } else { 0 }), Release);
+    }
+
+    /// Announces a notification of `length` bytes.
+    pub fn announce_notice(self, position: u32, length: u32) {
+        self.word(position).store((position.wrapping_add(1) as u64) << 32 | NOTICE | length as u64, Release);
     }
 
     /// What the slot at `position` announces, if it does yet.

@@ -6,6 +6,7 @@
 //! released. Positions of both sides are in their endpoints' own memory, which no peer maps.
 
 mod control;
+mod direct;
 mod lane;
 
 use crate::gather::Gather;
@@ -28,6 +29,9 @@ const LARGEST_BODY: u32 = 32 << 10;
 
 /// Bodies that may be held at once: as many as fit the ring.
 const BODIES: u32 = RING / GRAIN;
+
+/// What memory that is handed to a peer cannot do any more.
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
@@ -142,6 +146,7 @@ pub struct Shm {
     opening: bool,
     probed: u64,
     fences: bool,
+    offers: [direct::Offer; direct::IMPORTS],
 }
 
 // SAFETY: one thread uses the handle at a time; the memory is mapped for the whole process.
@@ -212,7 +217,8 @@ impl Shm {
         };
         let fences = calls::membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED, 0, 0).is_err();
         let (open, current, changes, empty_looks, opening, probed) = (0, 0, u64::MAX, 0, true, 0);
-        Ok(Shm { memory, socket, number, mapped, open, current, changes, empty_looks, opening, probed, fences })
+        let offers = [direct::Offer::NONE; direct::IMPORTS];
+        Ok(Shm { memory, socket, number, mapped, open, current, changes, empty_looks, opening, probed, fences, offers })
     }
 
     /// The memory, whose memfd goes to another owner together with the socket ([`Endpoint::descriptor`]) and the lanes.
@@ -333,6 +339,7 @@ impl Shm {
                 None => break,
                 Some(Heard::Bell) => Counters::add(&self.memory.counters().woken, 1),
                 Some(Heard::Nonsense) => self.memory.counters().drop(Reason::Magic),
+                Some(Heard::Hello(hello, fd)) if hello.flags & control::OFFER != 0 => self.offered(hello, fd),
                 Some(Heard::Hello(hello, fd)) => self.welcome(hello, fd),
             }
         }
@@ -454,6 +461,14 @@ impl Shm {
         let lane = self.lane_in(channel.index());
         if has(entry, DEAD) {
             return false;
+        }
+        if word.is_notice() {
+            let notification = self.heed(channel, lane, slot);
+            self.taken(entry, lane, slot.wrapping_add(1), byte);
+            if let Some(notification) = notification {
+                arrival.fill_notification(channel, notification);
+            }
+            return notification.is_some();
         }
         let length = word.length();
         if length > CAPABILITIES.largest || !lane.is_complete(slot, word) {
@@ -705,6 +720,9 @@ impl Endpoint for Shm {
     }
 
     fn close(&mut self, channel: Channel) {
+        if self.memory.registry().get(channel).is_some() {
+            self.close_direct(channel);
+        }
         if self.memory.registry().remove(channel).is_none() {
             return;
         }
@@ -897,6 +915,7 @@ impl Shm {
 
 impl core::ops::Drop for Shm {
     fn drop(&mut self) {
+        self.drop_direct();
         for index in 0..self.memory.shape().channels as usize {
             let Some(mapped) = self.mapped(index).filter(|mapped| mapped.channel != 0) else { continue };
             let _ = calls::close(mapped.lane_in);

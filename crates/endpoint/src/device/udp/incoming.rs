@@ -1,10 +1,11 @@
 //! From the kernel to the receive queue.
 
 use super::{from_sockaddr, Udp};
-use crate::{Address, Area, Arrival, ArrivalParts, Drop as Reason, Segment, Tag, INLINE};
+use crate::direct::apply;
+use crate::{Address, Area, Arrival, ArrivalParts, Channel, Drop as Reason, Segment, Tag, INLINE};
 use core::mem::zeroed;
 use shunt_sys::{calls, libc};
-use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
+use shunt_wire::endpoint::{Frame, Kind, Repr, Update, HEADER};
 
 /// Datagrams that one call takes at most.
 const BATCH: usize = 16;
@@ -120,8 +121,8 @@ impl Udp {
             memory.counters().drop(reason);
             false
         };
-        let tag = match judge(start, length) {
-            Ok(tag) => tag,
+        let (kind, tag) = match judge(start, length) {
+            Ok(judged) => judged,
             Err(reason) => return refused(reason),
         };
         let Some((channel, entry)) = memory.registry().by_tag(tag) else { return refused(Reason::Tag) };
@@ -131,6 +132,10 @@ impl Udp {
         let message = length - HEADER;
         if message > self.capabilities.largest as usize {
             return refused(Reason::Oversized);
+        }
+        if kind != Kind::Message {
+            self.update(channel, start, place.map(|(_, frame)| frame), kind == Kind::UpdateNotify);
+            return false;
         }
         let mut arrival = Arrival::empty();
         let rest = place.map(|(buffer, frame)| (buffer, frame.without(START as u32))).filter(|(_, rest)| rest.length > 0);
@@ -143,6 +148,30 @@ impl Udp {
             return refused(Reason::QueueFull);
         }
         rest.is_some()
+    }
+
+    /// Does an update of exported memory. The frame is copied once more, so that buffer and export may be the same memory.
+    fn update(&self, channel: Channel, start: &[u8], frame: Option<Area>, notify: bool) {
+        let memory = &self.memory;
+        let Some(frame) = frame.filter(|frame| frame.length as usize > START) else {
+            apply(memory, channel, &start[HEADER..], notify);
+            return;
+        };
+        // In parts that fit the stack; the last one notifies.
+        let mut bytes = [0u8; Update::HEADER + 2048];
+        let payload = frame.without(HEADER as u32);
+        memory.segment().read(payload, &mut bytes[..Update::HEADER]);
+        let Some(Update { key, mut offset }) = Update::parse(&bytes) else { return };
+        let mut rest = payload.without(Update::HEADER as u32);
+        while rest.length > 0 {
+            let part = rest.first(2048);
+            let length = part.length as usize;
+            memory.segment().read(part, &mut bytes[Update::HEADER..][..length]);
+            Update { key, offset }.emit(&mut bytes);
+            rest = rest.without(part.length);
+            apply(memory, channel, &bytes[..Update::HEADER + length], notify && rest.length == 0);
+            offset = offset.wrapping_add(length as u64);
+        }
     }
 
     /// A message that referred to `buffer` is released; the last one frees it.
@@ -158,23 +187,10 @@ impl Udp {
     }
 }
 
-/// Which tag a frame is for, or why it is none of ours.
-pub(super) fn judge(start: &[u8], length: usize) -> Result<Tag, Reason> {
-    let frame = Frame::new(start);
-    // Only the start is at hand, so the length is compared here and not by `parse`.
-    let header = &start[..start.len().min(HEADER)];
-    match Repr::parse_padded(&Frame::new(header)) {
-        Ok(Repr { kind: Kind::Message, .. }) | Err(shunt_wire::endpoint::Rejection::Length) => {}
-        Ok(_) => return Err(Reason::Kind),
-        Err(rejection) => return Err(rejection.into()),
-    }
-    if frame.length() as usize != length - HEADER {
-        return Err(Reason::Length);
-    }
-    if start[3] != Kind::Message as u8 {
-        return Err(Reason::Kind);
-    }
-    Ok(Tag(frame.tag()))
+/// What a frame is and which tag it is for, or why it is none of ours.
+fn judge(start: &[u8], length: usize) -> Result<(Kind, Tag), Reason> {
+    let repr = Repr::parse_start(&Frame::new(start), length)?;
+    Ok((repr.kind, Tag(repr.tag)))
 }
 
 /// How many messages refer to a buffer is kept in its first word: the header of its first frame, which has been read.

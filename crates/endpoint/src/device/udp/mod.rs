@@ -6,12 +6,14 @@
 //! what has come with recvmmsg(2), straight into buffers of the free queue. With [`Options::coalesce`] (UDP_GRO) one
 //! buffer of 64 KiB takes a run of messages; it is free again when all of them are released.
 
+mod direct;
 mod incoming;
 mod outgoing;
 mod socket_address;
 
 pub use socket_address::{from_sockaddr, ipv4, ipv6};
 
+use crate::direct::Exports;
 use crate::gather::Gather;
 use crate::shared::{Memory, SendDescriptor, Shape};
 use crate::{
@@ -185,6 +187,34 @@ impl Udp {
         }
         Ok(())
     }
+
+    /// Puts a frame on the send queue.
+    #[inline]
+    fn put(&self, channel: Channel, gather: &Gather<'_>, kind: Kind) -> Result<Ticket, SendError> {
+        let memory = &self.memory;
+        let entry = memory.registry().get(channel).ok_or(SendError::Channel)?;
+        let queue = memory.send_queue();
+        let counters = memory.counters();
+        if queue.len() == queue.capacity() {
+            Counters::add(&counters.refused, 1);
+            return Err(SendError::NoResource);
+        }
+        let mut descriptor = match gather.descriptor(channel.0, 0) {
+            Some(descriptor) => descriptor,
+            None => {
+                let mut descriptor = SendDescriptor::empty();
+                descriptor.channel = channel.0;
+                self.staged(gather, &mut descriptor)?;
+                descriptor
+            }
+        };
+        Repr { kind, tag: entry.tags().send.0, length: gather.len() as u32 }.emit(&mut descriptor.wire);
+        let ticket = Ticket(queue.tail());
+        queue.put(&descriptor).map_err(|_| SendError::NoResource)?;
+        Counters::add(&counters.sent, 1);
+        Counters::add(&counters.sent_bytes, gather.len() as u64);
+        Ok(ticket)
+    }
 }
 
 impl Endpoint for Udp {
@@ -209,35 +239,18 @@ impl Endpoint for Udp {
     }
 
     fn close(&mut self, channel: Channel) {
-        self.memory.registry().remove(channel);
+        if self.memory.registry().remove(channel).is_some() {
+            let exports = Exports::of(&self.memory);
+            exports.of_channel(channel).for_each(|key| {
+                exports.remove(key);
+            });
+        }
     }
 
     #[inline]
     fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        let memory = &self.memory;
-        let entry = memory.registry().get(message.channel).ok_or(SendError::Channel)?;
-        let gather = Gather::of(message, memory.segment(), &self.capabilities)?;
-        let queue = memory.send_queue();
-        let counters = memory.counters();
-        if queue.len() == queue.capacity() {
-            Counters::add(&counters.refused, 1);
-            return Err(SendError::NoResource);
-        }
-        let mut descriptor = match gather.descriptor(message.channel.0, 0) {
-            Some(descriptor) => descriptor,
-            None => {
-                let mut descriptor = SendDescriptor::empty();
-                descriptor.channel = message.channel.0;
-                self.staged(&gather, &mut descriptor)?;
-                descriptor
-            }
-        };
-        Repr { kind: Kind::Message, tag: entry.tags().send.0, length: gather.len() as u32 }.emit(&mut descriptor.wire);
-        let ticket = Ticket(queue.tail());
-        queue.put(&descriptor).map_err(|_| SendError::NoResource)?;
-        Counters::add(&counters.sent, 1);
-        Counters::add(&counters.sent_bytes, gather.len() as u64);
-        Ok(ticket)
+        let gather = Gather::of(message, self.memory.segment(), &self.capabilities)?;
+        self.put(message.channel, &gather, Kind::Message)
     }
 
     fn flush(&mut self) -> Result<bool, SendError> {

@@ -1,0 +1,222 @@
+//! Direct access over memory and over frames, and upcalls.
+
+use shunt_endpoint::conformance::{connect, provide};
+use shunt_endpoint::device::shm::{Options as ShmOptions, Shm};
+use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+use shunt_endpoint::upcall::{Condition, Gate};
+use shunt_endpoint::{Area, Arrival, ArrivalKind, Channel, DirectAccess, DirectError, Drop as Reason, Endpoint, Import, Key};
+use shunt_endpoint::{Message, Notification, Rights, SendError};
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const AREA: Area = Area::new(8192, 16384);
+
+fn shm() -> (Shm, Shm) {
+    let make = || Shm::new(ShmOptions::default()).unwrap();
+    (make(), make())
+}
+
+fn udp() -> (Udp, Udp) {
+    let make = || Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
+    (make(), make())
+}
+
+fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
+    }
+}
+
+fn import<E: DirectAccess>(endpoint: &mut E, channel: Channel, key: Key) -> Import {
+    until("the export", || match endpoint.import(channel, key, AREA.length) {
+        Ok(import) => Some(import),
+        Err(DirectError::NoResource) => None,
+        Err(error) => panic!("{error:?}"),
+    })
+}
+
+fn update<E: DirectAccess>(endpoint: &mut E, import: &Import, offset: u32, bytes: &[u8], notify: bool) -> Result<(), SendError> {
+    until("room", || match endpoint.update(import, offset, bytes.into(), notify) {
+        Err(SendError::NoResource) => None,
+        outcome => Some(outcome.map(|_| ())),
+    })?;
+    endpoint.flush().map(|_| ())
+}
+
+fn updates_arrive<E: DirectAccess>((mut a, mut b): (E, E)) {
+    provide(&mut a, 64);
+    provide(&mut b, 64);
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    assert!(b.segment().write(AREA, b"before"));
+    let key = b.export(to_a, AREA, Rights::Write).unwrap();
+    let import = import(&mut a, to_b, key);
+    let bytes: Vec<u8> = (0..10_000).map(|k| (k * 31 + k / 256) as u8).collect();
+    b.notify(key, true);
+    update(&mut a, &import, 100, &bytes, true).unwrap();
+    let mut arrival = Arrival::empty();
+    until("the notification", || b.receive(&mut arrival).then_some(()));
+    assert_eq!((arrival.kind(), arrival.channel()), (ArrivalKind::Notification, to_a));
+    let Notification { key: named, offset, length } = arrival.notification().unwrap();
+    // Where it is emulated, the last frame notifies.
+    assert_eq!((named, offset as usize + length as usize), (key, 100 + bytes.len()));
+    b.release(&mut arrival);
+    let mut got = vec![0; bytes.len()];
+    assert!(b.segment().read(Area::new(AREA.offset + 100, 10_000), &mut got));
+    assert_eq!(got, bytes);
+    let mut start = [0; 6];
+    assert!(b.segment().read(AREA, &mut start));
+    assert_eq!(&start, b"before", "what was there stays");
+
+    // Without being asked, or without being wanted, no notification comes.
+    update(&mut a, &import, 0, b"quiet", false).unwrap();
+    b.notify(key, false);
+    update(&mut a, &import, 5, b"still", true).unwrap();
+    until("the bytes", || {
+        assert!(!b.receive(&mut arrival));
+        assert!(b.segment().read(AREA, &mut start));
+        (&start == b"quiets").then_some(())
+    });
+
+    // Outside of it nothing can be written.
+    assert_eq!(update(&mut a, &import, AREA.length - 3, b"four", false), Err(SendError::Area));
+    assert_eq!(update(&mut a, &import, u32::MAX, b"four", false), Err(SendError::Area));
+
+    // And nothing after it was taken back.
+    b.unexport(key);
+    let _ = update(&mut a, &import, 0, b"late!", true);
+    assert!(!b.receive(&mut arrival));
+    assert!(b.segment().read(AREA, &mut start));
+    assert_eq!(&start, b"quiets");
+    a.send(&Message::small(to_b, b"on")).unwrap();
+    a.flush().unwrap();
+    until("a message", || b.receive(&mut arrival).then_some(()));
+    assert_eq!(arrival.head(), b"on");
+}
+
+#[test]
+fn updates_of_memory() {
+    updates_arrive(shm());
+}
+
+#[test]
+fn updates_by_frames() {
+    updates_arrive(udp());
+}
+
+#[test]
+fn a_mapped_region_propagates_stores() {
+    let (mut a, mut b) = shm();
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let key = b.export(to_a, AREA, Rights::Write).unwrap();
+    let import = import(&mut a, to_b, key);
+    let mapped = import.mapped().expect("one host");
+    for value in 0..=255u8 {
+        // SAFETY: inside the import.
+        unsafe { mapped.add(1000).write_volatile(value) };
+        let mut byte = [0];
+        assert!(b.segment().read(Area::new(AREA.offset + 1000, 1), &mut byte));
+        assert_eq!(byte, [value]);
+    }
+    b.close(to_a);
+    // SAFETY: still mapped here; the export is gone.
+    unsafe { mapped.add(1000).write_volatile(7) };
+    let mut byte = [0];
+    assert!(b.segment().read(Area::new(AREA.offset + 1000, 1), &mut byte));
+    assert_eq!(byte, [255], "closing the channel takes the export back");
+}
+
+#[test]
+fn what_is_for_reading_cannot_be_written() {
+    let (mut a, mut b) = shm();
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let key = b.export(to_a, AREA, Rights::Read).unwrap();
+    assert!(b.segment().write(AREA, b"look"));
+    let import = import(&mut a, to_b, key);
+    let mapped = import.mapped().expect("one host");
+    // SAFETY: inside the import.
+    let bytes: Vec<u8> = (0..4).map(|k| unsafe { mapped.add(k).read_volatile() }).collect();
+    assert_eq!(bytes, b"look");
+    assert_eq!(a.update(&import, 0, b"x"[..].into(), false).map(|_| ()), Err(SendError::Area));
+    // Not even by asking the kernel for more.
+    // SAFETY: changes the protection of the import's own pages, if it were allowed to.
+    let status = unsafe { shunt_sys::syscall!(shunt_sys::libc::SYS_mprotect, mapped, AREA.length, 3) };
+    assert!(status < 0, "the exporter's memory became writable");
+}
+
+#[test]
+fn exports_are_refused_and_foreign_ones_do_not_exist() {
+    let (mut a, mut b) = shm();
+    let mut stranger = Shm::new(ShmOptions::default()).unwrap();
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let (to_b_too, _) = connect(&mut stranger, &mut b);
+    for area in
+        [Area::new(1, 4096), Area::new(4096, 100), Area::new(0, 0), Area::new(1 << 20, 4096), Area::new(u32::MAX & !4095, 4096)]
+    {
+        assert_eq!(b.export(to_a, area, Rights::Write), Err(DirectError::Area), "{area:?}");
+    }
+    let key = b.export(to_a, AREA, Rights::Write).unwrap();
+    assert_eq!(b.export(to_a, Area::new(AREA.offset + 4096, 4096), Rights::Write), Err(DirectError::Area), "twice");
+    let _ = import(&mut a, to_b, key);
+    assert_eq!(a.import(to_b, Key(key.0 ^ 1), AREA.length).map(|_| ()), Err(DirectError::NoResource));
+    assert_eq!(a.import(to_b, key, AREA.length / 2).map(|_| ()), Err(DirectError::Area));
+    assert_eq!(stranger.import(to_b_too, key, AREA.length).map(|_| ()), Err(DirectError::NoResource), "offered to another");
+}
+
+#[test]
+fn frames_for_memory_of_others_are_counted() {
+    let (mut a, mut b) = udp();
+    let mut c = Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
+    provide(&mut b, 16);
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    let (to_b_from_c, _) = connect(&mut c, &mut b);
+    let key = b.export(to_a, AREA, Rights::Write).unwrap();
+    // c learned the key, but it is a's; a writes beyond the end, to a key that is none, and no key at all.
+    let stolen = c.import(to_b_from_c, key, AREA.length).unwrap();
+    update(&mut c, &stolen, 0, b"stolen", true).unwrap();
+    let larger = a.import(to_b, key, u32::MAX).unwrap();
+    update(&mut a, &larger, AREA.length - 2, b"beyond", true).unwrap();
+    for wrong in [Key(key.0 ^ 1), Key(0)] {
+        let wrong = a.import(to_b, wrong, AREA.length).unwrap();
+        update(&mut a, &wrong, 0, &[1; 1000], true).unwrap();
+    }
+    let mut arrival = Arrival::empty();
+    until("four drops", || {
+        assert!(!b.receive(&mut arrival));
+        (b.counters().dropped(Reason::Export) == 4).then_some(())
+    });
+    let mut bytes = [1u8; 6];
+    assert!(b.segment().read(AREA, &mut bytes));
+    assert_eq!(bytes, [0; 6]);
+    assert_eq!(b.memory().free_queue().len(), 16);
+}
+
+#[test]
+fn upcalls_take_everything_and_are_held_back() {
+    let (mut a, mut b) = shm();
+    let (to_b, _) = connect(&mut a, &mut b);
+    let gate = Gate::new();
+    let send = |a: &mut Shm, count: usize| {
+        for _ in 0..count {
+            a.send(&Message::small(to_b, b"x")).unwrap();
+        }
+    };
+    send(&mut a, 100);
+    let mut seen = 0;
+    assert_eq!(gate.deliver(&mut b, Condition::NonEmpty, |_, _| seen += 1), 100);
+    gate.disable();
+    send(&mut a, 5);
+    assert_eq!(gate.deliver(&mut b, Condition::NonEmpty, |_, _| seen += 1), 0, "a critical section");
+    assert!(gate.enable(), "one was held back");
+    assert_eq!(gate.deliver(&mut b, Condition::NonEmpty, |_, _| seen += 1), 5);
+    gate.disable();
+    assert!(!gate.enable(), "none was");
+    send(&mut a, 100);
+    assert_eq!(gate.deliver(&mut b, Condition::AlmostFull(75), |_, _| seen += 1), 0);
+    send(&mut a, 120);
+    assert_eq!(gate.deliver(&mut b, Condition::AlmostFull(75), |_, _| seen += 1), 220);
+    assert_eq!(seen, 325);
+}
