@@ -230,6 +230,7 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
     let base = if peeking { offset.max(0) as usize } else { 0 };
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
+    let mut hasty = None;
     let mut done = 0usize;
     let began = thread::handled();
     let done = loop {
@@ -269,7 +270,8 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
             return Ok(0);
         }
         let conditions = arm::IN | (seen as u32) << readiness::SEEN_SHIFT;
-        if nonblocking(socket, fd, flags) {
+        // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
+        if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
             wait::check_peer(socket, fd);
             if readiness::any(socket, conditions) && done == 0 {
                 continue;
@@ -588,6 +590,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     let length = pieces.length();
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
+    let mut hasty = None;
     loop {
         let peer = socket.peer().post.word.load(Ordering::Acquire);
         let own_state = observe(socket, peer);
@@ -636,7 +639,8 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             Err(_) => return Err(distrust(socket)),
         }
         socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
-        if nonblocking(socket, fd, flags) {
+        // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
+        if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
             wait::check_peer(socket, fd);
             if socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0 {
                 continue;
