@@ -73,6 +73,9 @@ fn numbered(prefix: &[u8], inode: u64) -> Name {
     name
 }
 
+/// [`Hello::link_follows`] of a connection that only brings another one, which waited in memory for its listener.
+pub const FOLLOWS_PARCEL: u16 = 2;
+
 /// What a client tells with its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
@@ -84,7 +87,7 @@ pub struct Hello {
     pub sequence: u32,
     /// Channel of the link.
     pub channel: u16,
-    /// 1: the link's descriptor follows on the companion.
+    /// 1: the link's descriptor follows on the companion. [`FOLLOWS_PARCEL`]: that, and the companion itself.
     pub link_follows: u16,
     /// Generation of the channel.
     pub generation: u32,
@@ -128,7 +131,7 @@ impl Hello {
         let mut server = Address { ip: at.take()?, port: at.u16()?, scope: 0 };
         client.scope = at.u32()?;
         server.scope = client.scope;
-        if !at.rest.is_empty() || channel as usize >= crate::CHANNELS || link_follows > 1 {
+        if !at.rest.is_empty() || channel as usize >= crate::CHANNELS || link_follows > FOLLOWS_PARCEL {
             return None;
         }
         Some(Hello { version, nonce, sequence, channel, link_follows, generation, client, server })

@@ -5,10 +5,10 @@ use crate::global::{self, SETUP};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{descriptor, kept, link, listen, offered, passing, report, route, spin};
+use crate::{descriptor, kept, link, listen, offered, parcel, passing, report, route, spin};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::address::Address;
-use shunt_segment::name::Hello;
+use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, sockaddr_un, socklen_t};
@@ -189,13 +189,15 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
         let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
         plausible(&hello.client, &hello.server, listener)?;
     }
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
-    let mut length = core::mem::size_of::<libc::ucred>() as socklen_t;
-    calls::getsockopt(companion, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length)
-        .map_err(|_| Reason::Refused)?;
-    let client = (peer.pid as u32, peer.uid);
+    let sender = passing::creator(companion).map_err(|_| Reason::Refused)?;
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once; it is received even when the link is known already.
-    let sent = if hello.link_follows == 1 { receive_link(companion, peer.uid)? } else { [-1; passing::MOST] };
+    let Shipment { client, sent } = match hello.link_follows {
+        FOLLOWS_PARCEL => parcel::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
+        1 => Shipment { client: sender, sent: receive_link(companion, sender.uid)? },
+        _ => Shipment { client: sender, sent: [-1; passing::MOST] },
+    };
+    let client = (client.pid as u32, client.uid);
     let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
     let (index, link) = find_link(&hello, client, sent, listener)?;
     let channel = hello.channel as usize;
@@ -204,8 +206,16 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
     }
     kept::forget(index, channel); // of an earlier companion
     let accepted = Accepted { companion, client: hello.client, index, channel };
-    seat(&accepted, link.base, listener, flags & libc::SOCK_NONBLOCK != 0)?;
+    seat(&accepted, link.base, listener, nonblocking)?;
     Ok(accepted)
+}
+
+/// What came with a connection.
+pub struct Shipment {
+    /// Who made the connection, as the kernel knows.
+    pub client: libc::ucred,
+    /// The link's descriptor and its bell's; -1: not sent.
+    pub sent: [i32; passing::MOST],
 }
 
 /// The link that a hello names: known, or just `sent` with its bell. Under the set-up lock.

@@ -321,10 +321,7 @@ pub fn closes_on_exec(fd: i32) -> bool {
 
 /// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
 fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
-    let mut length = core::mem::size_of::<libc::ucred>() as libc::socklen_t;
-    calls::getsockopt(companion, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length)
-        .map_err(|_| Reason::Refused)?;
+    let peer = passing::creator(companion).map_err(|_| Reason::Refused)?;
     if peer.uid != owner.uid {
         return Err(Reason::PeerNotOwner);
     }

@@ -111,7 +111,7 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
     }
     if listeners {
         if let Some(_setup) = SETUP.lock() {
-            link::not_sole();
+            crate::parcel::before_sharing();
         }
     }
     text.length != start

@@ -52,6 +52,7 @@ pub mod names;
 pub mod offered;
 pub mod opening;
 pub mod options;
+pub mod parcel;
 pub mod passing;
 pub mod pieces;
 pub mod plain;

@@ -2,7 +2,7 @@
 //!
 //! Only a process that alone accepts from its listener takes offers: an offer names a companion that this process holds.
 //! Before a fork, an exec that keeps the listener, or a message that passes it on, offers end, and connections go through
-//! the rendezvous, which processes can share.
+//! the rendezvous, which processes can share; those that wait move there ([`crate::parcel`]).
 
 use crate::accept::{self, Accepted};
 use crate::socket::{flag, Socket};
@@ -32,7 +32,7 @@ static PLACES: [Place; MOST] =
         MOST];
 
 /// The links that may hold offers for `listener`: their headers and indices.
-fn places(listener: &Socket) -> impl Iterator<Item = (&'static LinkHeader, usize)> {
+pub(crate) fn places(listener: &Socket) -> impl Iterator<Item = (&'static LinkHeader, usize)> {
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
     PLACES.iter().filter(move |place| place.rendezvous.load(Ordering::Relaxed) == rendezvous).filter_map(|place| {
         // SAFETY: null, or the first byte of a link's range, which is never unmapped.
@@ -190,7 +190,7 @@ fn refuse(page: &ChannelPage) {
 }
 
 /// Takes bells off. A bell whose client is gone, or that does what no bell does, is taken out.
-fn silence(index: usize, count: u32) {
+pub(crate) fn silence(index: usize, count: u32) {
     let link = link::at(index);
     let mut bytes = [0u8; 64];
     let room = (count as usize).min(bytes.len());

@@ -71,6 +71,14 @@ pub fn receive(over: i32, flags: i32) -> Result<[i32; MOST]> {
     Ok(descriptors)
 }
 
+/// Who made the AF_UNIX connection that `fd` is the accepted end of (SO_PEERCRED): process and user.
+pub fn creator(fd: i32) -> Result<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
+    let mut length = core::mem::size_of::<libc::ucred>() as libc::socklen_t;
+    calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length)?;
+    Ok(peer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -86,7 +86,7 @@ pub fn before_fork() {
         }
     }
     if listeners {
-        link::not_sole();
+        crate::parcel::before_sharing();
     }
 }
 

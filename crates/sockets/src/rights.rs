@@ -132,7 +132,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             } else {
                 socket.set(flag::LISTENER_SHARED);
                 if let Some(_setup) = SETUP.lock() {
-                    link::not_sole();
+                    crate::parcel::before_sharing();
                 }
             }
             if !known {

@@ -1,0 +1,101 @@
+//! Offers that wait when a listener is about to be shared: they move to the rendezvous, where any process may accept.
+//!
+//! An offer in memory names a companion that one process holds. Before a fork, an exec that keeps the listener, or a message
+//! that passes it on, that process connects to its own rendezvous once for each offer, as the client would have, and sends
+//! the link and the companion along: a *parcel*. Whoever accepts takes the companion out and goes on as with a client.
+
+use crate::accept::Shipment;
+use crate::socket::Socket;
+use crate::table::{self, Kind};
+use crate::{kept, link, names, offered, passing, sockaddr};
+use core::sync::atomic::Ordering;
+use shunt_ring::offers;
+use shunt_segment::channel::life;
+use shunt_segment::name::{self, Hello, FOLLOWS_PARCEL};
+use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, Result};
+
+/// Other processes are about to have the listeners of this one: clients are told to use the rendezvous, and what they have
+/// offered moves there. Under the set-up lock.
+///
+/// Where its queue is full, the rest stays for this process to accept.
+pub fn before_sharing() {
+    link::not_sole();
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
+        for (header, index) in offered::places(listener) {
+            while let Some(channel) = offers::oldest(&header.offers) {
+                if post(index, channel, listener).is_err() {
+                    break;
+                }
+                kept::forget(index, channel);
+                let spent = offers::take(&header.offers);
+                if spent > 0 {
+                    offered::silence(index, spent);
+                }
+            }
+        }
+    }
+}
+
+/// Sends the offer of `channel` to the listener's own rendezvous. One that is nonsense, or was taken back, is dropped.
+fn post(index: usize, channel: usize, listener: &Socket) -> Result<()> {
+    let link = *link::at(index);
+    let page = link::page(link.base, channel);
+    let Some(kept) = kept::get(index, channel) else { return Ok(()) };
+    if page.head.state.load(Ordering::Acquire) != life::OFFERED {
+        return Ok(());
+    }
+    let (client, server) = names::of_channel(page);
+    let hello = Hello {
+        version: shunt_segment::VERSION,
+        nonce: link.nonce,
+        sequence: link.sequence,
+        channel: channel as u16,
+        link_follows: FOLLOWS_PARCEL,
+        generation: page.head.generation.load(Ordering::Relaxed),
+        client,
+        server,
+    };
+    let carrier = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
+    let sent = (|| {
+        let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
+        calls::bind(carrier, (&own as *const libc::sockaddr_un).cast(), own_length)?;
+        let (to, to_length) = sockaddr::abstract_name(name::listener(listener.inode.load(Ordering::Relaxed)).as_slice());
+        calls::connect(carrier, (&to as *const libc::sockaddr_un).cast(), to_length)?;
+        passing::send(carrier, &[link.fd, kept.descriptor()], MSG_DONTWAIT | MSG_NOSIGNAL)
+    })();
+    let _ = calls::close(carrier);
+    sent
+}
+
+/// Takes a parcel that was accepted as `carrier` apart: the companion comes under that number. `nonblocking`: what its open
+/// file is to be. `None`: it is not one of ours.
+///
+/// Only a process that could have accepted in our place may send one: of our user, or root's.
+pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Shipment> {
+    if sender.uid != calls::geteuid() && sender.uid != 0 {
+        return None;
+    }
+    let [segment, companion] = passing::receive(carrier, MSG_DONTWAIT).ok()?;
+    let discard = |fd: i32| {
+        if fd >= 0 {
+            let _ = calls::close(fd);
+        }
+    };
+    let close_on_exec = calls::fcntl(carrier, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0;
+    let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
+    let creator = passing::creator(companion);
+    let moved = creator
+        .and_then(|_| calls::fcntl(companion, libc::F_SETFL, flags as usize))
+        .and_then(|_| calls::dup3(companion, carrier, if close_on_exec { libc::O_CLOEXEC } else { 0 }));
+    discard(companion);
+    match (creator, moved) {
+        (Ok(client), Ok(_)) => Some(Shipment { client, sent: [segment, -1] }),
+        _ => {
+            discard(segment);
+            None
+        }
+    }
+}
