@@ -128,17 +128,11 @@ impl Inbox {
         pause: impl FnMut(u32),
     ) -> Posted {
         let header = self.header();
-        // Behind older datagrams one may join even while the gate is shut by sleepers: they are bound to look once more.
-        let idle = || header.head.load(Ordering::Acquire) == header.tail.load(Ordering::Relaxed);
-        let shut = |now: u32| {
-            header.behind.load(Ordering::Relaxed) != 0
-                || (now & gate::OPEN == 0 && (now & (gate::RETIRED | gate::PINS) != 0 || idle()))
-        };
-        if length > LONGEST || shut(header.gate.load(Ordering::Acquire)) {
+        if length > LONGEST || !self.may_take() {
             return self.refusal();
         }
         let Some(held) = lock::acquire(&header.lock, me, false, pause) else { return Posted::Kernel };
-        if shut(header.gate.load(Ordering::Acquire)) {
+        if !self.may_take() {
             return self.refusal();
         }
         let tail = header.tail.load(Ordering::Relaxed) & !mark::ALL;
@@ -191,6 +185,18 @@ impl Inbox {
         } else {
             Posted::Done
         }
+    }
+
+    /// Whether a datagram would be taken now, as far as the gate says.
+    #[inline(always)]
+    pub fn may_take(&self) -> bool {
+        let header = self.header();
+        let now = header.gate.load(Ordering::Acquire);
+        // Behind older datagrams one may join even while the gate is shut by sleepers: they are bound to look once more.
+        let joins = || {
+            now & (gate::RETIRED | gate::PINS) == 0 && header.head.load(Ordering::Acquire) != header.tail.load(Ordering::Relaxed)
+        };
+        header.behind.load(Ordering::Relaxed) == 0 && (now & gate::OPEN != 0 || joins())
     }
 
     #[cold]

@@ -57,6 +57,14 @@ pub fn begin(peer_processor: u32) -> Spin {
     Spin { start: now, limit: now + limit, yield_at: now + FIRST_YIELD, same_processor, yields: 0, rounds: 0 }
 }
 
+/// Whether a wait of this thread would look at least twice.
+#[inline]
+pub fn promising() -> bool {
+    // SAFETY: the calling thread's own block.
+    let block = unsafe { &*thread::block() };
+    block.spin_penalty == 0 && block.expected_wait <= 2 * budget_ticks()
+}
+
 fn budget_ticks() -> u64 {
     // SAFETY: a plain static, written with the same value by every writer.
     static TICKS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);

@@ -355,6 +355,7 @@ pub fn before_spin(fd: i32, socket: &'static Datagram) {
             // Senders that used the kernel wait for this.
             let look = inbox.begin_look();
             if calls::poll_one(fd, POLLIN, 0) == Ok(0) {
+                socket.asked.store(clock::ticks(), Ordering::Relaxed);
                 inbox.note_drained(look);
             }
         }
@@ -365,7 +366,10 @@ pub fn before_spin(fd: i32, socket: &'static Datagram) {
 impl Datagram {
     /// Whether an inbox would be made for a receiver that spins.
     pub(crate) fn worthwhile(&self) -> bool {
-        (eager() || self.received.load(Ordering::Relaxed) >= ENOUGH) && self.pins.load(Ordering::Relaxed) == 0
+        // Where others own the socket, who know nothing of an inbox, its gate would stay shut.
+        (eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
+            && self.pins.load(Ordering::Relaxed) == 0
+            && !self.has(flag::SHARED)
     }
 }
 

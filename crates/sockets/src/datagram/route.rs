@@ -126,10 +126,15 @@ impl Route {
         self.forget();
     }
 
-    /// The inbox of the destination and the source to tell, if the kernel still gives datagrams to its socket.
+    /// The inbox of the destination; and the source to tell, if the gate is open and the kernel still gives datagrams to
+    /// its socket.
     #[inline]
-    pub fn inbox(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Source)> {
+    pub fn inbox(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Option<Source>)> {
         let Some(found) = self.found else { return self.look_for(fd, socket) };
+        // Nothing can be written there now: whose it is will be asked when it matters.
+        if !found.inbox.may_take() {
+            return Some((found.inbox, None));
+        }
         let now = clock::ticks();
         let header = found.inbox.header();
         let passed = now.wrapping_sub(self.asked);
@@ -148,12 +153,12 @@ impl Route {
                 return None;
             }
         }
-        Some((found.inbox, self.source))
+        Some((found.inbox, Some(self.source)))
     }
 
     /// Counts a datagram through the kernel, and looks for the inbox now and then.
     #[cold]
-    fn look_for(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Source)> {
+    fn look_for(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Option<Source>)> {
         self.sent = self.sent.saturating_add(1);
         let due = self.sent >= FIRST_ASKED && (self.sent.is_power_of_two() || self.sent % 8 == 0 && self.asked != 0);
         if !due && !super::eager() {
@@ -173,7 +178,7 @@ impl Route {
             found.inbox.after_kernel();
         }
         self.believe();
-        Some((found.inbox, source))
+        Some((found.inbox, Some(source)))
     }
 
     fn believe(&mut self) {

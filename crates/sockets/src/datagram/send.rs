@@ -72,7 +72,7 @@ unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32,
     if let (Some(destination), Some((inbox, source))) = (destination, found) {
         let route = routes.place(&destination);
         let plain = flags & !KNOWN_FLAGS != 0 || message.msg_controllen != 0 || socket.has(flag::SEND_PLAIN | flag::UNFINISHED);
-        if !plain && !has_error(fd, socket) {
+        if let (Some(source), false) = (source, plain || (source.is_some() && has_error(fd, socket))) {
             // SAFETY: passed on.
             match unsafe { put(&inbox, source, message) } {
                 (Posted::Done | Posted::Dropped, length) => return Some(length),

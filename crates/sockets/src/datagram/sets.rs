@@ -50,6 +50,11 @@ impl Datagram {
         self.inbox().map_or(0, |inbox| inbox.arrivals())
     }
 
+    /// The processor that the last sender ran on, plus one; 0: unknown.
+    pub fn peer_processor(&self) -> u32 {
+        self.peer_processor.load(Ordering::Relaxed)
+    }
+
     /// What poll(2) says beside `found`, which is known of the inbox: space, and errors that an own datagram brought.
     pub fn rest(&self, fd: i32, asked: u32, found: u32) -> u32 {
         let more = asked & !(found | (libc::EPOLLERR | libc::EPOLLHUP) as u32);

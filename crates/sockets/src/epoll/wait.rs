@@ -2,6 +2,7 @@
 
 use super::arming::{begin_sleep, cool, end_sleep, hand_over, wake};
 use super::datagrams::warm_all;
+use super::events::find;
 use super::kernel::{ask_kernel, KERNEL_EVERY, KERNEL_EVERY_MIXED};
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
@@ -52,7 +53,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
     }
     loop {
-        let mut spin = spin::begin(0);
+        let mut spin = spin::begin(sole_peer(set));
         if spin.more() {
             warm_all(set, true);
         }
@@ -91,6 +92,8 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
     let due = deadline == 0
         || turn == turn::KERNEL_AT_ONCE
         || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > every;
+    // A thread that is about to sleep asks then, unless streams have something to say before.
+    let due = due && (deadline == 0 || spin::promising() || !silent(set));
     if due {
         ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
     }
@@ -107,6 +110,23 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
         set.turn.store(next, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Whether no active entry has an event.
+fn silent(set: &'static Set) -> bool {
+    set.quiet() || set.lock.lock().is_some_and(|_held| set.active().all(|entry| find(entry).events == 0))
+}
+
+/// The processor on which the peer of a set's only active entry was last seen, plus one; 0: unknown, or there are others.
+fn sole_peer(set: &'static Set) -> u32 {
+    let mut active = set.active();
+    match (active.next(), active.next()) {
+        (Some(entry), None) => match (entry.datagram(), entry.socket()) {
+            (Some(socket), _) => socket.peer_processor(),
+            _ => 0,
+        },
+        _ => 0,
+    }
 }
 
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
