@@ -19,6 +19,8 @@ const PLACES: usize = 16;
 /// at any time without a word to this process.
 const BELIEVED: u64 = 50_000_000;
 const BELIEVED_SHAREABLE: u64 = 2_500_000;
+/// The same while the gate is shut: half a second.
+const LONGEST_BELIEVED: u64 = 1_000_000_000;
 
 /// Ticks between two looks whether the receiver's process still lives (about 20 us).
 const LIVES_EVERY: u64 = 50_000;
@@ -131,17 +133,16 @@ impl Route {
     #[inline]
     pub fn inbox(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Option<Source>)> {
         let Some(found) = self.found else { return self.look_for(fd, socket) };
-        // Nothing can be written there now: whose it is will be asked when it matters.
-        if !found.inbox.may_take() {
-            return Some((found.inbox, None));
-        }
         let now = clock::ticks();
         let header = found.inbox.header();
         let passed = now.wrapping_sub(self.asked);
-        let stale = header.epoch.load(Ordering::Relaxed) != self.epoch
-            || CHANGES.load(Ordering::Relaxed) != self.changes
-            || passed > BELIEVED
-            || (passed > BELIEVED_SHAREABLE && header.shareable.load(Ordering::Relaxed) != 0);
+        let changed = header.epoch.load(Ordering::Relaxed) != self.epoch || CHANGES.load(Ordering::Relaxed) != self.changes;
+        // Nothing can be written there now: whose it is matters less.
+        if !changed && passed < LONGEST_BELIEVED && !found.inbox.may_take() && !found.inbox.is_retired() {
+            return Some((found.inbox, None));
+        }
+        let stale =
+            changed || passed > BELIEVED || (passed > BELIEVED_SHAREABLE && header.shareable.load(Ordering::Relaxed) != 0);
         if stale && self.ask_again(fd, socket).is_none() {
             return self.look_for(fd, socket); // another socket has the port now
         }
