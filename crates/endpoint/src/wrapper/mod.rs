@@ -1,7 +1,10 @@
 //! Endpoints that wrap endpoints.
 
 #[cfg(feature = "std")]
+pub mod capture;
+#[cfg(feature = "std")]
 pub mod fault;
+pub mod trace;
 
 /// Passes the named methods on to `self.inner`.
 macro_rules! pass_on {
@@ -32,5 +35,4 @@ macro_rules! pass_on {
     (@ disarm) => { fn disarm(&mut self) { self.inner.disarm() } };
     (@ counters) => { fn counters(&self) -> &$crate::Counters { self.inner.counters() } };
 }
-#[cfg(feature = "std")]
 pub(crate) use pass_on;

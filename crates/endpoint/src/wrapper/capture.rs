@@ -1,0 +1,222 @@
+//! Writes what an endpoint sends and receives as a pcapng file, which Wireshark and tcpdump open.
+//!
+//! Each message becomes an IPv4 or IPv6 packet with a UDP header, whatever the device: the endpoint's own addresses where
+//! it has such, 127.0.0.1 and 127.0.0.2 and port [`PORT`] where it has none. The payload is the frame as it would travel
+//! between hosts. Format: draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
+
+use super::pass_on;
+use crate::gather::Gather;
+use crate::{Address, Arrival, Channel, Endpoint, Family, Message, OpenError, SendError, Tags, Ticket};
+use shunt_sys::clock;
+use shunt_wire::endpoint::{Kind, Repr, HEADER};
+use std::io::{self, Write};
+
+/// The port of packets that have none: "sh".
+pub const PORT: u16 = 0x7368;
+
+/// LINKTYPE_RAW: packets begin with their IPv4 or IPv6 header.
+const LINK_TYPE: u16 = 101;
+
+/// An endpoint whose messages are written to `file`.
+pub struct Capture<E, W> {
+    inner: E,
+    file: W,
+    channels: Vec<(Channel, Address, Tags)>,
+    /// What the file answered first that was no success; nothing is written after that.
+    failure: Option<io::Error>,
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    In = 1,
+    Out = 2,
+}
+
+impl<E: Endpoint, W: Write> Capture<E, W> {
+    /// Wraps `inner`, and writes the file's beginning.
+    ///
+    /// # Errors
+    /// What the file answers.
+    pub fn new(inner: E, mut file: W) -> io::Result<Capture<E, W>> {
+        // Section header: byte order, version 1.0, unknown length.
+        let mut section = Vec::new();
+        section.extend_from_slice(&0x1a2b_3c4du32.to_le_bytes());
+        section.extend_from_slice(&[1, 0, 0, 0]);
+        section.extend_from_slice(&[0xff; 8]);
+        file.write_all(&block(0x0a0d_0d0a, &section))?;
+        // Interface: link type, no limit of bytes; its name; time stamps in nanoseconds.
+        let mut interface = Vec::new();
+        interface.extend_from_slice(&LINK_TYPE.to_le_bytes());
+        interface.extend_from_slice(&[0; 6]);
+        option(&mut interface, 2, inner.capabilities().device.as_bytes());
+        option(&mut interface, 9, &[9]);
+        option(&mut interface, 0, &[]);
+        file.write_all(&block(1, &interface))?;
+        Ok(Capture { inner, file, channels: Vec::new(), failure: None })
+    }
+
+    /// Ends the capture; gives the file.
+    ///
+    /// # Errors
+    /// What the file answered first that was no success.
+    pub fn finish(mut self) -> io::Result<W> {
+        match self.failure {
+            Some(error) => Err(error),
+            None => self.file.flush().map(|()| self.file),
+        }
+    }
+
+    fn write(&mut self, channel: Channel, direction: Direction, message: &[u8]) {
+        let Some((_, remote, tags)) = self.channels.iter().find(|(known, ..)| *known == channel) else { return };
+        let own = self.inner.address();
+        let (from, to, tag) = match direction {
+            Direction::Out => (Party::of(&own, 1), Party::of(remote, 2), tags.send),
+            Direction::In => (Party::of(remote, 2), Party::of(&own, 1), tags.receive),
+        };
+        let mut payload = vec![0; HEADER];
+        Repr { kind: Kind::Message, tag: tag.0, length: message.len() as u32 }.emit(&mut payload);
+        payload.extend_from_slice(message);
+        let packet = packet(from, to, &payload);
+        let now = clock::realtime_ns();
+        let mut body = Vec::with_capacity(packet.len() + 40);
+        for word in [0, (now >> 32) as u32, now as u32, packet.len() as u32, packet.len() as u32] {
+            body.extend_from_slice(&word.to_le_bytes());
+        }
+        body.extend_from_slice(&packet);
+        body.resize(body.len().next_multiple_of(4), 0);
+        option(&mut body, 2, &(direction as u32).to_le_bytes());
+        option(&mut body, 0, &[]);
+        if self.failure.is_none() {
+            self.failure = self.file.write_all(&block(6, &body)).err();
+        }
+    }
+}
+
+/// A block of the file: type, length, body, length.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = (12 + body.len()) as u32;
+    let mut bytes = Vec::with_capacity(length as usize);
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+/// An option: code, length, value, padding.
+fn option(bytes: &mut Vec<u8>, code: u16, value: &[u8]) {
+    bytes.extend_from_slice(&code.to_le_bytes());
+    bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+/// One end of a packet.
+enum Party {
+    V4([u8; 4], u16),
+    V6([u8; 16], u16),
+}
+
+impl Party {
+    fn of(address: &Address, number: u8) -> Party {
+        let bytes = address.bytes();
+        let port = || u16::from_be_bytes([bytes[2], bytes[3]]);
+        match (address.is(Family::Udp), bytes.len()) {
+            (true, 16) => Party::V4([bytes[4], bytes[5], bytes[6], bytes[7]], port()),
+            (true, 28) => Party::V6(bytes[8..24].try_into().unwrap_or_default(), port()),
+            _ => Party::V4([127, 0, 0, number], PORT),
+        }
+    }
+}
+
+/// A packet with both headers. The UDP checksum is left out, which IPv4 allows (RFC 768), and computed for IPv6 (RFC 8200).
+fn packet(from: Party, to: Party, payload: &[u8]) -> Vec<u8> {
+    let length = (8 + payload.len()).min(0xffff) as u16;
+    let mut udp = Vec::new();
+    let (source, target, mut packet) = match (from, to) {
+        (Party::V6(one, source), Party::V6(two, target)) => {
+            let mut header = vec![0x60, 0, 0, 0];
+            header.extend_from_slice(&length.to_be_bytes());
+            header.extend_from_slice(&[17, 64]);
+            header.extend_from_slice(&one);
+            header.extend_from_slice(&two);
+            (source, target, header)
+        }
+        (one, two) => {
+            let v4 = |party| match party {
+                Party::V4(address, port) => (address, port),
+                Party::V6(_, port) => ([127, 0, 0, 9], port),
+            };
+            let ((one, source), (two, target)) = (v4(one), v4(two));
+            let mut header = vec![0x45, 0];
+            header.extend_from_slice(&length.saturating_add(20).to_be_bytes());
+            header.extend_from_slice(&[0, 0, 0x40, 0, 64, 17, 0, 0]);
+            header.extend_from_slice(&one);
+            header.extend_from_slice(&two);
+            let sum = checksum(&header, 0);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            (source, target, header)
+        }
+    };
+    for word in [source, target, length, 0] {
+        udp.extend_from_slice(&word.to_be_bytes());
+    }
+    udp.extend_from_slice(payload);
+    if packet.len() == 40 {
+        let pseudo = checksum_part(&packet[8..40]) + length as u32 + 17;
+        let sum = checksum(&udp, pseudo);
+        udp[6..8].copy_from_slice(&if sum == 0 { 0xffff } else { sum }.to_be_bytes());
+    }
+    packet.extend_from_slice(&udp);
+    packet
+}
+
+fn checksum_part(bytes: &[u8]) -> u32 {
+    bytes.chunks(2).map(|pair| (pair[0] as u32) << 8 | pair.get(1).copied().unwrap_or(0) as u32).sum()
+}
+
+/// RFC 1071.
+fn checksum(bytes: &[u8], start: u32) -> u16 {
+    let mut sum = start + checksum_part(bytes);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+impl<E: Endpoint, W: Write> Endpoint for Capture<E, W> {
+    pass_on!(capabilities segment address new_tag flush injected post release backlog descriptor arm disarm counters);
+
+    fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError> {
+        let channel = self.inner.open(remote, tags)?;
+        self.channels.push((channel, *remote, tags));
+        Ok(channel)
+    }
+
+    fn close(&mut self, channel: Channel) {
+        self.inner.close(channel);
+        self.channels.retain(|(known, ..)| *known != channel);
+    }
+
+    fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
+        let ticket = self.inner.send(message)?;
+        if let Ok(gather) = Gather::of(message, self.inner.segment(), self.inner.capabilities()) {
+            let mut bytes = vec![0; gather.len()];
+            // SAFETY: as long as the message.
+            if unsafe { gather.copy_to(0, bytes.as_mut_ptr(), bytes.len()) } {
+                self.write(message.channel, Direction::Out, &bytes);
+            }
+        }
+        Ok(ticket)
+    }
+
+    fn receive(&mut self, arrival: &mut Arrival) -> bool {
+        if !self.inner.receive(arrival) {
+            return false;
+        }
+        let mut bytes = vec![0; arrival.len()];
+        let length = arrival.copy_to(&self.inner.segment(), 0, &mut bytes);
+        self.write(arrival.channel(), Direction::In, &bytes[..length]);
+        true
+    }
+}
