@@ -65,6 +65,7 @@ fn enter_user_namespace() -> nix::Result<()> {
 
 fn set_up() -> io::Result<()> {
     bring_loopback_up()?;
+    add_address()?;
     fs::write(CONGESTION_CONTROL_FILE, CONGESTION_CONTROL)?;
     // A connection per request uses up the default range within seconds. The ports below it are
     // for our listeners (see `Ports`).
@@ -85,6 +86,36 @@ fn bring_loopback_up() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         let result = match libc::ioctl(fd, libc::SIOCSIFFLAGS, &request) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        libc::close(fd);
+        result
+    }
+}
+
+/// An address beside 127.0.0.1 (TEST-NET-1, RFC 5737), by an alias of the loopback device: programs that resolve names with
+/// AI_ADDRCONFIG, such as netperf, refuse even numeric addresses on a machine that has only loopback ones.
+fn add_address() -> io::Result<()> {
+    // SAFETY: all bytes zero is a valid ifreq; the name is shorter than its field and stays terminated; the address field
+    // has room for a sockaddr_in; the descriptor is ours and closed once.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo:1") {
+            *to = *from as libc::c_char;
+        }
+        let address = libc::sockaddr_in {
+            sin_family: libc::AF_INET as u16,
+            sin_port: 0,
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([192, 0, 2, 1]) },
+            sin_zero: [0; 8],
+        };
+        (&raw mut request.ifr_ifru).cast::<libc::sockaddr_in>().write_unaligned(address);
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let result = match libc::ioctl(fd, libc::SIOCSIFADDR, &request) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };

@@ -10,6 +10,7 @@ pub mod matrix;
 mod memcached;
 mod nginx;
 mod pair;
+mod peers;
 mod pingpong;
 mod postgres;
 mod redis;
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(redis::Redis::few()),
         Box::new(nginx::Nginx),
         Box::new(postgres::Postgres::few()),
+        Box::new(peers::Peers),
         Box::new(idle::Idle),
     ]
 }

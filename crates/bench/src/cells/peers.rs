@@ -1,0 +1,172 @@
+//! Other people's measuring programs: sockperf and netperf as clients and servers, and UCX's active messages over shared
+//! memory as a point of reference.
+
+use std::io;
+use std::time::Duration;
+
+use super::pair::finish_watching;
+use super::{RUN_LIMIT, START_LIMIT};
+use crate::contenders::{Carrier, Contender};
+use crate::instrument::{Cell, Instrument, Settings, Turn};
+use crate::measurement::{Collector, Figure, Unit};
+use crate::network::is_listening;
+use crate::process::{Launch, Running};
+use crate::programs::External;
+
+const SOCKPERF: External = External { name: "sockperf", package: "sockperf" };
+const NETPERF: External = External { name: "netperf", package: "netperf" };
+const NETSERVER: External = External { name: "netserver", package: "netperf" };
+const UCX: External = External { name: "ucx_perftest", package: "ucx-utils" };
+/// What sockperf's smallest message has.
+const BYTES: &str = "14";
+
+/// netperf's tests: row, title, its name, its own options, unit, and what its figure is to be multiplied by.
+const TESTS: [(&str, &str, &str, &[&str], Unit, f64); 3] = [
+    ("peers/netperf/rr", "netperf TCP_RR, 1 B", "TCP_RR", &[], Unit::PerSecond, 1.0),
+    ("peers/netperf/crr", "netperf TCP_CRR, 1 B", "TCP_CRR", &[], Unit::PerSecond, 1.0),
+    // In 10^6 bits a second.
+    ("peers/netperf/stream", "netperf TCP_STREAM, 64 KiB", "TCP_STREAM", &["--", "-m", "65536"], Unit::BytesPerSecond, 125e3),
+];
+
+/// Each with the server on one core and the client on the other.
+#[derive(Debug)]
+pub struct Peers;
+
+impl Cell for Peers {
+    fn name(&self) -> &'static str {
+        "peers"
+    }
+
+    fn about(&self) -> &'static str {
+        "sockperf and netperf as they are; UCX's am_lat over shared memory for comparison, if installed"
+    }
+
+    fn needs(&self) -> &'static [External] {
+        &[SOCKPERF, NETPERF]
+    }
+
+    fn repeats(&self, settings: &Settings) -> usize {
+        // Both measure whole seconds; of sockperf's, the first and the last half do not count.
+        settings.repeats.min(5)
+    }
+
+    fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
+        let Ok(program) = UCX.find() else { return Ok(()) };
+        let port = instrument.ports.take()?.to_string();
+        // One transport alone: what it is asked to measure; the others serve to find each other.
+        let arguments = ["-p", &port, "-t", "am_lat", "-x", "posix", "-d", "memory", "-s", BYTES, "-n", "100000", "-f"];
+        let mut server =
+            Launch::plain(&program).args(&arguments[..2]).core(instrument.machine.server_core).start(&instrument.scratch)?;
+        server.wait_until("listening", START_LIMIT, |_| is_listening(port.parse().expect("a port")))?;
+        let client = Launch::plain(&program)
+            .args(["127.0.0.1"])
+            .args(arguments)
+            .core(instrument.machine.client_core)
+            .run(&instrument.scratch, RUN_LIMIT)?;
+        let one_way = ucx(&client.output)?;
+        let figure = Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, one_way * 2e3);
+        collector.add_floor("UCX am_lat, shared memory", vec![figure]);
+        Ok(())
+    }
+
+    fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
+        let mut turn = Turn::default();
+        let look = contender.carrier == Carrier::Shunt && repeat == 0;
+        let port = instrument.ports.take()?;
+        let place = ["--tcp", "-i", "127.0.0.1", "-p", &port.to_string()].map(String::from);
+        let mut server = server(instrument, contender, SOCKPERF, &["server"], &place)?;
+        server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
+        let client = Launch::through(contender, &SOCKPERF.find().map_err(io::Error::other)?)
+            .args(["ping-pong", "-m", BYTES, "-t", "2", "--full-rtt"])
+            .args(&place)
+            .core(instrument.machine.client_core)
+            .start(&instrument.scratch)?;
+        let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
+        turn.accelerated = accelerated;
+        turn.figures.push(Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, sockperf(&finished.output)? * 1e3));
+        drop(server);
+
+        let port = instrument.ports.take()?;
+        let mut server = self::server(instrument, contender, NETSERVER, &["-D", "-4", "-L", "127.0.0.1"], &place_of(port))?;
+        server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
+        for (row, title, test, options, unit, factor) in TESTS {
+            let before = server.cpu();
+            let client = Launch::through(contender, &NETPERF.find().map_err(io::Error::other)?)
+                .args(["-H", "127.0.0.1", "-t", test, "-l", "1", "-P", "0"])
+                .args(place_of(port))
+                .args(options)
+                .core(instrument.machine.client_core)
+                .start(&instrument.scratch)?;
+            let (finished, _) = finish_watching(client, &server, RUN_LIMIT, false)?;
+            let value = netperf(&finished.output)? * factor;
+            let figure = Figure::new(row, title, unit, value);
+            let cpu = (server.cpu().saturating_sub(before) + finished.cpu).as_nanos() as f64;
+            // A transaction each; for the stream, 64 KiB each. The test lasts a second.
+            let operations = if unit == Unit::BytesPerSecond { value / 65536.0 } else { value };
+            turn.figures.push(figure.with_cpu(cpu / operations));
+        }
+        server.stop(nix::sys::signal::Signal::SIGTERM, Duration::from_secs(2));
+        Ok(turn)
+    }
+}
+
+const TITLE: &str = "sockperf ping-pong, 14 B, p50";
+
+fn place_of(port: u16) -> [String; 2] {
+    ["-p".into(), port.to_string()]
+}
+
+fn server(
+    instrument: &Instrument,
+    contender: &Contender,
+    program: External,
+    words: &[&str],
+    place: &[String],
+) -> io::Result<Running> {
+    Launch::through(contender, &program.find().map_err(io::Error::other)?)
+        .args(words)
+        .args(place)
+        .core(instrument.machine.server_core)
+        .start(&instrument.scratch)
+}
+
+/// Microseconds of `---> percentile 50.000 =   68.601`.
+fn sockperf(output: &str) -> io::Result<f64> {
+    let line = output.lines().find(|line| line.contains("percentile 50.000"));
+    line.and_then(|line| line.split('=').nth(1)?.trim().parse().ok())
+        .ok_or_else(|| io::Error::other(format!("sockperf printed no percentile: {output:?}")))
+}
+
+/// The last word of the first line with figures: a rate.
+fn netperf(output: &str) -> io::Result<f64> {
+    let fields = |line: &str| line.split_ascii_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
+    let figures = output.lines().filter_map(|line| fields(line).ok()).find(|fields| fields.len() >= 5);
+    figures
+        .and_then(|fields| fields.last().copied())
+        .filter(|rate| *rate > 0.0)
+        .ok_or_else(|| io::Error::other(format!("netperf printed no rate: {output:?}")))
+}
+
+/// Microseconds one way: in the last line, behind the count of iterations stands the median.
+fn ucx(output: &str) -> io::Result<f64> {
+    let line = output.lines().rev().find(|line| !line.trim().is_empty());
+    line.and_then(|line| line.trim().trim_start_matches("Final:").split_ascii_whitespace().nth(1)?.parse().ok())
+        .ok_or_else(|| io::Error::other(format!("ucx_perftest printed no latency: {output:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_are_read() {
+        assert_eq!(sockperf("sockperf: ---> percentile 50.000 =   68.601\n").unwrap(), 68.601);
+        assert_eq!(netperf("16384  131072 1        1       1.00     38547.60   \n16384  131072 \n").unwrap(), 38547.6);
+        assert_eq!(netperf("131072  16384  16384    1.00     6600.93   \n").unwrap(), 6600.93);
+        assert_eq!(ucx("|  Test  | # iterations |\n       100000      0.135     0.170     0.170       78.42\n").unwrap(), 0.135);
+        let final_line = "Final:                200000      0.542     4.078     7.804        1.87\n";
+        assert_eq!(ucx(final_line).unwrap(), 0.542);
+        assert!(sockperf("").is_err() && netperf("establish control: are you sure\n").is_err());
+        assert!(ucx("").is_err() && ucx("+----+\n").is_err());
+    }
+}
