@@ -349,9 +349,10 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The head of a message and its words, as bytes.
+/// The head of a message and its words, as bytes, with room for the header of a plain frame before them: what one send
+/// needs lies in one place, and is written once.
 pub(crate) struct Opening {
-    bytes: [u8; MESSAGE + WIRE_WORDS * 8],
+    bytes: [u8; SHORT + MESSAGE + WIRE_WORDS * 8],
     length: usize,
 }
 
@@ -359,13 +360,20 @@ impl Opening {
     /// `words` are at most [`WIRE_WORDS`]; callers have checked.
     #[inline]
     pub(crate) fn new(task: Task, handler: u8, flags: u8, words: &[u64], data: usize) -> Self {
-        let mut bytes = [0; MESSAGE + WIRE_WORDS * 8];
-        let length = write_opening(&mut bytes, task, handler, flags, words, data);
+        let mut bytes = [0; SHORT + MESSAGE + WIRE_WORDS * 8];
+        let length = SHORT + write_opening(&mut bytes[SHORT..], task, handler, flags, words, data);
         Self { bytes, length }
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[SHORT..self.length]
+    }
+
+    /// With a header before it: a frame without its data.
+    #[inline]
+    pub(crate) fn plain(&mut self, header: &Short) -> &[u8] {
+        header.emit(&mut self.bytes);
         &self.bytes[..self.length]
     }
 }

@@ -194,6 +194,10 @@ impl Side<'_> {
     /// Ends the connection, and tells the peer, once.
     pub(crate) fn disconnect(&mut self, now: Nanoseconds, link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
         if self.is_up() {
+            // What arrived is said to have arrived, so that the peer does not count it as lost.
+            if self.peer.unacknowledged > 0 && !self.reliable() {
+                self.send_acknowledgement(now, link);
+            }
             self.send_short(Kind::Bye, 0, self.peer.remote_token, &[], link);
         }
         self.lose(now, Reason::Closed, dispatch);

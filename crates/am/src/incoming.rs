@@ -74,6 +74,9 @@ impl Side<'_> {
             }
             return Ok(());
         }
+        if short.channel == 0 && rest.is_none() && self.receive_single(now, messages, link, dispatch)? {
+            return Ok(());
+        }
         let need = self.judge(short.channel, messages, rest)?;
         if !self.affords(short.channel, &need) {
             return self.violation();
@@ -87,6 +90,40 @@ impl Side<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The way of almost all plain frames: one request or reply, judged and done at once. False: it is something else.
+    #[inline]
+    fn receive_single(
+        &mut self,
+        now: Nanoseconds,
+        messages: &[u8],
+        link: &mut dyn Link,
+        dispatch: &mut dyn Dispatch,
+    ) -> Result<bool, Rejection> {
+        let (item, behind) = Item::parse(messages)?;
+        let (words, count) = item.words();
+        let single = behind.is_empty() && count <= WORDS;
+        let message =
+            Message { peer: self.index, channel: 0, handler: item.handler, words: &words[..count], data: item.data, bulk: None };
+        match item.task {
+            Task::Request if single && self.peer.limit_said != self.peer.requests_taken => {
+                self.peer.requests_taken = self.peer.requests_taken.wrapping_add(1);
+                self.peer.replies_owed += 1;
+                self.run_request(now, message, link, dispatch);
+                let news = self.request_limit().wrapping_sub(self.peer.limit_said) as i32;
+                if news >= (self.shared.config.replies / 2).max(1) as i32 {
+                    self.mark_busy();
+                }
+            }
+            Task::Reply if single && self.peer.requests_sent != self.peer.replies_received => {
+                self.peer.replies_received = self.peer.replies_received.wrapping_add(1);
+                self.peer.counters.handled += 1;
+                dispatch.reply(message);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn violation(&mut self) -> Result<(), Rejection> {

@@ -68,6 +68,8 @@ mod handshake;
 mod incoming;
 mod memory;
 mod outgoing;
+#[cfg(feature = "std")]
+pub mod port;
 mod round_trip;
 mod secret;
 mod state;

@@ -3,7 +3,7 @@
 use crate::config::{store_channel, Nanoseconds, FETCHES};
 use crate::connection::Side;
 use crate::dispatch::{Link, Refused};
-use crate::frame::{write_opening, Opening, Task, LAST, MESSAGE, SHORT, WIRE_WORDS, WORDS};
+use crate::frame::{write_opening, Opening, Task, LAST, MESSAGE, WIRE_WORDS, WORDS};
 use crate::state::{Class, Fetch};
 
 /// Where bytes of the program come from: copies the next ones into all of the slice; false if they cannot be read.
@@ -69,29 +69,16 @@ impl Side<'_> {
         }
     }
 
-    /// One message straight into the device. The device takes 112 bytes of head: all of this protocol's, and small data.
-    fn send_plain(&mut self, channel: u16, opening: &Opening, data: &[u8], link: &mut dyn Link) -> bool {
-        let mut head = [0; 112];
-        self.plain_header(channel, 0).emit(&mut head);
-        let opening = opening.bytes();
-        let length = SHORT + opening.len();
-        head[SHORT..length].copy_from_slice(opening);
-        if length + data.len() > self.peer.frame as usize {
+    /// One message straight into the device. The device takes 112 bytes of head: all of this protocol's.
+    #[inline]
+    fn send_plain(&mut self, channel: u16, opening: &mut Opening, data: &[u8], link: &mut dyn Link) -> bool {
+        let header = self.plain_header(channel, 0);
+        if !link.send(self.index, opening.plain(&header), data) {
             return false;
         }
-        let sent = if data.is_empty() {
-            link.send(self.index, &head[..length], &[])
-        } else if length + data.len() <= head.len() {
-            head[length..length + data.len()].copy_from_slice(data);
-            link.send(self.index, &head[..length + data.len()], &[])
-        } else {
-            link.send(self.index, &head[..length], data)
-        };
-        if sent {
-            self.peer.limit_said = self.request_limit();
-            self.peer.counters.frames_sent += 1;
-        }
-        sent
+        self.peer.limit_said = header.check;
+        self.peer.counters.frames_sent += 1;
+        true
     }
 
     pub(crate) fn request(
@@ -113,10 +100,10 @@ impl Side<'_> {
             return Err(Refused::TooLong);
         }
         self.take_credit()?;
-        let opening = Opening::new(Task::Request, handler, 0, words, data.len());
+        let mut opening = Opening::new(Task::Request, handler, 0, words, data.len());
         if self.reliable() && self.shared.config.combine == 0 {
             // What waits in packets goes first, or order would be lost.
-            if self.queued() > 0 || !self.send_plain(channel, &opening, data, link) {
+            if self.queued() > 0 || !self.send_plain(channel, &mut opening, data, link) {
                 self.mark_busy();
                 return Err(Refused::NoRoom);
             }
@@ -143,11 +130,11 @@ impl Side<'_> {
         if MESSAGE + words.len() * 8 + data.len() > self.capacity() {
             return Err(Refused::TooLong);
         }
-        let opening = Opening::new(task, handler, 0, words, data.len());
+        let mut opening = Opening::new(task, handler, 0, words, data.len());
         if self.reliable() && self.peer.queues[Class::Reply as usize].length == 0 && self.shared.config.combine == 0 {
             // Counted as answered before it leaves, so that the frame carries the credit.
             self.peer.replies_owed = self.peer.replies_owed.saturating_sub(1);
-            if self.send_plain(0, &opening, data, link) {
+            if self.send_plain(0, &mut opening, data, link) {
                 return Ok(());
             }
             self.peer.replies_owed += 1;
@@ -193,8 +180,8 @@ impl Side<'_> {
             let wanted = length - done;
             if let Some(bytes) = bytes.filter(|_| self.reliable() && self.queued() == 0) {
                 let part = wanted.min(self.capacity() - MESSAGE);
-                let opening = Opening::new(Task::Stream, 0, 0, &[], part);
-                if !self.send_plain(channel, &opening, &bytes[done..done + part], link) {
+                let mut opening = Opening::new(Task::Stream, 0, 0, &[], part);
+                if !self.send_plain(channel, &mut opening, &bytes[done..done + part], link) {
                     self.mark_busy();
                     break;
                 }
@@ -265,9 +252,9 @@ impl Side<'_> {
         while self.peer.room_due != crate::state::NONE {
             let channel = self.peer.room_due;
             let Some(record) = self.channels.get(usize::from(channel)) else { break };
-            let opening = Opening::new(Task::Room, 0, 0, &[u64::from(channel), record.room], 0);
+            let mut opening = Opening::new(Task::Room, 0, 0, &[u64::from(channel), record.room], 0);
             let plain = self.reliable() && self.queued() == 0;
-            if !(plain && self.send_plain(0, &opening, &[], link)) {
+            if !(plain && self.send_plain(0, &mut opening, &[], link)) {
                 let opening = Opening::new(Task::Room, 0, 0, &[u64::from(channel), self.channels[usize::from(channel)].room], 0);
                 if self.enqueue(Class::Request, 0, opening.bytes(), &[]).is_err() {
                     break;
@@ -311,9 +298,9 @@ impl Side<'_> {
             }
             let part = part.min(wanted);
             let data = &bytes[*done..*done + part];
-            let opening = Opening::new(Task::Store, store.handler, u8::from(last) * LAST, &words[..count], part);
+            let mut opening = Opening::new(Task::Store, store.handler, u8::from(last) * LAST, &words[..count], part);
             if self.reliable() && self.queued() == 0 {
-                if !self.send_plain(channel, &opening, data, link) {
+                if !self.send_plain(channel, &mut opening, data, link) {
                     self.mark_busy();
                     return Ok(false);
                 }
@@ -346,9 +333,9 @@ impl Side<'_> {
         if record.live != 0 {
             return Err(Refused::NoRoom);
         }
-        let opening = Opening::new(Task::Get, 0, 0, &[get.from, get.length, name], 0);
+        let mut opening = Opening::new(Task::Get, 0, 0, &[get.from, get.length, name], 0);
         if self.reliable() && self.queued() == 0 {
-            if !self.send_plain(0, &opening, &[], link) {
+            if !self.send_plain(0, &mut opening, &[], link) {
                 self.mark_busy();
                 return Err(Refused::NoRoom);
             }
@@ -391,9 +378,9 @@ impl Side<'_> {
                 };
                 let last = part == rest || fetch.refused != 0;
                 let flags = u8::from(last) * LAST | u8::from(fetch.refused != 0) * crate::frame::REFUSED;
-                let opening = Opening::new(Task::Fetched, 0, flags, &[fetch.name, fetch.done], part);
+                let mut opening = Opening::new(Task::Fetched, 0, flags, &[fetch.name, fetch.done], part);
                 let sent = if self.reliable() && self.queued() == 0 {
-                    self.send_plain(channel, &opening, data, link)
+                    self.send_plain(channel, &mut opening, data, link)
                 } else {
                     self.enqueue(Class::Bulk, channel, opening.bytes(), data).is_ok()
                 };

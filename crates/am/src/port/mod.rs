@@ -1,0 +1,489 @@
+//! Active messages for programs: an engine, an endpoint and a clock in one, with calls that block.
+//!
+//! A call that blocks polls, so handlers run in it (U-Net 5.1.2). It ends with an error in the declared time at the latest
+//! ([`Config::lost_after`]) if its peer dies or stalls. Handlers may reply; they cannot make other calls, because the port
+//! is borrowed while they run.
+
+mod line;
+mod table;
+
+pub use table::Table;
+
+use crate::config::{Nanoseconds, MILLISECOND};
+use crate::outgoing::{Get, Store};
+use crate::{Config, Dispatch, Engine, MemoryError, Refused, Status};
+use line::{Line, Rest};
+use shunt_endpoint::{Address, Arrival, Endpoint, OpenError, PostError, Tag, Tags};
+use std::time::{Duration, Instant};
+
+/// Frames taken in one poll: acknowledgements and sends get their turn after so many.
+const BATCH: usize = 64;
+/// Empty looks between two looks at the clock.
+const LOOKS: u32 = 64;
+
+/// Why a port was not made.
+#[derive(Debug)]
+pub enum PortError {
+    /// The memory or the configuration.
+    Memory(MemoryError),
+    /// The system gave no random numbers, or the like.
+    System(shunt_sys::Errno),
+    /// The device loses frames and is said to be reliable, or takes shorter frames than the configuration says.
+    Device,
+    /// No buffer could be posted.
+    Post(PostError),
+}
+
+/// Why a blocking call ended without having done its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The time that the caller gave is over.
+    TimedOut,
+    /// The connection is not up, or ended: [`Dispatch::event`] said why.
+    Lost,
+    /// The call can never succeed.
+    Refused(Refused),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TimedOut => to.write_str("timed out"),
+            Self::Lost => to.write_str("the connection is lost"),
+            Self::Refused(why) => why.fmt(to),
+        }
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+/// An endpoint that speaks active messages. `'m` is its engine's memory.
+pub struct Port<'m, E: Endpoint> {
+    engine: Engine<'m>,
+    line: Line<E>,
+    arrival: Arrival,
+    scratch: Vec<u8>,
+    began: Instant,
+    now: Nanoseconds,
+    looks: u32,
+    spin: Duration,
+}
+
+/// A configuration that fits the device of an endpoint.
+pub fn config_for<E: Endpoint>(endpoint: &E, peers: u32) -> Config {
+    let capabilities = endpoint.capabilities();
+    let frame = capabilities.largest.min(crate::config::MAXIMUM_FRAME);
+    if capabilities.lossy || !capabilities.ordered {
+        Config::lossy(peers, frame)
+    } else {
+        Config::reliable(peers, frame)
+    }
+}
+
+/// Memory for an engine. Zeroed pages cost nothing until they are used.
+#[must_use]
+pub fn memory(config: &Config) -> Vec<u64> {
+    vec![0; config.words()]
+}
+
+impl<'m, E: Endpoint> Port<'m, E> {
+    /// A port over an endpoint. Buffers are posted, from byte 0 of its segment on, where the device wants them.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn new(mut endpoint: E, memory: &'m mut [u64], config: &Config) -> Result<Self, PortError> {
+        let capabilities = *endpoint.capabilities();
+        if config.reliable != 0 && (capabilities.lossy || !capabilities.ordered) || config.frame > capabilities.largest {
+            return Err(PortError::Device);
+        }
+        if let shunt_endpoint::Buffers::Posted { smallest, .. } = capabilities.buffers {
+            let size = smallest.next_multiple_of(4096.min(smallest.next_power_of_two()));
+            let mut offset = 0;
+            while offset + size <= endpoint.segment().size() {
+                match endpoint.post(shunt_endpoint::Area::new(offset, size)) {
+                    Ok(()) => offset += size,
+                    Err(PostError::Full) => break,
+                    Err(error) => return Err(PortError::Post(error)),
+                }
+            }
+        }
+        let secret = [(); 2].map(|()| Tag::random().map(|tag| tag.0));
+        let secret = [secret[0].map_err(PortError::System)?, secret[1].map_err(PortError::System)?];
+        Ok(Self {
+            engine: Engine::format(memory, config, secret).map_err(PortError::Memory)?,
+            line: Line::new(endpoint, config.peers),
+            arrival: Arrival::empty(),
+            scratch: vec![0; capabilities.largest as usize],
+            began: Instant::now(),
+            now: 1,
+            looks: 0,
+            spin: Duration::from_micros(50),
+        })
+    }
+
+    /// How long a blocking call looks before it sleeps on the endpoint's descriptor.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
+    /// Registers a peer; gives its number. Both sides do so, with the other's address and tags.
+    ///
+    /// # Errors
+    /// [`OpenError`]; `Full` too when the configuration has no more peers.
+    pub fn open(&mut self, remote: &Address, tags: Tags) -> Result<u32, OpenError> {
+        self.line.open(remote, tags)
+    }
+
+    /// The endpoint, for its address, tags and counters.
+    pub fn endpoint(&mut self) -> &mut E {
+        &mut self.line.endpoint
+    }
+
+    /// The engine, for what this type does not offer. Its clock is [`Port::now`].
+    pub fn engine(&mut self) -> &mut Engine<'m> {
+        &mut self.engine
+    }
+
+    /// The time, for calls of the engine.
+    pub fn now(&mut self) -> Nanoseconds {
+        self.now = self.began.elapsed().as_nanos() as u64 + 1;
+        self.now
+    }
+
+    /// What is known of a connection.
+    pub fn status(&mut self, peer: u32) -> Option<Status> {
+        self.engine.status(peer)
+    }
+
+    /// Calls of the engine with the device at hand.
+    pub fn with<T>(&mut self, act: impl FnOnce(&mut Engine<'m>, Nanoseconds, &mut dyn crate::Link) -> T) -> T {
+        let result = act(&mut self.engine, self.now, &mut self.line);
+        self.line.flush();
+        result
+    }
+
+    /// Takes what has arrived and runs its handlers, sends what may be sent, looks after timers. Gives the number of frames.
+    #[inline]
+    pub fn poll(&mut self, program: &mut dyn Dispatch) -> usize {
+        let mut taken = 0;
+        while taken < BATCH && self.line.endpoint.receive(&mut self.arrival) {
+            if taken == 0 && self.engine.config().reliable == 0 {
+                self.now();
+            }
+            self.take_arrival(program);
+            taken += 1;
+        }
+        if taken == 0 {
+            // The common case of somebody who waits: nothing came, nothing is to be done, and time need not be known so well.
+            self.looks += 1;
+            if self.looks < LOOKS {
+                if !self.engine.is_busy() {
+                    return 0;
+                }
+            } else {
+                self.looks = 0;
+                self.now();
+            }
+        }
+        if self.engine.is_busy() || self.engine.deadline().is_some_and(|at| at <= self.now) {
+            self.engine.transmit(self.now, &mut self.line, program);
+        }
+        self.line.flush();
+        for peer in self.line.gone() {
+            let _ = self.engine.disconnect(self.now, peer, &mut self.line, program);
+        }
+        taken
+    }
+
+    #[inline]
+    fn take_arrival(&mut self, program: &mut dyn Dispatch) {
+        let Some(peer) = self.line.peer_of(self.arrival.channel()) else {
+            self.line.endpoint.release(&mut self.arrival);
+            return;
+        };
+        let head = self.arrival.head();
+        let length = self.arrival.len();
+        if length <= head.len() {
+            self.engine.receive(self.now, peer, head, &mut self.line, program);
+        } else if self.engine.config().reliable != 0 && crate::frame::is_bulk(head) {
+            let rest = Rest { arrival: &self.arrival, segment: self.line.endpoint.segment() };
+            self.engine.receive_split(self.now, peer, head, &rest, &mut self.line, program);
+        } else {
+            // Into private memory once; what is judged there cannot change.
+            let length = length.min(self.scratch.len());
+            let copied = self.arrival.copy_to(&self.line.endpoint.segment(), 0, &mut self.scratch[..length]);
+            self.engine.receive(self.now, peer, &self.scratch[..copied], &mut self.line, program);
+        }
+        self.line.endpoint.release(&mut self.arrival);
+    }
+
+    /// Polls, and sleeps when nothing comes, until a frame came or the time is over. True: something came.
+    pub fn wait(&mut self, program: &mut dyn Dispatch, limit: Duration) -> bool {
+        let start = self.now();
+        let end = start + limit.as_nanos() as u64;
+        let spin_until = start + self.spin.as_nanos() as u64;
+        loop {
+            if self.poll(program) > 0 {
+                return true;
+            }
+            if self.now >= spin_until {
+                if self.now() >= end {
+                    return false;
+                }
+                self.sleep(end);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Sleeps on the endpoint's descriptor until something arrives, a timer runs out, or `end`.
+    fn sleep(&mut self, end: Nanoseconds) {
+        if !self.line.endpoint.arm() {
+            return;
+        }
+        let mut until = self.engine.deadline().map_or(end, |at| at.min(end));
+        if self.engine.is_busy() {
+            // The device had no room: asked again soon.
+            until = until.min(self.now + MILLISECOND);
+        }
+        let pause = until.saturating_sub(self.now);
+        if pause > 0 {
+            let _ = shunt_sys::calls::poll_one(self.line.endpoint.descriptor(), shunt_sys::libc::POLLIN, pause as i64);
+        }
+        self.line.endpoint.disarm();
+        self.now();
+    }
+
+    /// Polls until the condition holds. The peer is watched meanwhile, so that its death ends the wait.
+    ///
+    /// # Errors
+    /// `TimedOut`, or `Lost` if the connection to `peer` ended.
+    pub fn wait_until<P: Dispatch>(
+        &mut self,
+        peer: u32,
+        program: &mut P,
+        limit: Duration,
+        mut condition: impl FnMut(&mut P) -> bool,
+    ) -> Result<(), Trouble> {
+        // Awake on both sides, the answer is there before a clock would be worth reading.
+        for _ in 0..LOOKS {
+            if condition(program) {
+                return Ok(());
+            }
+            self.poll(program);
+        }
+        let end = self.now() + limit.as_nanos() as u64;
+        let _ = self.engine.watch(self.now, peer, true);
+        let result = loop {
+            if condition(program) {
+                break Ok(());
+            }
+            if !self.engine.is_up(peer) {
+                break Err(Trouble::Lost);
+            }
+            let now = self.now;
+            if now >= end {
+                break Err(Trouble::TimedOut);
+            }
+            self.wait(program, Duration::from_nanos(end - now));
+        };
+        let _ = self.engine.watch(self.now, peer, false);
+        result
+    }
+
+    /// Sets up the connection to a peer.
+    ///
+    /// # Errors
+    /// `Lost` after the declared time; `Refused(Argument)`: no such peer.
+    pub fn connect(&mut self, peer: u32, program: &mut dyn Dispatch) -> Result<(), Trouble> {
+        self.now();
+        self.engine.connect(self.now, peer, &mut self.line).map_err(Trouble::Refused)?;
+        self.line.flush();
+        while !self.engine.is_up(peer) {
+            if !self.engine.status(peer).is_some_and(|status| status.connecting) {
+                return Err(Trouble::Lost);
+            }
+            self.wait(program, Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// Waits until the peer has set up the connection.
+    ///
+    /// # Errors
+    /// `TimedOut`.
+    pub fn accept(&mut self, peer: u32, program: &mut dyn Dispatch, limit: Duration) -> Result<(), Trouble> {
+        let end = self.now() + limit.as_nanos() as u64;
+        while !self.engine.is_up(peer) {
+            let now = self.now();
+            if now >= end {
+                return Err(Trouble::TimedOut);
+            }
+            self.wait(program, Duration::from_nanos(end - now));
+        }
+        Ok(())
+    }
+
+    /// Repeats a call until it is not refused for want of credit or room.
+    fn insist<T>(
+        &mut self,
+        peer: u32,
+        program: &mut dyn Dispatch,
+        mut act: impl FnMut(&mut Engine<'m>, Nanoseconds, &mut Line<E>) -> Result<Option<T>, Refused>,
+    ) -> Result<T, Trouble> {
+        let mut end = None;
+        loop {
+            match act(&mut self.engine, self.now, &mut self.line) {
+                Ok(Some(value)) => {
+                    self.line.flush();
+                    return Ok(value);
+                }
+                Ok(None) => end = None,
+                Err(Refused::NoCredit | Refused::NoRoom) => {}
+                Err(Refused::NotConnected) => return Err(Trouble::Lost),
+                Err(refused) => return Err(Trouble::Refused(refused)),
+            }
+            // A peer that lives but takes nothing for the declared time counts as stalled.
+            if self.poll(program) == 0 {
+                let limit = self.engine.config().lost_after();
+                let end = *end.get_or_insert_with(|| self.began.elapsed().as_nanos() as u64 + 1 + limit);
+                if self.now >= end {
+                    return Err(Trouble::TimedOut);
+                }
+                if self.looks + 1 == LOOKS && !self.engine.is_up(peer) {
+                    return Err(Trouble::Lost);
+                }
+            } else {
+                end = None;
+            }
+        }
+    }
+
+    /// Sends a request; polls while there is no credit or room.
+    ///
+    /// # Errors
+    /// `Lost`; `TimedOut` after the declared time without credit; `Refused`: too long, no such peer.
+    #[inline]
+    pub fn request(
+        &mut self,
+        peer: u32,
+        handler: u8,
+        words: &[u64],
+        data: &[u8],
+        program: &mut dyn Dispatch,
+    ) -> Result<(), Trouble> {
+        self.request_on(peer, 0, handler, words, data, program)
+    }
+
+    /// Sends a request on an ordered channel.
+    ///
+    /// # Errors
+    /// As [`Port::request`].
+    #[inline]
+    pub fn request_on(
+        &mut self,
+        peer: u32,
+        channel: u16,
+        handler: u8,
+        words: &[u64],
+        data: &[u8],
+        program: &mut dyn Dispatch,
+    ) -> Result<(), Trouble> {
+        if self.engine.config().reliable == 0 {
+            self.now();
+        }
+        match self.engine.request(self.now, peer, channel, handler, words, data, &mut self.line) {
+            Ok(()) => {
+                self.line.flush();
+                Ok(())
+            }
+            Err(_) => self.insist(peer, program, |engine, now, line| {
+                engine.request(now, peer, channel, handler, words, data, line).map(Some)
+            }),
+        }
+    }
+
+    /// Stores bytes in the peer's segment; returns when they may be reused. The handler runs there when all have arrived.
+    ///
+    /// # Errors
+    /// As [`Port::request`].
+    pub fn store(&mut self, peer: u32, store: &Store<'_>, bytes: &[u8], program: &mut dyn Dispatch) -> Result<(), Trouble> {
+        let mut done = 0;
+        let mut before = 0;
+        self.insist(peer, program, |engine, now, line| {
+            let complete = engine.store(now, peer, store, bytes, &mut done, line)?;
+            let progress = std::mem::replace(&mut before, done) != done;
+            match (complete, progress) {
+                (true, _) => Ok(Some(())),
+                (false, true) => Ok(None),
+                (false, false) => Err(Refused::NoRoom),
+            }
+        })
+    }
+
+    /// Asks for bytes of the peer's segment; the handler runs here, as a reply's, when they have arrived.
+    ///
+    /// # Errors
+    /// As [`Port::request`].
+    pub fn get(&mut self, peer: u32, get: &Get<'_>, program: &mut dyn Dispatch) -> Result<(), Trouble> {
+        self.insist(peer, program, |engine, now, line| engine.get(now, peer, get, line).map(Some))
+    }
+
+    /// Sends all bytes on an ordered channel.
+    ///
+    /// # Errors
+    /// As [`Port::request`]; `TimedOut` also when the peer grants no room for the declared time.
+    pub fn send(&mut self, peer: u32, channel: u16, bytes: &[u8], program: &mut dyn Dispatch) -> Result<(), Trouble> {
+        let mut done = 0;
+        self.insist(peer, program, |engine, now, line| {
+            match engine.send(now, peer, channel, &bytes[done..], line)? {
+                0 if done < bytes.len() => return Err(Refused::NoCredit),
+                sent => done += sent,
+            }
+            Ok((done == bytes.len()).then_some(()))
+        })
+    }
+
+    /// Polls until everything sent to the peer is acknowledged.
+    ///
+    /// # Errors
+    /// `Lost`, `TimedOut` after the declared time.
+    pub fn drain(&mut self, peer: u32, program: &mut dyn Dispatch) -> Result<(), Trouble> {
+        self.insist(peer, program, |engine, _, _| {
+            if !engine.is_up(peer) {
+                return Err(Refused::NotConnected);
+            }
+            if engine.is_idle(peer) {
+                Ok(Some(()))
+            } else {
+                Err(Refused::NoRoom)
+            }
+        })
+    }
+
+    /// Ends a connection and tells the peer.
+    pub fn disconnect(&mut self, peer: u32, program: &mut dyn Dispatch) {
+        let _ = self.engine.disconnect(self.now, peer, &mut self.line, program);
+        self.line.flush();
+    }
+}
+
+/// A program that is over.
+struct Nobody;
+
+impl Dispatch for Nobody {
+    fn request(&mut self, _message: crate::Message<'_>, replier: crate::Replier<'_>) {
+        replier.refuse();
+    }
+    fn reply(&mut self, _message: crate::Message<'_>) {}
+}
+
+/// Peers are told that the port is gone, so that they need not wait for the declared time.
+impl<E: Endpoint> Drop for Port<'_, E> {
+    fn drop(&mut self) {
+        for peer in 0..self.engine.config().peers {
+            self.disconnect(peer, &mut Nobody);
+        }
+    }
+}
