@@ -1,6 +1,6 @@
 //! What each intercepted symbol does. Variants of one call share a body.
 
-use crate::{answer, cancel, datagrams, real, set_errno};
+use crate::{answer, cancel, datagrams, general, real, set_errno};
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{
@@ -11,6 +11,7 @@ use shunt_sockets::polled::Entries;
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
+use shunt_sockets::swift::{self, Declined};
 use shunt_sockets::sys::section::Section;
 use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
@@ -32,6 +33,42 @@ macro_rules! hook {
             }
         )*
     };
+}
+
+/// Hooks that try the swift way first, which is not taken by a thread that is cancelled. What they leave to do is the last
+/// thing that they do (`crate::general`, with all that other hooks do).
+macro_rules! swift_hook {
+    ($(fn $name:ident ( $fd:ident: c_int, $($arg:ident : $ty:ty),* ) -> isize, $from_section:ident, $attempt:expr;)*) => {
+        $(
+            /// # Safety
+            /// As for the C function.
+            #[no_mangle]
+            pub unsafe extern "C" fn $name($fd: c_int, $($arg: $ty),*) -> isize {
+                // SAFETY: the caller gives what the C function of this name asks for.
+                unsafe {
+                    if let Some(socket) = table::stream($fd) {
+                        match $attempt(socket) {
+                            Ok(moved) => return moved,
+                            Err(Declined::InSection) => return general::$from_section($fd, $($arg),*),
+                            Err(Declined::Unusual) => {}
+                        }
+                    }
+                    general::$name($fd, $($arg),*)
+                }
+            }
+        )*
+    };
+}
+
+swift_hook! {
+    fn read(fd: c_int, data: *mut c_void, length: usize) -> isize, read_from_section,
+        |socket| swift::receive::<true>(socket, fd, data.cast(), length, 0);
+    fn recv(fd: c_int, data: *mut c_void, length: usize, flags: c_int) -> isize, recv_from_section,
+        |socket| swift::receive::<true>(socket, fd, data.cast(), length, flags);
+    fn write(fd: c_int, data: *const c_void, length: usize) -> isize, write_from_section,
+        |socket| swift::send::<true>(socket, fd, data.cast(), length, 0);
+    fn send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize, send_from_section,
+        |socket| swift::send::<true>(socket, fd, data.cast(), length, flags);
 }
 
 /// Hooks of calls that are cancellation points (pthreads(7)).
@@ -284,20 +321,6 @@ fn fits_family(socket: c_int, address: c_int) -> bool {
 // ---- receive -----------------------------------------------------------------------------------------------------
 
 point! {
-    fn read(fd: c_int, data: *mut c_void, length: usize) -> isize {
-        match table::stream(fd) {
-            Some(_) if length == 0 => 0,
-            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
-            None => match table::datagram(fd) {
-                Some(socket) if length > 0 => {
-                    let nobody = core::ptr::null_mut();
-                    let kernel = || real::read(fd, data, length);
-                    datagrams::receive_from(fd, socket, data, length, 0, nobody, nobody.cast(), kernel)
-                }
-                _ => real::read(fd, data, length),
-            },
-        }
-    }
     fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {
         read(fd, data, length)
     }
@@ -314,19 +337,6 @@ point! {
             None => match table::datagram(fd) {
                 Some(socket) => datagrams::receive_vector(fd, socket, vector, count),
                 None => real::readv(fd, vector, count),
-            },
-        }
-    }
-    fn recv(fd: c_int, data: *mut c_void, length: usize, flags: c_int) -> isize {
-        match table::stream(fd) {
-            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, flags)),
-            None => match table::datagram(fd) {
-                Some(socket) => {
-                    let nobody = core::ptr::null_mut();
-                    let kernel = || real::recv(fd, data, length, flags);
-                    datagrams::receive_from(fd, socket, data, length, flags, nobody, nobody.cast(), kernel)
-                }
-                None => real::recv(fd, data, length, flags),
             },
         }
     }
@@ -381,18 +391,6 @@ point! {
 // ---- send --------------------------------------------------------------------------------------------------------
 
 point! {
-    fn write(fd: c_int, data: *const c_void, length: usize) -> isize {
-        match table::stream(fd) {
-            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
-            None => match table::datagram(fd) {
-                Some(socket) => {
-                    let kernel = || real::write(fd, data, length);
-                    datagrams::send_to(fd, socket, data, length, 0, core::ptr::null(), 0, kernel)
-                }
-                None => real::write(fd, data, length),
-            },
-        }
-    }
     fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
         write(fd, data, length)
     }
@@ -402,18 +400,6 @@ point! {
             None => match table::datagram(fd) {
                 Some(socket) => datagrams::send_vector(fd, socket, vector, count),
                 None => real::writev(fd, vector, count),
-            },
-        }
-    }
-    fn send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize {
-        match table::stream(fd) {
-            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
-            None => match table::datagram(fd) {
-                Some(socket) => {
-                    let kernel = || real::send(fd, data, length, flags);
-                    datagrams::send_to(fd, socket, data, length, flags, core::ptr::null(), 0, kernel)
-                }
-                None => real::send(fd, data, length, flags),
             },
         }
     }

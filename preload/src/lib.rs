@@ -13,6 +13,7 @@ mod direct;
 mod end;
 mod exec;
 mod files;
+mod general;
 mod hooks;
 mod passing;
 mod real;

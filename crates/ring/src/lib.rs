@@ -30,9 +30,11 @@ pub mod inbox;
 pub mod lock;
 pub mod offers;
 pub mod pipe;
+mod short;
 pub mod window;
 
 #[cfg(loom)]
 pub use copy::Byte;
 pub use pipe::{Pipe, Trouble};
+pub use short::SHORT;
 pub use window::Window;

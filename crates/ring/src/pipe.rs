@@ -5,7 +5,7 @@ use crate::window::Window;
 use shunt_segment::area::{base_ring_offset, offset_in_window, ring_offset, CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::{word, Side, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
-use shunt_sys::{thread, user};
+use shunt_sys::thread;
 
 /// Why bytes that wait cannot be received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,10 +23,7 @@ pub const CHUNK: usize = 32 << 10;
 #[cfg(loom)]
 pub const CHUNK: usize = 8;
 
-/// Messages up to this size take a short way when it is known that they fit.
-const SHORT: usize = RING_SIZE[0] as usize;
-
-const POSITION: u64 = word::POSITION;
+pub(crate) const POSITION: u64 = word::POSITION;
 
 /// Window that Linux offers with the default SO_RCVBUF of 131,072 (tcp_rmem, tcp_adv_win_scale).
 const WINDOW: usize = 64 << 10;
@@ -35,15 +32,15 @@ const WINDOW: usize = 64 << 10;
 ///
 /// [`Transmit::small`]: shunt_segment::channel::Transmit::small
 /// [`Transmit::word`]: shunt_segment::channel::Transmit::word
-const COPIED: u32 = 1 << 31;
+pub(crate) const COPIED: u32 = 1 << 31;
 /// The same word counts small messages below this, and signs of a stream above.
 const STREAM: u32 = 1 << 16;
 
 /// [`Receive::class`] holds a class and above it the number of bytes that are known to wait in its ring.
 ///
 /// [`Receive::class`]: shunt_segment::channel::Receive::class
-const KNOWN_SHIFT: u32 = 3;
-const KNOWN_CLASS: u32 = (1 << KNOWN_SHIFT) - 1;
+pub(crate) const KNOWN_SHIFT: u32 = 3;
+pub(crate) const KNOWN_CLASS: u32 = (1 << KNOWN_SHIFT) - 1;
 
 /// The direction that `own` sends in when seen from the sender, and that `own` receives in when seen from the receiver.
 ///
@@ -65,18 +62,18 @@ pub struct Pipe<'a> {
 }
 
 #[inline(always)]
-fn class_of(word: u64) -> usize {
+pub(crate) fn class_of(word: u64) -> usize {
     (word >> word::CLASS_SHIFT) as usize & 7
 }
 
 #[inline(always)]
-fn switch_of(word: u64) -> u32 {
+pub(crate) fn switch_of(word: u64) -> u32 {
     (word >> word::SWITCH_SHIFT) as u32 & 7
 }
 
 /// `to - from` on the circle of positions.
 #[inline(always)]
-fn distance(from: u64, to: u64) -> u64 {
+pub(crate) fn distance(from: u64, to: u64) -> u64 {
     to.wrapping_sub(from) & POSITION
 }
 
@@ -90,7 +87,7 @@ fn ahead(current: u64, ack: u64) -> bool {
 impl Pipe<'_> {
     /// The ring of `class`; `None` if it lies in a window that is not mapped.
     #[inline(always)]
-    fn ring(&self, class: usize) -> Option<Ring> {
+    pub(crate) fn ring(&self, class: usize) -> Option<Ring> {
         if class < FIRST_IN_WINDOW {
             return Some(Ring::at(self.link, base_ring_offset(self.channel, self.sender, class), RING_SIZE[class]));
         }
@@ -100,7 +97,7 @@ impl Pipe<'_> {
 
     /// The ring of class 0.
     #[inline(always)]
-    fn smallest(&self) -> Ring {
+    pub(crate) fn smallest(&self) -> Ring {
         Ring::at(self.link, base_ring_offset(self.channel, self.sender, 0), RING_SIZE[0])
     }
 
@@ -112,7 +109,7 @@ impl Pipe<'_> {
 
     /// Bytes that may be under way in the ring of `class`: all that fit, or fewer if the program set SO_SNDBUF.
     #[inline(always)]
-    fn room(&self, class: usize) -> usize {
+    pub(crate) fn room(&self, class: usize) -> usize {
         match self.own.transmit.send_buffer.load(Relaxed) {
             0 => Self::size(class),
             set => Self::size(class).min(self.room_for(set)),
@@ -163,7 +160,7 @@ impl Pipe<'_> {
     /// that only receives never posts any. A hostile peer can only make us believe in a wrong position; that is harmless
     /// to us because offsets are masked and lengths bounded by the ring.
     #[inline(always)]
-    fn known_ack(&self) -> u64 {
+    pub(crate) fn known_ack(&self) -> u64 {
         let cached = self.own.transmit.acked.load(Relaxed);
         let posted = self.peer.post.ack.load(Acquire);
         cached.max(posted) & POSITION
@@ -316,37 +313,13 @@ impl Pipe<'_> {
     /// The caller holds the side's sending lock. `source` may be any address that is not ours.
     #[inline(always)]
     pub unsafe fn send(&self, source: *const u8, length: usize) -> usize {
-        let current = self.current();
-        let (tail, class) = (current & POSITION, class_of(current));
-        let ack = self.known_ack();
-        if ack == tail && length <= INLINE && class == 0 {
-            // SAFETY: as promised by the caller; INLINE bytes fit the smallest ring.
-            let copied = unsafe { self.put_inline(source, length) && self.smallest().put(tail, source, length) };
-            if !copied {
-                thread::note_fault();
-                return 0;
-            }
-            let next = tail.wrapping_add(length as u64) & POSITION;
-            self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | (length as u64) << word::INLINE_SHIFT);
-            return length;
-        }
-        if ack != tail && length <= SHORT {
-            let settled = class == 0 || self.own.transmit.switch.load(Relaxed) & word::SETTLED != 0;
-            if let Some(ring) = self.ring(class) {
-                if settled && distance(ack, tail) + length as u64 <= self.room(class) as u64 {
-                    // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
-                    if !unsafe { ring.put(tail, source, length) } {
-                        thread::note_fault();
-                        return 0;
-                    }
-                    let next = tail.wrapping_add(length as u64) & POSITION;
-                    self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next);
-                    return length;
-                }
-            }
-        }
         // SAFETY: passed on.
-        unsafe { self.send_ring(source, length, current, ack) }
+        unsafe {
+            if self.send_short(source, length, false) {
+                return length;
+            }
+            self.send_ring(source, length, self.current(), self.known_ack())
+        }
     }
 
     /// The general case of [`Pipe::send`].
@@ -497,35 +470,11 @@ impl Pipe<'_> {
         kept | (class as u64) << word::CLASS_SHIFT | number << word::SWITCH_SHIFT
     }
 
-    /// Puts a small message beside the word; false if the source faults. The peer does not read there: it has received
-    /// everything (ack == tail).
-    ///
-    /// # Safety
-    /// `length <= INLINE`; `source` may be any address that is not ours.
-    #[inline(always)]
-    unsafe fn put_inline(&self, source: *const u8, length: usize) -> bool {
-        let mut at = 0;
-        let mut ok = 1;
-        // SAFETY: at + 8 <= length, then fewer than eight bytes remain.
-        unsafe {
-            while at + 8 <= length {
-                self.own.post.inline[at / 8].store(user::load(source.wrapping_add(at), &mut ok), Relaxed);
-                at += 8;
-            }
-            if at < length {
-                let mut last = 0u64;
-                ok &= user::copy(source.wrapping_add(at), (&raw mut last).cast(), length - at) as u32;
-                self.own.post.inline[at / 8].store(last, Relaxed);
-            }
-        }
-        ok != 0
-    }
-
     /// Announces `next`. The Release pairs with the Acquire in [`Pipe::look`]; the acknowledgement rides along and
     /// pairs with [`Pipe::known_ack`]. The copy comes first: a sender that is killed in between has put the bytes, and
     /// the next owner of the lock announces them with its own.
     #[inline(always)]
-    fn publish(&self, next: u64) {
+    pub(crate) fn publish(&self, next: u64) {
         self.own.transmit.word.store(next, Relaxed);
         let received = self.own.receive.position.load(Acquire);
         self.own.post.ack.store(received, Release);
@@ -557,39 +506,13 @@ impl Pipe<'_> {
     /// The caller holds the side's receiving lock. `target` may be any address that is not ours.
     #[inline(always)]
     pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Trouble> {
-        let known = self.own.receive.class.load(Relaxed);
-        if length <= SHORT && length <= (known >> KNOWN_SHIFT) as usize {
-            if let Some(ring) = self.ring((known & KNOWN_CLASS) as usize) {
-                let position = self.own.receive.position.load(Relaxed);
-                // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
-                if !unsafe { ring.get(position, target, length) } {
-                    thread::note_fault();
-                    return Ok(0);
-                }
-                self.consume(length, known - ((length as u32) << KNOWN_SHIFT));
-                return Ok(length);
-            }
-        }
-        if known >> KNOWN_SHIFT == 0 {
-            let (word, waiting) = self.look();
-            // A mark among the bytes is visible with them: then the caller says how far it may go ([`Pipe::receive_within`]).
-            if waiting == 0 || length == 0 || self.peer.urgent.load(Acquire) != 0 {
-                return Ok(0);
-            }
-            let inline = (word >> word::INLINE_SHIFT) as usize & 63;
-            if waiting == inline && inline <= INLINE && inline <= length {
-                // SAFETY: passed on; checked.
-                if !unsafe { self.get_inline(target, inline) } {
-                    thread::note_fault();
-                    return Ok(0);
-                }
-                self.note_switch(word, true);
-                self.consume(waiting, 0);
-                return Ok(waiting);
-            }
-        }
         // SAFETY: passed on.
-        unsafe { self.receive_ring(target, length, known, true) }
+        unsafe {
+            match self.receive_short(target, length) {
+                0 => self.receive_ring(target, length, self.own.receive.class.load(Relaxed), true),
+                taken => Ok(taken),
+            }
+        }
     }
 
     /// As [`Pipe::receive`], for a caller who knows that `length` bytes wait, and that the peer's urgent byte is none of
@@ -625,6 +548,21 @@ impl Pipe<'_> {
                 let (word, waiting) = self.look();
                 if waiting == 0 || (heed_marks && self.peer.urgent.load(Acquire) != 0) {
                     break;
+                }
+                if let Some(from) = self.beside(word, waiting) {
+                    let part = waiting.min(left);
+                    // SAFETY: part fits the caller's buffer, and from + waiting <= INLINE.
+                    if !unsafe { self.get_inline(from, target, part) } {
+                        if left == length {
+                            thread::note_fault();
+                        }
+                        break;
+                    }
+                    self.note_switch(word, true);
+                    self.consume(part, 0);
+                    target = target.wrapping_add(part);
+                    left -= part;
+                    continue;
                 }
                 let (class, available) = self.readable(position, word, waiting)?;
                 self.note_switch(word, available == waiting);
@@ -667,6 +605,15 @@ impl Pipe<'_> {
         let mut position = self.own.receive.position.load(Relaxed) & POSITION;
         let mut waiting = waiting;
         let mut left = length;
+        if let Some(from) = self.beside(word, waiting) {
+            let part = waiting.saturating_sub(skip).min(length);
+            // SAFETY: part fits the caller's buffer; with bytes left, from + skip + part <= INLINE.
+            if part > 0 && !unsafe { self.get_inline(from + skip, target, part) } {
+                thread::note_fault();
+                return Ok(0);
+            }
+            return Ok(part);
+        }
         while left > 0 && waiting > 0 {
             let (class, available) = self.readable(position, word, waiting)?;
             let Some(ring) = self.ring(class) else {
@@ -723,40 +670,18 @@ impl Pipe<'_> {
     /// Remembers that all bytes from our position on lie in the class that `word` tells, if they do: then the border
     /// need not be read again.
     #[inline(always)]
-    fn note_switch(&self, word: u64, passed: bool) {
+    pub(crate) fn note_switch(&self, word: u64, passed: bool) {
         let number = switch_of(word);
         if passed && self.own.receive.switch.load(Relaxed) != number {
             self.own.receive.switch.store(number, Relaxed);
         }
     }
 
-    /// Takes a message from beside the word; false if the target faults.
-    ///
-    /// # Safety
-    /// `length <= INLINE`; `target` may be any address that is not ours.
-    #[inline(always)]
-    unsafe fn get_inline(&self, target: *mut u8, length: usize) -> bool {
-        let mut at = 0;
-        let mut ok = 1;
-        // SAFETY: at + 8 <= length, then fewer than eight bytes remain.
-        unsafe {
-            while at + 8 <= length {
-                user::store(target.wrapping_add(at), self.peer.post.inline[at / 8].load(Relaxed), &mut ok);
-                at += 8;
-            }
-            if at < length {
-                let w = self.peer.post.inline[at / 8].load(Relaxed);
-                ok &= user::copy((&raw const w).cast(), target.wrapping_add(at), length - at) as u32;
-            }
-        }
-        ok != 0
-    }
-
     /// Gives `part` bytes of space back, and remembers what is known of those behind them. The Release pairs with the
     /// Acquire in [`Pipe::refresh_ack`]. What is known goes first: a receiver that is killed in between leaves too
     /// little of it, which does no harm.
     #[inline(always)]
-    fn consume(&self, part: usize, known: u32) {
+    pub(crate) fn consume(&self, part: usize, known: u32) {
         let receive = &self.own.receive;
         receive.class.store(known, Relaxed);
         receive.position.store(receive.position.load(Relaxed).wrapping_add(part as u64), Release);

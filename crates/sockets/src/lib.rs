@@ -77,6 +77,7 @@ pub mod spare;
 pub mod spin;
 pub mod stamp;
 pub mod stream;
+pub mod swift;
 pub mod table;
 pub mod transfer;
 pub mod urgent;

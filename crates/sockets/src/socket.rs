@@ -308,6 +308,18 @@ impl Socket {
         !self.has(flag::SHARED) && global::single_threaded()
     }
 
+    /// The word of the private lock for sending; see [`Socket::lock_send`].
+    #[inline(always)]
+    pub fn sending(&self) -> &AtomicU32 {
+        &self.sending
+    }
+
+    /// The word of the private lock for receiving.
+    #[inline(always)]
+    pub fn receiving(&self) -> &AtomicU32 {
+        &self.receiving
+    }
+
     /// The lock for sending on this side.
     #[inline(always)]
     pub fn lock_send(&self) -> Result<Locked, Errno> {

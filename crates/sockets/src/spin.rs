@@ -89,6 +89,7 @@ impl Spin {
             return self.hand_over();
         }
         if self.rounds & 15 != 0 {
+            core::hint::spin_loop(); // leaves the peer its line: see `swift`
             return self.limit != self.start;
         }
         self.slow()

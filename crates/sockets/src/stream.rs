@@ -3,20 +3,37 @@
 use crate::pieces::Pieces;
 use crate::readiness::{self, observe, take_error, take_reset};
 use crate::socket::{flag, Socket};
+use crate::swift::{self, Declined};
 use crate::wait::{self, nonblocking};
-use crate::{error_queue, urgent, window};
+use crate::{error_queue, global, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::Trouble;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, clock, section, thread, Errno, Result};
 
 /// recv(2) into one buffer.
 ///
 /// # Safety
 /// `data` may be any address that is not ours; if it faults, EFAULT.
-#[inline(always)]
+#[inline(never)]
 pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
+    let began = thread::handled();
+    let alone = global::single_threaded();
+    if !alone || swift::arrives(socket, flags) {
+        // SAFETY: passed on.
+        match unsafe {
+            if alone {
+                swift::receive::<true>(socket, fd, data, length, flags)
+            } else {
+                swift::receive::<false>(socket, fd, data, length, flags)
+            }
+        } {
+            Ok(taken) => return Ok(taken),
+            Err(Declined::InSection) => section::leave(),
+            Err(Declined::Unusual) => {}
+        }
+    }
     let simple = flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL;
     if simple && !socket.has(flag::CAREFUL) && (length as isize) >= 0 {
         // SAFETY: passed on.
@@ -30,7 +47,7 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
     }
     let piece = iovec { iov_base: data.cast(), iov_len: length };
     // SAFETY: passed on.
-    unsafe { receive_pieces(socket, fd, &Pieces::one(&piece), flags) }
+    unsafe { receive_pieces_since(socket, fd, &Pieces::one(&piece), flags, began) }
 }
 
 /// One attempt to take bytes, without waiting; 0 also when the peer has sent urgent data.
@@ -179,11 +196,11 @@ fn taken(socket: &Socket, fd: i32) {
 /// A sender sleeps for space, by itself or in a set.
 ///
 /// Or it has asked for fences: then what is seen without one proves nothing, and `notify` looks again behind one.
-const WANTS_SPACE: u32 = arm::OUT | arm::OUT << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED;
+pub(crate) const WANTS_SPACE: u32 = arm::OUT | arm::OUT << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED;
 
 /// A sleeping sender is woken when half of its ring is free: not for every byte.
 #[inline(always)]
-fn space_came_free(socket: &Socket, fd: i32) {
+pub(crate) fn space_came_free(socket: &Socket, fd: i32) {
     if socket.peer().wait.armed.load(Ordering::Relaxed) & WANTS_SPACE != 0 || socket.has(flag::FENCE) {
         let (_, waiting) = socket.incoming().look();
         let peer = socket.peer().post.word.load(Ordering::Relaxed);
@@ -210,8 +227,14 @@ fn distrust(socket: &Socket) -> Errno {
 ///
 /// # Safety
 /// The pieces are the caller's buffers.
-#[inline(never)]
 pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { receive_pieces_since(socket, fd, pieces, flags, thread::handled()) }
+}
+
+/// [`receive_pieces`] of a call that began when [`thread::handled`] was `began`.
+#[inline(never)]
+unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32, began: u64) -> Result<isize> {
     const KNOWN: i32 = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
     let length = pieces.length();
     if flags & libc::MSG_OOB != 0 {
@@ -232,7 +255,6 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
     let mut done = 0usize;
-    let began = thread::handled();
     let done = loop {
         let generation = socket.generation.load(Ordering::Acquire);
         let was_over = readiness::over(socket);
@@ -436,8 +458,19 @@ const LONG: usize = 1024;
 ///
 /// # Safety
 /// As for [`receive`].
-#[inline(always)]
+#[inline(never)]
 pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
+    if socket.has(flag::FENCE) {
+        wait::reconsider_fence(socket);
+    }
+    if !global::single_threaded() {
+        // SAFETY: passed on.
+        match unsafe { swift::send::<false>(socket, fd, data, length, flags) } {
+            Ok(sent) => return Ok(sent),
+            Err(Declined::InSection) => section::leave(),
+            Err(Declined::Unusual) => {}
+        }
+    }
     let own = socket.own();
     let open = own.receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE)
         == 0

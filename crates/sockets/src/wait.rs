@@ -157,7 +157,7 @@ pub fn check_peer(socket: &Socket, fd: i32) {
 }
 
 /// A first connection begins before the peer has said that it issues barriers.
-fn reconsider_fence(socket: &Socket) {
+pub fn reconsider_fence(socket: &Socket) {
     let header = link::header(socket.link());
     let peer = if socket.side() == 0 { &header.server } else { &header.client };
     if peer.barrier.load(Ordering::Acquire) == 1 && global::BARRIERS.load(Ordering::Relaxed) == 1 {

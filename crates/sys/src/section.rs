@@ -49,7 +49,7 @@ impl Drop for Section {
 pub fn enter() {
     // SAFETY: the count belongs to this thread; one instruction, so that no handler comes in the middle of it.
     unsafe {
-        asm!("inc dword ptr [{block} + {section}]", block = in(reg) thread::block(),
+        asm!("inc dword ptr fs:[{block} + {section}]", block = in(reg) thread::block_offset(),
             section = const offset_of!(thread::Block, section), options(nostack));
     }
 }
@@ -57,16 +57,21 @@ pub fn enter() {
 /// Ends a section. Memory accesses do not move behind it.
 #[inline(always)]
 pub fn leave() {
-    let left: u32;
-    // SAFETY: as in enter. A signal between the two instructions finds either a count, and is due, or none.
+    if !leave_quietly() {
+        due();
+    }
+}
+
+/// As [`leave`]; false: this was not the last section, or a signal came in it, and [`due`] must be called at once.
+#[inline(always)]
+#[must_use]
+pub fn leave_quietly() -> bool {
+    // SAFETY: as in enter. A signal before the first instruction finds a count, and is due; one behind it finds none.
     unsafe {
-        asm!("dec dword ptr [{block} + {section}]", "mov {left:e}, dword ptr [{block} + {section}]",
-            block = in(reg) thread::block(), left = out(reg) left,
-            section = const offset_of!(thread::Block, section), options(nostack));
+        asm!("dec dword ptr fs:[{block} + {section}]", "jnz {due}", block = in(reg) thread::block_offset(),
+            section = const offset_of!(thread::Block, section), due = label { return false }, options(nostack));
     }
-    if left != 0 {
-        due(left);
-    }
+    true
 }
 
 /// Whether this thread is in a section.
@@ -76,16 +81,16 @@ pub fn inside() -> bool {
     unsafe { (*thread::block()).section & !DUE != 0 }
 }
 
-/// The end of an inner section, or of one in which a signal came.
+/// The end of an inner section, or of one in which a signal came: that is sent again.
 #[cold]
 #[inline(never)]
-fn due(left: u32) {
-    if left != DUE {
-        return;
-    }
+pub fn due() {
     // SAFETY: outside all sections the kept signal is this function's; all others are blocked, so nothing comes between.
     unsafe {
         let block = thread::block();
+        if (*block).section != DUE {
+            return;
+        }
         (*block).section = 0;
         let mask = (*block).kept_mask;
         let information = (&raw const (*block).kept).cast::<siginfo_t>();

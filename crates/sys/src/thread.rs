@@ -67,6 +67,14 @@ pub struct Block {
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);
 
+impl Block {
+    /// The kernel's thread id, if it was asked for already; 0: not yet.
+    #[inline(always)]
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+}
+
 /// The calling thread's block.
 #[inline(always)]
 pub fn block() -> *mut Block {
@@ -90,6 +98,21 @@ pub fn pointer() -> usize {
     // SAFETY: the ABI keeps the thread pointer's own value at its address.
     unsafe { asm!("mov {value}, qword ptr fs:[0]", value = out(reg) value, options(nostack, pure, readonly)) };
     value
+}
+
+/// Where the block lies from the thread pointer.
+#[inline(always)]
+pub fn block_offset() -> usize {
+    let offset: usize;
+    // SAFETY: a link-time constant.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + shunt_thread_block@GOTTPOFF]",
+            offset = out(reg) offset,
+            options(nostack, pure, nomem, preserves_flags)
+        );
+    }
+    offset
 }
 
 /// The handlers that ran in this thread so far, as [`Block::handled`] counts them. A call during which it changes was

@@ -211,8 +211,13 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) -> bool {
     let mut ok = 1u32;
     // SAFETY: accesses stay inside the two ranges, and a fault is resolved.
     unsafe {
-        if length > 16 {
+        if length >= LONG {
             ok = shunt_user_copy(target, source, length);
+        } else if length > 16 {
+            // Shorter ones touch few registers: the caller keeps the others.
+            asm!("call {f}", f = sym shunt_user_copy, inout("rdi") target => _, inout("rsi") source => _, in("rdx") length,
+                out("rax") ok, out("rcx") _, out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
+                out("xmm5") _, out("xmm6") _, out("xmm7") _);
         } else if length >= 8 {
             access!(ok, [
                 "mov {a}, qword ptr [{s}]",

@@ -1,0 +1,179 @@
+//! Short messages: one attempt that does everything or nothing.
+//!
+//! What a round trip waits for is what a sender does before its announcement and what a receiver does behind it. So the
+//! order of stores is part of the design. The peer watches the post's line: all stores to it come together, the
+//! announcement last. Bytes that stand beside the word follow into the ring *after* that, while the line is on its way.
+//! Nobody misses them there: as long as the word tells of inline bytes, these are all that wait ([`Pipe::beside`]), and
+//! the next word is stored behind them.
+
+use crate::pipe::{class_of, distance, switch_of, Pipe, COPIED, KNOWN_CLASS, KNOWN_SHIFT, POSITION};
+use shunt_segment::area::RING_SIZE;
+use shunt_segment::channel::{word, INLINE};
+use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
+use shunt_sys::user;
+
+/// Bytes of the longest message that is short: its copy is a few instructions and no call.
+pub const SHORT: usize = if (RING_SIZE[0] as usize) < user::LONG { RING_SIZE[0] as usize } else { user::LONG - 1 };
+
+const ENDED: u64 = word::FIN | word::CLOSED | word::RST;
+const INLINE_COUNT: u64 = 63 << word::INLINE_SHIFT;
+
+impl Pipe<'_> {
+    /// Sends a message that is short and known to fit; false: nothing was done. So it is after an end, or where the source
+    /// faults.
+    ///
+    /// `sole`: no other process owns the side. Others would have to go on where this one was killed, so they need the
+    /// bytes in the ring before they are announced.
+    ///
+    /// # Safety
+    /// As for [`Pipe::send`].
+    #[inline(always)]
+    pub unsafe fn send_short(&self, source: *const u8, length: usize, sole: bool) -> bool {
+        let transmit = &self.own.transmit;
+        let current = transmit.word.load(Relaxed);
+        if length.wrapping_sub(1) >= SHORT || transmit.small.load(Relaxed) & COPIED == 0 || current & ENDED != 0 {
+            return false;
+        }
+        let (tail, class) = (current & POSITION, class_of(current));
+        let ack = self.known_ack();
+        let next = (tail.wrapping_add(length as u64) & POSITION) | (current & !(POSITION | INLINE_COUNT));
+        if ack == tail && class == 0 && length <= INLINE {
+            // SAFETY: as promised by the caller; INLINE bytes fit the smallest ring.
+            unsafe {
+                if !(sole || self.smallest().put(tail, source, length)) || !self.put_inline(source, length) {
+                    return false;
+                }
+                self.publish(next | (length as u64) << word::INLINE_SHIFT);
+                if sole && !self.smallest().put(tail, source, length) {
+                    self.put_again(tail, length);
+                }
+            }
+            return true;
+        }
+        if ack == tail && class != 0 {
+            return false; // an empty ring may shrink
+        }
+        let settled = class == 0 || transmit.switch.load(Relaxed) & word::SETTLED != 0;
+        let Some(ring) = self.ring(class) else { return false };
+        if !settled || distance(ack, tail) + length as u64 > self.room(class) as u64 {
+            return false;
+        }
+        // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
+        let copied = unsafe { ring.put(tail, source, length) };
+        if copied {
+            self.publish(next);
+        }
+        copied
+    }
+
+    /// The source went away between the two copies: what was announced is put into the ring.
+    #[cold]
+    #[inline(never)]
+    fn put_again(&self, tail: u64, length: usize) {
+        let words = self.own.post.inline.each_ref().map(|word| word.load(Relaxed));
+        // SAFETY: INLINE bytes are there and fit the smallest ring.
+        unsafe { self.smallest().put(tail, words.as_ptr().cast(), length.min(INLINE)) };
+    }
+
+    /// Takes up to `length` bytes if that is simple: those known to wait, the ones beside the peer's word, or some of those
+    /// in the ring that we know. Gives their number; 0: nothing was done, also where the target faults.
+    ///
+    /// # Safety
+    /// As for [`Pipe::receive`].
+    #[inline(always)]
+    pub unsafe fn receive_short(&self, target: *mut u8, length: usize) -> usize {
+        let receive = &self.own.receive;
+        let known = receive.class.load(Relaxed);
+        let position = receive.position.load(Relaxed);
+        if known >> KNOWN_SHIFT == 0 {
+            let word = self.peer.post.word.load(Acquire);
+            let waiting = distance(position, word & POSITION) as usize;
+            // A mark among the bytes is visible with them: then the caller says how far it may go ([`Pipe::receive_within`]).
+            if waiting == 0 || self.peer.urgent.load(Acquire) != 0 {
+                return 0;
+            }
+            let inline = (word >> word::INLINE_SHIFT) as usize & 63;
+            if inline != 0 {
+                // SAFETY: passed on; checked.
+                if waiting != inline || inline > INLINE.min(length) || !unsafe { self.get_inline(0, target, inline) } {
+                    return 0;
+                }
+                self.note_switch(word, true);
+                receive.position.store(position.wrapping_add(inline as u64), Release);
+                return inline;
+            }
+            let class = class_of(word);
+            let Some(ring) = self.ring(class) else { return 0 };
+            let part = waiting.min(length);
+            if receive.switch.load(Relaxed) != switch_of(word) || waiting > ring.size as usize || part.wrapping_sub(1) >= SHORT {
+                return 0;
+            }
+            // SAFETY: as promised by the caller; SHORT bytes fit the smallest ring.
+            if !unsafe { ring.get(position, target, part) } {
+                return 0;
+            }
+            self.consume(part, ((waiting - part) as u32) << KNOWN_SHIFT | class as u32);
+            return part;
+        }
+        if length.wrapping_sub(1) >= SHORT || length > (known >> KNOWN_SHIFT) as usize || self.peer.urgent.load(Acquire) != 0 {
+            return 0;
+        }
+        let Some(ring) = self.ring((known & KNOWN_CLASS) as usize) else { return 0 };
+        // SAFETY: as above.
+        if !unsafe { ring.get(position, target, length) } {
+            return 0;
+        }
+        self.consume(length, known - ((length as u32) << KNOWN_SHIFT));
+        length
+    }
+
+    /// Where the `waiting` bytes begin among those beside the peer's word, if that is where they are to be taken from: their
+    /// sender may not have put them into the ring yet.
+    #[inline(always)]
+    pub(crate) fn beside(&self, word: u64, waiting: usize) -> Option<usize> {
+        let inline = (word >> word::INLINE_SHIFT) as usize & 63;
+        (inline <= INLINE && waiting <= inline).then(|| inline - waiting)
+    }
+
+    /// Puts a small message beside the word; false if the source faults. The peer does not read there: it has received
+    /// everything (ack == tail).
+    ///
+    /// # Safety
+    /// `length <= INLINE`; `source` may be any address that is not ours.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) unsafe fn put_inline(&self, source: *const u8, length: usize) -> bool {
+        // SAFETY: INLINE bytes have room; this side alone writes there.
+        unsafe { user::copy(source, self.own.post.inline.as_ptr().cast_mut().cast(), length) }
+    }
+
+    /// Takes `length` bytes from beside the word, from byte `from` on; false if the target faults.
+    ///
+    /// # Safety
+    /// `from + length <= INLINE`; `target` may be any address that is not ours.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) unsafe fn get_inline(&self, from: usize, target: *mut u8, length: usize) -> bool {
+        // SAFETY: inside the inline bytes; a peer that writes there meanwhile garbles its own message.
+        unsafe { user::copy(self.peer.post.inline.as_ptr().cast::<u8>().add(from), target, length) }
+    }
+
+    /// As the real one: the only word of a model.
+    #[cfg(loom)]
+    pub(crate) unsafe fn put_inline(&self, source: *const u8, length: usize) -> bool {
+        let mut bytes = [0u8; INLINE];
+        // SAFETY: promised by the caller.
+        unsafe { source.copy_to(bytes.as_mut_ptr(), length) };
+        self.own.post.inline[0].store(u64::from_ne_bytes(bytes), Relaxed);
+        true
+    }
+
+    /// As the real one: the only word of a model.
+    #[cfg(loom)]
+    pub(crate) unsafe fn get_inline(&self, from: usize, target: *mut u8, length: usize) -> bool {
+        let bytes = self.peer.post.inline[0].load(Relaxed).to_ne_bytes();
+        // SAFETY: promised by the caller.
+        unsafe { bytes[from..from + length].as_ptr().copy_to(target, length) };
+        true
+    }
+}

@@ -1,0 +1,89 @@
+//! What `read`, `recv`, `write` and `send` do when the swift way has declined: any socket, any length, any flags.
+
+use crate::{answer, cancel, datagrams, real};
+use core::ffi::{c_int, c_void};
+use shunt_sockets::sys::section;
+use shunt_sockets::{stream, table};
+
+/// Each function of this file: what the C function of its name asks for; and its double, called in a section that it ends.
+macro_rules! general {
+    ($($name:ident, $from_section:ident ( $($arg:ident : $ty:ty),* ) $body:block)*) => {
+        $(
+            /// # Safety
+            /// As for the C function.
+            #[inline(never)]
+            pub unsafe fn $name($($arg: $ty),*) -> isize {
+                let _shield = cancel::shield();
+                cancel::point();
+                // SAFETY: promised by the caller.
+                unsafe { $body }
+            }
+
+            /// # Safety
+            /// As for the C function.
+            #[inline(never)]
+            pub unsafe fn $from_section($($arg: $ty),*) -> isize {
+                section::leave();
+                // SAFETY: promised by the caller.
+                unsafe { $name($($arg),*) }
+            }
+        )*
+    };
+}
+
+general! {
+    read, read_from_section (fd: c_int, data: *mut c_void, length: usize) {
+        match table::stream(fd) {
+            Some(_) if length == 0 => 0,
+            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
+            None => match table::datagram(fd) {
+                Some(socket) if length > 0 => {
+                    let nobody = core::ptr::null_mut();
+                    let kernel = || real::read(fd, data, length);
+                    datagrams::receive_from(fd, socket, data, length, 0, nobody, nobody.cast(), kernel)
+                }
+                _ => real::read(fd, data, length),
+            },
+        }
+    }
+
+    recv, recv_from_section (fd: c_int, data: *mut c_void, length: usize, flags: c_int) {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, flags)),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let nobody = core::ptr::null_mut();
+                    let kernel = || real::recv(fd, data, length, flags);
+                    datagrams::receive_from(fd, socket, data, length, flags, nobody, nobody.cast(), kernel)
+                }
+                None => real::recv(fd, data, length, flags),
+            },
+        }
+    }
+
+    write, write_from_section (fd: c_int, data: *const c_void, length: usize) {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let kernel = || real::write(fd, data, length);
+                    datagrams::send_to(fd, socket, data, length, 0, core::ptr::null(), 0, kernel)
+                }
+                None => real::write(fd, data, length),
+            },
+        }
+    }
+
+    send, send_from_section (fd: c_int, data: *const c_void, length: usize, flags: c_int) {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let kernel = || real::send(fd, data, length, flags);
+                    datagrams::send_to(fd, socket, data, length, flags, core::ptr::null(), 0, kernel)
+                }
+                None => real::send(fd, data, length, flags),
+            },
+        }
+    }
+}

@@ -1,0 +1,50 @@
+/* Both ends of a connection in one thread: operations that never wait, so their instructions and system calls can be
+ * counted exactly.
+ *
+ *   operations KIND COUNT SIZE      KIND: roundtrip, read-write, stream
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void must(int true_, const char *what)
+{
+    if (!true_) {
+        perror(what);
+        exit(1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4)
+        return 2;
+    long count = atol(argv[2]), size = atol(argv[3]);
+    static char bytes[65536];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    must(bind(listener, (void *)&address, length) == 0 && listen(listener, 5) == 0, "listen");
+    must(getsockname(listener, (void *)&address, &length) == 0, "getsockname");
+    must(connect(client, (void *)&address, length) == 0, "connect");
+    int server = accept(listener, NULL, NULL);
+    must(server >= 0, "accept");
+    for (long i = 0; i < count; i++)
+        if (strcmp(argv[1], "roundtrip") == 0) {
+            must(send(client, bytes, size, 0) == size && recv(server, bytes, size, 0) == size, "there");
+            must(send(server, bytes, size, 0) == size && recv(client, bytes, size, 0) == size, "back");
+        } else if (strcmp(argv[1], "read-write") == 0) {
+            must(write(client, bytes, size) == size && read(server, bytes, size) == size, "there");
+            must(write(server, bytes, size) == size && read(client, bytes, size) == size, "back");
+        } else {
+            for (int k = 0; k < 16; k++)
+                must(send(client, bytes, size, 0) == size, "send");
+            for (int k = 0; k < 16; k++)
+                must(recv(server, bytes, size, 0) == size, "recv");
+        }
+    return 0;
+}
