@@ -71,6 +71,7 @@ impl Query<'_> {
                 Kind::Stream => {
                     if let Some(s) = table::stream(entry.fd) {
                         peer_processor = s.peer().wait.processor.load(Ordering::Relaxed);
+                        spin::show_processor(&s.own().wait);
                     }
                 }
                 _ => foreign |= entry.fd >= 0,

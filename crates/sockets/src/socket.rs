@@ -139,6 +139,8 @@ pub struct Socket {
     pub bells_fd: AtomicI32,
     /// The number of the spare whose open file it is; 0: none (`crate::spare`).
     pub spare: AtomicU32,
+    /// How much was received when that was asked, modulo 2^32.
+    pub received_at_check: AtomicU32,
     /// A listener's backlog.
     pub backlog: AtomicU32,
     /// A listener to which clients may offer connections in memory: 1.

@@ -3,9 +3,15 @@
 //! A wake-up across cores costs tens of microseconds; a message that comes sooner is better awaited awake. Each thread
 //! keeps a moving average of how long its waits last: it spins while waits are expected to be shorter than twice the
 //! budget, so idle sockets cost nothing and busy ones never sleep. A spinning thread yields, so that one with more to do
-//! gets the processor; when a yield turns out to be long, or the peer waits on this very processor, it does not spin.
+//! gets the processor; when a yield turns out to be long, it does not spin.
+//!
+//! Where the peer waits on this very processor, only giving it the processor can help. Two yields cost less than a sleep
+//! and a doorbell; and a peer with many connections serves all of them before it yields back, where a doorbell would have it
+//! woken for each. So that is tried even where waits are long.
 
 use crate::global;
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::Wait;
 use shunt_sys::libc::timespec;
 use shunt_sys::{calls, clock, thread};
 
@@ -23,12 +29,27 @@ pub struct Spin {
     rounds: u32,
 }
 
+/// Tells the peer on which processor this side waits; written only when it changes, because the peer reads the line after
+/// each send.
+#[inline]
+pub fn show_processor(own: &Wait) {
+    // SAFETY: the calling thread's own block.
+    let here = unsafe { (*thread::block()).processor };
+    if here != 0 && own.processor.load(Ordering::Relaxed) != here {
+        own.processor.store(here, Ordering::Relaxed);
+    }
+}
+
 /// Ticks after which a spinning thread begins to yield, and between yields.
 const FIRST_YIELD: u64 = 5_000;
 const YIELD_EVERY: u64 = 5_000;
 /// A yield that took this many ticks gave the processor to somebody: more threads want to run than there are
 /// processors, and a sleeping thread is woken on a busy processor at once.
 const LONG_YIELD: u64 = 6_000;
+/// A hand-over that took this many ticks went to somebody who gives nothing back: sleeping threads are woken sooner.
+const LONG_HAND_OVER: u64 = 2_500_000;
+/// Waits that then do not hand over.
+const HAND_OVER_PENALTY: u32 = 64;
 /// Waits that then do not spin.
 const PENALTY: u32 = 16;
 const WORST_PENALTY: u32 = 256;
@@ -46,7 +67,11 @@ pub fn begin(peer_processor: u32) -> Spin {
     block.waits = block.waits.wrapping_add(1);
     let same_processor = peer_processor == block.processor;
     let budget = budget_ticks();
-    let limit = if block.spin_penalty > 0 {
+    let limit = if same_processor {
+        let refused = block.hand_over_penalty > 0;
+        block.hand_over_penalty -= refused as u32;
+        !refused as u64
+    } else if block.spin_penalty > 0 {
         block.spin_penalty -= 1;
         0
     } else if block.expected_wait > 2 * budget {
@@ -124,7 +149,12 @@ impl Spin {
             return false;
         }
         self.yields += 1;
+        let before = clock::ticks();
         calls::sched_yield();
+        if clock::ticks() - before > LONG_HAND_OVER {
+            // SAFETY: the calling thread's own block.
+            unsafe { (*thread::block()).hand_over_penalty = HAND_OVER_PENALTY };
+        }
         true
     }
 
@@ -143,6 +173,9 @@ impl Spin {
     /// The wait is over: learns from its length.
     #[inline]
     pub fn end(&self) {
+        if self.same_processor {
+            return; // such waits last as long as the peer has work
+        }
         let budget = budget_ticks().max(1);
         let length = (clock::ticks() - self.start).min(8 * budget);
         // SAFETY: the calling thread's own block.

@@ -13,6 +13,8 @@ const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
 
 /// Ticks between questions to the kernel whether a silent peer still lives (about 20 us while spinning).
 const CHECK_EVERY: u64 = 50_000;
+/// The same, where bytes came since the last question (less than a millisecond).
+const CHECK_EVERY_IF_HEARD: u64 = 2_000_000;
 
 /// After publishing something: wakes the peer if it sleeps for `conditions`.
 #[inline(always)]
@@ -139,13 +141,21 @@ fn take_bells(socket: &Socket, fd: i32) {
     }
 }
 
-/// Asks the kernel whether the peer's end still exists; at most every 20 us.
+/// Asks the kernel whether the peer's end still exists; at most every 20 us, or every millisecond while bytes come.
 pub fn check_peer(socket: &Socket, fd: i32) {
     let now = clock::ticks();
-    if now.wrapping_sub(socket.last_check.load(Ordering::Relaxed)) < CHECK_EVERY {
+    let since = now.wrapping_sub(socket.last_check.load(Ordering::Relaxed));
+    if since < CHECK_EVERY {
+        return;
+    }
+    // A program that waits in a set is told by it, and one that has just received need not ask at each end of its bytes.
+    let received = socket.own().receive.position.load(Ordering::Relaxed) as u32;
+    let heard = received != socket.received_at_check.load(Ordering::Relaxed);
+    if heard && since < CHECK_EVERY_IF_HEARD {
         return;
     }
     socket.last_check.store(now, Ordering::Relaxed);
+    socket.received_at_check.store(received, Ordering::Relaxed);
     if socket.has(flag::FENCE) {
         reconsider_fence(socket);
     }
@@ -179,11 +189,7 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
         reconsider_fence(socket);
     }
     let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
-    // SAFETY: the calling thread's own block.
-    let processor = unsafe { (*thread::block()).processor };
-    if own.processor.load(Ordering::Relaxed) != processor {
-        own.processor.store(processor, Ordering::Relaxed);
-    }
+    spin::show_processor(own);
     while spin.more() {
         if readiness::any(socket, conditions) {
             spin.end();

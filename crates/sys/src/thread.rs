@@ -56,7 +56,8 @@ pub struct Block {
     pub kept: [u64; 16],
     /// Process id, 0 until first asked for.
     pid: u32,
-    _unused: u32,
+    /// Waits to come that shall not hand the processor over, because that took long.
+    pub hand_over_penalty: u32,
     /// The innermost guard that is registered with the C library, and where a stopped unwinding goes on: see
     /// [`crate::cancel`].
     pub guard: usize,

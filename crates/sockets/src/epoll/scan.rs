@@ -11,7 +11,7 @@ use super::events::{find, take, Finding};
 use super::order;
 use super::set::{enqueue, Set};
 use super::{ET, EXCLUSIVE, ONESHOT};
-use crate::wait as waiting;
+use crate::{spin, wait as waiting};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{clock, libc, user, Errno, Result};
@@ -103,6 +103,10 @@ pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
         if found(set, entry) {
             entry.last.store(time, Ordering::Relaxed);
             enqueue(set, entry, place::READY);
+            if let Some(socket) = entry.socket() {
+                spin::show_processor(&socket.own().wait);
+                set.peer_processor.store(socket.peer().wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
             several |= first.is_some();
             first = first.or(Some(entry));
         } else {

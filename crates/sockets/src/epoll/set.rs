@@ -40,6 +40,8 @@ pub struct Set {
     pub(super) inherited: AtomicBool,
     /// When the kernel was last asked, in ticks.
     pub(super) last_kernel: AtomicU64,
+    /// Where the peer of the last stream that was found ready waits ([`shunt_segment::channel::Wait::processor`]).
+    pub(super) peer_processor: AtomicU32,
     /// Numbers the answers given.
     pub(super) answers: AtomicU32,
     /// With which half of the set the next answer begins ([`turn`]).

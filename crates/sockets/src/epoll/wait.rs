@@ -53,7 +53,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
     }
     loop {
-        let mut spin = spin::begin(sole_peer(set));
+        let mut spin = spin::begin(peer_of(set));
         if spin.more() {
             warm_all(set, true);
         }
@@ -117,15 +117,13 @@ fn silent(set: &'static Set) -> bool {
     set.quiet() || set.lock.lock().is_some_and(|_held| set.active().all(|entry| find(entry).events == 0))
 }
 
-/// The processor on which the peer of a set's only active entry was last seen, plus one; 0: unknown, or there are others.
-fn sole_peer(set: &'static Set) -> u32 {
+/// The processor on which a peer of the set waits, plus one; 0: unknown. It is that of the stream found ready last, or of the
+/// datagram socket that is the only active entry.
+fn peer_of(set: &'static Set) -> u32 {
     let mut active = set.active();
-    match (active.next(), active.next()) {
-        (Some(entry), None) => match (entry.datagram(), entry.socket()) {
-            (Some(socket), _) => socket.peer_processor(),
-            _ => 0,
-        },
-        _ => 0,
+    match (active.next().and_then(|entry| entry.datagram()), active.next()) {
+        (Some(socket), None) => socket.peer_processor(),
+        _ => set.peer_processor.load(Ordering::Relaxed),
     }
 }
 
