@@ -2,11 +2,14 @@
  *
  *   floor line   --core A --peer-core B [--milliseconds N] [--samples FILE]
  *   floor ring   --core A --peer-core B [--milliseconds N] [--size BYTES] [--capacity BYTES]
+ *   floor posting --core A --peer-core B [--milliseconds N] [--size BYTES]
  *   floor memcpy --core A [--milliseconds N] [--size BYTES]
  *
  * line    two pinned processes pass a number to and fro through two cache lines;
  * ring    one process streams messages to another through a byte ring, indices
  *         on lines of their own, each side keeping a copy of the other's index;
+ * posting the receiver says where its buffer lies, and the sender writes there with
+ *         process_vm_writev: one copy, made by the kernel;
  * memcpy  one process copies one buffer to another: half of a stream's work.
  */
 #include "common.h"
@@ -14,9 +17,12 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
-enum { MOST_SAMPLES = 1 << 22, WARM_UP_ROUNDS = 2000, LINE = 64, PATIENCE = 100000 };
+enum { MOST_SAMPLES = 1 << 22, WARM_UP_ROUNDS = 2000, LINE = 64, BETWEEN_CLOCKS = 64 << 10 };
+
+static unsigned patience = 100000;
 
 struct shared {
     _Alignas(LINE) _Atomic uint64_t ping; /* written by the client or the producer */
@@ -58,7 +64,7 @@ static pid_t fork_peer(long core)
  * the core is offered to whoever needs it. On a quiet machine that never happens. */
 static inline void wait_a_little(unsigned *tries)
 {
-    if (++*tries > PATIENCE)
+    if (++*tries > patience)
         sched_yield();
 }
 
@@ -179,25 +185,73 @@ static void ring_floor(long core, long peer_core, uint64_t length_ns, size_t siz
         }
         if (start != 0 && now - start > length_ns)
             break;
-        for (size_t sent = 0; sent < size;) {
-            size_t room;
-            unsigned tries = 0;
-            while ((room = capacity - (size_t)(put - taken)) == 0) {
-                taken = atomic_load_explicit(&shared->pong, memory_order_acquire);
-                wait_a_little(&tries);
+        for (size_t k = 0; k < BETWEEN_CLOCKS; k += size)
+            for (size_t sent = 0; sent < size;) {
+                size_t room;
+                unsigned tries = 0;
+                while ((room = capacity - (size_t)(put - taken)) == 0) {
+                    taken = atomic_load_explicit(&shared->pong, memory_order_acquire);
+                    wait_a_little(&tries);
+                }
+                size_t length = size - sent < piece ? size - sent : piece;
+                if (length > room)
+                    length = room;
+                ring_copy(shared->ring, capacity, put, message + sent, length, 1);
+                put += length;
+                sent += length;
+                atomic_store_explicit(&shared->ping, put, memory_order_release);
             }
-            size_t length = size - sent < piece ? size - sent : piece;
-            if (length > room)
-                length = room;
-            ring_copy(shared->ring, capacity, put, message + sent, length, 1);
-            put += length;
-            sent += length;
-            atomic_store_explicit(&shared->ping, put, memory_order_release);
-        }
     }
     atomic_store_explicit(&shared->stop, 1, memory_order_release);
     waitpid(peer, NULL, 0);
     report(put - from, now_ns() - start, cpu_ns() - cpu);
+}
+
+/* A receiver uses what it got: one look at each line. */
+static void look_at(const char *message, size_t size)
+{
+    for (size_t at = 0; at < size; at += LINE)
+        (void)*(volatile const char *)(message + at);
+}
+
+/* `pong` counts the buffers that were posted, `ping` those that were filled. */
+static void posting_floor(long core, long peer_core, uint64_t length_ns, size_t size)
+{
+    struct shared *shared = shared_memory(0);
+    char *message = aligned_alloc(4096, size);
+    memset(message, 's', size); /* the receiver's lies at the same address */
+    pid_t peer = fork_peer(peer_core);
+    if (peer == 0) {
+        memset(message, 0, size);
+        for (uint64_t seen = 0;;) {
+            atomic_store_explicit(&shared->pong, seen + 1, memory_order_release);
+            if ((seen = await_change(&shared->ping, seen)) == UINT64_MAX)
+                _exit(0);
+            look_at(message, size);
+        }
+    }
+    pin_to_core(core);
+    uint64_t put = 0, from = 0, cpu = 0, start = 0, begin = now_ns();
+    for (;;) {
+        uint64_t now = now_ns();
+        if (start == 0 && now - begin > length_ns / 10) {
+            start = now;
+            from = put;
+            cpu = cpu_ns();
+        }
+        if (start != 0 && now - start > length_ns)
+            break;
+        await_change(&shared->pong, put);
+        struct iovec local = {message, size}, remote = {message, size};
+        if (process_vm_writev(peer, &local, 1, &remote, 1, 0) != (ssize_t)size)
+            die("process_vm_writev");
+        atomic_store_explicit(&shared->ping, ++put, memory_order_release);
+    }
+    uint64_t elapsed = now_ns() - start;
+    cpu = cpu_ns() - cpu;
+    atomic_store(&shared->ping, UINT64_MAX);
+    waitpid(peer, NULL, 0);
+    report((put - from) * size, elapsed, cpu);
 }
 
 static void memcpy_floor(long core, uint64_t length_ns, size_t size)
@@ -221,7 +275,7 @@ static void memcpy_floor(long core, uint64_t length_ns, size_t size)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fputs("usage: floor line|ring|memcpy [options]\n", stderr);
+        fputs("usage: floor line|ring|posting|memcpy [options]\n", stderr);
         return 2;
     }
     long core = number_option(argc, argv, "--core", -1);
@@ -229,10 +283,13 @@ int main(int argc, char **argv)
     uint64_t length_ns = (uint64_t)number_option(argc, argv, "--milliseconds", 250) * 1000000u;
     size_t size = (size_t)number_option(argc, argv, "--size", 65536);
     size_t capacity = (size_t)number_option(argc, argv, "--capacity", 262144);
+    patience = (unsigned)number_option(argc, argv, "--patience", patience);
     if (strcmp(argv[1], "line") == 0)
         line_floor(core, peer_core, length_ns, text_option(argc, argv, "--samples", NULL));
     else if (strcmp(argv[1], "ring") == 0)
         ring_floor(core, peer_core, length_ns, size, capacity);
+    else if (strcmp(argv[1], "posting") == 0)
+        posting_floor(core, peer_core, length_ns, size);
     else
         memcpy_floor(core, length_ns, size);
     return 0;
