@@ -324,6 +324,30 @@ fn tcp(hosts: &[hosts::Host; 2], length: usize, rounds: usize, stream: bool) -> 
     }
 }
 
+/// Kernel UDP, both sides spinning on recv: nanoseconds of a round trip. What the device is made of.
+fn bare_udp(hosts: &[hosts::Host; 2], length: usize, rounds: usize) -> f64 {
+    let sockets = [0, 1].map(|host: usize| {
+        let IpAddr::V4(address) = hosts[host].addresses[0] else { unreachable!() };
+        let socket = hosts[host].enter(|| std::net::UdpSocket::bind((address, 0))).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    });
+    let names = [0, 1].map(|end: usize| sockets[end].local_addr().unwrap());
+    let turn = |end: usize| {
+        let (mut bytes, socket) = (vec![1; length], &sockets[end]);
+        for _ in 0..rounds {
+            if end == 0 {
+                socket.send_to(&bytes, names[1]).unwrap();
+            }
+            while socket.recv_from(&mut bytes).is_err() {}
+            if end == 1 {
+                socket.send_to(&bytes, names[0]).unwrap();
+            }
+        }
+    };
+    race(|| turn(0), || turn(1)) / rounds as f64 * 1e9
+}
+
 fn udp() {
     let hosts = match hosts::pair(hosts::Joint::default()) {
         Ok(hosts) => hosts,
@@ -338,9 +362,15 @@ fn udp() {
     let coalesce = Options { coalesce: true, socket_buffer: 16 << 20, shape, ..plain };
     let kernel = median(|| tcp(&hosts, 8, 10_000, false));
     println!("kernel TCP round trip, 8 bytes, spinning   {kernel:8.0} ns");
+    let bare = median(|| bare_udp(&hosts, 24, 10_000));
+    println!("kernel UDP round trip, 24 bytes, spinning  {bare:8.0} ns");
     for length in [8, 1024] {
         let time = median(|| round_trip(&mut pair(new(0, plain), new(1, plain)), length, 10_000));
-        println!("udp round trip, {length:4} bytes                  {time:8.0} ns   {:.2} x kernel TCP", time / kernel);
+        println!(
+            "udp round trip, {length:4} bytes                  {time:8.0} ns   {:.2} x kernel TCP, {:.2} x kernel UDP",
+            time / kernel,
+            time / bare
+        );
     }
     let kernel = median(|| tcp(&hosts, 64 << 10, 8_000, true));
     println!("kernel TCP stream                          {:8.2} GB/s", kernel / 1e9);

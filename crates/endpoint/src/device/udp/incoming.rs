@@ -15,23 +15,33 @@ const RUNS: usize = 4;
 const START: usize = HEADER + INLINE;
 const NAME: usize = 28;
 
-/// The arguments of one recvmmsg.
-struct Batch {
-    entries: [libc::mmsghdr; BATCH],
-    parts: [libc::iovec; BATCH],
-    names: [[u8; 32]; BATCH],
-    control: [[u64; 8]; BATCH],
+/// The arguments of one recvmmsg of up to `N` datagrams.
+struct Batch<const N: usize> {
+    entries: [libc::mmsghdr; N],
+    parts: [libc::iovec; N],
+    names: [[u8; 32]; N],
+    control: [[u64; 8]; N],
 }
 
 impl Udp {
     /// Takes what the kernel has, as much as one call gives. True: the receive queue is not empty.
+    ///
+    /// A call for one datagram costs less than a call for many that gets one: many are asked for while many come.
     pub(super) fn take_in(&self) -> bool {
+        let many = self.many.get();
+        let taken = if many { self.take_in_up_to::<BATCH>() } else { self.take_in_up_to::<1>() };
+        self.many.set(taken > many as usize);
+        !self.memory.receive_queue().is_empty()
+    }
+
+    /// Gives the number of datagrams that came.
+    fn take_in_up_to<const N: usize>(&self) -> usize {
         let (free, segment) = (self.memory.free_queue(), self.memory.segment());
         // SAFETY: integers and pointers, for which zero is valid.
-        let mut batch: Batch = unsafe { zeroed() };
-        let mut buffers = [Area::default(); BATCH];
+        let mut batch: Batch<N> = unsafe { zeroed() };
+        let mut buffers = [Area::default(); N];
         let mut count = 0;
-        let limit = if self.coalesce { RUNS } else { BATCH };
+        let limit = if self.coalesce { RUNS.min(N) } else { N };
         while count < limit {
             let Some(buffer) = free.peek(count as u32) else { break };
             let Some(base) = segment.pointer(buffer).filter(|_| buffer.length as usize >= START) else {
@@ -49,7 +59,7 @@ impl Udp {
         if count == 0 {
             return self.take_in_without_buffers();
         }
-        let Some(taken) = batch.receive(self.socket, count) else { return false };
+        let Some(taken) = batch.receive(self.socket, count) else { return 0 };
         free.advance(taken as u32);
         for (index, buffer) in buffers[..taken].iter().enumerate() {
             let sender = batch.sender(index);
@@ -58,19 +68,19 @@ impl Udp {
             self.joined.set(self.joined.get() + (each < length) as u64);
             self.divide(*buffer, length, each, cut, sender);
         }
-        !self.memory.receive_queue().is_empty()
+        taken
     }
 
     /// Small messages need no buffer; others are dropped, as an interface drops what it has no buffer for.
     #[cold]
-    fn take_in_without_buffers(&self) -> bool {
+    fn take_in_without_buffers(&self) -> usize {
         let mut places = [[0u8; START + 1]; RUNS];
         // SAFETY: as in `take_in`.
-        let mut batch: Batch = unsafe { zeroed() };
+        let mut batch: Batch<RUNS> = unsafe { zeroed() };
         for (part, place) in batch.parts.iter_mut().zip(&mut places) {
             *part = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
         }
-        let Some(taken) = batch.receive(self.socket, RUNS) else { return false };
+        let Some(taken) = batch.receive(self.socket, RUNS) else { return 0 };
         for index in 0..taken {
             let length = (batch.entries[index].msg_len as usize).min(START + 1);
             let alone = batch.run(index).is_none_or(|each| each >= length);
@@ -80,7 +90,7 @@ impl Udp {
                 self.accept(&places[index][..length], length, None, batch.sender(index));
             }
         }
-        !self.memory.receive_queue().is_empty()
+        taken
     }
 
     /// The messages of a buffer: one, or a run of `each` bytes.
@@ -204,7 +214,7 @@ fn set_users(segment: &Segment, buffer: Area, users: u32) {
     segment.write(buffer, &users.to_ne_bytes());
 }
 
-impl Batch {
+impl<const N: usize> Batch<N> {
     /// Asks the kernel for up to `count` datagrams; `None`: there are none.
     fn receive(&mut self, socket: i32, count: usize) -> Option<usize> {
         for index in 0..count {

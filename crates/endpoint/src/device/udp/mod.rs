@@ -60,6 +60,8 @@ pub struct Udp {
     /// Whether the kernel still takes runs of messages (EIO says that the route's device cannot).
     segments: bool,
     joined: Cell<u64>,
+    /// Several datagrams came by the last call.
+    many: Cell<bool>,
 }
 
 /// Bytes of the staging place that belongs to each entry of the send queue.
@@ -103,7 +105,15 @@ impl Udp {
         memory.header().device_words[0].store(options.mtu as u64, Relaxed);
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let socket = calls::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)?;
-        let udp = Udp { memory, socket, capabilities, coalesce: options.coalesce, segments: true, joined: Cell::new(0) };
+        let udp = Udp {
+            memory,
+            socket,
+            capabilities,
+            coalesce: options.coalesce,
+            segments: true,
+            joined: Cell::new(0),
+            many: Cell::new(false),
+        };
         if v6 {
             calls::setsockopt_int(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
         }
@@ -140,7 +150,7 @@ impl Udp {
         });
         match opened {
             Ok((memory, capabilities, coalesce)) => {
-                Ok(Udp { memory, socket, capabilities, coalesce, segments: true, joined: Cell::new(0) })
+                Ok(Udp { memory, socket, capabilities, coalesce, segments: true, joined: Cell::new(0), many: Cell::new(false) })
             }
             Err(error) => {
                 let _ = calls::close(socket);

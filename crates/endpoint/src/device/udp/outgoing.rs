@@ -13,56 +13,69 @@ pub(super) const STAGED: u32 = 1 << 31;
 /// Messages that one call hands over at most. Two parts each, and a few in reserve for scattered ones: what fits a small stack.
 const BATCH: usize = 32;
 const PARTS: usize = BATCH * 2 + SCATTER;
+/// Parts of one message alone.
+const ALONE: usize = 1 + SCATTER;
 /// Bytes that one run of messages may have: an IPv6 datagram's, less some headers.
 const RUN: usize = 65_000;
 const CONTROL: usize = 24;
 
-/// The arguments of one sendmmsg.
-struct Batch {
-    entries: [libc::mmsghdr; BATCH],
-    parts: [libc::iovec; PARTS],
-    names: [[u8; ADDRESS]; BATCH],
-    control: [[u64; CONTROL / 8]; BATCH],
+/// The arguments of one sendmmsg of up to `N` entries with `P` parts.
+struct Batch<const N: usize, const P: usize> {
+    entries: [libc::mmsghdr; N],
+    parts: [libc::iovec; P],
+    names: [[u8; ADDRESS]; N],
+    control: [[u64; CONTROL / 8]; N],
     /// Messages in each entry.
-    messages: [u32; BATCH],
+    messages: [u32; N],
     count: usize,
 }
 
 impl Udp {
     /// Hands the send queue to the kernel. False: it is backed up.
     pub(super) fn hand_over(&mut self) -> Result<bool, SendError> {
+        loop {
+            // The arguments of a call for one message are a tenth of those for many, and are cleared each time.
+            let all = match self.memory.send_queue().len() {
+                0 => return Ok(true),
+                1 => self.hand_over_some::<1, ALONE>()?,
+                _ => self.hand_over_some::<BATCH, PARTS>()?,
+            };
+            if !all {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// One call's worth. False: the kernel takes no more.
+    fn hand_over_some<const N: usize, const P: usize>(&mut self) -> Result<bool, SendError> {
         let memory = &self.memory;
         let queue = memory.send_queue();
-        while !queue.is_empty() {
-            // SAFETY: integers and pointers, for which zero is valid.
-            let mut batch: Batch = unsafe { zeroed() };
-            let unusable = self.fill(&queue, &mut batch);
-            if batch.count == 0 {
-                // The front entry leads nowhere: its channel was closed, or somebody wrote nonsense.
-                queue.advance(unusable);
-                Counters::add(&memory.counters().unsent, unusable as u64);
-                continue;
-            }
-            match calls::sendmmsg(self.socket, batch.entries.as_mut_ptr(), batch.count as u32, libc::MSG_NOSIGNAL) {
-                Ok(sent) => queue.advance(batch.messages[..sent.min(batch.count)].iter().sum()),
-                Err(Errno(libc::EAGAIN)) | Err(Errno(libc::ENOBUFS)) => return Ok(false),
-                Err(Errno(libc::EINTR)) => {}
-                Err(Errno(libc::EIO)) | Err(Errno(libc::EINVAL)) if self.segments && batch.messages[0] > 1 => {
-                    self.segments = false
-                }
-                Err(Errno(libc::EBADF)) => return Err(SendError::Device(Errno(libc::EBADF))),
-                Err(_) => {
-                    // The first entry cannot be sent: no route, too large for the path, forbidden. The network loses it.
-                    Counters::add(&memory.counters().unsent, batch.messages[0] as u64);
-                    queue.advance(batch.messages[0]);
-                }
+        // SAFETY: integers and pointers, for which zero is valid.
+        let mut batch: Batch<N, P> = unsafe { zeroed() };
+        let unusable = self.fill(&queue, &mut batch);
+        if batch.count == 0 {
+            // The front entry leads nowhere: its channel was closed, or somebody wrote nonsense.
+            queue.advance(unusable);
+            Counters::add(&memory.counters().unsent, unusable as u64);
+            return Ok(true);
+        }
+        match calls::sendmmsg(self.socket, batch.entries.as_mut_ptr(), batch.count as u32, libc::MSG_NOSIGNAL) {
+            Ok(sent) => queue.advance(batch.messages[..sent.min(batch.count)].iter().sum()),
+            Err(Errno(libc::EAGAIN)) | Err(Errno(libc::ENOBUFS)) => return Ok(false),
+            Err(Errno(libc::EINTR)) => {}
+            Err(Errno(libc::EIO)) | Err(Errno(libc::EINVAL)) if self.segments && batch.messages[0] > 1 => self.segments = false,
+            Err(Errno(libc::EBADF)) => return Err(SendError::Device(Errno(libc::EBADF))),
+            Err(_) => {
+                // The first entry cannot be sent: no route, too large for the path, forbidden. The network loses it.
+                Counters::add(&memory.counters().unsent, batch.messages[0] as u64);
+                queue.advance(batch.messages[0]);
             }
         }
         Ok(true)
     }
 
     /// Makes entries of what waits, from the front on; gives the number of unusable messages at the front, if it stopped there.
-    fn fill(&self, queue: &Queue<'_, SendDescriptor>, batch: &mut Batch) -> u32 {
+    fn fill<const N: usize, const P: usize>(&self, queue: &Queue<'_, SendDescriptor>, batch: &mut Batch<N, P>) -> u32 {
         let (mut taken, mut parts) = (0u32, 0usize);
         // Of the run in the last entry: its channel, bytes of each message, and of all; `closed` when a shorter one came.
         let (mut channel, mut each, mut bytes, mut closed) = (None, 0, 0, true);
@@ -71,14 +84,14 @@ impl Udp {
             let usable = registry.get(Channel(descriptor.channel)).and_then(|entry| Some((entry, self.pieces(&descriptor)?)));
             let Some((entry, pieces)) = usable else { return 1 };
             let needed = 1 + pieces.count;
-            if parts + needed > PARTS {
+            if parts + needed > P {
                 break;
             }
             let length = HEADER + pieces.length;
             let joins =
                 self.segments && channel == Some(descriptor.channel) && !closed && length <= each && bytes + length <= RUN;
             if !joins {
-                if batch.count == BATCH {
+                if batch.count == N {
                     break;
                 }
                 batch.begin(entry.address(), parts);
@@ -132,7 +145,7 @@ struct Pieces {
     length: usize,
 }
 
-impl Batch {
+impl<const N: usize, const P: usize> Batch<N, P> {
     /// Begins an entry for `address` whose parts start at `part`.
     fn begin(&mut self, address: Address, part: usize) {
         let at = self.count;
