@@ -189,7 +189,7 @@ impl<'a> Exports<'a> {
     /// `Area`, `Full`.
     pub fn insert(&self, memory: &Memory, channel: Channel, key: Key, area: Area, rights: Rights) -> Result<(), DirectError> {
         memory.registry().get(channel).ok_or(DirectError::Channel)?;
-        let aligned = area.offset % GRAIN == 0 && area.length % GRAIN == 0 && area.length > 0;
+        let aligned = area.offset.is_multiple_of(GRAIN) && area.length.is_multiple_of(GRAIN) && area.length > 0;
         let overlaps = |other: Area| (area.offset as u64) < other.end() && (other.offset as u64) < area.end();
         if !aligned || !memory.segment().contains(area) || self.iter().any(|(_, other)| overlaps(other)) {
             return Err(DirectError::Area);

@@ -44,7 +44,7 @@ impl Shape {
             capacity.is_power_of_two() && capacity <= 1 << 16
         }
         const fn bytes(size: u32) -> bool {
-            size as usize % PAGE == 0 && size <= 1 << 30
+            (size as usize).is_multiple_of(PAGE) && size <= 1 << 30
         }
         queue(self.channels)
             && queue(self.send)

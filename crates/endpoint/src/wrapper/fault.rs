@@ -105,7 +105,7 @@ impl<E: Endpoint> Fault<E> {
     }
 
     fn happens(&mut self, millionths: u32) -> bool {
-        millionths > 0 && (self.draw() >> 32) * 1_000_000 >> 32 < millionths as u64
+        millionths > 0 && ((self.draw() >> 32) * 1_000_000) >> 32 < millionths as u64
     }
 
     /// Takes in what has arrived, with its fate.

@@ -180,7 +180,7 @@ pub fn hear(socket: i32) -> Option<Heard> {
     let kind = (rights.header.cmsg_level, rights.header.cmsg_type);
     let came = message.msg_controllen as usize >= RIGHTS && kind == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
     // Room for one descriptor and padding: the kernel could put a second one there.
-    let second = came && rights.header.cmsg_len as usize >= RIGHTS + 4;
+    let second = came && rights.header.cmsg_len >= RIGHTS + 4;
     if second {
         let _ = calls::close(rights.padding);
     }

@@ -1,8 +1,10 @@
 //! Direct access for real: an export is a memfd of its own, mapped in the exporter's segment in place of the area, and
 //! handed to the peer by the socket. What may not be written is sealed (F_SEAL_FUTURE_WRITE) before it is handed over.
 
+use super::channel::{pair, set_pair, word};
 use super::control::{self, Hello};
-use super::{pair, word, Lane, Shm, SEALS};
+use super::lane::Lane;
+use super::{Shm, SEALS};
 use crate::direct::{DirectAccess, DirectError, Exports, Import, Key, Notification, Rights};
 use crate::{Area, Bytes, Channel, Counters, Drop as Reason, SendError, Tag, Ticket};
 use shunt_sys::{calls, libc, mapping, Errno};
@@ -152,7 +154,7 @@ impl Shm {
         // SAFETY: a slot has more bytes than that.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), lane.bytes(slot), bytes.len()) };
         lane.announce_notice(slot, bytes.len() as u32);
-        super::set_pair(&entry.device[word::TAIL], slot.wrapping_add(1), byte);
+        set_pair(&entry.device[word::TAIL], slot.wrapping_add(1), byte);
         self.wake(entry, lane);
         Ok(())
     }

@@ -5,22 +5,24 @@
 //! is copied into the lane's ring, and lies there, in the address space behind the receiver's segment, until it is
 //! released. Positions of both sides are in their endpoints' own memory, which no peer maps.
 
+mod channel;
 mod control;
 mod direct;
 mod lane;
+mod receiving;
+mod sending;
+mod setup;
+mod sleeping;
 
-use crate::gather::Gather;
 use crate::shared::{ChannelEntry, Memory, Shape};
 use crate::{
-    Address, Area, Arrival, AttachError, Backlog, Body, Buffers, Capabilities, Channel, Counters, Drop as Reason, Endpoint,
-    Family, Message, OpenError, PostError, Segment, SendError, Tag, Tags, Ticket, INLINE, SCATTER,
+    Address, Area, Arrival, AttachError, Backlog, Body, Buffers, Capabilities, Channel, Counters, Endpoint, Family, Message,
+    OpenError, PostError, Segment, SendError, Tag, Tags, Ticket, INLINE, SCATTER,
 };
-use control::{Heard, Hello};
-use core::sync::atomic::{compiler_fence, fence, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use lane::{Lane, GRAIN, RING, SLOTS, SLOT_BYTES};
-use shunt_ring::bell;
-use shunt_segment::channel::arm::IN;
-use shunt_sys::{calls, clock, libc, mapping, Errno};
+use channel::*;
+use core::sync::atomic::Ordering::Relaxed;
+use lane::{GRAIN, RING, SLOTS, SLOT_BYTES};
+use shunt_sys::{calls, libc, mapping, Errno};
 
 const DEVICE: u32 = Family::Memory as u32;
 
@@ -54,66 +56,6 @@ const CAPABILITIES: Capabilities = Capabilities {
     direct: true,
     needs_flush: false,
 };
-
-/// What the device keeps of a channel, in the words of its entry. Each pair is two counts, low half and high half.
-mod word {
-    /// Receiving: next slot, next byte of the ring.
-    pub const NEXT: usize = 0;
-    /// Receiving: what the sender has been told: slots, bytes.
-    pub const TOLD: usize = 1;
-    /// Receiving: bodies in all, bodies released in order.
-    pub const BODIES: usize = 2;
-    /// Receiving: bytes of the ring that are released.
-    pub const RELEASED: usize = 3;
-    /// Sending: next slot, next byte of the ring.
-    pub const TAIL: usize = 4;
-    /// Sending: the peer's heads as last seen.
-    pub const SEEN: usize = 5;
-    /// Flags.
-    pub const STATE: usize = 6;
-}
-
-/// The peer's lane is here.
-const HAVE_OUT: u64 = 1;
-/// The peer has our lane.
-const PEER_HAS: u64 = 2;
-/// The peer broke the rules, or is gone: nothing is sent or received any more.
-const DEAD: u64 = 4;
-/// The last send found no room.
-const BLOCKED: u64 = 8;
-
-#[inline(always)]
-fn pair(word: &AtomicU64) -> (u32, u32) {
-    let value = word.load(Relaxed);
-    (value as u32, (value >> 32) as u32)
-}
-
-#[inline(always)]
-fn set_pair(word: &AtomicU64, low: u32, high: u32) {
-    word.store(low as u64 | (high as u64) << 32, Relaxed);
-}
-
-fn flag(entry: &ChannelEntry, flag: u64, on: bool) {
-    let state = &entry.device[word::STATE];
-    let value = state.load(Relaxed);
-    state.store(if on { value | flag } else { value & !flag }, Relaxed);
-}
-
-#[inline(always)]
-fn has(entry: &ChannelEntry, flags: u64) -> bool {
-    entry.device[word::STATE].load(Relaxed) & flags != 0
-}
-
-/// What this process alone knows of a channel.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Mapped {
-    /// The channel's name, or 0.
-    channel: u32,
-    lane_in: i32,
-    lane_out: i32,
-    out: *mut u8,
-}
 
 /// How an endpoint in shared memory is made.
 #[derive(Clone, Copy, Debug)]
@@ -233,447 +175,6 @@ impl Shm {
         (mapped.channel == channel.0).then_some((mapped.lane_in, mapped.lane_out))
     }
 
-    #[inline(always)]
-    fn mapped(&self, index: usize) -> Option<&mut Mapped> {
-        // SAFETY: inside the table, which this handle alone uses; zero is valid. One reference at a time is made.
-        (index < self.memory.shape().channels as usize).then(|| unsafe { &mut *self.mapped.add(index) })
-    }
-
-    /// The numbers of open channels.
-    #[inline(always)]
-    fn order(&self) -> *mut u32 {
-        // SAFETY: behind the table, see `table_size`.
-        unsafe { self.mapped.add(self.memory.shape().channels as usize).cast() }
-    }
-
-    /// Counts of changes of the registry, for handles of other processes.
-    fn changed(&self) {
-        let changes = &self.memory.header().device_words[1];
-        changes.store(changes.load(Relaxed).wrapping_add(1), Relaxed);
-    }
-
-    /// Lists the open channels whose lanes this process has.
-    #[cold]
-    fn list(&mut self) {
-        self.changes = self.memory.header().device_words[1].load(Relaxed);
-        (self.open, self.current, self.opening) = (0, 0, false);
-        for (channel, entry) in self.memory.registry().iter() {
-            let Some(mapped) = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0) else { continue };
-            let state = entry.device[word::STATE].load(Relaxed);
-            self.opening |= state & DEAD == 0 && (state & PEER_HAS == 0 || mapped.out.is_null());
-            // SAFETY: there are as many places as channels.
-            unsafe { self.order().add(self.open as usize).write(channel.0) };
-            self.open += 1;
-        }
-    }
-
-    /// The lane by which a channel is received: it is mapped behind the segment, at the channel's place.
-    #[inline(always)]
-    fn lane_in(&self, index: usize) -> Lane {
-        let area = Area::new(self.window(index), lane::SIZE as u32);
-        let base = self.memory.segment_with_extra().pointer(area).unwrap_or_default();
-        // SAFETY: channels in the list have their lane there.
-        unsafe { Lane::at(base) }
-    }
-
-    /// Where that place begins in the segment.
-    #[inline(always)]
-    fn window(&self, index: usize) -> u32 {
-        self.memory.shape().segment + (index * lane::SIZE) as u32
-    }
-
-    fn map_in(&self, channel: Channel, fd: i32) -> Result<(), Errno> {
-        let place = Area::new(self.window(channel.index()), lane::SIZE as u32);
-        let base = self.memory.segment_with_extra().pointer(place).ok_or(Errno(libc::EINVAL))?;
-        if !lane::is_safe_to_map(fd) {
-            return Err(Errno(libc::EINVAL));
-        }
-        // SAFETY: the channel's own place; arrivals of an older channel there were closed with it.
-        unsafe { mapping::shared_over(base, fd, lane::SIZE)? };
-        if let Some(mapped) = self.mapped(channel.index()) {
-            *mapped = Mapped { channel: channel.0, lane_in: fd, lane_out: -1, out: core::ptr::null_mut() };
-        }
-        Ok(())
-    }
-
-    /// Takes a lane of the peer's; the descriptor is ours to close.
-    fn map_out(&self, channel: Channel, fd: i32) -> bool {
-        let Some(mapped) = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0 && mapped.out.is_null())
-        else {
-            let _ = calls::close(fd);
-            return false;
-        };
-        let base = match lane::is_safe_to_map(fd) {
-            true => mapping::shared(fd, lane::SIZE).ok(),
-            false => None,
-        };
-        // SAFETY: just mapped, in full size.
-        let lane = base.map(|base| (base, unsafe { Lane::at(base) }));
-        let Some((base, lane)) = lane.filter(|(_, lane)| lane.is_ours()) else {
-            if let Some(base) = base {
-                let _ = calls::munmap(base, lane::SIZE);
-            }
-            let _ = calls::close(fd);
-            return false;
-        };
-        lane.header().barrier.0.store(!self.fences as u32, Relaxed);
-        (mapped.out, mapped.lane_out) = (base, fd);
-        true
-    }
-
-    /// Says hello to the peer of a channel, with our lane.
-    fn greet(&self, channel: Channel, entry: &ChannelEntry) {
-        let (Some(mapped), Some(peer)) = (self.mapped(channel.index()), control::number(&entry.address())) else { return };
-        let flags = if mapped.out.is_null() { 0 } else { control::HAVE };
-        let hello = Hello::new(self.number, entry.tags().send.0, flags);
-        // If it fails, the peer will ask by its own hello, or this side when it next looks.
-        let _ = control::greet(self.socket, peer, &hello, mapped.lane_in);
-    }
-
-    /// Takes what lies in the socket: bells, and hellos.
-    #[cold]
-    fn listen(&mut self) {
-        self.empty_looks = 0;
-        for _ in 0..64 {
-            match control::hear(self.socket) {
-                None => break,
-                Some(Heard::Bell) => Counters::add(&self.memory.counters().woken, 1),
-                Some(Heard::Nonsense) => self.memory.counters().drop(Reason::Magic),
-                Some(Heard::Hello(hello, fd)) if hello.flags & control::OFFER != 0 => self.offered(hello, fd),
-                Some(Heard::Hello(hello, fd)) => self.welcome(hello, fd),
-            }
-        }
-        self.list();
-    }
-
-    fn welcome(&mut self, hello: Hello, fd: i32) {
-        let refused = |reason: Reason| {
-            let _ = calls::close(fd);
-            self.memory.counters().drop(reason);
-        };
-        let Some((channel, entry)) = self.memory.registry().by_tag(Tag(hello.tag)) else { return refused(Reason::Tag) };
-        if entry.address() != control::address(hello.from) {
-            return refused(Reason::Source);
-        }
-        if !self.mapped(channel.index()).is_some_and(|mapped| mapped.channel == channel.0) {
-            // Opened by another process of this owner, which has not handed the lanes over.
-            return refused(Reason::NoBuffer);
-        }
-        if hello.flags & control::HAVE != 0 {
-            flag(entry, PEER_HAS, true);
-        }
-        let known = has(entry, HAVE_OUT);
-        if known {
-            let _ = calls::close(fd);
-        } else if self.map_out(channel, fd) {
-            flag(entry, HAVE_OUT, true);
-        } else {
-            self.memory.counters().drop(Reason::Violation);
-            return;
-        }
-        // Whoever learns something says so: the exchange ends when both know that both have.
-        if hello.flags & control::HAVE == 0 || !known {
-            self.greet(channel, entry);
-        }
-    }
-
-    /// Stops a channel whose peer broke the rules or is gone.
-    #[cold]
-    fn give_up(&self, entry: &ChannelEntry, violation: bool) {
-        flag(entry, DEAD, true);
-        if violation {
-            self.memory.counters().drop(Reason::Violation);
-        }
-    }
-
-    /// What a sender does that finds no room: asks now and then whether the peer lives.
-    #[cold]
-    fn refuse(&mut self, channel: Channel) -> SendError {
-        Counters::add(&self.memory.counters().refused, 1);
-        let registry = self.memory.registry();
-        let Some(entry) = registry.get(channel) else { return SendError::Channel };
-        flag(entry, BLOCKED, true);
-        let now = clock::monotonic_ns();
-        if now.wrapping_sub(self.probed) < PROBE_NS {
-            return SendError::NoResource;
-        }
-        self.probed = now;
-        let gone = control::number(&entry.address()).is_none_or(|peer| control::ring(self.socket, peer).is_err());
-        if gone && has(entry, HAVE_OUT) {
-            self.give_up(entry, false);
-            return SendError::Peer;
-        }
-        if !has(entry, HAVE_OUT) {
-            self.greet(channel, entry);
-        }
-        self.listen();
-        SendError::NoResource
-    }
-
-    /// Takes the next message of a channel.
-    ///
-    /// The way of a message of one line is straight: the next position does not depend on what the line says, so the
-    /// processor already fetches the next line while it waits for this one.
-    #[inline(always)]
-    fn take(&self, channel: Channel, arrival: &mut Arrival) -> bool {
-        let index = channel.index();
-        let Some(entry) = self.memory.registry().entry(index) else { return false };
-        let lane = self.lane_in(index);
-        let (slot, byte) = pair(&entry.device[word::NEXT]);
-        let Some(word) = lane.announced(slot) else {
-            // The second line of a message then comes beside the first, not after it: 1.3 x faster where there is one.
-            lane.prefetch(slot.wrapping_add(1));
-            return false;
-        };
-        if !word.is_one_line() || has(entry, DEAD) {
-            return self.take_long(channel, entry, (slot, byte), word, arrival);
-        }
-        arrival.channel = channel.0;
-        arrival.length = word.length();
-        arrival.kind = 0;
-        arrival.count = 0;
-        // SAFETY: a slot has 56 bytes, the head has room for two of them.
-        unsafe { core::ptr::copy_nonoverlapping(lane.bytes(slot), arrival.head.as_mut_ptr(), SLOT_BYTES) };
-        self.taken(entry, lane, slot.wrapping_add(1), byte);
-        true
-    }
-
-    /// Notes that everything before `slot` has been copied: the sender may have it.
-    #[inline(always)]
-    fn taken(&self, entry: &ChannelEntry, lane: Lane, slot: u32, byte: u32) {
-        set_pair(&entry.device[word::NEXT], slot, byte);
-        let (told, _) = pair(&entry.device[word::TOLD]);
-        if slot.wrapping_sub(told) >= SLOTS / 4 {
-            self.tell(entry, lane);
-        }
-    }
-
-    /// Takes a message of two lines, or with a body.
-    #[inline(never)]
-    fn take_long(
-        &self,
-        channel: Channel,
-        entry: &ChannelEntry,
-        (slot, byte): (u32, u32),
-        word: lane::Word,
-        arrival: &mut Arrival,
-    ) -> bool {
-        let lane = self.lane_in(channel.index());
-        if has(entry, DEAD) {
-            return false;
-        }
-        if word.is_notice() {
-            let notification = self.heed(channel, lane, slot);
-            self.taken(entry, lane, slot.wrapping_add(1), byte);
-            if let Some(notification) = notification {
-                arrival.fill_notification(channel, notification);
-            }
-            return notification.is_some();
-        }
-        let length = word.length();
-        if length > CAPABILITIES.largest || !lane.is_complete(slot, word) {
-            self.give_up(entry, true);
-            return false;
-        }
-        arrival.channel = channel.0;
-        arrival.length = length;
-        arrival.kind = 0;
-        arrival.count = 0;
-        // SAFETY: slots have 56 bytes each, the head has room for two of them.
-        unsafe {
-            core::ptr::copy_nonoverlapping(lane.bytes(slot), arrival.head.as_mut_ptr(), SLOT_BYTES);
-            let second = lane.bytes(slot.wrapping_add(1));
-            core::ptr::copy_nonoverlapping(second, arrival.head.as_mut_ptr().add(SLOT_BYTES), INLINE - SLOT_BYTES);
-        }
-        let mut next = byte;
-        if length as usize > INLINE {
-            let body = length - INLINE as u32;
-            if !self.hold(channel, entry, byte, body, arrival) {
-                self.give_up(entry, true);
-                return false;
-            }
-            next = byte.wrapping_add(body.next_multiple_of(GRAIN));
-        }
-        self.taken(entry, lane, slot.wrapping_add(2), next);
-        true
-    }
-
-    /// Notes a body that lies in the ring until it is released; false: more lie there than a ring can hold.
-    fn hold(&self, channel: Channel, entry: &ChannelEntry, byte: u32, body: u32, arrival: &mut Arrival) -> bool {
-        let (next, front) = pair(&entry.device[word::BODIES]);
-        let span = body.next_multiple_of(GRAIN);
-        let released = entry.device[word::RELEASED].load(Relaxed) as u32;
-        if next.wrapping_sub(front) >= BODIES || byte.wrapping_sub(released).saturating_add(span) > RING {
-            return false;
-        }
-        self.body(channel.index(), next).store(span, Relaxed);
-        set_pair(&entry.device[word::BODIES], next.wrapping_add(1), front);
-        let window = self.window(channel.index());
-        let first = body.min(RING - byte % RING);
-        arrival.areas[0] = Area::new(window + Lane::ring_offset(byte), first);
-        arrival.buffers[0] = Area::new(channel.0, next);
-        arrival.count = 1;
-        if first < body {
-            arrival.areas[1] = Area::new(window + Lane::ring_offset(0), body - first);
-            arrival.buffers[1] = arrival.buffers[0];
-            arrival.count = 2;
-        }
-        true
-    }
-
-    /// Bytes of body `number` of a channel while it is held, plus 1 when it is released.
-    fn body(&self, index: usize, number: u32) -> &AtomicU32 {
-        let place = index as u32 * BODIES + number % BODIES;
-        // SAFETY: inside the device's part, which has a word for each body of each channel.
-        unsafe { &*self.memory.device_part().cast::<AtomicU32>().add(place as usize) }
-    }
-
-    /// Tells the sender what is free again, and wakes it if it waits for that.
-    #[cold]
-    fn tell(&self, entry: &ChannelEntry, lane: Lane) {
-        let (slot, _) = pair(&entry.device[word::NEXT]);
-        let released = entry.device[word::RELEASED].load(Relaxed) as u32;
-        set_pair(&entry.device[word::TOLD], slot, released);
-        lane.header().heads.0.store(slot as u64 | (released as u64) << 32, core::sync::atomic::Ordering::Release);
-        // Either the sender's look, which comes after its flag, sees this, or we see the flag.
-        fence(SeqCst);
-        if lane.header().blocked.0.load(Relaxed) != 0 && lane.header().blocked.0.swap(0, SeqCst) != 0 {
-            if let Some(peer) = control::number(&entry.address()) {
-                let _ = control::ring(self.socket, peer);
-            }
-        }
-    }
-
-    /// Whether there is room for so many slots and bytes behind the tail. `None`: the peer writes nonsense.
-    #[inline(always)]
-    fn has_room(entry: &ChannelEntry, lane: Lane, slots: u32, bytes: u32) -> Option<bool> {
-        let (slot, byte) = pair(&entry.device[word::TAIL]);
-        let fits = |(slot_head, byte_head): (u32, u32)| {
-            slot.wrapping_sub(slot_head) + slots <= SLOTS && byte.wrapping_sub(byte_head) + bytes <= RING
-        };
-        if fits(pair(&entry.device[word::SEEN])) {
-            return Some(true);
-        }
-        let heads = lane.header().heads.0.load(core::sync::atomic::Ordering::Acquire);
-        let (slot_head, byte_head) = (heads as u32, (heads >> 32) as u32);
-        if slot.wrapping_sub(slot_head) > SLOTS || byte.wrapping_sub(byte_head) > RING {
-            return None;
-        }
-        entry.device[word::SEEN].store(heads, Relaxed);
-        Some(fits((slot_head, byte_head)))
-    }
-
-    /// Copies a message into the lane and announces it. False: the program's bytes fault, and nothing was sent.
-    #[inline(always)]
-    fn put(&self, entry: &ChannelEntry, lane: Lane, gather: &Gather<'_>, lines: u32, span: u32) -> bool {
-        let (slot, byte) = pair(&entry.device[word::TAIL]);
-        let length = gather.len();
-        let mut copied = true;
-        // SAFETY: slots and ring have room for what is copied there; has_room said that the receiver is done with it.
-        unsafe {
-            copied &= gather.copy_to(0, lane.bytes(slot), length.min(SLOT_BYTES));
-            if lines == 2 {
-                let second = length.min(INLINE) - SLOT_BYTES;
-                copied &= gather.copy_to(SLOT_BYTES, lane.bytes(slot.wrapping_add(1)), second);
-            }
-            if length > INLINE {
-                let body = length - INLINE;
-                let (target, until) = lane.ring(byte);
-                let first = body.min(until as usize);
-                copied &= gather.copy_to(INLINE, target, first);
-                if first < body {
-                    copied &= gather.copy_to(INLINE + first, lane.ring(0).0, body - first);
-                }
-            }
-        }
-        if copied {
-            lane.announce(slot, length as u32);
-            set_pair(&entry.device[word::TAIL], slot.wrapping_add(lines), byte.wrapping_add(span));
-        }
-        copied
-    }
-
-    /// Wakes the receiver if it sleeps.
-    #[inline(always)]
-    fn wake(&self, entry: &ChannelEntry, lane: Lane) {
-        if self.fences {
-            fence(SeqCst);
-        }
-        compiler_fence(SeqCst);
-        if bell::must_ring(&lane.header().wait.0, IN) {
-            if let Some(peer) = control::number(&entry.address()) {
-                let _ = control::ring(self.socket, peer);
-            }
-        }
-    }
-
-    /// The straight way of a message of one line: `None` if anything is unusual.
-    #[inline(always)]
-    fn send_line(&self, channel: Channel, head: &[u8]) -> Option<Ticket> {
-        let entry = self.memory.registry().get(channel)?;
-        let mapped = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0 && !mapped.out.is_null())?;
-        // SAFETY: mapped until the channel is closed.
-        let lane = unsafe { Lane::at(mapped.out) };
-        let (slot, byte) = pair(&entry.device[word::TAIL]);
-        let (seen, _) = pair(&entry.device[word::SEEN]);
-        if slot.wrapping_sub(seen) >= SLOTS || has(entry, DEAD) || lane.header().closed.0.load(Relaxed) != 0 {
-            return None;
-        }
-        // SAFETY: at most the bytes of a slot.
-        unsafe { lane::copy_line(head.as_ptr(), lane.bytes(slot), head.len()) };
-        lane.announce(slot, head.len() as u32);
-        set_pair(&entry.device[word::TAIL], slot.wrapping_add(1), byte);
-        self.wake(entry, lane);
-        Some(self.count_sent(head.len()))
-    }
-
-    /// Sends any message.
-    #[inline(never)]
-    fn send_long(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        let registry = self.memory.registry();
-        let entry = registry.get(message.channel).ok_or(SendError::Channel)?;
-        let gather = Gather::of(message, self.memory.segment_with_extra(), &CAPABILITIES)?;
-        let mapped = self.mapped(message.channel.index()).filter(|mapped| mapped.channel == message.channel.0);
-        let out = mapped.map_or(core::ptr::null_mut(), |mapped| mapped.out);
-        if out.is_null() {
-            if has(entry, DEAD) {
-                return Err(SendError::Peer);
-            }
-            self.listen();
-            let arrived = self.mapped(message.channel.index()).is_some_and(|mapped| !mapped.out.is_null());
-            return if arrived { self.send_long(message) } else { Err(self.refuse(message.channel)) };
-        }
-        // SAFETY: mapped until the channel is closed.
-        let lane = unsafe { Lane::at(out) };
-        if has(entry, DEAD) || lane.header().closed.0.load(Relaxed) != 0 {
-            return Err(SendError::Peer);
-        }
-        let length = gather.len();
-        let lines = 1 + (length > SLOT_BYTES) as u32;
-        let span = (length.saturating_sub(INLINE) as u32).next_multiple_of(GRAIN);
-        match Shm::has_room(entry, lane, lines, span) {
-            Some(true) => {}
-            Some(false) => return Err(self.refuse(message.channel)),
-            None => {
-                self.give_up(entry, true);
-                return Err(SendError::Peer);
-            }
-        }
-        if !self.put(entry, lane, &gather, lines, span) {
-            return Err(SendError::Fault);
-        }
-        self.wake(entry, lane);
-        Ok(self.count_sent(length))
-    }
-
-    fn count_sent(&self, length: usize) -> Ticket {
-        let counters = self.memory.counters();
-        let ticket = counters.sent.load(Relaxed) as u32;
-        Counters::add(&counters.sent, 1);
-        Counters::add(&counters.sent_bytes, length as u64);
-        Ticket(ticket)
-    }
-
     /// The open channels that this process has mapped.
     fn each(&self) -> impl Iterator<Item = (Channel, &ChannelEntry)> + '_ {
         let registry = self.memory.registry();
@@ -734,8 +235,7 @@ impl Endpoint for Shm {
                 let _ = calls::munmap(mapped.out, lane::SIZE);
                 let _ = calls::close(mapped.lane_out);
             }
-            mapped.channel = 0;
-            mapped.out = core::ptr::null_mut();
+            self.set_mapped(channel.index(), Mapped { channel: 0, out: core::ptr::null_mut(), ..mapped });
         }
         self.changed();
         self.list();
@@ -796,50 +296,11 @@ impl Endpoint for Shm {
 
     #[inline]
     fn release(&mut self, arrival: &mut Arrival) {
-        let Some(&Area { offset: channel, length: number }) = arrival.buffers().first() else { return };
-        arrival.count = 0;
-        let channel = Channel(channel);
-        let Some(entry) = self.memory.registry().get(channel) else { return };
-        let (next, mut front) = pair(&entry.device[word::BODIES]);
-        if number.wrapping_sub(front) >= next.wrapping_sub(front) {
-            return;
-        }
-        let word = self.body(channel.index(), number);
-        word.store(word.load(Relaxed) | 1, Relaxed);
-        let mut released = entry.device[word::RELEASED].load(Relaxed) as u32;
-        while front != next {
-            let span = self.body(channel.index(), front).load(Relaxed);
-            if span & 1 == 0 {
-                break;
-            }
-            released = released.wrapping_add(span & !1);
-            front = front.wrapping_add(1);
-        }
-        set_pair(&entry.device[word::BODIES], next, front);
-        entry.device[word::RELEASED].store(released as u64, Relaxed);
-        let (_, told) = pair(&entry.device[word::TOLD]);
-        if released.wrapping_sub(told) >= RING / 4 {
-            self.tell(entry, self.lane_in(channel.index()));
-        }
+        self.give_back(arrival);
     }
 
     fn backlog(&mut self) -> Backlog {
-        let mut waiting = 0;
-        for (channel, entry) in self.each() {
-            let lane = self.lane_in(channel.index());
-            let (mut slot, _) = pair(&entry.device[word::NEXT]);
-            let (mut here, mut slots) = (0, 0);
-            while let Some(word) = lane.announced(slot) {
-                slot = slot.wrapping_add(word.lines());
-                slots += word.lines();
-                here += 1;
-                if slots >= SLOTS {
-                    break;
-                }
-            }
-            waiting = here.max(waiting);
-        }
-        Backlog { waiting, capacity: SLOTS / 2 }
+        Backlog { waiting: self.look_ahead(), capacity: SLOTS / 2 }
     }
 
     fn descriptor(&self) -> i32 {
@@ -847,32 +308,7 @@ impl Endpoint for Shm {
     }
 
     fn arm(&mut self) -> bool {
-        self.listen();
-        let mut barrier = false;
-        for (channel, entry) in self.each() {
-            let lane = self.lane_in(channel.index());
-            barrier |= bell::arm(&lane.header().wait.0, IN) && lane.header().barrier.0.load(Relaxed) != 0;
-            if has(entry, BLOCKED) {
-                if let Some(out) = self.mapped(channel.index()).map(|mapped| mapped.out).filter(|out| !out.is_null()) {
-                    // SAFETY: mapped until the channel is closed.
-                    unsafe { Lane::at(out) }.header().blocked.0.store(1, SeqCst);
-                }
-            }
-        }
-        fence(SeqCst);
-        if barrier {
-            let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
-        }
-        let mut quiet = true;
-        for (channel, entry) in self.each() {
-            let (slot, _) = pair(&entry.device[word::NEXT]);
-            let waits = !has(entry, DEAD) && self.lane_in(channel.index()).announced(slot).is_some();
-            quiet &= !waits && !(has(entry, BLOCKED) && self.may_go_on(channel, entry));
-        }
-        if !quiet {
-            self.unarm();
-        }
-        quiet
+        self.arm_all()
     }
 
     fn disarm(&mut self) {
@@ -882,34 +318,6 @@ impl Endpoint for Shm {
 
     fn counters(&self) -> &Counters {
         self.memory.counters()
-    }
-}
-
-impl Shm {
-    /// Whether a sender that found no room would find some now: half of everything, or a peer that is gone.
-    fn may_go_on(&self, channel: Channel, entry: &ChannelEntry) -> bool {
-        let out = self.mapped(channel.index()).map_or(core::ptr::null_mut(), |mapped| mapped.out);
-        if out.is_null() {
-            return false;
-        }
-        // SAFETY: mapped until the channel is closed.
-        let room = Shm::has_room(entry, unsafe { Lane::at(out) }, 2, LARGEST_BODY) != Some(false);
-        if room {
-            flag(entry, BLOCKED, false);
-        }
-        room
-    }
-
-    fn unarm(&mut self) {
-        for (channel, entry) in self.each() {
-            bell::disarm(&self.lane_in(channel.index()).header().wait.0, IN);
-            if has(entry, BLOCKED) {
-                if let Some(out) = self.mapped(channel.index()).map(|mapped| mapped.out).filter(|out| !out.is_null()) {
-                    // SAFETY: mapped until the channel is closed.
-                    unsafe { Lane::at(out) }.header().blocked.0.store(0, Relaxed);
-                }
-            }
-        }
     }
 }
 

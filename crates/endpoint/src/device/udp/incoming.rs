@@ -81,13 +81,13 @@ impl Udp {
             *part = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
         }
         let Some(taken) = batch.receive(self.socket, RUNS) else { return 0 };
-        for index in 0..taken {
+        for (index, place) in places[..taken].iter().enumerate() {
             let length = (batch.entries[index].msg_len as usize).min(START + 1);
             let alone = batch.run(index).is_none_or(|each| each >= length);
             if batch.is_cut(index) || length > START || !alone {
                 self.memory.counters().drop(Reason::NoBuffer);
             } else {
-                self.accept(&places[index][..length], length, None, batch.sender(index));
+                self.accept(&place[..length], length, None, batch.sender(index));
             }
         }
         taken
@@ -244,7 +244,7 @@ impl<const N: usize> Batch<N> {
     fn run(&self, index: usize) -> Option<usize> {
         let words = &self.control[index];
         let kind = libc::SOL_UDP as u64 | (libc::UDP_GRO as u64) << 32;
-        let told = self.entries[index].msg_hdr.msg_controllen as usize >= 20 && words[1] == kind;
+        let told = self.entries[index].msg_hdr.msg_controllen >= 20 && words[1] == kind;
         told.then(|| words[2] as u32 as usize).filter(|each| *each > 0)
     }
 }

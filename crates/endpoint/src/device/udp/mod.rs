@@ -273,7 +273,7 @@ impl Endpoint for Udp {
 
     fn post(&mut self, buffer: Area) -> Result<(), PostError> {
         let Buffers::Posted { smallest, alignment } = self.capabilities.buffers else { return Err(PostError::NotNeeded) };
-        if buffer.length < smallest || buffer.offset % alignment != 0 || !self.segment().contains(buffer) {
+        if buffer.length < smallest || !buffer.offset.is_multiple_of(alignment) || !self.segment().contains(buffer) {
             return Err(PostError::Area);
         }
         self.memory.free_queue().put(&buffer).map_err(|_| PostError::Full)
