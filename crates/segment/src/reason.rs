@@ -61,6 +61,7 @@ reasons! {
     NotCarried = 28, "not-carried", "Handed to a program without shunt, and no process could be made to carry its bytes.";
     ForeignBytes = 29, "foreign-bytes", "A program wrote past the library: the connection was reset, as its bytes had no place.";
     ListenerHandedOver = 30, "listener-handed-over", "Handed to a program without shunt: from then on clients come through the kernel.";
+    IoUring = 31, "io-uring", "The process has an io_uring, whose operations shunt cannot see.";
 }
 
 /// Number of codes that counters keep room for.

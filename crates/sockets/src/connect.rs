@@ -65,6 +65,9 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     if !options.accelerate {
         return Outcome::Kernel(Reason::SwitchedOff);
     }
+    if crate::uring::before_connect() {
+        return Outcome::Kernel(Reason::IoUring);
+    }
     if server.port == 0 || !options.ports.contains(server.port) {
         return Outcome::Kernel(Reason::PortNotListed);
     }

@@ -81,6 +81,7 @@ pub mod swift;
 pub mod table;
 pub mod transfer;
 pub mod urgent;
+pub mod uring;
 pub mod wait;
 pub mod window;
 

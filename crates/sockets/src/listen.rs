@@ -28,6 +28,9 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if !options.accelerate {
         return Err(Reason::SwitchedOff);
     }
+    if crate::uring::before_listen() {
+        return Err(Reason::IoUring);
+    }
     let bound = bound_address(fd);
     if bound.port != 0 && !options.ports.contains(bound.port) {
         return Err(Reason::PortNotListed);

@@ -136,13 +136,13 @@ enum Holders {
 }
 
 /// A path under /proc.
-struct Path {
+pub(crate) struct Path {
     bytes: [u8; 64],
     length: usize,
 }
 
 impl Path {
-    fn new(text: core::fmt::Arguments<'_>) -> Path {
+    pub(crate) fn new(text: core::fmt::Arguments<'_>) -> Path {
         let mut path = Path { bytes: [0; 64], length: 0 };
         let _ = path.write_fmt(text);
         path
@@ -165,7 +165,7 @@ impl Write for Path {
 }
 
 /// Calls `each` with every entry of a directory whose name is a number, until it gives true.
-fn numbers(path: &Path, mut each: impl FnMut(u32) -> bool) -> Result<()> {
+pub(crate) fn numbers(path: &Path, mut each: impl FnMut(u32) -> bool) -> Result<()> {
     let directory = calls::openat(AT_FDCWD, path.pointer(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)?;
     let mut room = [0u64; 512];
     'all: loop {
@@ -193,6 +193,13 @@ fn numbers(path: &Path, mut each: impl FnMut(u32) -> bool) -> Result<()> {
     calls::close(directory)
 }
 
+/// What the symbolic link at `path` says; empty if it cannot be read.
+pub(crate) fn target<'a>(path: &Path, room: &'a mut [u8; 64]) -> &'a [u8] {
+    // SAFETY: room for 64 bytes.
+    let got = unsafe { shunt_sys::syscall!(libc::SYS_readlinkat, AT_FDCWD, path.pointer(), room.as_mut_ptr(), room.len()) };
+    &room[..got.max(0) as usize]
+}
+
 fn holders(inode: u32) -> Result<Holders> {
     let wanted = Path::new(format_args!("socket:[{inode}]"));
     let wanted = &wanted.bytes[..wanted.length];
@@ -207,11 +214,8 @@ fn holders(inode: u32) -> Result<Holders> {
         // it is a child of ours that gained rights.
         let seen = numbers(&Path::new(format_args!("/proc/{process}/fd\0")), |fd| {
             let link = Path::new(format_args!("/proc/{process}/fd/{fd}\0"));
-            let mut target = [0u8; 64];
-            // SAFETY: room for 64 bytes.
-            let got =
-                unsafe { shunt_sys::syscall!(libc::SYS_readlinkat, AT_FDCWD, link.pointer(), target.as_mut_ptr(), target.len()) };
-            let target = &target[..got.max(0) as usize];
+            let mut room = [0u8; 64];
+            let target = target(&link, &mut room);
             holds |= target == wanted;
             if target.starts_with(b"/memfd:shunt-process") {
                 shunt = true;
