@@ -5,6 +5,7 @@
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 SECONDS=300; then random sequences: MINUTES=60
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make model    the model checker on rings, lock and bell, to the end: some minutes
+# make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make lint     formatting and clippy, warnings are errors
 # make install  PREFIX=/usr/local DESTDIR=
 
@@ -49,6 +50,9 @@ soak:
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) cargo test --release --target-dir target \
 	    -p shunt-testkit --test crash_kill --test crash_scribble
 	cargo run --release --target-dir target -p shunt-differential -- soak $(MINUTES)
+
+fuzz:
+	scripts/fuzz $(SECONDS)
 
 model:
 	scripts/model-check

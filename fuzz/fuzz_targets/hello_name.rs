@@ -1,15 +1,3 @@
-//! A client's abstract name is whatever another process bound: any bytes give a valid hello or none, and a hello that
-//! was read says the same when it is written again.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use shunt_segment::name::{Hello, LONGEST};
-
-fuzz_target!(|name: &[u8]| {
-    if let Some(hello) = Hello::decode(name) {
-        assert!((hello.channel as usize) < shunt_segment::CHANNELS);
-        let again = hello.encode();
-        assert!(again.length <= LONGEST);
-        assert_eq!(again.as_slice(), name);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| shunt_fuzzing::run("hello_name", data));

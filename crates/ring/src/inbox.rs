@@ -162,14 +162,15 @@ impl Inbox {
         self.word(tail + 8)
             .store(length as u64 | (source.processor as u64) << 32 | (source.port as u64) << 48, Ordering::Relaxed);
         self.word(tail + 16).store(detail | charged << 32, Ordering::Relaxed);
-        let end = at + length as u64;
+        let mut left = length;
         for (data, size) in pieces {
-            let size = (size as u64).min(end - at) as usize;
+            let size = size.min(left);
             // SAFETY: the piece is readable; all pieces together fit into the ring.
             unsafe { self.ring().put(at, data, size) };
-            at += size as u64;
+            at = at.wrapping_add(size as u64);
+            left -= size;
         }
-        header.charged.store(charged + cost, Ordering::Relaxed);
+        header.charged.store(charged.wrapping_add(cost), Ordering::Relaxed);
         header.tail.store(next, Ordering::Relaxed);
         self.word(tail).swap(tail | marks, Ordering::SeqCst); // publish
         let after = header.gate.load(Ordering::SeqCst); // look at the gate
@@ -226,11 +227,11 @@ impl Inbox {
             0
         } else {
             // What was charged before the oldest record has been released; 32 bits of it tell the rest.
-            let before = (self.word(head + 16).load(Ordering::Relaxed) >> 32) as u32;
+            let before = (self.word(head.wrapping_add(16)).load(Ordering::Relaxed) >> 32) as u32;
             (charged as u32).wrapping_sub(before) as u64
         };
         header.released.store(charged.wrapping_sub(waiting), Ordering::Relaxed);
-        waiting == 0 || waiting + cost <= limit
+        waiting == 0 || waiting.saturating_add(cost) <= limit
     }
 
     /// A sender is about to use the kernel: what lies here now comes first. False: nothing does.
@@ -247,7 +248,7 @@ impl Inbox {
     /// A sender has used the kernel: until a look that begins from now on finds the kernel's queue empty, all do.
     pub fn after_kernel(&self) {
         let header = self.header();
-        header.behind.fetch_max(header.looks.load(Ordering::SeqCst) + 1, Ordering::SeqCst);
+        header.behind.fetch_max(header.looks.load(Ordering::SeqCst).wrapping_add(1), Ordering::SeqCst);
     }
 
     /// Whether senders wait for a look at the kernel's queue.

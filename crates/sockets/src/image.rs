@@ -28,7 +28,7 @@ pub enum Start {
 }
 
 /// Judges the program at `path`, relative to `directory` (AT_FDCWD, or for fexecve(3) the program's own descriptor and an
-/// empty path).
+/// empty path). A FIFO is no program and must not hold us: files are opened without waiting.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -46,7 +46,7 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
         if !matches!(unsafe { access(directory, path, X_OK) }, Ok(_) | Err(Errno(libc::ENOSYS))) {
             return Start::Fails;
         }
-        calls::openat(directory, path.cast(), libc::O_RDONLY | libc::O_CLOEXEC, 0)
+        calls::openat(directory, path.cast(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0)
     };
     let Ok(mut file) = opened else { return Start::Plain };
     for _ in 0..SCRIPTS {
@@ -61,7 +61,7 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
         let _ = calls::close(file);
         let Some(interpreter) = interpreter(head) else { return Start::Plain };
         // SAFETY: ends with a NUL.
-        match calls::openat(libc::AT_FDCWD, interpreter.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0) {
+        match calls::openat(libc::AT_FDCWD, interpreter.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0) {
             Ok(next) => file = next,
             Err(_) => return Start::Plain,
         }
@@ -72,7 +72,9 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
 
 /// execvp(3) gives a text without `#!` to the shell; execve(2) refuses it.
 fn shell() -> Start {
-    let Ok(file) = calls::openat(libc::AT_FDCWD, c"/bin/sh".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
+    let Ok(file) =
+        calls::openat(libc::AT_FDCWD, c"/bin/sh".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0)
+    else {
         return Start::Plain;
     };
     let mut head = [0u8; HEAD];

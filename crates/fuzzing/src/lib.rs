@@ -1,0 +1,39 @@
+//! What other processes can give us, each kind as a function that takes any bytes and must return.
+//!
+//! `fuzz/` hands them to libFuzzer (`make fuzz SECONDS=300`); `tests/corpora.rs` runs them over the corpora in
+//! `fuzz/corpus` and over some thousand mutations of them, the same ones each time.
+//!
+//! A body panics where a promise is broken: a length out of bounds, a descriptor too many. What is outside the memory that
+//! a peer shares is not mapped, or is watched by the fuzzer's sanitizer.
+
+mod handover;
+mod hello;
+mod image;
+mod inbox;
+mod input;
+mod list;
+mod pipe;
+mod rights;
+
+/// A target: its name, which is that of its corpus and of its program in `fuzz/`, and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    ("hello_name", hello::run),
+    ("ring_hostile", pipe::run),
+    ("inbox_hostile", inbox::run),
+    ("handover", handover::run),
+    ("inherit_list", list::run),
+    ("rights", rights::run),
+    ("image", image::run),
+];
+
+/// Runs the target `name`.
+///
+/// # Panics
+/// When there is none, or a promise is broken.
+pub fn run(name: &str, data: &[u8]) {
+    let (_, body) = TARGETS.iter().find(|(target, _)| *target == name).expect("a target of this name");
+    body(data);
+}
