@@ -101,6 +101,8 @@ calls! {
     epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_epoll_pwait;
     /// fstat(2)
     fstat(fd: c_int, status: *mut libc::stat) -> Result<()> = unit, SYS_fstat;
+    /// fstatfs(2)
+    fstatfs(fd: c_int, status: *mut libc::statfs) -> Result<()> = unit, SYS_fstatfs;
     /// ftruncate(2)
     ftruncate(fd: c_int, length: i64) -> Result<()> = unit, SYS_ftruncate;
     /// fallocate(2)

@@ -2,7 +2,7 @@
 
 use super::queue::Queue;
 use super::registry::{ChannelEntry, Registry};
-use super::{Line, SendDescriptor};
+use super::{is_safe_to_map, Line, SendDescriptor, SEALS};
 use crate::area::{Area, Segment};
 use crate::counters::Counters;
 use crate::direct::{ExportEntry, EXPORTS};
@@ -16,7 +16,6 @@ const MAGIC: u64 = u64::from_le_bytes(*b"shuntend");
 /// Version of everything in this memory.
 const VERSION: u32 = 1;
 const PAGE: usize = 4096;
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// How large an endpoint is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,14 +180,13 @@ impl Memory {
     }
 
     fn checked(fd: i32, device: u32, extra: impl Fn(&Shape) -> usize) -> Result<Memory, AttachError> {
-        let seals = calls::fcntl(fd, libc::F_GET_SEALS, 0).map_err(|_| AttachError::Unsealed)?;
-        if seals & SEALS != SEALS {
-            return Err(AttachError::Unsealed);
-        }
         // SAFETY: plain integers.
         let mut status: libc::stat = unsafe { core::mem::zeroed() };
         calls::fstat(fd, &mut status).map_err(AttachError::System)?;
         let size = status.st_size as usize;
+        if !is_safe_to_map(fd, size) {
+            return Err(AttachError::Unsealed);
+        }
         if size < PAGE {
             return Err(AttachError::Layout);
         }

@@ -14,10 +14,12 @@
 mod memory;
 mod queue;
 mod registry;
+mod seals;
 
 pub use memory::{Header, Layout, Memory, Shape};
 pub use queue::{Full, Plain, Queue};
 pub use registry::{ChannelEntry, Registry};
+pub use seals::{is_safe_to_map, SEALS};
 
 use crate::area::Area;
 use crate::message::{INLINE, SCATTER};

@@ -4,8 +4,9 @@
 use super::channel::{pair, set_pair, word};
 use super::control::{self, Hello};
 use super::lane::Lane;
-use super::{Shm, SEALS};
+use super::Shm;
 use crate::direct::{DirectAccess, DirectError, Exports, Import, Key, Notification, Rights};
+use crate::shared::{is_safe_to_map, SEALS};
 use crate::{Area, Bytes, Channel, Counters, Drop as Reason, SendError, Tag, Ticket};
 use shunt_sys::{calls, libc, mapping, Errno};
 
@@ -52,7 +53,7 @@ impl Shm {
                 let twice = self.offers.iter().any(|offer| offer.key == hello.key);
                 if of_it.count() >= OF_A_PEER || twice || hello.key == 0 {
                     Some(Reason::QueueFull)
-                } else if size == 0 || size > 1 << 30 || !is_safe_to_map(fd, size) {
+                } else if size == 0 || size > 1 << 30 || !is_safe_to_map(fd, size as usize) {
                     Some(Reason::Violation)
                 } else {
                     None
@@ -158,15 +159,6 @@ impl Shm {
         self.wake(entry, lane);
         Ok(())
     }
-}
-
-/// Whether a mapping of `size` bytes of `fd` can never fault.
-fn is_safe_to_map(fd: i32, size: u32) -> bool {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fcntl(fd, libc::F_GET_SEALS, 0).is_ok_and(|seals| seals & SEALS == SEALS)
-        && calls::fstat(fd, &mut status).is_ok()
-        && status.st_size as u64 == size as u64
 }
 
 impl DirectAccess for Shm {

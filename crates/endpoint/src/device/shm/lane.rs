@@ -11,7 +11,7 @@
 //! Each side keeps its own positions in its endpoint's memory; here lie only the receiver's *heads*, published now and
 //! then, and the flags by which sleepers are woken. Everything is written by one side, and read as input by the other.
 
-use crate::shared::Line;
+use crate::shared::{Line, SEALS};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use shunt_segment::channel::Wait;
 use shunt_sys::{calls, libc, mapping, Errno};
@@ -32,7 +32,6 @@ const SLOTS_AT: usize = PAGE;
 const RING_AT: usize = SLOTS_AT + SLOTS as usize * 64;
 /// Bytes of a lane.
 pub const SIZE: usize = RING_AT + RING as usize;
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 const LENGTH: u64 = (1 << 30) - 1;
 const TWO_LINES: u64 = 1 << 30;
@@ -120,15 +119,6 @@ pub fn create() -> Result<i32, Errno> {
             Err(error)
         }
     }
-}
-
-/// Whether `fd` has the seals and the size of a lane, so that mapping it can never fault.
-pub fn is_safe_to_map(fd: i32) -> bool {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fcntl(fd, libc::F_GET_SEALS, 0).is_ok_and(|seals| seals & SEALS == SEALS)
-        && calls::fstat(fd, &mut status).is_ok()
-        && status.st_size as usize == SIZE
 }
 
 /// Copies up to 64 bytes by two overlapping halves: no call, no loop.

@@ -32,9 +32,6 @@ const LARGEST_BODY: u32 = 32 << 10;
 /// Bodies that may be held at once: as many as fit the ring.
 const BODIES: u32 = RING / GRAIN;
 
-/// What memory that is handed to a peer cannot do any more.
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 

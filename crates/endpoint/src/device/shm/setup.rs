@@ -2,10 +2,10 @@
 
 use super::channel::*;
 use super::control::{self, Heard, Hello};
-use super::lane::{self, Lane};
+use super::lane::{self, Lane, GRAIN, RING, SLOTS};
 use super::Shm;
-use crate::shared::ChannelEntry;
-use crate::{Area, Channel, Counters, Drop as Reason, Tag};
+use crate::shared::{is_safe_to_map, ChannelEntry};
+use crate::{Area, Channel, Counters, Drop as Reason, Tag, INLINE};
 use core::sync::atomic::Ordering::Relaxed;
 use shunt_sys::{calls, libc, mapping, Errno};
 
@@ -69,7 +69,7 @@ impl Shm {
     pub(super) fn map_in(&self, channel: Channel, fd: i32) -> Result<(), Errno> {
         let place = Area::new(self.window(channel.index()), lane::SIZE as u32);
         let base = self.memory.segment_with_extra().pointer(place).ok_or(Errno(libc::EINVAL))?;
-        if !lane::is_safe_to_map(fd) {
+        if !is_safe_to_map(fd, lane::SIZE) {
             return Err(Errno(libc::EINVAL));
         }
         // SAFETY: the channel's own place; arrivals of an older channel there were closed with it.
@@ -85,7 +85,7 @@ impl Shm {
             let _ = calls::close(fd);
             return false;
         };
-        let base = match lane::is_safe_to_map(fd) {
+        let base = match is_safe_to_map(fd, lane::SIZE) {
             true => mapping::shared(fd, lane::SIZE).ok(),
             false => None,
         };
@@ -159,6 +159,23 @@ impl Shm {
         }
     }
 
+    /// After the lock was taken from an owner that died: goes on behind what it has announced and not yet noted, so that no
+    /// slot is announced twice.
+    pub fn recover(&mut self) {
+        for (channel, entry) in self.memory.registry().iter() {
+            let mapped = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0 && !mapped.out.is_null());
+            let Some(mapped) = mapped else { continue };
+            // SAFETY: mapped until the channel is closed.
+            let lane = unsafe { Lane::at(mapped.out) };
+            for _ in 0..SLOTS {
+                let (slot, byte) = pair(&entry.device[word::TAIL]);
+                let Some(word) = lane.announced(slot) else { break };
+                let span = word.length().saturating_sub(INLINE as u32).min(RING).next_multiple_of(GRAIN);
+                set_pair(&entry.device[word::TAIL], slot.wrapping_add(word.lines()), byte.wrapping_add(span));
+            }
+        }
+    }
+
     /// Stops a channel whose peer broke the rules or is gone.
     #[cold]
     pub(super) fn give_up(&self, entry: &ChannelEntry, violation: bool) {
@@ -166,5 +183,38 @@ impl Shm {
         if violation {
             self.memory.counters().drop(Reason::Violation);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Arrival, Body, Endpoint, Message};
+
+    #[test]
+    fn what_a_dead_owner_announced_is_not_announced_again() {
+        let make = || Shm::new(Default::default()).expect("memory");
+        let (mut a, mut b) = (make(), make());
+        let (to_b, _) = crate::conformance::connect(&mut a, &mut b);
+        assert_eq!((a.flush(), b.flush()), (Ok(true), Ok(true)));
+        let body = [7u8; 300];
+        let message = |number: &'static [u8]| Message { channel: to_b, head: number, body: Body::Bytes(body[..].into()) };
+        a.send(&message(b"0")).expect("room");
+        let entry = |shm: &Shm| shm.memory.registry().get(to_b).expect("open").device[word::TAIL].load(Relaxed);
+        let before = entry(&a);
+        a.send(&message(b"1")).expect("room");
+        // As if its sender had died between the announcement and its note.
+        let after = entry(&a);
+        a.memory.registry().get(to_b).expect("open").device[word::TAIL].store(before, Relaxed);
+        a.recover();
+        assert_eq!(entry(&a), after);
+        a.send(&message(b"2")).expect("room");
+        let mut arrival = Arrival::empty();
+        for number in [b'0', b'1', b'2'] {
+            assert!(b.receive(&mut arrival));
+            assert_eq!((arrival.head()[0], arrival.len()), (number, 301));
+            b.release(&mut arrival);
+        }
+        assert!(!b.receive(&mut arrival));
     }
 }
