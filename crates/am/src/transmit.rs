@@ -98,11 +98,14 @@ impl Side<'_> {
     /// Sends a packet under its number, for the first time or again.
     fn send_packet(&mut self, now: Nanoseconds, index: u16, sequence: u64, link: &mut dyn Link) -> bool {
         let slot = self.slots[usize::from(index)];
-        // Where no further packet may follow, the receiver's delay would be ours.
+        // Where no further packet may follow, the receiver's delay would be ours; unless so many are under way that others
+        // are acknowledged before.
         let own = self.peer.used[Class::Request as usize] + self.peer.used[Class::Bulk as usize];
-        let last = self.peer.in_flight + 1 >= self.peer.congestion.packets()
-            || self.peer.next_sequence + 1 - self.peer.oldest >= u64::from(self.peer.window)
-            || own + 1 >= self.own_quota() - self.own_quota() / 4;
+        let bound = self.peer.congestion.packets().min(self.peer.window).min(self.own_quota() / 4 * 3);
+        let last = bound < 4 * self.shared.config.acknowledge_every
+            && (self.peer.in_flight + 1 >= bound
+                || self.peer.next_sequence + 1 - self.peer.oldest >= bound.into()
+                || own >= bound);
         let flags = if last || slot.attempts > 0 { PROMPT } else { 0 };
         let short = Short { kind: Kind::Data, flags, channel: slot.channel, check: 0, token: self.peer.remote_token };
         if !self.send_numbered(now, short, sequence, slot.in_channel, Frame::Packet(index), link) {
