@@ -1,4 +1,4 @@
-//! What active messages cost: `cargo run --release -p shunt-am --features std --example measure [shm] [udp] [loss]`; or `trips`, `rates`, `stores` of `shm`.
+//! What active messages cost: `cargo run --release -p shunt-am --example measure [shm] [udp] [loss]`; or `trips`, `rates`, `stores` of `shm`.
 //!
 //! `shm`: two pinned threads; the bare endpoint and, where it is installed, UCX in the same run; medians of five. `udp`: two
 //! network namespaces joined by veth, 1 % of the packets dropped by a rule of nftables, kernel TCP over the same path

@@ -1,0 +1,104 @@
+-- Wireshark dissector of active messages (docs/WIRE.md), behind the endpoint's header of 16 bytes ("sh", version 1).
+--   tshark -X lua_script:docs/shunt-am.lua -r FILE
+local am = Proto("shunt_am", "Shunt active messages")
+
+local kinds = { [1] = "connect", [2] = "data", [3] = "acknowledge", [4] = "reset", [5] = "probe", [6] = "plain", [7] = "bye" }
+local tasks = { [1] = "request", [2] = "reply", [3] = "stream", [4] = "store", [5] = "get", [6] = "fetched", [7] = "room", [8] = "returned" }
+
+local f = {
+    tag = ProtoField.uint64("shunt_am.tag", "Endpoint's tag", base.HEX),
+    kind = ProtoField.uint8("shunt_am.kind", "Kind", base.DEC, kinds, 0x0f),
+    prompt = ProtoField.bool("shunt_am.prompt", "Prompt", 8, nil, 1),
+    confirm = ProtoField.bool("shunt_am.confirm", "Confirm", 8, nil, 2),
+    channel = ProtoField.uint16("shunt_am.channel", "Channel"),
+    check = ProtoField.uint32("shunt_am.check", "Check, or request limit of a plain frame", base.HEX),
+    token = ProtoField.uint64("shunt_am.token", "Token", base.HEX),
+    sequence = ProtoField.uint32("shunt_am.sequence", "Sequence"),
+    acknowledged = ProtoField.uint32("shunt_am.acknowledged", "Acknowledged"),
+    limit = ProtoField.uint32("shunt_am.limit", "Request limit"),
+    time = ProtoField.uint32("shunt_am.time", "Time (us)"),
+    echo = ProtoField.uint32("shunt_am.echo", "Echo (us)"),
+    in_channel = ProtoField.uint32("shunt_am.in_channel", "Number in channel"),
+    map = ProtoField.uint64("shunt_am.map", "Map", base.HEX),
+    epoch = ProtoField.uint64("shunt_am.epoch", "Epoch", base.HEX),
+    own_token = ProtoField.uint64("shunt_am.own_token", "Sender's token", base.HEX),
+    task = ProtoField.uint8("shunt_am.task", "Task", base.DEC, tasks),
+    handler = ProtoField.uint8("shunt_am.handler", "Handler"),
+    words = ProtoField.uint8("shunt_am.words", "Words"),
+    length = ProtoField.uint32("shunt_am.length", "Length of data"),
+    word = ProtoField.uint64("shunt_am.word", "Word", base.HEX),
+    data = ProtoField.bytes("shunt_am.data", "Data"),
+}
+local list = {}
+for _, field in pairs(f) do list[#list + 1] = field end
+am.fields = list
+
+local function messages(range, tree)
+    local at, names = 0, {}
+    while at + 8 <= range:len() do
+        local words, length = range(at + 2, 1):uint(), range(at + 4, 4):le_uint()
+        local size = 8 + words * 8 + length
+        if at + size > range:len() then break end
+        local name = tasks[range(at, 1):uint()] or "?"
+        names[#names + 1] = name
+        local node = tree:add(am, range(at, size), "Message: " .. name)
+        node:add(f.task, range(at, 1))
+        node:add(f.handler, range(at + 1, 1))
+        node:add(f.words, range(at + 2, 1))
+        node:add_le(f.length, range(at + 4, 4))
+        for word = 0, words - 1 do node:add_le(f.word, range(at + 8 + word * 8, 8)) end
+        if length > 0 then node:add(f.data, range(at + 8 + words * 8, length)) end
+        at = at + size
+    end
+    return table.concat(names, ", ")
+end
+
+-- One frame of the engine: what the endpoint's message holds.
+local function frame(range, info, tree)
+    if range:len() < 16 then return false end
+    local first = range(0, 1):uint()
+    local kind = first % 16
+    if first - kind ~= 16 or not kinds[kind] then return false end
+    info.cols.protocol = "shunt-am"
+    local node = tree:add(am, range)
+    node:add(f.kind, range(0, 1))
+    node:add(f.prompt, range(1, 1))
+    node:add(f.confirm, range(1, 1))
+    node:add_le(f.channel, range(2, 2))
+    node:add_le(f.check, range(4, 4))
+    node:add_le(f.token, range(8, 8))
+    local text = kinds[kind]
+    if kind == 1 and range:len() >= 56 then
+        node:add_le(f.epoch, range(16, 8))
+        node:add_le(f.own_token, range(24, 8))
+    elseif (kind == 2 or kind == 3 or kind == 5) and range:len() >= 40 then
+        for at, field in ipairs({ f.sequence, f.acknowledged, f.limit, f.time, f.echo, f.in_channel }) do
+            node:add_le(field, range(12 + at * 4, 4))
+        end
+        text = text .. " seq " .. range(16, 4):le_uint() .. " ack " .. range(20, 4):le_uint()
+        if kind == 2 and range:len() > 40 then
+            text = text .. ": " .. messages(range(40), node)
+        elseif kind == 3 then
+            for at = 40, range:len() - 8, 8 do node:add_le(f.map, range(at, 8)) end
+        end
+    elseif kind == 6 and range:len() > 16 then
+        text = text .. ": " .. messages(range(16), node)
+    end
+    info.cols.info = text
+    return true
+end
+
+-- Behind the endpoint's header, if it is there.
+local function heuristic(buffer, info, tree)
+    if buffer:len() < 32 or buffer(0, 2):string() ~= "sh" or buffer(2, 1):uint() ~= 1 or buffer(3, 1):uint() ~= 0 then return false end
+    local length = buffer(4, 4):le_uint()
+    if length > buffer:len() - 16 then return false end
+    tree:add_le(f.tag, buffer(8, 8))
+    return frame(buffer(16, length), info, tree)
+end
+
+function am.dissector(buffer, info, tree)
+    return heuristic(buffer, info, tree) and buffer:len() or 0
+end
+
+am:register_heuristic("udp", heuristic)
