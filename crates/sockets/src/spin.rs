@@ -50,6 +50,8 @@ const LONG_YIELD: u64 = 6_000;
 const LONG_HAND_OVER: u64 = 2_500_000;
 /// Waits that then do not hand over.
 const HAND_OVER_PENALTY: u32 = 64;
+/// The same, after one in which the peer did nothing.
+const IN_VAIN_PENALTY: u32 = 8;
 /// Waits that then do not spin.
 const PENALTY: u32 = 16;
 const WORST_PENALTY: u32 = 256;
@@ -145,7 +147,13 @@ impl Spin {
 
     /// On one processor the peer runs when we let it: yielding is cheaper than sleeping and being woken.
     fn hand_over(&mut self) -> bool {
-        if self.limit == self.start || self.yields >= 2 {
+        if self.limit == self.start {
+            return false;
+        }
+        if self.yields >= 2 {
+            // In vain: among many threads the peer's turn may be far off.
+            // SAFETY: the calling thread's own block.
+            unsafe { (*thread::block()).hand_over_penalty = IN_VAIN_PENALTY };
             return false;
         }
         self.yields += 1;
