@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::cells;
 use crate::contenders::{contenders, Carrier};
 use crate::heat;
+use crate::hosts;
 use crate::instrument::{Cell, Instrument, Settings};
 use crate::machine::{self, Machine};
 use crate::network::{Network, Ports};
@@ -100,6 +101,21 @@ pub enum Action {
         #[arg(long, value_name = "DIRECTORY", default_value = "target/applications")]
         output: PathBuf,
     },
+    /// Two hosts (network namespaces, so root): messages between bare endpoints, beside UDP and TCP of the kernel
+    Hosts {
+        /// The shunt command, which is the agent [default: the one beside this program]
+        #[arg(long, value_name = "PATH")]
+        shunt: Option<PathBuf>,
+        /// Turns of each contender
+        #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        repeat: u64,
+        /// Measured time of one turn
+        #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+        milliseconds: u64,
+        /// Bytes of messages
+        #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8usize, 64, 512, 1400])]
+        sizes: Vec<usize>,
+    },
     /// Names the cells
     List,
 }
@@ -158,6 +174,22 @@ impl Bench {
                     println!("{:<13} {}", cell.name(), cell.about());
                 }
                 ExitCode::SUCCESS
+            }
+            Action::Hosts { shunt, repeat, milliseconds, sizes } => {
+                let found = shunt.clone().or_else(crate::contenders::shunt_beside_us);
+                let Some(shunt) = found else {
+                    eprintln!("shunt bench hosts: no shunt command beside this one, and no --shunt PATH");
+                    return ExitCode::from(2);
+                };
+                let time = std::time::Duration::from_millis(*milliseconds);
+                let plan = hosts::Plan { shunt: &shunt, repeats: *repeat as usize, time, sizes: sizes.clone() };
+                match hosts::run(&plan) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => {
+                        eprintln!("shunt bench hosts: {error}");
+                        ExitCode::FAILURE
+                    }
+                }
             }
             Action::Demo { with_postgres, options, output } => {
                 // A quiet machine needs less than two minutes; a busy one gets fewer repeats.

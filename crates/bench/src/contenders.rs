@@ -58,7 +58,7 @@ pub fn contenders(shunt: Option<&Path>) -> io::Result<Vec<Contender>> {
 }
 
 /// This executable if it is the shunt command, or the one in its directory.
-fn shunt_beside_us() -> Option<PathBuf> {
+pub(crate) fn shunt_beside_us() -> Option<PathBuf> {
     let here = std::env::current_exe().ok()?;
     let candidate = here.parent()?.join("shunt");
     candidate.is_file().then_some(candidate)

@@ -25,6 +25,7 @@ mod cells;
 mod command;
 pub mod contenders;
 mod heat;
+mod hosts;
 pub mod instrument;
 pub mod machine;
 pub mod measurement;

@@ -1,0 +1,257 @@
+//! Bare endpoints: messages without any protocol above.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+use shunt_endpoint::{Area, Arrival, Body, Buffers, Bytes, Channel, Endpoint, Message, SendError, Tags, INLINE};
+use shunt_testkit::hosts::Host;
+use shunt_xdp::protocol::{Kind, Sizes};
+use shunt_xdp::Xdp;
+
+use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Streamed};
+use super::Plan;
+
+type Boxed = Box<dyn Endpoint + Send>;
+
+/// Which device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// AF_XDP, a queue of its own.
+    Own,
+    /// AF_XDP, moved by the agents.
+    Multiplexed,
+    /// UDP sockets.
+    Udp,
+}
+
+/// Endpoints of one device.
+pub struct Endpoints {
+    /// The row's name.
+    pub name: &'static str,
+    /// The device.
+    pub carrier: Carrier,
+}
+
+/// An agent, for as long as it is measured.
+struct Agent(Child);
+
+impl Agent {
+    fn start(host: &Host, plan: &Plan<'_>, carrier: Carrier) -> Result<Agent, String> {
+        let lend = if carrier == Carrier::Own { "0" } else { "none" };
+        let mut command = host.command(plan.shunt);
+        command.args(["agent", "--interface", &host.interface, "--lend", lend]);
+        let child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("the agent: {error}"))?;
+        let mut agent = Agent(child);
+        let mut lines = BufReader::new(agent.0.stdout.take().ok_or("no output of the agent")?);
+        for _ in 0..2 {
+            let mut line = String::new();
+            lines.read_line(&mut line).map_err(|error| error.to_string())?;
+            if line.is_empty() {
+                return Err("the agent did not start".to_string());
+            }
+        }
+        Ok(agent)
+    }
+
+    /// Seconds of processor time.
+    fn time(&self) -> f64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
+        // Behind the name in brackets: state is field 3, user and system time are 14 and 15 (proc_pid_stat(5)).
+        let fields: Vec<&str> = text.rsplit_once(')').map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+        (ticks(12) + ticks(13)) / 100.0
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Both ends and the channel between them.
+struct Joined {
+    ends: [(Boxed, Channel); 2],
+    agents: Vec<Agent>,
+}
+
+impl Endpoints {
+    fn join(&self, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<Joined, String> {
+        let mut agents = Vec::new();
+        if self.carrier != Carrier::Udp {
+            for host in hosts {
+                agents.push(Agent::start(host, plan, self.carrier)?);
+            }
+        }
+        let mut a = self.end(&hosts[0])?;
+        let mut b = self.end(&hosts[1])?;
+        for end in [&mut a, &mut b] {
+            if let Buffers::Posted { smallest, alignment } = end.capabilities().buffers {
+                let size = smallest.max(2048).next_multiple_of(alignment);
+                let all = (0..).map(|index| Area::new(index * size, size));
+                let inside = all.take_while(|area| area.end() <= end.segment().size().into()).collect::<Vec<_>>();
+                // As many as the free queue takes; the last of the segment stays for sending.
+                let _ = inside.iter().skip(1).take_while(|area| end.post(**area).is_ok()).count();
+            }
+        }
+        let wrong = |what: &dyn std::fmt::Debug| format!("{what:?}");
+        let (for_a, for_b) = (a.new_tag().map_err(|error| wrong(&error))?, b.new_tag().map_err(|error| wrong(&error))?);
+        let to_b = a.open(&b.address(), Tags { receive: for_a, send: for_b }).map_err(|error| wrong(&error))?;
+        let to_a = b.open(&a.address(), Tags { receive: for_b, send: for_a }).map_err(|error| wrong(&error))?;
+        Ok(Joined { ends: [(a, to_b), (b, to_a)], agents })
+    }
+
+    fn end(&self, host: &Host) -> Result<Boxed, String> {
+        let sizes = Sizes { channels: 64, depth: 1024, segment: 4 << 20 };
+        let attach = |kind| {
+            host.enter(|| Xdp::attach(&host.interface, kind, false, sizes))
+                .map(|endpoint| Box::new(endpoint) as Boxed)
+                .map_err(|errno| format!("the endpoint: {errno:?}"))
+        };
+        match self.carrier {
+            Carrier::Own => attach(Kind::Own),
+            Carrier::Multiplexed => attach(Kind::Multiplexed),
+            Carrier::Udp => host.enter(|| {
+                let std::net::IpAddr::V4(ip) = host.addresses[0] else { return Err("no IPv4 address".to_string()) };
+                let mut options = Options::default();
+                let shape = &mut options.shape;
+                (shape.send, shape.receive, shape.free, shape.segment) = (1024, 1024, 1024, 4 << 20);
+                let made = Udp::bind(&ipv4(ip.octets(), 0), options);
+                made.map(|endpoint| Box::new(endpoint) as Boxed).map_err(|errno| format!("the endpoint: {errno:?}"))
+            }),
+        }
+    }
+}
+
+fn message(channel: Channel, bytes: &[u8]) -> Message<'_> {
+    if bytes.len() <= INLINE {
+        Message::small(channel, bytes)
+    } else {
+        Message { channel, head: &[], body: Body::Bytes(Bytes::from(bytes)) }
+    }
+}
+
+fn send(end: &mut dyn Endpoint, channel: Channel, bytes: &[u8]) -> Result<(), String> {
+    loop {
+        match end.send(&message(channel, bytes)) {
+            Ok(_) => break,
+            Err(SendError::NoResource) => std::hint::spin_loop(),
+            Err(error) => return Err(format!("{error:?}")),
+        }
+        end.flush().map_err(|error| format!("{error:?}"))?;
+    }
+    end.flush().map_err(|error| format!("{error:?}")).map(|_| ())
+}
+
+/// One message was lost if none comes for so long; it is sent again.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(50);
+
+impl Contender for Endpoints {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn round_trip(&self, hosts: &[Host; 2], plan: &Plan<'_>, size: usize) -> Result<f64, String> {
+        let Joined { ends: [(mut a, to_b), (mut b, to_a)], agents } = self.join(hosts, plan)?;
+        let bytes = vec![7u8; size];
+        // Agents need the processors that the ends spin on.
+        let polite = self.carrier == Carrier::Multiplexed;
+        let idle = || if polite { std::thread::yield_now() } else { std::hint::spin_loop() };
+        let serve = |over: &AtomicBool, _: &AtomicU64| {
+            let (mut arrival, mut copy) = (Arrival::empty(), vec![0; size]);
+            while !over.load(Relaxed) {
+                if b.receive(&mut arrival) {
+                    arrival.copy_to(&b.segment(), 0, &mut copy);
+                    b.release(&mut arrival);
+                    send(&mut *b, to_a, &copy)?;
+                } else {
+                    idle();
+                }
+            }
+            Ok::<(), String>(())
+        };
+        let drive = |_: &AtomicU64| {
+            let (mut arrival, mut copy) = (Arrival::empty(), vec![0; size]);
+            time_round_trips(plan.time, || {
+                send(&mut *a, to_b, &bytes)?;
+                let mut sent = Instant::now();
+                while !a.receive(&mut arrival) {
+                    idle();
+                    if sent.elapsed() > PATIENCE {
+                        send(&mut *a, to_b, &bytes)?;
+                        sent = Instant::now();
+                    }
+                }
+                arrival.copy_to(&a.segment(), 0, &mut copy);
+                a.release(&mut arrival);
+                Ok(())
+            })
+        };
+        let (served, driven) = side_by_side(serve, drive);
+        drop(agents);
+        served?;
+        driven
+    }
+
+    fn stream(&self, hosts: &[Host; 2], plan: &Plan<'_>, size: usize) -> Result<Streamed, String> {
+        let Joined { ends: [(mut a, to_b), (mut b, _)], agents } = self.join(hosts, plan)?;
+        let bytes = vec![7u8; size];
+        let before: f64 = agents.iter().map(Agent::time).sum();
+        let polite = self.carrier == Carrier::Multiplexed;
+        let serve = |over: &AtomicBool, count: &AtomicU64| {
+            let (mut arrival, mut copy) = (Arrival::empty(), vec![0; size]);
+            while !over.load(Relaxed) {
+                if b.receive(&mut arrival) {
+                    arrival.copy_to(&b.segment(), 0, &mut copy);
+                    b.release(&mut arrival);
+                    count.store(count.load(Relaxed) + 1, Relaxed);
+                } else if polite {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+            thread_time()
+        };
+        let drive = |count: &AtomicU64| {
+            let began = Instant::now();
+            let mut sent = 0u64;
+            while began.elapsed() < plan.time {
+                // Thirty-two messages are what one system call takes.
+                for _ in 0..32 {
+                    match a.send(&message(to_b, &bytes)) {
+                        Ok(_) => sent += 1,
+                        Err(SendError::NoResource) => {
+                            if polite {
+                                std::thread::yield_now();
+                            }
+                            break;
+                        }
+                        Err(error) => return Err(format!("{error:?}")),
+                    }
+                }
+                a.flush().map_err(|error| format!("{error:?}"))?;
+            }
+            // What is on its way arrives.
+            let mut last = (count.load(Relaxed), Instant::now());
+            let seconds = began.elapsed().as_secs_f64();
+            while last.1.elapsed().as_millis() < 20 {
+                let _ = a.flush();
+                std::thread::yield_now();
+                if count.load(Relaxed) != last.0 {
+                    last = (count.load(Relaxed), Instant::now());
+                }
+            }
+            Ok((sent, last.0, seconds, thread_time()))
+        };
+        let (server, driven) = side_by_side(serve, drive);
+        let (sent, received, seconds, driver) = driven?;
+        let agents: f64 = agents.iter().map(Agent::time).sum::<f64>() - before;
+        let lost = 1.0 - received as f64 / sent.max(1) as f64;
+        Ok(Streamed { messages: received as f64, seconds, processor: server + driver + agents, lost })
+    }
+}
