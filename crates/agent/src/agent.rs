@@ -140,11 +140,14 @@ impl Agent {
     pub fn run(&mut self) -> io::Result<End> {
         let spin = Duration::from_micros(self.configuration.spin.into());
         let (mut busy_until, mut next_look) = (Instant::now(), Instant::now());
+        // Turns in which there was work and nothing could be done: a neighbour is not known, the interface is down or full.
+        let mut stuck = 0u32;
         loop {
             let moved = self.move_frames();
             let now = Instant::now();
             if moved {
                 busy_until = now + spin;
+                stuck = 0;
             }
             if moved || now < busy_until {
                 if now >= next_look {
@@ -159,13 +162,17 @@ impl Agent {
                 }
                 continue;
             }
-            let timeout = match self.resolving {
-                true => 1,
-                false => self.next_refresh.saturating_duration_since(now).as_millis() as i32 + 1,
-            };
             self.asleep(true);
             // Whoever put something before it could see that we sleep is found now; all others ring.
-            let ended = if self.has_work() { None } else { self.handle_events(timeout)? };
+            let timeout = if self.has_work() {
+                stuck = stuck.saturating_add(1);
+                i32::from(stuck > 2)
+            } else if self.resolving {
+                1
+            } else {
+                self.next_refresh.saturating_duration_since(now).as_millis() as i32 + 1
+            };
+            let ended = self.handle_events(timeout)?;
             self.asleep(false);
             if let Some(end) = ended {
                 return Ok(end);

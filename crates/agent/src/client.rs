@@ -181,8 +181,12 @@ impl Attached {
 
     /// Wakes the owner, if it sleeps and something has come.
     pub fn ring(&mut self) {
-        // The swap comes after the message; the owner looks for messages after it has set the flag.
-        if std::mem::take(&mut self.due) && self.memory.header().armed.0.swap(0, SeqCst) != 0 {
+        // The swap comes after the message; the owner looks for messages after it has set the flag. Where none waits any
+        // more, the owner was awake, and must not be woken by what it has already taken.
+        if std::mem::take(&mut self.due)
+            && !self.memory.receive_queue().is_empty()
+            && self.memory.header().armed.0.swap(0, SeqCst) != 0
+        {
             let one = 1u64;
             let _ = calls::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8);
         }

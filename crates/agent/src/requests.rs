@@ -75,7 +75,8 @@ impl Agent {
             operation if operation == Operation::Open as u32 => self.open(number, &request),
             operation if operation == Operation::Close as u32 => {
                 self.close(number, &request);
-                return;
+                // Answered, so that nothing is delivered by a channel whose owner knows it to be closed.
+                Ok((Reply::done(), Vec::new()))
             }
             operation if operation == Operation::Status as u32 => self.status(number),
             _ => Err(libc::EOPNOTSUPP),
@@ -104,7 +105,18 @@ impl Agent {
         }
     }
 
+    /// Forgets the clients that are gone and were not heard of yet: what they had may be asked for now.
+    fn sweep(&mut self) {
+        let gone = |client: &Client| {
+            let events = calls::poll_one(client.connection.as_raw_fd(), 0, 0);
+            events.is_ok_and(|events| events & libc::POLLHUP != 0)
+        };
+        let all: Vec<u32> = self.clients.iter().filter(|(_, client)| gone(client)).map(|(number, _)| *number).collect();
+        all.into_iter().for_each(|number| self.forget(number));
+    }
+
     fn attach(&mut self, number: u32, request: &Request) -> Answer {
+        self.sweep();
         let client = self.clients.get(&number).ok_or(libc::EINVAL)?;
         let (who, limits) = (client.who, self.configuration.limits);
         if client.endpoint.is_some() {

@@ -74,6 +74,7 @@ pub fn doctor(json: bool) -> Result<u8, Failure> {
         kernel::proc_file_system(),
         kernel::memory_barrier(),
         kernel::system_call_filter(),
+        kernel::express_data_path(),
     ];
     checks.extend(limits::all());
     checks.extend(trial::library_and_connection(library));

@@ -9,19 +9,28 @@ use crate::text_table::{bytes_text, text_table};
 #[derive(Serialize)]
 struct Report<'a> {
     connections: &'a [Connection],
+    /// The agents of this network namespace, with the endpoints that this user may see.
+    agents: &'a [shunt_agent::report::Report],
 }
 
 /// Prints the connections.
 pub fn ss(json: bool) -> Result<u8, Failure> {
     let connections = connection::all();
+    let asked = shunt_agent::report::interfaces();
+    let agents: Vec<_> = asked.iter().filter_map(|interface| shunt_agent::report::ask(interface).ok()).collect();
     if json {
-        print_json(&Report { connections: &connections })?;
-    } else if connections.is_empty() {
+        print_json(&Report { connections: &connections, agents: &agents })?;
+        return Ok(0);
+    }
+    if connections.is_empty() {
         print("no accelerated connections\n")?;
     } else {
         let heading =
             ["STATE", "CARRIER", "CLIENT", "PROGRAM", "SENT", "RING", "WAIT", "SERVER", "PROGRAM", "SENT", "RING", "WAIT", "AGE"];
         print(&text_table(&heading, &connections.iter().map(row).collect::<Vec<_>>()))?;
+    }
+    for agent in agents.iter().filter(|agent| !agent.endpoints.is_empty()) {
+        print(&format!("\n{}", crate::agent::text(agent)))?;
     }
     Ok(0)
 }

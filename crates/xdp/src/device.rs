@@ -51,6 +51,8 @@ pub struct Xdp {
     /// What one sleeps on: an epoll of the bell, the connection, and the socket of a queue of its own.
     sleep: Descriptor,
     capabilities: Capabilities,
+    /// This value has armed the endpoint, and not disarmed it since.
+    armed: bool,
     /// The agent is gone: nothing will ever arrive again.
     over: bool,
     /// Looks that found nothing, since the connection was last looked at.
@@ -162,7 +164,7 @@ impl Xdp {
             direct: false,
             needs_flush: true,
         };
-        Ok(Xdp { way, memory, connection, bell, sleep, capabilities, over: false, idle: 0 })
+        Ok(Xdp { way, memory, connection, bell, sleep, capabilities, armed: false, over: false, idle: 0 })
     }
 
     /// Which kind the agent gave.
@@ -247,7 +249,7 @@ impl Endpoint for Xdp {
         if let Some(entry) = self.memory.registry().remove(channel) {
             let request = Request::new(Operation::Close).channel(channel.0, &entry.address(), entry.tags());
             // If the agent is gone, so is the channel.
-            let _ = self.connection.tell(&request);
+            let _ = self.connection.ask::<0>(&request);
         }
     }
 
@@ -366,6 +368,7 @@ impl Endpoint for Xdp {
     }
 
     fn arm(&mut self) -> bool {
+        self.armed = true;
         let memory = &self.memory;
         memory.header().armed.0.store(1, SeqCst);
         let nothing = match &mut self.way {
@@ -385,8 +388,12 @@ impl Endpoint for Xdp {
     }
 
     fn disarm(&mut self) {
-        if self.memory.header().armed.0.swap(0, SeqCst) == 0 {
+        let rung = self.memory.header().armed.0.swap(0, SeqCst) == 0;
+        if core::mem::take(&mut self.armed) && rung {
             Counters::add(&self.memory.counters().woken, 1);
+            // The agent has taken the flag, so it rings now if it has not yet: that must not wake the next sleep. Ten
+            // milliseconds are for an agent that was killed between the two.
+            let _ = calls::poll_one(self.bell.0, libc::POLLIN, 10_000_000);
         }
         let mut count = 0u64;
         let _ = calls::read(self.bell.0, (&raw mut count).cast(), 8);

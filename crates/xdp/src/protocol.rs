@@ -47,7 +47,7 @@ pub enum Operation {
     NewTag = 2,
     /// Register `channel` to the endpoint at `address` under `tags`.
     Open = 3,
-    /// Forget `channel` and the tag by which it was reached. Not answered.
+    /// Forget `channel` and the tag by which it was reached.
     Close = 4,
     /// A memory file with a report in JSON.
     Status = 5,
@@ -274,7 +274,8 @@ impl Connection {
     /// # Errors
     /// The agent's; EPROTO for an answer that is none; EPIPE, ECONNRESET: the agent is gone; EAGAIN: it does not answer.
     pub fn ask<const WANTED: usize>(&self, request: &Request) -> Result<(Reply, [i32; WANTED]), Errno> {
-        self.tell(request)?;
+        let (data, length) = ((&raw const *request).cast(), size_of::<Request>());
+        calls::sendto(self.fd, data, length, libc::MSG_NOSIGNAL, core::ptr::null(), 0)?;
         let mut bytes = [0u8; size_of::<Reply>()];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut control = [0u64; 2 + DESCRIPTORS];
@@ -310,15 +311,6 @@ impl Connection {
             return refuse(libc::EPROTO);
         }
         Ok((reply, core::array::from_fn(descriptor)))
-    }
-
-    /// Asks for something that is not answered.
-    ///
-    /// # Errors
-    /// As for [`Connection::ask`].
-    pub fn tell(&self, request: &Request) -> Result<(), Errno> {
-        let (data, length) = ((&raw const *request).cast(), size_of::<Request>());
-        calls::sendto(self.fd, data, length, libc::MSG_NOSIGNAL, core::ptr::null(), 0).map(|_| ())
     }
 
     /// Whether the agent is gone.

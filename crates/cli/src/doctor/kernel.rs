@@ -128,3 +128,42 @@ pub fn system_call_filter() -> Check {
         None => Check::limited(name, "cannot tell", "a system call filter may forbid what shunt needs"),
     }
 }
+
+/// Endpoints to other hosts past the kernel's stack: what `shunt agent` would need, as this user; and who serves here.
+pub fn express_data_path() -> Check {
+    let name = "AF_XDP";
+    let agents = shunt_agent::report::interfaces();
+    if !agents.is_empty() {
+        let interfaces = agents.join(", ");
+        return Check::ok(
+            name,
+            format_args!("an agent serves {interfaces}"),
+            "endpoints reach other hosts past the kernel's stack",
+        );
+    }
+    // SAFETY: integers; a descriptor that was made is closed.
+    let opened = unsafe {
+        match libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) {
+            -1 => Err(std::io::Error::last_os_error()),
+            socket => {
+                libc::close(socket);
+                Ok(())
+            }
+        }
+    };
+    match opened {
+        Ok(()) => Check::ok(
+            name,
+            "sockets can be opened, and no agent runs in this network namespace",
+            "`shunt agent --interface NAME` would serve endpoints; those of the device `udp` work without it",
+        ),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Check::ok(
+            name,
+            "not for this user, and no agent runs in this network namespace",
+            "root can run `shunt agent --interface NAME`; endpoints of the device `udp` work without it",
+        ),
+        Err(error) => {
+            Check::ok(name, format_args!("not in this kernel ({error})"), "endpoints reach other hosts by the device `udp` alone")
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The agent: who may have what, what it survives, what it leaves behind.
+mod agents;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use agents::{as_user, attach, pair, status, Agent, SHUNT};
+use shunt_endpoint::conformance::{connect, provide};
+use shunt_endpoint::{Arrival, Channel, Drop as Reason, Endpoint, Message, SendError};
+use shunt_testkit::hosts::{Host, Joint};
+use shunt_testkit::Random;
+use shunt_wire::endpoint::{Kind as FrameKind, Repr, HEADER};
+use shunt_xdp::packet::{Path, Sum};
+use shunt_xdp::protocol::{Kind, Sizes};
+use shunt_xdp::Xdp;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Waits until it holds.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < DEADLINE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends until the message has arrived at the other end.
+fn pass(from: &mut dyn Endpoint, to: &mut dyn Endpoint, channel: Channel, bytes: &[u8]) {
+    let mut arrival = Arrival::empty();
+    until("a message passes", || {
+        match from.send(&Message::small(channel, bytes)) {
+            Ok(_) | Err(SendError::NoResource) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+        from.flush().expect("the device works");
+        if !to.receive(&mut arrival) {
+            return false;
+        }
+        let same = arrival.head() == bytes;
+        to.release(&mut arrival);
+        same
+    });
+}
+
+/// An endpoint with a queue of its own: the kernel frees a queue some time after the last descriptor of its socket.
+fn attach_own(host: &Host) -> Xdp {
+    let mut made = None;
+    until("the queue can be lent", || {
+        made = host.enter(|| Xdp::attach(&host.interface, Kind::Own, false, Sizes::default())).ok();
+        made.is_some()
+    });
+    made.expect("made")
+}
+
+fn program_of(host: &Host) -> Option<String> {
+    let output = host.command("ip").args(["-d", "link", "show", &host.interface]).output().expect("ip runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.contains("xdp").then_some(text)
+}
+
+/// Sends frames as they are: AF_PACKET.
+struct Raw {
+    socket: i32,
+    index: u32,
+}
+
+impl Raw {
+    fn new(host: &Host) -> Raw {
+        host.enter(|| {
+            let name = std::ffi::CString::new(host.interface.as_str()).unwrap();
+            // SAFETY: a string that ends with a zero byte; integers.
+            let (socket, index) = unsafe {
+                let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+                (libc::socket(libc::AF_PACKET, kind, 0), libc::if_nametoindex(name.as_ptr()))
+            };
+            assert!(socket >= 0 && index > 0);
+            Raw { socket, index }
+        })
+    }
+
+    fn send(&self, frame: &[u8]) {
+        // SAFETY: zero is a valid address structure, as long as said; as many bytes as said.
+        let sent = unsafe {
+            let mut to: libc::sockaddr_ll = std::mem::zeroed();
+            to.sll_family = libc::AF_PACKET as u16;
+            to.sll_ifindex = self.index as i32;
+            let (address, size) = ((&raw const to).cast(), size_of_val(&to) as u32);
+            libc::sendto(self.socket, frame.as_ptr().cast(), frame.len(), 0, address, size)
+        };
+        assert!(sent == frame.len() as isize || frame.len() < 14 || frame.len() > 1514, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: ours, used no more.
+        unsafe { libc::close(self.socket) };
+    }
+}
+
+fn mac_of(host: &Host) -> [u8; 6] {
+    host.enter(|| shunt_agent::Interface::find(&host.interface)).expect("an interface").mac
+}
+
+/// Spoofed, truncated, oversized and random frames reach nobody, are counted, and disturb nothing.
+#[test]
+fn hostile_frames_reach_nobody() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    for (kind, lend) in [(Kind::Own, "0"), (Kind::Multiplexed, "none")] {
+        let agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", lend]));
+        let mut a = attach(&hosts[0], kind, false);
+        let mut b = attach(&hosts[1], kind, false);
+        provide(&mut a, 64);
+        provide(&mut b, 64);
+        let (to_b, to_a) = connect(&mut a, &mut b);
+        pass(&mut a, &mut b, to_b, b"before");
+        let tags = b.memory().registry().get(to_a).expect("open").tags();
+
+        let raw = Raw::new(&hosts[0]);
+        let address = |host: &Host| SocketAddr::new(host.addresses[0], shunt_xdp::protocol::PORT);
+        let good =
+            Path { from: mac_of(&hosts[0]), to: mac_of(&hosts[1]), source: address(&hosts[0]), destination: address(&hosts[1]) };
+        let frame = |path: &Path, tag: u64, kind: FrameKind, length: u32, payload: &[u8]| {
+            let mut datagram = vec![0; HEADER];
+            Repr { kind, tag, length }.emit(&mut datagram);
+            datagram.extend_from_slice(payload);
+            let mut frame = path.headers(datagram.len(), Sum::default().add(&datagram))[..path.header()].to_vec();
+            frame.extend_from_slice(&datagram);
+            frame
+        };
+        let message =
+            |path: &Path, payload: &[u8]| frame(path, tags.receive.0, FrameKind::Message, payload.len() as u32, payload);
+        // The arrangement is right: a frame made by hand arrives.
+        let mut arrival = Arrival::empty();
+        until("a frame made by hand arrives", || {
+            raw.send(&message(&good, b"by hand"));
+            b.receive(&mut arrival)
+        });
+        b.release(&mut arrival);
+        std::thread::sleep(Duration::from_millis(20));
+        while b.receive(&mut arrival) {
+            b.release(&mut arrival);
+        }
+
+        let count = |b: &Xdp, reason| b.counters().dropped(reason);
+        // From another address than the channel's.
+        let spoofed = Path { source: "10.77.0.99:29544".parse().unwrap(), ..good };
+        let other_port = Path { source: SocketAddr::new(hosts[0].addresses[0], 7), ..good };
+        let before = count(&b, Reason::Source);
+        raw.send(&message(&spoofed, b"spoofed"));
+        raw.send(&message(&other_port, b"spoofed"));
+        // Lengths that lie, a kind that is not for endpoints of this device, a checksum that is wrong.
+        raw.send(&frame(&good, tags.receive.0, FrameKind::Message, 4, b"longer than said"));
+        raw.send(&frame(&good, tags.receive.0, FrameKind::Message, 4000, b"shorter than said"));
+        raw.send(&frame(&good, tags.receive.0, FrameKind::UpdateNotify, 20, &[0; 20]));
+        let mut damaged = message(&good, b"something to protect");
+        *damaged.last_mut().unwrap() ^= 4;
+        raw.send(&damaged);
+        // Every truncation of a good frame: the interface pads none of them.
+        let whole = message(&good, b"cut short");
+        (14..whole.len()).for_each(|length| raw.send(&whole[..length]));
+        // Bits of a good frame changed at random; tags that nobody has; noise.
+        let mut random = Random::seeded(7);
+        for _ in 0..2000 {
+            let mut bytes = message(&good, &[9; 200]);
+            for _ in 0..1 + random.below(3) {
+                // The tag stays: what carries another one reaches nobody here.
+                let at = std::iter::repeat_with(|| 12 + random.below(bytes.len() as u64 - 12) as usize);
+                let mut at = at;
+                let at = at.find(|at| !(50..58).contains(at)).expect("endless");
+                bytes[at] = bytes[at].wrapping_add(1 + random.below(255) as u8);
+            }
+            raw.send(&bytes);
+            raw.send(&frame(&good, random.word(), FrameKind::Message, 3, b"???"));
+            let mut noise: Vec<u8> = (0..14 + random.below(1400)).map(|_| random.word() as u8).collect();
+            noise[..6].copy_from_slice(&good.to);
+            raw.send(&noise);
+        }
+        let mut delivered = 0;
+        until("all that is malformed is counted", || {
+            while b.receive(&mut arrival) {
+                delivered += 1;
+                b.release(&mut arrival);
+            }
+            let reasons = [Reason::Source, Reason::Length, Reason::Kind];
+            count(&b, Reason::Source) >= before + 2
+                && (reasons.iter().all(|reason| count(&b, *reason) > 0) || kind == Kind::Multiplexed)
+        });
+        assert_eq!(delivered, 0, "malformed frames were delivered");
+        pass(&mut a, &mut b, to_b, b"after");
+        pass(&mut b, &mut a, to_a, b"after");
+        let told = status(&hosts[1]);
+        let sorted = &told["agents"][0]["sorted"];
+        assert!(sorted["unknown-tag"].as_u64().unwrap() >= 2000, "{sorted}");
+        assert!(sorted["foreign"].as_u64().unwrap() > 0, "{sorted}");
+        drop((a, b, agents));
+    }
+}
+
+/// The kernel's own traffic passes as before, on the same interface.
+#[test]
+fn everything_else_passes() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let _agents = hosts.each_ref().map(|host| Agent::start(host, &[]));
+    let bind = |host: &Host, version: usize| {
+        let socket = host.enter(|| UdpSocket::bind(SocketAddr::new(host.addresses[version], 0))).expect("a socket");
+        socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        socket
+    };
+    for version in [0, 1] {
+        let (a, b) = (bind(&hosts[0], version), bind(&hosts[1], version));
+        // One that the kernel fragments, too.
+        for length in [0, 1, 1400, 9000] {
+            a.send_to(&vec![5; length], b.local_addr().unwrap()).expect("sent");
+            let mut bytes = [0; 10_000];
+            assert_eq!(b.recv_from(&mut bytes).expect("received"), (length, a.local_addr().unwrap()));
+        }
+    }
+}
+
+/// Killed in mid-traffic: endpoints hear of it, the kernel detaches, a new agent serves at once.
+#[test]
+fn killed_agent_leaves_nothing() {
+    let Some(hosts) = pair(Joint { queues: 2, mtu: 1500 }) else { return };
+    let mut agent = Agent::start(&hosts[0], &["--lend", "1"]);
+    let _other = Agent::start(&hosts[1], &["--lend", "1"]);
+    for round in 0..3 {
+        let mut own = attach_own(&hosts[0]);
+        let mut emulated = attach(&hosts[0], Kind::Multiplexed, false);
+        let mut peer = attach(&hosts[1], Kind::Multiplexed, false);
+        provide(&mut peer, 64);
+        let (one, _) = connect(&mut own, &mut peer);
+        let (two, _) = connect(&mut emulated, &mut peer);
+        pass(&mut own, &mut peer, one, b"one");
+        pass(&mut emulated, &mut peer, two, b"two");
+        assert!(own.arm() && emulated.arm());
+        agent.signal(libc::SIGKILL);
+        assert_eq!(agent.wait(), None);
+        for endpoint in [&mut own, &mut emulated] {
+            let events = shunt_sys::calls::poll_one(endpoint.descriptor(), libc::POLLIN, DEADLINE.as_nanos() as i64);
+            assert!(events.is_ok_and(|events| events & libc::POLLIN != 0), "sleepers are woken");
+            endpoint.disarm();
+            assert!(matches!(endpoint.flush(), Err(SendError::Device(_))));
+        }
+        until("the program is detached", || program_of(&hosts[0]).is_none());
+        // The endpoints of the dead agent are still open: the new one does not mind.
+        agent = Agent::start(&hosts[0], &["--lend", "1"]);
+        assert!(program_of(&hosts[0]).is_some());
+        let again = attach(&hosts[0], Kind::Multiplexed, false);
+        drop((own, emulated, again));
+        assert_eq!(attach_own(&hosts[0]).kind(), Kind::Own, "round {round}: the queue can be lent again");
+    }
+    agent.signal(libc::SIGTERM);
+    assert_eq!(agent.wait(), Some(0));
+    assert!(program_of(&hosts[0]).is_none(), "a signal detaches");
+}
+
+/// Endpoints that die take nothing with them: tags, queues and accounts come back.
+#[test]
+fn endpoints_that_end_give_everything_back() {
+    let Some(hosts) = pair(Joint { queues: 2, mtu: 1500 }) else { return };
+    let _agent = Agent::start(&hosts[0], &["--lend", "1", "--endpoints", "3"]);
+    for _ in 0..5 {
+        let mut all: Vec<Xdp> = (0..3).map(|_| attach(&hosts[0], Kind::Any, false)).collect();
+        all.iter_mut().for_each(|endpoint| {
+            endpoint.new_tag().expect("a tag");
+        });
+        assert!(
+            all.iter().filter(|endpoint| endpoint.kind() == Kind::Own).count() <= 1,
+            "one queue is lent, if it is free again"
+        );
+        let fourth = hosts[0].enter(|| Xdp::attach(&hosts[0].interface, Kind::Any, false, Sizes::default()));
+        assert_eq!(fourth.err().map(|errno| errno.0), Some(libc::EDQUOT));
+        let told = status(&hosts[0]);
+        assert_eq!(told["agents"][0]["endpoints"].as_array().unwrap().len(), 3);
+        assert_eq!(told["agents"][0]["endpoints"][0]["tags"], 1);
+        drop(all);
+        until("all is given back", || status(&hosts[0])["agents"][0]["endpoints"].as_array().unwrap().is_empty());
+    }
+}
+
+/// The interface goes down under load and comes back; then it is removed, and the agent ends.
+#[test]
+fn interface_goes_down_and_away() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let mut agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "none"]));
+    let mut a = attach(&hosts[0], Kind::Multiplexed, false);
+    let mut b = attach(&hosts[1], Kind::Multiplexed, false);
+    provide(&mut b, 64);
+    let (to_b, _) = connect(&mut a, &mut b);
+    pass(&mut a, &mut b, to_b, b"up");
+    hosts[0].ip("link set left0 down");
+    for _ in 0..1000 {
+        let _ = a.send(&Message::small(to_b, b"into the void"));
+        let _ = a.flush();
+    }
+    hosts[0].ip("link set left0 up");
+    pass(&mut a, &mut b, to_b, b"up again");
+    hosts[0].ip("link del left0");
+    for agent in &mut agents {
+        assert_eq!(agent.wait(), Some(1), "an agent without an interface ends");
+    }
+    until("the endpoints hear of it", || {
+        let _ = a.arm();
+        a.disarm();
+        a.flush().is_err()
+    });
+}
+
+/// Users without privilege: emulated endpoints, their own and within limits; no queue; no view of others.
+#[test]
+fn users_are_kept_apart() {
+    let Some(hosts) = pair(Joint { queues: 2, mtu: 1500 }) else { return };
+    let (one, two) = (61_001, 61_002);
+    let _agent = Agent::start(&hosts[0], &["--lend", "1", "--trust", "61002", "--memory", "2"]);
+    // The credentials of a connection are those of the thread that connected.
+    let attach_as = |user: u32, kind: Kind, sizes: Sizes| {
+        hosts[0].enter(|| {
+            // SAFETY: the system call changes this thread alone, unlike the C library's function; the thread ends.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
+            assert_eq!(changed, 0);
+            Xdp::attach(&hosts[0].interface, kind, false, sizes)
+        })
+    };
+    let small = Sizes { channels: 64, depth: 64, segment: 1 << 18 };
+    let refused = |made: Result<Xdp, shunt_sys::Errno>| made.err().map(|errno| errno.0);
+    assert_eq!(refused(attach_as(one, Kind::Own, small)), Some(libc::EACCES), "a queue is for those who are trusted");
+    assert_eq!(refused(attach_as(one, Kind::Multiplexed, Sizes { segment: 4 << 20, ..small })), Some(libc::EDQUOT));
+    for wrong in [
+        Sizes { depth: 3, ..small },
+        Sizes { depth: 1 << 20, ..small },
+        Sizes { segment: 4097, ..small },
+        Sizes { segment: u32::MAX, ..small },
+        Sizes { channels: 0, ..small },
+    ] {
+        let errno = refused(attach_as(one, Kind::Multiplexed, wrong));
+        assert!(matches!(errno, Some(libc::EINVAL | libc::EDQUOT)), "{wrong:?}: {errno:?}");
+    }
+    let mut mine = attach_as(one, Kind::Any, small).expect("an emulated endpoint");
+    assert_eq!(mine.kind(), Kind::Multiplexed);
+    let trusted = attach_as(two, Kind::Any, small).expect("an endpoint");
+    assert_eq!(trusted.kind(), Kind::Own);
+    let tag = mine.new_tag().expect("a tag");
+    // Another user's tag cannot be registered, nor one that nobody was given.
+    let mut other = attach_as(two, Kind::Multiplexed, small).expect("an endpoint");
+    let remote = shunt_xdp::address::encode(&SocketAddr::new(hosts[1].addresses[0], 9), 0);
+    for stolen in [tag, shunt_endpoint::Tag(12345)] {
+        let tags = shunt_endpoint::Tags { receive: stolen, send: tag };
+        assert_eq!(other.open(&remote, tags), Err(shunt_endpoint::OpenError::Tag));
+    }
+    // Addresses that are not reached by this interface.
+    for elsewhere in ["127.0.0.1:9", "10.77.0.1:9", "192.0.2.1:9", "224.0.0.1:9", "10.77.0.2:0", "[fd77::2]:9"] {
+        let remote = shunt_xdp::address::encode(&elsewhere.parse().unwrap(), 0);
+        let receive = other.new_tag().expect("a tag");
+        let opened = other.open(&remote, shunt_endpoint::Tags { receive, send: tag });
+        assert_eq!(opened, Err(shunt_endpoint::OpenError::Address), "{elsewhere}");
+    }
+    let seen = |user: u32| {
+        let output = hosts[0].enter(|| {
+            let mut command = Command::new(SHUNT);
+            as_user(command.args(["agent", "status", "--json"]), user).output().expect("it runs")
+        });
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        told["agents"][0]["endpoints"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|endpoint| endpoint["user"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(seen(one), [one]);
+    assert_eq!(seen(two), [two, two]);
+    assert_eq!(seen(0).len(), 3);
+}
+
+/// Hostile memory: an emulated endpoint's owner writes anything anywhere; the agent and the others go on.
+#[test]
+fn hostile_memory_disturbs_nobody() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let _agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "none"]));
+    let mut vandal = attach(&hosts[0], Kind::Multiplexed, false);
+    let mut honest = attach(&hosts[0], Kind::Multiplexed, false);
+    let mut peer = attach(&hosts[1], Kind::Multiplexed, false);
+    provide(&mut peer, 64);
+    let (bad, back) = connect(&mut vandal, &mut peer);
+    let (good, _) = connect(&mut honest, &mut peer);
+    pass(&mut vandal, &mut peer, bad, b"still tame");
+    let size = {
+        // SAFETY: integers.
+        let mut state: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: written by the kernel.
+        assert_eq!(unsafe { libc::fstat(vandal.descriptors().memory, &mut state) }, 0);
+        state.st_size as usize
+    };
+    let memory = shunt_sys::mapping::shared(vandal.descriptors().memory, size).expect("mapped");
+    let mut random = Random::seeded(3);
+    for round in 0..300 {
+        for _ in 0..2000 {
+            // Mostly where descriptors, positions and the registry are.
+            let limit = if random.below(4) == 0 { size } else { (size - (1 << 20)).min(1 << 18) };
+            let at = random.below(limit as u64 / 4) as usize * 4;
+            // SAFETY: inside the mapping; that others use it is the point.
+            unsafe { memory.add(at).cast::<u32>().write_volatile(random.word() as u32 >> random.below(32)) };
+        }
+        let one = 1u64;
+        // SAFETY: eight bytes to an eventfd of ours.
+        unsafe { libc::write(vandal.descriptors().way, (&raw const one).cast(), 8) };
+        if round % 10 == 0 {
+            let _ = peer.send(&Message::small(back, &[1; 100]));
+            pass(&mut honest, &mut peer, good, &[round as u8; 20]);
+        }
+    }
+    // A request that makes no sense ends its connection, and nothing else.
+    let connection = vandal.descriptors().connection;
+    // SAFETY: as many bytes as said.
+    unsafe { libc::send(connection.as_raw_fd(), [7u8; 40].as_ptr().cast(), 40, libc::MSG_NOSIGNAL) };
+    until("the vandal is thrown out", || status(&hosts[0])["agents"][0]["endpoints"].as_array().unwrap().len() == 1);
+    pass(&mut honest, &mut peer, good, b"at the end");
+}
+
+/// Sentences: no root, no interface, an interface that is taken.
+#[test]
+fn refusals_say_what_to_do() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let run = |command: &mut Command| {
+        let output = command.output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let agent = |interface: &str| {
+        let mut command = hosts[0].command(SHUNT);
+        command.args(["agent", "--interface", interface]);
+        command
+    };
+    let unprivileged = hosts[0].enter(|| {
+        let mut command = Command::new(SHUNT);
+        run(as_user(command.args(["agent", "--interface", "left0"]), 61_001))
+    });
+    let (code, said) = unprivileged;
+    assert!(code == Some(1) && said.contains("needs root") && said.contains("udp"), "{said}");
+    let (code, said) = run(&mut agent("nowhere0"));
+    assert!(code == Some(1) && said.contains("no interface nowhere0"), "{said}");
+    let (code, said) = run(&mut agent("lo"));
+    assert!(code == Some(1) && said.contains("Ethernet"), "{said}");
+    let (code, said) = run(agent("left0").args(["--lend", "9"]));
+    assert!(code == Some(1) && said.contains("1 receive queues"), "{said}");
+    let (code, said) = run(agent("left0").args(["--lend", "x"]));
+    assert!(code == Some(2) && said.contains("--lend"), "{said}");
+    let first = Agent::start(&hosts[0], &[]);
+    assert!(first.said.contains("left0: attached a program (native)"), "{}", first.said);
+    let (code, said) = run(&mut agent("left0"));
+    assert!(code == Some(1) && said.contains(&format!("process {}", first.child.id())), "{said}");
+    drop(first);
+    let mut nobody = hosts[0].command(SHUNT);
+    let (code, said) = run(nobody.args(["agent", "status", "--interface", "left0"]));
+    assert!(code == Some(1) && said.contains("no agent serves left0"), "{said}");
+    // Somebody else's program is left alone.
+    let foreign = hosts[0].enter(|| foreign_program(&hosts[0].interface));
+    let (code, said) = run(&mut agent("left0"));
+    assert!(code == Some(1) && said.contains("somebody_else") && said.contains("leaves it alone"), "{said}");
+    drop(foreign);
+    Agent::start(&hosts[0], &[]);
+}
+
+/// Attaches a program that passes everything.
+fn foreign_program(interface: &str) -> impl Drop {
+    use shunt_agent::ebpf::assembler::{Assembler, Register};
+    use shunt_agent::ebpf::kernel::{Attachment, Program};
+    struct Keep(#[allow(dead_code, reason = "held")] shunt_agent::ebpf::kernel::Link);
+    impl Drop for Keep {
+        fn drop(&mut self) {}
+    }
+    let mut code = Assembler::default();
+    code.set(Register::R0, 2);
+    code.exit();
+    let program = Program::load("somebody_else", &code.finish()).expect("it loads");
+    let index = shunt_agent::Interface::find(interface).expect("it is there").index;
+    Keep(program.attach(index, Attachment::Native).expect("it attaches"))
+}
