@@ -240,3 +240,25 @@ DUET(killed_holder, "a child is killed -9 while it sends; the parent's next byte
     shutdown(fd, SHUT_WR);
     far_end();
 }
+
+DUET(child_in_pid_namespace, "a child in a PID namespace of its own shares the connection, and exits: it goes on")
+{
+    int fd = connected();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        if (unshare(CLONE_NEWPID) == -1)
+            _exit(0);
+        pid_t inner = fork();
+        if (inner == 0) {
+            send_all(fd, 1000, 1);
+            exit(0);
+        }
+        waitpid(inner, NULL, 0);
+        _exit(0);
+    }
+    wait_for("child", process);
+    send_all(fd, 500, 2);
+    far("recvall 1 1000 1; recvall 1 500 2; poll 1; send 1 5 1");
+    await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+}

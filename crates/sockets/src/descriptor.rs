@@ -7,7 +7,7 @@ use crate::{epoll, kept, link, listen, offered, private, report, spare, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_sys::libc::{self, c_int};
-use shunt_sys::{calls, thread, user, Errno, Result};
+use shunt_sys::{calls, thread, user, Result};
 
 /// The program closes `fd`: lets go of what it was. The caller then closes the descriptor itself.
 pub fn closing(fd: i32) {
@@ -101,7 +101,7 @@ fn leaves(socket: &Socket) -> bool {
     let me = thread::process();
     own.part(me);
     // Children that exited or were killed never said so: see whether any of them still lives.
-    let alive = |pid: u32| pid != me && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+    let alive = |pid: u32| pid != me && crate::process::may_live(pid);
     owners <= 1 || own.orphaned(owners - 1, alive)
 }
 

@@ -4,10 +4,10 @@ use crate::global::{self, SETUP};
 use crate::socket::flag;
 use crate::table::{self, Kind};
 use crate::{diag, epoll, link, ports, report, route};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_options::Options;
 use shunt_sys::libc;
-use shunt_sys::{calls, clock, section, thread};
+use shunt_sys::{calls, clock, section, thread, Errno};
 
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 
@@ -152,11 +152,24 @@ pub fn fork_had_failed() {
     uncount();
 }
 
+/// The numbers of this process's relatives mean others here: it was made in a PID namespace of its own.
+static STRANGE: AtomicBool = AtomicBool::new(false);
+
+/// Whether process `pid`, an owner of one of our sockets, may live. In doubt it does.
+pub fn may_live(pid: u32) -> bool {
+    STRANGE.load(Ordering::Relaxed) || calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH))
+}
+
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
 pub fn after_fork_child() {
     SETUP.reset();
     thread::forget_id();
     crate::ending::begin();
+    // A parent that cannot be named is in another namespace (pid_namespaces(7)).
+    // SAFETY: a plain call.
+    if unsafe { shunt_sys::syscall!(libc::SYS_getppid) } == 0 {
+        STRANGE.store(true, Ordering::Relaxed);
+    }
     for fd in 0..table::high_water() {
         if let Some(socket) = table::stream(fd) {
             socket.forget_holders();

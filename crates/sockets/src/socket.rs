@@ -460,7 +460,7 @@ impl Patience {
         if self.since == 0 {
             self.since = now;
         }
-        let dead = calls::tkill(owner as i32, 0) == Err(Errno(shunt_sys::libc::ESRCH));
+        let dead = calls::tkill(owner as i32, 0) == Err(Errno(shunt_sys::libc::ESRCH)) && !crate::process::may_live(owner);
         if dead || now - self.since > LONGEST_HOLD {
             lock::revoke(word, owner);
         } else {
