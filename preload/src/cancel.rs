@@ -71,6 +71,9 @@ fn raise(lowered: bool) {
     if lowered {
         cancel::forget(bit::SHIELDED);
     }
+    if cancel::noted() & bit::HOLDING != 0 {
+        shunt_sockets::holding::release();
+    }
     if cancel::noted() & bit::UNWINDING != 0 {
         // SAFETY: hooks hold nothing when they end.
         unsafe { cancel::unwind() };

@@ -535,7 +535,7 @@ pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64
         if !entries.read(set, count as usize) || !poll::concerns_us(entries.slice()) || !readable_mask(mask) {
             return None;
         }
-        let result = Query { entries: entries.slice(), deadline: poll::deadline(limit), mask }.poll();
+        let result = Query::new(entries.slice(), poll::deadline(limit), mask).poll();
         Some(answer(entries.write(set).and(result)) as c_int)
     }
 }
@@ -719,14 +719,10 @@ unsafe fn wait_in(
             if limit != Some(0) {
                 deadline = poll::deadline(limit);
             }
-            if epoll::enter_plain(set) || !readable_mask(mask) {
-                // Cancelled in there, the thread is a sleeper no longer.
-                let got = shunt_sockets::sys::cancel::guarded(kernel).unwrap_or(-1);
+            if let Some(got) = epoll::wait_plain(set, !readable_mask(mask), kernel) {
                 if let Some(translated) = epoll::leave_plain(set, events, got.max(0) as usize) {
                     return if got < 0 { got } else { translated as c_int };
                 }
-            } else {
-                epoll::end_sleep(set);
             }
         } else {
             deadline = poll::deadline(limit);

@@ -101,6 +101,8 @@ pub mod state {
     pub const END_NOTED: u32 = 1 << 5;
     /// The peer vanished without closing (killed, or the last of several owners left).
     pub const PEER_GONE: u32 = 1 << 6;
+    /// SO_LINGER with a time of zero: whichever of the side's owners closes last, resets.
+    pub const LINGER_RESET: u32 = 1 << 7;
 }
 
 /// What a side waits for; the peer looks at it after each send and receive, so it changes rarely.

@@ -2,6 +2,7 @@
 //! everyone else comes through TCP.
 
 use crate::global::{self, SETUP};
+use crate::holding::Asleep;
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
@@ -73,10 +74,10 @@ unsafe fn once(
 
 unsafe fn from_kernel(fd: i32, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
     // A program without shunt that shares the listener may have made it blocking again.
-    if listener.has(flag::LISTENER_SHARED) && calls::poll_one(fd, libc::POLLIN, 0)? == 0 {
+    if listener.has(flag::LISTENER_SHARED) && calls::poll_one(listener.hold.number(fd), libc::POLLIN, 0)? == 0 {
         return Err(Errno(libc::EAGAIN));
     }
-    let accepted = calls::accept4(fd, address, length, flags)?;
+    let accepted = calls::accept4(listener.hold.number(fd), address, length, flags)?;
     table::take(accepted);
     report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
     Ok(accepted as isize)
@@ -336,8 +337,22 @@ fn patience(uid: u32) -> u64 {
     }
 }
 
-/// Sleeps until one of the queues has a connection.
+/// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
 fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
+    let mut asleep = Asleep::new(listener);
+    // SAFETY: the account stays here, and ends below.
+    unsafe { asleep.begin() };
+    let result = if listener.hold.is_open(listener) {
+        wait_open(listener.hold.number(fd), listener, deadline, began)
+    } else {
+        Err(Errno(libc::EBADF))
+    };
+    // SAFETY: begun above.
+    unsafe { asleep.end() };
+    result
+}
+
+fn wait_open(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
     let [rendezvous, bells] = queues(listener);
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up.

@@ -3,7 +3,7 @@
 use crate::global::SETUP;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind, Word};
-use crate::{epoll, kept, link, listen, offered, private, report, spare, wait};
+use crate::{epoll, holding, kept, link, listen, offered, private, report, spare, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_sys::libc::{self, c_int};
@@ -21,34 +21,14 @@ pub fn release(word: Word, fd: i32) {
     match word.kind() {
         Kind::Stream | Kind::Listener | Kind::Tcp => {
             if let Some(socket) = word.socket() {
-                if socket.references.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    let unwatched = epoll::forget_socket(socket, fd);
-                    match word.kind() {
-                        Kind::Stream => {
-                            // Threads that still sleep on it would sleep for ever: the companion lives as long as they
-                            // do, so neither the peer nor they would hear of the end.
-                            if socket.own().wait.sleepers.load(Ordering::Relaxed) > 0 && !socket.has(flag::SHARED) {
-                                let _ = calls::shutdown(fd, libc::SHUT_RDWR);
-                                socket.set(flag::SPENT);
-                            }
-                            finish(socket, if unwatched { fd } else { -1 })
-                        }
-                        _ => {
-                            spare::spoil(socket);
-                            if word.kind() == Kind::Listener {
-                                crate::accept::refuse_waiting(socket);
-                            }
-                            offered::retire(socket);
-                            private::close(socket.private_fd.swap(-1, Ordering::AcqRel))
-                        }
-                    }
-                    socket::free(socket);
+                if socket.references.fetch_sub(1, Ordering::SeqCst) == 1 && !holding::linger(socket, fd) {
+                    end(socket, fd, true);
                 }
             }
         }
         Kind::Epoll => {
             if let Some(set) = word.set() {
-                epoll::release(set);
+                epoll::release(set, fd);
             }
         }
         Kind::Datagram => {
@@ -58,6 +38,32 @@ pub fn release(word: Word, fd: i32) {
         }
         Kind::Foreign | Kind::Private => {}
     }
+}
+
+/// No descriptor of the program's refers to the socket any more, and no call waits for it. `fd` is the last descriptor;
+/// `whole`: its number is the program's, so that the companion behind it may be kept for another connection.
+pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
+    let unwatched = epoll::forget_socket(socket, fd);
+    match socket.kind() {
+        Kind::Stream => {
+            // Threads that sleep on it all the same (there was no descriptor to keep) would sleep for ever: the companion
+            // lives as long as they do, so neither the peer nor they would hear of the end.
+            if socket.own().wait.sleepers.load(Ordering::Relaxed) > 0 && !socket.has(flag::SHARED) {
+                let _ = calls::shutdown(fd, libc::SHUT_RDWR);
+                socket.set(flag::SPENT);
+            }
+            finish(socket, if unwatched && whole { fd } else { -1 })
+        }
+        kind => {
+            spare::spoil(socket);
+            if kind == Kind::Listener {
+                crate::accept::refuse_waiting(socket);
+            }
+            offered::retire(socket);
+            private::close(socket.private_fd.swap(-1, Ordering::AcqRel))
+        }
+    }
+    socket::free(socket);
 }
 
 /// The last descriptor of this process for a stream goes: tells the peer, unless other processes own the side too.
@@ -109,7 +115,10 @@ fn leaves(socket: &Socket) -> bool {
 fn announce_end(socket: &Socket, ended: bool) {
     let (_, unread) = socket.incoming().look();
     // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
-    let reset = !ended && (unread > 0 || socket.has(flag::LINGER_RESET));
+    // Another owner may have asked for it.
+    let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
+    let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED));
+    let reset = !ended && (unread > 0 || lingers);
     // A reset that was announced already stays what it was.
     let announced = socket.outgoing().announced();
     let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };

@@ -65,7 +65,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     }
     crate::epoll::after_dissolve(socket, next);
     crate::descriptor::finish(socket, -1);
-    crate::socket::free(socket);
+    crate::holding::dissolved(socket);
     Ok(0)
 }
 

@@ -24,7 +24,7 @@ mod scan;
 mod set;
 mod wait;
 
-pub use arming::{begin_sleep, end_sleep};
+pub use arming::{arm_sleeping, end_sleep};
 pub use change::{
     after_dissolve, after_replace, became_listener, before_replace, ceased_to_listen, changed, forget_datagram, forget_socket,
     rendezvous_goes,
@@ -34,8 +34,8 @@ pub use datagrams::before_exec;
 pub use entry::Entry;
 pub use fork::{before_fork, forked};
 pub use nested::{in_memory, readable};
-pub use plain::{enter_plain, leave_plain, plain};
-pub use set::{created, release, retain, Set};
+pub use plain::{leave_plain, plain, wait_plain};
+pub use set::{created, end, release, retain, Set};
 pub use wait::wait;
 
 use shunt_sys::libc;

@@ -8,6 +8,7 @@ use crate::judge::{Judge, LONGEST};
 use crate::socket::{flag, Socket};
 use crate::{control, information, readiness};
 use core::sync::atomic::Ordering;
+use shunt_segment::channel::state;
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, user, Errno, Result};
 
@@ -239,6 +240,9 @@ pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
     if socket.control.load(Ordering::Relaxed) != 0 {
         control::announce(socket, fd);
     }
+    if fresh && socket.has(flag::LINGER_RESET) {
+        tell_linger(socket);
+    }
     if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_RCVBUF) {
         let set = integer(&entry.data) as u32;
         // A window that was offered is not taken back.
@@ -248,6 +252,16 @@ pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
     }
     if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_SNDBUF) {
         socket.own().transmit.send_buffer.store(integer(&entry.data) as u32, Ordering::Relaxed);
+    }
+}
+
+/// Other owners of the side may be the last to close.
+fn tell_linger(socket: &Socket) {
+    let state = &socket.own().receive.state;
+    if socket.has(flag::LINGER_RESET) {
+        state.fetch_or(state::LINGER_RESET, Ordering::AcqRel);
+    } else {
+        state.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
     }
 }
 
@@ -293,6 +307,9 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         }
         stored(socket).store(level, name, &bytes[..length]);
         apply(socket, level, name, &bytes[..length]);
+        if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
+            tell_linger(socket);
+        }
         connected(socket, fd, false);
     }
     Ok(0)

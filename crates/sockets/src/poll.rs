@@ -3,14 +3,17 @@
 //! Streams are looked at in memory; the kernel is asked about the others. Before sleeping, streams are armed and their
 //! companions stand in for them in the kernel's set; a listener stands for its two queues.
 
+use crate::holding::{no_longer_asleep, Waiter};
+use crate::nudge::Beside;
 use crate::readiness;
 use crate::scratch::Scratch;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, datagram, epoll, listen, spin, wait};
+use crate::{accept, datagram, epoll, listen, nudge, spin, wait};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
+use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{calls, clock, thread, Errno, Result};
 
 /// A set that is asked about.
@@ -21,6 +24,13 @@ pub struct Query<'a> {
     pub deadline: u64,
     /// Signal mask during the sleep; null: unchanged.
     pub mask: *const sigset_t,
+    /// The kernel has to be asked about some.
+    foreign: bool,
+    /// What another thread closes during the call is ready for all that was asked (select: POLLIN_SET and its like in
+    /// fs/select.c hold EPOLLNVAL); else it is POLLNVAL.
+    forgiving: bool,
+    /// The call has slept.
+    slept: bool,
 }
 
 /// Whether any entry is one that only we understand.
@@ -52,19 +62,55 @@ const QUEUES: usize = 3;
 
 /// Where a thread in poll is counted as asleep.
 #[derive(Clone, Copy)]
-enum Sleeper {
+enum Counted {
     Set(&'static epoll::Set),
     Stream(&'static Wait),
+    Nothing,
+}
+
+/// The account of a sleep in poll.
+#[repr(C)]
+struct Account<'a> {
+    sleeper: Sleeper,
+    sleepers: &'a mut [Option<(Waiter, Counted)>],
+    beside: Option<Beside>,
+}
+
+impl Account<'_> {
+    unsafe fn take_off(this: *mut Sleeper) {
+        // SAFETY: the account's first part.
+        let this = unsafe { &mut *this.cast::<Account>() };
+        for (waiter, counted) in this.sleepers.iter_mut().filter_map(Option::take) {
+            match counted {
+                Counted::Set(set) => epoll::end_sleep(set),
+                Counted::Stream(wait) => no_longer_asleep(wait),
+                Counted::Nothing => {}
+            }
+            waiter.leave();
+        }
+        if let Some(beside) = this.beside.take() {
+            beside.end();
+        }
+    }
 }
 
 const NO_ENTRY: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
 const ALWAYS: i16 = POLLERR | POLLHUP;
 
-impl Query<'_> {
+impl<'a> Query<'a> {
+    /// A question of poll's.
+    pub fn new(entries: &'a mut [pollfd], deadline: u64, mask: *const sigset_t) -> Query<'a> {
+        Query { entries, deadline, mask, foreign: false, forgiving: false, slept: false }
+    }
+
+    /// A question of select's.
+    pub fn forgiving(entries: &'a mut [pollfd], deadline: u64, mask: *const sigset_t) -> Query<'a> {
+        Query { forgiving: true, ..Query::new(entries, deadline, mask) }
+    }
+
     /// poll(2): the number of entries with events.
     pub fn poll(&mut self) -> Result<isize> {
         let began = thread::handled();
-        let mut foreign = false;
         let mut peer_processor = 0;
         for entry in self.entries.iter() {
             match table::get(entry.fd).kind() {
@@ -74,13 +120,13 @@ impl Query<'_> {
                         spin::show_processor(&s.own().wait);
                     }
                 }
-                _ => foreign |= entry.fd >= 0,
+                _ => self.foreign |= entry.fd >= 0,
             }
         }
-        let ready = self.look(foreign)?;
+        let ready = self.look()?;
         if ready > 0 || self.deadline == 0 {
             if ready == 0 && self.check_peers() {
-                return self.look(foreign);
+                return self.look();
             }
             if ready == 0 {
                 self.take_signals()?;
@@ -94,9 +140,9 @@ impl Query<'_> {
                 self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
             }
             while spin.more() {
-                if self.any_stream_ready() || (foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
+                if self.any_stream_ready() || (self.foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
                     spin.end();
-                    return self.look(foreign);
+                    return self.look();
                 }
                 if spin.rounds() & 0xfff == 0xfff {
                     self.check_peers();
@@ -108,7 +154,7 @@ impl Query<'_> {
             self.datagrams(|_, socket, revents| datagram::after_sleep(socket, *revents != 0));
             spin.end();
             let expired = slept?;
-            let ready = self.look(foreign)?;
+            let ready = self.look()?;
             if ready > 0 || expired {
                 return Ok(ready);
             }
@@ -135,7 +181,7 @@ impl Query<'_> {
     }
 
     /// Fills in what holds now.
-    fn look(&mut self, foreign: bool) -> Result<isize> {
+    fn look(&mut self) -> Result<isize> {
         let mut ready = 0;
         for entry in self.entries.iter_mut() {
             entry.revents = match table::stream(entry.fd) {
@@ -144,7 +190,7 @@ impl Query<'_> {
             };
             ready += (entry.revents != 0) as isize;
         }
-        if foreign {
+        if self.foreign {
             ready += self.look_foreign()?;
         }
         Ok(ready)
@@ -231,6 +277,9 @@ impl Query<'_> {
                 }
                 _ => entry.revents = answer.revents,
             }
+            if self.forgiving && self.slept && entry.revents == libc::POLLNVAL {
+                entry.revents = entry.events;
+            }
             ready += (entry.revents != 0) as isize;
         }
         ready
@@ -250,33 +299,50 @@ impl Query<'_> {
 
     /// Arms everything and sleeps; true when the deadline passed.
     fn sleep(&mut self, began: u64) -> Result<bool> {
-        let mut due = false;
-        // Another thread may close a descriptor during the sleep: who was counted is remembered.
         let mut sleepers = Scratch::new(self.entries.len(), None)?;
-        for (entry, counted) in self.entries.iter().zip(sleepers.items()) {
+        let mut account = Account { sleeper: Sleeper::new(Account::take_off), sleepers: sleepers.items(), beside: None };
+        let this: *mut Account = &mut account;
+        let mut due = false;
+        // SAFETY: the account stays here, and ends below.
+        unsafe {
+            Sleeper::begin(this.cast(), || {
+                if self.entries.iter().any(|e| e.events & (POLLOUT | libc::POLLWRNORM) != 0 && table::stream(e.fd).is_some()) {
+                    (*this).beside = nudge::begin();
+                }
+                // Another thread may close a descriptor during the sleep: who was counted is remembered.
+                for (entry, counted) in self.entries.iter().zip((*this).sleepers.iter_mut()) {
+                    let word = table::get(entry.fd);
+                    if let Some(set) = word.set() {
+                        set.count_sleeper();
+                        *counted = Some((Waiter::in_set(set), Counted::Set(set)));
+                    } else if let Some(s) = word.socket() {
+                        let stream = word.kind() == Kind::Stream;
+                        let wait = stream.then(|| &s.own().wait);
+                        if let Some(wait) = wait {
+                            wait.sleepers.fetch_add(1, Ordering::Relaxed);
+                        }
+                        *counted = Some((Waiter::on(s), wait.map_or(Counted::Nothing, Counted::Stream)));
+                    }
+                }
+            });
+        }
+        for entry in self.entries.iter() {
             if let Some(set) = table::get(entry.fd).set() {
-                due |= epoll::begin_sleep(set);
-                *counted = Some(Sleeper::Set(set));
+                due |= epoll::arm_sleeping(set);
             } else if let Some(s) = table::stream(entry.fd) {
-                *counted = Some(Sleeper::Stream(&s.own().wait));
-                s.own().wait.sleepers.fetch_add(1, Ordering::Relaxed);
                 due |= prepare(s, entry.fd, entry.events);
             }
         }
-        let result = self.sleep_armed(due, began);
-        for counted in sleepers.items().iter().flatten() {
-            match counted {
-                Sleeper::Set(set) => epoll::end_sleep(set),
-                Sleeper::Stream(wait) => {
-                    // The channel may have been cleared for another connection.
-                    let _ = wait.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-                }
-            }
-        }
+        let result = self.sleep_armed(due, began, account.beside.map_or(-1, |beside| beside.descriptor));
+        self.slept = true;
+        // SAFETY: begun above.
+        unsafe { Sleeper::end(this.cast()) };
+        // What was closed meanwhile is the kernel's to speak of, unless its number is another's by now.
+        self.foreign |= self.entries.iter().any(|e| e.fd >= 0 && table::stream(e.fd).is_none());
         result
     }
 
-    fn sleep_armed(&mut self, due: bool, began: u64) -> Result<bool> {
+    fn sleep_armed(&mut self, due: bool, began: u64, beside: i32) -> Result<bool> {
         if due {
             wait::barrier();
         }
@@ -299,10 +365,11 @@ impl Query<'_> {
             time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             pointer = &mut time;
         }
-        let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY)?;
+        let mut scratch = Scratch::new(self.entries.len() * QUEUES + 1, NO_ENTRY)?;
         let count = self.fill(scratch.items(), true);
+        scratch.items()[count] = pollfd { fd: beside, events: POLLIN, revents: 0 };
         let set = scratch.items().as_mut_ptr();
-        calls::ppoll_sleeping(set, count, pointer, self.mask, began)?;
+        calls::ppoll_sleeping(set, count + (beside >= 0) as usize, pointer, self.mask, began)?;
         let mut gone = false;
         for answer in &scratch.items()[..count] {
             if answer.revents & (POLLERR | POLLHUP) != 0 {

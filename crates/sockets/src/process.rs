@@ -177,6 +177,8 @@ pub fn after_fork_child() {
         }
     }
     uncount();
+    crate::holding::forked();
+    crate::nudge::forked();
     epoll::forked();
     new_nonce();
     register_barriers();
@@ -196,6 +198,8 @@ pub static MOVING: AtomicI32 = AtomicI32::new(-1);
 
 /// A private descriptor got another number: whoever keeps it must know.
 pub fn moved(from: i32, to: i32) {
+    crate::holding::moved(from, to);
+    crate::nudge::moved(from, to);
     for fd in 0..table::high_water() {
         if let Some(socket) = table::get(fd).socket() {
             renumber(&socket.private_fd, from, to);

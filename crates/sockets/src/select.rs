@@ -120,7 +120,7 @@ pub unsafe fn select(sets: &mut Sets, deadline: u64, mask: *const sigset_t) -> R
         *entry = asked;
     }
     let entries = &mut scratch.items()[..used];
-    Query { entries, deadline, mask }.poll()?;
+    Query::forgiving(entries, deadline, mask).poll()?;
     if entries.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
         return Err(Errno(libc::EBADF));
     }

@@ -5,6 +5,7 @@
 //! (`shunt_segment::channel`).
 
 use crate::global::{self, Shared, SETUP};
+use crate::holding::Hold;
 use crate::information::Seen;
 use crate::options::Stored;
 use crate::table::Kind;
@@ -129,6 +130,8 @@ pub struct Socket {
     pub send_timeout: AtomicU64,
     /// Descriptors of this process that refer to it.
     pub references: AtomicU32,
+    /// Calls that wait for it, and its descriptor if it has none of the program's any more.
+    pub hold: Hold,
     /// What it is: TCP until a rendezvous makes it a listener or a stream ([`Kind`]).
     kind: AtomicU32,
     /// AF_INET or AF_INET6.
@@ -500,6 +503,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.receive_timeout.store(0, Ordering::Relaxed);
     socket.send_timeout.store(0, Ordering::Relaxed);
     socket.references.store(1, Ordering::Relaxed);
+    socket.hold.reset();
     socket.family.store(family, Ordering::Relaxed);
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);

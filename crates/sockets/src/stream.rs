@@ -646,7 +646,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             // lost, and the connection is over (EPIPE from now on).
             let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
             socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
-            crate::epoll::changed(socket); // sets that no bell will tell
+            tell_own_sleepers(socket, fd);
             return Ok((length - done).min(LOST).saturating_add(done) as isize);
         }
         if peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0 {
@@ -701,8 +701,19 @@ fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
     let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
     socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
     wait::notify(socket, fd, arm::IN);
-    crate::epoll::changed(socket);
+    tell_own_sleepers(socket, fd);
     Ok(())
+}
+
+/// The connection is over by what this thread did, and no bell tells others of this side: sets are told, and who sleeps on
+/// the companion finds that it reads as ended.
+#[cold]
+fn tell_own_sleepers(socket: &Socket, fd: i32) {
+    crate::epoll::changed(socket);
+    if !socket.alone() {
+        socket.set(flag::SPENT);
+        let _ = calls::shutdown(socket.hold.number(fd), libc::SHUT_RD);
+    }
 }
 
 /// shutdown(2).
@@ -724,6 +735,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         socket.outgoing().end(word::FIN);
         drop(held);
         wait::notify(socket, fd, arm::IN);
+        crate::nudge::all();
     }
     // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut
     // down for good: it reads as ended from now on, and waits for space poll instead (`wait::sleep`).

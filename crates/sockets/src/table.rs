@@ -79,6 +79,14 @@ impl Word {
         }
     }
 
+    /// What a private descriptor keeps open for calls that wait, if it does.
+    pub fn lingerer(self) -> Option<Lingerer> {
+        match self.kind() {
+            Kind::Private => Lingerer::from_word(self.address()),
+            _ => None,
+        }
+    }
+
     /// The datagram socket, if it is one.
     #[inline(always)]
     pub fn datagram(self) -> Option<&'static Datagram> {
@@ -91,6 +99,36 @@ impl Word {
 
     fn new(kind: Kind, address: usize) -> Word {
         Word(address as u64 | (kind as u64) << KIND_SHIFT)
+    }
+}
+
+/// A socket or a set without descriptors of the program's, for which calls still wait ([`crate::holding`]).
+#[derive(Clone, Copy)]
+pub enum Lingerer {
+    /// A stream or a listener.
+    Socket(&'static Socket),
+    /// An epoll set.
+    Set(&'static Set),
+}
+
+impl Lingerer {
+    /// As one word, which is not 0: the address, odd for sets.
+    pub fn word(self) -> usize {
+        match self {
+            Lingerer::Socket(socket) => socket as *const Socket as usize,
+            Lingerer::Set(set) => set as *const Set as usize | 1,
+        }
+    }
+
+    /// From such a word.
+    pub fn from_word(word: usize) -> Option<Lingerer> {
+        match word {
+            0 => None,
+            // SAFETY: words hold addresses of slab objects, and slabs are never unmapped.
+            word if word & 1 == 0 => Some(Lingerer::Socket(unsafe { &*(word as *const Socket) })),
+            // SAFETY: as above.
+            word => Some(Lingerer::Set(unsafe { &*((word & !1) as *const Set) })),
+        }
     }
 }
 
@@ -149,6 +187,11 @@ pub fn set_datagram(fd: i32, socket: &'static Datagram) {
 /// Marks a descriptor as ours alone.
 pub fn set_private(fd: i32) {
     put(fd, Word::new(Kind::Private, 0));
+}
+
+/// Marks a descriptor as ours alone, which keeps something open.
+pub fn set_lingering(fd: i32, what: Lingerer) {
+    put(fd, Word::new(Kind::Private, what.word()));
 }
 
 /// Removes the entry and gives what it was: one of several racing closers gets it.

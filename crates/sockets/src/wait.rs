@@ -1,5 +1,6 @@
 //! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
 
+use crate::holding::Asleep;
 use crate::readiness;
 use crate::socket::{flag, Socket};
 use crate::{global, link, spin, stamp, table};
@@ -59,6 +60,7 @@ pub fn ring(socket: &Socket, fd: i32) {
         socket.own().rung_at.store(clock::realtime_ns(), Ordering::Release);
     }
     let byte = 1u8;
+    let fd = socket.hold.number(fd);
     let _ = calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
 }
 
@@ -131,6 +133,7 @@ pub fn drain(socket: &Socket, fd: i32) {
 #[cold]
 fn take_bells(socket: &Socket, fd: i32) {
     let mut bytes = [0u8; 64];
+    let fd = socket.hold.number(fd);
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 64, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
         Ok(0) => read_as_ended(socket),
         Ok(n) => {
@@ -159,7 +162,7 @@ pub fn check_peer(socket: &Socket, fd: i32) {
     if socket.has(flag::FENCE) {
         reconsider_fence(socket);
     }
-    if let Ok(events) = calls::poll_one(fd, 0, 0) {
+    if let Ok(events) = calls::poll_one(socket.hold.number(fd), 0, 0) {
         if events & (libc::POLLHUP | libc::POLLERR) != 0 {
             readiness::note_gone(socket);
         }
@@ -178,8 +181,8 @@ pub fn reconsider_fence(socket: &Socket) {
 /// Waits until `conditions` may hold. `deadline` in CLOCK_MONOTONIC ns, `u64::MAX`: none.
 ///
 /// Errors: EAGAIN at the deadline; EINTR as recv(2) gives it (the kernel restarts the sleep when the handler was
-/// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when another thread closed
-/// the socket. `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
+/// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when the socket had been
+/// closed before. When another thread closes it now, the caller goes on ([`crate::holding`]). `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
 /// copy or a spin, interrupts it as well.
 #[inline(never)]
 pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
@@ -201,11 +204,25 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
         }
     }
     set_style(socket, style::SLEEP);
-    own.sleepers.fetch_add(1, Ordering::Relaxed);
-    let result = sleep(socket, fd, conditions, deadline, began);
-    own.sleepers.fetch_sub(1, Ordering::Relaxed);
+    let mut asleep = Asleep::new(socket);
+    // SAFETY: the account stays here, and ends below.
+    let beside = unsafe {
+        if conditions & arm::OUT != 0 {
+            asleep.begin_for_space()
+        } else {
+            asleep.begin();
+            -1
+        }
+    };
+    let result = if socket.hold.is_open(socket) {
+        sleep(socket, [socket.hold.number(fd), beside], conditions, deadline, began)
+    } else {
+        Err(Errno(libc::EBADF))
+    };
+    // SAFETY: begun above.
+    unsafe { asleep.end() };
     spin.end();
-    if socket.generation.load(Ordering::Acquire) != generation {
+    if result.is_ok() && socket.generation.load(Ordering::Acquire) != generation {
         return Err(Errno(libc::EBADF));
     }
     result
@@ -219,7 +236,9 @@ pub fn set_style(socket: &Socket, style: u32) {
     }
 }
 
-fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
+/// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::nudge`]).
+fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, began: u64) -> Result<()> {
+    let [fd, beside] = fds;
     let looked = thread::handled();
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
         // The companion reads as ended: no bell can wake us.
@@ -240,16 +259,21 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -
         return Err(Errno(libc::EINTR));
     }
     if deadline == u64::MAX {
-        return match sleep_for_ever(socket, fd, conditions, looked) {
+        let slept =
+            if beside < 0 { sleep_for_ever(socket, fd, conditions, looked) } else { sleep_in_poll(socket, fds, -1, looked) };
+        return match slept {
             Err(Errno(libc::EINTR)) => thread::resume(began, looked, true),
             other => other,
         };
     }
-    let left = deadline.saturating_sub(clock::monotonic_ns());
-    if left == 0 {
-        return Err(Errno(libc::EAGAIN));
+    match deadline.saturating_sub(clock::monotonic_ns()) {
+        0 => Err(Errno(libc::EAGAIN)),
+        left => sleep_in_poll(socket, fds, left as i64, looked),
     }
-    let events = poll_companion(fd, left as i64, looked)?;
+}
+
+fn sleep_in_poll(socket: &Socket, fds: [i32; 2], timeout_ns: i64, looked: u64) -> Result<()> {
+    let events = poll_companion(fds, timeout_ns, looked)?;
     if events & (libc::POLLHUP | libc::POLLERR) != 0 {
         readiness::note_gone(socket);
     }
@@ -257,12 +281,13 @@ fn sleep(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -
 }
 
 /// Sleeps in poll on the companion; `timeout_ns` negative: for ever. `looked`: see [`shunt_sys::raw::sleep6`].
-fn poll_companion(fd: i32, timeout_ns: i64, looked: u64) -> Result<i16> {
-    let mut set = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+fn poll_companion(fds: [i32; 2], timeout_ns: i64, looked: u64) -> Result<i16> {
+    let mut set = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let count = if fds[1] < 0 { 1 } else { 2 };
     let mut time = timespec { tv_sec: timeout_ns / 1_000_000_000, tv_nsec: timeout_ns % 1_000_000_000 };
     let time = if timeout_ns < 0 { core::ptr::null_mut() } else { &mut time };
-    calls::ppoll_sleeping(&mut set, 1, time, core::ptr::null(), looked)?;
-    Ok(set.revents)
+    calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
+    Ok(set[0].revents)
 }
 
 /// Sleeps in recv on the companion, so that one system call waits and takes. Alone, the sleeper takes the doorbell with
@@ -285,12 +310,7 @@ fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32, looked: u64) -> Res
         }
         Ok(_) => yield_to_other_sleepers(socket),
         // Somebody made the open file non-blocking: sleep in poll instead.
-        Err(Errno(libc::EAGAIN)) => {
-            let events = poll_companion(fd, -1, looked)?;
-            if events & (libc::POLLHUP | libc::POLLERR) != 0 {
-                readiness::note_gone(socket);
-            }
-        }
+        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, [fd, -1], -1, looked)?,
         Err(Errno(error @ (libc::EINTR | libc::ECANCELED))) => return Err(Errno(error)),
         Err(_) => readiness::note_gone(socket),
     }
@@ -320,7 +340,7 @@ pub fn nonblocking(socket: &Socket, fd: i32, flags: i32) -> bool {
         return true;
     }
     if socket.has(flag::SHARED) {
-        let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        let flags = calls::fcntl(socket.hold.number(fd), libc::F_GETFL, 0).unwrap_or(0);
         return flags & libc::O_NONBLOCK != 0;
     }
     socket.has(flag::NONBLOCK)

@@ -25,6 +25,8 @@ pub mod bit {
     pub const SHIELDED: u32 = 1 << 2;
     /// The unwinding was stopped at a sleep of ours and is to go on at the end of the call.
     pub const UNWINDING: u32 = 1 << 3;
+    /// The call keeps something open to its end ([`thread::Block::held`]).
+    pub const HOLDING: u32 = 1 << 4;
 }
 
 /// PTHREAD_CANCEL_DEFERRED and PTHREAD_CANCEL_ASYNCHRONOUS.

@@ -18,6 +18,7 @@ mod errno;
 pub mod mapping;
 pub mod raw;
 pub mod section;
+pub mod sleeper;
 pub mod thread;
 pub mod user;
 

@@ -63,7 +63,11 @@ pub struct Block {
     pub guard: usize,
     /// See [`Block::guard`].
     pub unwind_to: u64,
-    _reserved: [u64; 20],
+    /// The innermost account of a sleep: see [`crate::sleeper`].
+    pub sleeper: usize,
+    /// What the call at work keeps open; whose it is, is not known here.
+    pub held: usize,
+    _reserved: [u64; 18],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);

@@ -58,14 +58,13 @@ pub(super) fn arm_all(set: &'static Set) -> bool {
     due
 }
 
-/// A thread is about to sleep, in the set or in poll on its descriptor: arms the set's streams. True if a barrier is due
-/// before the next look.
-pub fn begin_sleep(set: &'static Set) -> bool {
-    set.sleepers().fetch_add(1, Ordering::AcqRel);
+/// A thread that was counted is about to sleep, in the set or in poll on its descriptor: arms the set's streams. True if a
+/// barrier is due before the next look.
+pub fn arm_sleeping(set: &'static Set) -> bool {
     !set.quiet() && arm_all(set)
 }
 
-/// The thread that called [`begin_sleep`] is awake.
+/// The thread that [`Set::count_sleeper`] counted is awake.
 pub fn end_sleep(set: &'static Set) {
     set.sleepers().fetch_sub(1, Ordering::AcqRel);
 }

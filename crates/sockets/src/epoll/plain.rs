@@ -3,10 +3,11 @@
 use super::kernel::sort;
 use super::scan::{look, Answer};
 use super::set::Set;
+use super::wait::asleep_in;
 use super::{TAG, TAG_MASK};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
-use shunt_sys::user;
+use shunt_sys::{cancel, user};
 
 /// Whether the set is the kernel's alone: epoll_wait then needs nothing of us.
 #[inline(always)]
@@ -14,11 +15,14 @@ pub fn plain(set: &Set) -> bool {
     set.count.load(Ordering::Acquire) == 0
 }
 
-/// A thread is about to wait in a set that is the kernel's alone, and must be woken should that change. False: it has
-/// changed just now, and nobody would.
-pub fn enter_plain(set: &Set) -> bool {
-    set.sleepers().fetch_add(1, Ordering::SeqCst);
-    set.count.load(Ordering::SeqCst) == 0
+/// Waits by `kernel` in a set that is the kernel's alone: should that change, the thread must be woken. -1 when it was
+/// cancelled in there. `None`: the set has changed just now, and nobody would wake the thread, unless it is to go there all
+/// the same (`whatever`).
+pub fn wait_plain(set: &'static Set, whatever: bool, kernel: impl FnOnce() -> i32) -> Option<i32> {
+    asleep_in(set, || {
+        let still = set.count.load(Ordering::SeqCst) == 0;
+        (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))
+    })
 }
 
 /// The kernel's answer to such a wait. If entries of ours came into the set meanwhile, it may speak of them under their
@@ -27,7 +31,6 @@ pub fn enter_plain(set: &Set) -> bool {
 /// # Safety
 /// `events` holds `count` entries and has room for them.
 pub unsafe fn leave_plain(set: &'static Set, events: *mut epoll_event, count: usize) -> Option<usize> {
-    set.sleepers().fetch_sub(1, Ordering::AcqRel);
     // SAFETY: the program's array, which the kernel has just filled.
     let tagged = |i: usize| unsafe { user::read(events.wrapping_add(i)) }.is_ok_and(|event| event.u64 & TAG_MASK == TAG);
     // The events decide, not the count of entries: the kernel may speak of one that is just being added.

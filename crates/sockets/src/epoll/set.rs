@@ -5,6 +5,7 @@ use super::datagrams;
 use super::entry::{free_entry, other, place, term, Entry, SLABS};
 use super::list::{address, List, OF_QUEUE, OF_SET};
 use crate::global::Mutex;
+use crate::holding::{self, Hold};
 use crate::table;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{clock, mapping};
@@ -13,6 +14,7 @@ use shunt_sys::{clock, mapping};
 pub struct Set {
     pub(super) fd: AtomicI32,
     pub(super) references: AtomicU32,
+    hold: Hold,
     pub(super) lock: Mutex,
     /// Entries of ours; 0: the set is the kernel's alone.
     pub(super) count: AtomicU32,
@@ -100,6 +102,7 @@ pub fn created(fd: i32) {
     FREE_SETS.store(set.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
     set.fd.store(fd, Ordering::Relaxed);
     set.references.store(1, Ordering::Relaxed);
+    set.hold.reset();
     set.count.store(0, Ordering::Relaxed);
     set.entries.clear();
     set.others.clear();
@@ -121,11 +124,15 @@ pub fn retain(set: &Set) {
     set.references.fetch_add(1, Ordering::AcqRel);
 }
 
-/// A descriptor of the set was closed.
-pub fn release(set: &'static Set) {
-    if set.references.fetch_sub(1, Ordering::AcqRel) > 1 {
-        return;
+/// Descriptor `fd` of the set is about to be closed.
+pub fn release(set: &'static Set, fd: i32) {
+    if set.references.fetch_sub(1, Ordering::SeqCst) == 1 && !holding::linger_set(set, fd) {
+        end(set);
     }
+}
+
+/// No descriptor of the set is left, and no call waits in it.
+pub fn end(set: &'static Set) {
     if let Some(_watchers) = WATCHERS.lock() {
         while let Some(entry) = watcher(&set.watchers) {
             set.watchers.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -171,6 +178,16 @@ impl Set {
         unsafe { &*self.family.load(Ordering::Relaxed) }
     }
 
+    /// Calls that wait in it, and its descriptor if the program has none any more.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// A thread sleeps in the set, or in poll on its descriptor.
+    pub fn count_sleeper(&self) {
+        self.sleepers().fetch_add(1, Ordering::SeqCst);
+    }
+
     pub(super) fn sleepers(&self) -> &'static AtomicU32 {
         &self.family().sleepers
     }
@@ -202,6 +219,10 @@ impl Set {
         let made = self.fd.load(Ordering::Relaxed);
         if same(made) {
             return Some(made);
+        }
+        let kept = self.hold.number(-1);
+        if kept >= 0 {
+            return Some(kept);
         }
         (0..table::high_water()).find(|fd| same(*fd))
     }

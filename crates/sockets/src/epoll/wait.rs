@@ -1,15 +1,17 @@
 //! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
 
-use super::arming::{begin_sleep, cool, end_sleep, hand_over, wake};
+use super::arming::{arm_sleeping, cool, end_sleep, hand_over, wake};
 use super::datagrams::warm_all;
 use super::events::find;
 use super::kernel::{ask_kernel, KERNEL_EVERY, KERNEL_EVERY_MIXED};
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
+use crate::holding::Waiter;
 use crate::spin;
 use crate::wait as waiting;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{epoll_event, sigset_t};
+use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{calls, clock, libc, thread, Errno, Result};
 
 /// The largest array that epoll_wait(2) takes (EP_MAX_EVENTS).
@@ -31,18 +33,69 @@ pub unsafe fn wait(
         return Err(Errno(libc::EINVAL));
     }
     let mut answer = Answer::new(set, events, room as usize);
-    let result = fill(set, epfd, &mut answer, deadline, mask);
+    let began = thread::handled();
+    let mut result = first_look(set, epfd, &mut answer, deadline);
+    let mut epfd = epfd;
+    if result.is_ok() && !answer.done() && deadline != 0 {
+        result = waiting_in(set, epfd, |epfd| fill(set, epfd, &mut answer, deadline, mask, began));
+        epfd = set.hold().number(epfd);
+    }
     hand_over(set, epfd, answer.exclusive);
     warm_all(set, deadline == 0 && answer.count == 0);
     result.and_then(|()| answer.result())
 }
 
-fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t) -> Result<()> {
-    let began = thread::handled();
-    first_look(set, epfd, answer, deadline)?;
-    if answer.done() || deadline == 0 {
-        return Ok(());
+/// The account of a call that waits in a set.
+#[repr(C)]
+struct Account {
+    sleeper: Sleeper,
+    waiter: Option<Waiter>,
+}
+
+unsafe fn leave(this: *mut Sleeper) {
+    // SAFETY: the account's first part.
+    if let Some(waiter) = unsafe { (*this.cast::<Account>()).waiter.take() } {
+        waiter.leave();
     }
+}
+
+/// Waits by `body`, which gets a descriptor of the set that stays open, whatever other threads close.
+pub(super) fn waiting_in<T>(set: &'static Set, epfd: i32, body: impl FnOnce(i32) -> T) -> T {
+    let mut account = Account { sleeper: Sleeper::new(leave), waiter: None };
+    let this: *mut Account = &mut account;
+    // SAFETY: the account stays here and ends below.
+    unsafe { Sleeper::begin(this.cast(), || (*this).waiter = Some(Waiter::in_set(set))) };
+    let result = body(set.hold().number(epfd));
+    // SAFETY: begun above.
+    unsafe { Sleeper::end(this.cast()) };
+    result
+}
+
+/// The account of a sleep in a set.
+#[repr(C)]
+struct Asleep {
+    sleeper: Sleeper,
+    set: &'static Set,
+}
+
+unsafe fn awake(this: *mut Sleeper) {
+    // SAFETY: the account's first part.
+    end_sleep(unsafe { (*this.cast::<Asleep>()).set });
+}
+
+/// Counts the thread as one that sleeps in the set while `body` runs, and no longer when a handler jumps out of it.
+pub(super) fn asleep_in<T>(set: &'static Set, body: impl FnOnce() -> T) -> T {
+    let mut account = Asleep { sleeper: Sleeper::new(awake), set };
+    let this: *mut Asleep = &mut account;
+    // SAFETY: the account stays here and ends below.
+    unsafe { Sleeper::begin(this.cast(), || set.count_sleeper()) };
+    let result = body();
+    // SAFETY: begun above.
+    unsafe { Sleeper::end(this.cast()) };
+    result
+}
+
+fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
     if !mask.is_null() {
         // A signal that waits for this very mask ends the call, unless there are events.
         ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
@@ -71,6 +124,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
                 return Ok(());
             }
         }
+        let epfd = set.hold().number(epfd);
         let slept = sleep(set, epfd, answer, deadline, mask, began);
         spin.end();
         slept?;
@@ -129,10 +183,10 @@ fn peer_of(set: &'static Set) -> u32 {
 
 /// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
 fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
-    if begin_sleep(set) {
-        waiting::barrier();
-    }
-    let result = (|| {
+    asleep_in(set, || {
+        if arm_sleeping(set) {
+            waiting::barrier();
+        }
         look(set, answer)?;
         if answer.done() {
             wake(set);
@@ -147,7 +201,5 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         asked?;
         wake(set);
         look(set, answer)
-    })();
-    end_sleep(set);
-    result
+    })
 }

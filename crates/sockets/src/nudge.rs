@@ -1,0 +1,102 @@
+//! Waking threads of this process that wait for space.
+//!
+//! Who sleeps on a companion is woken by the peer's bell, and only the peer can ring it. But `shutdown(SHUT_WR)` ends the
+//! sends of this side's own threads, and nothing of it reaches the companion. So threads that wait for space in a process
+//! of several sleep beside an eventfd of the process, too. Whoever has news for them makes it readable until all that were
+//! asleep by then have woken; they look, and most go to sleep again. That is rare, and may cost.
+
+use crate::{global, private};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use shunt_sys::{calls, clock, libc};
+
+/// The eventfd; -1: not made yet.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+/// Counts the news.
+static TURN: AtomicU32 = AtomicU32::new(0);
+/// Sleepers that began in an even turn, and in an odd one.
+static SLEEPERS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+/// One bringer of news at a time.
+static BRINGING: global::Mutex = global::Mutex::new();
+
+/// How long sleepers have to wake, in ns; one that was jumped out of never does.
+const LONGEST: u64 = 10_000_000;
+
+/// A thread that is about to sleep: what it sleeps beside, and where it is counted.
+#[derive(Clone, Copy)]
+pub struct Beside {
+    /// The eventfd.
+    pub descriptor: i32,
+    count: &'static AtomicU32,
+}
+
+/// To be called before the last look. `None`: no other thread could have news, or there is no descriptor left.
+pub fn begin() -> Option<Beside> {
+    if global::single_threaded() {
+        return None;
+    }
+    let count = &SLEEPERS[TURN.load(Ordering::SeqCst) as usize & 1];
+    count.fetch_add(1, Ordering::SeqCst);
+    match descriptor() {
+        -1 => {
+            count.fetch_sub(1, Ordering::SeqCst);
+            None
+        }
+        descriptor => Some(Beside { descriptor, count }),
+    }
+}
+
+impl Beside {
+    /// The thread is awake.
+    pub fn end(self) {
+        let _ = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+    }
+}
+
+fn descriptor() -> i32 {
+    let known = DESCRIPTOR.load(Ordering::Acquire);
+    if known >= 0 {
+        return known;
+    }
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    let Ok(made) = calls::eventfd(0, flags).and_then(private::keep) else { return -1 };
+    match DESCRIPTOR.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(other) => {
+            private::close(made);
+            other
+        }
+    }
+}
+
+/// There is news for threads that wait for space: they wake and look.
+#[cold]
+pub fn all() {
+    if SLEEPERS.iter().all(|count| count.load(Ordering::SeqCst) == 0) {
+        return;
+    }
+    let Some(_bringing) = BRINGING.lock() else { return };
+    let descriptor = DESCRIPTOR.load(Ordering::Acquire);
+    if descriptor < 0 {
+        return;
+    }
+    let old = &SLEEPERS[TURN.fetch_add(1, Ordering::SeqCst) as usize & 1];
+    let mut number = 1u64;
+    let _ = calls::write(descriptor, (&raw const number).cast(), 8);
+    let end = clock::monotonic_ns() + LONGEST;
+    while old.load(Ordering::SeqCst) > 0 && clock::monotonic_ns() < end {
+        calls::sched_yield();
+    }
+    let _ = calls::read(descriptor, (&raw mut number).cast(), 8);
+}
+
+/// In the child after fork: nobody sleeps, and the eventfd is the parent's.
+pub fn forked() {
+    BRINGING.reset();
+    SLEEPERS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    private::close(DESCRIPTOR.swap(-1, Ordering::Relaxed));
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    crate::process::renumber(&DESCRIPTOR, from, to);
+}
