@@ -65,6 +65,8 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_write => write(a, b, c);
             SYS_readv => readv(a, b, c);
             SYS_writev => writev(a, b, c);
+            SYS_preadv2 => preadv2(a, b, c, d, f);
+            SYS_pwritev2 => pwritev2(a, b, c, d, f);
             SYS_close => close(a);
             SYS_socket => socket(a, b, c);
             SYS_bind => bind(a, b, c);

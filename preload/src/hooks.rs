@@ -234,6 +234,9 @@ hook! {
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
                     options::note_set(fd, socket, level, name);
+                    if options::only_the_kernel_can(level, name) {
+                        socket.set(flag::FILTERED);
+                    }
                 }
                 result
             }
@@ -278,7 +281,9 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             }
         };
         let reason = match addresses::read(address, length) {
-            Some((family, server)) if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::PLAIN) => {
+            Some((family, server))
+                if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::PLAIN | flag::FILTERED) =>
+            {
                 match connecting::connect(fd, socket, server) {
                     connecting::Outcome::Connected => {
                         crate::start::announce(fd);
@@ -339,6 +344,15 @@ point! {
                 None => real::readv(fd, vector, count),
             },
         }
+    }
+    fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        match table::stream(fd).filter(|_| offset == -1) {
+            Some(socket) => answer(transfer::read_flagged(socket, fd, vector, count as usize, flags)),
+            None => real::preadv2(fd, vector, count, offset, flags),
+        }
+    }
+    fn preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        preadv2(fd, vector, count, offset, flags)
     }
     fn __recv_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int) -> isize {
         match table::stream(fd) {
@@ -402,6 +416,15 @@ point! {
                 None => real::writev(fd, vector, count),
             },
         }
+    }
+    fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        match table::stream(fd).filter(|_| offset == -1) {
+            Some(socket) => answer(transfer::write_flagged(socket, fd, vector, count as usize, flags)),
+            None => real::pwritev2(fd, vector, count, offset, flags),
+        }
+    }
+    fn pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        pwritev2(fd, vector, count, offset, flags)
     }
     fn __send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize {
         send(fd, data, length, flags)
@@ -535,7 +558,8 @@ pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64
         if !entries.read(set, count as usize) || !poll::concerns_us(entries.slice()) || !readable_mask(mask) {
             return None;
         }
-        let result = Query::new(entries.slice(), poll::deadline(limit), mask).poll();
+        let frame = entries.frame();
+        let result = Query::new(entries.slice(), poll::deadline(limit), mask, frame).poll();
         Some(answer(entries.write(set).and(result)) as c_int)
     }
 }

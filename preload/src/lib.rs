@@ -6,6 +6,7 @@
 //! calls one of them.
 #![no_std]
 
+mod aio;
 mod cancel;
 mod copies;
 mod datagrams;

@@ -4,6 +4,7 @@
 use crate::{hooks, real};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use shunt_sockets::sys::{calls, mapping};
 use shunt_sockets::table::{self, Kind};
 
 #[repr(C)]
@@ -23,15 +24,64 @@ extern "C" {
     fn fflush_unlocked(stream: *mut c_void) -> c_int;
 }
 
-const MOST: usize = 1024;
+/// FILEs of ours in a part of the list.
+const PART: usize = 1024;
 
-/// FILEs of ours and their descriptors.
+/// A FILE of ours and its descriptor.
 struct Slot {
     stream: AtomicPtr<c_void>,
+    /// Plus one; 0: unused.
     fd: AtomicI32,
 }
-static SLOTS: [Slot; MOST] = [const { Slot { stream: AtomicPtr::new(core::ptr::null_mut()), fd: AtomicI32::new(-1) } }; MOST];
+
+/// A part of the list, in memory that is never given back. All-zero is an empty one.
+struct Part {
+    slots: [Slot; PART],
+    next: AtomicPtr<Part>,
+}
+
+static FIRST: Part = Part {
+    slots: [const { Slot { stream: AtomicPtr::new(core::ptr::null_mut()), fd: AtomicI32::new(0) } }; PART],
+    next: AtomicPtr::new(core::ptr::null_mut()),
+};
 static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Part {
+    fn next(&self) -> Option<&'static Part> {
+        // SAFETY: null, or a part that is never unmapped.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The part behind this one, made if there is none. `None`: no memory.
+    fn next_or_new(&self) -> Option<&'static Part> {
+        if let Some(next) = self.next() {
+            return Some(next);
+        }
+        let made = mapping::reserve(core::mem::size_of::<Part>()).ok()?.cast::<Part>();
+        if self.next.compare_exchange(core::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // Another thread was first.
+            let _ = calls::munmap(made.cast(), core::mem::size_of::<Part>());
+        }
+        self.next()
+    }
+}
+
+/// All slots that there are.
+fn slots() -> impl Iterator<Item = &'static Slot> {
+    core::iter::successors(Some(&FIRST), |part| part.next()).flat_map(|part| part.slots.iter())
+}
+
+/// A slot for `fd`. `None`: no memory.
+fn take_slot(fd: c_int) -> Option<&'static Slot> {
+    let mut part = &FIRST;
+    loop {
+        let free = |slot: &&Slot| slot.fd.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if let Some(slot) = part.slots.iter().find(free) {
+            return Some(slot);
+        }
+        part = part.next_or_new()?;
+    }
+}
 
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, data: *mut c_void, length: usize) -> isize {
     // SAFETY: stdio's buffer.
@@ -54,35 +104,28 @@ unsafe extern "C" fn cookie_write(cookie: *mut c_void, data: *const c_void, leng
 
 unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = cookie as usize as c_int;
-    for slot in &SLOTS {
-        if slot.fd.load(Ordering::Acquire) == fd {
-            slot.stream.store(core::ptr::null_mut(), Ordering::Release);
-            slot.fd.store(-1, Ordering::Release);
-            COUNT.fetch_sub(1, Ordering::Relaxed);
-            break;
-        }
+    if let Some(slot) = slots().find(|slot| slot.fd.load(Ordering::Acquire) == fd + 1) {
+        slot.stream.store(core::ptr::null_mut(), Ordering::Release);
+        slot.fd.store(0, Ordering::Release);
+        COUNT.fetch_sub(1, Ordering::Relaxed);
     }
     // SAFETY: as close(2).
     unsafe { hooks::close(fd) }
 }
 
-/// A FILE of ours for `fd`; null without memory or when too many exist.
+/// A FILE of ours for `fd`; null without memory.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut c_void {
-    for slot in &SLOTS {
-        if slot.fd.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            let functions = Functions { read: cookie_read, write: cookie_write, seek: core::ptr::null(), close: cookie_close };
-            // SAFETY: the functions have the types that fopencookie(3) asks for.
-            let stream = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
-            slot.stream.store(stream, Ordering::Release);
-            if stream.is_null() {
-                slot.fd.store(-1, Ordering::Release);
-            } else {
-                COUNT.fetch_add(1, Ordering::Relaxed);
-            }
-            return stream;
-        }
+    let Some(slot) = take_slot(fd) else { return core::ptr::null_mut() };
+    let functions = Functions { read: cookie_read, write: cookie_write, seek: core::ptr::null(), close: cookie_close };
+    // SAFETY: the functions have the types that fopencookie(3) asks for.
+    let stream = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
+    slot.stream.store(stream, Ordering::Release);
+    if stream.is_null() {
+        slot.fd.store(0, Ordering::Release);
+    } else {
+        COUNT.fetch_add(1, Ordering::Relaxed);
     }
-    core::ptr::null_mut()
+    stream
 }
 
 /// At the end of the process: sends what waits in FILEs on sockets, and before it what waits in standard output, which
@@ -105,7 +148,7 @@ fn number(stream: *mut c_void) -> Option<c_int> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    SLOTS.iter().find(|s| s.stream.load(Ordering::Acquire) == stream).map(|s| s.fd.load(Ordering::Acquire))
+    slots().find(|s| s.stream.load(Ordering::Acquire) == stream).map(|s| s.fd.load(Ordering::Acquire) - 1)
 }
 
 #[no_mangle]

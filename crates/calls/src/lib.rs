@@ -46,6 +46,16 @@ macro_rules! for_each_call {
             "send" sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
             "send" sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
             "send" splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize;
+            "receive" preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
+            "receive" preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
+            "send" pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
+            "send" pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
+            "aio" aio_read(request: *mut c_void) -> c_int;
+            "aio" aio_read64(request: *mut c_void) -> c_int;
+            "aio" aio_write(request: *mut c_void) -> c_int;
+            "aio" aio_write64(request: *mut c_void) -> c_int;
+            "aio" lio_listio(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
+            "aio" lio_listio64(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
             "wait" poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
             "wait" __poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
             "wait" __poll_chk(set: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int;

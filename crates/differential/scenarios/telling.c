@@ -194,3 +194,81 @@ DUET(linger_zero_taken_back, "and taken back by the same process: an end, no res
     R(close(fd));
     far("await 1 RDHUP; recv 1 10");
 }
+
+static int crowd_fd;
+static atomic_long crowd_total, crowd_sum;
+
+static void *reads_a_share(void *argument)
+{
+    unsigned char piece[10];
+    ssize_t got;
+    while ((got = recv(crowd_fd, piece, sizeof piece, argument ? MSG_WAITALL : 0)) > 0) {
+        atomic_fetch_add(&crowd_total, got);
+        for (ssize_t i = 0; i < got; i++)
+            atomic_fetch_add(&crowd_sum, piece[i]);
+    }
+    return NULL;
+}
+
+SOLO(thousand_threads_receive, "a thousand threads receive from one socket: together they get every byte once, and all see the end")
+{
+    enum { THREADS = 1000, BYTES = 5000 };
+    int client;
+    long expected = 0;
+    pair(&client, &crowd_fd);
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 128 << 10);
+    static pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], &small, reads_a_share, NULL))
+            give_up("pthread_create", errno);
+    fill(bytes, BYTES, 3, 0);
+    for (int i = 0; i < BYTES; i++)
+        expected += (unsigned char)bytes[i];
+    for (int sent = 0; sent < BYTES; sent += 500)
+        send(client, bytes + sent, 500, 0);
+    shutdown(client, SHUT_WR);
+    for (int i = 0; i < THREADS; i++)
+        finish(threads[i]);
+    say("bytes %ld, the right ones %d", atomic_load(&crowd_total), atomic_load(&crowd_sum) == expected);
+    R(send(crowd_fd, "abc", 3, 0));
+    R(recv(client, bytes, 10, 0));
+}
+
+struct shares {
+    long total, sum;
+};
+
+static void reads_in_two_threads(void *argument)
+{
+    struct shares *shares = argument;
+    pthread_t one = start(reads_a_share, shares), two = start(reads_a_share, shares);
+    finish(one), finish(two);
+    __atomic_fetch_add(&shares->total, atomic_load(&crowd_total), __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&shares->sum, atomic_load(&crowd_sum), __ATOMIC_SEQ_CST);
+}
+
+SOLO(two_processes_two_threads, "two processes with two threads each receive with MSG_WAITALL from one stream, two with two each send into it")
+{
+    enum { BYTES = 40000 };
+    int client;
+    long expected = 0;
+    pair(&client, &crowd_fd);
+    struct shares *shares = shared(sizeof *shares);
+    pid_t reader = child(reads_in_two_threads, shares);
+    pid_t second = child(reads_in_two_threads, shares);
+    fill(bytes, BYTES, 3, 0);
+    for (int i = 0; i < BYTES; i++)
+        expected += (unsigned char)bytes[i];
+    pid_t writer = MUST(fork());
+    for (int sent = writer ? 0 : BYTES / 2; sent < (writer ? BYTES / 2 : BYTES); sent += 250)
+        send(client, bytes + sent, 250, 0);
+    if (writer == 0)
+        _exit(0);
+    wait_for("writer", writer);
+    shutdown(client, SHUT_WR);
+    wait_for("reader", reader);
+    wait_for("second", second);
+    say("bytes %ld, the right ones %d", shares->total, shares->sum == expected);
+}

@@ -499,6 +499,57 @@ DUET(handler_jumps_out, "a handler that jumps out of recv; the socket still work
     far("recv 1 10");
 }
 
+static int mappings(void)
+{
+    int lines = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    for (int c; maps && (c = getc(maps)) != EOF;)
+        lines += c == '\n';
+    if (maps)
+        fclose(maps);
+    return lines;
+}
+
+static struct pollfd wide[600];
+
+DUET(handler_jumps_out_of_waits, "a handler that jumps out of wide polls, select, epoll_wait and send, again and again: the socket works, and no memory is lost")
+{
+    int fd = connected(), epoll = MUST(epoll_create1(0)), before = 0;
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 1));
+    struct sigaction action = {.sa_handler = jumping_handler};
+    sigaction(SIGALRM, &action, NULL);
+    fill_until_full(fd);
+    for (volatile int turn = 0; turn < 60; turn++) {
+        struct itimerval soon = {{0, 0}, {0, 1000}};
+        if (turn == 20)
+            before = mappings();
+        if (sigsetjmp(way_out, 1) == 0) {
+            setitimer(ITIMER_REAL, &soon, NULL);
+            struct epoll_event event;
+            fd_set set;
+            FD_ZERO(&set);
+            FD_SET(fd, &set);
+            for (int i = 0; i < 600; i++)
+                wide[i] = (struct pollfd){.fd = i % 100 ? -1 : fd, .events = POLLIN};
+            switch (turn % 4) {
+            case 0: poll(wide, 600, -1); break;
+            case 1: select(fd + 1, &set, NULL, NULL, NULL); break;
+            case 2: epoll_wait(epoll, &event, 1, -1); break;
+            default:
+                while (send(fd, bytes, sizeof bytes, 0) > 0)
+                    ;
+            }
+            say("not reached");
+        }
+    }
+    say("mappings stay %d", mappings() < before + 10);
+    far("send 1 5 1");
+    show_epoll("afterwards", epoll, 5000);
+    R(recv(fd, bytes, 10, 0));
+    R(close(fd));
+    far("await 1 RDHUP");
+}
+
 static void *cancelled_reader(void *argument)
 {
     char piece[10];

@@ -35,7 +35,7 @@ pub fn arm(wait: &Wait, conditions: u32) -> bool {
 
 const FENCES: u32 = arm::FENCE | arm::FENCE_ASKED;
 /// What a waker leaves when it takes the conditions.
-const LASTING: u32 = FENCES | arm::STAMP;
+const LASTING: u32 = FENCES | arm::STAMP | arm::ALWAYS;
 
 /// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
@@ -43,7 +43,7 @@ pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
     let conditions = conditions | conditions << arm::SET_SHIFT;
     // The sleeper's barrier keeps the processor from looking before it publishes; this keeps the compiler from it.
     compiler_fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & (conditions | FENCES) != 0 && take(wait, conditions)
+    wait.armed.load(Ordering::Relaxed) & (conditions | FENCES | arm::ALWAYS) != 0 && take(wait, conditions)
 }
 
 /// Whether the peer is to be told when bytes arrive; asked after each send, from a line that is at hand.
@@ -65,7 +65,19 @@ pub fn ask_for_stamps(wait: &Wait) {
 #[inline(never)]
 fn take(wait: &Wait, conditions: u32) -> bool {
     fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & conditions != 0 && wait.armed.fetch_and(LASTING, Ordering::SeqCst) & !LASTING != 0
+    let armed = wait.armed.load(Ordering::Relaxed);
+    let slept = armed & conditions != 0 && wait.armed.fetch_and(LASTING, Ordering::SeqCst) & !LASTING != 0;
+    slept || (armed & arm::ALWAYS != 0 && conditions & arm::IN != 0)
+}
+
+/// Asks for a bell with each message, or no longer. A barrier makes the peer see it at once.
+#[cold]
+pub fn ask_always(wait: &Wait, on: bool) {
+    if on {
+        wait.armed.fetch_or(arm::ALWAYS, Ordering::SeqCst);
+    } else {
+        wait.armed.fetch_and(!arm::ALWAYS, Ordering::SeqCst);
+    }
 }
 
 /// Whether `conditions` are still armed: nobody rang since.

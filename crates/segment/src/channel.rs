@@ -103,6 +103,8 @@ pub mod state {
     pub const PEER_GONE: u32 = 1 << 6;
     /// SO_LINGER with a time of zero: whichever of the side's owners closes last, resets.
     pub const LINGER_RESET: u32 = 1 << 7;
+    /// The descriptor has an owner (F_SETOWN): urgent data is announced by an urgent byte on the companion, for SIGURG.
+    pub const OWNED: u32 = 1 << 8;
 }
 
 /// What a side waits for; the peer looks at it after each send and receive, so it changes rarely.
@@ -130,6 +132,8 @@ pub mod arm {
     pub const FENCE_ASKED: u32 = 8;
     /// This side waits in a set with others: its peer is to say when bytes arrived, so that the order can be told.
     pub const STAMP: u32 = 1 << 8;
+    /// Each message is to ring, whether anybody sleeps or not: the kernel makes a signal of the bell (O_ASYNC).
+    pub const ALWAYS: u32 = 1 << 9;
     /// Shift of IN and OUT as armed by a sleeper in a set, who may take them back without harm to those in blocking calls.
     pub const SET_SHIFT: u32 = 4;
 }

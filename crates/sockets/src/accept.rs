@@ -339,11 +339,13 @@ fn patience(uid: u32) -> u64 {
 
 /// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
 fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
+    // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
+    let looked = thread::handled();
     let mut asleep = Asleep::new(listener);
     // SAFETY: the account stays here, and ends below.
     unsafe { asleep.begin() };
     let result = if listener.hold.is_open(listener) {
-        wait_open(listener.hold.number(fd), listener, deadline, began)
+        wait_open(listener.hold.number(fd), listener, deadline, [began, looked])
     } else {
         Err(Errno(libc::EBADF))
     };
@@ -352,7 +354,7 @@ fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
     result
 }
 
-fn wait_open(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
+fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [rendezvous, bells] = queues(listener);
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up.
@@ -373,7 +375,6 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()
             calls::sched_yield();
         }
     }
-    let looked = thread::handled();
     if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }

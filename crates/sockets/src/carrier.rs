@@ -230,7 +230,7 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
         entries[room - 2] = pollfd { fd: post.knocks, events: POLLIN, revents: 0 };
         entries[room - 1] = pollfd { fd: post.gate, events: POLLIN, revents: 0 };
         let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };
-        let _ = Query::new(&mut *entries, deadline, core::ptr::null()).poll();
+        let _ = Query::new(&mut *entries, deadline, core::ptr::null(), usize::MAX).poll();
         // A carrier has no program to stop it: whatever is ready again and again without getting on costs a processor little.
         quick = if clock::monotonic_ns() - now < QUICK { quick + 1 } else { 0 };
         if quick > MANY {

@@ -1,6 +1,7 @@
 //! connect: tries the rendezvous first; any doubt leads to kernel TCP, with a reason.
 
 use crate::global::{self, Shared, SETUP};
+use crate::owner::Owner;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{again, diag, link, listen, passing, ports, private, report, route, sockaddr};
@@ -301,6 +302,7 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
 /// The companion takes the place of the TCP socket under all its descriptors.
 pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
     crate::epoll::before_replace(socket);
+    let owner = socket.has(flag::OWNED).then(|| Owner::of(fd));
     crate::spare::put_by(fd, socket);
     let several = socket.references.load(Ordering::Relaxed) > 1;
     let known = !several && socket.has(flag::CLOSE_ON_EXEC_KNOWN);
@@ -313,6 +315,9 @@ pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize)
         let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
         table::set_socket(number, Kind::Stream, socket);
         report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
+    }
+    if let Some(owner) = owner {
+        owner.give(socket, fd);
     }
     crate::epoll::after_replace(socket);
 }

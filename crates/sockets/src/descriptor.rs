@@ -3,7 +3,7 @@
 use crate::global::SETUP;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind, Word};
-use crate::{epoll, holding, kept, link, listen, offered, private, report, spare, wait};
+use crate::{epoll, holding, kept, link, listen, offered, owner, private, report, spare, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_sys::libc::{self, c_int};
@@ -192,7 +192,7 @@ pub fn make_room(fd: i32) {
 }
 
 /// fcntl(2) on one of ours. `None`: the kernel's answer is right as it is.
-pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usize) -> Option<Result<isize>> {
+pub fn fcntl(fd: i32, kind: Kind, socket: &'static Socket, command: c_int, argument: usize) -> Option<Result<isize>> {
     match command {
         libc::F_SETFD => socket.clear(flag::CLOSE_ON_EXEC_KNOWN),
         libc::F_SETFL if argument as i32 & !(libc::O_NONBLOCK | libc::O_ACCMODE) == 0 => {}
@@ -204,9 +204,7 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usi
             let result = calls::fcntl(fd, command, argument);
             if result.is_ok() {
                 set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
-                if kind == Kind::Stream {
-                    set_async(socket, fd, argument as i32 & libc::O_ASYNC != 0);
-                }
+                owner::set_async(socket, kind, fd, argument as i32 & libc::O_ASYNC != 0);
             }
             Some(result.map(|v| v as isize))
         }
@@ -215,11 +213,12 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &Socket, command: c_int, argument: usi
             let result = calls::fcntl(fd, command, argument | libc::O_NONBLOCK as usize);
             if result.is_ok() {
                 listen::set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
+                owner::set_async(socket, kind, fd, argument as i32 & libc::O_ASYNC != 0);
             }
             Some(result.map(|v| v as isize))
         }
-        (libc::F_SETOWN | F_SETOWN_EX | F_SETSIG, Kind::Stream) => {
-            socket.set(flag::SPENT);
+        (libc::F_SETOWN | owner::F_SETOWN_EX | owner::F_SETSIG, _) => {
+            owner::changes(socket, kind, fd);
             None
         }
         (libc::F_GETFL, Kind::Listener) => Some(calls::fcntl(fd, command, 0).map(|flags| {
@@ -238,19 +237,6 @@ fn set_nonblocking(socket: &Socket, on: bool) {
     }
 }
 
-fn set_async(socket: &Socket, fd: i32, on: bool) {
-    if on {
-        socket.set(flag::ASYNC);
-        crate::wait::arm_for_signals(socket, fd);
-    } else {
-        socket.clear(flag::ASYNC);
-    }
-}
-
-/// fcntl(2)'s commands that the binding lacks.
-const F_SETSIG: c_int = 10;
-const F_SETOWN_EX: c_int = 15;
-
 const SIOCATMARK: u64 = 0x8905;
 const SIOCOUTQNSD: u64 = 0x894B;
 
@@ -258,7 +244,7 @@ const SIOCOUTQNSD: u64 = 0x894B;
 ///
 /// # Safety
 /// `argument` is what the request asks for.
-pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument: *mut u8) -> Option<Result<isize>> {
+pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, argument: *mut u8) -> Option<Result<isize>> {
     let integer = argument.cast::<c_int>();
     let answer = |value: usize| {
         // SAFETY: the request's argument is an int of the program's.
@@ -286,6 +272,22 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &Socket, request: u64, argument
             }
             Some(result.map(|v| v as isize))
         }
+        (libc::FIOASYNC, Kind::Stream | Kind::Listener | Kind::Tcp) => {
+            // SAFETY: the request's argument is an int of the program's.
+            let on = match unsafe { user::read(integer) } {
+                Ok(value) => value != 0,
+                Err(error) => return Some(Err(error)),
+            };
+            let result = calls::ioctl(fd, request, argument as usize);
+            if result.is_ok() {
+                owner::set_async(socket, kind, fd, on);
+            }
+            Some(result.map(|v| v as isize))
+        }
+        (owner::FIOSETOWN | owner::SIOCSPGRP, _) => {
+            owner::changes(socket, kind, fd);
+            None
+        }
         (libc::FIONREAD, Kind::Stream) => Some(answer(crate::urgent::readable(socket))),
         (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(crate::room::unacknowledged(socket))),
         (SIOCATMARK, Kind::Stream) => Some(answer(crate::urgent::at_mark(socket) as usize)),
@@ -302,9 +304,12 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
         return calls::close_range(first, last, flags).map(|()| 0);
     }
     let mut start = first;
-    let high = (table::high_water() as u32).min(last.saturating_add(1));
     let mut flags = flags;
-    for fd in first..high.max(first) {
+    let mut next = first;
+    // What closes may leave a private descriptor behind, above all that there were.
+    while next < (table::high_water() as u32).min(last.saturating_add(1)) {
+        let fd = next;
+        next += 1;
         if table::get(fd as i32).kind() == Kind::Private {
             if fd > start {
                 calls::close_range(start, fd - 1, flags)?;

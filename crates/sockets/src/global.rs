@@ -87,8 +87,10 @@ impl Mutex {
     }
 
     /// Takes the lock if nobody holds it.
-    pub fn try_lock(&self) -> Option<lock::Held<'_>> {
-        lock::try_acquire(&self.0, thread::id())
+    pub fn try_lock(&self) -> Option<Guard<'_>> {
+        let section = Section::begin();
+        let held = lock::try_acquire(&self.0, thread::id())?;
+        Some(Guard { _held: held, _section: section })
     }
 
     /// In the child after fork: no other thread exists, so whoever held it is gone.

@@ -29,6 +29,7 @@
 
 pub mod accept;
 pub mod again;
+pub mod carried;
 pub mod carrier;
 pub mod connect;
 pub mod control;
@@ -47,6 +48,7 @@ pub mod information;
 pub mod inherit;
 pub mod judge;
 pub mod kept;
+mod leased;
 pub mod link;
 pub mod listen;
 pub mod names;
@@ -54,6 +56,7 @@ pub mod nudge;
 pub mod offered;
 pub mod opening;
 pub mod options;
+pub mod owner;
 pub mod parcel;
 pub mod passing;
 pub mod pieces;

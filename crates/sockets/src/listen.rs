@@ -31,6 +31,9 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if crate::uring::before_listen() {
         return Err(Reason::IoUring);
     }
+    if socket.has(flag::ASYNC | flag::FILTERED) {
+        return Err(Reason::UnsupportedSocket); // the kernel signals, or filters, what arrives at its own queue
+    }
     let bound = bound_address(fd);
     if bound.port != 0 && !options.ports.contains(bound.port) {
         return Err(Reason::PortNotListed);
@@ -153,6 +156,16 @@ pub fn stopped(fd: i32, socket: &'static Socket) {
     if calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(0) {
         return;
     }
+    cease(fd, socket);
+}
+
+/// A listener that is the kernel's alone from now on, as it asks for signals.
+pub fn leave_to_kernel(fd: i32, socket: &'static Socket) {
+    cease(fd, socket);
+    report::count(Reason::UnsupportedSocket);
+}
+
+fn cease(fd: i32, socket: &'static Socket) {
     crate::epoll::ceased_to_listen(socket);
     offered::retire(socket);
     let nonblocking = nonblocking(socket);

@@ -18,8 +18,9 @@ static SLEEPERS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 /// One bringer of news at a time.
 static BRINGING: global::Mutex = global::Mutex::new();
 
-/// How long sleepers have to wake, in ns; one that was jumped out of never does.
-const LONGEST: u64 = 10_000_000;
+/// How long sleepers have to wake, in ns: on a busy machine a thread may not run for long. One that a debugger stopped
+/// never does.
+const LONGEST: u64 = 10_000_000_000;
 
 /// A thread that is about to sleep: what it sleeps beside, and where it is counted.
 #[derive(Clone, Copy)]
@@ -83,8 +84,16 @@ pub fn all() {
     let mut number = 1u64;
     let _ = calls::write(descriptor, (&raw const number).cast(), 8);
     let end = clock::monotonic_ns() + LONGEST;
+    // Drained before one of them has looked, it would sleep on.
+    let mut rounds = 0;
     while old.load(Ordering::SeqCst) > 0 && clock::monotonic_ns() < end {
-        calls::sched_yield();
+        rounds += 1;
+        if rounds < 100 {
+            calls::sched_yield();
+        } else {
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+            let _ = calls::nanosleep(&pause, core::ptr::null_mut());
+        }
     }
     let _ = calls::read(descriptor, (&raw mut number).cast(), 8);
 }

@@ -255,6 +255,18 @@ pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
     }
 }
 
+/// Options of a TCP socket by which the kernel decides what comes through.
+pub fn only_the_kernel_can(level: c_int, name: c_int) -> bool {
+    match level {
+        SOL_SOCKET => matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF | libc::SO_BINDTODEVICE | SO_BINDTOIFINDEX),
+        IPPROTO_TCP => matches!(name, libc::TCP_ULP | libc::TCP_REPAIR | libc::TCP_MD5SIG | TCP_AO_ADD_KEY),
+        _ => false,
+    }
+}
+
+const SO_BINDTOIFINDEX: c_int = 62;
+const TCP_AO_ADD_KEY: c_int = 38;
+
 /// Other owners of the side may be the last to close.
 fn tell_linger(socket: &Socket) {
     let state = &socket.own().receive.state;

@@ -24,6 +24,8 @@ pub struct Query<'a> {
     pub deadline: u64,
     /// Signal mask during the sleep; null: unchanged.
     pub mask: *const sigset_t,
+    /// By which the call is known ([`crate::leased`]).
+    frame: usize,
     /// The kernel has to be asked about some.
     foreign: bool,
     /// What another thread closes during the call is ready for all that was asked (select: POLLIN_SET and its like in
@@ -99,13 +101,13 @@ const ALWAYS: i16 = POLLERR | POLLHUP;
 
 impl<'a> Query<'a> {
     /// A question of poll's.
-    pub fn new(entries: &'a mut [pollfd], deadline: u64, mask: *const sigset_t) -> Query<'a> {
-        Query { entries, deadline, mask, foreign: false, forgiving: false, slept: false }
+    pub fn new(entries: &'a mut [pollfd], deadline: u64, mask: *const sigset_t, frame: usize) -> Query<'a> {
+        Query { entries, deadline, mask, frame, foreign: false, forgiving: false, slept: false }
     }
 
     /// A question of select's.
-    pub fn forgiving(entries: &'a mut [pollfd], deadline: u64, mask: *const sigset_t) -> Query<'a> {
-        Query { forgiving: true, ..Query::new(entries, deadline, mask) }
+    pub fn forgiving(entries: &'a mut [pollfd], deadline: u64, mask: *const sigset_t, frame: usize) -> Query<'a> {
+        Query { forgiving: true, ..Query::new(entries, deadline, mask, frame) }
     }
 
     /// poll(2): the number of entries with events.
@@ -205,7 +207,7 @@ impl<'a> Query<'a> {
 
     /// Asks the kernel about all entries that are not streams, without waiting; gives the number that are ready.
     fn look_foreign(&mut self) -> Result<isize> {
-        let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY)?;
+        let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY, self.frame)?;
         let count = self.fill(scratch.items(), false);
         let mut zero = spin::ZERO;
         calls::ppoll(scratch.items().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
@@ -299,7 +301,7 @@ impl<'a> Query<'a> {
 
     /// Arms everything and sleeps; true when the deadline passed.
     fn sleep(&mut self, began: u64) -> Result<bool> {
-        let mut sleepers = Scratch::new(self.entries.len(), None)?;
+        let mut sleepers = Scratch::new(self.entries.len(), None, self.frame)?;
         let mut account = Account { sleeper: Sleeper::new(Account::take_off), sleepers: sleepers.items(), beside: None };
         let this: *mut Account = &mut account;
         let mut due = false;
@@ -365,7 +367,7 @@ impl<'a> Query<'a> {
             time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             pointer = &mut time;
         }
-        let mut scratch = Scratch::new(self.entries.len() * QUEUES + 1, NO_ENTRY)?;
+        let mut scratch = Scratch::new(self.entries.len() * QUEUES + 1, NO_ENTRY, self.frame)?;
         let count = self.fill(scratch.items(), true);
         scratch.items()[count] = pollfd { fd: beside, events: POLLIN, revents: 0 };
         let set = scratch.items().as_mut_ptr();

@@ -1,8 +1,9 @@
 //! What poll(2) was given: a copy of the program's array.
 
+use crate::leased;
 use core::mem::MaybeUninit;
 use shunt_sys::libc::pollfd;
-use shunt_sys::{calls, mapping, user, Result};
+use shunt_sys::{user, Result};
 
 /// The program's set, copied: its memory may fault, and another thread may change it meanwhile.
 pub struct Entries {
@@ -27,8 +28,9 @@ impl Entries {
     #[inline]
     pub unsafe fn read(&mut self, set: *const pollfd, count: usize) -> bool {
         let size = count * core::mem::size_of::<pollfd>();
+        leased::begin(self.frame());
         if count > Entries::SMALL {
-            match mapping::reserve(size) {
+            match leased::reserve(size, self.frame()) {
                 Ok(memory) => self.heap = memory.cast(),
                 Err(_) => return false,
             }
@@ -36,6 +38,11 @@ impl Entries {
         self.count = count;
         // SAFETY: there is room for `count` entries.
         unsafe { user::copy(set.cast(), self.slice().as_mut_ptr().cast(), size) }
+    }
+
+    /// By which the call is known that keeps them ([`leased`]).
+    pub fn frame(&self) -> usize {
+        self as *const Entries as usize
     }
 
     /// The copy.
@@ -69,7 +76,8 @@ impl Default for Entries {
 impl Drop for Entries {
     fn drop(&mut self) {
         if !self.heap.is_null() {
-            let _ = calls::munmap(self.heap.cast(), self.count * core::mem::size_of::<pollfd>());
+            // SAFETY: made by `read`.
+            unsafe { leased::release(self.heap.cast()) };
         }
     }
 }

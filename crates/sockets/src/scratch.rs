@@ -1,6 +1,7 @@
 //! Memory for the length of one call: on the stack while little is needed.
 
-use shunt_sys::{calls, mapping, Result};
+use crate::leased;
+use shunt_sys::Result;
 
 const ON_STACK: usize = 64;
 
@@ -12,13 +13,13 @@ pub(crate) struct Scratch<T: Copy> {
 }
 
 impl<T: Copy> Scratch<T> {
-    /// `length` copies of `item`.
+    /// `length` copies of `item`, for the call that is known by `frame` ([`leased`]).
     ///
     /// Errors: ENOMEM for long arrays.
-    pub(crate) fn new(length: usize, item: T) -> Result<Scratch<T>> {
+    pub(crate) fn new(length: usize, item: T, frame: usize) -> Result<Scratch<T>> {
         let mut scratch = Scratch { stack: [item; ON_STACK], heap: core::ptr::null_mut(), length };
         if length > ON_STACK {
-            scratch.heap = mapping::reserve(length * core::mem::size_of::<T>())?.cast();
+            scratch.heap = leased::reserve(length * core::mem::size_of::<T>(), frame)?.cast();
             for i in 0..length {
                 // SAFETY: inside the fresh mapping.
                 unsafe { scratch.heap.add(i).write(item) };
@@ -39,7 +40,8 @@ impl<T: Copy> Scratch<T> {
 impl<T: Copy> Drop for Scratch<T> {
     fn drop(&mut self) {
         if !self.heap.is_null() {
-            let _ = calls::munmap(self.heap.cast(), self.length * core::mem::size_of::<T>());
+            // SAFETY: made by `new`.
+            unsafe { leased::release(self.heap.cast()) };
         }
     }
 }

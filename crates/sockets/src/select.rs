@@ -1,10 +1,11 @@
 //! select(2) and pselect(2) in terms of poll(2).
 
+use crate::leased;
 use crate::poll::{self, Query};
 use crate::scratch::Scratch;
 use core::mem::MaybeUninit;
 use shunt_sys::libc::{self, pollfd, sigset_t, POLLERR, POLLHUP, POLLIN, POLLOUT};
-use shunt_sys::{calls, mapping, user, Errno, Result};
+use shunt_sys::{calls, user, Errno, Result};
 
 /// The program's three sets, copied: readable, writable, exceptional.
 pub struct Sets {
@@ -34,6 +35,7 @@ impl Sets {
         if count < 0 {
             return false;
         }
+        leased::begin(self.frame());
         self.count = count as usize;
         if count as usize > 64 * Sets::SMALL {
             // As the kernel, which looks at no more than there may be descriptors.
@@ -41,7 +43,7 @@ impl Sets {
         }
         let words = self.count.div_ceil(64);
         if words > Sets::SMALL {
-            match mapping::reserve(3 * words * 8) {
+            match leased::reserve(3 * words * 8, self.frame()) {
                 Ok(memory) => self.heap = memory.cast(),
                 Err(_) => return false,
             }
@@ -57,6 +59,11 @@ impl Sets {
             }
         }
         true
+    }
+
+    /// By which the call is known that keeps them ([`leased`]).
+    fn frame(&self) -> usize {
+        self as *const Sets as usize
     }
 
     fn start(&self) -> *mut u64 {
@@ -104,7 +111,8 @@ impl Sets {
 impl Drop for Sets {
     fn drop(&mut self) {
         if !self.heap.is_null() {
-            let _ = calls::munmap(self.heap.cast(), 3 * self.words * 8);
+            // SAFETY: made by `read`.
+            unsafe { leased::release(self.heap.cast()) };
         }
     }
 }
@@ -115,12 +123,12 @@ impl Drop for Sets {
 /// As for [`Sets::read`], which was called.
 pub unsafe fn select(sets: &mut Sets, deadline: u64, mask: *const sigset_t) -> Result<isize> {
     let used = sets.asked().count();
-    let mut scratch = Scratch::new(used, pollfd { fd: -1, events: 0, revents: 0 })?;
+    let mut scratch = Scratch::new(used, pollfd { fd: -1, events: 0, revents: 0 }, sets.frame())?;
     for (entry, asked) in scratch.items().iter_mut().zip(sets.asked()) {
         *entry = asked;
     }
     let entries = &mut scratch.items()[..used];
-    Query::forgiving(entries, deadline, mask).poll()?;
+    Query::forgiving(entries, deadline, mask, sets.frame()).poll()?;
     if entries.iter().any(|e| e.revents & libc::POLLNVAL != 0) {
         return Err(Errno(libc::EBADF));
     }

@@ -67,6 +67,10 @@ pub mod flag {
     pub const ZERO_COPY: u32 = 1 << 18;
     /// The process ends, and so did this.
     pub const ENDED: u32 = 1 << 23;
+    /// The program set an option by which the kernel decides what comes through: only it can connect or listen.
+    pub const FILTERED: u32 = 1 << 25;
+    /// Not a stream yet, and the program set an owner, a signal or O_ASYNC, which the companion is to have.
+    pub const OWNED: u32 = 1 << 19;
 
     /// No two flags share a bit.
     const _: () = {
@@ -95,6 +99,8 @@ pub mod flag {
             TIMED,
             ZERO_COPY,
             ENDED,
+            OWNED,
+            FILTERED,
         ];
         let (mut seen, mut at) = (0u32, 0);
         while at < all.len() {

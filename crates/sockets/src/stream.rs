@@ -7,7 +7,7 @@ use crate::swift::{self, Declined};
 use crate::wait::{self, nonblocking};
 use crate::{error_queue, global, urgent, window};
 use core::sync::atomic::Ordering;
-use shunt_ring::Trouble;
+use shunt_ring::{bell, Trouble};
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
 use shunt_sys::{calls, clock, section, thread, Errno, Result};
@@ -605,6 +605,14 @@ unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, fla
     if sent == 0 {
         return put_nothing(socket);
     }
+    if marked.is_some() && socket.peer().receive.state.load(Ordering::Acquire) & state::OWNED != 0 {
+        bell::must_ring(&socket.peer().wait, arm::IN);
+        wait::ring_urgent(socket, fd);
+        if wait::peer_is_signalled(socket) {
+            wait::ring(socket, fd); // for the byte beside the announcement (tcp_urg, tcp_data_queue)
+        }
+        return Ok(sent);
+    }
     put_done(socket, fd, sent, pieces.length() - done, flags);
     Ok(sent)
 }
@@ -735,6 +743,9 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         socket.outgoing().end(word::FIN);
         drop(held);
         wait::notify(socket, fd, arm::IN);
+        if wait::peer_is_signalled(socket) {
+            wait::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
+        }
         crate::nudge::all();
     }
     // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut

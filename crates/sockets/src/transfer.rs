@@ -260,6 +260,34 @@ pub unsafe fn receive_from(
     }
 }
 
+/// Flags of preadv2(2) that sockets take: RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_NOWAIT, RWF_APPEND, RWF_NOAPPEND. The kernel
+/// looks at them when there is something to move.
+fn flags_of(flags: i32) -> Result<i32> {
+    const NOWAIT: i32 = 8;
+    match flags & !0x3f {
+        0 => Ok(if flags & NOWAIT != 0 { MSG_DONTWAIT } else { 0 }),
+        _ => Err(Errno(libc::EOPNOTSUPP)),
+    }
+}
+
+/// preadv2(2) at the offset -1, which means the file's own position: a stream has none.
+///
+/// # Safety
+/// As [`read`].
+pub unsafe fn read_flagged(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { read(socket, fd, vector, count, flags_of(flags)?) }
+}
+
+/// pwritev2(2) at the offset -1.
+///
+/// # Safety
+/// As [`send`].
+pub unsafe fn write_flagged(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { send(socket, fd, vector, count, flags_of(flags)?) }
+}
+
 /// Bytes moved per step by [`send_file`].
 const STEP: usize = 64 << 10;
 

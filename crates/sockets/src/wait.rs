@@ -82,12 +82,38 @@ pub fn announce(socket: &Socket, conditions: u32) -> bool {
     due
 }
 
-/// O_ASYNC: the next message must ring, although nobody sleeps: the kernel turns the bell into SIGIO.
+/// Bytes were taken, and each message rings: the bells are taken as well. Where times of arrival are asked for, the next
+/// message must ring, although nobody sleeps.
 #[cold]
 pub fn arm_for_signals(socket: &Socket, fd: i32) {
     drain(socket, fd);
-    if announce(socket, arm::IN) {
+    if socket.has(flag::TIMED) && announce(socket, arm::IN) {
         barrier();
+    }
+}
+
+/// Whether the peer wants a bell with each message, to be signalled.
+#[inline]
+pub fn peer_is_signalled(socket: &Socket) -> bool {
+    socket.peer().wait.armed.load(Ordering::Relaxed) & arm::ALWAYS != 0
+}
+
+/// O_ASYNC: each message must ring, although nobody sleeps: the kernel turns the bell into SIGIO.
+pub fn ring_always(socket: &Socket, on: bool) {
+    bell::ask_always(&socket.own().wait, on);
+    barrier();
+}
+
+/// As [`ring`], by an urgent byte: the kernel makes SIGURG of it for the companion's owner.
+#[cold]
+pub fn ring_urgent(socket: &Socket, fd: i32) {
+    socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
+    let byte = 1u8;
+    let flags = MSG_DONTWAIT | MSG_NOSIGNAL | libc::MSG_OOB;
+    if calls::sendto(socket.hold.number(fd), (&raw const byte).cast(), 1, flags, core::ptr::null(), 0).is_err() {
+        // Before Linux 5.15 such sockets have no urgent bytes.
+        socket.own().transmit.rung.fetch_sub(1, Ordering::Relaxed);
+        ring(socket, fd);
     }
 }
 
@@ -193,7 +219,8 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
     }
     let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
     spin::show_processor(own);
-    while spin.more() {
+    // The kernel signals nobody while the call is asleep: a spinning one would be signalled (sk_wait_data).
+    while !socket.has(flag::ASYNC) && spin.more() {
         if readiness::any(socket, conditions) {
             spin.end();
             stayed_awake(socket);
@@ -204,6 +231,8 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
         }
     }
     set_style(socket, style::SLEEP);
+    // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
+    let looked = thread::handled();
     let mut asleep = Asleep::new(socket);
     // SAFETY: the account stays here, and ends below.
     let beside = unsafe {
@@ -215,7 +244,7 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
         }
     };
     let result = if socket.hold.is_open(socket) {
-        sleep(socket, [socket.hold.number(fd), beside], conditions, deadline, began)
+        sleep(socket, [socket.hold.number(fd), beside], conditions, deadline, [began, looked])
     } else {
         Err(Errno(libc::EBADF))
     };
@@ -237,9 +266,8 @@ pub fn set_style(socket: &Socket, style: u32) {
 }
 
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::nudge`]).
-fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, began: u64) -> Result<()> {
+fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [fd, beside] = fds;
-    let looked = thread::handled();
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
         // The companion reads as ended: no bell can wake us.
         check_peer(socket, fd);

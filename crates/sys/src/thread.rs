@@ -67,7 +67,9 @@ pub struct Block {
     pub sleeper: usize,
     /// What the call at work keeps open; whose it is, is not known here.
     pub held: usize,
-    _reserved: [u64; 18],
+    /// Memory of calls at work, or of such that a handler left by a jump: a list.
+    pub leases: usize,
+    _reserved: [u64; 17],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);

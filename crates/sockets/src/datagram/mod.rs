@@ -29,6 +29,7 @@ use shunt_ring::lock;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
+use shunt_sys::section::Section;
 use shunt_sys::{calls, clock, mapping, thread};
 
 /// Bits of [`Datagram::flags`].
@@ -274,10 +275,19 @@ impl Datagram {
         self.has(flag::NONBLOCK)
     }
 
-    /// The lock for sending; `None` in a handler that interrupted its holder.
-    fn lock_send(&self) -> Option<lock::Held<'_>> {
-        lock::acquire(&self.sending, thread::id(), global::single_threaded(), |_| calls::sched_yield())
+    /// The lock for sending, in a section; `None` in a handler that was installed past us and interrupted its holder.
+    fn lock_send(&self) -> Option<Sending<'_>> {
+        let section = Section::begin();
+        let held = lock::acquire(&self.sending, thread::id(), global::single_threaded(), |_| calls::sched_yield())?;
+        Some(Sending { _held: held, _section: section })
     }
+}
+
+/// The lock for sending, held. Nothing under it sleeps.
+struct Sending<'a> {
+    // Released first: fields are dropped in their order.
+    _held: lock::Held<'a>,
+    _section: Section,
 }
 
 /// bind and connect went through, or a first datagram gave the socket its port: its address may be another one now.

@@ -1,0 +1,54 @@
+//! A stream of this very process that has to be the kernel's from now on: the C library is about to read and write its
+//! descriptor by itself (POSIX AIO).
+//!
+//! It gets what a program without shunt gets, one end of a kernel connection whose other end a carrier holds, under its
+//! own numbers; its epoll sets go on watching it.
+
+use crate::carrier::{self, Cargo};
+use crate::plain::{self, Pending};
+use crate::socket::{flag, Socket};
+use crate::table::{self, Kind};
+use crate::{descriptor, epoll, handover, holding, report};
+use core::sync::atomic::Ordering;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_sys::{calls, libc, Errno, Result};
+
+/// Makes the stream at `fd` the kernel's, under all its numbers.
+///
+/// # Errors
+/// EAGAIN: no carrier could be made; the stream is what it was.
+pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
+    let unable = |_| Errno(libc::EAGAIN);
+    let (program, far) = plain::pair(socket).map_err(unable)?;
+    let (program, far) = (Pending(program), Pending(far));
+    let next = crate::socket::allocate(socket.family.load(Ordering::Relaxed)).ok_or(Errno(libc::EAGAIN))?;
+    next.references.store(0, Ordering::Relaxed);
+    next.set(flag::KERNEL);
+    if socket.has(flag::NONBLOCK) {
+        next.set(flag::NONBLOCK);
+    }
+    // The carrier alone owns the side, unless other processes do.
+    let item = Cargo { stream: fd, carrier: far.0, program: program.0, process: 0 };
+    let Ok(carrier) = carrier::fork(&[item]) else {
+        crate::socket::free(next);
+        return Err(Errno(libc::EAGAIN));
+    };
+    handover::like(socket, fd, program.0);
+    epoll::before_replace(socket);
+    for number in 0..table::high_water() {
+        if table::get(number).socket().is_some_and(|other| core::ptr::eq(other, socket)) {
+            let close_on_exec = crate::connect::closes_on_exec(number);
+            let _ = calls::dup3(program.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
+            next.references.fetch_add(1, Ordering::Relaxed);
+            table::set_socket(number, Kind::Tcp, next);
+            report::note(number, kind::TCP, Reason::Carried, None);
+        }
+    }
+    report::count(Reason::Carried);
+    epoll::after_dissolve(socket, next);
+    descriptor::finish(socket, -1);
+    holding::dissolved(socket);
+    carrier.begin();
+    Ok(())
+}
