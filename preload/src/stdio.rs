@@ -135,7 +135,7 @@ pub fn flush() {
     unsafe {
         let standard = variable(1);
         let standard = if standard.is_null() { core::ptr::null_mut() } else { *standard };
-        let ours = SLOTS.iter().take_while(|_| COUNT.load(Ordering::Relaxed) > 0).map(|slot| slot.stream.load(Ordering::Acquire));
+        let ours = slots().take_while(|_| COUNT.load(Ordering::Relaxed) > 0).map(|slot| slot.stream.load(Ordering::Acquire));
         for stream in core::iter::once(standard).chain(ours) {
             if !stream.is_null() && __fpending(stream) > 0 {
                 fflush_unlocked(stream);
