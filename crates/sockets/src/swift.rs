@@ -86,7 +86,7 @@ pub unsafe fn send<const ALONE: bool>(
 ) -> Result<isize, Declined> {
     const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
     /// What a peer may have asked to be told.
-    const ASKED: u32 = arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP;
+    const ASKED: u32 = arm::IN | arm::IN << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED | arm::STAMP | arm::ALWAYS;
     let pipe = socket.outgoing();
     if !usual(socket, flags)
         || length.wrapping_sub(1) >= SHORT
