@@ -43,9 +43,8 @@ static void await_signals(const char *label, int count)
 static void say_seen(int from, int fd)
 {
     for (int i = from; i < seen_count && i < 64; i++)
-        say("  %s%s code %d, %s, %s", seen[i].signal == SIGIO ? "SIGIO" : seen[i].signal == SIGURG ? "SIGURG" : "real-time",
-            seen[i].thread == getpid() ? "" : " in another thread", seen[i].code, seen[i].fd == fd ? "this descriptor" : "another number",
-            mask_names((unsigned)seen[i].band));
+        say("  %s code %d, %s, %s", seen[i].signal == SIGIO ? "SIGIO" : seen[i].signal == SIGURG ? "SIGURG" : "real-time", seen[i].code,
+            seen[i].fd == fd ? "this descriptor" : "another number", mask_names((unsigned)seen[i].band));
 }
 
 static void become_async(int fd) { MUST(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC)); }
