@@ -158,6 +158,6 @@ fn use_it(fd: i32, input: &mut Input) {
         let sent = unsafe { stream::send(socket, fd, bytes.as_ptr(), length, flags & !libc::MSG_PEEK) };
         assert!(sent.is_ok_and(|sent| sent as usize <= length) || sent.is_err());
         let mut entries = [libc::pollfd { fd, events: libc::POLLIN | libc::POLLOUT, revents: 0 }];
-        let _ = poll::Query { entries: &mut entries[..], deadline: 0, mask: core::ptr::null() }.poll();
+        let _ = poll::Query::new(&mut entries[..], 0, core::ptr::null(), usize::MAX).poll();
     }
 }
