@@ -128,7 +128,7 @@ mod multiplexed_without_loss {
     use super::*;
     shunt_endpoint::conformance!(
         @each || couple(How { version_6: true, ..MULTIPLEXED }, true);
-        ordered_stream no_buffers held_arrivals injection counting
+        ordered_stream no_buffers held_arrivals injection arming counting
     );
 }
 
