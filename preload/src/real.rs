@@ -45,6 +45,15 @@ pub unsafe fn following(name: &[u8]) -> *mut c_void {
     unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) }
 }
 
+/// Finds a symbol in one library.
+///
+/// # Safety
+/// `library` is one of dlopen's, `name` ends with a NUL.
+pub unsafe fn find_in(library: *mut c_void, name: &[u8]) -> *mut c_void {
+    // SAFETY: promised by the caller.
+    unsafe { dlsym(library, name.as_ptr().cast()) }
+}
+
 /// A value for "this C library has no such function".
 pub trait Missing {
     /// -1, with errno ENOSYS set by the caller.

@@ -20,6 +20,7 @@ extern "C" {
 static CONSTRUCTOR: extern "C" fn() = start;
 
 extern "C" fn start() {
+    crate::memory::start();
     let options = match Options::from_environment(variable) {
         Ok(options) => options,
         Err(error) => {

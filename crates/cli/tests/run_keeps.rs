@@ -151,7 +151,7 @@ fn other_preloaded_libraries() {
     let mut command = stage.run();
     let output = quiet_output(command.args(["cat", "/proc/self/environ", "/proc/self/maps"]).env("LD_PRELOAD", &other));
     let (library, other) = (stage.library().display().to_string(), other.display().to_string());
-    assert!(output.contains(&format!("LD_PRELOAD={library}:{other}\0")), "{output}");
+    assert!(output.contains(&format!("LD_PRELOAD={other}:{library}\0")), "{output}");
     let maps = output.rsplit('\0').next().unwrap();
     assert!(maps.contains(&library) && maps.contains(&other), "{maps}");
 }

@@ -146,6 +146,11 @@ impl Host {
         }
     }
 
+    /// The preload library of this test's own copy of shunt, for tests that write LD_PRELOAD themselves.
+    pub fn library(&self) -> String {
+        self.shunt.with_file_name("libshunt.so").to_str().expect("the scratch directory has a plain name").into()
+    }
+
     pub(crate) fn shunt_command(&self) -> &Path {
         &self.shunt
     }

@@ -65,8 +65,9 @@ impl Environment {
         }
     }
 
-    /// Puts `library` in front of LD_PRELOAD. Other copies of the library are dropped from it: two of them in one
-    /// process would each believe the sockets to be theirs.
+    /// Puts `library` at the end of LD_PRELOAD, nearest to the C library: what else is preloaded (a run-time that watches
+    /// memory, a proxy, another clock) stands before it as it stands before the C library. Other copies of the library
+    /// are dropped: two of them in one process would each believe the sockets to be theirs.
     ///
     /// # Errors
     /// If the library's path cannot be written in LD_PRELOAD, which separates names by colons and spaces.
@@ -79,14 +80,15 @@ impl Environment {
                 library.display()
             )));
         }
-        let mut value = path.to_vec();
+        let mut value = Vec::new();
         let old = self.get(LD_PRELOAD).unwrap_or_default().as_bytes();
         for other in old.split(|byte| separates(*byte)).filter(|name| !name.is_empty()) {
             if other.rsplit(|byte| *byte == b'/').next() != Some(LIBRARY_FILE) {
-                value.push(b':');
                 value.extend_from_slice(other);
+                value.push(b':');
             }
         }
+        value.extend_from_slice(path);
         self.set(LD_PRELOAD, OsStr::from_bytes(&value).to_owned());
         Ok(())
     }
@@ -122,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn the_library_comes_first_and_once() {
+    fn the_library_comes_last_and_once() {
         assert_eq!(preloaded(None), "/x/libshunt.so");
         assert_eq!(preloaded(Some("")), "/x/libshunt.so");
-        assert_eq!(preloaded(Some("libjemalloc.so.2")), "/x/libshunt.so:libjemalloc.so.2");
-        assert_eq!(preloaded(Some("/a.so /old/libshunt.so:/b.so")), "/x/libshunt.so:/a.so:/b.so");
+        assert_eq!(preloaded(Some("libjemalloc.so.2")), "libjemalloc.so.2:/x/libshunt.so");
+        assert_eq!(preloaded(Some("/a.so /old/libshunt.so:/b.so")), "/a.so:/b.so:/x/libshunt.so");
     }
 
     #[test]
