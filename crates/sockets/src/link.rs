@@ -64,6 +64,8 @@ pub struct Link {
     pub bell_for_server: i32,
     /// The channel that a connection in memory used last.
     pub rotor: u8,
+    /// The client has let go of its bell: it is gone, or wants the link no longer.
+    left: bool,
 }
 
 struct Links {
@@ -382,6 +384,7 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
         bell: bell[0],
         bell_for_server: bell[1],
         rotor: 0,
+        left: false,
     };
     links.add(link)
 }
@@ -421,6 +424,18 @@ pub fn end_offers(index: usize) {
     }
     private::close(core::mem::replace(&mut link.bell, -1));
     private::close(core::mem::replace(&mut link.bell_for_server, -1));
+}
+
+/// Nobody holds the other end of the bell any more: the client is gone, or wants the link no longer. If the last of its
+/// connections was kept for another one, nothing else would say so before the next client comes. (Its number would not:
+/// one that nobody has waited for still exists.)
+pub fn client_left(index: usize) {
+    end_offers(index);
+    at(index).left = true;
+    let link = *at(index);
+    if !link.base.is_null() && !link.ours && link.live == 0 && !awaited(&link) {
+        drop_link(index);
+    }
 }
 
 /// The bell's other end has been sent.
@@ -496,6 +511,7 @@ pub fn take_up(fd: i32) -> Result<()> {
         bell: -1,
         bell_for_server: -1,
         rotor: 0,
+        left: false,
     };
     links().add(link).map(|_| ())
 }
@@ -590,6 +606,7 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
         bell: -1,
         bell_for_server: -1,
         rotor: 0,
+        left: false,
     };
     match links().add(link) {
         Ok(index) => Ok((index, link)),
@@ -634,13 +651,26 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
         }
     }
     let (idle, copy) = (link.live == 0, *link);
-    let dead = || copy.other.0 != 0 && calls::kill(copy.other.0 as i32, 0) == Err(Errno(libc::ESRCH));
-    if idle && (copy.inherited || ((peer_gone || (!copy.ours && !kept && dead())) && !awaited(&copy))) {
+    let dead = || copy.other.0 != 0 && ended(copy.other.0);
+    if idle && (copy.inherited || ((peer_gone || copy.left || (!copy.ours && !kept && dead())) && !awaited(&copy))) {
         drop_link(index);
     }
     if !kept {
         sweep();
     }
+}
+
+/// Whether process `pid` has ended. Its number lives on until somebody has waited for it, so a process descriptor is asked:
+/// nothing would look at the link again before another client comes.
+fn ended(pid: u32) -> bool {
+    // SAFETY: a plain call.
+    let pidfd = unsafe { shunt_sys::syscall!(libc::SYS_pidfd_open, pid, 0) };
+    if pidfd < 0 {
+        return pidfd == -(libc::ESRCH as isize);
+    }
+    let ended = calls::poll_one(pidfd as i32, libc::POLLIN, 0).is_ok_and(|events| events != 0);
+    let _ = calls::close(pidfd as i32);
+    ended
 }
 
 /// The server is about to release a channel: if its client has done so already, the memory goes now, because afterwards

@@ -196,10 +196,10 @@ pub(crate) fn silence(index: usize, count: u32) {
     let room = (count as usize).min(bytes.len());
     match calls::recvfrom(link.bell, bytes.as_mut_ptr().cast(), room, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())
     {
-        Ok(0) => link::end_offers(index),
+        Ok(0) => link::client_left(index),
         Ok(n) => offers::took_bells(&link::header(link.base).offers, n as u32),
         Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
-        Err(_) => link::end_offers(index),
+        Err(_) => link::client_left(index),
     }
 }
 
