@@ -1,4 +1,4 @@
-//! What active messages cost: `cargo run --release -p shunt-am --example measure [shm] [udp] [loss]`; or `trips`, `rates`, `stores` of `shm`.
+//! What active messages cost: `cargo run --release -p shunt-am --example measure_messages [shm] [udp] [loss]`; or `trips`, `rates`, `stores` of `shm`.
 //!
 //! `shm`: two pinned threads; the bare endpoint and, where it is installed, UCX in the same run; medians of five. `udp`: two
 //! network namespaces joined by veth, where a program at both interfaces drops packets at random, and kernel TCP over the
