@@ -663,13 +663,12 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
 /// Whether process `pid` has ended. Its number lives on until somebody has waited for it, so a process descriptor is asked:
 /// nothing would look at the link again before another client comes.
 fn ended(pid: u32) -> bool {
-    // SAFETY: a plain call.
-    let pidfd = unsafe { shunt_sys::syscall!(libc::SYS_pidfd_open, pid, 0) };
-    if pidfd < 0 {
-        return pidfd == -(libc::ESRCH as isize);
-    }
-    let ended = calls::poll_one(pidfd as i32, libc::POLLIN, 0).is_ok_and(|events| events != 0);
-    let _ = calls::close(pidfd as i32);
+    let pidfd = match calls::pidfd_open(pid as i32, 0) {
+        Ok(pidfd) => pidfd,
+        Err(error) => return error == Errno(libc::ESRCH),
+    };
+    let ended = calls::poll_one(pidfd, libc::POLLIN, 0).is_ok_and(|events| events != 0);
+    let _ = calls::close(pidfd);
     ended
 }
 

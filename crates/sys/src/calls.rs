@@ -121,6 +121,8 @@ calls! {
     geteuid() -> u32 = value, SYS_geteuid;
     /// kill(2)
     kill(pid: c_int, signal: c_int) -> Result<()> = unit, SYS_kill;
+    /// pidfd_open(2): readable once the process has ended
+    pidfd_open(pid: c_int, flags: u32) -> Result<c_int> = descriptor, SYS_pidfd_open;
     /// tgkill(2)
     tgkill(group: c_int, thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tgkill;
     /// tkill(2): signal 0 asks whether a thread exists

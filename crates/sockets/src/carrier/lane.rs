@@ -172,9 +172,7 @@ impl Lane {
     /// Watches the process that becomes the program.
     pub fn watch(&mut self) {
         if self.process != 0 {
-            // SAFETY: a plain call.
-            let life = unsafe { shunt_sys::syscall!(libc::SYS_pidfd_open, self.process, 0) };
-            self.life = if life >= 0 { life as i32 } else { -1 };
+            self.life = calls::pidfd_open(self.process as i32, 0).unwrap_or(-1);
         }
     }
 
