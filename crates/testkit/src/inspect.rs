@@ -22,6 +22,8 @@ const TCP_LISTEN: &str = "0A";
 pub struct Inspection {
     /// Open descriptors of any kind.
     pub descriptors: usize,
+    /// Of those, eventfds.
+    pub eventfds: usize,
     /// Descriptors that refer to a link segment.
     pub link_descriptors: usize,
     /// Links that are mapped. (The windows of their large rings stay mapped for the next connection, and do not count.)
@@ -41,6 +43,7 @@ impl Inspection {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         Inspection {
             descriptors: links.len(),
+            eventfds: links.iter().filter(|link| *link == "anon_inode:[eventfd]").count(),
             link_descriptors: links.iter().filter(|link| link.contains(LINK_SEGMENT)).count(),
             link_mappings: maps.lines().filter(|line| line.contains(LINK_SEGMENT) && line.contains(" 00000000 ")).count(),
         }

@@ -84,14 +84,16 @@ fn server_of_a_scribbling_client(host: &Host) {
         host.wait_until("the server to close the hostile connections", DEADLINE, || open.update() == 1);
     }
     assert!(scribbled > 0, "no hostile process found a link segment");
-    // An address that is not of loopback is looked up, and the socket for such questions stays. So does the eventfd by which
-    // threads that wait for space hear of one another.
-    const LASTING: usize = 2;
+    // An address that is not of loopback is looked up, and the socket for such questions stays. So does the one eventfd by
+    // which threads that wait for space hear of one another.
+    const QUESTIONS: usize = 1;
+    let others = |seen: &Inspection| seen.descriptors - seen.eventfds;
     host.wait_until(&format!("the server to hold {before:?} again"), DEADLINE, || {
         let now = Inspection::of_process(server.pid());
         now.link_mappings == before.link_mappings
             && now.link_descriptors == before.link_descriptors
-            && now.descriptors <= before.descriptors + LASTING
+            && others(&now) <= others(&before) + QUESTIONS
+            && now.eventfds <= 1
             && host.abstract_names() == names
     });
     expect_fine(bystander);
