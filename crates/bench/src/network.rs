@@ -74,48 +74,34 @@ fn set_up() -> io::Result<()> {
 
 /// A new namespace has a loopback device that is down: netdevice(7), SIOCSIFFLAGS.
 fn bring_loopback_up() -> io::Result<()> {
-    // SAFETY: all bytes zero is a valid ifreq; the name is shorter than its field and stays
-    // terminated; the descriptor is ours and closed once.
-    unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let result = match libc::ioctl(fd, libc::SIOCSIFFLAGS, &request) {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        };
-        libc::close(fd);
-        result
-    }
+    let flags = libc::__c_anonymous_ifr_ifru { ifru_flags: (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short };
+    set_up_device(b"lo", libc::SIOCSIFFLAGS, flags)
 }
 
 /// An address beside 127.0.0.1 (TEST-NET-1, RFC 5737), by an alias of the loopback device: programs that resolve names with
 /// AI_ADDRCONFIG, such as netperf, refuse even numeric addresses on a machine that has only loopback ones.
 fn add_address() -> io::Result<()> {
-    // SAFETY: all bytes zero is a valid ifreq; the name is shorter than its field and stays terminated; the address field
-    // has room for a sockaddr_in; the descriptor is ours and closed once.
+    // The beginning of a sockaddr_in: family, port, address.
+    let mut address = libc::sockaddr { sa_family: libc::AF_INET as u16, sa_data: [0; 14] };
+    for (to, from) in address.sa_data[2..].iter_mut().zip([192_u8, 0, 2, 1]) {
+        *to = from as libc::c_char;
+    }
+    set_up_device(b"lo:1", libc::SIOCSIFADDR, libc::__c_anonymous_ifr_ifru { ifru_addr: address })
+}
+
+/// One request of netdevice(7) about the device `name`, of less than IFNAMSIZ bytes.
+fn set_up_device(name: &[u8], request: libc::c_ulong, value: libc::__c_anonymous_ifr_ifru) -> io::Result<()> {
+    let mut device = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru: value };
+    for (to, from) in device.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the name stays terminated; the descriptor is ours and closed once.
     unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        for (to, from) in request.ifr_name.iter_mut().zip(b"lo:1") {
-            *to = *from as libc::c_char;
-        }
-        let address = libc::sockaddr_in {
-            sin_family: libc::AF_INET as u16,
-            sin_port: 0,
-            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([192, 0, 2, 1]) },
-            sin_zero: [0; 8],
-        };
-        (&raw mut request.ifr_ifru).cast::<libc::sockaddr_in>().write_unaligned(address);
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        let result = match libc::ioctl(fd, libc::SIOCSIFADDR, &request) {
+        let result = match libc::ioctl(fd, request as _, &device) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
