@@ -20,6 +20,9 @@ const UCX: External = External { name: "ucx_perftest", package: "ucx-utils" };
 /// What sockperf's smallest message has.
 const BYTES: &str = "14";
 
+/// Round trips in a second at most: sockperf has room for 600,000, and gives up when there are more.
+const MOST: &str = "400000";
+
 /// netperf's tests: row, title, its name, its own options, unit, and what its figure is to be multiplied by.
 const TESTS: [(&str, &str, &str, &[&str], Unit, f64); 3] = [
     ("peers/netperf/rr", "netperf TCP_RR, 1 B", "TCP_RR", &[], Unit::PerSecond, 1.0),
@@ -77,7 +80,7 @@ impl Cell for Peers {
         let mut server = server(instrument, contender, SOCKPERF, &["server"], &place)?;
         server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
         let client = Launch::through(contender, &SOCKPERF.find().map_err(io::Error::other)?)
-            .args(["ping-pong", "-m", BYTES, "-t", "2", "--full-rtt"])
+            .args(["ping-pong", "-m", BYTES, "-t", "2", "--full-rtt", "--mps", MOST])
             .args(&place)
             .core(instrument.machine.client_core)
             .start(&instrument.scratch)?;
