@@ -81,10 +81,16 @@ mod tests {
     /// would leave calls to the C library in silence.
     #[test]
     fn the_library_has_a_hook_for_each_symbol() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../preload/src");
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../preload/src"))];
         let mut sources = String::new();
-        for entry in std::fs::read_dir(folder).unwrap() {
-            sources.push_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap());
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    sources.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
         }
         for call in calls() {
             // Entry points with variable arguments are made by macros whose names end in `_call`; those that differ by their

@@ -1,0 +1,157 @@
+//! Descriptors: closed, duplicated, controlled.
+
+use crate::{answer, cancel, real, set_errno};
+use core::ffi::{c_int, c_uint, c_ulong};
+use shunt_calls::libc;
+use shunt_sockets::sys::section::Section;
+use shunt_sockets::table::{self, Kind};
+use shunt_sockets::{datagram, descriptor, global};
+
+hook! {
+    fn close(fd: c_int) -> c_int {
+        cancel::point();
+        match table::get(fd).kind() {
+            Kind::Private => {
+                set_errno(libc::EBADF);
+                -1
+            }
+            // A close that lingers may take long, and is the kernel's.
+            Kind::Foreign | Kind::Tcp => {
+                descriptor::closing(fd);
+                real::close(fd)
+            }
+            _ => {
+                // One step to handlers: they find the descriptor whole, or gone.
+                let _section = Section::begin();
+                descriptor::closing(fd);
+                real::close(fd)
+            }
+        }
+    }
+    fn __close(fd: c_int) -> c_int {
+        cancel::point();
+        close(fd)
+    }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        answer(descriptor::close_range(first, last, flags as u32)) as c_int
+    }
+    fn closefrom(first: c_int) -> () {
+        let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);
+    }
+    fn dup(fd: c_int) -> c_int {
+        if table::get(fd).kind() == Kind::Private {
+            set_errno(libc::EBADF);
+            return -1;
+        }
+        let copy = real::dup(fd);
+        if copy >= 0 {
+            descriptor::duplicated(fd, copy);
+        }
+        copy
+    }
+    fn dup2(from: c_int, to: c_int) -> c_int {
+        if from == to {
+            return real::dup2(from, to);
+        }
+        replace(from, to, || real::dup2(from, to))
+    }
+    fn __dup2(from: c_int, to: c_int) -> c_int {
+        dup2(from, to)
+    }
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+        // What the kernel refuses must leave what lies there alone.
+        if from == to || flags & !libc::O_CLOEXEC != 0 {
+            return real::dup3(from, to, flags);
+        }
+        replace(from, to, || real::dup3(from, to, flags))
+    }
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        fcntl_any(fd, command, argument)
+    }
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        fcntl_any(fd, command, argument)
+    }
+    fn __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        fcntl_any(fd, command, argument)
+    }
+    fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+        let word = table::get(fd);
+        if let Some(socket) = word.socket() {
+            if let Some(result) = descriptor::ioctl(fd, word.kind(), socket, request, argument as *mut u8) {
+                return answer(result) as c_int;
+            }
+        }
+        if let Some(socket) = word.datagram() {
+            return datagram_ioctl(fd, socket, request, argument);
+        }
+        real::ioctl(fd, request, argument)
+    }
+}
+
+/// ioctl on a datagram socket: the kernel decides, but for the size of a datagram that lies in the inbox.
+unsafe fn datagram_ioctl(fd: c_int, socket: &'static datagram::Datagram, request: c_ulong, argument: usize) -> c_int {
+    // SAFETY: as ioctl(2).
+    unsafe {
+        let result = real::ioctl(fd, request, argument);
+        let integer = argument as *mut c_int;
+        match request {
+            libc::FIONREAD if result == 0 => {
+                if let Some(size) = datagram::next_size(socket) {
+                    integer.write_unaligned(size as c_int);
+                }
+            }
+            libc::FIONBIO if result == 0 => socket.set_nonblocking(integer.read_unaligned() != 0),
+            libc::FIOASYNC if result == 0 => datagram::options::set_async(socket, integer.read_unaligned() != 0),
+            _ => {}
+        }
+        result
+    }
+}
+
+/// A duplicate takes the number `to`, whatever it was.
+unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
+    if table::get(from).kind() == Kind::Private {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    // The kernel refuses when `from` is not open; then `to` must stay what it is.
+    if !global::ready() || shunt_sockets::sys::calls::fcntl(from, libc::F_GETFD, 0).is_err() {
+        return duplicate();
+    }
+    let _section = Section::begin();
+    descriptor::make_room(to);
+    let was = table::take(to);
+    // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
+    // another file's, into which a doorbell would be a byte of the stream.
+    descriptor::release(was, to);
+    let result = duplicate();
+    if result >= 0 {
+        descriptor::duplicated(from, to);
+        if to <= 2 {
+            crate::stdio::standard(to);
+        }
+    }
+    result
+}
+
+unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
+    let word = table::get(fd);
+    if let Some(socket) = word.socket() {
+        if let Some(result) = descriptor::fcntl(fd, word.kind(), socket, command, argument) {
+            return answer(result) as c_int;
+        }
+    }
+    if word.kind() == Kind::Private {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    // SAFETY: as the caller's call.
+    let result = unsafe { real::fcntl(fd, command, argument) };
+    if let (true, libc::F_SETFL, Some(socket)) = (result >= 0, command, word.datagram()) {
+        datagram::options::set_flags(socket, argument as c_int);
+    }
+    if result >= 0 && (command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC) {
+        descriptor::duplicated(fd, result);
+    }
+    result
+}

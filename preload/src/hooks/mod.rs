@@ -1,0 +1,64 @@
+//! What each intercepted symbol does. Variants of one call share a body.
+
+macro_rules! hook {
+    ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
+        $(
+            #[no_mangle]
+            $(#[$meta])*
+            #[allow(unused_unsafe)]
+            pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+                let _shield = cancel::shield();
+                // SAFETY: the caller gives what the C function of this name asks for.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+/// Hooks that try the swift way first, which is not taken by a thread that is cancelled. What they leave to do is the last
+/// thing that they do (`crate::general`, with all that other hooks do).
+macro_rules! swift_hook {
+    ($(fn $name:ident ( $fd:ident: c_int, $($arg:ident : $ty:ty),* ) -> isize, $from_section:ident, $attempt:expr;)*) => {
+        $(
+            /// # Safety
+            /// As for the C function.
+            #[no_mangle]
+            pub unsafe extern "C" fn $name($fd: c_int, $($arg: $ty),*) -> isize {
+                // SAFETY: the caller gives what the C function of this name asks for.
+                unsafe {
+                    if let Some(socket) = table::stream($fd) {
+                        match $attempt(socket) {
+                            Ok(moved) => return moved,
+                            Err(Declined::InSection) => return general::$from_section($fd, $($arg),*),
+                            Err(Declined::Unusual) => {}
+                        }
+                    }
+                    general::$name($fd, $($arg),*)
+                }
+            }
+        )*
+    };
+}
+
+/// Hooks of calls that are cancellation points (pthreads(7)).
+macro_rules! point {
+    ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
+        hook! { $($(#[$meta])* fn $name($($arg: $ty),*) -> $ret { cancel::point(); $body })* }
+    };
+}
+
+mod descriptors;
+mod processes;
+mod receive;
+mod send;
+mod signals;
+mod sockets;
+mod swift;
+mod wait;
+
+pub use descriptors::*;
+pub use receive::*;
+pub use send::*;
+pub use sockets::*;
+pub use swift::*;
+pub use wait::*;

@@ -1,0 +1,84 @@
+//! Processes and threads: copies, ends, limits.
+
+use crate::{cancel, real};
+use core::ffi::{c_int, c_long, c_void};
+use shunt_calls::libc::{self, rlimit};
+use shunt_sockets::global;
+use shunt_sockets::sys::user;
+
+#[no_mangle]
+unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
+    // SAFETY: as the function itself.
+    unsafe { cancel::pthread_cancel(thread) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
+    // SAFETY: as the function itself.
+    unsafe { cancel::pthread_setcanceltype(kind, old) }
+}
+
+/// Address space of the descriptor table and other constant parts of this library.
+const OWN_SPACE: u64 = 32 << 20;
+
+unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
+    if resource != libc::RLIMIT_AS as c_int || !global::ready() {
+        return None;
+    }
+    // SAFETY: the caller's limits, which may fault: that is the kernel's to say.
+    let mut wider = unsafe { user::read(limit) }.ok()?;
+    let _setup = global::SETUP.lock()?;
+    let ours = shunt_sockets::link::address_space() + OWN_SPACE;
+    wider.rlim_cur = wider.rlim_cur.saturating_add(ours);
+    wider.rlim_max = wider.rlim_max.saturating_add(ours);
+    // Only root may go beyond the hard limit that there is.
+    let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: u64::MAX };
+    let _ = shunt_sockets::sys::calls::prlimit(0, resource as u32, core::ptr::null(), &mut now);
+    wider.rlim_max = wider.rlim_max.min(now.rlim_max);
+    wider.rlim_cur = wider.rlim_cur.min(wider.rlim_max);
+    Some(wider)
+}
+
+hook! {
+    fn fork() -> c_int {
+        crate::copies::fork()
+    }
+    fn _Fork() -> c_int {
+        crate::copies::fork_without_handlers()
+    }
+    fn vfork() -> c_int {
+        crate::copies::vfork()
+    }
+    fn __vfork() -> c_int {
+        crate::copies::vfork()
+    }
+    fn clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent_tid: usize, tls: usize, child_tid: usize) -> c_int {
+        crate::copies::clone(function, stack, flags, argument, parent_tid, tls, child_tid)
+    }
+    fn _exit(status: c_int) -> () {
+        crate::end::now(status)
+    }
+    fn _Exit(status: c_int) -> () {
+        crate::end::now(status)
+    }
+    fn abort() -> () {
+        crate::end::aborting();
+        real::abort()
+    }
+    /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
+    fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
+        match widened(resource, limit) {
+            Some(limit) => real::setrlimit(resource, &limit),
+            None => real::setrlimit(resource, limit),
+        }
+    }
+    fn setrlimit64(resource: c_int, limit: *const rlimit) -> c_int {
+        setrlimit(resource, limit)
+    }
+    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+        if let Some(result) = crate::direct::call(number, a, b, c, d, e, f) {
+            return result as c_long;
+        }
+        real::syscall(number, a, b, c, d, e, f)
+    }
+}

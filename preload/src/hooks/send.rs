@@ -1,0 +1,107 @@
+//! Calls that send.
+
+use super::sockets::touched;
+use super::swift::{send, write};
+use crate::{answer, cancel, datagrams, real, set_errno};
+use core::ffi::{c_int, c_uint, c_void};
+use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
+use shunt_sockets::table;
+use shunt_sockets::{stream, transfer};
+
+point! {
+    fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
+        write(fd, data, length)
+    }
+    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::send_vector(fd, socket, vector, count),
+                None => real::writev(fd, vector, count),
+            },
+        }
+    }
+    fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        match table::stream(fd).filter(|_| offset == -1) {
+            Some(socket) => answer(transfer::write_flagged(socket, fd, vector, count as usize, flags)),
+            None => real::pwritev2(fd, vector, count, offset, flags),
+        }
+    }
+    fn pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+        pwritev2(fd, vector, count, offset, flags)
+    }
+    fn __send(fd: c_int, data: *const c_void, length: usize, flags: c_int) -> isize {
+        send(fd, data, length, flags)
+    }
+    fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
+            None => match table::datagram(fd) {
+                Some(socket) => {
+                    let kernel = || real::sendto(fd, data, length, flags, address, address_length);
+                    datagrams::send_to(fd, socket, data, length, flags, address, address_length, kernel)
+                }
+                None => {
+                    if flags & libc::MSG_FASTOPEN != 0 {
+                        touched(fd);
+                    }
+                    real::sendto(fd, data, length, flags, address, address_length)
+                }
+            },
+        }
+    }
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::send_message(fd, socket, message, flags),
+                None => {
+                    if flags & libc::MSG_FASTOPEN != 0 {
+                        touched(fd);
+                    }
+                    crate::passing::send(fd, message, flags)
+                }
+            },
+        }
+    }
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
+            None => match table::datagram(fd) {
+                Some(socket) => datagrams::send_messages(fd, socket, messages, count, flags),
+                None => {
+                    touched(fd);
+                    crate::passing::send_several(fd, messages, count, flags)
+                }
+            },
+        }
+    }
+    fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
+        match (table::stream(from), table::stream(to)) {
+            (None, None) => real::splice(from, from_offset, to, to_offset, length, flags),
+            // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL).
+            (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
+            (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
+            (Some(_), None) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
+            (None, Some(_)) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
+            (Some(socket), None) => answer(transfer::splice_out(socket, from, to, length, flags)),
+            (None, Some(socket)) => answer(transfer::splice_in(socket, to, from, length, flags)),
+            (Some(_), Some(_)) => {
+                set_errno(libc::EINVAL); // one end must be a pipe
+                -1
+            }
+        }
+    }
+}
+
+hook! {
+    fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+        match table::stream(out) {
+            Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),
+            None => real::sendfile(out, from, offset, count),
+        }
+    }
+    fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+        sendfile(out, from, offset, count)
+    }
+}

@@ -1,0 +1,39 @@
+//! Handlers of signals.
+
+use crate::cancel;
+use core::ffi::{c_int, c_void};
+use shunt_calls::libc;
+
+hook! {
+    fn sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int {
+        crate::signals::install(number, action, old)
+    }
+    fn __sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int {
+        crate::signals::install(number, action, old)
+    }
+    fn signal(number: c_int, handler: usize) -> usize {
+        crate::signals::set(number, handler, crate::signals::Style::Bsd)
+    }
+    fn bsd_signal(number: c_int, handler: usize) -> usize {
+        signal(number, handler)
+    }
+    fn ssignal(number: c_int, handler: usize) -> usize {
+        signal(number, handler)
+    }
+    fn sysv_signal(number: c_int, handler: usize) -> usize {
+        crate::signals::set(number, handler, crate::signals::Style::SystemV)
+    }
+    fn __sysv_signal(number: c_int, handler: usize) -> usize {
+        sysv_signal(number, handler)
+    }
+    fn sigset(number: c_int, handler: usize) -> usize {
+        crate::signals::set_and_unblock(number, handler)
+    }
+    fn sigignore(number: c_int) -> c_int {
+        let result = crate::signals::set(number, libc::SIG_IGN, crate::signals::Style::Plain);
+        if result == libc::SIG_ERR { -1 } else { 0 }
+    }
+    fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
+        crate::signals::interrupts(number, interrupts != 0)
+    }
+}

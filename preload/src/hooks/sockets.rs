@@ -1,0 +1,258 @@
+//! Sockets: made, bound, connected, accepted, asked about.
+
+use crate::{answer, cancel, real, set_errno};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use shunt_calls::libc::{self, sockaddr, socklen_t};
+use shunt_sockets::segment::process::kind as row_kind;
+use shunt_sockets::segment::reason::Reason;
+use shunt_sockets::socket::flag;
+use shunt_sockets::sys::user;
+use shunt_sockets::table::{self, Kind};
+use shunt_sockets::{
+    accept as accepting, connect as connecting, datagram, global, listen as listening, names, opening, options, report,
+    sockaddr as addresses, spare, stream,
+};
+
+fn internet_datagram(domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    (domain == libc::AF_INET || domain == libc::AF_INET6)
+        && base == libc::SOCK_DGRAM
+        && (protocol == 0 || protocol == libc::IPPROTO_UDP)
+}
+
+hook! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        if let Some(fd) = opening::from_spare(domain, kind, protocol) {
+            return fd;
+        }
+        let fd = real::socket(domain, kind, protocol);
+        if fd >= 0 {
+            opening::opened(fd, domain, kind, protocol);
+            if global::ready() && internet_datagram(domain, kind, protocol) && datagram::enabled() {
+                datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
+            }
+        }
+        fd
+    }
+
+    fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        let word = table::get(fd);
+        if word.kind() == Kind::Stream {
+            set_errno(libc::EINVAL);
+            return -1;
+        }
+        touched(fd);
+        let result = real::bind(fd, address, length);
+        if let (0, Some(socket)) = (result, word.socket()) {
+            socket.set(flag::BOUND);
+        }
+        if let (0, Some(socket)) = (result, word.datagram()) {
+            datagram::moved_to_address(fd, socket);
+        }
+        result
+    }
+
+    fn listen(fd: c_int, backlog: c_int) -> c_int {
+        let word = table::get(fd);
+        match (word.kind(), word.socket()) {
+            (Kind::Stream, _) => {
+                set_errno(libc::EINVAL);
+                -1
+            }
+            (Kind::Tcp | Kind::Listener, Some(socket)) => {
+                let prepared = listening::prepare(fd, socket, backlog);
+                let result = real::listen(fd, backlog);
+                match (result, prepared) {
+                    (0, Ok(())) => listening::opened(fd, socket),
+                    (0, Err(reason)) => report::note(fd, row_kind::TCP, reason, None),
+                    _ => listening::withdraw(fd, socket),
+                }
+                result
+            }
+            _ => real::listen(fd, backlog),
+        }
+    }
+
+    fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        cancel::point();
+        accept4(fd, address, length, 0)
+    }
+
+    fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+        cancel::point();
+        let word = table::get(fd);
+        match (word.kind(), word.socket()) {
+            (Kind::Listener, Some(socket)) => answer(accepting::accept(fd, socket, address, length, flags)) as c_int,
+            (Kind::Stream, _) => {
+                set_errno(libc::EINVAL);
+                -1
+            }
+            _ => {
+                let accepted = real::accept4(fd, address, length, flags);
+                if accepted >= 0 {
+                    table::take(accepted);
+                }
+                accepted
+            }
+        }
+    }
+
+    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        cancel::point();
+        connect_any(fd, address, length)
+    }
+    fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        cancel::point();
+        connect_any(fd, address, length)
+    }
+
+    fn shutdown(fd: c_int, how: c_int) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
+            None => {
+                if let Some(socket) = table::datagram(fd) {
+                    datagram::options::plain(socket, datagram::pin::SHUT);
+                }
+                touched(fd);
+                let result = real::shutdown(fd, how);
+                if result < 0 && (0..=2).contains(&how) {
+                    // The kernel says ENOTCONN, and the connection that is made afterwards begins shut down all the same.
+                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                        socket.set(flag::PLAIN);
+                    }
+                }
+                if let (Kind::Listener, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                    listening::stopped(fd, socket);
+                }
+                result
+            }
+        }
+    }
+
+    fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(names::local(socket, address, length)) as c_int,
+            None => real::getsockname(fd, address, length),
+        }
+    }
+
+    fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(names::remote(socket, address, length)) as c_int,
+            None => real::getpeername(fd, address, length),
+        }
+    }
+
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
+        match table::stream(fd) {
+            Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
+            None => {
+                if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
+                    touched(fd); // it is given out now, and for good
+                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                        options::note_get(fd, socket, level, name);
+                    }
+                }
+                real::getsockopt(fd, level, name, data, length)
+            }
+        }
+    }
+
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int {
+        let word = table::get(fd);
+        match (word.kind(), word.socket()) {
+            (Kind::Stream, Some(socket)) => answer(options::set(socket, fd, level, name, data.cast(), length)) as c_int,
+            (Kind::Tcp | Kind::Listener, Some(socket)) => {
+                touched(fd);
+                let result = real::setsockopt(fd, level, name, data, length);
+                if result == 0 {
+                    options::note_set(fd, socket, level, name);
+                    if options::only_the_kernel_can(level, name) {
+                        socket.set(flag::FILTERED);
+                    }
+                }
+                result
+            }
+            _ => {
+                let result = real::setsockopt(fd, level, name, data, length);
+                if let (0, Some(socket)) = (result, word.datagram()) {
+                    datagram::options::set(fd, socket, level, name, data.cast(), length);
+                }
+                result
+            }
+        }
+    }
+}
+
+unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: the caller gives what connect asks for.
+    unsafe {
+        let word = table::get(fd);
+        let socket = match (word.kind(), word.socket()) {
+            (Kind::Stream, Some(socket)) => {
+                let family = if length >= 2 { user::read(&raw const (*address).sa_family) } else { Ok(libc::AF_INET as u16) };
+                if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
+                    return answer(shunt_sockets::disconnect::disconnect(fd, socket)) as c_int;
+                }
+                if socket.has(flag::CONNECTING) {
+                    socket.clear(flag::CONNECTING);
+                    return 0;
+                }
+                set_errno(libc::EISCONN);
+                return -1;
+            }
+            (Kind::Tcp, Some(socket)) if !socket.has(flag::KERNEL) => socket,
+            _ => {
+                let result = real::connect(fd, address, length);
+                if let (0, Some(socket)) = (result, word.datagram()) {
+                    datagram::moved_to_address(fd, socket);
+                }
+                if let (0, Kind::Listener, Some(socket)) = (result, word.kind(), word.socket()) {
+                    listening::stopped(fd, socket);
+                }
+                return result;
+            }
+        };
+        let reason = match addresses::read(address, length) {
+            Some((family, server))
+                if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::PLAIN | flag::FILTERED) =>
+            {
+                match connecting::connect(fd, socket, server) {
+                    connecting::Outcome::Connected => {
+                        crate::start::announce(fd);
+                        if socket.has(flag::CONNECTING) {
+                            set_errno(libc::EINPROGRESS);
+                            return -1;
+                        }
+                        return 0;
+                    }
+                    connecting::Outcome::Kernel(reason) => reason,
+                }
+            }
+            _ => Reason::UnsupportedSocket,
+        };
+        touched(fd);
+        let result = real::connect(fd, address, length);
+        let errno = if result < 0 { *crate::__errno_location() } else { 0 };
+        if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
+            socket.set(flag::KERNEL);
+            report::note(fd, row_kind::TCP, reason, None);
+            crate::start::explain(fd, reason);
+            set_errno(errno);
+        }
+        result
+    }
+}
+
+/// The kernel is about to change the open file of a TCP socket: no spare may share it.
+pub(super) fn touched(fd: c_int) {
+    if let Some(socket) = table::get(fd).socket() {
+        spare::spoil(socket);
+    }
+}
+
+/// An IPv4 address on an IPv6 socket, or the other way round, is the kernel's to refuse.
+fn fits_family(socket: c_int, address: c_int) -> bool {
+    socket == address
+}

@@ -1,0 +1,233 @@
+//! poll, select, epoll.
+
+use crate::{answer, cancel, real};
+use core::ffi::c_int;
+use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use shunt_sockets::poll::{self, Query};
+use shunt_sockets::polled::Entries;
+use shunt_sockets::sys::user;
+use shunt_sockets::table::{self, Kind};
+use shunt_sockets::{datagram, epoll, global, select as selecting};
+
+/// Whether a set of `count` entries is one to look at. More than descriptors can be open is EINVAL, whatever lies behind
+/// the pointer: the kernel says so.
+fn plausible(count: nfds_t) -> bool {
+    count > 0 && (count <= 1024 || count <= shunt_sockets::sys::calls::soft_limit(libc::RLIMIT_NOFILE))
+}
+
+/// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
+#[inline(always)]
+pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64>, mask: *const sigset_t) -> Option<c_int> {
+    // SAFETY: the program's pointers, which may fault.
+    unsafe {
+        if !plausible(count) {
+            return None;
+        }
+        let mut entries = Entries::new();
+        if !entries.read(set, count as usize) || !poll::concerns_us(entries.slice()) || !readable_mask(mask) {
+            return None;
+        }
+        let frame = entries.frame();
+        let result = Query::new(entries.slice(), poll::deadline(limit), mask, frame).poll();
+        Some(answer(entries.write(set).and(result)) as c_int)
+    }
+}
+
+/// Whether the kernel would not find EFAULT in a signal mask.
+pub(crate) unsafe fn readable_mask(mask: *const sigset_t) -> bool {
+    // SAFETY: the program's pointer, which may fault.
+    mask.is_null() || unsafe { user::read(mask.cast::<u64>()) }.is_ok()
+}
+
+/// A relative time in ns; `None`: it makes no sense or faults, for the kernel to say.
+pub(crate) unsafe fn duration(time: *const timespec) -> Option<Option<u64>> {
+    if time.is_null() {
+        return Some(None);
+    }
+    // SAFETY: the program's pointer, which may fault.
+    match unsafe { user::read(time) } {
+        Ok(t) if t.tv_sec >= 0 && (0..1_000_000_000).contains(&t.tv_nsec) => {
+            Some(Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)))
+        }
+        _ => None,
+    }
+}
+
+fn milliseconds(timeout: c_int) -> Option<u64> {
+    (timeout >= 0).then_some(timeout as u64 * 1_000_000)
+}
+
+hook! {
+    fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        cancel::point();
+        match poll_any(set, count, milliseconds(timeout), core::ptr::null()) {
+            Some(result) => result,
+            None => real::poll(set, count, timeout),
+        }
+    }
+    fn __poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        cancel::point();
+        poll(set, count, timeout)
+    }
+    fn __poll_chk(set: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
+        cancel::point();
+        if room / core::mem::size_of::<pollfd>() < count as usize {
+            return real::__poll_chk(set, count, timeout, room);
+        }
+        poll(set, count, timeout)
+    }
+    fn ppoll(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        cancel::point();
+        let Some(limit) = duration(timeout) else { return real::ppoll(set, count, timeout, mask) };
+        match poll_any(set, count, limit, mask) {
+            Some(result) => result,
+            None => real::ppoll(set, count, timeout, mask),
+        }
+    }
+    fn __ppoll_chk(set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int {
+        cancel::point();
+        if room / core::mem::size_of::<pollfd>() < count as usize {
+            return real::__ppoll_chk(set, count, timeout, mask, room);
+        }
+        ppoll(set, count, timeout, mask)
+    }
+    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        cancel::point();
+        let mut sets = selecting::Sets::new([read.cast(), write.cast(), except.cast()]);
+        if !sets.read(count) || !sets.concern_us() {
+            return real::select(count, read, write, except, timeout);
+        }
+        let limit = if timeout.is_null() {
+            None
+        } else {
+            match user::read(timeout) {
+                Ok(t) if t.tv_sec >= 0 && t.tv_usec >= 0 => {
+                    Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_usec as u64 * 1000))
+                }
+                _ => return real::select(count, read, write, except, timeout),
+            }
+        };
+        let deadline = poll::deadline(limit);
+        let result = selecting::select(&mut sets, deadline, core::ptr::null());
+        // Linux writes the time that is left back, and forgives a fault.
+        if let Some(limit) = limit {
+            let left = if limit == 0 { 0 } else { deadline.saturating_sub(shunt_sockets::sys::clock::monotonic_ns()) };
+            let left = timeval { tv_sec: (left / 1_000_000_000) as i64, tv_usec: (left % 1_000_000_000 / 1000) as i64 };
+            let _ = user::write(timeout, left);
+        }
+        answer(result) as c_int
+    }
+    fn __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        cancel::point();
+        select(count, read, write, except, timeout)
+    }
+    fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        cancel::point();
+        let mut sets = selecting::Sets::new([read.cast(), write.cast(), except.cast()]);
+        match duration(timeout) {
+            Some(limit) if sets.read(count) && sets.concern_us() && readable_mask(mask) => {
+                answer(selecting::select(&mut sets, poll::deadline(limit), mask)) as c_int
+            }
+            _ => real::pselect(count, read, write, except, timeout, mask),
+        }
+    }
+    fn epoll_create(size: c_int) -> c_int {
+        let fd = real::epoll_create(size);
+        new_set(fd)
+    }
+    fn epoll_create1(flags: c_int) -> c_int {
+        let fd = real::epoll_create1(flags);
+        new_set(fd)
+    }
+    fn epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+        let mut set = table::get(epfd).set();
+        if set.is_none() && table::get(epfd).kind() == Kind::Foreign && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) {
+            // A set made by a call that we do not see, if it is one: then the kernel does not know the descriptor in it.
+            use shunt_sockets::sys::{calls, Errno};
+            match calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) {
+                Ok(_) | Err(Errno(libc::ENOENT)) => {}
+                Err(_) => return real::epoll_ctl(epfd, operation, fd, event),
+            }
+            epoll::created(epfd);
+            set = table::get(epfd).set();
+        }
+        if let Some(set) = set {
+            if let Some(result) = epoll::control(set, epfd, operation, fd, event) {
+                return answer(result) as c_int;
+            }
+            let result = real::epoll_ctl(epfd, operation, fd, event);
+            if result == 0 {
+                epoll::foreign(set, operation);
+            }
+            return result;
+        }
+        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, table::datagram(fd)) {
+            socket.pin(datagram::pin::SET); // a set of which we know nothing
+        }
+        real::epoll_ctl(epfd, operation, fd, event)
+    }
+    fn epoll_wait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
+        cancel::point();
+        match table::get(epfd).set() {
+            Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), core::ptr::null(), || {
+                real::epoll_wait(epfd, events, count, timeout)
+            }),
+            None => real::epoll_wait(epfd, events, count, timeout),
+        }
+    }
+    fn epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
+        cancel::point();
+        match table::get(epfd).set() {
+            Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), mask, || {
+                real::epoll_pwait(epfd, events, count, timeout, mask)
+            }),
+            None => real::epoll_pwait(epfd, events, count, timeout, mask),
+        }
+    }
+    fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        cancel::point();
+        match (table::get(epfd).set(), duration(timeout)) {
+            (Some(set), Some(limit)) => wait_in(set, epfd, events, count, limit, mask, || {
+                real::epoll_pwait2(epfd, events, count, timeout, mask)
+            }),
+            _ => real::epoll_pwait2(epfd, events, count, timeout, mask),
+        }
+    }
+}
+
+/// Waits in a set of ours, or in the kernel's if it holds nothing of ours (which another thread may change meanwhile).
+unsafe fn wait_in(
+    set: &'static epoll::Set,
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    limit: Option<u64>,
+    mask: *const sigset_t,
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the caller's array.
+    unsafe {
+        let mut deadline = 0;
+        if epoll::plain(set) || !readable_mask(mask) {
+            if limit != Some(0) {
+                deadline = poll::deadline(limit);
+            }
+            if let Some(got) = epoll::wait_plain(set, !readable_mask(mask), kernel) {
+                if let Some(translated) = epoll::leave_plain(set, events, got.max(0) as usize) {
+                    return if got < 0 { got } else { translated as c_int };
+                }
+            }
+        } else {
+            deadline = poll::deadline(limit);
+        }
+        answer(epoll::wait(set, epfd, events, count, deadline, mask)) as c_int
+    }
+}
+
+fn new_set(fd: c_int) -> c_int {
+    if fd >= 0 && global::ready() && global::options().accelerate {
+        table::take(fd);
+        epoll::created(fd);
+    }
+    fd
+}
