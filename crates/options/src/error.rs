@@ -12,6 +12,10 @@ pub enum Problem {
     OutOfRange,
     /// A port list with more ranges than [`crate::PORT_RANGES`].
     TooManyRanges,
+    /// A list with more subnets than [`crate::SUBNETS`].
+    TooManySubnets,
+    /// A subnet whose address has bits behind its prefix: `10.1.0.1/16`.
+    BeyondPrefix,
     /// A port range whose first port is greater than its last.
     Backwards,
 }
@@ -55,6 +59,8 @@ impl fmt::Display for OptionError<'_> {
             Problem::Malformed => write!(f, "is not {}", self.entry.form)?,
             Problem::OutOfRange => write!(f, "is outside {}", self.entry.range)?,
             Problem::TooManyRanges => write!(f, "has more than {} ranges", crate::PORT_RANGES)?,
+            Problem::TooManySubnets => write!(f, "has more than {} subnets", crate::SUBNETS)?,
+            Problem::BeyondPrefix => f.write_str("has an address with bits behind its prefix")?,
             Problem::Backwards => f.write_str("has a range that runs backwards")?,
         }
         write!(f, "; example: {}", self.entry.example)

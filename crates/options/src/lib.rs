@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod hosts;
 mod options;
 mod ports;
 mod render;
@@ -33,6 +34,7 @@ mod table;
 mod values;
 
 pub use error::{OptionError, Problem, Source};
+pub use hosts::{Hosts, Subnet, Subnets, SUBNETS};
 pub use options::{Log, Options, Udp};
 pub use ports::{PortRange, Ports, PORT_RANGES};
 pub use render::{Markdown, Roff};

@@ -1,5 +1,6 @@
 //! The options as the preload library uses them: parsed, checked, in its own units.
 use crate::error::{OptionError, Problem, Source};
+use crate::hosts::Hosts;
 use crate::ports::Ports;
 use crate::table::{Entry, Reader, TABLE};
 use crate::values::{choice, size, time};
@@ -37,6 +38,8 @@ pub struct Options {
     pub spin_ns: u64,
     /// Server ports that may be accelerated.
     pub ports: Ports,
+    /// Other hosts to which connections may be accelerated.
+    pub hosts: Hosts,
     /// Which datagrams travel through shared memory.
     pub udp: Udp,
     /// What is written to standard error.
@@ -57,6 +60,7 @@ impl Options {
             ring: 4 << 20,
             spin_ns: 50_000,
             ports: Ports::ALL,
+            hosts: Hosts::Auto,
             udp: Udp::Off,
             log: Log::Off,
             io_uring_allowed: false,
@@ -121,6 +125,11 @@ pub(crate) fn set_spin(options: &mut Options, value: &[u8]) -> Result<(), Proble
 
 pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.ports = Ports::parse(value)?;
+    Ok(())
+}
+
+pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.hosts = Hosts::parse(value)?;
     Ok(())
 }
 

@@ -52,7 +52,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 8] = [
+pub static TABLE: [Entry; 9] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -111,6 +111,23 @@ pub static TABLE: [Entry; 8] = [
         help: "The server ports that may be accelerated. Connections to other ports go through the kernel.",
         reader: Reader::Library,
         set: options::set_ports,
+    },
+    Entry {
+        name: "hosts",
+        flag: "--hosts",
+        variable: "SHUNT_HOSTS",
+        value_name: "none|auto|LIST",
+        form: "none, auto, or a list of subnets",
+        unit: "",
+        default: "auto",
+        range: "none, auto, or up to 8 subnets; at most /32 for IPv4, /128 for IPv6",
+        example: "10.1.0.0/16,fd00:1::/64",
+        help:
+            "Other hosts to which connections may be accelerated, if they run shunt too. With `auto` those in subnets that are \
+               directly connected by an interface for which `shunt agent` runs. Hosts in listed subnets are reached through an \
+               agent where one runs, and over UDP elsewhere.",
+        reader: Reader::Library,
+        set: options::set_hosts,
     },
     Entry {
         name: "udp",

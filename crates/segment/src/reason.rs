@@ -62,6 +62,14 @@ reasons! {
     ForeignBytes = 29, "foreign-bytes", "A program wrote past the library: the connection was reset, as its bytes had no place.";
     ListenerHandedOver = 30, "listener-handed-over", "Handed to a program without shunt: from then on clients come through the kernel.";
     IoUring = 31, "io-uring", "The process has an io_uring, whose operations shunt cannot see.";
+    OutsideArea = 32, "outside-area", "The peer is another host, and the option hosts does not name it.";
+    NoStation = 33, "no-station", "This process could not set up what it needs for other hosts.";
+    PeerHostPlain = 34, "peer-host-plain", "Nobody answers on the peer's host: no shunt there, or a firewall between.";
+    PeerHostRefused = 35, "peer-host-refused", "The peer's host runs shunt, but not the server at that port, or it has no room.";
+    TooSlow = 36, "too-slow", "The peer's host did not answer within the time that connect allows.";
+    StreamsFull = 37, "streams-full", "No room for another stream to other hosts in this process.";
+    OtherHost = 38, "other-host", "Carried by active messages to another host.";
+    PathLost = 39, "path-lost", "The way to the other host was lost: the connection goes on over TCP.";
 }
 
 /// Number of codes that counters keep room for.

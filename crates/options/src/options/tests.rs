@@ -8,6 +8,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         spin_ns: 1,
         udp: crate::options::Udp::Eager,
         ports: Ports::parse(b"1").unwrap(),
+        hosts: crate::Hosts::None,
         log: Log::All,
         io_uring_allowed: true,
     };
