@@ -147,6 +147,7 @@ fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
             // Another process may have given the listener to a program without shunt: then it is the kernel's alone.
             Err(Errno(libc::EAGAIN | libc::EINVAL)) => {
                 listen::retired(listener);
+                link::drop_owed();
                 return Err(Errno(libc::EAGAIN));
             }
             other => other?,
@@ -339,6 +340,7 @@ fn patience(uid: u32) -> u64 {
 
 /// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
 fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
+    link::drop_owed();
     // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
     let looked = thread::handled();
     let mut asleep = Asleep::new(listener);

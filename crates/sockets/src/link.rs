@@ -6,7 +6,7 @@
 
 use crate::global::{self, Shared};
 use crate::{kept, ports, private, window};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_ring::offers;
 use shunt_segment::area::{ring_offset, BASE_SIZE, CHANNEL_PAGES, FIRST_IN_WINDOW, LINK_SIZE, PAGE, RING_SIZE};
 use shunt_segment::channel::{life, release, ChannelPage};
@@ -433,8 +433,8 @@ pub fn client_left(index: usize) {
     end_offers(index);
     at(index).left = true;
     let link = *at(index);
-    if !link.base.is_null() && !link.ours && link.live == 0 && !awaited(&link) {
-        drop_link(index);
+    if !link.base.is_null() && !link.ours && link.live == 0 {
+        drop_unless_awaited(index);
     }
 }
 
@@ -652,8 +652,10 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
     }
     let (idle, copy) = (link.live == 0, *link);
     let dead = || copy.other.0 != 0 && ended(copy.other.0);
-    if idle && (copy.inherited || ((peer_gone || copy.left || (!copy.ours && !kept && dead())) && !awaited(&copy))) {
+    if idle && copy.inherited {
         drop_link(index);
+    } else if idle && (peer_gone || copy.left || (!copy.ours && !kept && dead())) {
+        drop_unless_awaited(index);
     }
     if !kept {
         sweep();
@@ -714,6 +716,31 @@ fn drop_link(index: usize) {
     links.unmap(link.base);
     window::drop_link(index);
     private::close(link.fd);
+}
+
+/// Whether a link would have been dropped, had there not been connections that wait to be accepted: perhaps through it.
+static OWED: AtomicBool = AtomicBool::new(false);
+
+fn drop_unless_awaited(index: usize) {
+    if awaited(at(index)) {
+        at(index).left = true;
+        OWED.store(true, Ordering::Release);
+    } else {
+        drop_link(index);
+    }
+}
+
+/// Nothing waits to be accepted at this moment: links that were kept because something might go now.
+pub fn drop_owed() {
+    if OWED.load(Ordering::Relaxed) && OWED.swap(false, Ordering::AcqRel) {
+        let Some(_setup) = global::SETUP.lock() else { return };
+        for index in 0..count() {
+            let link = at(index);
+            if !link.base.is_null() && link.left && link.live == 0 {
+                drop_unless_awaited(index);
+            }
+        }
+    }
 }
 
 /// Looks at a few idle links: those whose other process is gone are dropped. Cheap enough for each accept.
