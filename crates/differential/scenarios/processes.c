@@ -646,6 +646,44 @@ SOLO(pass_listener, "SCM_RIGHTS of a listener to another process, which accepts"
     wait_for("receiver", process);
 }
 
+SOLO(pass_listener_with_much_room, "a listener and a connection received by SCM_RIGHTS with room for hundreds of descriptors")
+{
+    int channel[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    int listener = listen_on("127.0.0.1", 4);
+    int fd = dial("127.0.0.1", port_of(listener));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(channel[0]);
+        close(listener);
+        close(fd);
+        /* As much as haproxy has: a header for each of 252 descriptors. */
+        static _Alignas(8) char control[252 * CMSG_SPACE(sizeof(int))];
+        int taken[2], counts[2] = {0, 0};
+        char byte;
+        for (int number = 0; number < 2; number++) {
+            struct iovec piece = {&byte, 1};
+            struct msghdr got = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+            MUST(recvmsg(channel[1], &got, 0));
+            for (struct cmsghdr *header = CMSG_FIRSTHDR(&got); header; header = CMSG_NXTHDR(&got, header))
+                counts[number] += (int)(((size_t)header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            memcpy(&taken[number], CMSG_DATA(CMSG_FIRSTHDR(&got)), sizeof(int));
+        }
+        MUST(read(channel[1], &byte, 1));
+        say("descriptors in the messages: %d and %d", counts[0], counts[1]);
+        int accepted = F(accept(taken[0], NULL, NULL));
+        R(send_all(accepted, 1000, 1));
+        say_received("the connection", taken[1], 1000, 1);
+        _exit(0);
+    }
+    close(channel[1]);
+    await_blocked(process, process);
+    pass_descriptor(channel[0], listener);
+    pass_descriptor(channel[0], fd);
+    MUST(write(channel[0], "g", 1));
+    wait_for("receiver", process);
+}
+
 SOLO(ends_in_parent_and_child, "server end in the parent, client end made by the child")
 {
     int listener = listen_on("127.0.0.1", 4);
