@@ -45,7 +45,8 @@ fn a_missing_library_is_said_clearly() {
     let stage = Stage::new();
     let output = stage.run().args(["--library", "/no/such/libshunt.so", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(standard_error(&output).starts_with("shunt: SHUNT_LIBRARY: cannot use \"/no/such/libshunt.so\": No such file"));
+    assert!(standard_error(&output)
+        .starts_with("shunt: --library or SHUNT_LIBRARY: cannot use \"/no/such/libshunt.so\": No such file"));
 
     let command = stage.path("alone/shunt");
     copy(SHUNT, &command);

@@ -2,6 +2,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::image::Image;
 use crate::failure::Failure;
 use crate::this_command;
 
@@ -20,11 +21,10 @@ const PLACES: [&str; 3] = [".", "../lib/shunt", "../lib"];
 pub fn find(named: Option<&OsStr>) -> Result<PathBuf, Failure> {
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         let path = Path::new(named);
-        return match std::fs::File::open(path).and_then(|file| file.metadata()) {
-            Ok(metadata) if metadata.is_file() => std::path::absolute(path).map_err(|error| missing(path, error)),
-            Ok(_) => Err(missing(path, "it is not a file")),
-            Err(error) => Err(missing(path, error)),
-        };
+        if let Some(why) = obstacle(path) {
+            return Err(unusable(path, why));
+        }
+        return std::path::absolute(path).map_err(|error| unusable(path, error));
     }
     let command = this_command::path().map_err(|error| {
         Failure::of_environment(format_args!(
@@ -32,17 +32,39 @@ pub fn find(named: Option<&OsStr>) -> Result<PathBuf, Failure> {
         ))
     })?;
     let directory = command.parent().unwrap_or(Path::new("/"));
-    search(directory).ok_or_else(|| {
+    let found = search(directory).ok_or_else(|| {
         Failure::of_environment(format_args!(
             "cannot find {FILE} in {0}, {0}/../lib/shunt or {0}/../lib; build it (make build), or name it by \
              SHUNT_LIBRARY or --library",
             directory.display()
         ))
-    })
+    })?;
+    match obstacle(&found) {
+        Some(why) => Err(Failure::of_environment(format_args!("cannot use {}: {why}", found.display()))),
+        None => Ok(found),
+    }
 }
 
-fn missing(path: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::of_usage(format_args!("{VARIABLE}: cannot use \"{}\": {why}; example: /usr/lib/shunt/{FILE}", path.display()))
+/// Why the loader could not preload the file at `path`. It would say so at the start of each program, and go on without.
+fn obstacle(path: &Path) -> Option<String> {
+    match path.metadata() {
+        Ok(metadata) if !metadata.is_file() => return Some("it is not a file".into()),
+        Ok(_) => {}
+        Err(error) => return Some(error.to_string()),
+    }
+    match Image::read(path) {
+        Ok(Image::Elf(elf)) if elf.is_native() => None,
+        Ok(Image::Elf(elf)) => Some(format!("it is made for another machine ({})", elf.architecture())),
+        Ok(_) => Some("it is not a library, or damaged".into()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::of_usage(format_args!(
+        "--library or {VARIABLE}: cannot use \"{}\": {why}; example: /usr/lib/shunt/{FILE}",
+        path.display()
+    ))
 }
 
 fn search(directory: &Path) -> Option<PathBuf> {
@@ -75,9 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn a_named_library_must_be_a_readable_file() {
-        assert_eq!(find(Some(OsStr::new("/nonexistent/x.so"))).unwrap_err().status, 2);
-        assert_eq!(find(Some(OsStr::new("/"))).unwrap_err().status, 2);
-        assert_eq!(find(Some(OsStr::new("Cargo.toml"))).unwrap(), std::path::absolute("Cargo.toml").unwrap());
+    fn a_named_library_must_be_one() {
+        for other in ["/nonexistent/x.so", "/", "Cargo.toml", "/dev/null"] {
+            assert_eq!(find(Some(OsStr::new(other))).unwrap_err().status, 2, "{other}");
+        }
+        let native = std::env::current_exe().unwrap();
+        assert_eq!(find(Some(native.as_os_str())).unwrap(), native);
+    }
+
+    #[test]
+    fn a_library_for_another_machine_is_refused() {
+        let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        bytes[18..20].copy_from_slice(&40u16.to_le_bytes());
+        let other = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(other.path(), bytes).unwrap();
+        let why = find(Some(other.path().as_os_str())).unwrap_err().message;
+        assert!(why.contains("another machine (64-bit ARM)"), "{why}");
     }
 }
