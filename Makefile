@@ -4,6 +4,7 @@
 # make test     installs what is missing, builds, runs every test
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 FORKS=10000 SECONDS=300; then random sequences: MINUTES=60
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
+# make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
 # make lint     formatting and clippy, warnings are errors
@@ -17,7 +18,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test conformance soak model lint clean install uninstall
+.PHONY: all build demo applications test conformance programs soak model lint clean install uninstall
 
 all: build
 
@@ -44,6 +45,11 @@ conformance:
 	scripts/prepare build
 	scripts/build
 	scripts/conformance $(ONLY); status=$$?; scripts/conformance --document; exit $$status
+
+programs:
+	scripts/prepare build
+	scripts/build
+	scripts/conformance programs; status=$$?; scripts/conformance --document; exit $$status
 
 soak:
 	scripts/prepare test

@@ -19,6 +19,9 @@ pub struct Outcome {
     /// Connections that the kernel's TCP opened, on the kernel and under shunt.
     #[serde(default)]
     pub opened: [u64; 2],
+    /// How often processes under shunt gave each reason.
+    #[serde(default)]
+    pub reasons: BTreeMap<String, u64>,
     /// Cases with different verdicts in every run.
     #[serde(default)]
     pub different: Vec<Difference>,
@@ -85,7 +88,8 @@ impl Compared {
         }
         note(&mut pending, &kernel, &shunt);
         let opened = [on_kernel.opened, under_shunt.opened];
-        let outcome = Outcome { kernel: counted(&kernel), shunt: counted(&shunt), opened, ..Outcome::default() };
+        let reasons = under_shunt.reasons;
+        let outcome = Outcome { kernel: counted(&kernel), shunt: counted(&shunt), opened, reasons, ..Outcome::default() };
         Ok(Compared { outcome, pending })
     }
 

@@ -1,4 +1,4 @@
-//! `docs/CONFORMANCE.md`, from the suites' descriptions and what the last runs left.
+//! `docs/CONFORMANCE.md` and `docs/PROGRAMS.md`, from the suites' descriptions and what the last runs left.
 
 use crate::compare::{Difference, Outcome};
 use crate::paths;
@@ -6,6 +6,7 @@ use crate::suite::{Exception, Part, Suite};
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// How many differing cases of a part are listed.
 const LISTED: usize = 12;
@@ -31,21 +32,64 @@ fn file(suite: &Suite, part: &Part) -> PathBuf {
     paths::results().join(format!("{}.{}.toml", suite.name, part.name))
 }
 
-/// Writes the document.
+/// Writes the documents.
 ///
 /// # Errors
-/// A sentence, when it cannot be written.
+/// A sentence, when one cannot be written.
 pub fn write(suites: &[Suite]) -> Result<(), String> {
-    let path = paths::workspace().join("docs/CONFORMANCE.md");
-    fs::write(&path, text(suites)).map_err(|error| format!("{}: {error}", path.display()))
+    let (programs, strangers): (Vec<&Suite>, Vec<&Suite>) =
+        suites.iter().partition(|suite| suite.part.iter().any(|part| !part.about.is_empty()));
+    let mut text = String::from(include_str!("preface.md"));
+    strangers.into_iter().try_for_each(|suite| describe(&mut text, suite)).expect("a string takes all");
+    put("CONFORMANCE.md", &text)?;
+    let mut text = String::from(include_str!("preface_programs.md"));
+    programs.into_iter().try_for_each(|suite| describe_programs(&mut text, suite)).expect("a string takes all");
+    put("PROGRAMS.md", &text)
 }
 
-fn text(suites: &[Suite]) -> String {
-    let mut text = String::from(include_str!("preface.md"));
-    for suite in suites {
-        describe(&mut text, suite).expect("a string takes all");
+fn put(name: &str, text: &str) -> Result<(), String> {
+    let path = paths::workspace().join("docs").join(name);
+    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn describe_programs(text: &mut String, suite: &Suite) -> std::fmt::Result {
+    writeln!(text, "| program | what was done | cases | verdicts | connections | reasons |")?;
+    writeln!(text, "|---|---|---|---|---|---|")?;
+    let outcomes: Vec<(&Part, Option<Outcome>)> = suite.part.iter().map(|part| (part, kept(suite, part))).collect();
+    for (part, outcome) in &outcomes {
+        let versions: Vec<String> = part.programs.iter().map(|name| format!("{name} {}", version(name))).collect();
+        let (name, about) = (versions.join(", "), &part.about);
+        match outcome {
+            None => writeln!(text, "| {name} | {about} | | not run | | |")?,
+            Some(outcome) => {
+                let ([by_kernel, by_shunt], cases) = (outcome.opened, outcome.cases());
+                let (summary, reasons) = (summary(outcome), reasons_given(outcome));
+                writeln!(text, "| {name} | {about} | {cases} | {summary} | {by_kernel} / {by_shunt} | {reasons} |")?;
+            }
+        }
     }
-    text
+    for (part, outcome) in &outcomes {
+        let Some(outcome) = outcome else { continue };
+        list(text, &format!("Different in {}", part.name), &outcome.different)?;
+        list(text, &format!("Unsteady in {}", part.name), &outcome.unsteady)?;
+    }
+    reasons(text, "Different, and why", &suite.different)
+}
+
+/// Why connections were not accelerated, the most frequent reasons first, after how many were.
+fn reasons_given(outcome: &Outcome) -> String {
+    let mut given: Vec<(&String, &u64)> =
+        outcome.reasons.iter().filter(|(reason, _)| !matches!(&***reason, "listening" | "private")).collect();
+    given.sort_by_key(|(reason, count)| (*reason != "accelerated", std::cmp::Reverse(**count)));
+    given.iter().map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The version of an installed package, without what Debian adds to it.
+fn version(package: &str) -> String {
+    let told = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output();
+    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let upstream = told.split_once(':').map_or(&*told, |(_, rest)| rest);
+    upstream.split(['-', '+']).next().unwrap_or_default().to_owned()
 }
 
 fn describe(text: &mut String, suite: &Suite) -> std::fmt::Result {

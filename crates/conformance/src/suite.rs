@@ -58,6 +58,12 @@ pub struct Part {
     pub each: Vec<String>,
     /// Seconds after which a run counts as hung.
     pub limit: u64,
+    /// What is done there, for `docs/PROGRAMS.md`: parts that say it are told there and not with the suites.
+    #[serde(default)]
+    pub about: String,
+    /// Debian packages whose versions that document tells.
+    #[serde(default)]
+    pub programs: Vec<String>,
 }
 
 /// A case, or many, and why.

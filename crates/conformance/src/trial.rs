@@ -6,6 +6,7 @@
 use crate::paths;
 use crate::suite::{Part, Suite};
 use crate::verdicts::{self, Verdicts};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -47,6 +48,8 @@ pub struct Run {
     /// Connections that the kernel's TCP was asked to open in there (ActiveOpens, RFC 4022): those that shunt carries
     /// are none of them. A run that did not end tells nothing.
     pub opened: u64,
+    /// How often `shunt why` gave each reason, `accelerated` among them, as far as the run asked: `$VERDICTS.why`.
+    pub reasons: BTreeMap<String, u64>,
 }
 
 /// Runs a part, or of a part that runs for each file only `cases`, and gives the verdicts.
@@ -107,7 +110,19 @@ fn run_once(suite: &Suite, part: &Part, side: Side, case: Option<&str>, place: &
     verdicts.retain(|case, _| suite.excluded(part, case).is_none());
     verdicts.insert(WHOLE.into(), told_end(ended, part.limit));
     let _ = fs::remove_dir_all(&scratch);
-    Ok(Run { verdicts, opened: opened(&read(&place.join("verdicts.snmp"))) })
+    let opened = opened(&read(&place.join("verdicts.snmp")));
+    Ok(Run { verdicts, opened, reasons: reasons(&read(&place.join("verdicts.why"))) })
+}
+
+/// The sums of lines such as `nginx: accelerated 51, peer-plain 1, listening 2`.
+fn reasons(lines: &str) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (_, counts) in lines.lines().filter_map(|line| line.split_once(": ")) {
+        for (reason, count) in counts.split(", ").filter_map(|count| count.split_once(' ')) {
+            *sums.entry(reason.to_owned()).or_default() += count.parse().unwrap_or(0);
+        }
+    }
+    sums
 }
 
 /// ActiveOpens of /proc/net/snmp: a line of names and a line of figures for each protocol.
@@ -183,6 +198,13 @@ mod tests {
         let table = "Ip: Forwarding\nIp: 2\nTcp: RtoAlgorithm ActiveOpens PassiveOpens\nTcp: 1 42 41\n";
         assert_eq!(super::opened(table), 42);
         assert_eq!(super::opened(""), 0);
+    }
+
+    #[test]
+    fn reasons_are_summed() {
+        let sums = super::reasons("nginx: accelerated 5, peer-plain 1\nnginx: accelerated 2, listening 1\n");
+        let told: Vec<(&str, u64)> = sums.iter().map(|(reason, count)| (&**reason, *count)).collect();
+        assert_eq!(told, [("accelerated", 7), ("listening", 1), ("peer-plain", 1)]);
     }
 
     #[test]
