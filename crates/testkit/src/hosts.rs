@@ -5,11 +5,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// One of them.
 pub struct Host {
@@ -41,31 +42,49 @@ impl Default for Joint {
 /// The sentence.
 pub fn pair(joint: Joint) -> Result<[Host; 2], String> {
     let hosts = [host("left0", 1)?, host("right0", 2)?];
-    let ip = |host: &Host, line: String| -> Result<(), String> {
-        let output = host
-            .command("ip")
-            .args(line.split(' '))
-            .output()
-            .map_err(|error| format!("two hosts need the command ip: {error}"))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        output.status.success().then_some(()).ok_or(format!("ip {line}: {}", said.trim()))
-    };
     // A path of ours, that `ip` (a child of this process) can open.
     let other = format!("/proc/{}/fd/{}", std::process::id(), hosts[1].namespace.as_raw_fd());
     let Joint { queues, mtu } = joint;
     let count = format!("numtxqueues {queues} numrxqueues {queues}");
-    ip(&hosts[0], format!("link add left0 {count} type veth peer name right0 {count} netns {other}"))?;
+    hosts[0].batch(&[format!("link add left0 {count} type veth peer name right0 {count} netns {other}")])?;
     for host in &hosts {
-        let name = &host.interface;
-        ip(host, "link set lo up".to_string())?;
-        ip(host, format!("link set {name} mtu {mtu}"))?;
-        ip(host, format!("addr add {}/24 dev {name}", host.addresses[0]))?;
-        ip(host, format!("addr add {}/64 dev {name} nodad", host.addresses[1]))?;
-        ip(host, format!("link set {name} up"))?;
-        // Some systems pace what they send (bbr), which would flatter whatever TCP is compared with.
-        let _ = host.enter(|| std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"));
+        host.configure(mtu)?;
     }
     Ok(hosts)
+}
+
+/// Several hosts on one Ethernet.
+pub struct Segment {
+    /// The hosts, the first with the address 10.77.0.1.
+    pub hosts: Vec<Host>,
+    /// What lies between them: a host with a bridge, whose ports are called `port1`, `port2` and so on.
+    pub switch: Host,
+}
+
+/// Makes `count` hosts (at most 8) that a bridge joins, so that a third one can listen in, and so that frames can be dropped or held up at a
+/// place that no host's own device passes by.
+///
+/// # Errors
+/// As [`pair`].
+pub fn segment(count: u8, joint: Joint) -> Result<Segment, String> {
+    let switch = host("bridge0", 0)?;
+    switch.batch(&["link add bridge0 type bridge stp_state 0 forward_delay 0".to_string(), "link set bridge0 up".to_string()])?;
+    let mut hosts = Vec::new();
+    for number in 1..=count.min(8) {
+        let host = host("left0", number)?;
+        let other = format!("/proc/{}/fd/{}", std::process::id(), switch.namespace.as_raw_fd());
+        let Joint { queues, mtu } = joint;
+        let count = format!("numtxqueues {queues} numrxqueues {queues}");
+        host.batch(&[format!("link add left0 {count} type veth peer name port{number} {count} netns {other}")])?;
+        switch.batch(&[
+            format!("link set port{number} mtu {mtu}"),
+            format!("link set port{number} master bridge0"),
+            format!("link set port{number} up"),
+        ])?;
+        host.configure(mtu)?;
+        hosts.push(host);
+    }
+    Ok(Segment { hosts, switch })
 }
 
 fn host(interface: &str, number: u8) -> Result<Host, String> {
@@ -97,6 +116,11 @@ impl Host {
         })
     }
 
+    /// The namespace's descriptor, open for as long as this host is there.
+    pub fn namespace(&self) -> RawFd {
+        self.namespace.as_raw_fd()
+    }
+
     /// A command that will run on this host.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let namespace = self.namespace.as_raw_fd();
@@ -111,6 +135,44 @@ impl Host {
         command
     }
 
+    /// Processes on this host, by the namespace that `/proc` tells; this process's own threads count by its leader.
+    pub fn processes(&self) -> Vec<u32> {
+        let identity = |path: &str| std::fs::metadata(path).map(|status| (status.dev(), status.ino())).ok();
+        let ours = identity(&format!("/proc/self/fd/{}", self.namespace.as_raw_fd()));
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.filter(|number: &u32| ours.is_some() && identity(&format!("/proc/{number}/ns/net")) == ours).collect()
+    }
+
+    /// Addresses, and everything up.
+    fn configure(&self, mtu: u32) -> Result<(), String> {
+        let name = &self.interface;
+        self.batch(&[
+            "link set lo up".to_string(),
+            format!("link set {name} mtu {mtu}"),
+            format!("addr add {}/24 dev {name}", self.addresses[0]),
+            format!("addr add {}/64 dev {name} nodad", self.addresses[1]),
+            format!("link set {name} up"),
+        ])?;
+        // Some systems pace what they send (bbr), which would flatter whatever TCP is compared with.
+        let _ = self.enter(|| std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"));
+        Ok(())
+    }
+
+    /// Runs several lines of `ip` on this host, in one process.
+    fn batch(&self, lines: &[String]) -> Result<(), String> {
+        let mut command = self.command("ip");
+        command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| format!("two hosts need the command ip: {error}"))?;
+        if let Some(mut input) = child.stdin.take() {
+            // If ip ends early, what it said tells why.
+            let _ = input.write_all(format!("{}\n", lines.join("\n")).as_bytes());
+        }
+        let output = child.wait_with_output().map_err(|error| error.to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        output.status.success().then_some(()).ok_or(format!("ip {}: {}", lines.join("; "), said.trim()))
+    }
+
     /// Runs `ip` with the words of `line` on this host.
     ///
     /// # Panics
@@ -119,4 +181,21 @@ impl Host {
         let output = self.command("ip").args(line.split(' ')).output().expect("ip runs");
         assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// Whether process `pid` has a TCP socket of the kernel that is connected from `port`: then it is the kernel that carries it.
+pub fn kernel_carries(pid: u32, port: u16) -> bool {
+    let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default());
+    // proc_pid_net(5): the second field is the local address and port in hexadecimal, the fourth the state, 01 for an established
+    // connection, the tenth the inode.
+    let connected = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let local = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
+        (local == port && *fields.get(3)? == "01").then(|| format!("socket:[{}]", fields.get(9).unwrap_or(&"0")))
+    };
+    let inodes: Vec<String> = tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(connected).collect();
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .any(|target| inodes.iter().any(|inode| target.as_os_str() == inode.as_str()))
 }

@@ -25,6 +25,7 @@
 //! `in_every_mode!` makes one `#[test]` per mode, prepares the [`Host`], and afterwards calls [`Host::finish`],
 //! which fails the test if anything was left behind or if shunt complained.
 
+pub mod agent;
 pub mod conversation;
 mod host;
 pub mod hosts;
@@ -39,7 +40,7 @@ mod random;
 mod scratch;
 mod wait;
 
-pub use host::Host;
+pub use host::{copy_shunt, Host};
 pub use inspect::{tcp_segments_sent, Inspection};
 pub use launch::{Launch, Side};
 pub use mode::Mode;
