@@ -2,7 +2,7 @@
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
 # make applications  installs what is missing, builds, measures redis, memcached, nginx, haproxy, PostgreSQL, FTP, Python and Node.js
 # make test     installs what is missing, builds, runs every test
-# make soak     the tests that break things on purpose, for longer: KILLS=1000 FORKS=10000 SECONDS=300; then random sequences: MINUTES=60
+# make soak     the tests that break things on purpose, for longer: KILLS=1000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
@@ -56,6 +56,7 @@ soak:
 	scripts/build
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_FORKS=$(FORKS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) \
 	    cargo test --release --target-dir target -p shunt-testkit --test crash_kill --test crash_forks --test crash_scribble
+	cargo run --release --target-dir target -p shunt-differential -- compare --across
 	cargo run --release --target-dir target -p shunt-differential -- soak $(MINUTES)
 
 fuzz:

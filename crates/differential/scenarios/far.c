@@ -174,7 +174,7 @@ static void obey(char *word[8])
     unsigned seed = (unsigned)atoi(word[3]);
 
     if (strcmp(verb, "listen") == 0) {
-        struct endpoint_address address = address_of(word[2], 0);
+        struct endpoint_address address = address_of(meant(word[2], true), 0);
         *fd = socket(address.storage.ss_family, SOCK_STREAM, 0);
         if (bind(*fd, SA(address)) == -1 || listen(*fd, flag_value(word[3])) == -1)
             answer("-1 %s", error_name(errno));
@@ -185,7 +185,7 @@ static void obey(char *word[8])
         note_carrier(*fd);
         answer_done(*fd);
     } else if (strcmp(verb, "connect") == 0) { /* connect SLOT HOST PORT */
-        struct endpoint_address address = address_of(word[2], seed);
+        struct endpoint_address address = address_of(meant(word[2], false), seed);
         *fd = socket(address.storage.ss_family, SOCK_STREAM, 0);
         int result = connect(*fd, SA(address));
         if (result == 0)

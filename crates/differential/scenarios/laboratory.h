@@ -142,6 +142,7 @@ struct endpoint_address {
     socklen_t length;
 };
 struct endpoint_address address_of(const char *host, unsigned port);
+const char *meant(const char *host, bool mine);
 #define SA(address) ((struct sockaddr *)&(address).storage), (address).length
 unsigned port_of(int fd);
 int listen_on(const char *host, int backlog);

@@ -42,12 +42,26 @@ pub enum Arrangement {
     OneProcess,
     /// As `Both`, compiled with `_FORTIFY_SOURCE=2` and `_FILE_OFFSET_BITS=64`.
     Fortified,
+    /// Each end under shunt on a host of its own, and streams to other hosts switched off: everything falls back.
+    HostsNone,
+    /// Each end under shunt on a host of its own, frames by UDP sockets: no agent.
+    HostsUdp,
+    /// Each end under shunt on a host of its own, each host with an agent: frames by AF_XDP.
+    HostsXdp,
 }
 
 impl Arrangement {
     /// Every column, in the order of the matrix.
     pub const ALL: [Arrangement; 5] =
         [Arrangement::Both, Arrangement::ClientOnly, Arrangement::ServerOnly, Arrangement::OneProcess, Arrangement::Fortified];
+
+    /// Those with two hosts, network namespaces joined by a veth; columns of no matrix.
+    pub const HOSTS: [Arrangement; 3] = [Arrangement::HostsNone, Arrangement::HostsUdp, Arrangement::HostsXdp];
+
+    /// The arrangement of that name.
+    pub fn named(name: &str) -> Option<Arrangement> {
+        Arrangement::ALL.into_iter().chain(Arrangement::HOSTS).find(|arrangement| arrangement.name() == name)
+    }
 
     /// The name used in trial names and in `deviations.toml`.
     pub fn name(self) -> &'static str {
@@ -57,6 +71,9 @@ impl Arrangement {
             Arrangement::ServerOnly => "server-only",
             Arrangement::OneProcess => "one-process",
             Arrangement::Fortified => "fortified",
+            Arrangement::HostsNone => "hosts-none",
+            Arrangement::HostsUdp => "hosts-udp",
+            Arrangement::HostsXdp => "hosts-xdp",
         }
     }
 
@@ -65,13 +82,19 @@ impl Arrangement {
         match self {
             Arrangement::Both | Arrangement::Fortified => true,
             Arrangement::ClientOnly | Arrangement::ServerOnly => !scenario.is_solo(),
+            Arrangement::HostsNone | Arrangement::HostsUdp | Arrangement::HostsXdp => !scenario.is_solo(),
             Arrangement::OneProcess => !scenario.is_solo() && !scenario.needs_two_processes(),
         }
     }
 
     /// Whether connections are expected to be accelerated: both ends must be under shunt.
     pub fn accelerates(self) -> bool {
-        !matches!(self, Arrangement::ClientOnly | Arrangement::ServerOnly)
+        !matches!(self, Arrangement::ClientOnly | Arrangement::ServerOnly | Arrangement::HostsNone)
+    }
+
+    /// Whether near and far are on hosts of their own.
+    pub fn has_two_hosts(self) -> bool {
+        Arrangement::HOSTS.contains(&self)
     }
 
     /// Whether the near process runs under shunt in this arrangement.

@@ -90,7 +90,7 @@ impl Deviations {
         for deviation in &deviations.list {
             for name in &deviation.arrangements {
                 let (name, role) = name.split_once('/').unwrap_or((name, "client"));
-                if !Arrangement::ALL.iter().any(|arrangement| arrangement.name() == name) || Role::named(role).is_none() {
+                if Arrangement::named(name).is_none() || Role::named(role).is_none() {
                     return Err(format!("deviation {}: there is no arrangement {name}", deviation.name));
                 }
             }

@@ -44,6 +44,7 @@ enum Reference {
     Processes,
     Thread,
     Fortified,
+    Hosts,
 }
 
 impl<'a> Judge<'a> {
@@ -71,6 +72,7 @@ impl<'a> Judge<'a> {
         let kind = match arrangement {
             Arrangement::OneProcess => Reference::Thread,
             Arrangement::Fortified => Reference::Fortified,
+            _ if arrangement.has_two_hosts() => Reference::Hosts,
             _ => Reference::Processes,
         };
         let key = (scenario.to_owned(), role, kind);
@@ -95,6 +97,13 @@ fn verdict(
             text.push_str(&format!("standard error:\n{}", outcome.errors));
         }
         return Verdict::Differs(text);
+    }
+    // Between hosts a fall-back that came too early would pass for success.
+    if arrangement.has_two_hosts() && arrangement.accelerates() && outcome.fell_back {
+        return Verdict::NotAccelerated;
+    }
+    if arrangement == Arrangement::HostsNone && outcome.accelerated {
+        return Verdict::Differs("a stream to another host is accelerated although the option forbids it\n".into());
     }
     if !deviations.is_empty() {
         return Verdict::Deviates(deviations.iter().map(|&name| name.to_owned()).collect());

@@ -28,6 +28,7 @@
 //! cargo run --release -p shunt-differential -- compare closing.c      # a file, a family, names or beginnings of names
 //! ```
 
+pub mod across;
 pub mod arrangement;
 pub mod catalogue;
 pub mod compare;
@@ -38,6 +39,7 @@ pub mod namespace;
 pub mod programs;
 pub mod random;
 pub mod rows;
+pub mod site;
 pub mod trial;
 
 pub use arrangement::{Arrangement, Role};

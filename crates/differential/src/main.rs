@@ -6,12 +6,14 @@
 //! shunt-differential show NAME [ARRANGEMENT]    the kernel's transcript, or shunt's in an arrangement such as `both`
 //! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
+//! shunt-differential compare --across [ARRANGEMENT] [NAME...]   the same with near and far on hosts of their own
 //! shunt-differential random COUNT [SEED]        sequences drawn from seeds, from SEED on; a difference is shortened
 //! shunt-differential replay FILE [ARRANGEMENT]  a sequence from a file, on the kernel or in an arrangement
 //! shunt-differential soak MINUTES [SEED]        sequences and scenarios drawn from seeds
 //! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
 //! ```
 
+use shunt_differential::across::Across;
 use shunt_differential::compare::difference;
 use shunt_differential::deviations::Deviations;
 use shunt_differential::judge::{Judge, Verdict};
@@ -36,12 +38,13 @@ fn main() -> ExitCode {
         ["rows"] => rows(),
         ["show", name, rest @ ..] => show(name, rest.first().copied()),
         ["stability", rest @ ..] => stability(rest),
+        ["compare", "--across", rest @ ..] => compare_across(rest),
         ["compare", rest @ ..] => compare(rest),
         ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
         ["random", count, rest @ ..] => random(count, rest.first().copied()),
         ["replay", file, rest @ ..] => replay(file, rest.first().copied()),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [NAME...] | random COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix".into()),
+        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across] [NAME...] | random COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -77,7 +80,7 @@ fn rows() -> Result<bool, String> {
 
 fn show(name: &str, arrangement: Option<&str>) -> Result<bool, String> {
     let named = |wanted: &str| {
-        let found = Arrangement::ALL.into_iter().find(|arrangement| arrangement.name() == wanted);
+        let found = Arrangement::named(wanted);
         found.ok_or_else(|| format!("there is no arrangement {wanted}; one of them is `both`"))
     };
     let under_shunt =
@@ -103,7 +106,7 @@ fn stability(words: &[&str]) -> Result<bool, String> {
     };
     let stable = each(
         &chosen(names)?,
-        &[Arrangement::Both, Arrangement::OneProcess, Arrangement::Fortified],
+        &[Arrangement::Both, Arrangement::OneProcess, Arrangement::Fortified, Arrangement::HostsNone],
         |scenario, role, arrangement| {
             let trial = Trial::on_kernel(&scenario.name, role, arrangement);
             let first = trial.run().map_err(|error| error.to_string())?.lines;
@@ -125,11 +128,25 @@ fn stability(words: &[&str]) -> Result<bool, String> {
     Ok(stable)
 }
 
+/// Near and far on two hosts, in one arrangement or each of them.
+fn compare_across(words: &[&str]) -> Result<bool, String> {
+    let across = Across::load()?;
+    let (arrangements, names) = match words.split_first().map(|(first, rest)| (Arrangement::named(first), rest)) {
+        Some((Some(arrangement), rest)) => (vec![arrangement], rest),
+        _ => (across.arrangements(), words),
+    };
+    compare_in(&across.among(chosen(names)?), &arrangements)
+}
+
 fn compare(names: &[&str]) -> Result<bool, String> {
+    compare_in(&chosen(names)?, &Arrangement::ALL)
+}
+
+fn compare_in(scenarios: &[Scenario], arrangements: &[Arrangement]) -> Result<bool, String> {
     let shunt = programs::shunt()?;
     let deviations = Deviations::load()?;
     let judge = Judge::new(&shunt, &deviations);
-    Ok(each(&chosen(names)?, &Arrangement::ALL, |scenario, role, arrangement| {
+    Ok(each(scenarios, arrangements, |scenario, role, arrangement| {
         match judge.judge(scenario, role, arrangement).map_err(|error| error.to_string())? {
             Verdict::Differs(text) => Err(text),
             Verdict::NotAccelerated => Err("equal, but not accelerated\n".into()),

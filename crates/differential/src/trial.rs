@@ -1,6 +1,7 @@
 //! One run of one scenario: the processes, the pipes between them, the deadline, the transcript.
 
 use crate::arrangement::{Arrangement, Role};
+use crate::site::Site;
 use crate::{namespace, programs};
 use std::fs;
 use std::io::{self, PipeReader, Read};
@@ -35,6 +36,8 @@ pub struct Trial {
     pub far_shunt: Option<PathBuf>,
     /// For scenarios that draw their calls from a seed.
     pub seed: Option<u64>,
+    /// The two hosts' way of carrying streams, in an arrangement that has two.
+    pub hosts: Option<Arrangement>,
     /// How long it may take.
     pub deadline: Duration,
 }
@@ -46,6 +49,8 @@ pub struct Outcome {
     pub lines: Vec<String>,
     /// Whether any connection was carried by something else than a TCP socket of the kernel.
     pub accelerated: bool,
+    /// Whether any was carried by one; between hosts only those to the other host count.
+    pub fell_back: bool,
     /// What the processes wrote to standard error; not compared.
     pub errors: String,
 }
@@ -61,6 +66,7 @@ impl Trial {
             near_shunt: None,
             far_shunt: None,
             seed: None,
+            hosts: arrangement.has_two_hosts().then_some(arrangement),
             deadline: DEADLINE,
         }
     }
@@ -83,7 +89,14 @@ impl Trial {
     }
 
     fn run_here(&self) -> io::Result<Outcome> {
-        namespace::enter_new()?;
+        let agent = self.near_shunt.as_deref().or(self.far_shunt.as_deref());
+        let site = match self.hosts {
+            None => {
+                namespace::enter_new()?;
+                Site::one_host()
+            }
+            Some(arrangement) => Site::two_hosts(arrangement, agent)?,
+        };
         let scratch = Scratch::new()?;
         let (command_reader, command_writer) = io::pipe()?;
         let (answer_reader, answer_writer) = io::pipe()?;
@@ -93,10 +106,12 @@ impl Trial {
             None
         } else {
             let mut command = self.command(self.far_shunt.as_deref(), "--far", &scratch);
+            site.enter(&mut command, 1);
             inherit(&mut command, &[(command_reader.as_raw_fd(), COMMANDS), (answer_writer.as_raw_fd(), ANSWERS)]);
             Some(command.stdout(Stdio::null()).stderr(scratch.errors()?).spawn()?)
         };
         let mut command = self.command(self.near_shunt.as_deref(), &self.scenario, &scratch);
+        site.enter(&mut command, 0);
         if far.is_some() {
             inherit(&mut command, &[(command_writer.as_raw_fd(), COMMANDS), (answer_reader.as_raw_fd(), ANSWERS)]);
         } else {
@@ -123,10 +138,13 @@ impl Trial {
                 (None, signal) => format!("near: killed by signal {}", signal.unwrap_or(0)),
             },
         });
+        // Nothing of shunt's may stay on a host whose programs are gone.
+        lines.extend(site.left_behind());
         let carriers = fs::read_to_string(scratch.carriers()).unwrap_or_default();
         Ok(Outcome {
             lines,
             accelerated: carriers.contains('u'),
+            fell_back: carriers.contains('k'),
             errors: fs::read_to_string(scratch.0.join("errors")).unwrap_or_default(),
         })
     }

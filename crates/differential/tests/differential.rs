@@ -1,11 +1,12 @@
 //! Every scenario in every role and arrangement, each a trial of its own: `cargo test --release -p shunt-differential -- half_close`.
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use shunt_differential::across::Across;
 use shunt_differential::deviations::Deviations;
 use shunt_differential::judge::{Judge, Verdict};
 use shunt_differential::random::{hunt, sequence};
 use shunt_differential::rows::Rows;
-use shunt_differential::{catalogue, namespace, programs, Arrangement};
+use shunt_differential::{catalogue, namespace, programs, Arrangement, Scenario};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -71,6 +72,18 @@ fn trials(deviations: &'static Deviations) -> Vec<Trial> {
             Err(Failed::from(format!("rows.toml:\n{}", complaints.join("\n"))))
         }
     }));
+    let across = match Across::load() {
+        Ok(across) => across,
+        Err(message) => {
+            trials.push(Trial::test("scenarios_between_hosts_can_be_read", move || Err(Failed::from(message))));
+            return trials;
+        }
+    };
+    let strangers = across.strangers(&scenarios);
+    trials.push(Trial::test("scenarios_between_hosts_exist", move || match strangers.as_slice() {
+        [] => Ok(()),
+        names => Err(Failed::from(format!("across.toml names what is no duet: {}", names.join(", ")))),
+    }));
     let shunt: &'static Path = match programs::shunt() {
         Ok(path) => Box::leak(path.into_boxed_path()),
         Err(message) => {
@@ -80,17 +93,24 @@ fn trials(deviations: &'static Deviations) -> Vec<Trial> {
     };
     let judge: &'static Judge<'static> = Box::leak(Box::new(Judge::new(shunt, deviations)));
     trials.extend(replays(shunt));
-    for scenario in scenarios {
-        for role in scenario.roles() {
-            for arrangement in Arrangement::ALL.into_iter().filter(|arrangement| arrangement.applies_to(&scenario)) {
-                let scenario = scenario.clone();
-                let name = format!("{}::{}::{}::{}", scenario.family, scenario.name, role.name(), arrangement.name());
-                trials.push(Trial::test(name, move || match judge.judge(&scenario, role, arrangement)? {
-                    Verdict::Differs(text) => Err(Failed::from(format!("- the kernel, + shunt\n{text}"))),
-                    Verdict::NotAccelerated => Err(Failed::from("equal, but the connection was not accelerated")),
-                    _ => Ok(()),
-                }));
-            }
+    let quick = across.quick(scenarios.clone());
+    trials.extend(scenarios.iter().flat_map(|scenario| comparisons(judge, scenario, &Arrangement::ALL)));
+    trials.extend(quick.iter().flat_map(|scenario| comparisons(judge, scenario, &across.arrangements())));
+    trials
+}
+
+/// One trial for each role and arrangement of a scenario.
+fn comparisons(judge: &'static Judge<'static>, scenario: &Scenario, arrangements: &[Arrangement]) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for role in scenario.roles() {
+        for &arrangement in arrangements.iter().filter(|arrangement| arrangement.applies_to(scenario)) {
+            let scenario = scenario.clone();
+            let name = format!("{}::{}::{}::{}", scenario.family, scenario.name, role.name(), arrangement.name());
+            trials.push(Trial::test(name, move || match judge.judge(&scenario, role, arrangement)? {
+                Verdict::Differs(text) => Err(Failed::from(format!("- the kernel, + shunt\n{text}"))),
+                Verdict::NotAccelerated => Err(Failed::from("equal, but the connection was not accelerated")),
+                _ => Ok(()),
+            }));
         }
     }
     trials

@@ -1,0 +1,69 @@
+//! Which scenarios run between two hosts, and in which arrangements: `across.toml`.
+//!
+//! Every duet does: its two processes need nothing in common but the harness, which gives them addresses. Those that cannot are named with
+//! the reason, and a short list is what `make test` runs; `make soak` runs all.
+
+use crate::arrangement::Arrangement;
+use crate::catalogue::Scenario;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// The file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Across {
+    /// The arrangements that are compared, by name.
+    arrangements: Vec<String>,
+    /// The scenarios of the short list.
+    quick: Vec<String>,
+    /// Those that do not run between hosts.
+    #[serde(default, rename = "except")]
+    exceptions: Vec<Exception>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exception {
+    scenarios: Vec<String>,
+    #[allow(dead_code, reason = "for whoever reads the file; a missing one is an error")]
+    reason: String,
+}
+
+impl Across {
+    /// Reads `across.toml`.
+    ///
+    /// # Errors
+    /// A sentence with the place in the file.
+    pub fn load() -> Result<Across, String> {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("across.toml");
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let across: Across = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        match across.arrangements.iter().find(|name| !Arrangement::named(name).is_some_and(Arrangement::has_two_hosts)) {
+            Some(name) => Err(format!("{}: {name} is no arrangement of two hosts", path.display())),
+            None => Ok(across),
+        }
+    }
+
+    /// The arrangements that are compared.
+    pub fn arrangements(&self) -> Vec<Arrangement> {
+        self.arrangements.iter().filter_map(|name| Arrangement::named(name)).collect()
+    }
+
+    /// Those of `scenarios` that run between hosts.
+    pub fn among(&self, scenarios: Vec<Scenario>) -> Vec<Scenario> {
+        let excepted = |name: &String| self.exceptions.iter().any(|exception| exception.scenarios.contains(name));
+        scenarios.into_iter().filter(|scenario| !scenario.is_solo() && !excepted(&scenario.name)).collect()
+    }
+
+    /// Those of `scenarios` that are on the short list.
+    pub fn quick(&self, scenarios: Vec<Scenario>) -> Vec<Scenario> {
+        self.among(scenarios).into_iter().filter(|scenario| self.quick.contains(&scenario.name)).collect()
+    }
+
+    /// Names in the file that no duet has.
+    pub fn strangers(&self, scenarios: &[Scenario]) -> Vec<String> {
+        let named = self.quick.iter().chain(self.exceptions.iter().flat_map(|exception| &exception.scenarios));
+        let known = |name: &str| scenarios.iter().any(|scenario| scenario.name == name && !scenario.is_solo());
+        named.filter(|name| !known(name)).cloned().collect()
+    }
+}

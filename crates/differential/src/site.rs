@@ -1,0 +1,90 @@
+//! Where a trial takes place: on one host, which is the calling thread's network namespace, or on two that a veth joins.
+
+use crate::arrangement::Arrangement;
+use shunt_testkit::agent::Agent;
+use shunt_testkit::hosts::{self, Host, Joint};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The hosts of one trial; two of them are gone with it.
+pub struct Site {
+    hosts: Option<[Host; 2]>,
+    /// In force for the programs: the option `hosts`.
+    option: &'static str,
+    agents: Vec<Agent>,
+}
+
+/// How long what shunt keeps for other hosts may outlive the programs.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+impl Site {
+    /// The namespace that the thread is in.
+    pub fn one_host() -> Site {
+        Site { hosts: None, option: "none", agents: Vec::new() }
+    }
+
+    /// Two hosts; with an agent each where the arrangement asks for it and `shunt` names the command.
+    ///
+    /// # Errors
+    /// What keeps the hosts from being made, or the agents from starting.
+    pub fn two_hosts(arrangement: Arrangement, shunt: Option<&Path>) -> io::Result<Site> {
+        let hosts = hosts::pair(Joint::default()).map_err(io::Error::other)?;
+        let mut agents = Vec::new();
+        if let (Arrangement::HostsXdp, Some(shunt)) = (arrangement, shunt) {
+            for host in &hosts {
+                agents.push(Agent::start(host, shunt, &[]).map_err(io::Error::other)?);
+            }
+        }
+        let option = match arrangement {
+            // A list makes no condition of an agent; without one, it is UDP.
+            Arrangement::HostsUdp => "10.77.0.0/24,fd77::/64",
+            Arrangement::HostsXdp => "auto",
+            _ => "none",
+        };
+        Ok(Site { hosts: Some(hosts), option, agents })
+    }
+
+    /// Lets `command` run on host `number` and know the addresses: its own first, then the other host's.
+    pub fn enter(&self, command: &mut Command, number: usize) {
+        let Some(hosts) = &self.hosts else { return };
+        let (own, other) = (&hosts[number], &hosts[1 - number]);
+        let addresses: Vec<String> = own.addresses.iter().chain(&other.addresses).map(ToString::to_string).collect();
+        command.env("LABORATORY_HOSTS", addresses.join(" ")).env("SHUNT_HOSTS", self.option);
+        let namespace = own.namespace();
+        // SAFETY: one system call between fork and exec, on a descriptor that this process keeps open meanwhile.
+        unsafe {
+            command.pre_exec(move || match libc::setns(namespace, libc::CLONE_NEWNET) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+    }
+
+    /// A line for the transcript if processes stay on the hosts although the programs are gone; it ends them.
+    pub fn left_behind(&self) -> Option<String> {
+        let hosts = self.hosts.as_ref()?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let agents: Vec<u32> = self.agents.iter().map(Agent::id).collect();
+            let all = hosts.iter().flat_map(Host::processes);
+            let left: Vec<u32> = all.filter(|process| !agents.contains(process)).collect();
+            if left.is_empty() {
+                return None;
+            }
+            if Instant::now() > deadline {
+                let names =
+                    left.iter().map(|process| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default());
+                let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
+                for process in left {
+                    // SAFETY: takes no pointer. The process was seen in a namespace of this trial just now.
+                    unsafe { libc::kill(process as libc::pid_t, libc::SIGKILL) };
+                }
+                return Some(format!("still on the hosts: {}", names.join(", ")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
