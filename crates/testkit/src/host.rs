@@ -177,7 +177,7 @@ impl Drop for Host {
 
 /// Copies the shunt command and its library into the scratch directory, where servers running as another user reach
 /// them and a build going on at the same time cannot replace them. Returns the copied command.
-fn copy_shunt(scratch: &Scratch) -> PathBuf {
+pub fn copy_shunt(scratch: &Scratch) -> PathBuf {
     let command = match std::env::var_os("SHUNT_BINARY") {
         Some(path) => PathBuf::from(path),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/shunt"),

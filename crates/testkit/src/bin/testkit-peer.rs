@@ -7,8 +7,11 @@
 //!                                             and all the while is a bystander at HONEST_PORT;
 //!                                             a line "PORT visit SEED" is one short conversation
 //! testkit-peer bystander PORT                 echoes, checking every byte, until its input ends
+//! testkit-peer outlive PORT LETTER SEED       one connection, as the survivor
 //! testkit-peer visit PORT                     one short conversation, which it ends itself
 //! ```
+//!
+//! The server's address is 127.0.0.1, or the variable `TESTKIT_ADDRESS`.
 //!
 //! Lines on standard output: `open N`, `suffers SEED`, `rest SEED`, `close N SEED LETTER BYTES END`, `connected SEED`,
 //! `fine ROUNDS`. A connection whose header never came closes with seed 0 and letter `-`.
@@ -46,13 +49,19 @@ fn main() {
             });
             bystander(number(port) as u16);
         }
+        ["outlive", port, letter, seed] => survive_one(&format!("{port} {letter} {seed}")),
         ["visit", port] => visit(number(port) as u16, 1),
-        _ => panic!("usage: serve PORT | connect PORT LETTERS SEED | survive PORT | bystander PORT | visit PORT"),
+        _ => panic!("usage: serve PORT | connect PORT LETTERS SEED | survive PORT | outlive PORT LETTER SEED | bystander PORT | visit PORT"),
     }
 }
 
 fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
+}
+
+/// Where the server is: `TESTKIT_ADDRESS`, or this host.
+fn address() -> String {
+    std::env::var("TESTKIT_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_string())
 }
 
 fn pattern(letter: char) -> Pattern {
@@ -66,7 +75,7 @@ fn say(line: String) {
 }
 
 fn serve(port: u16) {
-    let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+    let listener = TcpListener::bind((address().as_str(), port)).expect("the port is free");
     for id in 0_u64.. {
         // A client killed before it is accepted may be reported here (accept(2): ECONNABORTED); it is no connection.
         let Ok((mut stream, _)) = listener.accept() else { continue };
@@ -94,7 +103,7 @@ fn connect(port: u16, letters: &str, seed: u64) {
         .zip(seed..)
         .map(|(letter, seed)| {
             thread::spawn(move || -> io::Result<()> {
-                let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+                let mut stream = TcpStream::connect((address().as_str(), port))?;
                 write_header(&mut stream, true, pattern(letter), seed)?;
                 say(format!("connected {seed}"));
                 suffer(&mut stream, pattern(letter), seed)
@@ -114,7 +123,7 @@ fn survive_one(line: &str) {
         return say(format!("close 0 {seed} - 0 end-of-stream"));
     }
     let pattern = pattern(letter.chars().next().expect("one letter"));
-    let opened = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
+    let opened = TcpStream::connect((address().as_str(), port)).and_then(|mut stream| {
         write_header(&mut stream, false, pattern, seed)?;
         Ok(stream)
     });
@@ -129,14 +138,14 @@ fn survive_one(line: &str) {
 }
 
 fn visit(port: u16, seed: u64) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+    let mut stream = TcpStream::connect((address().as_str(), port)).expect("the server listens");
     write_header(&mut stream, false, Pattern::Echo, seed).expect("the server reads");
     let mut buffer = [7; 3000];
     stream.write_all(&buffer).and_then(|()| stream.read_exact(&mut buffer)).expect("the server answers");
 }
 
 fn bystander(port: u16) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+    let mut stream = TcpStream::connect((address().as_str(), port)).expect("the server listens");
     let seed = u64::from(std::process::id()) << 32;
     write_header(&mut stream, false, Pattern::Echo, seed).expect("the server reads");
     let (mut sent, mut expected) = (Bytes::new(seed), Bytes::new(seed));

@@ -1,0 +1,115 @@
+//! Between hosts: `kill -9` of either side, and a path that goes away in mid-stream. Every byte that comes is the right one, every end is one
+//! that the kernel could have shown, and nothing is left on the hosts.
+
+mod two_hosts;
+
+use shunt_testkit::conversation::{End, Pattern};
+use shunt_testkit::Random;
+use std::path::PathBuf;
+use std::time::Duration;
+use two_hosts::{until, Running, Site};
+
+const PORT: u16 = 7000;
+
+fn peer() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_testkit-peer"))
+}
+
+fn serve(site: &Site, name: &str) -> Running {
+    let server = site.start(1, name, &peer(), &["serve", &PORT.to_string()]);
+    site.wait_for_listener(PORT);
+    server
+}
+
+/// The `close` lines of a survivor: seed, bytes and end; each is checked against what the kernel allows.
+fn closes(text: &str) -> Vec<(u64, u64, End)> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let words = whole.lines().map(|line| line.split(' ').collect::<Vec<_>>()).filter(|words| words[0] == "close");
+    words
+        .map(|words| {
+            let (seed, bytes) = (words[2].parse().expect("a number"), words[4].parse().expect("a number"));
+            let end: End = words[5].parse().expect("an end");
+            if let Some(pattern) = words[3].chars().next().and_then(Pattern::from_letter) {
+                assert!(pattern.allows(end, bytes), "{pattern:?}: {end:?} after {bytes} bytes");
+            }
+            (seed, bytes, end)
+        })
+        .collect()
+}
+
+/// How many times a side is killed: `SHUNT_TEST_KILLS` asks for another number.
+fn kills() -> u64 {
+    std::env::var("SHUNT_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+}
+
+/// The client dies at random points; a bystander's connection to the same server goes on.
+fn killed_clients(site: Site) {
+    let server = serve(&site, "server");
+    let bystander = site.start(0, "bystander", &peer(), &["bystander", &PORT.to_string()]);
+    bystander.wait_for("connected");
+    site.check_carrier(&server, PORT);
+    let mut random = Random::for_test();
+    for turn in 0..kills() {
+        let seed = 1000 * (turn + 1);
+        let letters = ["vse", "q", "u", "vu", "e"][random.below(5) as usize];
+        let victim = site.start(0, "victim", &peer(), &["connect", &PORT.to_string(), letters, &seed.to_string()]);
+        victim.wait_for(&format!("connected {seed}"));
+        std::thread::sleep(Duration::from_micros(random.below(30_000)));
+        victim.kill();
+        until(&format!("the server to see the end of {letters}, turn {turn}"), || {
+            closes(&server.text()).iter().any(|(of, ..)| *of == seed)
+        });
+    }
+    assert!(bystander.end_of_input().contains("fine "));
+    drop(server);
+    site.finish();
+}
+between_hosts!(killed_clients);
+
+/// The server dies at random points; clients see what the kernel would show them.
+fn killed_servers(site: Site) {
+    let mut random = Random::for_test();
+    for turn in 0..kills() {
+        let server = serve(&site, "server");
+        let survivor = format!("survivor{turn}");
+        let mut clients = Vec::new();
+        for (place, letter) in ["v", "s", "e", "u", "q"].into_iter().enumerate() {
+            // Each in a process of its own: a `survive` wants a bystander as well, whose server may not die.
+            let name = format!("{survivor}{place}");
+            let arguments = ["outlive", &PORT.to_string(), letter, &(turn * 10 + place as u64 + 1).to_string()];
+            clients.push(site.start(0, &name, &peer(), &arguments));
+        }
+        clients.iter().for_each(|client| client.wait_for("connected"));
+        std::thread::sleep(Duration::from_micros(random.below(30_000)));
+        server.kill();
+        for client in clients {
+            let text = client.end_of_input();
+            assert_eq!(closes(&text).len(), 1, "{text}");
+        }
+    }
+    site.finish();
+}
+between_hosts!(killed_servers);
+
+/// The cable is pulled for a while and put back: TCP waits and goes on, and so must everything that stands for it.
+fn cable_pulled(site: Site) {
+    let server = serve(&site, "server");
+    let bystander = site.start(0, "bystander", &peer(), &["bystander", &PORT.to_string()]);
+    bystander.wait_for("connected");
+    let sender = site.start(0, "sender", &peer(), &["connect", &PORT.to_string(), "v", "77"]);
+    sender.wait_for("connected 77");
+    site.check_carrier(&server, PORT);
+    for pause in [50, 700] {
+        site.hosts[0].ip("link set left0 down");
+        std::thread::sleep(Duration::from_millis(pause));
+        site.hosts[0].ip("link set left0 up");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    // Its last round was verified after the cable was put back, or it would not end well.
+    assert!(bystander.end_of_input().contains("fine "));
+    sender.kill();
+    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == 77 && *bytes > 0));
+    drop(server);
+    site.finish();
+}
+between_hosts!(cable_pulled);

@@ -1,0 +1,148 @@
+//! Real programs on two hosts: what they exchange arrives, byte by byte.
+
+mod two_hosts;
+
+use shunt_testkit::{program, python_program};
+use std::path::Path;
+use two_hosts::Site;
+
+/// Bytes that compress badly and repeat nowhere.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    (0..length.div_ceil(8))
+        .flat_map(|_| {
+            state = state.wrapping_mul(0xd129_0b26_88cf_0c6b).wrapping_add(1);
+            (state ^ state >> 29).to_le_bytes()
+        })
+        .take(length)
+        .collect()
+}
+
+fn redis(site: Site) {
+    let address = site.address();
+    let arguments = ["--port", "6379", "--bind", &address, "--save", "", "--appendonly", "no", "--protected-mode", "no"];
+    let server = site.start(1, "redis", &program("redis-server", "redis-server"), &arguments);
+    server.wait_for("Ready to accept connections");
+    let client = program("redis-cli", "redis-tools");
+    // Some hundred commands in one connection, among them values larger than any ring begins with.
+    let mut script = String::new();
+    for number in 0..200 {
+        script.push_str(&format!("SET key{number} {}\nGET key{number}\n", "x".repeat(1 + number * 97)));
+    }
+    let script = site.scratch.write("script", script);
+    let mut command = site.command(0, &client);
+    let output = command.args(["-h", &address]).stdin(std::fs::File::open(script).expect("written")).output().expect("runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 400, "{}", String::from_utf8_lossy(&output.stderr));
+    for (number, pair) in lines.chunks(2).enumerate() {
+        assert_eq!((pair[0], pair[1].len()), ("OK", 1 + number * 97));
+        assert!(pair[1].bytes().all(|byte| byte == b'x'));
+    }
+    let load = ["-h", &address, "-t", "set,get", "-n", "2000", "-c", "10", "-P", "4", "--csv"];
+    site.run(0, &program("redis-benchmark", "redis-tools"), &load);
+    drop(server);
+    site.finish();
+}
+between_hosts!(redis);
+
+fn python_web_server(site: Site) {
+    let bytes = noise(8 << 20);
+    site.scratch.write("file", &bytes);
+    let python = python_program();
+    let server = site.start(1, "web", &python, &["-m", "http.server", "8000", "--bind", &site.address()]);
+    site.wait_for_listener(8000);
+    let url = format!("http://{}:8000/file", site.address());
+    for _ in 0..3 {
+        let got = site.run(0, &program("curl", "curl"), &["-sS", "--max-time", "60", &url]);
+        assert!(got == bytes, "{} bytes came, and are not those of the file", got.len());
+    }
+    drop(server);
+    site.finish();
+}
+between_hosts!(python_web_server);
+
+fn nginx(site: Site) {
+    let bytes = noise(3 << 20);
+    site.scratch.write("large", &bytes);
+    site.scratch.write("small", b"small file\n");
+    let root = site.scratch.path().display().to_string();
+    let configuration = format!(
+        "daemon off; worker_processes 2; pid {root}/pid; error_log {root}/errors;\nevents {{ worker_connections 64; }}\n\
+         http {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p; fastcgi_temp_path {root}/f;\n\
+         uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
+         server {{ listen {}:8080; root {root}; }} }}\n",
+        site.address()
+    );
+    let configuration = site.scratch.write("configuration", configuration);
+    // As root the workers would become another user, who may not read the directory.
+    let arguments = ["-p", root.as_str(), "-c", configuration.to_str().expect("text"), "-g", "user root;"];
+    let server = site.start(1, "nginx", &program("nginx", "nginx-light"), &arguments);
+    site.wait_for_listener(8080);
+    let (small, large) = (format!("http://{}:8080/small", site.address()), format!("http://{}:8080/large", site.address()));
+    let curl = program("curl", "curl");
+    // Several transfers over one connection, and two connections at once.
+    let many = vec![small.as_str(); 50];
+    let got = site.run(0, &curl, &[&["-sS", "--max-time", "60"], many.as_slice()].concat());
+    assert_eq!(got, b"small file\n".repeat(50));
+    let got = site.run(0, &curl, &["-sS", "--max-time", "60", &large]);
+    assert!(got == bytes, "{} bytes came, and are not those of the file", got.len());
+    // SAFETY: the master is a child of ours that was not waited for; it ends its workers.
+    unsafe { libc::kill(server.child.id() as i32, libc::SIGTERM) };
+    server.end_of_input();
+    site.finish();
+}
+between_hosts!(nginx);
+
+fn iperf(site: Site) {
+    let iperf = program("iperf3", "iperf3");
+    let address = site.address();
+    let server = site.start(1, "iperf", &iperf, &["-s", "-1", "-B", &address, "-p", "5201"]);
+    site.wait_for_listener(5201);
+    // Both directions at once, several streams.
+    let arguments = ["-c", &address, "-p", "5201", "-n", "4M", "-P", "3", "--bidir", "-J"];
+    let text = String::from_utf8(site.run(0, &iperf, &arguments)).expect("text");
+    assert!(text.contains("\"sum_received\""), "{text}");
+    server.end_of_input();
+    site.finish();
+}
+between_hosts!(iperf);
+
+/// An echo server on asyncio and a client with many connections at once, which compares what comes back.
+fn asyncio(site: Site) {
+    let server = "import asyncio,sys\n\
+        async def serve(r,w):\n\
+        \x20   while True:\n\
+        \x20       d = await r.read(65536)\n\
+        \x20       if not d: break\n\
+        \x20       w.write(d); await w.drain()\n\
+        \x20   w.close()\n\
+        async def main():\n\
+        \x20   s = await asyncio.start_server(serve, sys.argv[1], 9000)\n\
+        \x20   await s.serve_forever()\n\
+        asyncio.run(main())\n";
+    let client = "import asyncio,sys,random\n\
+        async def one(n):\n\
+        \x20   r,w = await asyncio.open_connection(sys.argv[1], 9000)\n\
+        \x20   g = random.Random(n)\n\
+        \x20   for i in range(20):\n\
+        \x20       b = g.randbytes(g.randrange(1, 60000))\n\
+        \x20       w.write(b)\n\
+        \x20       assert await r.readexactly(len(b)) == b\n\
+        \x20   w.write_eof()\n\
+        \x20   assert await r.read() == b''\n\
+        \x20   w.close()\n\
+        async def main():\n\
+        \x20   await asyncio.gather(*[one(n) for n in range(12)])\n\
+        \x20   print('all came back')\n\
+        asyncio.run(main())\n";
+    let (server, client) = (site.scratch.write("server.py", server), site.scratch.write("client.py", client));
+    let python = python_program();
+    let (address, text) = (site.address(), |path: &Path| path.to_str().expect("text").to_string());
+    let running = site.start(1, "server", &python, &[&text(&server), &address]);
+    site.wait_for_listener(9000);
+    assert_eq!(site.run(0, &python, &[&text(&client), &address]), b"all came back\n");
+    drop(running);
+    site.finish();
+}
+between_hosts!(asyncio);

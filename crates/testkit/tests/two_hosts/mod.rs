@@ -1,0 +1,221 @@
+//! Two hosts, or three, and programs on them: on the kernel, and under shunt over each device.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use shunt_testkit::agent::Agent;
+use shunt_testkit::hosts::{self, kernel_carries, Host, Joint};
+use shunt_testkit::{copy_shunt, Scratch};
+
+/// What carries the connections between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Programs without shunt.
+    Kernel,
+    /// Under shunt, which may not go to other hosts.
+    FallBack,
+    /// Under shunt, frames by UDP.
+    Udp,
+    /// Under shunt, frames by AF_XDP, with an agent on either host.
+    Xdp,
+}
+
+impl Way {
+    /// Whether streams have to be accelerated.
+    pub fn accelerates(self) -> bool {
+        matches!(self, Way::Udp | Way::Xdp)
+    }
+}
+
+/// The hosts of one test.
+pub struct Site {
+    pub hosts: Vec<Host>,
+    /// What lies between them; without it they are alone.
+    pub switch: Host,
+    pub way: Way,
+    pub agents: Vec<Agent>,
+    pub scratch: Scratch,
+    shunt: PathBuf,
+}
+
+/// How long whatever a test waits for may take on a crowded machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Site {
+    /// Two hosts on one Ethernet, or a sentence on the real standard error and nothing.
+    pub fn new(label: &str, way: Way) -> Option<Site> {
+        Site::of(label, way, 2)
+    }
+
+    /// So many hosts.
+    pub fn of(label: &str, way: Way, count: u8) -> Option<Site> {
+        // SAFETY: takes nothing.
+        let root = unsafe { libc::geteuid() } == 0;
+        let made = if root { hosts::segment(count, Joint::default()) } else { Err("needs root".to_string()) };
+        let segment = match made {
+            Ok(segment) => segment,
+            Err(sentence) => {
+                // The test harness captures `eprintln`.
+                let _ = writeln!(std::io::stderr(), "skipped: {label}: {sentence}");
+                return None;
+            }
+        };
+        let scratch = Scratch::new(label);
+        let shunt = copy_shunt(&scratch);
+        let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt };
+        for host in site.hosts.iter().take(if way == Way::Xdp { 2 } else { 0 }) {
+            site.agents.push(Agent::start(host, &site.shunt, &[]).expect("the agent starts"));
+        }
+        Some(site)
+    }
+
+    /// The server's address: the second host's.
+    pub fn address(&self) -> String {
+        self.hosts[1].addresses[0].to_string()
+    }
+
+    /// A command on a host, under shunt where this way wants it.
+    pub fn command(&self, host: usize, program: &Path) -> Command {
+        let mut command = match self.way {
+            Way::Kernel => self.hosts[host].command(program),
+            _ => {
+                let mut command = self.hosts[host].command(&self.shunt);
+                command.args(["run", "--"]).arg(program);
+                command
+            }
+        };
+        let area = match self.way {
+            Way::Udp => "10.77.0.0/24",
+            Way::Xdp => "auto",
+            Way::Kernel | Way::FallBack => "none",
+        };
+        command.env("SHUNT_HOSTS", area).env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
+        command
+    }
+
+    /// A program in the background, what it writes in a file; killed when dropped.
+    pub fn start(&self, host: usize, name: &str, program: &Path, arguments: &[&str]) -> Running {
+        let output = self.scratch.join(format!("{name}.out"));
+        let mut command = self.command(host, program);
+        command.args(arguments).current_dir(self.scratch.path()).stdin(Stdio::piped());
+        command
+            .stdout(File::create(&output).expect("a file"))
+            .stderr(File::create(self.scratch.join(format!("{name}.err"))).expect("a file"));
+        let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        Running { child, output, name: name.to_string() }
+    }
+
+    /// A program until it ends well; what it wrote.
+    pub fn run(&self, host: usize, program: &Path, arguments: &[&str]) -> Vec<u8> {
+        let output = self.command(host, program).args(arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {arguments:?} on host {host}: {}\n{said}", program.display(), output.status);
+        output.stdout
+    }
+
+    /// Waits until somebody listens at a port of the server's host.
+    pub fn wait_for_listener(&self, port: u16) {
+        let wanted = format!(":{port:04X} ");
+        until("a listener", || {
+            self.hosts[1].enter(|| {
+                let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
+                table.lines().any(|line| {
+                    let mut fields = line.split_ascii_whitespace().skip(1);
+                    let local = fields.next().is_some_and(|local| format!("{local} ").ends_with(&wanted));
+                    local && fields.nth(1) == Some("0A")
+                })
+            })
+        });
+    }
+
+    /// Requires what this way promises of the server's connections from `port`: accelerated ones are not the kernel's.
+    pub fn check_carrier(&self, server: &Running, port: u16) {
+        assert_eq!(kernel_carries(server.child.id(), port), !self.way.accelerates(), "{:?}", self.way);
+    }
+
+    /// After the programs are gone, so is all that shunt had for them on the hosts.
+    pub fn finish(self) {
+        let agents: Vec<u32> = self.agents.iter().map(Agent::id).collect();
+        until("everything of shunt's to leave the hosts", || {
+            self.hosts.iter().flat_map(Host::processes).all(|process| agents.contains(&process))
+        });
+    }
+}
+
+/// Waits until `condition` holds.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < PATIENCE, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A program in the background.
+pub struct Running {
+    pub child: Child,
+    output: PathBuf,
+    name: String,
+}
+
+impl Running {
+    /// What it has written.
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(&self.output).unwrap_or_default()
+    }
+
+    /// Waits until its output holds this.
+    pub fn wait_for(&self, wanted: &str) {
+        until(&format!("{wanted:?} of {}, which wrote {}", self.name, self.text()), || self.text().contains(wanted));
+    }
+
+    /// Closes its standard input and waits for its end, which is to be a good one.
+    pub fn end_of_input(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut status = None;
+        until(&format!("the end of {}", self.name), || {
+            status = self.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        let errors = std::fs::read_to_string(self.output.with_extension("err")).unwrap_or_default();
+        assert!(status.is_some_and(|status| status.success()), "{}: {status:?}: {errors}", self.name);
+        self.text()
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a child");
+        self.child.wait().expect("a child");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tests of one function: on the kernel, falling back, and over each device.
+#[macro_export]
+macro_rules! between_hosts {
+    ($scenario:ident) => {
+        mod $scenario {
+            $crate::between_hosts!($scenario, kernel, Kernel);
+            $crate::between_hosts!($scenario, falling_back, FallBack);
+        }
+    };
+    ($scenario:ident, $name:ident, $way:ident) => {
+        #[test]
+        fn $name() {
+            let label = concat!(stringify!($scenario), "-", stringify!($name));
+            if let Some(site) = $crate::two_hosts::Site::new(label, $crate::two_hosts::Way::$way) {
+                super::$scenario(site);
+            }
+        }
+    };
+}
