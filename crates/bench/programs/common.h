@@ -83,7 +83,7 @@ static inline uint64_t context_switches(void)
     return (uint64_t)usage.ru_nvcsw + (uint64_t)usage.ru_nivcsw;
 }
 
-/* Where a program listens or connects: 127.0.0.1 and a port, or, for the floor of
+/* Where a program listens or connects: 127.0.0.1 (or `--host ADDRESS`) and a port, or, for the floor of
  * connection set-up, an abstract AF_UNIX name (`--unix NAME`). */
 struct place {
     union {
@@ -108,7 +108,10 @@ static inline struct place place_from_options(int argc, char **argv)
         place.length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     } else {
         place.address.inet.sin_family = AF_INET;
-        place.address.inet.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (inet_pton(AF_INET, text_option(argc, argv, "--host", "127.0.0.1"), &place.address.inet.sin_addr) != 1) {
+            errno = EINVAL;
+            die("--host");
+        }
         place.address.inet.sin_port = htons((uint16_t)number_option(argc, argv, "--port", 0));
         place.length = sizeof place.address.inet;
     }

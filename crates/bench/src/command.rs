@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cells;
 use crate::contenders::{contenders, Carrier};
@@ -101,7 +101,7 @@ pub enum Action {
         #[arg(long, value_name = "DIRECTORY", default_value = "target/applications")]
         output: PathBuf,
     },
-    /// Two hosts (network namespaces, so root): messages between bare endpoints, beside UDP and TCP of the kernel
+    /// Two hosts (network namespaces, so root): endpoints, active messages and sockets, beside UDP and TCP of the kernel
     Hosts {
         /// The shunt command, which is the agent [default: the one beside this program]
         #[arg(long, value_name = "PATH")]
@@ -115,6 +115,12 @@ pub enum Action {
         /// Bytes of messages
         #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8usize, 64, 512, 1400])]
         sizes: Vec<usize>,
+        /// Which tables [default: all]
+        #[arg(long, value_name = "TABLE", value_delimiter = ',')]
+        tables: Vec<hosts::Table>,
+        /// Without programs under shunt
+        #[arg(long)]
+        no_sockets: bool,
     },
     /// Names the cells
     List,
@@ -175,21 +181,22 @@ impl Bench {
                 }
                 ExitCode::SUCCESS
             }
-            Action::Hosts { shunt, repeat, milliseconds, sizes } => {
+            Action::Hosts { shunt, repeat, milliseconds, sizes, tables, no_sockets } => {
                 let found = shunt.clone().or_else(crate::contenders::shunt_beside_us);
                 let Some(shunt) = found else {
                     eprintln!("shunt bench hosts: no shunt command beside this one, and no --shunt PATH");
                     return ExitCode::from(2);
                 };
                 let time = std::time::Duration::from_millis(*milliseconds);
-                let plan = hosts::Plan { shunt: &shunt, repeats: *repeat as usize, time, sizes: sizes.clone() };
-                match hosts::run(&plan) {
-                    Ok(()) => ExitCode::SUCCESS,
-                    Err(error) => {
-                        eprintln!("shunt bench hosts: {error}");
-                        ExitCode::FAILURE
-                    }
-                }
+                let tables = if tables.is_empty() { hosts::Table::value_variants().to_vec() } else { tables.clone() };
+                supervise(|scratch| {
+                    let devices = [hosts::Carrier::Own, hosts::Carrier::Udp];
+                    let sockets = devices.into_iter().filter(|_| !no_sockets).collect();
+                    let (sizes, repeats) = (sizes.clone(), *repeat as usize);
+                    let plan = hosts::Plan { shunt: &shunt, repeats, time, sizes, tables: tables.clone(), sockets, scratch };
+                    let done = programs::unpack(scratch).map_err(|error| error.to_string()).and_then(|()| hosts::run(&plan));
+                    done.inspect_err(|error| eprintln!("shunt bench hosts: {error}")).is_err().into()
+                })
             }
             Action::Demo { with_postgres, options, output } => {
                 // A quiet machine needs less than two minutes; a busy one gets fewer repeats.

@@ -171,7 +171,7 @@ fn run_client(
 }
 
 /// `"GET","123456.78",...`: the second field of the last line, in every version of the program.
-fn rate(output: &str) -> io::Result<f64> {
+pub fn rate(output: &str) -> io::Result<f64> {
     output
         .lines()
         .rev()

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use shunt_testkit::hosts::Host;
 
-use super::{endpoints, kernel, Plan};
+use super::endpoints::{Carrier, Endpoints};
+use super::messages::Messages;
+use super::programs::{Programs, Way};
+use super::{kernel, Plan};
 
 /// One way of carrying messages between two hosts.
 pub trait Contender {
@@ -38,15 +41,24 @@ pub struct Streamed {
     pub lost: f64,
 }
 
-/// All of them, in the order of the tables.
-pub fn all() -> Vec<Box<dyn Contender>> {
-    vec![
-        Box::new(endpoints::Endpoints { name: "endpoint xdp, own queue", carrier: endpoints::Carrier::Own }),
-        Box::new(endpoints::Endpoints { name: "endpoint xdp, emulated", carrier: endpoints::Carrier::Multiplexed }),
-        Box::new(endpoints::Endpoints { name: "endpoint udp", carrier: endpoints::Carrier::Udp }),
-        Box::new(kernel::Datagrams),
-        Box::new(kernel::Stream),
-    ]
+/// All of them, in the order of the tables; those under shunt over the devices of `sockets`.
+pub fn all(sockets: &[Carrier]) -> Vec<Box<dyn Contender>> {
+    let mut all: Vec<Box<dyn Contender>> = vec![
+        Box::new(Endpoints { name: "endpoint xdp, own queue", carrier: Carrier::Own }),
+        Box::new(Endpoints { name: "endpoint xdp, emulated", carrier: Carrier::Multiplexed }),
+        Box::new(Endpoints { name: "endpoint udp", carrier: Carrier::Udp }),
+        Box::new(Messages { name: "active messages, xdp, own queue", carrier: Carrier::Own }),
+        Box::new(Messages { name: "active messages, udp", carrier: Carrier::Udp }),
+    ];
+    for carrier in sockets {
+        all.push(Box::new(Programs { name: carrier.sockets(), way: Way::Shunt(*carrier) }));
+    }
+    all.push(Box::new(kernel::Datagrams));
+    all.push(Box::new(kernel::Stream));
+    all.push(Box::new(Programs { name: "kernel TCP, programs, spinning", way: Way::Spinning }));
+    all.push(Box::new(Programs { name: "kernel TCP, programs, blocking", way: Way::Blocking }));
+    all.push(Box::new(Programs { name: "kernel TCP, no offload, spinning", way: Way::WithoutOffload }));
+    all
 }
 
 /// Keeps the calling thread on one processor, where there is more than one.

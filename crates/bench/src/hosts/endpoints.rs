@@ -1,12 +1,11 @@
 //! Bare endpoints: messages without any protocol above.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
 use shunt_endpoint::{Area, Arrival, Body, Buffers, Bytes, Channel, Endpoint, Message, SendError, Tags, INLINE};
+use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::Host;
 use shunt_xdp::protocol::{Kind, Sizes};
 use shunt_xdp::Xdp;
@@ -14,7 +13,8 @@ use shunt_xdp::Xdp;
 use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Streamed};
 use super::Plan;
 
-type Boxed = Box<dyn Endpoint + Send>;
+/// An endpoint of any device.
+pub type Boxed = Box<dyn Endpoint + Send>;
 
 /// Which device.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,24 @@ pub enum Carrier {
     Udp,
 }
 
+impl Carrier {
+    /// The device's name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Carrier::Own | Carrier::Multiplexed => "xdp",
+            Carrier::Udp => "udp",
+        }
+    }
+
+    /// The row of programs under shunt over this device.
+    pub fn sockets(self) -> &'static str {
+        match self {
+            Carrier::Own | Carrier::Multiplexed => "sockets, xdp",
+            Carrier::Udp => "sockets, udp",
+        }
+    }
+}
+
 /// Endpoints of one device.
 pub struct Endpoints {
     /// The row's name.
@@ -35,42 +53,9 @@ pub struct Endpoints {
     pub carrier: Carrier,
 }
 
-/// An agent, for as long as it is measured.
-struct Agent(Child);
-
-impl Agent {
-    fn start(host: &Host, plan: &Plan<'_>, carrier: Carrier) -> Result<Agent, String> {
-        let lend = if carrier == Carrier::Own { "0" } else { "none" };
-        let mut command = host.command(plan.shunt);
-        command.args(["agent", "--interface", &host.interface, "--lend", lend]);
-        let child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("the agent: {error}"))?;
-        let mut agent = Agent(child);
-        let mut lines = BufReader::new(agent.0.stdout.take().ok_or("no output of the agent")?);
-        for _ in 0..2 {
-            let mut line = String::new();
-            lines.read_line(&mut line).map_err(|error| error.to_string())?;
-            if line.is_empty() {
-                return Err("the agent did not start".to_string());
-            }
-        }
-        Ok(agent)
-    }
-
-    /// Seconds of processor time.
-    fn time(&self) -> f64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
-        // Behind the name in brackets: state is field 3, user and system time are 14 and 15 (proc_pid_stat(5)).
-        let fields: Vec<&str> = text.rsplit_once(')').map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
-        (ticks(12) + ticks(13)) / 100.0
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn agent(host: &Host, plan: &Plan<'_>, carrier: Carrier) -> Result<Agent, String> {
+    let lend = if carrier == Carrier::Own { "0" } else { "none" };
+    Agent::start(host, plan.shunt, &["--lend", lend])
 }
 
 /// Both ends and the channel between them.
@@ -79,51 +64,59 @@ struct Joined {
     agents: Vec<Agent>,
 }
 
+/// An agent on either host, where the device wants one.
+pub fn agents(carrier: Carrier, hosts: [&Host; 2], plan: &Plan<'_>) -> Result<Vec<Agent>, String> {
+    match carrier {
+        Carrier::Udp => Ok(Vec::new()),
+        _ => hosts.into_iter().map(|host| agent(host, plan, carrier)).collect(),
+    }
+}
+
 impl Endpoints {
     fn join(&self, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<Joined, String> {
-        let mut agents = Vec::new();
-        if self.carrier != Carrier::Udp {
-            for host in hosts {
-                agents.push(Agent::start(host, plan, self.carrier)?);
-            }
-        }
-        let mut a = self.end(&hosts[0])?;
-        let mut b = self.end(&hosts[1])?;
-        for end in [&mut a, &mut b] {
-            if let Buffers::Posted { smallest, alignment } = end.capabilities().buffers {
-                let size = smallest.max(2048).next_multiple_of(alignment);
-                let all = (0..).map(|index| Area::new(index * size, size));
-                let inside = all.take_while(|area| area.end() <= end.segment().size().into()).collect::<Vec<_>>();
-                // As many as the free queue takes; the last of the segment stays for sending.
-                let _ = inside.iter().skip(1).take_while(|area| end.post(**area).is_ok()).count();
-            }
-        }
+        let agents = agents(self.carrier, hosts.each_ref(), plan)?;
+        let mut a = end(self.carrier, &hosts[0])?;
+        let mut b = end(self.carrier, &hosts[1])?;
+        post(&mut a);
+        post(&mut b);
         let wrong = |what: &dyn std::fmt::Debug| format!("{what:?}");
         let (for_a, for_b) = (a.new_tag().map_err(|error| wrong(&error))?, b.new_tag().map_err(|error| wrong(&error))?);
         let to_b = a.open(&b.address(), Tags { receive: for_a, send: for_b }).map_err(|error| wrong(&error))?;
         let to_a = b.open(&a.address(), Tags { receive: for_b, send: for_a }).map_err(|error| wrong(&error))?;
         Ok(Joined { ends: [(a, to_b), (b, to_a)], agents })
     }
+}
 
-    fn end(&self, host: &Host) -> Result<Boxed, String> {
-        let sizes = Sizes { channels: 64, depth: 1024, segment: 4 << 20 };
-        let attach = |kind| {
-            host.enter(|| Xdp::attach(&host.interface, kind, false, sizes))
-                .map(|endpoint| Box::new(endpoint) as Boxed)
-                .map_err(|errno| format!("the endpoint: {errno:?}"))
-        };
-        match self.carrier {
-            Carrier::Own => attach(Kind::Own),
-            Carrier::Multiplexed => attach(Kind::Multiplexed),
-            Carrier::Udp => host.enter(|| {
-                let std::net::IpAddr::V4(ip) = host.addresses[0] else { return Err("no IPv4 address".to_string()) };
-                let mut options = Options::default();
-                let shape = &mut options.shape;
-                (shape.send, shape.receive, shape.free, shape.segment) = (1024, 1024, 1024, 4 << 20);
-                let made = Udp::bind(&ipv4(ip.octets(), 0), options);
-                made.map(|endpoint| Box::new(endpoint) as Boxed).map_err(|errno| format!("the endpoint: {errno:?}"))
-            }),
-        }
+/// Posts receive buffers where the device wants them: as many as the free queue takes.
+pub fn post(end: &mut Boxed) {
+    if let Buffers::Posted { smallest, alignment } = end.capabilities().buffers {
+        let size = smallest.max(2048).next_multiple_of(alignment);
+        let all = (0..).map(|index| Area::new(index * size, size));
+        let inside = all.take_while(|area| area.end() <= end.segment().size().into()).collect::<Vec<_>>();
+        // The first stays for sending.
+        let _ = inside.iter().skip(1).take_while(|area| end.post(**area).is_ok()).count();
+    }
+}
+
+/// An endpoint of a device on a host.
+pub fn end(carrier: Carrier, host: &Host) -> Result<Boxed, String> {
+    let sizes = Sizes { channels: 64, depth: 1024, segment: 4 << 20 };
+    let attach = |kind| {
+        host.enter(|| Xdp::attach(&host.interface, kind, false, sizes))
+            .map(|endpoint| Box::new(endpoint) as Boxed)
+            .map_err(|errno| format!("the endpoint: {errno:?}"))
+    };
+    match carrier {
+        Carrier::Own => attach(Kind::Own),
+        Carrier::Multiplexed => attach(Kind::Multiplexed),
+        Carrier::Udp => host.enter(|| {
+            let std::net::IpAddr::V4(ip) = host.addresses[0] else { return Err("no IPv4 address".to_string()) };
+            let mut options = Options::default();
+            let shape = &mut options.shape;
+            (shape.send, shape.receive, shape.free, shape.segment) = (1024, 1024, 1024, 4 << 20);
+            let made = Udp::bind(&ipv4(ip.octets(), 0), options);
+            made.map(|endpoint| Box::new(endpoint) as Boxed).map_err(|errno| format!("the endpoint: {errno:?}"))
+        }),
     }
 }
 
