@@ -2,6 +2,7 @@
 
 use crate::config::{store_channel, Nanoseconds};
 use crate::congestion::Congestion;
+use crate::dispatch::{Dispatch, Refused};
 use crate::frame::{FULL, SHORT};
 use crate::round_trip::RoundTrip;
 use crate::state::{life, slot, Channel, Class, Fetch, Held, Parameters, Peer, Queue, Shared, Slot, NONE};
@@ -67,8 +68,9 @@ impl Side<'_> {
         crate::secret::siphash(self.shared.secret, &[self.shared.drawn]).max(1)
     }
 
-    /// Forgets everything of the last connection but its counters.
-    pub(crate) fn clear(&mut self) {
+    /// Forgets everything of the last connection but its counters, except the lists: of memory that is all 0 they need not be
+    /// touched before a connection begins.
+    pub(crate) fn blank(&mut self) {
         let counters = self.peer.counters;
         let watched = self.peer.watched;
         *self.peer = Peer { counters, watched, ..Peer::zeroed() };
@@ -76,10 +78,17 @@ impl Side<'_> {
         peer.life = life::IDLE;
         peer.queues = [Queue { head: NONE, tail: NONE, length: 0 }; 3];
         peer.room_due = NONE;
+        peer.news = NONE;
         peer.congestion = Congestion::new(self.shared.config.initial_window);
         peer.round_trip = RoundTrip::default();
         peer.asked = [Fetch::zeroed(); crate::config::FETCHES];
         peer.serving = peer.asked;
+    }
+
+    /// Forgets everything of the last connection but its counters.
+    pub(crate) fn clear(&mut self) {
+        self.blank();
+        let peer = &mut *self.peer;
         peer.free = chain(self.slots.iter_mut().map(|slot| {
             *slot = Slot::zeroed();
             &mut slot.next
@@ -89,7 +98,7 @@ impl Side<'_> {
             &mut held.next
         }));
         for channel in self.channels.iter_mut() {
-            *channel = Channel { held: NONE, next_room: NONE, ..Channel::zeroed() };
+            *channel = Channel { held: NONE, next_room: NONE, next_news: NONE, ..Channel::zeroed() };
         }
     }
 
@@ -161,6 +170,7 @@ impl Side<'_> {
         if channel != 0 {
             let channel = &mut self.channels[usize::from(channel)];
             slot.in_channel = channel.next_sent;
+            slot.generation = channel.generation;
             channel.next_sent = channel.next_sent.wrapping_add(1);
             channel.queued += 1;
         }
@@ -203,17 +213,46 @@ impl Side<'_> {
     /// A packet needs to be kept no longer.
     pub(crate) fn release(&mut self, index: u16) {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return };
-        let (class, channel) = (Class::of(slot.class), slot.channel);
+        let (class, channel, bytes, generation) = (Class::of(slot.class), slot.channel, slot.bytes, slot.generation);
         *slot = Slot { next: self.peer.free, state: slot::FREE, ..Slot::zeroed() };
         self.peer.free = index;
         self.peer.used[class as usize] = self.peer.used[class as usize].saturating_sub(1);
         if channel != 0 {
-            let channel = &mut self.channels[usize::from(channel)];
-            channel.queued = channel.queued.saturating_sub(1);
+            let record = &mut self.channels[usize::from(channel)];
+            record.queued = record.queued.saturating_sub(1);
+            if bytes > 0 && record.generation == generation {
+                record.acknowledged += u64::from(bytes);
+                if core::mem::replace(&mut record.news, 1) == 0 {
+                    record.next_news = core::mem::replace(&mut self.peer.news, channel);
+                }
+            }
         }
         if class == Class::Reply {
             self.peer.replies_owed = self.peer.replies_owed.saturating_sub(1);
         }
+    }
+
+    /// Tells the program of bytes that were acknowledged.
+    pub(crate) fn tell_acknowledged(&mut self, dispatch: &mut dyn Dispatch) {
+        while let Some(record) = self.channels.get_mut(usize::from(self.peer.news)) {
+            let channel = core::mem::replace(&mut self.peer.news, core::mem::replace(&mut record.next_news, NONE));
+            record.news = 0;
+            dispatch.acknowledged(self.index, channel, record.acknowledged);
+        }
+    }
+
+    /// Begins another use of a channel: both directions count from 0 again.
+    pub(crate) fn renew(&mut self, channel: u16, generation: u32) -> Result<(), Refused> {
+        if !self.is_up() {
+            return Err(Refused::NotConnected);
+        }
+        if channel == 0 || u32::from(channel) > self.peer.channels {
+            return Err(Refused::Argument);
+        }
+        let record = &mut self.channels[usize::from(channel)];
+        (record.sent, record.limit, record.received, record.acknowledged) = (0, 0, 0, 0);
+        (record.room, record.room_said, record.generation) = (0, 0, generation);
+        Ok(())
     }
 
     pub(crate) fn queued(&self) -> u32 {

@@ -122,6 +122,12 @@ pub trait Dispatch {
         let _ = (peer, channel, data);
     }
 
+    /// The peer has all bytes of an ordered channel before `upto`: they were given to its program, or wait there in order. Over
+    /// a device that loses nothing this is not told.
+    fn acknowledged(&mut self, peer: u32, channel: u16, upto: u64) {
+        let _ = (peer, channel, upto);
+    }
+
     /// The memory that a peer may store to and get from. Our gets write here too.
     fn segment(&mut self, peer: u32) -> &mut [u8] {
         let _ = peer;
@@ -190,6 +196,14 @@ impl Replier<'_> {
         self.side.reply(self.now, Task::Reply, handler, words, data, self.link)?;
         *self.done = true;
         Ok(())
+    }
+
+    /// Begins another use of an ordered channel with the peer: see [`crate::Engine::renew`].
+    ///
+    /// # Errors
+    /// `Argument`: no such channel.
+    pub fn renew(&mut self, channel: u16, generation: u32) -> Result<(), Refused> {
+        self.side.renew(channel, generation)
     }
 
     /// Sends the request back to where it came from (GAM's "returned message"): there is no such handler.

@@ -73,7 +73,7 @@ impl<'m> Engine<'m> {
         shared.epoch = crate::secret::siphash(secret, &[0]).max(1);
         for peer in 0..config.peers {
             if let Some(mut side) = engine.memory.side(peer) {
-                side.clear();
+                side.blank();
                 side.peer.deadline = Nanoseconds::MAX;
             }
         }
@@ -163,8 +163,8 @@ impl<'m> Engine<'m> {
         }
     }
 
-    /// As [`Engine::receive`], for a frame whose end still lies in a device's buffer: one bulk message over a device that loses
-    /// nothing ([`crate::frame::is_bulk`] tells).
+    /// As [`Engine::receive`], for a frame whose end still lies in a device's buffer: one bulk message
+    /// ([`crate::frame::is_bulk`] tells), of a device that loses nothing or that checks frames.
     pub fn receive_split(
         &mut self,
         now: Nanoseconds,
@@ -298,6 +298,24 @@ impl<'m> Engine<'m> {
     #[must_use]
     pub fn unacknowledged(&self, peer: u32, channel: u16) -> u32 {
         self.memory.channel(peer, channel).map_or(0, |channel| channel.queued)
+    }
+
+    /// Bytes of an ordered channel that the peer has, in order.
+    #[must_use]
+    pub fn acknowledged(&self, peer: u32, channel: u16) -> u64 {
+        self.memory.channel(peer, channel).map_or(0, |channel| channel.acknowledged)
+    }
+
+    /// Begins another use of an ordered channel, in which both directions count their bytes from 0 and no room is granted.
+    /// Both sides do so: one when it sends the request that says so, on that channel, after everything of the old use; the
+    /// other in that request's handler, when it has sent all that it ever will of the old use and the asking side has
+    /// received that. Room is granted by the asking side only after it knows that the request was handled. `generation`
+    /// is another one than the last.
+    ///
+    /// # Errors
+    /// `Argument`, `NotConnected`.
+    pub fn renew(&mut self, peer: u32, channel: u16, generation: u32) -> Result<(), Refused> {
+        self.side(peer)?.renew(channel, generation)
     }
 
     /// Lets the peer send up to `limit` bytes on the channel, counted since the connection came up. It is told when `step`

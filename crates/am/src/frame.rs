@@ -390,11 +390,17 @@ pub(crate) fn write_opening(into: &mut [u8], task: Task, handler: u8, flags: u8,
     MESSAGE + words.len() * 8
 }
 
-/// Whether a frame, of which at least the first 24 bytes are given, is one that [`crate::Engine::receive_split`] takes: a
-/// plain one whose first message moves bulk bytes. What follows must then be that message's data.
+/// Whether a frame, of which at least the first 112 bytes are given, is one that [`crate::Engine::receive_split`] takes: its
+/// first message moves bulk bytes. What follows must then be that message's data. Data frames with an integrity word are not for
+/// that: the device must check them.
 #[must_use]
 pub fn is_bulk(head: &[u8]) -> bool {
-    head.len() > SHORT
-        && head[0] == VERSION << 4 | Kind::Plain as u8
-        && matches!(head[SHORT], task if task == Task::Stream as u8 || task == Task::Store as u8 || task == Task::Fetched as u8)
+    const PLAIN: u8 = VERSION << 4 | Kind::Plain as u8;
+    const DATA: u8 = VERSION << 4 | Kind::Data as u8;
+    let at = match head.first() {
+        Some(&PLAIN) => SHORT,
+        Some(&DATA) => FULL,
+        _ => return false,
+    };
+    matches!(head.get(at), Some(&task) if task == Task::Stream as u8 || task == Task::Store as u8 || task == Task::Fetched as u8)
 }

@@ -33,7 +33,7 @@ impl Side<'_> {
             Ok(short) if short.kind == Kind::Plain && self.reliable() => {
                 self.receive_plain(now, &short, bytes, rest, link, dispatch)
             }
-            Ok(short) => self.receive_other(now, &short, bytes, link, dispatch),
+            Ok(short) => self.receive_other(now, &short, bytes, rest, link, dispatch),
             Err(rejection) => Err(rejection),
         };
         if outcome.is_err() {
@@ -146,9 +146,16 @@ impl Side<'_> {
         now: Nanoseconds,
         short: &Short,
         bytes: &[u8],
+        rest: Option<&dyn Body>,
         link: &mut dyn Link,
         dispatch: &mut dyn Dispatch,
     ) -> Result<(), Rejection> {
+        if short.kind == Kind::Data {
+            return self.receive_numbered(now, short, bytes, rest, link, dispatch);
+        }
+        if rest.is_some() {
+            return Err(Rejection::Message);
+        }
         let body = &bytes[SHORT..];
         if matches!(short.kind, Kind::Connect | Kind::Reset | Kind::Bye) {
             let head = bytes.first_chunk::<SHORT>().ok_or(Rejection::Short)?;
@@ -162,7 +169,9 @@ impl Side<'_> {
             Kind::Bye if self.is_up() && short.token == self.peer.token => self.lose(now, Reason::Closed, dispatch),
             Kind::Reset | Kind::Bye => self.peer.counters.stale += 1,
             Kind::Plain => return Err(Rejection::Kind),
-            Kind::Data | Kind::Acknowledge | Kind::Probe => return self.receive_numbered(now, short, bytes, link, dispatch),
+            Kind::Data | Kind::Acknowledge | Kind::Probe => {
+                return self.receive_numbered(now, short, bytes, None, link, dispatch)
+            }
         }
         Ok(())
     }
@@ -172,6 +181,7 @@ impl Side<'_> {
         now: Nanoseconds,
         short: &Short,
         bytes: &[u8],
+        rest: Option<&dyn Body>,
         link: &mut dyn Link,
         dispatch: &mut dyn Dispatch,
     ) -> Result<(), Rejection> {
@@ -181,6 +191,10 @@ impl Side<'_> {
             return self.violation();
         }
         if self.shared.config.checked == 0 {
+            if rest.is_some() {
+                // What is not in private memory cannot be judged.
+                return Err(Rejection::Check);
+            }
             let mut head = *bytes.first_chunk::<FULL>().ok_or(Rejection::Short)?;
             head[4..8].fill(0);
             if integrity(short.token, &head, body) != short.check {
@@ -193,11 +207,13 @@ impl Side<'_> {
         self.peer.last_heard = now;
         self.peer.counters.frames_received += 1;
         let map = (short.kind == Kind::Acknowledge).then_some(body);
-        if !self.acknowledge(now, &numbers, map) {
+        let sane = self.acknowledge(now, &numbers, map);
+        self.tell_acknowledged(dispatch);
+        if !sane {
             return self.violation();
         }
         match short.kind {
-            Kind::Data => self.receive_packet(now, short, &numbers, body, link, dispatch),
+            Kind::Data => self.receive_packet(now, short, &numbers, body, rest, link, dispatch),
             Kind::Probe => {
                 self.note_time(now, &numbers);
                 self.peer.acknowledge_now = 1;
@@ -212,12 +228,14 @@ impl Side<'_> {
         self.peer.echo_at = now;
     }
 
+    #[allow(clippy::too_many_arguments)] // a packet has so many parts
     fn receive_packet(
         &mut self,
         now: Nanoseconds,
         short: &Short,
         numbers: &Numbers,
         body: &[u8],
+        rest: Option<&dyn Body>,
         link: &mut dyn Link,
         dispatch: &mut dyn Dispatch,
     ) -> Result<(), Rejection> {
@@ -237,7 +255,7 @@ impl Side<'_> {
             self.peer.acknowledge_now = 1;
             return Ok(());
         }
-        let need = self.judge(short.channel, body, None)?;
+        let need = self.judge(short.channel, body, rest)?;
         if !self.affords(short.channel, &need) {
             return self.violation();
         }
@@ -250,7 +268,7 @@ impl Side<'_> {
         if early < 0 || early > window as i32 {
             return self.violation();
         }
-        if early > 0 && !self.hold(short.channel, numbers.in_channel, body) {
+        if early > 0 && !self.hold(short.channel, numbers.in_channel, Data { bytes: body, rest }) {
             self.peer.counters.overruns += 1;
             return Ok(());
         }
@@ -258,7 +276,7 @@ impl Side<'_> {
         self.mark_received(now, sequence, short.flags);
         self.account(short.channel, &need);
         if early == 0 {
-            self.deliver(now, short.channel, body, None, link, dispatch);
+            self.deliver(now, short.channel, body, rest, link, dispatch);
             if short.channel != 0 && self.is_up() {
                 self.channels[lane].next_delivered = self.channels[lane].next_delivered.wrapping_add(1);
                 self.deliver_held(now, short.channel, link, dispatch);
@@ -298,14 +316,16 @@ impl Side<'_> {
     }
 
     /// Keeps a packet until those before it in its channel have come. The list is in order.
-    fn hold(&mut self, channel: u16, in_channel: u32, body: &[u8]) -> bool {
+    fn hold(&mut self, channel: u16, in_channel: u32, body: Data<'_>) -> bool {
         let index = self.peer.free_held;
         let stride = self.shared.config.stride();
         let Some(record) = self.holds.get_mut(usize::from(index)) else { return false };
         let Some(place) = self.held.get_mut(usize::from(index) * stride..).and_then(|held| held.get_mut(..body.len())) else {
             return false;
         };
-        place.copy_from_slice(body);
+        if !body.copy_to(0, place) {
+            return false;
+        }
         self.peer.free_held = record.next;
         record.length = body.len() as u32;
         record.in_channel = in_channel;
@@ -468,7 +488,9 @@ impl Side<'_> {
                 Task::Get => self.asked(words, dispatch),
                 Task::Fetched => self.fetched(&item, data, dispatch),
                 Task::Room => {
-                    if let Some(record) = self.channels.get_mut(words[0] as usize) {
+                    // Room for an earlier use of the channel may come late.
+                    let (channel, generation) = (words[0] as u32 as usize, (words[0] >> 32) as u32);
+                    if let Some(record) = self.channels.get_mut(channel).filter(|record| record.generation == generation) {
                         record.limit = record.limit.max(words[1]);
                     }
                 }

@@ -80,4 +80,5 @@ pub use dispatch::{Body, Data, Dispatch, Event, Link, Message, Reason, Refused, 
 pub use engine::{Engine, Offer, Status};
 pub use memory::MemoryError;
 pub use outgoing::{Fill, Get, Store};
+pub use secret::siphash;
 pub use state::Counters;

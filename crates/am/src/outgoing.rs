@@ -35,6 +35,11 @@ pub struct Get<'a> {
     pub words: &'a [u64],
 }
 
+/// The first word of a room message: the channel, and which use of it is meant.
+fn room_name(channel: u16, generation: u32) -> u64 {
+    u64::from(channel) | u64::from(generation) << 32
+}
+
 impl Side<'_> {
     /// Whether the peer takes one more request; if not, it will be asked.
     fn take_credit(&mut self) -> Result<(), Refused> {
@@ -208,7 +213,9 @@ impl Side<'_> {
                 self.slots[usize::from(index)].length += MESSAGE as u32;
                 break;
             }
-            self.slots[usize::from(index)].length += (MESSAGE + part) as u32;
+            let slot = &mut self.slots[usize::from(index)];
+            slot.length += (MESSAGE + part) as u32;
+            slot.bytes += part as u32;
             done += part;
             self.channels[at].sent += part as u64;
             self.mark_busy();
@@ -252,10 +259,12 @@ impl Side<'_> {
         while self.peer.room_due != crate::state::NONE {
             let channel = self.peer.room_due;
             let Some(record) = self.channels.get(usize::from(channel)) else { break };
-            let mut opening = Opening::new(Task::Room, 0, 0, &[u64::from(channel), record.room], 0);
+            let mut opening = Opening::new(Task::Room, 0, 0, &[room_name(channel, record.generation), record.room], 0);
             let plain = self.reliable() && self.queued() == 0;
             if !(plain && self.send_plain(0, &mut opening, &[], link)) {
-                let opening = Opening::new(Task::Room, 0, 0, &[u64::from(channel), self.channels[usize::from(channel)].room], 0);
+                let record = &self.channels[usize::from(channel)];
+                let words = [room_name(channel, record.generation), record.room];
+                let opening = Opening::new(Task::Room, 0, 0, &words, 0);
                 if self.enqueue(Class::Request, 0, opening.bytes(), &[]).is_err() {
                     break;
                 }

@@ -126,6 +126,9 @@ pub(crate) struct Slot {
     pub attempts: u16,
     pub state: u8,
     pub class: u8,
+    /// Bytes of the channel in it, and which use of the channel they belong to.
+    pub bytes: u32,
+    pub generation: u32,
 }
 
 /// A packet that arrived before those that its channel needs first.
@@ -162,6 +165,13 @@ pub(crate) struct Channel {
     pub next_room: u16,
     /// In the list of those.
     pub room_due: u32,
+    /// Which use of the channel this is, as both sides agreed.
+    pub generation: u32,
+    /// Bytes that the peer has, in order.
+    pub acknowledged: u64,
+    /// Next channel of which the program is to hear that, and whether it is in the list of those.
+    pub next_news: u16,
+    pub news: u16,
     pub reserved: u32,
 }
 
@@ -236,7 +246,8 @@ pub(crate) struct Peer {
     pub duplicate_acknowledgements: u32,
     /// Head of the list of channels whose room is to be said.
     pub room_due: u16,
-    pub reserved: u16,
+    /// Head of the list of channels with bytes that were acknowledged.
+    pub news: u16,
     pub congestion: Congestion,
     pub round_trip: RoundTrip,
     /// Newest packet known to have arrived, by time of sending (RFC 8985, RACK.xmit_ts and RACK.end_seq).

@@ -15,6 +15,7 @@ pub const LONGEST: usize = 107;
 
 const LISTENER: &[u8] = b"shunt1-listen-";
 const INBOX: &[u8] = b"shunt1-inbox-";
+const STATION: &[u8] = b"shunt1-station-";
 const CLIENT: &[u8] = b"shunt1-client-";
 const CARRIER: &[u8] = b"shunt1-carrier-";
 
@@ -51,6 +52,11 @@ impl Name {
 /// The name at which the listener whose TCP socket has `inode` answers.
 pub fn listener(inode: u64) -> Name {
     numbered(LISTENER, inode)
+}
+
+/// The name at which a gate asks the station that serves the listener whose TCP socket has `inode`.
+pub fn station(inode: u64) -> Name {
+    numbered(STATION, inode)
 }
 
 /// The name at which the inbox of the datagram socket with `inode` is handed over.

@@ -30,6 +30,26 @@
 //! comes from the network is judged before it is used, and counted when it is dropped.
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
+mod chores;
+mod control;
+mod device;
+mod driver;
+mod ear;
+mod gate;
+mod hands;
+mod inquiry;
+mod line;
+mod lock;
+mod memory;
+pub mod question;
+mod sockaddr;
 mod station;
+mod table;
+mod types;
 
-pub use station::*;
+pub use driver::Driver;
+pub use gate::{Gate, GATE};
+pub use inquiry::{Answer, Inquiry};
+pub use memory::{Count, COUNTS};
+pub use station::Station;
+pub use types::*;

@@ -1,382 +1,368 @@
-//! The public interface.
+//! A process's handle on its station: making it, attaching to it, taking turns, sleeping.
 
-use core::marker::PhantomData;
-use core::sync::atomic::AtomicU64;
-use shunt_am::{Data, Nanoseconds};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use shunt_am::{Config, Engine, Nanoseconds};
+use shunt_endpoint::{Arrival, Endpoint, Tag};
 use shunt_segment::address::Address;
-use shunt_sys::{Errno, Result};
+use shunt_segment::name;
+use shunt_sys::{calls, libc, section, Errno, Result};
 
-/// The number of a stream in its station's table: the lowest one that is free is lent first.
-pub type Stream = u32;
-/// The number of a peer, another station, in the station's table.
-pub type Peer = u32;
-/// What comes back by the TCP connection, from who accepted it: 128 random bits, the client's.
-pub type Token = [u64; 2];
+use crate::device::Device;
+use crate::line::{Inner, SCRATCH};
+use crate::lock::{self, Got};
+use crate::memory::{flag, state, store2, Count, Memory, Shared, CHANNELS};
+use crate::{
+    sockaddr, Choice, Descriptors, Driver, FourTuple, Opening, Peer, Progress, Pump, Refusal, Stream, DESCRIPTORS, PEERS, WORDS,
+};
 
-/// Streams of a station at most.
-pub const STREAMS: u32 = 1024;
-/// Other stations that one station may have to do with.
-pub const PEERS: u32 = 64;
-/// Words of a stream's entry that belong to the caller; 0 when it is lent.
-pub const WORDS: usize = 16;
-/// Descriptors of a station at most.
-pub const DESCRIPTORS: usize = 8;
+/// Tries of [`Station::lock`]: some milliseconds, most of which the processor is somebody else's.
+const TRIES: u32 = 2000;
+/// Failed tries between two questions whether the holder still exists.
+const DOUBT: u32 = 64;
 
-/// Which device a station is to have.
-#[derive(Clone, Copy, Debug)]
-pub enum Choice<'a> {
-    /// The kernel's UDP, at this address (port 0: any).
-    Udp {
-        /// Where: one of this host's own.
-        local: Address,
-        /// Bytes of a packet on the interface.
-        mtu: u32,
-    },
-    /// The interface's agent: a queue of its own if one is free, or emulated.
-    Xdp {
-        /// The interface.
-        interface: &'a str,
-        /// An address of IPv6.
-        version_6: bool,
-    },
-}
-
-/// Both ends of a TCP connection, as the client's side sees them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FourTuple {
-    /// Who connects.
-    pub client: Address,
-    /// Whom.
-    pub server: Address,
-}
-
-/// Why there is no stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Refusal {
-    /// Nobody answers there, or says that it knows no such listener; believed for a time.
-    NoStation = 1,
-    /// A table is full, here or there.
-    Full = 2,
-    /// The listener of this connection is not that station's.
-    Elsewhere = 3,
-    /// The 4-tuple's client is not where the question came from.
-    Source = 4,
-    /// The path was lost.
-    Lost = 5,
-    /// The device takes no such peer.
-    Device = 6,
-    /// [`Driver::cancel`] came before anybody had claimed the reservation: the TCP connection carries no token.
-    Cancelled = 7,
-}
-
-/// How far a stream's opening is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Opening {
-    /// Not answered yet.
-    Pending,
-    /// The server has a reservation: connect by TCP, and expect the token.
-    Opened,
-    /// It will not be.
-    Refused(Refusal),
-}
-
-/// What sockets give: called by whoever drives, in the order of what happens.
-pub trait Pump {
-    /// The next bytes of a stream. Room was granted for them, so all are to be taken, before this returns.
-    fn bytes(&mut self, stream: Stream, data: Data<'_>);
-    /// The peer sends no more (FIN), after all its bytes.
-    fn finished(&mut self, stream: Stream);
-    /// The peer reset the stream.
-    fn reset(&mut self, stream: Stream);
-    /// An urgent byte, behind `position` bytes of the stream.
-    fn urgent(&mut self, stream: Stream, position: u64, byte: u8);
-    /// The peer has all bytes before `upto`, counted from the stream's beginning, where its program will find them.
-    fn acknowledged(&mut self, stream: Stream, upto: u64);
-    /// [`Driver::send`], `finish`, `reset` or `urgent` did not do all that was asked, and may do more now.
-    fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream);
-    /// The path is lost, in both directions: what was not acknowledged may or may not have arrived.
-    fn lost(&mut self, stream: Stream);
-}
-
-/// What a turn of driving did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
-    /// Frames came.
-    pub moved: bool,
-    /// When somebody is to drive again, if nothing happens before. Nanoseconds of the caller's clock.
-    pub deadline: Option<Nanoseconds>,
-}
-
-/// A process's handle on its station.
+/// A process's handle on its station. After fork the child's copy is as good.
 pub struct Station {
-    _private: (),
+    memory: Memory,
+    inner: UnsafeCell<Inner>,
+    keeper: AtomicU32,
+    /// Failed tries, to ask now and then whether the holder lives.
+    failed: AtomicU32,
 }
 
-/// The descriptors of a station; those that are not there are -1.
-pub type Descriptors = [i32; DESCRIPTORS];
+// SAFETY: `inner` is reached under the lock alone; the rest is atomic.
+unsafe impl Sync for Station {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Station {}
+
+/// The engine's shape over a device with such frames.
+fn config(frame: u32, checked: bool) -> Config {
+    Config { channels: CHANNELS, checked: checked.into(), ..Config::lossy(PEERS, frame) }
+}
 
 impl Station {
     /// Makes a station.
     ///
     /// # Errors
     /// What the device, memfd_create(2) or mmap(2) answers.
-    pub fn make(_choice: &Choice<'_>, _now: Nanoseconds) -> Result<Station> {
-        Err(Errno(shunt_sys::libc::ENOSYS))
+    pub fn make(choice: Choice<'_>, now: Nanoseconds) -> Result<Station> {
+        let checked = match &choice {
+            // The kernel, or the device, has checked UDP's sum: as good as TCP's.
+            Choice::Udp { .. } | Choice::Xdp { .. } => true,
+            #[cfg(any(test, feature = "std"))]
+            Choice::Other { checked, .. } => *checked,
+        };
+        let device = Device::make(choice)?;
+        let frame = device.capabilities().largest.min(SCRATCH as u32);
+        let memory = Memory::create(config(frame, checked).words())?;
+        let shared = memory.shared();
+        shared.frame.store(frame, Relaxed);
+        shared.checked.store(checked.into(), Relaxed);
+        shared.device.store(device.kind(), Relaxed);
+        store2(&shared.secret, [Tag::random()?.0, Tag::random()?.0]);
+        store2(&shared.identity, [Tag::random()?.0, Tag::random()?.0]);
+        shared.now.store(now.max(1), Relaxed);
+        shared.deadline.0.store(Nanoseconds::MAX, Relaxed);
+        let station = Station::of(memory, device);
+        station.format();
+        Ok(station)
     }
 
-    /// The station whose descriptors were inherited, by a program that was exec'd. They belong to the handle from now on.
+    /// The station whose descriptors were inherited, by a program that was exec'd. They belong to the handle from now on, also on
+    /// failure.
     ///
     /// # Errors
     /// EINVAL: memory that is no station's; what the system answers.
-    pub fn attach(_descriptors: Descriptors) -> Result<Station> {
-        Err(Errno(shunt_sys::libc::ENOSYS))
+    pub fn attach(descriptors: Descriptors) -> Result<Station> {
+        let close = |from: usize| {
+            for fd in &descriptors[from..] {
+                let _ = calls::close(*fd);
+            }
+        };
+        let memory = match Memory::attach(descriptors[0]) {
+            Ok(memory) => memory,
+            Err(error) => {
+                close(0);
+                return Err(error);
+            }
+        };
+        let shared = memory.shared();
+        let config = config(shared.frame.load(Relaxed), shared.checked.load(Relaxed) != 0);
+        // SAFETY: only its length is looked at.
+        let enough = config.validate().is_ok() && unsafe { memory.engine() }.len() == config.words();
+        let device = if enough { Device::attach(shared.device.load(Relaxed), &descriptors) } else { Err(Errno(libc::EINVAL)) };
+        match device {
+            // The rest are made by whoever attaches.
+            Ok(device) => {
+                let _ = calls::close(descriptors[6]);
+                Ok(Station::of(memory, device))
+            }
+            Err(error) => {
+                memory.unmap();
+                if enough {
+                    let _ = calls::close(descriptors[0]);
+                    let _ = calls::close(descriptors[6]);
+                } else {
+                    close(0);
+                }
+                Err(error)
+            }
+        }
     }
 
-    /// What is to be kept open, and handed on. They may be renumbered by [`Station::renumber`].
+    fn of(memory: Memory, device: Device) -> Station {
+        let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], unflushed: false, gone: 0 };
+        Station { memory, inner: UnsafeCell::new(inner), keeper: AtomicU32::new(0), failed: AtomicU32::new(0) }
+    }
+
+    /// Makes the engine anew. Under the lock, or before anybody else has the memory.
+    pub(crate) fn format(&self) {
+        let shared = self.shared();
+        // SAFETY: see above.
+        let words = unsafe { self.memory.engine() };
+        let at = words.as_mut_ptr().cast::<u8>();
+        if words.first() != Some(&0) && calls::madvise(at, words.len() * 8, libc::MADV_REMOVE).is_err() {
+            words.fill(0);
+        }
+        let config = config(shared.frame.load(Relaxed), shared.checked.load(Relaxed) != 0);
+        let made = Engine::format(words, &config, [shared.draw(), shared.draw()]);
+        debug_assert!(made.is_ok());
+    }
+
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &Shared {
+        self.memory.shared()
+    }
+
+    /// What is to be kept open, and handed on by those that [`Station::attach`]. They are renumbered by [`Station::renumber`].
     pub fn descriptors(&self) -> Descriptors {
-        unimplemented!()
+        let mut all = [-1; DESCRIPTORS];
+        all[0] = self.memory.fd;
+        // SAFETY: descriptors change by `renumber` alone, which the caller does not call at the same time.
+        unsafe { &*self.inner.get() }.device.descriptors(&mut all);
+        all
     }
 
-    /// A descriptor got another number.
-    pub fn renumber(&self, _from: i32, _to: i32) {
-        unimplemented!()
+    /// A descriptor got another number; the old one is the caller's to close, or was replaced. No other thread uses the station
+    /// meanwhile.
+    pub fn renumber(&mut self, from: i32, to: i32) {
+        if self.memory.fd == from {
+            self.memory.fd = to;
+        }
+        self.inner.get_mut().device.renumber(from, to);
+    }
+
+    #[inline]
+    fn driver(&self, got: Got) -> Driver<'_> {
+        let shared = self.shared();
+        shared.again.0.store(0, Relaxed);
+        // SAFETY: the lock is this thread's.
+        let inner = unsafe { &mut *self.inner.get() };
+        if got == Got::Inherited {
+            Driver::recover(self, shared, inner);
+        }
+        // SAFETY: as above.
+        let engine = match Engine::attach(unsafe { self.memory.engine() }) {
+            Ok(engine) => engine,
+            Err(_) => self.start_again(shared, inner),
+        };
+        Driver { station: self, shared, inner, engine, heard: 0 }
+    }
+
+    /// The engine's memory is none: somebody who has the station's memory wrote nonsense.
+    #[cold]
+    fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Engine<'s> {
+        Driver::recover(self, shared, inner);
+        // SAFETY: the lock is this thread's.
+        match Engine::attach(unsafe { self.memory.engine() }) {
+            Ok(engine) => engine,
+            // Its shape was checked when it was made or attached.
+            Err(_) => unreachable!("an engine was made here just now"),
+        }
     }
 
     /// The right to drive, if nobody has it. `None`: somebody has, and will look once more before it gives it up.
+    #[inline]
     pub fn try_lock(&self) -> Option<Driver<'_>> {
-        unimplemented!()
+        section::enter();
+        let shared = self.shared();
+        match lock::try_take(&shared.lock.0, &shared.again.0).or_else(|| self.doubt()) {
+            Some(got) => Some(self.driver(got)),
+            None => {
+                section::leave();
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn doubt(&self) -> Option<Got> {
+        let failed = self.failed.fetch_add(1, Relaxed);
+        if failed % DOUBT == DOUBT - 1 {
+            lock::take_from_dead(&self.shared().lock.0)
+        } else {
+            None
+        }
     }
 
     /// As [`Station::try_lock`], and tries for some time (a holder needs microseconds; one that was stopped is not waited for).
     pub fn lock(&self) -> Option<Driver<'_>> {
-        unimplemented!()
+        for turn in 0..TRIES {
+            if let Some(driver) = self.try_lock() {
+                return Some(driver);
+            }
+            if turn % 16 == 15 {
+                calls::sched_yield();
+            } else {
+                core::hint::spin_loop();
+            }
+        }
+        None
     }
 
     /// Takes the lock if it is free, drives, gives it back; again if somebody left a mark meanwhile. `None`: not free.
-    pub fn drive(&self, _now: Nanoseconds, _pump: &mut dyn Pump) -> Option<Progress> {
-        unimplemented!()
+    #[inline]
+    pub fn drive(&self, now: Nanoseconds, pump: &mut dyn Pump) -> Option<Progress> {
+        let mut all: Option<Progress> = None;
+        loop {
+            let Some(mut driver) = self.try_lock() else { return all };
+            let progress = driver.drive(now, pump);
+            let moved = progress.moved || all.is_some_and(|all| all.moved);
+            all = Some(Progress { moved, ..progress });
+            if !driver.leave() {
+                return all;
+            }
+        }
     }
 
     /// What is to be polled for POLLIN by who sleeps, between [`Station::arm`] and [`Station::disarm`].
     pub fn poll_fd(&self) -> i32 {
-        unimplemented!()
+        // SAFETY: see `descriptors`.
+        unsafe { &*self.inner.get() }.device.descriptor()
     }
 
     /// Before sleeping on [`Station::poll_fd`]. False: something waits; drive. Several may sleep at once.
     pub fn arm(&self) -> bool {
-        unimplemented!()
+        let Some(driver) = self.try_lock() else { return false };
+        let armed = driver.inner.device.arm();
+        if armed {
+            self.shared().sleepers.fetch_add(1, Relaxed);
+        }
+        armed
     }
 
-    /// After sleeping.
+    /// After sleeping; then drive.
     pub fn disarm(&self) {
-        unimplemented!()
+        let shared = self.shared();
+        let left = shared.sleepers.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).unwrap_or(0);
+        let Some(driver) = self.lock() else { return };
+        driver.inner.device.disarm();
+        if left > 1 {
+            shared.arm_again.store(1, Relaxed);
+        }
     }
 
     /// When somebody is to drive at the latest.
     pub fn deadline(&self) -> Option<Nanoseconds> {
-        unimplemented!()
+        Some(self.shared().deadline.0.load(Relaxed)).filter(|at| *at != Nanoseconds::MAX)
     }
 
     /// When somebody other than the keeper drove last.
     pub fn driven_at(&self) -> Nanoseconds {
-        unimplemented!()
+        self.shared().driven_at.load(Relaxed)
     }
 
     /// This process is the keeper: its driving is not counted by [`Station::driven_at`].
     pub fn set_keeper(&self) {
-        unimplemented!()
+        self.keeper.store(1, Relaxed);
     }
 
-    /// The caller's words of a stream's entry, shared by all processes of the station.
-    pub fn words(&self, _stream: Stream) -> &[AtomicU64; WORDS] {
-        unimplemented!()
+    #[inline]
+    pub(crate) fn is_keeper(&self) -> bool {
+        self.keeper.load(Relaxed) != 0
+    }
+
+    /// The caller's words of a stream's entry, shared by all processes of the station; 0 when it is lent.
+    ///
+    /// # Panics
+    /// For a number that no stream has.
+    #[inline]
+    pub fn words(&self, stream: Stream) -> &[AtomicU64; WORDS] {
+        &self.shared().streams[stream as usize].words
+    }
+
+    /// The stream's 4-tuple, as it was opened or asked for; scopes are 0.
+    pub fn four(&self, stream: Stream) -> FourTuple {
+        self.shared().entry(stream).map_or(FourTuple::default(), |entry| entry.four())
+    }
+
+    /// The streams that are bound and not released, also those whose path was lost: for who takes over from a killed process.
+    pub fn bound(&self) -> impl Iterator<Item = Stream> + '_ {
+        let shared = self.shared();
+        let bound =
+            |stream: &Stream| shared.entry(*stream).is_some_and(|entry| matches!(entry.state(), state::LIVE | state::LOST));
+        shared.used.iter().filter(bound)
+    }
+
+    /// Streams that are lent, in whatever state.
+    pub fn lent(&self) -> usize {
+        self.shared().used.iter().count()
     }
 
     /// How far a stream's opening is.
-    pub fn opening(&self, _stream: Stream) -> Opening {
-        unimplemented!()
+    pub fn opening(&self, stream: Stream) -> Opening {
+        let Some(entry) = self.shared().entry(stream) else { return Opening::Refused(Refusal::Lost) };
+        match entry.state() {
+            state::REFUSED => Opening::Refused(entry.refusal()),
+            state::FREE | state::LOST | state::CLOSING => Opening::Refused(Refusal::Lost),
+            state::OPENING => Opening::Pending,
+            _ if entry.has(flag::WANT_CANCEL | flag::CANCELLING) => Opening::Pending,
+            _ => Opening::Opened,
+        }
     }
 
-    /// What is remembered of the server: `Some(Ok)`: its station; `Some(Err)`: it has none; `None`: ask, by an [`Inquiry`].
-    pub fn known(&self, _four: &FourTuple, _now: Nanoseconds) -> Option<core::result::Result<Peer, Refusal>> {
-        unimplemented!()
+    /// What is remembered of the server: `Some(Ok)`: its station; `Some(Err)`: it has none; `None`: ask, by an [`crate::Inquiry`].
+    pub fn known(&self, four: &FourTuple, now: Nanoseconds) -> Option<core::result::Result<Peer, Refusal>> {
+        self.shared().contact(&four.server, now)
     }
 
     /// Tells the station of a listener of its own, with the inode of its TCP socket and the address it is bound to. The
     /// descriptor is an ear: to be polled for POLLIN by the keeper, and answered by [`Driver::hear`]; the caller closes it.
     ///
     /// # Errors
-    /// EADDRINUSE: another station serves it. ENOSPC: too many.
-    pub fn listen(&self, _inode: u64, _address: &Address) -> Result<i32> {
-        unimplemented!()
+    /// EADDRINUSE: another station serves it, or this one already. ENOSPC: too many. EAGAIN: the station is busy.
+    pub fn listen(&self, inode: u64, address: &Address) -> Result<i32> {
+        let ear = sockaddr::unix(Some(&name::station(inode)))?;
+        let driver = self.lock().ok_or(Errno(libc::EAGAIN))?;
+        let free = driver.shared.listeners.iter().find(|listener| listener.inode.load(Relaxed) == 0);
+        let listener = free.ok_or(Errno(libc::ENOSPC))?;
+        store2(&listener.ip, address.words());
+        listener.port.store(address.port.into(), Relaxed);
+        listener.inode.store(inode, Relaxed);
+        let fd = ear.0;
+        core::mem::forget(ear);
+        Ok(fd)
     }
 
     /// The listener is closed.
-    pub fn unlisten(&self, _inode: u64) {
-        unimplemented!()
+    pub fn unlisten(&self, inode: u64) {
+        for listener in &self.shared().listeners {
+            if inode != 0 && listener.inode.load(Relaxed) == inode {
+                listener.inode.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// What happened so far.
+    pub fn count(&self, what: Count) -> u64 {
+        self.shared().counts[what as usize].load(Relaxed)
     }
 }
 
-/// The right to drive. Given back when it is dropped; [`Driver::leave`] tells whether to take it again.
-pub struct Driver<'s> {
-    _station: PhantomData<&'s Station>,
-}
-
-impl Driver<'_> {
-    /// Gives the lock back. True: somebody tried to take it meanwhile, so drive once more.
-    #[must_use]
-    pub fn leave(self) -> bool {
-        unimplemented!()
-    }
-
-    /// Takes what has arrived, runs timers, sends what may be sent.
-    pub fn drive(&mut self, _now: Nanoseconds, _pump: &mut dyn Pump) -> Progress {
-        unimplemented!()
-    }
-
-    /// Lends a stream to the peer for a connection that is to be made, with a token of its own ([`Driver::token`]).
-    ///
-    /// # Errors
-    /// `Full`, `Lost`.
-    pub fn open(&mut self, _now: Nanoseconds, _peer: Peer, _four: &FourTuple) -> core::result::Result<Stream, Refusal> {
-        unimplemented!()
-    }
-
-    /// The token of a stream that was opened or claimed.
-    pub fn token(&self, _stream: Stream) -> Token {
-        unimplemented!()
-    }
-
-    /// A client gives up before it has seen the token. [`Station::opening`] tells what became of it: `Cancelled`, and the stream
-    /// may be released; or `Opened`: too late, the token is on its way.
-    pub fn cancel(&mut self, _now: Nanoseconds, _stream: Stream) {
-        unimplemented!()
-    }
-
-    /// The reservation for the connection with these addresses, if there is one: it is the caller's now.
-    pub fn claim(&mut self, _four: &FourTuple) -> Option<(Stream, Token)> {
-        unimplemented!()
-    }
-
-    /// From now on the pump is told of the stream. Nothing comes before room is granted.
-    pub fn bind(&mut self, _stream: Stream) {
-        unimplemented!()
-    }
-
-    /// Sends up to `length` bytes, which `fill` copies, in order, into all of the slices it is given (false: they cannot be
-    /// read). Gives how many were taken; if fewer, [`Pump::writable`] says when to go on.
-    pub fn send(
-        &mut self,
-        _now: Nanoseconds,
-        _stream: Stream,
-        _length: usize,
-        _fill: &mut dyn FnMut(&mut [u8]) -> bool,
-    ) -> usize {
-        unimplemented!()
-    }
-
-    /// The peer may send bytes up to `limit`, counted from the stream's beginning. Never taken back.
-    pub fn grant(&mut self, _stream: Stream, _limit: u64) {
-        unimplemented!()
-    }
-
-    /// No more bytes will be sent. False: not now, see [`Pump::writable`].
-    pub fn finish(&mut self, _now: Nanoseconds, _stream: Stream) -> bool {
-        unimplemented!()
-    }
-
-    /// Ends both directions. False: not now, see [`Pump::writable`].
-    pub fn reset(&mut self, _now: Nanoseconds, _stream: Stream) -> bool {
-        unimplemented!()
-    }
-
-    /// Sends an urgent byte, which stands behind what was sent so far. False: not now, see [`Pump::writable`].
-    pub fn urgent(&mut self, _now: Nanoseconds, _stream: Stream, _byte: u8) -> bool {
-        unimplemented!()
-    }
-
-    /// Bytes of the stream sent, acknowledged, received.
-    pub fn positions(&self, _stream: Stream) -> [u64; 3] {
-        unimplemented!()
-    }
-
-    /// Nothing more is wanted of the stream, in whatever state it is; the pump hears no more of it.
-    pub fn release(&mut self, _now: Nanoseconds, _stream: Stream) {
-        unimplemented!()
-    }
-
-    /// Answers what waits at an ear.
-    pub fn hear(&mut self, _now: Nanoseconds, _ear: i32) {
-        unimplemented!()
-    }
-}
-
-/// A client's question. Its process asks, and nobody else; several may ask the same.
-pub struct Inquiry {
-    _private: (),
-}
-
-/// How far an inquiry is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// Poll [`Inquiry::descriptor`] until [`Inquiry::deadline`], then [`Inquiry::step`] again.
-    Pending,
-    /// This peer serves the listener.
-    Peer(Peer),
-    /// None does; remembered.
-    None(Refusal),
-}
-
-impl Inquiry {
-    /// Begins to ask which station serves the listener that would get this connection.
-    ///
-    /// # Errors
-    /// The descriptor cannot be made; nothing is known then.
-    pub fn begin(_station: &Station, _four: &FourTuple, _now: Nanoseconds) -> Result<Inquiry> {
-        Err(Errno(shunt_sys::libc::ENOSYS))
-    }
-
-    /// What is to be polled (POLLIN).
-    pub fn descriptor(&self) -> i32 {
-        unimplemented!()
-    }
-
-    /// When to step at the latest.
-    pub fn deadline(&self) -> Nanoseconds {
-        unimplemented!()
-    }
-
-    /// Goes on.
-    pub fn step(&mut self, _station: &Station, _now: Nanoseconds) -> Answer {
-        unimplemented!()
-    }
-}
-
-/// The UDP port at which gates are.
-pub const GATE: u16 = 29545;
-
-/// The gate of a host: a UDP socket that keepers of one user share.
-pub struct Gate {
-    _private: (),
-}
-
-impl Gate {
-    /// Opens the gate in this network namespace, for one family.
-    ///
-    /// # Errors
-    /// EADDRINUSE: another user's is there, and serves everybody; try again later.
-    pub fn open(_version_6: bool) -> Result<Gate> {
-        Err(Errno(shunt_sys::libc::ENOSYS))
-    }
-
-    /// What is to be polled (POLLIN).
-    pub fn descriptor(&self) -> i32 {
-        unimplemented!()
-    }
-
-    /// Answers what waits, a bounded number. `listener` gives the inode of the TCP listener that would get a connection.
-    pub fn serve(&mut self, _now: Nanoseconds, _listener: &mut dyn FnMut(&FourTuple) -> Option<u64>) {
-        unimplemented!()
+impl Drop for Station {
+    /// The memory of others stays; this process's mapping and descriptors go.
+    fn drop(&mut self) {
+        self.memory.unmap();
+        let _ = calls::close(self.memory.fd);
     }
 }

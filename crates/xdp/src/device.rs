@@ -184,6 +184,21 @@ impl Xdp {
         Descriptors { connection: self.connection.fd(), memory: self.memory.fd(), bell: self.bell.0, way, page }
     }
 
+    /// A descriptor of this endpoint's got another number.
+    pub fn renumber(&mut self, from: i32, to: i32) {
+        self.memory.renumber(from, to);
+        self.connection.renumber(from, to);
+        match &mut self.way {
+            Way::Own(own) => own.socket.renumber(from, to),
+            Way::Multiplexed(multiplexed) => multiplexed.renumber(from, to),
+        }
+        for fd in [&mut self.bell.0, &mut self.sleep.0] {
+            if *fd == from {
+                *fd = to;
+            }
+        }
+    }
+
     /// The memory, with the lock of those who drive.
     pub fn memory(&self) -> &Memory {
         &self.memory

@@ -65,6 +65,15 @@ impl Multiplexed {
         self.page_fd
     }
 
+    /// A descriptor got another number.
+    pub(crate) fn renumber(&mut self, from: i32, to: i32) {
+        for fd in [&mut self.doorbell, &mut self.page_fd] {
+            if *fd == from {
+                *fd = to;
+            }
+        }
+    }
+
     /// Puts a message on the send queue; bytes of the program are copied into the chunk that belongs to the queue's entry.
     #[inline]
     pub fn send(&mut self, memory: &Memory, channel: Channel, gather: &Gather<'_>) -> Result<(), SendError> {

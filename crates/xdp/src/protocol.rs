@@ -269,6 +269,13 @@ impl Connection {
         self.fd
     }
 
+    /// The descriptor got another number.
+    pub(crate) fn renumber(&mut self, from: i32, to: i32) {
+        if self.fd == from {
+            self.fd = to;
+        }
+    }
+
     /// Asks; gives the answer, and the descriptors that came with it, of which there are `wanted` (they are the caller's).
     ///
     /// # Errors

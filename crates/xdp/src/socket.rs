@@ -218,6 +218,13 @@ impl Socket {
         self.fd
     }
 
+    /// The descriptor got another number.
+    pub(crate) fn renumber(&mut self, from: i32, to: i32) {
+        if self.fd == from {
+            self.fd = to;
+        }
+    }
+
     /// How many of everything.
     pub fn shape(&self) -> Shape {
         self.shape

@@ -222,6 +222,13 @@ impl Memory {
         self.fd
     }
 
+    /// The memfd got another number.
+    pub fn renumber(&mut self, from: i32, to: i32) {
+        if self.fd == from {
+            self.fd = to;
+        }
+    }
+
     /// How large the endpoint is.
     pub fn shape(&self) -> &Shape {
         &self.layout.shape

@@ -174,6 +174,14 @@ impl Udp {
         &self.memory
     }
 
+    /// A descriptor of this endpoint's got another number.
+    pub fn renumber(&mut self, from: i32, to: i32) {
+        if self.socket == from {
+            self.socket = to;
+        }
+        self.memory.renumber(from, to);
+    }
+
     /// Copies what cannot stay where it is into the place that belongs to the next entry of the send queue.
     fn staged(&self, gather: &Gather<'_>, descriptor: &mut SendDescriptor) -> Result<(), SendError> {
         let head = gather.len().min(INLINE);

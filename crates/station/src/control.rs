@@ -1,0 +1,75 @@
+//! What stations say to each other about streams: requests on the stream's own channel, and their replies.
+//!
+//! All are in the order of the stream's bytes, except replies. `generation` names the use of the channel: what belongs to an
+//! older one changes nothing.
+//!
+//! ```text
+//! OPEN    generation, token (2), client's and server's address (2 each), ports    reply OPENED or REFUSED
+//! FIN     generation                                       no more bytes
+//! RESET   generation                                       both directions end
+//! URGENT  generation, position, byte
+//! CLOSE   generation                                       nothing more of the stream is wanted or sent
+//! CANCEL  generation                                       reply CANCELLED: 1 unless somebody had claimed it
+//! ```
+
+use shunt_segment::address::Address;
+
+use crate::{FourTuple, Refusal, Token};
+
+/// Handlers.
+pub(crate) mod handler {
+    pub const OPEN: u8 = 1;
+    pub const OPENED: u8 = 2;
+    pub const REFUSED: u8 = 3;
+    pub const FIN: u8 = 4;
+    pub const RESET: u8 = 5;
+    pub const URGENT: u8 = 6;
+    pub const CLOSE: u8 = 7;
+    pub const CANCEL: u8 = 8;
+    pub const CANCELLED: u8 = 9;
+}
+
+/// An OPEN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Open {
+    pub generation: u32,
+    pub token: Token,
+    pub four: FourTuple,
+}
+
+impl Open {
+    pub(crate) fn words(&self) -> [u64; 8] {
+        let ([a, b], [c, d]) = (self.four.client.words(), self.four.server.words());
+        let ports = u64::from(self.four.client.port) | u64::from(self.four.server.port) << 16;
+        [self.generation.into(), self.token[0], self.token[1], a, b, c, d, ports]
+    }
+
+    pub(crate) fn of(words: &[u64]) -> Option<Open> {
+        let [generation, t, u, a, b, c, d, ports] = *<&[u64; 8]>::try_from(words).ok()?;
+        let (client, server) = (ports as u16, (ports >> 16) as u16);
+        let sane = generation != 0 && generation >> 32 == 0 && ports >> 32 == 0 && client != 0 && server != 0;
+        sane.then(|| Open {
+            generation: generation as u32,
+            token: [t, u],
+            four: FourTuple { client: Address::from_words([a, b], client, 0), server: Address::from_words([c, d], server, 0) },
+        })
+    }
+}
+
+/// The first word of a reply: which use of which channel it is about.
+pub(crate) fn name(channel: u16, generation: u32) -> u64 {
+    u64::from(channel) | u64::from(generation) << 32
+}
+
+/// Channel and generation of a reply's first word.
+pub(crate) fn named(word: u64) -> (u16, u32) {
+    (word as u16, (word >> 32) as u32)
+}
+
+impl Refusal {
+    /// Of a number from memory or from a peer.
+    pub(crate) fn of(number: u32) -> Option<Refusal> {
+        use Refusal::*;
+        [NoStation, Full, Elsewhere, Source, Lost, Device, Cancelled].into_iter().find(|refusal| *refusal as u32 == number)
+    }
+}

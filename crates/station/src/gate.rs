@@ -1,0 +1,156 @@
+//! The gate of a host: which station serves a listener here?
+//!
+//! ```text
+//! asker                       gate                       ear of the listener's station
+//!  ASK ────────────────────►   no state: a cookie of the same size
+//!  ◄──────────────── COOKIE
+//!  ASK, cookie ────────────►   sock_diag: the listener's inode
+//!                              ASK, asker's address ──►  a peer, a tag
+//!  ◄──────────────── ANSWER  ◄── ANSWER, asker's address
+//! ```
+
+use shunt_am::{siphash, Nanoseconds};
+use shunt_segment::address::Address;
+use shunt_segment::name;
+use shunt_sys::{calls, libc, Result};
+
+use crate::question::{Datagram, Kind, SIZE};
+use crate::sockaddr::{self, Socket, UnixName};
+use crate::{FourTuple, Refusal};
+
+/// The UDP port at which gates are.
+pub const GATE: u16 = 29545;
+
+/// Datagrams served in one call.
+const BATCH: usize = 32;
+/// How long a cookie is good, at least; at most twice as long.
+const SLOT: Nanoseconds = 10_000_000_000;
+/// Bytes between a gate and an ear: a datagram, and the asker's address.
+pub(crate) const PASSED: usize = SIZE + 20;
+
+/// The gate of a host: a UDP socket that keepers of one user share.
+pub struct Gate {
+    socket: Socket,
+    inside: Socket,
+    both: Socket,
+    secret: [u64; 2],
+}
+
+/// With the asker's address behind it.
+pub(crate) fn pass(datagram: &Datagram, asker: &Address) -> [u8; PASSED] {
+    let mut bytes = [0; PASSED];
+    bytes[..SIZE].copy_from_slice(&datagram.emit());
+    bytes[SIZE..SIZE + 16].copy_from_slice(&asker.ip);
+    bytes[SIZE + 16..SIZE + 18].copy_from_slice(&asker.port.to_le_bytes());
+    bytes
+}
+
+/// What was passed on.
+pub(crate) fn passed(bytes: &[u8]) -> Option<(Datagram, Address)> {
+    let (datagram, asker) = bytes.split_at_checked(SIZE)?;
+    let mut ip = [0; 16];
+    ip.copy_from_slice(asker.get(..16)?);
+    let port = u16::from_le_bytes([*asker.get(16)?, *asker.get(17)?]);
+    (bytes.len() == PASSED && port != 0).then_some((Datagram::parse(datagram)?, Address { ip, port, scope: 0 }))
+}
+
+impl Gate {
+    /// Opens the gate in this network namespace, for one family.
+    ///
+    /// # Errors
+    /// EADDRINUSE: another user's is there, and serves everybody; try again later.
+    pub fn open(version_6: bool) -> Result<Gate> {
+        let any = if version_6 { Address::v6([0; 16], GATE) } else { Address::v4([0; 4], GATE) };
+        let socket = sockaddr::udp(&any)?;
+        if version_6 {
+            calls::setsockopt_int(socket.0, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        }
+        calls::setsockopt_int(socket.0, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        sockaddr::with(&any, |name, length| calls::bind(socket.0, name, length))?;
+        let inside = sockaddr::unix(None)?;
+        let both = Socket(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
+        for fd in [socket.0, inside.0] {
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+            calls::epoll_ctl(both.0, libc::EPOLL_CTL_ADD, fd, &mut event)?;
+        }
+        let secret = [shunt_endpoint::Tag::random()?.0, shunt_endpoint::Tag::random()?.0];
+        Ok(Gate { socket, inside, both, secret })
+    }
+
+    /// What is to be polled (POLLIN).
+    pub fn descriptor(&self) -> i32 {
+        self.both.0
+    }
+
+    /// All descriptors, to be kept open.
+    pub fn descriptors(&self) -> [i32; 3] {
+        [self.socket.0, self.inside.0, self.both.0]
+    }
+
+    /// A descriptor got another number.
+    pub fn renumber(&mut self, from: i32, to: i32) {
+        for socket in [&mut self.socket, &mut self.inside, &mut self.both] {
+            if socket.0 == from {
+                socket.0 = to;
+            }
+        }
+    }
+
+    fn cookie(&self, asker: &Address, nonce: [u64; 2], slot: u64) -> [u64; 2] {
+        let [a, b] = asker.words();
+        [0, 1].map(|half| siphash(self.secret, &[half, a, b, asker.port.into(), nonce[0], nonce[1], slot]))
+    }
+
+    /// What to do with a datagram from `asker`: the answer, or `None` if it is to be passed to the ear of the inode in `found`.
+    /// Bounded work, no state. `listener` gives the inode of the listener that would get a connection; for the fuzzer, too.
+    pub fn judge(
+        &self,
+        now: Nanoseconds,
+        bytes: &[u8],
+        asker: &Address,
+        listener: &mut dyn FnMut(&FourTuple) -> Option<u64>,
+        found: &mut Option<u64>,
+    ) -> Option<Datagram> {
+        let datagram = Datagram::parse(bytes).filter(|datagram| datagram.kind == Kind::Ask)?;
+        let slot = now / SLOT;
+        let fresh = self.cookie(asker, datagram.nonce, slot);
+        if datagram.cookie != fresh && datagram.cookie != self.cookie(asker, datagram.nonce, slot.wrapping_sub(1)) {
+            return Some(Datagram { kind: Kind::Cookie, cookie: fresh, refusal: None, ..datagram });
+        }
+        if datagram.four.client.ip != asker.ip {
+            return Some(Datagram { kind: Kind::Answer, refusal: Some(Refusal::Source), ..datagram });
+        }
+        *found = listener(&datagram.four);
+        match found {
+            Some(_) => None,
+            None => Some(Datagram { kind: Kind::Answer, refusal: Some(Refusal::NoStation), ..datagram }),
+        }
+    }
+
+    /// Answers what waits, a bounded number. `listener` gives the inode of the TCP listener that would get a connection.
+    pub fn serve(&mut self, now: Nanoseconds, listener: &mut dyn FnMut(&FourTuple) -> Option<u64>) {
+        let mut bytes = [0; PASSED + 1];
+        for _ in 0..BATCH {
+            let Ok((length, Some(asker))) = sockaddr::receive(self.socket.0, &mut bytes) else { break };
+            let mut found = None;
+            let Some(text) = bytes.get(..length) else { continue };
+            if let Some(answer) = self.judge(now, text, &asker, listener, &mut found) {
+                sockaddr::send(self.socket.0, &answer.emit(), Some(&asker));
+                continue;
+            }
+            let (Some(inode), Some(datagram)) = (found, Datagram::parse(text)) else { continue };
+            if !sockaddr::send_unix(self.inside.0, &pass(&datagram, &asker), &UnixName::of(&name::station(inode))) {
+                let answer = Datagram { kind: Kind::Answer, refusal: Some(Refusal::NoStation), ..datagram };
+                sockaddr::send(self.socket.0, &answer.emit(), Some(&asker));
+            }
+        }
+        for _ in 0..BATCH {
+            let Ok((length, _)) = sockaddr::receive_unix(self.inside.0, &mut bytes) else { break };
+            // Any program of this host may write here; what it can do is what it could by a socket of its own.
+            if let Some((answer, asker)) = bytes.get(..length).and_then(passed).filter(|(answer, _)| answer.kind == Kind::Answer)
+            {
+                sockaddr::send(self.socket.0, &answer.emit(), Some(&asker));
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The lock of those who drive: it survives its owner.
+//!
+//! The word names process and thread. Nobody waits for it on the hot path: who finds it taken leaves a mark, and its holder
+//! looks once more. It is taken from a holder only when that no longer exists; one that was stopped keeps it, because it
+//! would go on where it stopped.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use shunt_sys::{calls, libc, thread, Errno};
+
+/// How the lock was got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Got {
+    /// From nobody.
+    Free,
+    /// From somebody who died with it: what it guards may be half-done.
+    Inherited,
+}
+
+fn me() -> u64 {
+    u64::from(thread::process()) << 32 | u64::from(thread::id())
+}
+
+/// Takes the lock, or leaves the mark.
+#[inline]
+pub(crate) fn try_take(word: &AtomicU64, again: &AtomicU32) -> Option<Got> {
+    let me = me();
+    if word.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+        return Some(Got::Free);
+    }
+    // Either the holder sees the mark when it has given the lock back, or we find it free.
+    again.store(1, SeqCst);
+    match word.compare_exchange(0, me, SeqCst, Relaxed) {
+        Ok(_) => Some(Got::Free),
+        Err(_) => None,
+    }
+}
+
+/// Takes the lock away from a holder that no longer exists. Enters the kernel.
+#[cold]
+pub(crate) fn take_from_dead(word: &AtomicU64) -> Option<Got> {
+    let owner = word.load(Relaxed);
+    if owner == 0 || owner == me() || !is_dead(owner) {
+        return None;
+    }
+    word.compare_exchange(owner, me(), AcqRel, Relaxed).ok().map(|_| Got::Inherited)
+}
+
+/// Gives the lock back; true: somebody left a mark meanwhile.
+#[inline]
+pub(crate) fn give(word: &AtomicU64, again: &AtomicU32) -> bool {
+    // An exchange, so that the look at the mark comes after it.
+    word.swap(0, SeqCst);
+    again.load(SeqCst) != 0
+}
+
+fn is_dead(owner: u64) -> bool {
+    let (process, thread) = ((owner >> 32) as i32, owner as u32 as i32);
+    if calls::tkill(thread, 0) == Err(Errno(libc::ESRCH)) {
+        return true;
+    }
+    // A process that was killed and that nobody has waited for still has a number.
+    match calls::pidfd_open(process, 0) {
+        Ok(fd) => {
+            let over = calls::poll_one(fd, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
+            let _ = calls::close(fd);
+            over
+        }
+        Err(Errno(errno)) => errno == libc::ESRCH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dead_hold_nothing() {
+        let (word, again) = (AtomicU64::new(0), AtomicU32::new(0));
+        assert_eq!(try_take(&word, &again), Some(Got::Free));
+        assert_eq!(try_take(&word, &again), None);
+        assert_eq!(take_from_dead(&word), None);
+        assert!(give(&word, &again));
+        again.store(0, Relaxed);
+        assert!(!give(&word, &again));
+        // A child that has ended, and that nobody has waited for.
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let number = u64::from(child.id());
+        let fd = calls::pidfd_open(child.id() as i32, 0).unwrap();
+        calls::poll_one(fd, libc::POLLIN, -1).unwrap();
+        word.store(number << 32 | number, Relaxed);
+        assert_eq!(take_from_dead(&word), Some(Got::Inherited));
+        child.wait().unwrap();
+        word.store(number << 32 | number, Relaxed);
+        assert_eq!(take_from_dead(&word), Some(Got::Inherited));
+        // Somebody who lives: this test's parent.
+        // SAFETY: no preconditions.
+        let parent = unsafe { libc::getppid() } as u64;
+        word.store(parent << 32 | parent, Relaxed);
+        assert_eq!(take_from_dead(&word), None);
+        let _ = calls::close(fd);
+    }
+}

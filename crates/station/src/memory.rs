@@ -1,0 +1,463 @@
+//! A station's memory: one sealed memfd that all processes of the station have mapped.
+//!
+//! ```text
+//! 0        Shared: what this is, the lock, peers, listeners, remembered answers, streams
+//!          words of the engine (page aligned)
+//! ```
+//!
+//! There are no pointers in it. All fields are atomic words; who holds the lock writes them, except where it is said
+//! otherwise. A state is written last when something is made, so what a killed driver left half-made is free.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use shunt_endpoint::shared::{is_safe_to_map, SEALS};
+use shunt_segment::address::Address;
+use shunt_sys::{calls, libc, mapping, Errno, Result};
+
+use crate::{FourTuple, Refusal, Token, PEERS, STREAMS, WORDS};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
+const VERSION: u32 = 1;
+const PAGE: usize = 4096;
+
+/// Ordered channels with each peer.
+pub(crate) const CHANNELS: u32 = 1024;
+/// Channels in the endpoint's registry.
+pub(crate) const REGISTRY: usize = PEERS as usize;
+/// Listeners of a station.
+pub(crate) const LISTENERS: usize = 64;
+/// Answers that are remembered.
+pub(crate) const CONTACTS: usize = 128;
+
+/// What a station counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Count {
+    /// Streams opened to others.
+    Opened,
+    /// Reservations made for others.
+    Reserved,
+    /// OPENs refused.
+    Refused,
+    /// Questions heard at ears.
+    Heard,
+    /// Questions, answers and control messages that were malformed, forged or out of place.
+    Dropped,
+    /// Streams whose path was lost.
+    Lost,
+    /// Times that a driver was killed while it held the lock.
+    Recovered,
+    /// Reservations that nobody claimed in time.
+    Expired,
+}
+
+/// How many there are.
+pub const COUNTS: usize = 8;
+
+/// A cache line and its neighbour.
+#[repr(C, align(128))]
+pub(crate) struct Line<T>(pub T);
+
+/// A set of streams.
+#[repr(C)]
+pub(crate) struct Set([AtomicU64; STREAMS as usize / 64]);
+
+impl Set {
+    pub(crate) fn insert(&self, stream: u32) {
+        let word = &self.0[stream as usize / 64 % self.0.len()];
+        word.store(word.load(Relaxed) | 1 << (stream % 64), Relaxed);
+    }
+
+    pub(crate) fn remove(&self, stream: u32) {
+        let word = &self.0[stream as usize / 64 % self.0.len()];
+        word.store(word.load(Relaxed) & !(1 << (stream % 64)), Relaxed);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| word.load(Relaxed) == 0)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Relaxed));
+    }
+
+    /// The lowest one that is not in the set.
+    pub(crate) fn lowest_outside(&self) -> Option<u32> {
+        let (at, word) = self.0.iter().enumerate().find(|(_, word)| word.load(Relaxed) != u64::MAX)?;
+        Some(at as u32 * 64 + word.load(Relaxed).trailing_ones())
+    }
+
+    /// The members, as they are at each step.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let mut left = word.load(Relaxed);
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(at as u32 * 64 + bit)
+            })
+        })
+    }
+}
+
+/// Where a stream is in its life.
+///
+/// ```text
+/// client  FREE ─open─► OPENING ─OPENED─► OPENED ─bind─► LIVE ─release─► CLOSING ─both closed─► FREE
+///                         └─REFUSED, cancelled─► REFUSED ─release─► FREE
+/// server  FREE ─OPEN─► RESERVED ─claim─► CLAIMED ─bind─► LIVE
+/// any     ─path lost─► LOST ─release─► FREE
+/// ```
+pub(crate) mod state {
+    pub const FREE: u32 = 0;
+    pub const OPENING: u32 = 1;
+    pub const OPENED: u32 = 2;
+    pub const REFUSED: u32 = 3;
+    pub const RESERVED: u32 = 4;
+    pub const CLAIMED: u32 = 5;
+    pub const LIVE: u32 = 6;
+    pub const CLOSING: u32 = 7;
+    pub const LOST: u32 = 8;
+}
+
+/// Bits of [`Entry::flags`].
+pub(crate) mod flag {
+    /// OPEN has left.
+    pub const OPEN_SENT: u32 = 1;
+    /// A message is to be sent as soon as there is room.
+    pub const WANT_OPEN: u32 = 2;
+    pub const WANT_CANCEL: u32 = 4;
+    pub const WANT_CLOSE: u32 = 8;
+    pub const WANT_RESET: u32 = 16;
+    /// CANCEL is under way.
+    pub const CANCELLING: u32 = 32;
+    /// CLOSE has left, has come.
+    pub const CLOSE_SENT: u32 = 64;
+    pub const CLOSE_RECEIVED: u32 = 128;
+    /// The peer's FIN or RESET has come; before `bind`, the pump has not heard of it.
+    pub const FINISHED: u32 = 256;
+    pub const RESET: u32 = 512;
+    /// RESET has left: nothing else follows.
+    pub const RESET_SENT: u32 = 1024;
+    /// Lent to a connection of ours.
+    pub const OURS: u32 = 2048;
+    /// A reservation that somebody claimed.
+    pub const CLAIMED: u32 = 4096;
+}
+
+/// A stream.
+#[repr(C, align(128))]
+pub(crate) struct Entry {
+    pub state: AtomicU32,
+    pub flags: AtomicU32,
+    pub peer: AtomicU32,
+    pub channel: AtomicU32,
+    pub generation: AtomicU32,
+    pub refusal: AtomicU32,
+    /// Process that opened it.
+    pub owner: AtomicU32,
+    ports: AtomicU32,
+    client: [AtomicU64; 2],
+    server: [AtomicU64; 2],
+    pub token: [AtomicU64; 2],
+    /// When it was lent.
+    pub since: AtomicU64,
+    reserved: AtomicU64,
+    /// The caller's.
+    pub words: [AtomicU64; WORDS],
+}
+
+impl Entry {
+    pub(crate) fn state(&self) -> u32 {
+        self.state.load(Relaxed)
+    }
+
+    pub(crate) fn has(&self, flags: u32) -> bool {
+        self.flags.load(Relaxed) & flags != 0
+    }
+
+    pub(crate) fn put(&self, flags: u32) {
+        self.flags.store(self.flags.load(Relaxed) | flags, Relaxed);
+    }
+
+    pub(crate) fn take(&self, flags: u32) -> bool {
+        let before = self.flags.load(Relaxed);
+        self.flags.store(before & !flags, Relaxed);
+        before & flags != 0
+    }
+
+    /// Both ends; scopes are each host's own, and not kept.
+    pub(crate) fn four(&self) -> FourTuple {
+        let load = |words: &[AtomicU64; 2]| [words[0].load(Relaxed), words[1].load(Relaxed)];
+        let ports = self.ports.load(Relaxed);
+        FourTuple {
+            client: Address::from_words(load(&self.client), ports as u16, 0),
+            server: Address::from_words(load(&self.server), (ports >> 16) as u16, 0),
+        }
+    }
+
+    pub(crate) fn set_four(&self, four: &FourTuple) {
+        for (words, values) in [(&self.client, four.client.words()), (&self.server, four.server.words())] {
+            words[0].store(values[0], Relaxed);
+            words[1].store(values[1], Relaxed);
+        }
+        self.ports.store(u32::from(four.client.port) | u32::from(four.server.port) << 16, Relaxed);
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        [self.token[0].load(Relaxed), self.token[1].load(Relaxed)]
+    }
+
+    pub(crate) fn refusal(&self) -> Refusal {
+        Refusal::of(self.refusal.load(Relaxed)).unwrap_or(Refusal::Lost)
+    }
+}
+
+/// Whether two 4-tuples name one connection: scopes are each host's own.
+pub(crate) fn same(one: &FourTuple, other: &FourTuple) -> bool {
+    let ends = |four: &FourTuple| (four.client.ip, four.client.port, four.server.ip, four.server.port);
+    ends(one) == ends(other)
+}
+
+/// What is known of another station.
+pub(crate) mod peer_state {
+    pub const FREE: u32 = 0;
+    /// An inquiry has it, and a tag.
+    pub const ASKING: u32 = 1;
+    /// The endpoint has a channel to it.
+    pub const OPEN: u32 = 2;
+}
+
+/// [`PeerEntry::was_up`].
+pub(crate) const LOST: u32 = 2;
+
+/// Another station.
+#[repr(C, align(128))]
+pub(crate) struct PeerEntry {
+    pub state: AtomicU32,
+    /// The endpoint's channel.
+    pub channel: AtomicU32,
+    /// Streams that have one of its channels.
+    pub streams: AtomicU32,
+    /// 1: this side lends channels from the lowest up, the other one from the highest down.
+    pub low: AtomicU32,
+    pub receive: AtomicU64,
+    pub send: AtomicU64,
+    /// The other station's own name: 128 random bits.
+    pub identity: [AtomicU64; 2],
+    /// Its host.
+    pub host: [AtomicU64; 2],
+    pub since: AtomicU64,
+    /// When a stream of it was last lent or given back.
+    pub used: AtomicU64,
+    /// 1: it came up once. [`LOST`]: the connection ended.
+    pub was_up: AtomicU32,
+    reserved: AtomicU32,
+    /// Streams by channel, plus one.
+    pub by_channel: [AtomicU32; CHANNELS as usize + 1],
+}
+
+/// A listener of this station's.
+#[repr(C)]
+pub(crate) struct Listener {
+    /// The TCP socket's; 0: none.
+    pub inode: AtomicU64,
+    pub ip: [AtomicU64; 2],
+    pub port: AtomicU32,
+    reserved: AtomicU32,
+}
+
+/// An answer.
+#[repr(C, align(64))]
+pub(crate) struct Contact {
+    pub ip: [AtomicU64; 2],
+    /// 0: none.
+    pub port: AtomicU32,
+    /// The peer, or [`Refusal`] and [`Contact::NOBODY`].
+    pub peer: AtomicU32,
+    /// Until when a negative one is believed; when a positive one was learned.
+    pub until: AtomicU64,
+    /// The peer's tag, by which another one at its place is known.
+    pub tag: AtomicU64,
+}
+
+impl Contact {
+    pub const NOBODY: u32 = 1 << 31;
+}
+
+/// Everything but the engine.
+#[repr(C)]
+pub(crate) struct Shared {
+    magic: AtomicU64,
+    version: AtomicU32,
+    /// [`crate::device::Kind`].
+    pub device: AtomicU32,
+    pub engine_words: AtomicU64,
+    pub frame: AtomicU32,
+    pub checked: AtomicU32,
+    /// Of everything that is drawn at random.
+    pub secret: [AtomicU64; 2],
+    pub drawn: AtomicU64,
+    /// This station's own name.
+    pub identity: [AtomicU64; 2],
+    /// The newest time that anybody named.
+    pub now: AtomicU64,
+    /// When timers of the station itself are looked at next.
+    pub chores_at: AtomicU64,
+    /// The arming was taken back while others slept.
+    pub arm_again: AtomicU32,
+    /// A listener or an inquiry was there: chores are to be done.
+    pub has_chores: AtomicU32,
+    pub counts: [AtomicU64; COUNTS],
+    /// Streams: lent, reserved and not claimed, with messages to be sent, with more to do for the pump, lost and untold.
+    pub used: Set,
+    pub waiting: Set,
+    pub wants: Set,
+    pub blocked: Set,
+    pub untold: Set,
+    /// Peers by the place of their channel in the endpoint's registry, plus one.
+    pub by_registry: [AtomicU32; REGISTRY],
+    /// The driver: process and thread. Written by everybody.
+    pub lock: Line<AtomicU64>,
+    /// Somebody found the lock taken. Written by everybody.
+    pub again: Line<AtomicU32>,
+    /// When somebody is to drive. Read by everybody.
+    pub deadline: Line<AtomicU64>,
+    pub driven_at: AtomicU64,
+    /// Threads that sleep on the endpoint. Written by everybody.
+    pub sleepers: AtomicU32,
+    pub listeners: [Listener; LISTENERS],
+    pub contacts: [Contact; CONTACTS],
+    pub peers: [PeerEntry; PEERS as usize],
+    pub streams: [Entry; STREAMS as usize],
+}
+
+const ENGINE: usize = size_of::<Shared>().div_ceil(PAGE) * PAGE;
+
+/// The mapping: a private handle. It is never unmapped: a thread that races with the end reads stale words.
+pub(crate) struct Memory {
+    base: *mut u8,
+    pub fd: i32,
+    words: usize,
+}
+
+// SAFETY: what it points to is shared by design, and reached by atomics or under the lock.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Makes the memory of a station with so many words for its engine.
+    pub(crate) fn create(words: usize) -> Result<Memory> {
+        let size = ENGINE + words * 8;
+        let fd = calls::memfd_create(b"shunt-station\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
+        let sized = calls::ftruncate(fd, size as i64)
+            .and_then(|()| calls::fcntl(fd, libc::F_ADD_SEALS, SEALS as usize))
+            .and_then(|_| mapping::shared(fd, size));
+        match sized {
+            Ok(base) => {
+                let memory = Memory { base, fd, words };
+                let shared = memory.shared();
+                shared.engine_words.store(words as u64, Relaxed);
+                shared.version.store(VERSION, Relaxed);
+                shared.magic.store(MAGIC, Relaxed);
+                Ok(memory)
+            }
+            Err(error) => {
+                let _ = calls::close(fd);
+                Err(error)
+            }
+        }
+    }
+
+    /// Maps the memory behind `fd`, which stays the caller's on failure.
+    pub(crate) fn attach(fd: i32) -> Result<Memory> {
+        // SAFETY: plain integers.
+        let mut status: libc::stat = unsafe { core::mem::zeroed() };
+        calls::fstat(fd, &mut status)?;
+        let size = status.st_size as usize;
+        if size < ENGINE || !is_safe_to_map(fd, size) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let base = mapping::shared(fd, size)?;
+        let memory = Memory { base, fd, words: (size - ENGINE) / 8 };
+        let shared = memory.shared();
+        let sound = shared.magic.load(Relaxed) == MAGIC
+            && shared.version.load(Relaxed) == VERSION
+            && shared.engine_words.load(Relaxed) == memory.words as u64;
+        if !sound {
+            let _ = calls::munmap(base, size);
+            return Err(Errno(libc::EINVAL));
+        }
+        Ok(memory)
+    }
+
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: mapped for ever, page-aligned, as long as `Shared`; atomics accept any bytes.
+        unsafe { &*self.base.cast() }
+    }
+
+    /// The engine's words.
+    ///
+    /// # Safety
+    /// The caller holds the station's lock, and has no other slice of them.
+    #[allow(clippy::mut_from_ref)] // the lock is the claim
+    #[inline(always)]
+    pub(crate) unsafe fn engine(&self) -> &mut [u64] {
+        // SAFETY: mapped for ever behind `Shared`, aligned; nobody else writes while the lock is held.
+        unsafe { core::slice::from_raw_parts_mut(self.base.add(ENGINE).cast(), self.words) }
+    }
+
+    /// Takes the mapping away.
+    pub(crate) fn unmap(&self) {
+        let _ = calls::munmap(self.base, ENGINE + self.words * 8);
+    }
+}
+
+impl Shared {
+    pub(crate) fn count(&self, what: Count) {
+        let word = &self.counts[what as usize];
+        word.store(word.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// A number that nobody can guess, never 0.
+    pub(crate) fn draw(&self) -> u64 {
+        let drawn = self.drawn.load(Relaxed) + 1;
+        self.drawn.store(drawn, Relaxed);
+        let secret = [self.secret[0].load(Relaxed), self.secret[1].load(Relaxed)];
+        shunt_am::siphash(secret, &[drawn, 1]).max(1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn entry(&self, stream: u32) -> Option<&Entry> {
+        self.streams.get(stream as usize)
+    }
+
+    #[inline(always)]
+    pub(crate) fn peer(&self, peer: u32) -> Option<&PeerEntry> {
+        self.peers.get(peer as usize)
+    }
+
+    /// The stream that has the peer's channel, with its entry.
+    #[inline(always)]
+    pub(crate) fn by_channel(&self, peer: u32, channel: u16) -> Option<(u32, &Entry)> {
+        let number = self.peer(peer)?.by_channel.get(usize::from(channel))?.load(Relaxed).checked_sub(1)?;
+        Some((number, self.entry(number)?))
+    }
+
+    /// The peer whose frames come by the endpoint's channel.
+    #[inline(always)]
+    pub(crate) fn by_registry(&self, channel: shunt_endpoint::Channel) -> Option<u32> {
+        let peer = self.by_registry.get(channel.index())?.load(Relaxed).checked_sub(1)?;
+        (self.peer(peer)?.channel.load(Relaxed) == channel.0).then_some(peer)
+    }
+}
+
+pub(crate) fn store2(words: &[AtomicU64; 2], values: [u64; 2]) {
+    words[0].store(values[0], Relaxed);
+    words[1].store(values[1], Relaxed);
+}
+
+pub(crate) fn load2(words: &[AtomicU64; 2]) -> [u64; 2] {
+    [words[0].load(Relaxed), words[1].load(Relaxed)]
+}

@@ -1,0 +1,117 @@
+//! What callers and stations tell each other.
+
+use crate::Driver;
+use shunt_am::{Data, Nanoseconds};
+use shunt_segment::address::Address;
+
+/// The number of a stream in its station's table: the lowest one that is free is lent first.
+pub type Stream = u32;
+/// The number of a peer, another station, in the station's table.
+pub type Peer = u32;
+/// What comes back by the TCP connection, from who accepted it: 128 random bits, the client's.
+pub type Token = [u64; 2];
+
+/// Streams of a station at most.
+pub const STREAMS: u32 = 1024;
+/// Other stations that one station may have to do with.
+pub const PEERS: u32 = 64;
+/// Words of a stream's entry that belong to the caller; 0 when it is lent.
+pub const WORDS: usize = 16;
+/// Descriptors of a station at most.
+pub const DESCRIPTORS: usize = 8;
+
+/// Which device a station is to have.
+pub enum Choice<'a> {
+    /// The kernel's UDP, at this address (port 0: any).
+    Udp {
+        /// Where: one of this host's own.
+        local: Address,
+        /// Bytes of a packet on the interface.
+        mtu: u32,
+    },
+    /// The interface's agent: a queue of its own if one is free, or emulated.
+    Xdp {
+        /// The interface.
+        interface: &'a str,
+        /// An address of IPv6.
+        version_6: bool,
+    },
+    /// Any endpoint: for tests.
+    #[cfg(any(test, feature = "std"))]
+    Other {
+        /// It.
+        endpoint: Box<dyn shunt_endpoint::Endpoint + Send>,
+        /// Its frames arrive unchanged or not at all.
+        checked: bool,
+    },
+}
+
+/// Both ends of a TCP connection, as the client's side sees them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FourTuple {
+    /// Who connects.
+    pub client: Address,
+    /// Whom.
+    pub server: Address,
+}
+
+/// Why there is no stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Refusal {
+    /// Nobody answers there, or says that it knows no such listener; believed for a time.
+    NoStation = 1,
+    /// A table is full, here or there.
+    Full = 2,
+    /// The listener of this connection is not that station's.
+    Elsewhere = 3,
+    /// The 4-tuple's client is not where the question came from.
+    Source = 4,
+    /// The path was lost.
+    Lost = 5,
+    /// The device takes no such peer.
+    Device = 6,
+    /// [`Driver::cancel`] came before anybody had claimed the reservation: the TCP connection carries no token.
+    Cancelled = 7,
+}
+
+/// How far a stream's opening is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opening {
+    /// Not answered yet.
+    Pending,
+    /// The server has a reservation: connect by TCP, and expect the token.
+    Opened,
+    /// It will not be.
+    Refused(Refusal),
+}
+
+/// What sockets give: called by whoever drives, in the order of what happens.
+pub trait Pump {
+    /// The next bytes of a stream. Room was granted for them, so all are to be taken, before this returns.
+    fn bytes(&mut self, stream: Stream, data: Data<'_>);
+    /// The peer sends no more (FIN), after all its bytes.
+    fn finished(&mut self, stream: Stream);
+    /// The peer reset the stream.
+    fn reset(&mut self, stream: Stream);
+    /// An urgent byte, behind `position` bytes of the stream.
+    fn urgent(&mut self, stream: Stream, position: u64, byte: u8);
+    /// The peer has all bytes before `upto`, counted from the stream's beginning, where its program will find them.
+    fn acknowledged(&mut self, stream: Stream, upto: u64);
+    /// [`Driver::send`], `finish`, `reset` or `urgent` did not do all that was asked, and may do more now.
+    fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream);
+    /// The path is lost, in both directions: what was not acknowledged may or may not have arrived.
+    fn lost(&mut self, stream: Stream);
+}
+
+/// What a turn of driving did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Frames came.
+    pub moved: bool,
+    /// When somebody is to drive again, if nothing happens before. Nanoseconds of the caller's clock.
+    pub deadline: Option<Nanoseconds>,
+}
+
+/// The descriptors of a station; those that are not there are -1. The first one is the station's memory.
+pub type Descriptors = [i32; DESCRIPTORS];
