@@ -390,11 +390,11 @@ pub(crate) fn write_opening(into: &mut [u8], task: Task, handler: u8, flags: u8,
     MESSAGE + words.len() * 8
 }
 
-/// Whether a frame, of which at least the first 112 bytes are given, is one that [`crate::Engine::receive_split`] takes: its
-/// first message moves bulk bytes. What follows must then be that message's data. Data frames with an integrity word are not for
-/// that: the device must check them.
+/// Whether a frame of `length` bytes, of which at least the first 112 are given, is one that [`crate::Engine::receive_split`]
+/// takes: it holds one message, which moves bulk bytes. Data frames with an integrity word are not for that: the device must check
+/// them.
 #[must_use]
-pub fn is_bulk(head: &[u8]) -> bool {
+pub fn is_bulk(head: &[u8], length: usize) -> bool {
     const PLAIN: u8 = VERSION << 4 | Kind::Plain as u8;
     const DATA: u8 = VERSION << 4 | Kind::Data as u8;
     let at = match head.first() {
@@ -402,5 +402,7 @@ pub fn is_bulk(head: &[u8]) -> bool {
         Some(&DATA) => FULL,
         _ => return false,
     };
-    matches!(head.get(at), Some(&task) if task == Task::Stream as u8 || task == Task::Store as u8 || task == Task::Fetched as u8)
+    let Some(message) = head.get(at..).and_then(<[u8]>::first_chunk::<MESSAGE>) else { return false };
+    let whole = at + MESSAGE + usize::from(message[2]) * 8 + u32_at(message, 4) as usize;
+    whole == length && [Task::Stream as u8, Task::Store as u8, Task::Fetched as u8].contains(&message[0])
 }

@@ -139,7 +139,7 @@ impl<'s> Driver<'s> {
             let (head, length) = (arrival.head(), arrival.len());
             if length <= head.len() {
                 self.engine.receive(now, peer, head, &mut line, &mut hands);
-            } else if self.engine.config().checked != 0 && shunt_am::frame::is_bulk(head) {
+            } else if self.engine.config().checked != 0 && shunt_am::frame::is_bulk(head, length) {
                 let rest = Rest { arrival, segment };
                 self.engine.receive_split(now, peer, head, &rest, &mut line, &mut hands);
             } else {
@@ -389,6 +389,11 @@ impl<'s> Driver<'s> {
             return false;
         }
         self.tell_of(now, stream, handler::URGENT, &[sent, byte.into()])
+    }
+
+    /// What the engine knows of a peer: round trip, windows, counts.
+    pub fn status(&mut self, peer: Peer) -> Option<shunt_am::Status> {
+        self.engine.status(peer)
     }
 
     /// Bytes of the stream sent, acknowledged, received.

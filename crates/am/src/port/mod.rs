@@ -205,7 +205,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
         let length = self.arrival.len();
         if length <= head.len() {
             self.engine.receive(self.now, peer, head, &mut self.line, program);
-        } else if self.engine.config().reliable != 0 && crate::frame::is_bulk(head) {
+        } else if self.engine.config().reliable != 0 && crate::frame::is_bulk(head, length) {
             let rest = Rest { arrival: &self.arrival, segment: self.line.endpoint.segment() };
             self.engine.receive_split(self.now, peer, head, &rest, &mut self.line, program);
         } else {

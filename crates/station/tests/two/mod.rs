@@ -199,16 +199,36 @@ impl World {
         let end = self.now + limit;
         let mut quiet = 0;
         while !condition(self) {
-            assert!(self.now < end, "{what}: not within {limit} ns of virtual time");
+            assert!(self.now < end, "{what}: not within {limit} ns of virtual time{}", self.describe());
             let moved = self.turn(0).moved | self.turn(1).moved;
             quiet = if moved { 0 } else { quiet + 1 };
             // Frames that are held back come after so many looks; those of the kernel's network at once, or when it gets to it.
-            if quiet > 14 && !waits(&[self.sides[0].station.poll_fd(), self.sides[1].station.poll_fd()]) {
+            if quiet > 14 && !waits(&[self.sides[0].station.poll_fd(), self.sides[1].station.poll_fd()], 10) {
                 let next = self.sides.iter().filter_map(|side| side.station.deadline()).min();
                 self.now = self.now.max(next.unwrap_or(end)).min(end);
                 quiet = 0;
             }
         }
+    }
+
+    /// For people.
+    pub fn describe(&mut self) -> String {
+        let mut text = String::new();
+        for side in &mut self.sides {
+            let deadline = side.station.deadline();
+            let mut driver = side.station.lock().expect("the lock");
+            for (stream, flow) in &side.program.flows {
+                let Flow { received, acknowledged, finished, sending, sent, finish_sent, .. } = flow;
+                let (received, all, positions) = (received.len(), sending.len(), driver.positions(*stream));
+                text += &format!(
+                    "\n{stream}: received {received}, end {finished}, sent {sent} of {all}, end {finish_sent}, acknowledged \
+                     {acknowledged}, engine {positions:?}, room {}",
+                    driver.room(*stream)
+                );
+            }
+            text += &format!("\n deadline {deadline:?} {:?}", driver.status(0));
+        }
+        text
     }
 
     /// Asks, and gives what came of it.
@@ -222,7 +242,7 @@ impl World {
                 Answer::Pending => {}
                 answer => return answer,
             }
-            let ready = waits(&[inquiry.descriptor(), self.gate.descriptor(), self.sides[1].ear]);
+            let ready = waits(&[inquiry.descriptor(), self.gate.descriptor(), self.sides[1].ear], 1000);
             self.now = if ready { self.now + 100 * MICROSECOND } else { self.now.max(inquiry.deadline()) };
             self.gate.serve(self.now, &mut |four| (four.server.port == PORT).then_some(INODE));
             if self.sides[1].ear >= 0 {
@@ -273,11 +293,11 @@ impl World {
 }
 
 /// Whether one of them becomes readable in the time that a busy machine may need for what is on its way.
-fn waits(descriptors: &[i32]) -> bool {
+fn waits(descriptors: &[i32], milliseconds: i32) -> bool {
     let mut set: Vec<libc::pollfd> =
         descriptors.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: as many structures as are named.
-    unsafe { libc::poll(set.as_mut_ptr(), set.len() as u64, 10) > 0 }
+    unsafe { libc::poll(set.as_mut_ptr(), set.len() as u64, milliseconds) > 0 }
 }
 
 /// Bytes that are nowhere like others.
