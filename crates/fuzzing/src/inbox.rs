@@ -1,7 +1,7 @@
 //! An inbox that other senders write: whatever stands in its header and ring, lengths stay in bounds and calls return.
 
 use crate::input::Input;
-use shunt_ring::inbox::{Inbox, Posted, Source};
+use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_ring::lock;
 use shunt_segment::inbox::{LONGEST, RING, RING_LEAST};
 use shunt_segment::sync::{AtomicU64, Ordering::Relaxed};
@@ -52,10 +52,12 @@ fn play(inbox: &Inbox, base: *mut u8, mut input: Input) -> Option<()> {
             0 | 1 => {
                 let bytes = vec![operation; input.length(LONGEST + 5)?];
                 let source = Source { v6: operation & 16 != 0, port: 7, scope: 3, ..Source::default() };
+                let stamp = u64::from(operation & 32);
+                let details = Details { to: [operation & 64; 16], stamp, interface: stamp as u32, ..Details::default() };
                 let pieces = core::iter::once((bytes.as_ptr(), bytes.len()));
                 let freed = |owner| lock::revoke(&inbox.header().lock, owner);
                 // SAFETY: the whole of `bytes`.
-                let posted = unsafe { inbox.post(1, &source, pieces, bytes.len(), freed) };
+                let posted = unsafe { inbox.post(1, &source, &details, pieces, bytes.len(), freed) };
                 assert!(bytes.len() <= LONGEST || posted != Posted::Done);
             }
             2..=4 => {
@@ -64,7 +66,9 @@ fn play(inbox: &Inbox, base: *mut u8, mut input: Input) -> Option<()> {
                     assert!(front.length <= LONGEST);
                     let pieces = core::iter::once((bytes.as_mut_ptr(), bytes.len()));
                     // SAFETY: the whole of `bytes`.
-                    assert!(unsafe { inbox.copy(&front, pieces) } <= bytes.len());
+                    assert!(unsafe { inbox.copy(&front, pieces) }.is_some_and(|copied| copied <= bytes.len()));
+                    inbox.details(&front);
+                    inbox.is_crowded();
                     inbox.may_yield(&front);
                     if operation & 16 == 0 {
                         inbox.take(&front);

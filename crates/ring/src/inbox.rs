@@ -28,6 +28,25 @@ pub struct Source {
     pub processor: u16,
 }
 
+/// What a datagram tells beside its bytes and its source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Details {
+    /// The address that it was sent to, as [`Source::ip`].
+    pub to: [u8; 16],
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// Type of service, or traffic class.
+    pub tos: u8,
+    /// It stands for datagrams of so many bytes each (UDP_SEGMENT); 0: for itself.
+    pub segment: u16,
+    /// The interface that it came by; 0: nobody had asked when it was sent.
+    pub interface: u32,
+    /// When it was sent, in 256 ticks: [`Front::moment`].
+    pub moment: u32,
+    /// CLOCK_REALTIME of sending in nanoseconds; 0: nobody asked.
+    pub stamp: u64,
+}
+
 /// What became of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posted {
@@ -39,6 +58,8 @@ pub enum Posted {
     Kernel,
     /// As `Kernel`, and the inbox is not used again.
     Retired,
+    /// A piece is not readable: nothing was sent.
+    Fault,
 }
 
 /// The oldest datagram.
@@ -47,10 +68,13 @@ pub struct Front {
     position: u64,
     next: u64,
     payload: u64,
+    marks: u64,
     /// Bytes of the datagram.
     pub length: usize,
     /// Its source.
     pub source: Source,
+    /// When it was sent, in 256 ticks of the processors' time stamp counter, modulo 2^32.
+    pub moment: u32,
 }
 
 impl Front {
@@ -73,11 +97,33 @@ unsafe impl Send for Inbox {}
 // SAFETY: as above.
 unsafe impl Sync for Inbox {}
 
-const V4_HEADER: u64 = 24;
-const V6_HEADER: u64 = 40;
+/// Words before the bytes: position and marks; length, half the moment, processor, port; address or scope, charges; then
+/// for IPv4 the destination with the details and the other half, for IPv6 the source, the details with the other half, and
+/// the destination if it is another one than the source; then interface and segment; then the stamp.
+const V4_HEADER: u64 = 32;
+const V6_HEADER: u64 = 48;
 
-fn record_length(v6: bool, length: usize) -> u64 {
-    ((if v6 { V6_HEADER } else { V4_HEADER }) + length as u64).next_multiple_of(ALIGN as u64)
+#[inline(always)]
+fn header_length(marks: u64) -> u64 {
+    let fixed = if marks & mark::V6 != 0 { V6_HEADER } else { V4_HEADER };
+    let word = |bit| if marks & bit != 0 { 8 } else { 0 };
+    fixed + 2 * word(mark::TO) + word(mark::FURTHER) + word(mark::STAMPED)
+}
+
+#[inline(always)]
+fn record_length(marks: u64, length: usize) -> u64 {
+    (header_length(marks) + length as u64).next_multiple_of(ALIGN as u64)
+}
+
+/// Beyond this part of what may wait an inbox is crowded.
+const CROWDED: u64 = 4;
+
+/// One half of an address.
+#[inline(always)]
+fn half(ip: &[u8; 16], k: usize) -> u64 {
+    let mut bytes = [0u8; 8];
+    bytes.copy_from_slice(&ip[8 * k..8 * k + 8]);
+    u64::from_le_bytes(bytes)
 }
 
 impl Inbox {
@@ -117,12 +163,13 @@ impl Inbox {
     /// `me` is the calling thread; `pause` gets the thread that holds the senders' lock, as in [`lock::acquire`].
     ///
     /// # Safety
-    /// `pieces` are readable, and together `length` bytes, at most [`LONGEST`].
+    /// `pieces` are the program's, and together `length` bytes, at most [`LONGEST`].
     #[inline]
     pub unsafe fn post(
         &self,
         me: u32,
         source: &Source,
+        details: &Details,
         pieces: impl Iterator<Item = (*const u8, usize)>,
         length: usize,
         pause: impl FnMut(u32),
@@ -141,32 +188,52 @@ impl Inbox {
         if !self.has_room(tail, charged, cost) {
             return Posted::Dropped;
         }
-        let next = tail.wrapping_add(record_length(source.v6, length));
-        self.word(next).store(0, Ordering::Relaxed);
-        let mut at = tail + V4_HEADER;
         let mut marks = mark::PRESENT;
-        let words = |k: usize| {
-            let mut bytes = [0u8; 8];
-            bytes.copy_from_slice(&source.ip[8 * k..8 * k + 8]);
-            u64::from_le_bytes(bytes)
-        };
-        let detail = if source.v6 {
+        let further = details.interface as u64 | (details.segment as u64) << 32;
+        if further != 0 {
+            marks |= mark::FURTHER;
+        }
+        if details.stamp != 0 {
+            marks |= mark::STAMPED;
+        }
+        let rest = (details.ttl as u64) << 32 | (details.tos as u64) << 40 | (details.moment as u64 >> 16) << 48;
+        let scope = if source.v6 {
             marks |= mark::V6;
-            at = tail + V6_HEADER;
-            self.word(tail + 24).store(words(0), Ordering::Relaxed);
-            self.word(tail + 32).store(words(1), Ordering::Relaxed);
+            self.word(tail + 24).store(half(&source.ip, 0), Ordering::Relaxed);
+            self.word(tail + 32).store(half(&source.ip, 1), Ordering::Relaxed);
+            self.word(tail + 40).store(rest, Ordering::Relaxed);
+            if details.to != source.ip {
+                marks |= mark::TO;
+                self.word(tail + 48).store(half(&details.to, 0), Ordering::Relaxed);
+                self.word(tail + 56).store(half(&details.to, 1), Ordering::Relaxed);
+            }
             source.scope as u64
         } else {
-            words(1) >> 32
+            self.word(tail + 24).store(half(&details.to, 1) >> 32 | rest, Ordering::Relaxed);
+            half(&source.ip, 1) >> 32
         };
-        self.word(tail + 8)
-            .store(length as u64 | (source.processor as u64) << 32 | (source.port as u64) << 48, Ordering::Relaxed);
-        self.word(tail + 16).store(detail | charged << 32, Ordering::Relaxed);
+        let mut at = tail + header_length(marks);
+        if further != 0 {
+            let before = if details.stamp != 0 { 16 } else { 8 };
+            self.word(at - before).store(further, Ordering::Relaxed);
+        }
+        if details.stamp != 0 {
+            self.word(at - 8).store(details.stamp, Ordering::Relaxed);
+        }
+        let next = tail.wrapping_add(record_length(marks, length));
+        self.word(next).store(0, Ordering::Relaxed);
+        self.word(tail + 8).store(
+            length as u64 | (details.moment as u64 & 0xffff) << 16 | (source.processor as u64) << 32 | (source.port as u64) << 48,
+            Ordering::Relaxed,
+        );
+        self.word(tail + 16).store(scope | charged << 32, Ordering::Relaxed);
         let mut left = length;
         for (data, size) in pieces {
             let size = size.min(left);
-            // SAFETY: the piece is readable; all pieces together fit into the ring.
-            unsafe { self.ring().put(at, data, size) };
+            // SAFETY: the piece is readable or faults; all pieces together fit into the ring.
+            if !unsafe { self.ring().put(at, data, size) } {
+                return Posted::Fault;
+            }
             at = at.wrapping_add(size as u64);
             left -= size;
         }
@@ -213,25 +280,53 @@ impl Inbox {
     #[inline(always)]
     fn has_room(&self, tail: u64, charged: u64, cost: u64) -> bool {
         let header = self.header();
-        // Records are smaller than their charges, so this bounds the ring as well.
-        let limit = (header.limit.load(Ordering::Relaxed) as u64).min(self.size as u64 - RING as u64);
+        let limit = self.limit();
         let waiting = charged.wrapping_sub(header.released.load(Ordering::Relaxed));
-        waiting == 0 || waiting.saturating_add(cost) <= limit || self.make_room(tail, charged, cost, limit)
+        waiting == 0 || waiting.saturating_add(cost) <= limit / CROWDED || self.make_room(tail, charged, cost, limit)
+    }
+
+    /// Charges that may wait. Records are smaller than their charges, so this bounds the ring as well.
+    #[inline(always)]
+    fn limit(&self) -> u64 {
+        (self.header().limit.load(Ordering::Relaxed) as u64).min(self.size as u64 - RING as u64)
     }
 
     #[cold]
     fn make_room(&self, tail: u64, charged: u64, cost: u64, limit: u64) -> bool {
-        let header = self.header();
-        let head = header.head.load(Ordering::Acquire);
-        let waiting = if head == tail {
-            0
-        } else {
-            // What was charged before the oldest record has been released; 32 bits of it tell the rest.
-            let before = (self.word(head.wrapping_add(16)).load(Ordering::Relaxed) >> 32) as u32;
-            (charged as u32).wrapping_sub(before) as u64
-        };
-        header.released.store(charged.wrapping_sub(waiting), Ordering::Relaxed);
+        let waiting = self.waiting(tail, charged);
+        self.header().released.store(charged.wrapping_sub(waiting), Ordering::Relaxed);
         waiting == 0 || waiting.saturating_add(cost) <= limit
+    }
+
+    /// What the datagrams that wait are charged.
+    fn waiting(&self, tail: u64, charged: u64) -> u64 {
+        let head = self.header().head.load(Ordering::Acquire);
+        if head == tail {
+            return 0;
+        }
+        // What was charged before the oldest record has been released; 32 bits of it tell the rest.
+        let before = (self.word(head.wrapping_add(16)).load(Ordering::Relaxed) >> 32) as u32;
+        (charged as u32).wrapping_sub(before) as u64
+    }
+
+    /// Whether more than a quarter of what may wait does, as far as senders have noticed.
+    #[inline(always)]
+    pub fn seems_crowded(&self) -> bool {
+        let header = self.header();
+        let waiting = header.charged.load(Ordering::Relaxed).wrapping_sub(header.released.load(Ordering::Relaxed));
+        waiting > self.limit() / CROWDED
+    }
+
+    /// The same, looked at.
+    pub fn is_crowded(&self) -> bool {
+        let header = self.header();
+        self.waiting(header.tail.load(Ordering::Relaxed), header.charged.load(Ordering::Relaxed)) > self.limit() / CROWDED
+    }
+
+    /// What receivers ask senders for ([`shunt_segment::inbox::ask`]).
+    #[inline(always)]
+    pub fn asks(&self) -> u32 {
+        self.header().asks.load(Ordering::Relaxed)
     }
 
     /// A sender is about to use the kernel: what lies here now comes first. False: nothing does.
@@ -286,7 +381,9 @@ impl Inbox {
         let second = self.word(position + 8).load(Ordering::Relaxed);
         let detail = self.word(position + 16).load(Ordering::Relaxed) as u32;
         let v6 = first & mark::V6 != 0;
-        let length = (second as u32 as usize).min(LONGEST);
+        let length = second as u16 as usize;
+        let rest = self.word(position + if v6 { 40 } else { 24 }).load(Ordering::Relaxed);
+        let moment = (second >> 16) as u32 & 0xffff | (rest >> 48 << 16) as u32;
         let mut source = Source { v6, ip: [0; 16], port: (second >> 48) as u16, scope: 0, processor: (second >> 32) as u16 };
         if v6 {
             source.ip[..8].copy_from_slice(&self.word(position + 24).load(Ordering::Relaxed).to_le_bytes());
@@ -297,30 +394,60 @@ impl Inbox {
         }
         Front {
             position,
-            next: position.wrapping_add(record_length(v6, length)),
-            payload: position.wrapping_add(if v6 { V6_HEADER } else { V4_HEADER }),
+            next: position.wrapping_add(record_length(first, length)),
+            payload: position.wrapping_add(header_length(first)),
+            marks: first & mark::ALL,
             length,
             source,
+            moment,
         }
     }
 
-    /// Copies the first bytes of the datagram into `pieces`; gives how many were copied.
+    /// What else the datagram tells. To be believed when [`Inbox::take`] or [`Inbox::still`] has succeeded afterwards.
+    pub fn details(&self, front: &Front) -> Details {
+        let at = |offset: u64| self.word(front.position.wrapping_add(offset)).load(Ordering::Relaxed);
+        let v6 = front.marks & mark::V6 != 0;
+        let rest = at(if v6 { 40 } else { 24 });
+        let mut to = front.source.ip;
+        if !v6 {
+            to[12..].copy_from_slice(&(rest as u32).to_le_bytes());
+        } else if front.marks & mark::TO != 0 {
+            to[..8].copy_from_slice(&at(48).to_le_bytes());
+            to[8..].copy_from_slice(&at(56).to_le_bytes());
+        }
+        let stamped = front.marks & mark::STAMPED != 0;
+        let before = |offset: u64| self.word(front.payload.wrapping_sub(offset)).load(Ordering::Relaxed);
+        let further = if front.marks & mark::FURTHER != 0 { before(if stamped { 16 } else { 8 }) } else { 0 };
+        Details {
+            to,
+            ttl: (rest >> 32) as u8,
+            tos: (rest >> 40) as u8,
+            segment: (further >> 32) as u16,
+            interface: further as u32,
+            moment: front.moment,
+            stamp: if stamped { before(8) } else { 0 },
+        }
+    }
+
+    /// Copies the first bytes of the datagram into `pieces`; gives how many were copied, `None` if a piece faults.
     ///
     /// # Safety
-    /// The pieces are writable.
+    /// The pieces are the program's.
     #[inline(always)]
-    pub unsafe fn copy(&self, front: &Front, pieces: impl Iterator<Item = (*mut u8, usize)>) -> usize {
+    pub unsafe fn copy(&self, front: &Front, pieces: impl Iterator<Item = (*mut u8, usize)>) -> Option<usize> {
         let mut done = 0;
         for (data, room) in pieces {
             if done == front.length {
                 break;
             }
             let size = room.min(front.length - done);
-            // SAFETY: the piece is writable, and no datagram is longer than the ring.
-            unsafe { self.ring().get(front.payload.wrapping_add(done as u64), data, size) };
+            // SAFETY: the piece is writable or faults, and no datagram is longer than the ring.
+            if !unsafe { self.ring().get(front.payload.wrapping_add(done as u64), data, size) } {
+                return None;
+            }
             done += size;
         }
-        done
+        Some(done)
     }
 
     /// Takes the datagram: false if another receiver, or its sender, took it meanwhile.

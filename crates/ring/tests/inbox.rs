@@ -1,7 +1,7 @@
 //! The inbox of datagrams: order, charges, taking back, and writers that write whatever they like.
 #![cfg(not(loom))]
 
-use shunt_ring::inbox::{Inbox, Posted, Source};
+use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_segment::inbox::{gate, RING, RING_LEAST};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -43,7 +43,9 @@ fn post(inbox: &Inbox, me: u32, bytes: &[u8]) -> Posted {
     let half = bytes.len() / 2;
     let pieces = [(bytes.as_ptr(), half), (bytes[half..].as_ptr(), bytes.len() - half)];
     // SAFETY: both pieces are slices.
-    unsafe { inbox.post(me, &source(me as u16), pieces.into_iter(), bytes.len(), |_| std::thread::yield_now()) }
+    unsafe {
+        inbox.post(me, &source(me as u16), &Details::default(), pieces.into_iter(), bytes.len(), |_| std::thread::yield_now())
+    }
 }
 
 fn take(inbox: &Inbox) -> Option<(u16, Vec<u8>)> {
@@ -82,11 +84,45 @@ fn an_ipv6_source_comes_whole() {
     inbox.open();
     let from = Source { v6: true, ip: *b"0123456789abcdef", port: 65535, scope: 77, processor: 3 };
     // SAFETY: the piece is a slice.
-    let posted = unsafe { inbox.post(1, &from, [(b"xyz".as_ptr(), 3)].into_iter(), 3, |_| ()) };
+    let posted = unsafe { inbox.post(1, &from, &Details::default(), [(b"xyz".as_ptr(), 3)].into_iter(), 3, |_| ()) };
     assert_eq!(posted, Posted::Done);
     let front = inbox.front().unwrap();
     assert_eq!((front.source, front.length), (from, 3));
     assert_eq!(take(&inbox).unwrap().1, b"xyz");
+}
+
+#[test]
+fn details_come_with_every_shape_of_record() {
+    let memory = Memory::new();
+    let inbox = memory.inbox(1 << 20);
+    inbox.open();
+    for bits in 0..32u32 {
+        let v6 = bits & 1 != 0;
+        let set = |bit: u32, value: u64| if bits & bit != 0 { value } else { 0 };
+        let mut ip = [0; 16];
+        ip[12..].copy_from_slice(&[127, 0, 0, 1]);
+        let from = Source { v6, port: 53, ip, ..Source::default() };
+        let mut to = ip;
+        to[15] = if bits & 2 != 0 { 9 } else { 1 };
+        let details = Details {
+            to,
+            ttl: 64,
+            tos: 0x2e,
+            segment: set(4, 1200) as u16,
+            interface: set(8, 0xfedc_ba98) as u32,
+            moment: 0x1234_5678 ^ bits << 28,
+            stamp: set(16, u64::MAX - 5),
+        };
+        for length in [0, 1, 31, 32, 33, 1472] {
+            let bytes = vec![bits as u8 ^ 0x5a; length];
+            // SAFETY: the piece is a slice.
+            let posted = unsafe { inbox.post(1, &from, &details, [(bytes.as_ptr(), length)].into_iter(), length, |_| ()) };
+            assert_eq!(posted, Posted::Done);
+            let front = inbox.front().unwrap();
+            assert_eq!((front.source, inbox.details(&front)), (from, details), "{bits}, {length} bytes");
+            assert_eq!(take(&inbox), Some((53, bytes)));
+        }
+    }
 }
 
 /// 212992 bytes of SO_RCVBUF hold 256 of the smallest datagrams on Linux, 92 of 1472 bytes, 3 of 65507.
@@ -308,7 +344,11 @@ fn random_words_harm_nobody() {
             if let Some(front) = inbox.front() {
                 let mut bytes = [0u8; 4096];
                 // SAFETY: the piece is an array.
-                assert!(unsafe { inbox.copy(&front, [(bytes.as_mut_ptr(), 4096)].into_iter()) } <= 4096);
+                assert!(
+                    unsafe { inbox.copy(&front, [(bytes.as_mut_ptr(), 4096)].into_iter()) }.is_some_and(|copied| copied <= 4096)
+                );
+                inbox.details(&front);
+                inbox.is_crowded();
                 let _ = inbox.take(&front);
             }
         }

@@ -45,12 +45,46 @@ pub mod gate {
     pub const SLEEPERS: u32 = PIN - 1;
 }
 
+/// What receivers ask senders for, beside bytes and addresses. Bits of [`InboxHeader::asks`].
+pub mod ask {
+    /// The time of sending: SO_TIMESTAMP, SO_TIMESTAMPNS and their newer numbers.
+    pub const TIME: u32 = 1 << 0;
+    /// In nanoseconds.
+    pub const TIME_NS: u32 = 1 << 1;
+    /// The newer numbers.
+    pub const TIME_NEW: u32 = 1 << 2;
+    /// Datagrams that were sent as one (UDP_SEGMENT) come as one: UDP_GRO.
+    pub const JOINED: u32 = 1 << 3;
+    /// IP_PKTINFO.
+    pub const INFO: u32 = 1 << 4;
+    /// IPV6_RECVPKTINFO.
+    pub const INFO6: u32 = 1 << 5;
+    /// IP_RECVTTL.
+    pub const TTL: u32 = 1 << 6;
+    /// IP_RECVTOS.
+    pub const TOS: u32 = 1 << 7;
+    /// IP_RECVORIGDSTADDR.
+    pub const DESTINATION: u32 = 1 << 8;
+    /// IPV6_RECVHOPLIMIT.
+    pub const HOPS6: u32 = 1 << 9;
+    /// IPV6_RECVTCLASS.
+    pub const CLASS6: u32 = 1 << 10;
+    /// IPV6_RECVORIGDSTADDR.
+    pub const DESTINATION6: u32 = 1 << 11;
+}
+
 /// Bits of a record's first word, below its position.
 pub mod mark {
     /// The record is complete.
     pub const PRESENT: u64 = 1;
+    /// The interface that it came by, for which the receiver asked, and the size of segments follow.
+    pub const FURTHER: u64 = 2;
     /// The source is an IPv6 address.
     pub const V6: u64 = 4;
+    /// The IPv6 address that it was sent to follows; otherwise it is the source's own.
+    pub const TO: u64 = 8;
+    /// The time of sending follows.
+    pub const STAMPED: u64 = 16;
     /// All bits that are no position.
     pub const ALL: u64 = super::ALIGN as u64 - 1;
 }
@@ -82,7 +116,9 @@ pub struct InboxHeader {
     /// A sender used the kernel: look number this, or a later one, must find the kernel's queue empty before anybody
     /// writes here again. 0: none did. Senders write it, which is rare.
     pub behind: AtomicU64,
-    _gate: [u32; 26],
+    /// See [`ask`].
+    pub asks: AtomicU32,
+    _gate: [u32; 25],
     /// The senders' lock: a thread id.
     pub lock: AtomicU32,
     _pad: u32,
@@ -135,7 +171,7 @@ mod tests {
     fn a_record_is_smaller_than_its_charge() {
         for length in 0..=LONGEST {
             for v6 in [false, true] {
-                let record = (48 + length).next_multiple_of(ALIGN);
+                let record = (80 + length).next_multiple_of(ALIGN);
                 assert!(record as u64 <= charge(length, v6), "{length}");
             }
         }

@@ -82,7 +82,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Safety
     /// The header's control buffer is writable.
-    unsafe fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) {
+    pub(crate) unsafe fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) {
         const HEADER: usize = core::mem::size_of::<cmsghdr>();
         let left = self.room - self.used;
         let length = HEADER + data.len();

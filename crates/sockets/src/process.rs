@@ -48,6 +48,7 @@ fn register_barriers() {
 
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub fn before_fork() {
+    crate::datagram::prepare_fork();
     // Held across the fork so that the child sees links, ports and slabs whole; handlers wait as long.
     loop {
         share_streams();

@@ -10,7 +10,10 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_NEWROUTE: u16 = 24;
 const RTN_LOCAL: u8 = 2;
 const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
 const RTA_PREFSRC: u16 = 7;
+/// The entry of the table itself, not what a lookup makes of it (linux/rtnetlink.h).
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 
 static FD: AtomicI32 = AtomicI32::new(-1);
 
@@ -36,6 +39,30 @@ pub fn local_source(server: &Address) -> Result<Option<Address>> {
 }
 
 fn ask(server: &Address) -> Result<Option<Address>> {
+    let mut reply = [0u8; 1024];
+    let got = request(server, 0, &mut reply)?;
+    parse(&reply[..got], server)
+}
+
+/// The interface that an address of this host belongs to, though its datagrams come by the loopback one.
+/// Called under the set-up lock.
+pub fn interface_of(address: &Address) -> Option<u32> {
+    let mut reply = [0u8; 1024];
+    let got = request(address, RTM_F_FIB_MATCH, &mut reply).ok()?;
+    let reply = &reply[..got];
+    let u16_at = |at: usize| reply.get(at..at + 2).map(|b| u16::from_ne_bytes([b[0], b[1]]));
+    let mut at = 28;
+    while let (Some(RTM_NEWROUTE), Some(length), Some(attribute)) = (u16_at(4), u16_at(at), u16_at(at + 2)) {
+        if attribute == RTA_OIF {
+            return reply.get(at + 4..at + 8).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        }
+        at += (length.max(4) as usize + 3) & !3;
+    }
+    None
+}
+
+/// Asks for the route to an address; gives the bytes of the reply.
+fn request(server: &Address, flags: u32, reply: &mut [u8; 1024]) -> Result<usize> {
     let fd = diag::socket(&FD, libc::NETLINK_ROUTE)?;
     let v4 = server.as_v4();
     let (family, ip): (i32, &[u8]) = if v4.is_some() { (AF_INET, &server.ip[12..]) } else { (AF_INET6, &server.ip) };
@@ -48,14 +75,14 @@ fn ask(server: &Address) -> Result<Option<Address>> {
     request[8..12].copy_from_slice(&1u32.to_ne_bytes());
     request[16] = family as u8;
     request[17] = (ip.len() * 8) as u8;
+    request[24..28].copy_from_slice(&flags.to_ne_bytes());
     request[28..30].copy_from_slice(&((4 + ip.len()) as u16).to_ne_bytes());
     request[30..32].copy_from_slice(&RTA_DST.to_ne_bytes());
     request[32..32 + ip.len()].copy_from_slice(ip);
     calls::sendto(fd, request.as_ptr().cast(), length, MSG_DONTWAIT, core::ptr::null(), 0)?;
-    let mut reply = [0u8; 1024];
     let got =
         calls::recvfrom(fd, reply.as_mut_ptr().cast(), reply.len(), MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())?;
-    parse(&reply[..got.min(reply.len())], server)
+    Ok(got.min(reply.len()))
 }
 
 fn parse(reply: &[u8], server: &Address) -> Result<Option<Address>> {

@@ -67,6 +67,11 @@ impl Encoded {
         }
     }
 
+    /// As bytes for a control message.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length as usize]
+    }
+
     /// As a pointer for system calls.
     pub fn pointer(&self) -> *const sockaddr {
         self.bytes.as_ptr().cast()

@@ -90,6 +90,16 @@ pub fn ticks_for_ns(ns: u64) -> u64 {
     (((ns as u128) << 32) / rate as u128) as u64
 }
 
+/// The same for a time that has passed since this process began, at any time: asked of the kernel until the rate is known.
+pub fn ticks_passed(ns: u64) -> u64 {
+    if RATE.load(Ordering::Relaxed) != 0 {
+        return ticks_for_ns(ns);
+    }
+    let lived_ns = asked_ns().saturating_sub(START_NS.load(Ordering::Relaxed)).max(1);
+    let lived = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
+    ((ns as u128 * lived as u128) / lived_ns as u128) as u64
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

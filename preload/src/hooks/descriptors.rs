@@ -96,10 +96,12 @@ unsafe fn datagram_ioctl(fd: c_int, socket: &'static datagram::Datagram, request
         let integer = argument as *mut c_int;
         match request {
             libc::FIONREAD if result == 0 => {
-                if let Some(size) = datagram::next_size(socket) {
+                if let Some(size) = datagram::next_size(fd, socket) {
                     integer.write_unaligned(size as c_int);
                 }
             }
+            // The kernel keeps the time of the last datagram that it has delivered.
+            0x8906 | 0x8907 => socket.pin(datagram::pin::OPTION),
             libc::FIONBIO if result == 0 => socket.set_nonblocking(integer.read_unaligned() != 0),
             libc::FIOASYNC if result == 0 => datagram::options::set_async(socket, integer.read_unaligned() != 0),
             _ => {}

@@ -48,7 +48,7 @@ hook! {
             socket.set(flag::BOUND);
         }
         if let (0, Some(socket)) = (result, word.datagram()) {
-            datagram::moved_to_address(fd, socket);
+            datagram::bound(fd, socket);
         }
         result
     }

@@ -3,10 +3,10 @@
 //! A receiver listens at a name made of its socket's inode and sends whoever connects there two descriptors: the memfd,
 //! and the read end of a pipe whose other end only the socket's owners hold.
 
-use super::{flag, Datagram};
+use super::{flag, told, Datagram};
 use crate::global::{Shared, SETUP};
 use crate::{diag, passing, private, sockaddr};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::inbox::{self, gate, InboxHeader, RING, RING_LEAST, RING_MOST};
 use shunt_segment::name;
@@ -53,6 +53,9 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     if calls::soft_limit(libc::RLIMIT_FSIZE) < (RING + size) as u64 {
         return Err(Errno(libc::EFBIG)); // ftruncate would raise SIGXFSZ
     }
+    // From now on the socket keeps the time at which its datagrams came: see `receive::kernels_moment`. ENOENT as yet.
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = calls::ioctl(fd, super::receive::SIOCGSTAMPNS, (&mut at as *mut libc::timespec) as usize);
     let memfd = keep(0, calls::memfd_create(inbox::NAME, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))?;
     calls::ftruncate(memfd, (RING + size) as i64)?;
     calls::fcntl(memfd, F_ADD_SEALS, SEALS as usize)?;
@@ -74,6 +77,7 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     header.limit.store(limit.min(MOST_LIMIT), Ordering::Relaxed);
     header.owners.store(1, Ordering::Relaxed);
     header.shareable.store(shareable(fd) as u32, Ordering::Relaxed);
+    header.asks.store(told::asked(fd, socket), Ordering::Relaxed);
     header.magic.store(inbox::MAGIC, Ordering::Release);
     if socket.flags.load(Ordering::Relaxed) & flag::SHARED != 0 {
         // Others own the socket, who know nothing of this inbox: if this process closes it, they go on.
@@ -88,7 +92,7 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     Ok(())
 }
 
-fn pipe() -> Result<[i32; 2]> {
+pub(super) fn pipe() -> Result<[i32; 2]> {
     let mut ends = [-1i32; 2];
     // SAFETY: pipe2 fills two descriptors in.
     shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
@@ -101,7 +105,7 @@ fn shareable(fd: i32) -> bool {
     set(libc::SO_REUSEADDR) || set(libc::SO_REUSEPORT)
 }
 
-/// SO_RCVBUF, SO_REUSEADDR or SO_REUSEPORT was set.
+/// An option that senders heed was set: SO_RCVBUF, SO_REUSEADDR, SO_REUSEPORT, and what asks for control messages.
 pub fn refresh(fd: i32, socket: &Datagram) {
     if let Some(inbox) = socket.inbox() {
         let header = inbox.header();
@@ -109,6 +113,7 @@ pub fn refresh(fd: i32, socket: &Datagram) {
             header.limit.store((limit as u32).min(MOST_LIMIT), Ordering::Relaxed);
         }
         header.shareable.store(shareable(fd) as u32, Ordering::Relaxed);
+        header.asks.store(told::asked(fd, socket), Ordering::SeqCst);
     }
 }
 
@@ -168,6 +173,8 @@ struct Known {
     pending: i32,
     /// Routes that use it.
     users: u32,
+    /// The port of its socket, when a route has led there.
+    port: u16,
     /// It belongs to a socket of this process.
     own: bool,
     /// No new routes.
@@ -177,7 +184,7 @@ struct Known {
 const MOST: usize = 256;
 static KNOWN: Shared<[Known; MOST]> = Shared::new([const { NOTHING }; MOST]);
 const NOTHING: Known =
-    Known { inode: 0, base: core::ptr::null_mut(), size: 0, pipe: -1, pending: -1, users: 0, own: false, gone: false };
+    Known { inode: 0, base: core::ptr::null_mut(), size: 0, pipe: -1, pending: -1, users: 0, port: 0, own: false, gone: false };
 
 /// Ranges that an inbox lay in; late readers see zeros there.
 static BLANKS: Shared<[(usize, usize); 64]> = Shared::new([(0, 0); 64]);
@@ -261,13 +268,15 @@ pub struct Address {
 
 /// The inbox of the socket `owner`, as far as this process has it; otherwise asks for it, and says whether it may come.
 /// The set-up lock is held.
-pub fn find(owner: diag::Owner) -> (Option<Address>, bool) {
+pub fn find(owner: diag::Owner, port: u16) -> (Option<Address>, bool) {
     let inode = owner.inode as u64;
     let entries = known();
     if let Some(index) = entries.iter().position(|entry| entry.inode == inode && !entry.gone) {
         if entries[index].pending >= 0 && !received(&mut entries[index]) {
             return (None, entries[index].pending >= 0);
         }
+        entries[index].port = port;
+        PORTS[port as usize / 64 % PORTS.len()].fetch_or(1 << (port % 64), Ordering::SeqCst);
         return (take(index), false);
     }
     (None, owner.uid == calls::geteuid() && ask_for(inode))
@@ -286,6 +295,27 @@ fn take(index: usize) -> Option<Address> {
     }
     entry.users += 1;
     Some(Address { index, inbox })
+}
+
+/// Ports of inboxes that routes have led to, by their lower bits.
+static PORTS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+
+/// A datagram to `port` went through the kernel from a socket that has no route there: those of the process that have
+/// one must not overtake it.
+#[inline]
+pub fn passed_by(port: u16) {
+    if PORTS[port as usize / 64 % PORTS.len()].load(Ordering::SeqCst) & 1 << (port % 64) != 0 {
+        mark(port);
+    }
+}
+
+#[cold]
+fn mark(port: u16) {
+    let Some(_setup) = SETUP.lock() else { return };
+    for entry in known().iter().filter(|entry| entry.port == port && !entry.base.is_null() && !entry.gone) {
+        // SAFETY: mapped with this size.
+        unsafe { Inbox::new(entry.base, entry.size) }.after_kernel();
+    }
 }
 
 /// A route goes. The set-up lock is held.

@@ -7,7 +7,8 @@
 //! mod       the private object            boxes    inboxes: making, handing over, taking up
 //! receive   recv and its forms            send     send and its forms
 //! route     whose inbox a destination is  options  what pins
-//! sets      membership in epoll sets
+//! told      control messages of recvmsg   wishes   control messages of sendmsg
+//! sets      membership in epoll sets          witness  what children still have
 //! ```
 
 pub mod boxes;
@@ -16,6 +17,9 @@ pub mod receive;
 pub mod route;
 pub mod send;
 pub mod sets;
+pub mod told;
+pub mod wishes;
+pub mod witness;
 
 use crate::epoll::Entry;
 use crate::global::{self, Shared, SETUP};
@@ -48,6 +52,8 @@ pub mod flag {
     pub const BORN_SHUT: u32 = 1 << 5;
     /// The gate counts one pin for all of [`super::Datagram::pins`].
     pub const GATE_PINNED: u32 = 1 << 6;
+    /// The program has bound it: others know its port, so it may serve them.
+    pub const BOUND: u32 = 1 << 7;
 }
 
 /// Why a socket's datagrams come through the kernel, whoever is awake. Bits of [`Datagram::pins`].
@@ -62,6 +68,8 @@ pub mod pin {
     pub const ELSEWHERE: u32 = 1 << 3;
     /// shutdown(2).
     pub const SHUT: u32 = 1 << 4;
+    /// In an epoll set that a child has since a fork: until it is gone or has exec'd.
+    pub const FORK: u32 = 1 << 5;
 }
 
 /// A UDP socket, private to the process. Descriptors made by dup share it.
@@ -79,6 +87,17 @@ pub struct Datagram {
     asked: AtomicU64,
     /// When visitors were last looked for, in ticks.
     visited: AtomicU64,
+    /// When what is first in the kernel's queue came there, as [`shunt_ring::inbox::Front::moment`], with a bit above;
+    /// 0: nothing was seen there.
+    turn: AtomicU64,
+    /// What its options say of each datagram that it sends.
+    outgoing: wishes::Outgoing,
+    /// UDP_SEGMENT.
+    segment: AtomicU32,
+    /// Forks since which others may own it: bits of `witness`.
+    forks: AtomicU32,
+    /// Those of them at which it was in an epoll set.
+    watched_at: AtomicU32,
     /// Processor of the last sender, plus one.
     peer_processor: AtomicU32,
     /// Datagrams that came through the kernel, up to [`ENOUGH`].
@@ -164,11 +183,16 @@ fn allocate(family: i32) -> Option<&'static Datagram> {
         &socket.sleeping,
         &socket.cold,
         &socket.interrupted,
+        &socket.segment,
+        &socket.forks,
+        &socket.watched_at,
     ] {
         word.store(0, Ordering::Relaxed);
     }
     socket.asked.store(0, Ordering::Relaxed);
     socket.visited.store(0, Ordering::Relaxed);
+    socket.turn.store(0, Ordering::Relaxed);
+    socket.outgoing.forget();
     socket.family.store(family, Ordering::Relaxed);
     socket.references.store(1, Ordering::Relaxed);
     for fd in &socket.private {
@@ -290,7 +314,13 @@ struct Sending<'a> {
     _section: Section,
 }
 
-/// bind and connect went through, or a first datagram gave the socket its port: its address may be another one now.
+/// bind went through.
+pub fn bound(fd: i32, socket: &'static Datagram) {
+    socket.flags.fetch_or(flag::BOUND, Ordering::Relaxed);
+    moved_to_address(fd, socket);
+}
+
+/// connect went through, or a first datagram gave the socket its port: its address may be another one now.
 pub fn moved_to_address(fd: i32, socket: &'static Datagram) {
     if let Some(_held) = socket.lock_send() {
         socket.peer.forget();
@@ -330,8 +360,11 @@ pub fn events(socket: &Datagram) -> i16 {
 }
 
 /// FIONREAD: the size of the next datagram, if it lies in the inbox.
-pub fn next_size(socket: &Datagram) -> Option<usize> {
-    socket.inbox()?.front().map(|front| front.length)
+pub fn next_size(fd: i32, socket: &Datagram) -> Option<usize> {
+    let inbox = socket.inbox()?;
+    let front = inbox.front()?;
+    let kernels = receive::kernels_turn(fd, socket, &inbox, &front, clock::ticks());
+    (!kernels).then_some(front.length)
 }
 
 /// Before a sleep: the gate shuts. True if it did, so that [`after_sleep`] takes this sleeper back.
@@ -431,11 +464,34 @@ fn all(mut each: impl FnMut(i32, &'static Datagram)) {
     }
 }
 
+/// Sockets that get an inbox at a fork: more would cost a server with thousands too much.
+const AT_FORK: usize = 16;
+
+/// Before a fork, without the set-up lock: a socket that may serve gets its inbox now, because later nobody could tell
+/// its other owners of it.
+pub fn prepare_fork() {
+    let mut made = 0;
+    all(|fd, socket| {
+        if socket.has(flag::BOUND) && !socket.has(flag::SHARED) && socket.inbox().is_none() && made < AT_FORK {
+            if socket.pins.load(Ordering::Relaxed) == 0 {
+                boxes::make(fd, socket);
+                made += 1;
+            }
+        }
+    });
+}
+
 /// Before a fork: each socket is about to have one owner more.
 pub fn before_fork() {
+    let mut fork = 0;
     all(|_, socket| {
+        if fork == 0 {
+            fork = witness::before_fork();
+        }
+        socket.forks.fetch_or(fork, Ordering::Relaxed);
         if !socket.watchers.load(Ordering::Relaxed).is_null() {
-            socket.pin(pin::SET); // others may sleep in the set from now on
+            socket.watched_at.fetch_or(fork, Ordering::Relaxed);
+            socket.pin(pin::FORK); // others may sleep in the set from now on
         }
         if !socket.has(flag::COUNTED) {
             socket.flags.fetch_or(flag::COUNTED | flag::SHARED, Ordering::Relaxed);
@@ -448,6 +504,11 @@ pub fn before_fork() {
 
 /// After it, in the parent; `failed`: there is no child.
 pub fn after_fork(failed: bool) {
+    witness::after_fork();
+    uncount(failed);
+}
+
+fn uncount(failed: bool) {
     all(|_, socket| {
         if socket.has(flag::COUNTED) {
             socket.flags.fetch_and(!flag::COUNTED, Ordering::Relaxed);
@@ -460,9 +521,12 @@ pub fn after_fork(failed: bool) {
 
 /// After it, in the child: inboxes of others are looked for anew.
 pub fn forked() {
-    after_fork(false);
+    uncount(false);
+    witness::forked();
     all(|_, socket| {
         socket.sending.store(0, Ordering::Relaxed);
+        socket.forks.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it
+        socket.watched_at.store(0, Ordering::Relaxed);
         // SAFETY: the child has one thread.
         unsafe {
             (*socket.routes.get()).before_kernel();
@@ -470,9 +534,14 @@ pub fn forked() {
         }
         // Sets hold pins of the parent's; what they watch was pinned before the fork.
         socket.cold.store(0, Ordering::Relaxed);
-        // The parent's pins are counted in the gate once; ours go with our own copy of the word.
-        if let (true, Some(inbox)) = (socket.pins.load(Ordering::Relaxed) != 0, socket.inbox()) {
-            inbox.pin();
+        // The parent's pins are counted in the gate once; ours go with our own copy of the word. What the fork itself
+        // pinned is the parent's to take back.
+        let pinned = socket.pins.fetch_and(!pin::FORK, Ordering::Relaxed) & !pin::FORK != 0;
+        match socket.inbox() {
+            Some(inbox) if pinned => inbox.pin(),
+            _ => {
+                socket.flags.fetch_and(!flag::GATE_PINNED, Ordering::Relaxed);
+            }
         }
     });
     boxes::forked();
@@ -483,6 +552,7 @@ pub fn before_exec(all_of_them: bool, below: i32) {
     all(|fd, socket| {
         let kept = all_of_them || calls::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
         if kept && fd < below.max(3) {
+            witness::goes_along();
             socket.pin(pin::ELSEWHERE);
             if let Some(_held) = socket.lock_send() {
                 // SAFETY: the lock is held.
@@ -500,6 +570,7 @@ pub fn moved(from: i32, to: i32) {
         }
     });
     boxes::moved(from, to);
+    witness::moved(from, to);
 }
 
 /// What a descriptor is, for those who look at kinds.

@@ -1,7 +1,8 @@
 //! What pins a socket to the kernel: options that shared memory cannot serve, O_ASYNC, shutdown.
 
-use super::{boxes, flag, pin, Datagram};
+use super::{boxes, flag, pin, told, wishes, Datagram};
 use core::sync::atomic::Ordering;
+use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
 
 /// Options that change nothing of what an inbox does. All others pin, unless they are switched off.
@@ -28,8 +29,6 @@ const HARMLESS: &[(c_int, &[c_int])] = &[
     (
         libc::IPPROTO_IP,
         &[
-            libc::IP_TOS,
-            libc::IP_TTL,
             libc::IP_RECVERR,
             libc::IP_MTU_DISCOVER,
             libc::IP_MULTICAST_TTL,
@@ -43,8 +42,6 @@ const HARMLESS: &[(c_int, &[c_int])] = &[
         libc::IPPROTO_IPV6,
         &[
             libc::IPV6_V6ONLY,
-            libc::IPV6_TCLASS,
-            libc::IPV6_UNICAST_HOPS,
             libc::IPV6_RECVERR,
             libc::IPV6_MTU_DISCOVER,
             libc::IPV6_MULTICAST_HOPS,
@@ -54,6 +51,14 @@ const HARMLESS: &[(c_int, &[c_int])] = &[
             libc::IPV6_DROP_MEMBERSHIP,
         ],
     ),
+];
+
+/// Options that each datagram tells its receiver.
+const OUTGOING: &[(c_int, c_int)] = &[
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
 ];
 
 /// Options that change who else may get the port's datagrams, or how many may wait.
@@ -67,6 +72,18 @@ pub unsafe fn set(fd: i32, socket: &'static Datagram, level: c_int, name: c_int,
     if level == libc::SOL_SOCKET && REFRESHING.contains(&name) {
         boxes::refresh(fd, socket);
         socket.changed();
+        return;
+    }
+    if told::asks(level, name) {
+        boxes::refresh(fd, socket);
+        return;
+    }
+    if OUTGOING.contains(&(level, name)) {
+        socket.outgoing.forget();
+        return;
+    }
+    if (level, name) == (libc::IPPROTO_UDP, wishes::UDP_SEGMENT) {
+        socket.segment.store(calls::getsockopt_int(fd, level, name).unwrap_or(0) as u32, Ordering::Relaxed);
         return;
     }
     if HARMLESS.iter().any(|(family, names)| *family == level && names.contains(&name)) {

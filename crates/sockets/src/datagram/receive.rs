@@ -5,11 +5,12 @@
 //! call.
 
 pub use super::send::Answer;
-use super::{boxes, send, Datagram};
+use super::{boxes, send, told, witness, Datagram};
+use crate::control::Writer;
 use crate::sockaddr::Encoded;
 use crate::spin;
 use core::sync::atomic::Ordering;
-use shunt_ring::inbox::{Front, Inbox};
+use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;
 use shunt_sys::libc::{self, iovec, msghdr, MSG_DONTWAIT};
 use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
@@ -29,6 +30,9 @@ pub unsafe fn receive(
     flags: i32,
     kernel: impl FnOnce() -> isize,
 ) -> Answer {
+    if witness::watching() {
+        witness::look();
+    }
     let inbox = match socket.inbox() {
         Some(inbox) if flags & libc::MSG_ERRQUEUE == 0 && sound(message) => inbox,
         Some(_) => return Answer::Raw(kernel()),
@@ -49,20 +53,22 @@ pub unsafe fn receive(
     loop {
         if let Some(front) = inbox.front() {
             let now = clock::ticks();
-            let due = now.wrapping_sub(socket.asked.load(Ordering::Relaxed)) > ASK_EVERY && inbox.may_yield(&front);
+            let asks =
+                now.wrapping_sub(socket.asked.load(Ordering::Relaxed)) > ASK_EVERY || socket.turn.load(Ordering::Relaxed) != 0;
+            let due = asks && kernels_turn(fd, socket, &inbox, &front, now);
             // An error comes before everything that waits (`__skb_try_recv_datagram` after `sock_error`).
             let due = due || send::has_error(fd, socket);
             if due && asked_before != front.position() {
                 asked_before = front.position();
                 boxes::visitors(socket, now);
                 // SAFETY: the program's message.
-                if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
+                if let Some(result) = unsafe { take_from_kernel(fd, socket, &inbox, message, flags, now) } {
                     return Answer::Done(result);
                 }
             }
             // SAFETY: the program's message.
-            if let Some(got) = unsafe { deliver(socket, &inbox, &front, message, flags) } {
-                return Answer::Done(Ok(got as isize));
+            if let Some(result) = unsafe { deliver(fd, socket, &inbox, &front, message, flags) } {
+                return Answer::Done(result.map(|got| got as isize));
             }
             continue;
         }
@@ -73,6 +79,7 @@ pub unsafe fn receive(
             // SAFETY: the program's message.
             return match unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
                 Some(result) => Answer::Done(result),
+                None if inbox.front().is_some() => continue,
                 None => Answer::Done(Err(Errno(libc::EAGAIN))),
             };
         }
@@ -152,8 +159,99 @@ fn count(socket: &Datagram, got: isize) -> isize {
     got
 }
 
-/// Looks at the kernel's queue and errors without waiting: the call's result, or `None` if there is nothing.
+/// Whether the kernel's queue has its turn before `front`: what is first there came earlier, or is an error.
+#[cold]
+pub(super) fn kernels_turn(fd: i32, socket: &Datagram, inbox: &Inbox, front: &Front, now: u64) -> bool {
+    const SEEN: u64 = 1 << 32;
+    let mut turn = socket.turn.load(Ordering::Relaxed);
+    if turn == 0 {
+        let look = inbox.begin_look();
+        match calls::poll_one(fd, libc::POLLIN, 0) {
+            Ok(0) => {
+                socket.asked.store(now, Ordering::Relaxed);
+                inbox.note_drained(look);
+                boxes::visitors(socket, now);
+                return false;
+            }
+            Ok(events) if events & libc::POLLERR == 0 => {}
+            _ => return true,
+        }
+        turn = SEEN | kernels_moment(fd) as u64;
+        socket.turn.store(turn, Ordering::Relaxed);
+    }
+    // Before the barrier ours come first, as their senders know, but for datagrams of others that waited long before.
+    let margin = if inbox.may_yield(front) { 0 } else { 10 };
+    let kernels = front.moment.wrapping_sub(turn as u32) as i32 > margin;
+    if kernels {
+        socket.turn.store(0, Ordering::Relaxed);
+    }
+    kernels
+}
+
+/// When the first datagram in the kernel's queue came there, in units of [`Front::moment`].
+///
+/// A socket that was once asked for its time stamp (SIOCGSTAMPNS, as `boxes::make` does) keeps that of the last datagram
+/// that anybody received or peeked at (`sock_recv_cmsgs`).
+fn kernels_moment(fd: i32) -> u32 {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut nothing = 0u8;
+    let flags = libc::MSG_PEEK | MSG_DONTWAIT;
+    let _ = calls::recvfrom(fd, (&mut nothing as *mut u8).cast(), 0, flags, core::ptr::null_mut(), core::ptr::null_mut());
+    if calls::ioctl(fd, SIOCGSTAMPNS, (&mut at as *mut libc::timespec) as usize).is_err() {
+        return (clock::ticks() >> 8) as u32;
+    }
+    let stamp = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64;
+    // Both clocks at once, or nearly. The counter is read last: an error makes the kernel's datagram seem younger by less
+    // than its sender's call took.
+    let (mut time, mut now) = (0, 0);
+    for _ in 0..8 {
+        let begun = clock::ticks();
+        time = clock::realtime_ns();
+        now = clock::ticks();
+        if now.wrapping_sub(begun) < AT_ONCE {
+            break;
+        }
+    }
+    (now.wrapping_sub(clock::ticks_passed(time.saturating_sub(stamp))) >> 8) as u32
+}
+
+/// A look at the clock takes less in ticks, unless something came in between.
+const AT_ONCE: u64 = 1_500;
+
+/// SIOCGSTAMPNS_OLD of asm-generic/sockios.h.
+pub(super) const SIOCGSTAMPNS: u64 = 0x8907;
+
+/// Looks at the kernel's queue and errors without waiting, with nothing in the inbox: the call's result, or `None` if there
+/// is nothing, or something came into the inbox that may have been sent before.
 unsafe fn ask_kernel(
+    fd: i32,
+    socket: &Datagram,
+    inbox: &Inbox,
+    message: &mut msghdr,
+    flags: i32,
+    now: u64,
+) -> Option<Result<isize>> {
+    if inbox.may_take() {
+        let look = inbox.begin_look();
+        match calls::poll_one(fd, libc::POLLIN, 0) {
+            Ok(0) => {
+                socket.asked.store(now, Ordering::Relaxed);
+                inbox.note_drained(look);
+                return None;
+            }
+            Ok(events) if events & libc::POLLERR == 0 && inbox.front().is_some() => {
+                socket.asked.store(0, Ordering::Relaxed); // which of them is older is asked next
+                return None;
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { take_from_kernel(fd, socket, inbox, message, flags, now) }
+}
+
+/// Takes what is first in the kernel's queue, or an error.
+unsafe fn take_from_kernel(
     fd: i32,
     socket: &Datagram,
     inbox: &Inbox,
@@ -168,13 +266,23 @@ unsafe fn ask_kernel(
             inbox.note_drained(look);
             None
         }
-        other => Some(other.map(|got| got as isize)),
+        other => {
+            socket.asked.store(0, Ordering::Relaxed); // there may be more
+            Some(other.map(|got| got as isize))
+        }
     }
 }
 
 /// Gives the datagram to the program; `None`: somebody else took it.
 #[inline(always)]
-unsafe fn deliver(socket: &Datagram, inbox: &Inbox, front: &Front, message: &mut msghdr, flags: i32) -> Option<usize> {
+unsafe fn deliver(
+    fd: i32,
+    socket: &Datagram,
+    inbox: &Inbox,
+    front: &Front,
+    message: &mut msghdr,
+    flags: i32,
+) -> Option<Result<usize>> {
     let pieces: &[iovec] = if message.msg_iovlen == 0 {
         &[]
     } else {
@@ -183,11 +291,16 @@ unsafe fn deliver(socket: &Datagram, inbox: &Inbox, front: &Front, message: &mut
     };
     // SAFETY: the program's buffers.
     let copied = unsafe { inbox.copy(front, pieces.iter().map(|piece| (piece.iov_base.cast::<u8>(), piece.iov_len))) };
+    let asks = inbox.asks();
+    let details = if asks != 0 { inbox.details(front) } else { Details::default() };
     let ours = if flags & libc::MSG_PEEK != 0 { inbox.still(front) } else { inbox.take(front) };
     if !ours {
         return None;
     }
     socket.peer_processor.store(front.source.processor as u32, Ordering::Relaxed);
+    let Some(copied) = copied else {
+        return Some(Err(Errno(libc::EFAULT))); // the datagram is lost, as in the kernel
+    };
     let truncated = copied < front.length;
     if !message.msg_name.is_null() {
         let source = &front.source;
@@ -199,7 +312,14 @@ unsafe fn deliver(socket: &Datagram, inbox: &Inbox, front: &Front, message: &mut
         // SAFETY: the program's buffer of msg_namelen bytes.
         let _ = unsafe { encoded.write(message.msg_name.cast(), &mut message.msg_namelen) };
     }
-    message.msg_controllen = 0;
     message.msg_flags = (flags & libc::MSG_CMSG_CLOEXEC) | if truncated { libc::MSG_TRUNC } else { 0 };
-    Some(if flags & libc::MSG_TRUNC != 0 { front.length } else { copied })
+    if asks == 0 {
+        message.msg_controllen = 0;
+    } else {
+        let mut writer = Writer::new(message);
+        // SAFETY: the program's buffer.
+        unsafe { told::tell(fd, socket, asks, &front.source, &details, &mut writer) };
+        writer.finish();
+    }
+    Some(Ok(if flags & libc::MSG_TRUNC != 0 { front.length } else { copied }))
 }

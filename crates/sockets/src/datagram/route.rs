@@ -1,5 +1,6 @@
 //! Whose inbox a destination is: the kernel's answer, believed for a while.
 
+use super::wishes::Wishes;
 use super::{boxes, Datagram};
 use crate::global::SETUP;
 use crate::sockaddr::Encoded;
@@ -7,6 +8,7 @@ use crate::{diag, listen, route};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::inbox::{Inbox, Source};
 use shunt_segment::address::Address;
+use shunt_segment::inbox::ask;
 use shunt_sys::{calls, clock};
 
 /// Changes with each bind, connect and close of a datagram socket in this process: no answer is believed beyond.
@@ -32,6 +34,11 @@ const FIRST_ASKED: u32 = 16;
 #[derive(Clone, Copy)]
 pub struct Route {
     destination: Address,
+    /// The source that the program chose (IP_PKTINFO), or zeros.
+    chosen: [u8; 16],
+    by_loopback: bool,
+    /// The interface that the destination's address belongs to; 0: unknown.
+    pub interface: u32,
     /// Datagrams that went there through the kernel.
     sent: u32,
     found: Option<boxes::Address>,
@@ -50,6 +57,9 @@ pub struct Routes {
 
 const NO_ROUTE: Route = Route {
     destination: Address { ip: [0; 16], port: 0, scope: 0 },
+    chosen: [0; 16],
+    by_loopback: false,
+    interface: 0,
     sent: 0,
     found: None,
     inode: 0,
@@ -95,13 +105,15 @@ impl Routes {
     }
 
     /// The place of a destination; what lay there before goes if it was another one.
-    pub fn place(&mut self, destination: &Address) -> &mut Route {
+    #[inline]
+    pub fn place(&mut self, destination: &Address, wishes: &Wishes) -> &mut Route {
         let tail = u32::from_ne_bytes([destination.ip[12], destination.ip[13], destination.ip[14], destination.ip[15]]);
         let hash = (tail ^ (destination.port as u32) << 8).wrapping_mul(0x9e37_79b1) >> 28;
         let place = &mut self.places[hash as usize % PLACES];
-        if place.destination != *destination {
+        if place.destination != *destination || place.chosen != wishes.source || place.by_loopback != wishes.by_loopback {
             place.forget();
-            *place = Route { destination: *destination, ..NO_ROUTE };
+            let (chosen, by_loopback) = (wishes.source, wishes.by_loopback);
+            *place = Route { destination: *destination, chosen, by_loopback, ..NO_ROUTE };
         }
         place
     }
@@ -166,12 +178,13 @@ impl Route {
             return None;
         }
         let _setup = SETUP.lock()?;
-        let (source, owner) = resolve(fd, socket, &self.destination)?;
+        let (source, owner) = resolve(fd, socket, self)?;
         // `asked` tells that there is an inbox to wait for; otherwise the next question comes at the next doubling.
-        let (found, waiting) = boxes::find(owner);
+        let (found, waiting) = boxes::find(owner, self.destination.port);
         self.asked = if waiting { 1 } else { 0 };
         let found = found?;
         self.found = Some(found);
+        self.learn_interface();
         self.inode = owner.inode;
         self.source = source;
         // What went there before went through the kernel.
@@ -190,13 +203,29 @@ impl Route {
         self.asked = clock::ticks();
     }
 
+    /// The set-up lock is held.
+    fn learn_interface(&mut self) {
+        let asked = self.found.is_some_and(|found| found.inbox.asks() & (ask::INFO | ask::INFO6) != 0);
+        self.interface = if self.destination.is_loopback() {
+            1
+        } else if asked {
+            route::interface_of(&self.destination).unwrap_or(0)
+        } else {
+            0
+        };
+    }
+
     #[cold]
     fn ask_again(&mut self, fd: i32, socket: &Datagram) -> Option<()> {
         let before = *self;
         self.believe();
         let setup = SETUP.lock()?;
-        match resolve(fd, socket, &before.destination) {
-            Some((source, owner)) if owner.inode == before.inode && source == before.source => Some(()),
+        match resolve(fd, socket, &before) {
+            Some((source, owner)) if owner.inode == before.inode && source == before.source => {
+                self.learn_interface();
+                socket.outgoing.forget(); // other processes may have set them
+                Some(())
+            }
             _ => {
                 drop(setup);
                 self.lose();
@@ -208,7 +237,8 @@ impl Route {
 
 /// The source that a datagram from `fd` to `destination` would have, and the socket that would get it. The set-up lock
 /// is held.
-fn resolve(fd: i32, socket: &Datagram, destination: &Address) -> Option<(Source, diag::Owner)> {
+fn resolve(fd: i32, socket: &Datagram, wanted: &Route) -> Option<(Source, diag::Owner)> {
+    let destination = &wanted.destination;
     let mut own = listen::bound_address(fd);
     if own.port == 0 && super::eager() {
         // The port that the first datagram would give it: bind to nothing chooses as sending does.
@@ -222,7 +252,19 @@ fn resolve(fd: i32, socket: &Datagram, destination: &Address) -> Option<(Source,
         return None;
     }
     let route = route::local_source(destination).ok()??;
-    let ip = if own.is_unspecified() { route.ip } else { own.ip };
+    let chosen = Address { ip: wanted.chosen, port: 0, scope: 0 };
+    let ip = if !chosen.is_unspecified() {
+        // Whether an address may be a source is the kernel's to judge, but for those of this host.
+        route::local_source(&chosen).ok()??;
+        chosen.ip
+    } else if own.is_unspecified() || chosen.as_v4().is_some() {
+        route.ip
+    } else {
+        own.ip
+    };
+    if wanted.by_loopback && !(destination.is_loopback() && Address { ip, port: 0, scope: 0 }.is_loopback()) {
+        return None;
+    }
     let sender = Address { ip, port: own.port, scope: 0 };
     if sender.as_v4().is_some() != destination.as_v4().is_some() {
         return None;

@@ -38,7 +38,7 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
         _ => wanted,
     };
     // Where other processes have the set, the kernel's word on a datagram socket is the program's own.
-    let own = entry.datagram().is_some() && entry.set().is_some_and(|set| set.shared.load(Ordering::Relaxed));
+    let own = entry.datagram().is_some() && entry.set().is_some_and(|set| set.joint.load(Ordering::Relaxed) != 0);
     let data = if own { &entry.terms().data } else { &entry.tag };
     epoll_event { events, u64: data.load(Ordering::Relaxed) }
 }
@@ -65,8 +65,11 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     let mut ours = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll | Kind::Private);
     if let Some(socket) = word.datagram() {
         // Where other processes have the set, it is the kernel's alone to say.
-        ours = !set.shared.load(Ordering::Relaxed) || find(set, fd).is_some();
-        if !ours && operation == libc::EPOLL_CTL_ADD {
+        let waiting = crate::datagram::events(socket) != 0; // in memory, where the kernel's set does not see it
+        let joint = set.joint.load(Ordering::Relaxed) != 0;
+        // One that joined when the set was joint has no entry.
+        ours = find(set, fd).is_some() || (operation == libc::EPOLL_CTL_ADD && (!joint || waiting));
+        if joint && operation == libc::EPOLL_CTL_ADD {
             socket.pin(crate::datagram::pin::SET);
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn is_cold(entry: &Entry) -> bool {
 /// set's lock: who begins to sleep later grows cold later.
 fn others_sleep(set: &Set, own: u32) -> bool {
     fence(Ordering::SeqCst);
-    set.shared.load(Ordering::Relaxed)
+    set.joint.load(Ordering::Relaxed) != 0
         || !set.watchers.load(Ordering::Acquire).is_null()
         || set.sleepers().load(Ordering::Acquire) > own
 }
@@ -47,6 +47,9 @@ fn others_sleep(set: &Set, own: u32) -> bool {
 pub(super) fn warm_all(set: &'static Set, spinning: bool) {
     if !set.datagrams.load(Ordering::Relaxed) || set.quiet() {
         return;
+    }
+    if datagram::witness::watching() {
+        datagram::witness::look();
     }
     let Some(_held) = set.lock.lock() else { return };
     if others_sleep(set, 0) {
@@ -142,6 +145,7 @@ pub fn before_exec(below: i32) {
         let Some(_held) = kept.then(|| set.lock.lock()).flatten() else { continue };
         for entry in set.entries.iter() {
             let (Some(socket), Some(fd)) = (entry.datagram(), entry.descriptor()) else { continue };
+            datagram::witness::goes_along();
             socket.pin(pin::ELSEWHERE);
             leave_to_kernel(epfd, entry, fd);
         }

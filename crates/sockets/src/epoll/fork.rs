@@ -2,6 +2,7 @@
 
 use super::set::{forget_free_sets, WATCHERS};
 use super::{datagrams, entry, set::Set};
+use crate::datagram::witness;
 use crate::table;
 use core::sync::atomic::Ordering;
 
@@ -16,7 +17,18 @@ fn each_set(mut act: impl FnMut(&'static Set)) {
 /// Before a fork, in the parent: from now on others may change what is in the sets.
 pub fn before_fork() {
     entry::before_fork();
-    each_set(|set| set.shared.store(true, Ordering::Relaxed));
+    let fork = witness::current();
+    each_set(|set| {
+        set.shared.store(true, Ordering::Relaxed);
+        set.joint.fetch_or(fork, Ordering::Relaxed);
+    });
+}
+
+/// The children of these forks have ended or exec'd: they do not sleep in sets of this process any more.
+pub fn children_gone(forks: u32) {
+    each_set(|set| {
+        set.joint.fetch_and(!forks, Ordering::Relaxed);
+    });
 }
 
 /// In the child after fork: no other thread exists, so no lock is held here. The parent's threads may sleep in the sets.
@@ -28,5 +40,6 @@ pub fn forked() {
         set.lock.reset();
         datagrams::forked(set);
         set.inherited.store(true, Ordering::Relaxed);
+        set.joint.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it
     });
 }

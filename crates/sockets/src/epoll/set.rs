@@ -38,6 +38,8 @@ pub struct Set {
     pub(super) datagrams: AtomicBool,
     /// Other processes may have it since a fork.
     pub(super) shared: AtomicBool,
+    /// Forks whose children may sleep in it, having neither ended nor exec'd: bits of `datagram::witness`.
+    pub(super) joint: AtomicU32,
     /// Made before a fork by another process, which may still use it: only what the program asks for changes it.
     pub(super) inherited: AtomicBool,
     /// When the kernel was last asked, in ticks.
@@ -110,6 +112,7 @@ pub fn created(fd: i32) {
     set.ready.clear();
     set.sleepers().store(0, Ordering::Relaxed);
     set.shared.store(false, Ordering::Relaxed);
+    set.joint.store(0, Ordering::Relaxed);
     set.inherited.store(false, Ordering::Relaxed);
     set.foreign.store(0, Ordering::Relaxed);
     set.exclusive.store(false, Ordering::Relaxed);
