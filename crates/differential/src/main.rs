@@ -8,6 +8,7 @@
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
 //! shunt-differential compare --across [ARRANGEMENT] [NAME...]   the same with near and far on hosts of their own
 //! shunt-differential random COUNT [SEED]        sequences drawn from seeds, from SEED on; a difference is shortened
+//! shunt-differential seeds NAME COUNT [SEED]    scenarios that draw their calls from seeds, as `soak` runs them
 //! shunt-differential replay FILE [ARRANGEMENT]  a sequence from a file, on the kernel or in an arrangement
 //! shunt-differential soak MINUTES [SEED]        sequences and scenarios drawn from seeds
 //! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
@@ -42,9 +43,10 @@ fn main() -> ExitCode {
         ["compare", rest @ ..] => compare(rest),
         ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
         ["random", count, rest @ ..] => random(count, rest.first().copied()),
+        ["seeds", name, count, rest @ ..] => seeds(name, count, rest.first().copied()),
         ["replay", file, rest @ ..] => replay(file, rest.first().copied()),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across] [NAME...] | random COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix".into()),
+        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across] [NAME...] | random COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -283,6 +285,25 @@ fn replay(file: &str, arrangement: Option<&str>) -> Result<bool, String> {
             Ok(false)
         }
     }
+}
+
+/// The scenarios whose name begins with `name` and whose calls come from a seed, for `count` seeds.
+fn seeds(name: &str, count: &str, first: Option<&str>) -> Result<bool, String> {
+    let shunt = programs::shunt()?;
+    let number =
+        |word: &str| word.parse::<u64>().map_err(|_| format!("seeds: {word} is not a number, as in `seeds dgram 100 1`"));
+    let (count, first) = (number(count)?, first.map_or(Ok(1), number)?);
+    let scenarios: Vec<Scenario> = chosen(&[name])?.into_iter().filter(|scenario| scenario.name.ends_with("_any")).collect();
+    let tally = Tally::default();
+    each_seed(
+        first,
+        |seed| seed < first + count,
+        |seed| {
+            tally.seeds.fetch_add(1, Ordering::Relaxed);
+            tally.run_scenarios(&scenarios, seed, &shunt);
+        },
+    );
+    Ok(tally.told())
 }
 
 /// Fresh seeds for as long as asked: sequences, and every eighth time the scenarios whose calls come from a seed. Races count as failures here.
