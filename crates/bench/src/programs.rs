@@ -20,11 +20,20 @@ pub enum Measuring {
     Floor,
     /// Many connections, threads and processes, any way of waiting.
     Load,
+    /// Datagrams.
+    Datagrams,
 }
 
 impl Measuring {
-    const ALL: [Measuring; 6] =
-        [Measuring::PingPong, Measuring::Stream, Measuring::Connect, Measuring::Idle, Measuring::Floor, Measuring::Load];
+    const ALL: [Measuring; 7] = [
+        Measuring::PingPong,
+        Measuring::Stream,
+        Measuring::Connect,
+        Measuring::Idle,
+        Measuring::Floor,
+        Measuring::Load,
+        Measuring::Datagrams,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -34,6 +43,7 @@ impl Measuring {
             Measuring::Idle => "idle",
             Measuring::Floor => "floor",
             Measuring::Load => "load",
+            Measuring::Datagrams => "datagrams",
         }
     }
 
@@ -45,6 +55,7 @@ impl Measuring {
             Measuring::Idle => include_bytes!(concat!(env!("OUT_DIR"), "/idle")),
             Measuring::Floor => include_bytes!(concat!(env!("OUT_DIR"), "/floor")),
             Measuring::Load => include_bytes!(concat!(env!("OUT_DIR"), "/load")),
+            Measuring::Datagrams => include_bytes!(concat!(env!("OUT_DIR"), "/datagrams")),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod connect;
+mod datagrams;
 mod ftp;
 mod idle;
 mod latency;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(load::Load::waiting()),
         Box::new(load::Load::threads()),
         Box::new(load::Load::mixes()),
+        Box::new(datagrams::Datagrams),
         Box::new(redis::Redis::few()),
         Box::new(nginx::Nginx),
         Box::new(postgres::Postgres::few()),
