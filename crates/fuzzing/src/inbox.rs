@@ -2,6 +2,7 @@
 
 use crate::input::Input;
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
+use shunt_ring::local::Put;
 use shunt_ring::lock;
 use shunt_segment::inbox::{LONGEST, RING, RING_LEAST};
 use shunt_segment::sync::{AtomicU64, Ordering::Relaxed};
@@ -49,6 +50,36 @@ fn play(inbox: &Inbox, base: *mut u8, mut input: Input) -> Option<()> {
     };
     while let Some(operation) = input.byte() {
         match operation % 16 {
+            0 | 1 if operation & 32 != 0 => {
+                let mut bytes = vec![operation; input.length(LONGEST + 5)?];
+                let pieces = core::iter::once((bytes.as_mut_ptr(), bytes.len()));
+                let freed = |owner| lock::revoke(&inbox.header().lock, owner);
+                // SAFETY: the whole of `bytes`.
+                let put = unsafe { inbox.put(1, operation & 16 != 0, 3, pieces, bytes.len(), 53_248, freed) };
+                assert!(bytes.len() <= LONGEST || put != Put::Done);
+            }
+            2..=4 if operation & 32 != 0 => {
+                let mut bytes = vec![0u8; input.length(LONGEST)?];
+                let (start, room) = (bytes.as_mut_ptr(), bytes.len());
+                let buffers = |from: usize, most: usize| {
+                    assert!(from <= room && most <= room - from);
+                    core::iter::once((start.wrapping_add(from), most))
+                };
+                // SAFETY: inside `bytes`, as is checked.
+                let seen = unsafe {
+                    if operation & 16 == 0 {
+                        inbox.see_bytes(room, buffers)
+                    } else {
+                        inbox.see_packet(room, buffers)
+                    }
+                };
+                if let Some(seen) = seen {
+                    assert!(seen.copied <= room);
+                    inbox.take_seen(&seen);
+                }
+                inbox.waiting_bytes();
+                inbox.waiting_charge();
+            }
             0 | 1 => {
                 let bytes = vec![operation; input.length(LONGEST + 5)?];
                 let source = Source { v6: operation & 16 != 0, port: 7, scope: 3, ..Source::default() };

@@ -11,7 +11,7 @@
 use crate::copy::Ring;
 use crate::lock;
 use core::sync::atomic::{AtomicU64, Ordering};
-use shunt_segment::inbox::{charge, gate, mark, InboxHeader, ALIGN, LONGEST, RING};
+use shunt_segment::inbox::{charge, gate, mark, InboxHeader, ALIGN, LONGEST, POSITION, RING};
 
 /// Where a datagram comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,9 +65,9 @@ pub enum Posted {
 /// The oldest datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Front {
-    position: u64,
-    next: u64,
-    payload: u64,
+    pub(crate) position: u64,
+    pub(crate) next: u64,
+    pub(crate) payload: u64,
     marks: u64,
     /// Bytes of the datagram.
     pub length: usize,
@@ -100,7 +100,7 @@ unsafe impl Sync for Inbox {}
 /// Words before the bytes: position and marks; length, half the moment, processor, port; address or scope, charges; then
 /// for IPv4 the destination with the details and the other half, for IPv6 the source, the details with the other half, and
 /// the destination if it is another one than the source; then interface and segment; then the stamp.
-const V4_HEADER: u64 = 32;
+pub(crate) const V4_HEADER: u64 = 32;
 const V6_HEADER: u64 = 48;
 
 #[inline(always)]
@@ -111,7 +111,7 @@ fn header_length(marks: u64) -> u64 {
 }
 
 #[inline(always)]
-fn record_length(marks: u64, length: usize) -> u64 {
+pub(crate) fn record_length(marks: u64, length: usize) -> u64 {
     (header_length(marks) + length as u64).next_multiple_of(ALIGN as u64)
 }
 
@@ -144,15 +144,20 @@ impl Inbox {
         unsafe { &*self.base.cast::<InboxHeader>() }
     }
 
+    /// Bytes of the ring.
+    pub(crate) fn size(&self) -> u64 {
+        self.size as u64
+    }
+
     #[inline(always)]
-    fn word(&self, position: u64) -> &AtomicU64 {
+    pub(crate) fn word(&self, position: u64) -> &AtomicU64 {
         let at = position as usize & (self.size as usize - 1) & !7;
         // SAFETY: `at` lies in the ring and is aligned to 8.
         unsafe { &*self.base.add(RING + at).cast::<AtomicU64>() }
     }
 
     #[inline(always)]
-    fn ring(&self) -> Ring {
+    pub(crate) fn ring(&self) -> Ring {
         Ring::at(self.base, RING, self.size)
     }
 
@@ -268,7 +273,7 @@ impl Inbox {
     }
 
     #[cold]
-    fn refusal(&self) -> Posted {
+    pub(crate) fn refusal(&self) -> Posted {
         if self.header().gate.load(Ordering::Acquire) & gate::RETIRED != 0 {
             Posted::Retired
         } else {
@@ -368,7 +373,12 @@ impl Inbox {
     /// The oldest datagram.
     #[inline(always)]
     pub fn front(&self) -> Option<Front> {
-        let position = self.header().head.load(Ordering::SeqCst);
+        self.at(self.header().head.load(Ordering::SeqCst) & POSITION)
+    }
+
+    /// The datagram at `position`, if one begins there.
+    #[inline(always)]
+    pub(crate) fn at(&self, position: u64) -> Option<Front> {
         let first = self.word(position).load(Ordering::SeqCst);
         if first & !mark::ALL != position || first & mark::PRESENT == 0 {
             return None;

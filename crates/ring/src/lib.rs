@@ -27,6 +27,8 @@ pub mod bell;
 mod copy;
 #[cfg(not(loom))]
 pub mod inbox;
+#[cfg(not(loom))]
+pub mod local;
 pub mod lock;
 pub mod offers;
 pub mod pipe;

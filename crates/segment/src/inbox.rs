@@ -31,6 +31,11 @@ pub const ALIGN: usize = 64;
 /// Longest datagram: the length field of UDP over IPv6 without jumbograms.
 pub const LONGEST: usize = 65535;
 
+/// The part of the head that is a position. Above it: bytes of the oldest record that were taken already (AF_UNIX streams).
+pub const POSITION: u64 = (1 << TAKEN_SHIFT) - 1;
+/// See [`POSITION`].
+pub const TAKEN_SHIFT: u32 = 48;
+
 /// Bits of the gate, and two counts below them.
 pub mod gate {
     /// Senders may write.
@@ -118,7 +123,11 @@ pub struct InboxHeader {
     pub behind: AtomicU64,
     /// See [`ask`].
     pub asks: AtomicU32,
-    _gate: [u32; 25],
+    /// AF_UNIX: 1 while every sender says so.
+    pub attached: AtomicU32,
+    /// AF_UNIX: how often senders said that they use the kernel, before and behind each such call. They write it.
+    pub news: AtomicU64,
+    _gate: [u32; 22],
     /// The senders' lock: a thread id.
     pub lock: AtomicU32,
     _pad: u32,
@@ -163,9 +172,50 @@ pub const fn charge(length: usize, v6: bool) -> u64 {
     }) as u64
 }
 
+/// What the kernel charges the sender of an AF_UNIX socket for `length` bytes in one sk_buff: `packet` says whether it is a
+/// whole packet of SOCK_SEQPACKET, else a piece of a stream. Read off SIOCOUTQ on Linux 6.18: a linear part of a slab's
+/// size, then pages (`unix_stream_sendmsg`, `unix_dgram_sendmsg`).
+pub const fn local_charge(length: usize, packet: bool) -> u64 {
+    const fn linear(length: usize) -> u64 {
+        match length {
+            0..=192 => 768,
+            193..=704 => 1280,
+            705..=1728 => 2304,
+            1729..=3776 => 4352,
+            3777..=7872 => 8448,
+            _ => 16640,
+        }
+    }
+    let most = if packet { 16064 } else { 3776 };
+    if length <= most {
+        return linear(length);
+    }
+    let pages = (length - most).next_multiple_of(4096);
+    if pages >= length {
+        linear(0) + pages as u64
+    } else {
+        linear(length - pages) + pages as u64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn local_sockets_are_charged_as_the_kernel_does() {
+        let seen = [(1, 768), (193, 1280), (705, 2304), (1729, 4352), (3777, 4864), (4289, 5376), (5825, 8448), (7873, 8960)];
+        for (length, charged) in seen {
+            assert_eq!(local_charge(length, false), charged, "{length}");
+        }
+        for (length, charged) in [(3777, 8448), (7873, 16640), (16065, 20736)] {
+            assert_eq!(local_charge(length, true), charged, "{length}");
+        }
+        for length in 0..=LONGEST {
+            let record = (32 + length).next_multiple_of(ALIGN) as u64;
+            assert!(record <= local_charge(length, false) && record <= local_charge(length, true), "{length}");
+        }
+    }
 
     #[test]
     fn a_record_is_smaller_than_its_charge() {
