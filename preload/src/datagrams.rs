@@ -1,20 +1,20 @@
 //! The data calls on datagram sockets: each becomes a message header, and keeps the C library's own call at hand.
 
-use crate::{answer, real};
+use crate::{answer, locals, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_sockets::datagram::send::Answer;
 use shunt_sockets::datagram::{receive, send, Datagram};
 use shunt_sockets::sys::clock;
 
-fn settle(given: Answer) -> isize {
+pub(crate) fn settle(given: Answer) -> isize {
     match given {
         Answer::Done(result) => answer(result),
         Answer::Raw(result) => result,
     }
 }
 
-fn header(vector: *mut iovec, count: usize, name: *mut sockaddr, name_length: socklen_t) -> msghdr {
+pub(crate) fn header(vector: *mut iovec, count: usize, name: *mut sockaddr, name_length: socklen_t) -> msghdr {
     // SAFETY: all-zero is a valid header.
     let mut message: msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = vector;
@@ -39,6 +39,10 @@ pub unsafe fn receive_from(
     address_length: *mut socklen_t,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
+    if socket.is_local() {
+        // SAFETY: promised by the caller.
+        return unsafe { locals::receive_from(fd, socket, data, length, flags, address, address_length, kernel) };
+    }
     let named = !address.is_null();
     if (length > 0 && (data as usize) < 4096) || (named && (address_length as usize) < 4096) {
         return kernel(); // EFAULT is the kernel's to find
@@ -67,6 +71,9 @@ pub unsafe fn receive_vector(fd: c_int, socket: &'static Datagram, vector: *cons
     // SAFETY: promised by the caller.
     unsafe {
         let kernel = || real::readv(fd, vector, count);
+        if socket.is_local() {
+            return locals::receive_vector(fd, socket, vector, count, kernel);
+        }
         let sound = (1..=1024).contains(&count) && vector as usize >= 4096;
         // A vector without room reads nothing and takes no datagram.
         if !sound || core::slice::from_raw_parts(vector, count as usize).iter().all(|piece| piece.iov_len == 0) {
@@ -84,6 +91,9 @@ pub unsafe fn receive_vector(fd: c_int, socket: &'static Datagram, vector: *cons
 pub unsafe fn receive_message(fd: c_int, socket: &'static Datagram, message: *mut msghdr, flags: c_int) -> isize {
     // SAFETY: promised by the caller.
     unsafe {
+        if socket.is_local() {
+            return locals::receive_message(fd, socket, message, flags);
+        }
         let kernel = || real::recvmsg(fd, message, flags);
         if (message as usize) < 4096 || (*message).msg_namelen > i32::MAX as socklen_t {
             return kernel();
@@ -118,7 +128,12 @@ pub unsafe fn receive_messages(
             Some(t) if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) => 0,
             Some(t) => (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64),
         };
-        if socket.inbox().is_none() || (messages as usize) < 4096 || limit == 0 || flags & libc::MSG_ERRQUEUE != 0 {
+        if socket.is_local() && socket.inbox().is_none() {
+            return crate::passing::receive_several(fd, messages, count, flags, timeout);
+        }
+        // No time at all is time for one message.
+        let none = limit == 0 && !(socket.is_local() && timeout.as_ref().is_some_and(|t| (t.tv_sec, t.tv_nsec) == (0, 0)));
+        if socket.inbox().is_none() || (messages as usize) < 4096 || none || flags & libc::MSG_ERRQUEUE != 0 {
             return real::recvmmsg(fd, messages, count, flags, timeout);
         }
         let begun = clock::monotonic_ns();
@@ -166,6 +181,10 @@ pub unsafe fn send_to(
     kernel: impl FnOnce() -> isize,
 ) -> isize {
     let mut piece = iovec { iov_base: data.cast_mut(), iov_len: length };
+    if socket.is_local() {
+        // SAFETY: promised by the caller.
+        return unsafe { locals::send_to(fd, socket, &mut piece, flags, address, address_length, kernel) };
+    }
     let message = header(&mut piece, 1, address.cast_mut(), address_length);
     // SAFETY: promised by the caller.
     settle(unsafe { send::send(fd, socket, &message, flags, kernel) })
@@ -179,6 +198,9 @@ pub unsafe fn send_vector(fd: c_int, socket: &'static Datagram, vector: *const i
     // SAFETY: promised by the caller.
     unsafe {
         let kernel = || real::writev(fd, vector, count);
+        if socket.is_local() {
+            return locals::send_vector(fd, socket, vector, count, kernel);
+        }
         let sound = (1..=1024).contains(&count) && vector as usize >= 4096;
         // A vector of no bytes sends nothing.
         if !sound || core::slice::from_raw_parts(vector, count as usize).iter().all(|piece| piece.iov_len == 0) {
@@ -196,6 +218,9 @@ pub unsafe fn send_vector(fd: c_int, socket: &'static Datagram, vector: *const i
 pub unsafe fn send_message(fd: c_int, socket: &'static Datagram, message: *const msghdr, flags: c_int) -> isize {
     // SAFETY: promised by the caller.
     unsafe {
+        if socket.is_local() {
+            return locals::send_message(fd, socket, message, flags);
+        }
         let kernel = || real::sendmsg(fd, message, flags);
         match message as usize {
             0..4096 => kernel(),

@@ -16,6 +16,7 @@ mod exec;
 mod files;
 mod general;
 mod hooks;
+mod locals;
 mod memory;
 mod passing;
 mod real;

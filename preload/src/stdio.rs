@@ -179,6 +179,11 @@ unsafe extern "C" fn fileno_unlocked(stream: *mut c_void) -> c_int {
     number(stream).unwrap_or_else(|| unsafe { real::fileno_unlocked(stream) })
 }
 
+/// Whether the C library's own read and write would pass by what shared memory holds.
+fn ours(fd: c_int) -> bool {
+    table::get(fd).kind() == Kind::Stream || shunt_sockets::local::socket(fd).is_some()
+}
+
 /// Formats first, then sends.
 unsafe fn print(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
     let mut text = core::ptr::null_mut();
@@ -202,9 +207,9 @@ unsafe fn print(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
 unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
     // SAFETY: as vdprintf(3).
     unsafe {
-        match table::stream(fd) {
-            Some(_) => print(fd, format, list),
-            None => real::vdprintf(fd, format, list),
+        match ours(fd) {
+            true => print(fd, format, list),
+            false => real::vdprintf(fd, format, list),
         }
     }
 }
@@ -213,9 +218,9 @@ unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_voi
 unsafe extern "C" fn __vdprintf_chk(fd: c_int, level: c_int, format: *const c_char, list: *mut c_void) -> c_int {
     // SAFETY: as vdprintf(3).
     unsafe {
-        match table::stream(fd) {
-            Some(_) => print(fd, format, list),
-            None => real::__vdprintf_chk(fd, level, format, list),
+        match ours(fd) {
+            true => print(fd, format, list),
+            false => real::__vdprintf_chk(fd, level, format, list),
         }
     }
 }
@@ -295,7 +300,7 @@ pub fn standard(fd: c_int) {
             return;
         }
         let original = &ORIGINAL[fd as usize];
-        if table::get(fd).kind() == Kind::Stream {
+        if ours(fd) {
             if number(*place) == Some(fd) {
                 return;
             }

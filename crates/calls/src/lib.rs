@@ -14,6 +14,7 @@ macro_rules! for_each_call {
     ($callback:ident) => {
         $callback! {
             "sockets" socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+            "sockets" socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int;
             "sockets" bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
             "sockets" listen(fd: c_int, backlog: c_int) -> c_int;
             "sockets" connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;

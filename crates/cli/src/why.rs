@@ -150,6 +150,8 @@ impl Tables {
             (Some(kind::EPOLL), _) => ("epoll", "-"),
             (Some(kind::DATAGRAM), _) if row.is_some_and(|row| row.reason == Some(Reason::Accelerated)) => ("udp", "both"),
             (Some(kind::DATAGRAM), _) => ("udp", "kernel"),
+            (Some(kind::LOCAL), _) if row.is_some_and(|row| row.reason == Some(Reason::Accelerated)) => ("unix", "both"),
+            (Some(kind::LOCAL), _) => ("unix", "kernel"),
             (Some(kind::PRIVATE), _) => ("private", "-"),
             (_, Some(socket)) if socket.state == "listening" => ("tcp-listener", "kernel"),
             (_, Some(_)) | (Some(kind::TCP), None) => ("tcp", "kernel"),

@@ -27,6 +27,17 @@ pub enum Udp {
     Eager,
 }
 
+/// Which AF_UNIX streams and packets travel through shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unix {
+    /// None: AF_UNIX is the kernel's.
+    Off,
+    /// Those to receivers that spin.
+    On,
+    /// Those to all receivers, from the first one on and whenever they do not sleep.
+    Eager,
+}
+
 /// The options of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -42,6 +53,8 @@ pub struct Options {
     pub hosts: Hosts,
     /// Which datagrams travel through shared memory.
     pub udp: Udp,
+    /// Which AF_UNIX streams and packets travel through shared memory.
+    pub unix: Unix,
     /// What is written to standard error.
     pub log: Log,
     /// Whether the program may set up io_uring, whose operations shunt cannot see.
@@ -62,6 +75,7 @@ impl Options {
             ports: Ports::ALL,
             hosts: Hosts::Auto,
             udp: Udp::Off,
+            unix: Unix::Off,
             log: Log::Off,
             io_uring_allowed: false,
         }
@@ -135,6 +149,11 @@ pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Probl
 
 pub(crate) fn set_udp(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.udp = choice(value, &[("off", Udp::Off), ("on", Udp::On), ("eager", Udp::Eager)])?;
+    Ok(())
+}
+
+pub(crate) fn set_unix(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.unix = choice(value, &[("off", Unix::Off), ("on", Unix::On), ("eager", Unix::Eager)])?;
     Ok(())
 }
 

@@ -52,7 +52,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 9] = [
+pub static TABLE: [Entry; 10] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -143,6 +143,23 @@ pub static TABLE: [Entry; 9] = [
                their receiver spins; with `eager` whenever it does not sleep, from the first datagram on.",
         reader: Reader::Library,
         set: options::set_udp,
+    },
+    Entry {
+        name: "unix",
+        flag: "--unix",
+        variable: "SHUNT_UNIX",
+        value_name: "off|on|eager",
+        form: "one of off, on, eager",
+        unit: "",
+        default: "off",
+        range: "off, on, eager",
+        example: "on",
+        help:
+            "Whether the bytes of AF_UNIX streams and socket pairs, and the packets of SOCK_SEQPACKET, between processes of one \
+               user may travel through shared memory. With `on` they do while their receiver spins; with `eager` whenever it \
+               does not sleep, from the first byte on.",
+        reader: Reader::Library,
+        set: options::set_unix,
     },
     Entry {
         name: "log",

@@ -86,4 +86,6 @@ pub mod kind {
     pub const PRIVATE: u8 = 5;
     /// A UDP socket.
     pub const DATAGRAM: u8 = 6;
+    /// An AF_UNIX stream or packet socket.
+    pub const LOCAL: u8 = 7;
 }

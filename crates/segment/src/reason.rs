@@ -70,6 +70,8 @@ reasons! {
     StreamsFull = 37, "streams-full", "No room for another stream to other hosts in this process.";
     OtherHost = 38, "other-host", "Carried by active messages to another host.";
     PathLost = 39, "path-lost", "The way to the other host was lost: the connection goes on over TCP.";
+    Local = 40, "unix", "AF_UNIX: the kernel carries it until its receiver is seen to spin.";
+    LocalPinned = 41, "unix-kernel", "AF_UNIX that the kernel must see: credentials, O_ASYNC, an end or a set that other processes have.";
 }
 
 /// Number of codes that counters keep room for.

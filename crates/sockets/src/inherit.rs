@@ -74,6 +74,9 @@ fn let_through(fd: i32) {
 /// left out.
 pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool {
     crate::datagram::before_exec(all, below);
+    if !spawn {
+        crate::local::owners::before_exec();
+    }
     crate::epoll::before_exec(below);
     let _ = write!(text, "{VARIABLE}=");
     let start = text.length;

@@ -12,7 +12,7 @@
 //! again        connecting in memory: offered (accepting that), kept (companions), spare (TCP sockets)
 //! link         segments and their channels
 //! stream       send and receive             wait: spin, arm, sleep                readiness: poll masks
-//! datagram     UDP: inboxes beside the kernel's sockets
+//! datagram     UDP: inboxes beside the kernel's sockets       local: the same for AF_UNIX
 //! poll, epoll  sets of descriptors
 //! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
 //! ending       what is said when the process ends by itself
@@ -51,6 +51,7 @@ pub mod kept;
 mod leased;
 pub mod link;
 pub mod listen;
+pub mod local;
 pub mod names;
 pub mod nudge;
 pub mod offered;

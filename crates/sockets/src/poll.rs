@@ -9,7 +9,7 @@ use crate::readiness;
 use crate::scratch::Scratch;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, datagram, epoll, listen, nudge, spin, wait};
+use crate::{accept, datagram, epoll, listen, local, nudge, spin, wait};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
@@ -276,6 +276,9 @@ impl<'a> Query<'a> {
                 Kind::Datagram => {
                     let waiting = word.datagram().map_or(0, datagram::events);
                     entry.revents = answer.revents | waiting & entry.events;
+                    if answer.revents & POLLHUP != 0 {
+                        entry.revents |= word.datagram().map_or(0, |socket| local::error(entry.fd, socket));
+                    }
                 }
                 _ => entry.revents = answer.revents,
             }

@@ -102,6 +102,9 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             *place = *fd;
             let word = table::get(*fd);
             if let Some(socket) = word.datagram() {
+                if socket.is_local() {
+                    crate::datagram::options::plain(socket, crate::datagram::pin::ELSEWHERE);
+                }
                 socket.pin(crate::datagram::pin::ELSEWHERE);
             }
             let Some(socket) = word.socket() else { continue };

@@ -94,6 +94,9 @@ unsafe fn datagram_ioctl(fd: c_int, socket: &'static datagram::Datagram, request
     unsafe {
         let result = real::ioctl(fd, request, argument);
         let integer = argument as *mut c_int;
+        if socket.is_local() && crate::locals::ioctl(socket, request, argument, result) {
+            return result;
+        }
         match request {
             libc::FIONREAD if result == 0 => {
                 if let Some(size) = datagram::next_size(fd, socket) {

@@ -5,7 +5,7 @@ use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_sockets::table;
-use shunt_sockets::{datagram, stream, transfer};
+use shunt_sockets::{datagram, local, stream, transfer};
 
 point! {
     fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {
@@ -30,6 +30,7 @@ point! {
     fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
         match table::stream(fd).filter(|_| offset == -1) {
             Some(socket) => answer(transfer::read_flagged(socket, fd, vector, count as usize, flags)),
+            None if offset == -1 && flags == 0 && local::socket(fd).is_some() => readv(fd, vector, count),
             None => real::preadv2(fd, vector, count, offset, flags),
         }
     }

@@ -1,6 +1,6 @@
 //! Sockets: made, bound, connected, accepted, asked about.
 
-use crate::{answer, cancel, real, set_errno};
+use crate::{answer, cancel, locals, real, set_errno};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
@@ -10,7 +10,7 @@ use shunt_sockets::socket::flag;
 use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{
-    accept as accepting, connect as connecting, datagram, global, listen as listening, names, opening, options, report,
+    accept as accepting, connect as connecting, datagram, global, listen as listening, local, names, opening, options, report,
     sockaddr as addresses, spare, stream,
 };
 
@@ -32,8 +32,21 @@ hook! {
             if global::ready() && internet_datagram(domain, kind, protocol) && datagram::enabled() {
                 datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
             }
+            local::created(fd, domain, kind);
         }
         fd
+    }
+
+    fn socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int {
+        let result = real::socketpair(domain, kind, protocol, ends);
+        if result == 0 {
+            let ends = [ends.read_unaligned(), ends.add(1).read_unaligned()];
+            for fd in ends {
+                table::take(fd);
+            }
+            local::paired(ends, domain, kind);
+        }
+        result
     }
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
@@ -47,7 +60,7 @@ hook! {
         if let (0, Some(socket)) = (result, word.socket()) {
             socket.set(flag::BOUND);
         }
-        if let (0, Some(socket)) = (result, word.datagram()) {
+        if let (0, Some(socket)) = (result, word.datagram().filter(|socket| !socket.is_local())) {
             datagram::bound(fd, socket);
         }
         result
@@ -92,6 +105,9 @@ hook! {
                 let accepted = real::accept4(fd, address, length, flags);
                 if accepted >= 0 {
                     table::take(accepted);
+                    if let Some(listener) = word.datagram().filter(|socket| socket.is_local()) {
+                        local::accepted(listener, accepted, flags);
+                    }
                 }
                 accepted
             }
@@ -154,7 +170,11 @@ hook! {
                         options::note_get(fd, socket, level, name);
                     }
                 }
-                real::getsockopt(fd, level, name, data, length)
+                let result = real::getsockopt(fd, level, name, data, length);
+                if let (0, libc::SOL_SOCKET, libc::SO_ERROR, Some(socket)) = (result, level, name, local::socket(fd)) {
+                    locals::error_option(fd, socket, data, length);
+                }
+                result
             }
         }
     }
@@ -177,7 +197,12 @@ hook! {
             _ => {
                 let result = real::setsockopt(fd, level, name, data, length);
                 if let (0, Some(socket)) = (result, word.datagram()) {
-                    datagram::options::set(fd, socket, level, name, data.cast(), length);
+                    if socket.is_local() {
+                        let value = if length >= 4 { user::read(data.cast::<c_int>()).unwrap_or(1) } else { 1 };
+                        local::option_set(socket, level, name, value);
+                    } else {
+                        datagram::options::set(fd, socket, level, name, data.cast(), length);
+                    }
                 }
                 result
             }
@@ -206,7 +231,11 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             _ => {
                 let result = real::connect(fd, address, length);
                 if let (0, Some(socket)) = (result, word.datagram()) {
-                    datagram::moved_to_address(fd, socket);
+                    if socket.is_local() {
+                        local::connected(fd, socket);
+                    } else {
+                        datagram::moved_to_address(fd, socket);
+                    }
                 }
                 if let (0, Kind::Listener, Some(socket)) = (result, word.kind(), word.socket()) {
                     listening::stopped(fd, socket);

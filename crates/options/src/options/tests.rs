@@ -7,6 +7,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         ring: 0,
         spin_ns: 1,
         udp: crate::options::Udp::Eager,
+        unix: crate::options::Unix::On,
         ports: Ports::parse(b"1").unwrap(),
         hosts: crate::Hosts::None,
         log: Log::All,

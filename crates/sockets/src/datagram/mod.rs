@@ -23,11 +23,12 @@ pub mod witness;
 
 use crate::epoll::Entry;
 use crate::global::{self, Shared, SETUP};
+use crate::local::Local;
 use crate::report;
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use route::Routes;
-use shunt_options::Udp;
+use shunt_options::{Udp, Unix};
 use shunt_ring::inbox::Inbox;
 use shunt_ring::lock;
 use shunt_segment::process::kind;
@@ -54,6 +55,10 @@ pub mod flag {
     pub const GATE_PINNED: u32 = 1 << 6;
     /// The program has bound it: others know its port, so it may serve them.
     pub const BOUND: u32 = 1 << 7;
+    /// AF_UNIX: it has a peer.
+    pub const CONNECTED: u32 = 1 << 8;
+    /// AF_UNIX: credentials come with each message (SO_PASSCRED).
+    pub const CREDENTIALS: u32 = 1 << 9;
 }
 
 /// Why a socket's datagrams come through the kernel, whoever is awake. Bits of [`Datagram::pins`].
@@ -70,6 +75,8 @@ pub mod pin {
     pub const SHUT: u32 = 1 << 4;
     /// In an epoll set that a child has since a fork: until it is gone or has exec'd.
     pub const FORK: u32 = 1 << 5;
+    /// Another process owns the socket, too, since a fork (AF_UNIX).
+    pub const FORKED: u32 = 1 << 6;
 }
 
 /// A UDP socket, private to the process. Descriptors made by dup share it.
@@ -120,6 +127,8 @@ pub struct Datagram {
     pub generation: AtomicU32,
     /// The inbox's memfd, its listener, and both ends of the pipe that tells senders of the end; -1: none.
     pub private: [AtomicI32; 4],
+    /// What AF_UNIX sockets have besides.
+    pub local: Local,
     /// The connected peer.
     pub(crate) peer: send::Peer,
     routes: Shared<Routes>,
@@ -137,22 +146,24 @@ pub fn enabled() -> bool {
     global::ready() && global::options().accelerate && global::options().udp != Udp::Off
 }
 
-pub(crate) fn eager() -> bool {
-    global::options().udp == Udp::Eager
-}
-
 /// Enters a fresh UDP socket.
 pub fn created(fd: i32, family: i32, nonblocking: bool) {
+    enter(fd, family, nonblocking);
+}
+
+/// Enters a fresh socket that may have an inbox.
+pub(crate) fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagram> {
     if !table::fits(fd) {
-        return;
+        return None;
     }
-    if let Some(socket) = allocate(family) {
-        if nonblocking {
-            socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
-        }
-        table::set_datagram(fd, socket);
-        report::note(fd, kind::DATAGRAM, Reason::Datagrams, None);
+    let socket = allocate(family)?;
+    if nonblocking {
+        socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
     }
+    table::set_datagram(fd, socket);
+    let (kind, reason) = socket.row();
+    report::note(fd, kind, reason, None);
+    Some(socket)
 }
 
 fn allocate(family: i32) -> Option<&'static Datagram> {
@@ -200,6 +211,7 @@ fn allocate(family: i32) -> Option<&'static Datagram> {
     }
     socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     socket.peer.forget();
+    socket.local.reset();
     // SAFETY: nobody else uses the object.
     unsafe { *socket.routes.get() = Routes::new() };
     Some(socket)
@@ -217,7 +229,32 @@ impl Datagram {
         Some(unsafe { Inbox::new(base, self.size.load(Ordering::Relaxed)) })
     }
 
-    fn has(&self, bit: u32) -> bool {
+    /// Whether it is an AF_UNIX socket: see [`crate::local`].
+    #[inline(always)]
+    pub fn is_local(&self) -> bool {
+        self.family.load(Ordering::Relaxed) == libc::AF_UNIX
+    }
+
+    /// Whether its inbox exists from the beginning, and is open whenever nobody sleeps.
+    pub(crate) fn is_eager(&self) -> bool {
+        if self.is_local() {
+            global::options().unix == Unix::Eager
+        } else {
+            global::options().udp == Udp::Eager
+        }
+    }
+
+    /// Kind and reason to tell of a fresh one.
+    fn row(&self) -> (u8, Reason) {
+        if self.is_local() {
+            (kind::LOCAL, Reason::Local)
+        } else {
+            (kind::DATAGRAM, Reason::Datagrams)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, bit: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & bit != 0
     }
 
@@ -238,7 +275,7 @@ impl Datagram {
                 self.flags.fetch_or(flag::GATE_PINNED, Ordering::Relaxed);
                 inbox.pin();
             }
-            self.note(Reason::DatagramsPinned);
+            self.note(if self.is_local() { Reason::LocalPinned } else { Reason::DatagramsPinned });
         }
     }
 
@@ -246,7 +283,7 @@ impl Datagram {
     fn note(&'static self, reason: Reason) {
         for fd in 0..table::high_water() {
             if table::datagram(fd).is_some_and(|socket| core::ptr::eq(socket, self)) {
-                report::note(fd, kind::DATAGRAM, reason, None);
+                report::note(fd, self.row().0, reason, None);
             }
         }
     }
@@ -261,7 +298,7 @@ impl Datagram {
     }
 
     /// Takes a pin off the gate, if `bit` says that it is there.
-    fn take_off(&self, bit: u32) {
+    pub(crate) fn take_off(&self, bit: u32) {
         if let (true, Some(inbox)) = (self.flags.fetch_and(!bit, Ordering::SeqCst) & bit != 0, self.inbox()) {
             inbox.unpin();
         }
@@ -289,7 +326,7 @@ impl Datagram {
     }
 
     /// Whether a call must not wait.
-    fn nonblocking(&self, fd: i32, flags: i32) -> bool {
+    pub(crate) fn nonblocking(&self, fd: i32, flags: i32) -> bool {
         if flags & libc::MSG_DONTWAIT != 0 {
             return true;
         }
@@ -300,15 +337,24 @@ impl Datagram {
     }
 
     /// The lock for sending, in a section; `None` in a handler that was installed past us and interrupted its holder.
-    fn lock_send(&self) -> Option<Sending<'_>> {
+    pub(crate) fn lock_send(&self) -> Option<Sending<'_>> {
         let section = Section::begin();
         let held = lock::acquire(&self.sending, thread::id(), global::single_threaded(), |_| calls::sched_yield())?;
         Some(Sending { _held: held, _section: section })
     }
 }
 
+impl Datagram {
+    /// The lock for sending, if nobody holds it.
+    pub(crate) fn try_lock_send(&self) -> Option<Sending<'_>> {
+        let section = Section::begin();
+        let held = lock::try_acquire(&self.sending, thread::id())?;
+        Some(Sending { _held: held, _section: section })
+    }
+}
+
 /// The lock for sending, held. Nothing under it sleeps.
-struct Sending<'a> {
+pub(crate) struct Sending<'a> {
     // Released first: fields are dropped in their order.
     _held: lock::Held<'a>,
     _section: Section,
@@ -333,7 +379,7 @@ pub fn moved_to_address(fd: i32, socket: &'static Datagram) {
 
 /// With the option `eager` the inbox exists as soon as the socket has a port, and is open whenever nobody sleeps.
 pub(crate) fn begin_eagerly(fd: i32, socket: &'static Datagram) {
-    if eager() {
+    if socket.is_eager() {
         if socket.inbox().is_none() && socket.pins.load(Ordering::Relaxed) == 0 {
             boxes::make(fd, socket);
         }
@@ -343,7 +389,7 @@ pub(crate) fn begin_eagerly(fd: i32, socket: &'static Datagram) {
 
 /// After a sleep.
 pub(crate) fn reopen(socket: &Datagram) {
-    if eager() {
+    if socket.is_eager() {
         if let Some(inbox) = socket.inbox() {
             inbox.open();
         }
@@ -373,6 +419,9 @@ pub fn before_sleep(socket: &Datagram) -> bool {
     socket.sleeping.fetch_add(1, Ordering::SeqCst);
     let inbox = socket.inbox();
     if let Some(inbox) = inbox {
+        if socket.is_local() {
+            boxes::visitors(socket, clock::ticks()); // who comes to know it now finds it when the thread is awake
+        }
         inbox.enter();
     }
     inbox.is_some()
@@ -409,8 +458,11 @@ pub fn before_spin(fd: i32, socket: &'static Datagram) {
 impl Datagram {
     /// Whether an inbox would be made for a receiver that spins.
     pub(crate) fn worthwhile(&self) -> bool {
+        if self.is_local() && !self.has(flag::CONNECTED) {
+            return false;
+        }
         // Where others own the socket, who know nothing of an inbox, its gate would stay shut.
-        (eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
+        (self.is_eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
             && self.pins.load(Ordering::Relaxed) == 0
             && !self.has(flag::SHARED)
     }
@@ -428,6 +480,7 @@ pub fn release(socket: &'static Datagram, fd: i32) {
         // SAFETY: the lock is held.
         unsafe { (*socket.routes.get()).clear() };
     }
+    crate::local::released(socket);
     socket.generation.fetch_add(1, Ordering::Release);
     boxes::drop_own(socket);
     if let Some(_setup) = SETUP.lock() {
@@ -437,7 +490,8 @@ pub fn release(socket: &'static Datagram, fd: i32) {
 }
 
 /// This process receives no more. The last owner says so; a killed one is told by the pipe.
-fn leaves(socket: &Datagram) {
+fn leaves(socket: &'static Datagram) {
+    crate::local::owners::leave(socket);
     if let Some(inbox) = socket.inbox() {
         if inbox.header().owners.fetch_sub(1, Ordering::SeqCst) <= 1 {
             inbox.retire();
@@ -453,8 +507,8 @@ pub fn process_ends(socket: &'static Datagram) {
 }
 
 /// Calls `each` for every datagram socket of the process.
-fn all(mut each: impl FnMut(i32, &'static Datagram)) {
-    if !enabled() {
+pub(crate) fn all(mut each: impl FnMut(i32, &'static Datagram)) {
+    if !enabled() && !crate::local::enabled() {
         return;
     }
     for fd in 0..table::high_water() {
@@ -495,6 +549,9 @@ pub fn before_fork() {
         }
         if !socket.has(flag::COUNTED) {
             socket.flags.fetch_or(flag::COUNTED | flag::SHARED, Ordering::Relaxed);
+            if socket.is_local() {
+                crate::local::owners::before_fork(socket);
+            }
             if let Some(inbox) = socket.inbox() {
                 inbox.header().owners.fetch_add(1, Ordering::SeqCst);
             }
@@ -512,6 +569,9 @@ fn uncount(failed: bool) {
     all(|_, socket| {
         if socket.has(flag::COUNTED) {
             socket.flags.fetch_and(!flag::COUNTED, Ordering::Relaxed);
+            if failed {
+                crate::local::owners::uncount(socket);
+            }
             if let (true, Some(inbox)) = (failed, socket.inbox()) {
                 inbox.header().owners.fetch_sub(1, Ordering::SeqCst);
             }
@@ -527,6 +587,7 @@ pub fn forked() {
         socket.sending.store(0, Ordering::Relaxed);
         socket.forks.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it
         socket.watched_at.store(0, Ordering::Relaxed);
+        crate::local::forked(socket);
         // SAFETY: the child has one thread.
         unsafe {
             (*socket.routes.get()).before_kernel();
@@ -553,6 +614,9 @@ pub fn before_exec(all_of_them: bool, below: i32) {
         let kept = all_of_them || calls::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
         if kept && fd < below.max(3) {
             witness::goes_along();
+            if socket.is_local() {
+                options::plain(socket, pin::ELSEWHERE);
+            }
             socket.pin(pin::ELSEWHERE);
             if let Some(_held) = socket.lock_send() {
                 // SAFETY: the lock is held.

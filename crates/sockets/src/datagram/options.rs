@@ -99,6 +99,9 @@ pub unsafe fn set(fd: i32, socket: &'static Datagram, level: c_int, name: c_int,
 /// From now on the kernel carries what is sent, too.
 pub fn plain(socket: &'static Datagram, why: u32) {
     socket.flags.fetch_or(flag::SEND_PLAIN, Ordering::Relaxed);
+    if socket.is_local() {
+        crate::local::apart(socket);
+    }
     socket.pin(why);
 }
 

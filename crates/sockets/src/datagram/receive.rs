@@ -137,12 +137,12 @@ fn sound(message: &msghdr) -> bool {
 
 /// Whether this call makes the inbox: datagrams come, and the thread would spin for the next one.
 #[inline]
-fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Option<Inbox> {
+pub(crate) fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Option<Inbox> {
     if !socket.worthwhile() || flags & libc::MSG_ERRQUEUE != 0 {
         return None;
     }
     // Who asks without waiting, and sits in no set, asks again and again.
-    if !super::eager() && !socket.nonblocking(fd, flags) && !spin::begin(0).more() {
+    if !socket.is_eager() && !socket.nonblocking(fd, flags) && !spin::begin(0).more() {
         return None;
     }
     boxes::make(fd, socket);
@@ -151,7 +151,7 @@ fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Option<Inbox> 
 
 /// Counts what came through the kernel.
 #[inline]
-fn count(socket: &Datagram, got: isize) -> isize {
+pub(crate) fn count(socket: &Datagram, got: isize) -> isize {
     let received = socket.received.load(Ordering::Relaxed);
     if got >= 0 && received < super::ENOUGH {
         socket.received.store(received + 1, Ordering::Relaxed);

@@ -174,7 +174,7 @@ impl Route {
     fn look_for(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Option<Source>)> {
         self.sent = self.sent.saturating_add(1);
         let due = self.sent >= FIRST_ASKED && (self.sent.is_power_of_two() || self.sent % 8 == 0 && self.asked != 0);
-        if !due && !super::eager() {
+        if !due && !socket.is_eager() {
             return None;
         }
         let _setup = SETUP.lock()?;
@@ -240,7 +240,7 @@ impl Route {
 fn resolve(fd: i32, socket: &Datagram, wanted: &Route) -> Option<(Source, diag::Owner)> {
     let destination = &wanted.destination;
     let mut own = listen::bound_address(fd);
-    if own.port == 0 && super::eager() {
+    if own.port == 0 && socket.is_eager() {
         // The port that the first datagram would give it: bind to nothing chooses as sending does.
         let unspecified = Address { port: 0, ..own };
         let encoded = Encoded::new(socket.family.load(Ordering::Relaxed), &unspecified);

@@ -39,7 +39,7 @@ pub unsafe fn send(fd: i32, socket: &'static Datagram, message: &msghdr, flags: 
     if let Some(sent) = unsafe { post(fd, socket, message, flags, &mut missed) } {
         return Answer::Done(sent.map(|sent| sent as isize));
     }
-    let unbound = super::eager() && socket.inbox().is_none();
+    let unbound = socket.is_eager() && socket.inbox().is_none();
     let result = kernel();
     if result >= 0 && (flags & libc::MSG_MORE != 0) != socket.has(flag::UNFINISHED) {
         socket.flags.fetch_xor(flag::UNFINISHED, Ordering::Relaxed);
@@ -246,9 +246,9 @@ fn let_drain(inbox: &Inbox) {
 const LONGEST_DRAIN: u64 = 5_000;
 
 /// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that nobody uses again.
-struct Patience {
-    inbox: Inbox,
-    since: u64,
+pub(crate) struct Patience {
+    pub(crate) inbox: Inbox,
+    pub(crate) since: u64,
 }
 
 /// Holders never sleep: whoever holds the lock this long in ns is dead, whatever its number says.
@@ -256,7 +256,7 @@ const LONGEST_HOLD: u64 = 2_000_000_000;
 
 impl Patience {
     #[cold]
-    fn wait(&mut self, owner: u32) {
+    pub(crate) fn wait(&mut self, owner: u32) {
         let word = &self.inbox.header().lock;
         for _ in 0..64 {
             core::hint::spin_loop();

@@ -112,7 +112,11 @@ fn gone() {
     epoll::children_gone(forks);
     all(|_, socket| {
         if socket.forks.fetch_and(!forks, Ordering::Relaxed) & !forks == 0 {
-            socket.flags.fetch_and(!flag::SHARED, Ordering::Relaxed);
+            if socket.is_local() {
+                crate::local::owners::only(socket); // which finds out by itself
+            } else {
+                socket.flags.fetch_and(!flag::SHARED, Ordering::Relaxed);
+            }
             if let Some(inbox) = socket.inbox() {
                 inbox.header().owners.store(1, Ordering::SeqCst);
             }

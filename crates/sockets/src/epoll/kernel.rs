@@ -145,6 +145,10 @@ fn of_datagrams(set: &'static Set, entry: &'static Entry, flags: u32, answer: &m
     activate(set, entry);
     let wanted = entry.wanted();
     let finding = find(entry);
+    let mut flags = flags;
+    if let (true, Some(socket), Some(fd)) = (flags & HUP != 0, entry.datagram(), entry.descriptor()) {
+        flags |= crate::local::error(fd, socket) as u16 as u32;
+    }
     let events = flags & (wanted & !MODES | ERR | HUP) | finding.events;
     if events == 0 {
         return;

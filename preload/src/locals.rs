@@ -1,0 +1,232 @@
+//! The data calls on AF_UNIX sockets: each becomes a message header, and keeps the C library's own call at hand.
+
+use crate::datagrams::{header, settle};
+use crate::{answer, passing, real};
+use core::ffi::{c_int, c_uint, c_ulong, c_void};
+use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
+use shunt_sockets::datagram::Datagram;
+use shunt_sockets::local::{self, ends, receive, send};
+use shunt_sockets::sys::{calls, user, Errno, Result};
+
+fn result(got: isize) -> Result<isize> {
+    if got < 0 {
+        // SAFETY: the calling thread's own errno.
+        Err(Errno(unsafe { *crate::__errno_location() }))
+    } else {
+        Ok(got)
+    }
+}
+
+unsafe fn receive_more(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<isize> {
+    // SAFETY: passed on.
+    result(unsafe { passing::receive(fd, message, flags) })
+}
+
+unsafe fn send_more(fd: c_int, message: *const msghdr, flags: c_int) -> Result<isize> {
+    // SAFETY: passed on.
+    result(unsafe { passing::send(fd, message, flags) })
+}
+
+/// recv, recvfrom and read: one buffer.
+///
+/// # Safety
+/// As recvfrom(2).
+#[inline]
+pub unsafe fn receive_from(
+    fd: c_int,
+    socket: &'static Datagram,
+    data: *mut c_void,
+    length: usize,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_length: *mut socklen_t,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    let mut piece = iovec { iov_base: data, iov_len: length };
+    // SAFETY: what faults is found by copying.
+    unsafe {
+        let room = if address.is_null() { Ok(0) } else { user::read(address_length) };
+        let Ok(room) = room else { return kernel() };
+        let mut message = header(&mut piece, 1, address, room);
+        let given = receive::receive(fd, socket, &mut message, flags, kernel, receive_more);
+        if let (false, send::Answer::Done(Ok(_))) = (address.is_null(), &given) {
+            let _ = user::write(address_length, message.msg_namelen);
+        }
+        settle(given)
+    }
+}
+
+/// readv.
+///
+/// # Safety
+/// As readv(2).
+pub unsafe fn receive_vector(
+    fd: c_int,
+    socket: &'static Datagram,
+    vector: *const iovec,
+    count: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    if !(1..=1024).contains(&count) {
+        return kernel();
+    }
+    let mut message = header(vector.cast_mut(), count as usize, core::ptr::null_mut(), 0);
+    // SAFETY: what faults is found by copying.
+    settle(unsafe { receive::receive(fd, socket, &mut message, 0, kernel, receive_more) })
+}
+
+/// recvmsg.
+///
+/// # Safety
+/// As recvmsg(2).
+pub unsafe fn receive_message(fd: c_int, socket: &'static Datagram, message: *mut msghdr, flags: c_int) -> isize {
+    // SAFETY: what faults is found by copying, or by the kernel.
+    unsafe {
+        let kernel = || passing::receive(fd, message, flags);
+        let Ok(mut copy) = user::read(message) else { return kernel() };
+        let given = receive::receive(fd, socket, &mut copy, flags, kernel, receive_more);
+        if let send::Answer::Done(Ok(_)) = &given {
+            let _ = user::write(&raw mut (*message).msg_namelen, copy.msg_namelen);
+            let _ = user::write(&raw mut (*message).msg_controllen, copy.msg_controllen);
+            let _ = user::write(&raw mut (*message).msg_flags, copy.msg_flags);
+        }
+        settle(given)
+    }
+}
+
+/// send, sendto and write: one buffer.
+///
+/// # Safety
+/// As sendto(2).
+#[inline]
+pub unsafe fn send_to(
+    fd: c_int,
+    socket: &'static Datagram,
+    piece: &mut iovec,
+    flags: c_int,
+    address: *const sockaddr,
+    address_length: socklen_t,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    let message = header(piece, 1, address.cast_mut(), address_length);
+    // SAFETY: what faults is found by copying.
+    settle(unsafe { send::send(fd, socket, &message, flags, kernel, send_more) })
+}
+
+/// writev.
+///
+/// # Safety
+/// As writev(2).
+pub unsafe fn send_vector(
+    fd: c_int,
+    socket: &'static Datagram,
+    vector: *const iovec,
+    count: c_int,
+    kernel: impl FnOnce() -> isize,
+) -> isize {
+    if !(1..=1024).contains(&count) {
+        return kernel();
+    }
+    let message = header(vector.cast_mut(), count as usize, core::ptr::null_mut(), 0);
+    // SAFETY: what faults is found by copying.
+    settle(unsafe { send::send(fd, socket, &message, 0, kernel, send_more) })
+}
+
+/// sendmsg.
+///
+/// # Safety
+/// As sendmsg(2).
+pub unsafe fn send_message(fd: c_int, socket: &'static Datagram, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: what faults is found by copying, or by the kernel.
+    unsafe {
+        let kernel = || passing::send(fd, message, flags);
+        match user::read(message) {
+            Ok(copy) => settle(send::send(fd, socket, &copy, flags, kernel, send_more)),
+            Err(_) => kernel(),
+        }
+    }
+}
+
+/// A call by which the kernel sends on `fd`, whatever that is.
+pub fn through_kernel(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
+    match local::socket(fd) {
+        Some(socket) => send::through_kernel(socket, kernel),
+        None => kernel(),
+    }
+}
+
+/// Bytes of a ring that one splice moves.
+const STEP: usize = 16 << 10;
+
+/// splice(2) between descriptors of which none is a stream of shunt's. Bytes of a ring are looked at, written, and taken
+/// as far as the pipe took them; the rest is the kernel's.
+///
+/// # Safety
+/// As splice(2).
+pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
+    // SAFETY: passed on.
+    unsafe {
+        let kernel = || through_kernel(to, || real::splice(from, from_offset, to, to_offset, length, flags));
+        let Some(socket) = local::socket(from).filter(|socket| ends::has_waiting(socket)) else { return kernel() };
+        if !from_offset.is_null() || !to_offset.is_null() || length == 0 {
+            return kernel();
+        }
+        let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
+        let data = buffer.as_mut_ptr().cast::<c_void>();
+        let nobody = || -1isize;
+        let piece = |length: usize, flags: c_int| {
+            let mut piece = iovec { iov_base: data, iov_len: length };
+            let mut message = header(&mut piece, 1, core::ptr::null_mut(), 0);
+            settle(receive::receive(from, socket, &mut message, flags | libc::MSG_DONTWAIT, nobody, receive_more))
+        };
+        let seen = piece(length.min(STEP), libc::MSG_PEEK);
+        if seen <= 0 {
+            return seen;
+        }
+        let quiet = flags & libc::SPLICE_F_NONBLOCK != 0;
+        if quiet && calls::poll_one(to, libc::POLLOUT, 0).is_ok_and(|events| events & libc::POLLOUT == 0) {
+            return answer(Err(Errno(libc::EAGAIN)));
+        }
+        let room = if quiet { (seen as usize).min(libc::PIPE_BUF) } else { seen as usize };
+        match calls::write(to, data.cast(), room) {
+            Ok(written) => piece(written, 0),
+            Err(error) => answer(Err(error)),
+        }
+    }
+}
+
+/// SO_ERROR was asked, and the kernel knew of none.
+///
+/// # Safety
+/// As getsockopt(2).
+pub unsafe fn error_option(fd: c_int, socket: &'static Datagram, data: *mut c_void, length: *mut socklen_t) {
+    // SAFETY: the kernel has just written there.
+    unsafe {
+        let whole = user::read(length).is_ok_and(|length| length == 4);
+        if whole && user::read(data.cast::<c_int>()) == Ok(0) && ends::reset(fd, socket, true) {
+            let _ = user::write(data.cast::<c_int>(), libc::ECONNRESET);
+        }
+    }
+}
+
+const SIOCATMARK: c_ulong = 0x8905;
+
+/// ioctl has given `result`: what rings add to it. False: nothing of ours.
+///
+/// # Safety
+/// As ioctl(2).
+pub unsafe fn ioctl(socket: &'static Datagram, request: c_ulong, argument: usize, result: c_int) -> bool {
+    let integer = argument as *mut c_int;
+    // SAFETY: the kernel has just written there.
+    let kernel = || unsafe { user::read(integer) }.unwrap_or(0).max(0) as usize;
+    let value = match request {
+        libc::FIONREAD if result == 0 => ends::readable(socket, kernel()),
+        libc::TIOCOUTQ if result == 0 => kernel() + ends::outgoing_charge(socket) as usize,
+        SIOCATMARK if result == 0 && ends::has_waiting(socket) => 0,
+        libc::FIONREAD | libc::TIOCOUTQ | SIOCATMARK => return true,
+        _ => return false,
+    };
+    // SAFETY: as above.
+    let _ = unsafe { user::write(integer, value.min(c_int::MAX as usize) as c_int) };
+    true
+}
