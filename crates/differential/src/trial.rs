@@ -154,8 +154,8 @@ impl Trial {
         let mut command = match shunt {
             Some(shunt) => {
                 let mut command = Command::new(shunt);
-                // Every datagram that may go through shared memory does.
-                command.args(["run", "--udp", "eager", "--"]).arg(program);
+                // Everything that may go through shared memory does.
+                command.args(["run", "--udp", "eager", "--unix", "eager", "--"]).arg(program);
                 command
             }
             None => Command::new(program),
