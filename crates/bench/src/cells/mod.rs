@@ -17,6 +17,7 @@ mod postgres;
 pub mod redis;
 mod request;
 mod stream;
+mod unix;
 mod web;
 
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
     vec![
         Box::new(pingpong::PingPong),
         Box::new(stream::Stream),
+        Box::new(unix::Unix),
         Box::new(connect::Connect),
         Box::new(latency::Latency),
         Box::new(bandwidth::Bandwidth),

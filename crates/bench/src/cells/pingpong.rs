@@ -105,7 +105,7 @@ fn figures(size: usize, distribution: &Distribution, cpu: Option<f64>) -> Vec<Fi
 }
 
 /// Samples as the C programs write them: 32-bit nanoseconds in the machine's byte order.
-fn read(path: &Path) -> io::Result<Distribution> {
+pub(super) fn read(path: &Path) -> io::Result<Distribution> {
     let bytes = fs::read(path)?;
     fs::remove_file(path)?;
     let samples: Vec<u32> = bytes.chunks_exact(4).map(|four| u32::from_ne_bytes(four.try_into().unwrap())).collect();
