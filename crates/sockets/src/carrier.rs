@@ -14,7 +14,7 @@
 //! [`crate::settle`].
 
 mod lane;
-mod shed;
+pub(crate) mod shed;
 
 use crate::plain::Pending;
 use crate::poll::Query;
@@ -142,12 +142,13 @@ const BEGIN_BESIDE: u8 = 1;
 const GIVE_UP: u8 = 2;
 
 /// fork(2) without any of the C library's doings, and without a signal to the parent at the end.
-fn copy() -> isize {
+pub(crate) fn copy() -> isize {
     // SAFETY: without a stack of its own the child goes on in a copy of this memory.
     unsafe { shunt_sys::syscall!(libc::SYS_clone, libc::CLONE_UNTRACED, 0, 0, 0, 0) }
 }
 
-fn waited(child: i32) -> bool {
+/// Whether the child ended well.
+pub(crate) fn waited(child: i32) -> bool {
     let mut status = 0i32;
     loop {
         // SAFETY: the status is ours.
@@ -158,7 +159,8 @@ fn waited(child: i32) -> bool {
     }
 }
 
-fn exit(status: i32) -> ! {
+/// Ends the process.
+pub(crate) fn exit(status: i32) -> ! {
     loop {
         // SAFETY: ends the process.
         unsafe { shunt_sys::syscall!(libc::SYS_exit_group, status) };
@@ -178,7 +180,7 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
     crate::settle::OWN.store(post.id, Ordering::Relaxed);
     process::after_fork_child();
-    shed::names();
+    shed::name(c"shunt-carrier");
     let mut room = [0; 512];
     let private = shed::private(&mut room);
     let Ok(lanes) = lane::all(cargo, post.id) else { exit(1) };

@@ -20,6 +20,8 @@ pub enum Outcome {
     Connected,
     /// The kernel shall connect; the reason is to be noted if that succeeds or is in progress.
     Kernel(Reason),
+    /// The kernel has connected, or tried to, with this result; it carries the connection for this reason.
+    Done(shunt_sys::Result<isize>, Reason),
 }
 
 /// How long an answer of the kernel about a port is believed: a burst of connections asks once.
@@ -90,6 +92,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     drop(setup);
     match outcome {
         Ok(()) => Outcome::Connected,
+        Err(Reason::NotLocal) => crate::remote::connect(fd, socket, &server),
         Err(reason) => Outcome::Kernel(reason),
     }
 }

@@ -57,6 +57,9 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
         kind => {
             spare::spoil(socket);
             if kind == Kind::Listener {
+                if !socket.has(flag::LISTENER_SHARED) {
+                    crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
+                }
                 crate::accept::refuse_waiting(socket);
             }
             offered::retire(socket);

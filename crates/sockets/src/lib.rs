@@ -69,6 +69,7 @@ pub mod private;
 pub mod process;
 pub mod readiness;
 pub mod receiver;
+mod remote;
 pub mod report;
 pub mod rights;
 pub mod room;

@@ -66,6 +66,8 @@ pub struct Link {
     pub rotor: u8,
     /// The client has let go of its bell: it is gone, or wants the link no longer.
     left: bool,
+    /// One of a station's, for streams to other hosts: it stays, whether anybody uses it or not.
+    lasting: bool,
 }
 
 struct Links {
@@ -142,7 +144,7 @@ fn map_segment(fd: i32) -> Result<*mut u8> {
     loop {
         match links().try_map(fd) {
             Err(Errno(libc::ENOMEM)) => {
-                let idle = links().all().iter().position(|l| !l.base.is_null() && l.live == 0 && !awaited(l));
+                let idle = links().all().iter().position(|l| !l.base.is_null() && l.live == 0 && !l.lasting && !awaited(l));
                 let Some(index) = idle else { return Err(Errno(libc::ENOMEM)) };
                 drop_link(index);
                 window::release_blanks();
@@ -218,8 +220,8 @@ pub fn offer(listener: u32) -> Result<Offer> {
             }
         }
     }
-    let index = make(links, listener)?;
-    let link = &mut links.all()[index];
+    let index = make(listener)?;
+    let link = &mut self::links().all()[index];
     let channel = take_channel(link, index).ok_or(Errno(libc::ENOMEM))?;
     Ok(Offer { index, channel, link: *link })
 }
@@ -340,9 +342,8 @@ fn released(page: &ChannelPage, side: usize) -> bool {
     page.sides[side].released.load(Ordering::Acquire) != release::NOT
 }
 
-fn make(links: &mut Links, listener: u32) -> Result<usize> {
-    sweep();
-    drop_oldest_idle();
+/// A segment of ours, mapped and introduced: its private descriptor, and its first byte.
+fn make_segment() -> Result<(i32, *mut u8)> {
     if calls::soft_limit(libc::RLIMIT_FSIZE) < LINK_SIZE as u64 {
         return Err(Errno(libc::EFBIG)); // ftruncate would raise SIGXFSZ
     }
@@ -358,7 +359,7 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
             return Err(error);
         }
     };
-    let bell = make_bell(links, listener);
+    let links = links();
     links.sequence += 1;
     let header = header(base);
     header.version.store(shunt_segment::VERSION, Ordering::Relaxed);
@@ -367,6 +368,44 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
     header.sequence.store(links.sequence, Ordering::Relaxed);
     introduce(&header.client);
     header.magic.store(link::MAGIC, Ordering::Release);
+    Ok((fd, base))
+}
+
+/// A link for streams to other hosts: this program has one side of its channels, and its station the other. Whoever has the
+/// station gives the channels out.
+pub fn make_lasting() -> Result<usize> {
+    let (fd, base) = make_segment()?;
+    introduce(&header(base).server);
+    let links = links();
+    let (nonce, sequence) = (global::NONCE.load(Ordering::Relaxed), links.sequence);
+    links.add(Link {
+        base,
+        fd,
+        ours: false,
+        inherited: false,
+        listener: 0,
+        rendezvous: -1,
+        nonce,
+        sequence,
+        other: (0, u32::MAX),
+        ports: [0; CHANNELS],
+        live: 0,
+        used: [NO_CHANNEL; WORDS],
+        waiting: [0; WORDS],
+        bell: -1,
+        bell_for_server: -1,
+        rotor: 0,
+        left: false,
+        lasting: true,
+    })
+}
+
+fn make(listener: u32) -> Result<usize> {
+    sweep();
+    drop_oldest_idle();
+    let (fd, base) = make_segment()?;
+    let links = self::links();
+    let bell = make_bell(links, listener);
     let link = Link {
         base,
         fd,
@@ -385,6 +424,7 @@ fn make(links: &mut Links, listener: u32) -> Result<usize> {
         bell_for_server: bell[1],
         rotor: 0,
         left: false,
+        lasting: false,
     };
     links.add(link)
 }
@@ -512,6 +552,7 @@ pub fn take_up(fd: i32) -> Result<()> {
         bell_for_server: -1,
         rotor: 0,
         left: false,
+        lasting: false,
     };
     links().add(link).map(|_| ())
 }
@@ -607,6 +648,7 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
         bell_for_server: -1,
         rotor: 0,
         left: false,
+        lasting: false,
     };
     match links().add(link) {
         Ok(index) => Ok((index, link)),
@@ -701,6 +743,9 @@ fn trim(base: *mut u8, channel: usize) {
 
 fn drop_link(index: usize) {
     let links = links();
+    if links.all()[index].lasting {
+        return;
+    }
     for channel in 0..CHANNELS {
         return_port(&mut links.all()[index], channel);
     }

@@ -88,6 +88,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         }
     }
     crate::epoll::became_listener(socket);
+    crate::remote::listens(fd, socket);
 }
 
 /// O_NONBLOCK as the program set it; the kernel's own flag is always set. All who share the listener share the rendezvous

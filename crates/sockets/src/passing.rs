@@ -19,18 +19,24 @@ const HEADER: usize = 16;
 
 /// Sends one byte and up to [`MOST`] descriptors.
 pub fn send(over: i32, descriptors: &[i32], flags: i32) -> Result<()> {
+    send_with(over, &[1], descriptors, flags)
+}
+
+/// Sends `bytes` and up to [`MOST`] descriptors.
+pub fn send_with(over: i32, bytes: &[u8], descriptors: &[i32], flags: i32) -> Result<()> {
     let count = descriptors.len().min(MOST);
     let mut control =
         Control { length: HEADER + 4 * count, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, descriptors: [-1; MOST] };
     control.descriptors[..count].copy_from_slice(&descriptors[..count]);
-    let mut byte = 1u8;
-    let mut vector = iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
+    let mut vector = iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all-zero is a valid msghdr.
     let mut message: msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = &mut vector;
     message.msg_iovlen = 1;
-    message.msg_control = (&mut control as *mut Control).cast();
-    message.msg_controllen = core::mem::size_of::<Control>();
+    if count > 0 {
+        message.msg_control = (&mut control as *mut Control).cast();
+        message.msg_controllen = core::mem::size_of::<Control>();
+    }
     calls::sendmsg(over, &message, flags).map(|_| ())
 }
 
@@ -38,9 +44,13 @@ pub fn send(over: i32, descriptors: &[i32], flags: i32) -> Result<()> {
 ///
 /// Errors: EAGAIN; ECONNRESET when the other end has closed.
 pub fn receive(over: i32, flags: i32) -> Result<[i32; MOST]> {
+    receive_with(over, &mut [0u8], flags).map(|(_, descriptors)| descriptors)
+}
+
+/// As [`receive`], of a message of up to `room.len()` bytes; gives their number, too.
+pub fn receive_with(over: i32, room: &mut [u8], flags: i32) -> Result<(usize, [i32; MOST])> {
     let mut control = [0u64; 8];
-    let mut byte = 0u8;
-    let mut vector = iovec { iov_base: (&mut byte as *mut u8).cast(), iov_len: 1 };
+    let mut vector = iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     // SAFETY: all-zero is a valid msghdr.
     let mut message: msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = &mut vector;
@@ -55,7 +65,7 @@ pub fn receive(over: i32, flags: i32) -> Result<[i32; MOST]> {
     let header = (control[1] as u32 as i32, (control[1] >> 32) as i32);
     if message.msg_controllen < HEADER + 4 || (control[0] as usize) < HEADER + 4 || header != (libc::SOL_SOCKET, libc::SCM_RIGHTS)
     {
-        return Ok(descriptors);
+        return Ok((got, descriptors));
     }
     let count = ((control[0] as usize).min(message.msg_controllen) - HEADER) / 4;
     for i in 0..count.min(12) {
@@ -68,7 +78,7 @@ pub fn receive(over: i32, flags: i32) -> Result<[i32; MOST]> {
             }
         }
     }
-    Ok(descriptors)
+    Ok((got, descriptors))
 }
 
 /// Who made the AF_UNIX connection that `fd` is the accepted end of (SO_PEERCRED): process and user.

@@ -125,6 +125,7 @@ impl<'a> Query<'a> {
                 _ => self.foreign |= entry.fd >= 0,
             }
         }
+        crate::remote::drive();
         let ready = self.look()?;
         if ready > 0 || self.deadline == 0 {
             if ready == 0 && self.check_peers() {
@@ -142,6 +143,7 @@ impl<'a> Query<'a> {
                 self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
             }
             while spin.more() {
+                crate::remote::drive();
                 if self.any_stream_ready() || (self.foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
                     spin.end();
                     return self.look();
@@ -358,6 +360,7 @@ impl<'a> Query<'a> {
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
+        crate::remote::about_to_sleep();
         let deaf = |s: &Socket| s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
         let mut limit = self.deadline;
         if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(deaf)) {

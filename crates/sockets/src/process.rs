@@ -216,6 +216,7 @@ pub fn moved(from: i32, to: i32) {
     crate::datagram::moved(from, to);
     diag::moved(from, to);
     route::moved(from, to);
+    crate::remote::moved(from, to);
     report::moved(from, to);
     renumber(&MOVING, from, to);
 }

@@ -8,10 +8,13 @@ use shunt_sys::{calls, Errno, Result};
 
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWROUTE: u16 = 24;
+const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
+const RTA_VIA: u16 = 18;
 /// The entry of the table itself, not what a lookup makes of it (linux/rtnetlink.h).
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 
@@ -27,6 +30,19 @@ pub fn moved(from: i32, to: i32) {
     crate::process::renumber(&FD, from, to);
 }
 
+/// How packets to an address leave this host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The address is one of this host's.
+    pub local: bool,
+    /// The source address that the kernel would use.
+    pub source: Address,
+    /// Number of the interface; 0: unknown.
+    pub interface: u32,
+    /// A router stands between.
+    pub routed: bool,
+}
+
 /// The source address of a connection to `server` if it is an address of this host, else `None`.
 /// Called under the set-up lock.
 pub fn local_source(server: &Address) -> Result<Option<Address>> {
@@ -35,10 +51,11 @@ pub fn local_source(server: &Address) -> Result<Option<Address>> {
         let source = if server.as_v4().is_some() { Address::v4([127, 0, 0, 1], 0) } else { Address { port: 0, ..*server } };
         return Ok(Some(source));
     }
-    ask(server)
+    Ok(way(server)?.filter(|way| way.local).map(|way| way.source))
 }
 
-fn ask(server: &Address) -> Result<Option<Address>> {
+/// The way to `server`; `None`: there is none. Called under the set-up lock.
+pub fn way(server: &Address) -> Result<Option<Way>> {
     let mut reply = [0u8; 1024];
     let got = request(server, 0, &mut reply)?;
     parse(&reply[..got], server)
@@ -85,37 +102,37 @@ fn request(server: &Address, flags: u32, reply: &mut [u8; 1024]) -> Result<usize
     Ok(got.min(reply.len()))
 }
 
-fn parse(reply: &[u8], server: &Address) -> Result<Option<Address>> {
+fn parse(reply: &[u8], server: &Address) -> Result<Option<Way>> {
     let u16_at = |at: usize| reply.get(at..at + 2).map(|b| u16::from_ne_bytes([b[0], b[1]]));
     let broken = Err(Errno(libc::EPROTO));
     let Some(kind) = u16_at(4) else { return broken };
     if kind != RTM_NEWROUTE {
         return Ok(None); // an error reply: no route, so not local
     }
-    if reply.get(16 + 7).copied() != Some(RTN_LOCAL) {
-        return Ok(None);
-    }
+    let local = match reply.get(16 + 7) {
+        Some(&RTN_LOCAL) => true,
+        Some(&RTN_UNICAST) => false,
+        _ => return Ok(None),
+    };
+    let mut way = Way { local, source: Address { port: 0, ..*server }, interface: 0, routed: false };
     let mut at = 28;
     while let (Some(length), Some(attribute)) = (u16_at(at), u16_at(at + 2)) {
         let length = length as usize;
         if length < 4 {
             return broken;
         }
-        if attribute == RTA_PREFSRC {
-            let Some(data) = reply.get(at + 4..at + length) else { return broken };
-            return Ok(match data.len() {
-                4 => Some(Address::v4([data[0], data[1], data[2], data[3]], 0)),
-                16 => {
-                    let mut ip = [0u8; 16];
-                    ip.copy_from_slice(data);
-                    Some(Address { ip, port: 0, scope: server.scope })
-                }
-                _ => None,
-            });
+        let Some(data) = reply.get(at + 4..at + length) else { return broken };
+        match (attribute, data.len()) {
+            (RTA_PREFSRC, 4) => way.source = Address::v4([data[0], data[1], data[2], data[3]], 0),
+            (RTA_PREFSRC, 16) => way.source.ip.copy_from_slice(data),
+            (RTA_PREFSRC, _) => return Ok(None),
+            (RTA_OIF, 4) => way.interface = u32::from_ne_bytes([data[0], data[1], data[2], data[3]]),
+            (RTA_GATEWAY | RTA_VIA, _) => way.routed = true,
+            _ => {}
         }
         at += (length + 3) & !3;
     }
-    Ok(Some(Address { port: 0, ..*server }))
+    Ok(Some(way))
 }
 
 #[cfg(test)]
@@ -125,7 +142,9 @@ mod tests {
     #[test]
     fn loopback_is_local_and_test_networks_are_not() {
         let one = Address::v4([127, 0, 0, 1], 0);
-        assert_eq!(ask(&Address::v4([127, 3, 2, 1], 5)).unwrap(), Some(one));
+        let way = way(&Address::v4([127, 3, 2, 1], 5)).unwrap().unwrap();
+        assert!(way.local && !way.routed && way.interface == 1);
+        assert_eq!(way.source, one);
         assert_eq!(local_source(&Address::v4([127, 3, 2, 1], 5)).unwrap(), Some(one));
         assert_eq!(local_source(&Address::v4([192, 0, 2, 77], 5)).unwrap(), None);
     }

@@ -71,6 +71,10 @@ pub mod flag {
     pub const FILTERED: u32 = 1 << 25;
     /// Not a stream yet, and the program set an owner, a signal or O_ASYNC, which the companion is to have.
     pub const OWNED: u32 = 1 << 19;
+    /// A stream to another host, in a process of its station's family: it is moved by who waits (`crate::remote`).
+    pub const REMOTE: u32 = 1 << 26;
+    /// The pump's side of such a stream.
+    pub const FAR: u32 = 1 << 27;
 
     /// No two flags share a bit.
     const _: () = {
@@ -101,6 +105,8 @@ pub mod flag {
             ENDED,
             OWNED,
             FILTERED,
+            REMOTE,
+            FAR,
         ];
         let (mut seen, mut at) = (0u32, 0);
         while at < all.len() {

@@ -16,8 +16,15 @@ use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{cancel, section, thread};
 
 /// Flags of a socket that takes the general way.
-const UNUSUAL: u32 =
-    flag::SHARED | flag::FENCE | flag::CORKED | flag::CAREFUL | flag::ASYNC | flag::TIMED | flag::HUNG_UP | flag::SHUT_RD;
+const UNUSUAL: u32 = flag::SHARED
+    | flag::FENCE
+    | flag::CORKED
+    | flag::CAREFUL
+    | flag::ASYNC
+    | flag::TIMED
+    | flag::HUNG_UP
+    | flag::SHUT_RD
+    | flag::REMOTE;
 
 /// Flags of a call that change nothing while it need not wait.
 const USUAL: i32 = MSG_DONTWAIT | MSG_NOSIGNAL;

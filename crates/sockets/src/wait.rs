@@ -55,6 +55,12 @@ pub fn uncork() {
 #[cold]
 #[inline(never)]
 pub fn ring(socket: &Socket, fd: i32) {
+    if socket.has(flag::REMOTE) {
+        return crate::remote::kick(socket);
+    }
+    if fd < 0 && socket.has(flag::FAR) {
+        return crate::remote::ring_near(socket);
+    }
     socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
     if socket.peer().asks_time.load(Ordering::Relaxed) != 0 {
         socket.own().rung_at.store(clock::realtime_ns(), Ordering::Release);
@@ -107,6 +113,9 @@ pub fn ring_always(socket: &Socket, on: bool) {
 /// As [`ring`], by an urgent byte: the kernel makes SIGURG of it for the companion's owner.
 #[cold]
 pub fn ring_urgent(socket: &Socket, fd: i32) {
+    if socket.has(flag::REMOTE | flag::FAR) {
+        return ring(socket, fd);
+    }
     socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
     let byte = 1u8;
     let flags = MSG_DONTWAIT | MSG_NOSIGNAL | libc::MSG_OOB;
@@ -226,6 +235,9 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
             stayed_awake(socket);
             return Ok(());
         }
+        if socket.has(flag::REMOTE) {
+            crate::remote::drive();
+        }
         if spin.rounds() & 0xfff == 0xfff {
             check_peer(socket, fd);
         }
@@ -279,6 +291,9 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
     drain(socket, fd);
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
+    }
+    if socket.has(flag::REMOTE) {
+        crate::remote::about_to_sleep();
     }
     if readiness::any(socket, conditions) {
         return Ok(());

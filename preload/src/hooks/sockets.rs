@@ -257,6 +257,15 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                         return 0;
                     }
                     connecting::Outcome::Kernel(reason) => reason,
+                    connecting::Outcome::Done(result, reason) => {
+                        let errno = result.map_or_else(|error| error.0, |_| 0);
+                        if errno == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
+                            socket.set(flag::KERNEL);
+                            report::note(fd, row_kind::TCP, reason, None);
+                            crate::start::explain(fd, reason);
+                        }
+                        return answer(result) as c_int;
+                    }
                 }
             }
             _ => Reason::UnsupportedSocket,

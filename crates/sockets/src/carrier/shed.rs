@@ -9,10 +9,10 @@ use shunt_sys::libc::{self, O_CLOEXEC, O_RDONLY};
 use shunt_sys::{calls, mapping, Result};
 
 /// Names the process, and leaves the giver's directory.
-pub fn names() {
+pub fn name(name: &core::ffi::CStr) {
     // SAFETY: the names end with a NUL; plain calls.
     unsafe {
-        shunt_sys::syscall!(libc::SYS_prctl, libc::PR_SET_NAME, c"shunt-carrier".as_ptr());
+        shunt_sys::syscall!(libc::SYS_prctl, libc::PR_SET_NAME, name.as_ptr());
         shunt_sys::syscall!(libc::SYS_chdir, c"/".as_ptr());
     }
 }
@@ -68,6 +68,20 @@ pub fn descriptors(lanes: &[Lane], more: [i32; 3], private: &[i32]) {
     let most = highest.max(more[0]).max(more[1]).max(more[2]).max(private.iter().copied().max().unwrap_or(0)) + 1;
     for fd in 0..most {
         if needed(fd) {
+            if fd > start {
+                let _ = calls::close_range(start as u32, fd as u32 - 1, 0);
+            }
+            start = fd + 1;
+        }
+    }
+    let _ = calls::close_range(start as u32, u32::MAX, 0);
+}
+
+/// Closes every descriptor but those that `kept` knows.
+pub fn all_but(kept: impl Fn(i32) -> bool) {
+    let mut start = 0;
+    for fd in 0..table::high_water().max(1024) {
+        if kept(fd) {
             if fd > start {
                 let _ = calls::close_range(start as u32, fd as u32 - 1, 0);
             }

@@ -111,6 +111,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
             warm_all(set, true);
         }
         while spin.more() && !set.exclusive.load(Ordering::Relaxed) {
+            crate::remote::drive();
             look(set, answer)?;
             if answer.count == 0 && spin.rounds() & 0x3f == 0 {
                 ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), began)?;
@@ -138,6 +139,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
 /// next one begins with the other half of the set: neither starves.
 fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<()> {
     set.catch_up();
+    crate::remote::drive();
     let turn = set.turn.load(Ordering::Relaxed);
     if turn == turn::STREAMS {
         look(set, answer)?;
@@ -195,6 +197,7 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
+        crate::remote::about_to_sleep();
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
         let asked = ask_kernel(set, epfd, answer, left, mask, began);
         cool(set);

@@ -1,0 +1,126 @@
+//! accept from another host: a TCP connection that a reservation waits for becomes a stream.
+
+use super::connect::{begin, companion, seat};
+use super::home::{self, home, Home};
+use super::message::Message;
+use super::{area, words};
+use crate::global::SETUP;
+use crate::socket::{self, Socket};
+use crate::table::{self, Kind};
+use crate::{listen, report};
+use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_station::{FourTuple, Stream, Token};
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
+use shunt_sys::{calls, clock};
+
+/// A token as it travels.
+pub fn token_bytes(token: &Token) -> [u8; 16] {
+    let mut bytes = [0u8; 16];
+    bytes[..8].copy_from_slice(&token[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&token[1].to_le_bytes());
+    bytes
+}
+
+/// The socket `fd` listens now: if other hosts can reach it, this process has a station that answers for it.
+pub fn listens(fd: i32, socket: &Socket) {
+    let address = listen::bound_address(fd);
+    if address.is_loopback() {
+        return;
+    }
+    let Some(device) = area::device_for_listener(&address) else { return };
+    let home = match home::settle(&device) {
+        Ok(home) => home,
+        Err(reason) => return report::count(reason),
+    };
+    let inode = socket.inode.load(Ordering::Relaxed);
+    if let Ok(ear) = home.station.listen(inode, &address) {
+        let _ = Message::Ear(inode).send(home.control.load(Ordering::Relaxed), &[ear]);
+        let _ = calls::close(ear);
+    }
+}
+
+/// The listener with `inode` is closed, by the last process that had it as far as is known.
+pub fn listens_no_longer(inode: u64) {
+    if let Some(home) = home() {
+        let _ = Message::NoEar(inode).send(home.control.load(Ordering::Relaxed), &[]);
+    }
+}
+
+/// The kernel gave the connection `fd` from `client`: true if it is a stream now.
+#[inline(always)]
+pub fn accepted(fd: i32, listener: &Socket, flags: i32) -> bool {
+    match home() {
+        Some(home) => claim(home, fd, listener, flags),
+        None => false,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
+    let (Some(client), server) = (peer_of(fd), listen::bound_address(fd)) else { return false };
+    if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) {
+        return false;
+    }
+    let Some(mut driver) = home.station.lock() else { return false };
+    let claimed = driver.claim(&FourTuple { client, server });
+    drop(driver);
+    let Some((stream, token)) = claimed else { return false };
+    if stream >= words::STREAMS {
+        return refuse(home, stream, fd);
+    }
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    let family = listener.family.load(Ordering::Relaxed);
+    let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
+    if shadow < 0 {
+        return refuse(home, stream, fd);
+    }
+    let pair = companion(home, stream, &server, &client, nonblocking);
+    let socket = socket::allocate(family);
+    let (Ok([near, far]), Some(socket)) = (pair, socket) else {
+        let _ = calls::close(shadow);
+        return refuse(home, stream, fd);
+    };
+    let bytes = token_bytes(&token);
+    let sent = calls::sendto(shadow, bytes.as_ptr().cast(), 16, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
+    if sent != Ok(16) {
+        // The connection is gone already: the program finds that by itself.
+        for fd in [near, far, shadow] {
+            let _ = calls::close(fd);
+        }
+        socket::free(socket);
+        return refuse(home, stream, fd);
+    }
+    let _ = calls::fcntl(shadow, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+    let _ = calls::dup3(near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });
+    let _ = calls::close(near);
+    if let Some(_setup) = SETUP.lock() {
+        seat(home, stream, socket, nonblocking);
+    }
+    crate::options::inherit(listener, socket);
+    crate::options::connected(socket, fd, true);
+    table::set_socket(fd, Kind::Stream, socket);
+    let (_, _, channel) = home.place(stream);
+    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    begin(home, stream, far, shadow);
+    true
+}
+
+/// There is no room for the stream: its client expects a token that will not come, and gives up.
+fn refuse(home: &Home, stream: Stream, _fd: i32) -> bool {
+    if let Some(mut driver) = home.station.lock() {
+        driver.release(clock::monotonic_ns(), stream);
+    }
+    false
+}
+
+fn peer_of(fd: i32) -> Option<Address> {
+    let mut bytes = [0u64; 4];
+    let mut length = 28;
+    calls::getpeername(fd, bytes.as_mut_ptr().cast(), &mut length).ok()?;
+    // SAFETY: the kernel filled `length` bytes.
+    unsafe { crate::sockaddr::read(bytes.as_ptr().cast(), length) }.map(|(_, address)| address)
+}

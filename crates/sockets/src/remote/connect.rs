@@ -1,0 +1,373 @@
+//! connect to another host: the stream is opened beside the TCP connection, which the kernel makes as always.
+
+use super::area;
+use super::home::{self, Home};
+use super::message::Message;
+use super::near;
+use super::pump::{CLASS, WINDOW};
+use super::words::{self, flag as bit};
+use crate::connect::Outcome;
+use crate::global::{self, SETUP};
+use crate::sockaddr::{self, Encoded};
+use crate::socket::{flag, Socket};
+use crate::{connect as local, link, listen, report, spare};
+use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{arm, life};
+use shunt_segment::name::Hello;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_station::{Answer, FourTuple, Inquiry, Opening, Peer, Refusal, Stream, Token};
+use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, clock, Errno, Result};
+
+/// How much longer than the kernel connect may take: to hear from the other host, and from who accepts there (ns).
+const BOUND: u64 = 2_000_000;
+/// The same for the token, where the program waits anyway.
+const PATIENCE: u64 = 20_000_000;
+/// How long it may take to learn whether a reservation that was given up had been claimed (ns).
+const CERTAINTY: u64 = 1_000_000_000;
+
+/// Connects `fd` to `server`, an address of another host.
+pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
+    let device = match area::device(server) {
+        Ok(device) => device,
+        Err(reason) => return Outcome::Kernel(reason),
+    };
+    let home = match home::settle(&device) {
+        Ok(home) => home,
+        Err(reason) => return Outcome::Kernel(reason),
+    };
+    let started = clock::monotonic_ns();
+    let peer = match ask(home, &FourTuple { client: device.source, server: *server }, started + BOUND) {
+        Ok(peer) => peer,
+        Err(reason) => return Outcome::Kernel(reason),
+    };
+    spare::spoil(socket);
+    let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
+    let four = FourTuple { client, server: *server };
+    let Some(mut driver) = home.station.lock() else { return Outcome::Kernel(Reason::TooSlow) };
+    let opened = driver.open(clock::monotonic_ns(), peer, &four);
+    drop(driver);
+    let stream = match opened {
+        Ok(stream) if stream < words::STREAMS => stream,
+        Ok(stream) => {
+            give_up(home, stream);
+            return Outcome::Kernel(Reason::StreamsFull);
+        }
+        Err(refusal) => return Outcome::Kernel(reason(refusal)),
+    };
+    let opening = await_opening(home, stream, clock::monotonic_ns() + BOUND);
+    let refused = match opening {
+        Opening::Opened => None,
+        Opening::Refused(refusal) => Some(reason(refusal)),
+        Opening::Pending => Some(Reason::TooSlow),
+    };
+    if let Some(reason) = refused {
+        return match withdraw(home, stream) {
+            true => Outcome::Kernel(reason),
+            false => Outcome::Done(Err(Errno(libc::ETIMEDOUT)), reason),
+        };
+    }
+    by_token(home, stream, fd, socket, &four)
+}
+
+fn reason(refusal: Refusal) -> Reason {
+    match refusal {
+        Refusal::NoStation => Reason::PeerHostPlain,
+        Refusal::Full => Reason::StreamsFull,
+        Refusal::Elsewhere | Refusal::Source | Refusal::Cancelled => Reason::PeerHostRefused,
+        Refusal::Lost => Reason::PathLost,
+        Refusal::Device => Reason::OutsideArea,
+    }
+}
+
+/// Drives until something happens that others may do, or for a moment.
+fn pause(home: &Home, beside: i32, events: i16, deadline: u64) {
+    near::drive();
+    let left = deadline.saturating_sub(clock::monotonic_ns()).min(200_000);
+    if left == 0 {
+        return;
+    }
+    let armed = home.station.arm();
+    let mut set = [home.station.poll_fd(), beside].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+    set[1].events = events;
+    let left = if armed { left } else { 0 };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: left as i64 };
+    let _ = calls::ppoll(set.as_mut_ptr(), 2, &mut time, core::ptr::null(), calls::KERNEL_SIGSET);
+    if armed {
+        home.station.disarm();
+    }
+    near::drive();
+}
+
+/// Which station serves the listener.
+fn ask(home: &Home, four: &FourTuple, deadline: u64) -> core::result::Result<Peer, Reason> {
+    if let Some(known) = home.station.known(four, clock::monotonic_ns()) {
+        return known.map_err(reason);
+    }
+    let mut inquiry = Inquiry::begin(&home.station, four, clock::monotonic_ns()).map_err(|_| Reason::NoStation)?;
+    loop {
+        let now = clock::monotonic_ns();
+        match inquiry.step(&home.station, now) {
+            Answer::Peer(peer) => return Ok(peer),
+            Answer::None(refusal) => return Err(reason(refusal)),
+            Answer::Pending if now >= deadline => return Err(Reason::TooSlow),
+            Answer::Pending => pause(home, inquiry.descriptor(), POLLIN, deadline.min(inquiry.deadline().max(now + 1))),
+        }
+    }
+}
+
+/// The address that the connection will come from: where the program bound it, or a port that the kernel chooses.
+fn bind(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
+    if !socket.has(flag::BOUND) {
+        let address = Encoded::new(socket.family.load(Ordering::Relaxed), source);
+        calls::bind(fd, address.pointer(), address.length).ok()?;
+    }
+    let bound = listen::bound_address(fd);
+    (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })
+}
+
+fn await_opening(home: &Home, stream: Stream, deadline: u64) -> Opening {
+    loop {
+        match home.station.opening(stream) {
+            Opening::Pending if clock::monotonic_ns() < deadline => pause(home, -1, 0, deadline),
+            other => return other,
+        }
+    }
+}
+
+/// The stream's end is nobody's business any more: it is released when the station knows what became of it.
+fn give_up(home: &Home, stream: Stream) {
+    let now = clock::monotonic_ns();
+    if let Some(mut driver) = home.station.lock() {
+        if home.station.opening(stream) == Opening::Pending && stream < words::STREAMS {
+            words::raise(&home.station, stream, bit::GIVEN_UP);
+            near::mark(home, stream);
+        } else {
+            driver.release(now, stream);
+        }
+    }
+    near::drive();
+}
+
+/// Gives the reservation up, and waits until it is known whether somebody had claimed it. True: nobody has, nor will: no
+/// token will come by TCP. False: that could not be learnt.
+fn withdraw(home: &Home, stream: Stream) -> bool {
+    if let Opening::Refused(_) = home.station.opening(stream) {
+        give_up(home, stream);
+        return true;
+    }
+    if let Some(mut driver) = home.station.lock() {
+        driver.cancel(clock::monotonic_ns(), stream);
+    }
+    let cancelled = matches!(await_opening(home, stream, clock::monotonic_ns() + CERTAINTY), Opening::Refused(_));
+    give_up(home, stream);
+    cancelled
+}
+
+/// What came by the TCP connection.
+enum Came {
+    Token,
+    /// Nothing yet.
+    Nothing,
+    /// Other bytes, or its end: it is what the kernel's connections are.
+    Other,
+}
+
+fn look_for_token(fd: i32, token: &Token) -> Came {
+    let mut bytes = [0u8; 16];
+    let got =
+        calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_PEEK | MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+    let expected = super::accept::token_bytes(token);
+    match got {
+        Ok(16) if bytes == expected => Came::Token,
+        Ok(got) if got > 0 && got < 16 && bytes[..got] == expected[..got] => Came::Nothing,
+        Err(Errno(libc::EAGAIN | libc::EINTR | libc::ENOTCONN)) => Came::Nothing,
+        _ => Came::Other,
+    }
+}
+
+/// Waits for a connection that is on its way. Errors: its own; EINPROGRESS at the deadline.
+fn await_connected(home: &Home, fd: i32, deadline: u64) -> Result<()> {
+    loop {
+        if calls::poll_one(fd, POLLOUT, 0).unwrap_or(0) != 0 {
+            return match calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
+                0 => Ok(()),
+                error => Err(Errno(error)),
+            };
+        }
+        if clock::monotonic_ns() >= deadline {
+            return Err(Errno(libc::EINPROGRESS));
+        }
+        pause(home, fd, POLLOUT, deadline);
+    }
+}
+
+/// The kernel connects; the token that comes by this connection makes it a stream.
+fn by_token(home: &'static Home, stream: Stream, fd: i32, socket: &'static Socket, four: &FourTuple) -> Outcome {
+    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+    let deadline = clock::monotonic_ns() + BOUND;
+    let address = Encoded::new(socket.family.load(Ordering::Relaxed), &four.server);
+    let mut connected = calls::connect(fd, address.pointer(), address.length);
+    if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) {
+        connected = await_connected(home, fd, deadline);
+    }
+    if let Err(error) = connected {
+        let async_connect = matches!(error.0, libc::EINPROGRESS | libc::EINTR);
+        let certain = if async_connect {
+            withdraw(home, stream)
+        } else {
+            if let Some(mut driver) = home.station.lock() {
+                driver.cancel(clock::monotonic_ns(), stream);
+            }
+            give_up(home, stream);
+            true
+        };
+        return Outcome::Done(Err(if certain { error } else { Errno(libc::ETIMEDOUT) }), Reason::TooSlow);
+    }
+    let token = match home.station.lock() {
+        Some(driver) => driver.token(stream),
+        None => [0; 2],
+    };
+    let deadline = if nonblocking { deadline } else { clock::monotonic_ns() + PATIENCE };
+    let mut cancelled = false;
+    let mut limit = deadline;
+    loop {
+        match look_for_token(fd, &token) {
+            Came::Token => break,
+            Came::Other => {
+                let _ = withdraw(home, stream);
+                return Outcome::Done(Ok(0), Reason::PeerHostRefused);
+            }
+            Came::Nothing => {}
+        }
+        let now = clock::monotonic_ns();
+        if cancelled {
+            if matches!(home.station.opening(stream), Opening::Refused(_)) {
+                give_up(home, stream);
+                return Outcome::Done(Ok(0), Reason::TooSlow);
+            }
+            if now >= limit {
+                give_up(home, stream);
+                return Outcome::Done(Err(Errno(libc::ETIMEDOUT)), Reason::TooSlow);
+            }
+        } else if now >= limit {
+            if let Some(mut driver) = home.station.lock() {
+                driver.cancel(now, stream);
+            }
+            (cancelled, limit) = (true, now + CERTAINTY);
+        }
+        pause(home, fd, POLLIN, limit);
+    }
+    let mut bytes = [0u8; 16];
+    let _ = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+    let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
+    let made =
+        if shadow < 0 { Err(Errno(libc::EMFILE)) } else { companion(home, stream, &four.client, &four.server, nonblocking) };
+    let Ok([near_fd, far_fd]) = made else {
+        // The other side believes in a stream: there is none.
+        if let Some(mut driver) = home.station.lock() {
+            let _ = driver.reset(clock::monotonic_ns(), stream);
+            driver.release(clock::monotonic_ns(), stream);
+        }
+        let _ = calls::close(shadow);
+        return Outcome::Done(Err(Errno(libc::ECONNRESET)), Reason::NoDescriptors);
+    };
+    // The kernel's own flag is the companion's from now on; the shadow is the keeper's.
+    let _ = calls::fcntl(shadow, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+    if let Some(_setup) = SETUP.lock() {
+        crate::options::carry_over(fd, socket);
+        seat(home, stream, socket, nonblocking);
+    }
+    if nonblocking {
+        socket.set(flag::CONNECTING);
+    }
+    let (_, _, channel) = home.place(stream);
+    local::replace(fd, near_fd, socket, channel);
+    crate::options::connected(socket, fd, true);
+    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    let _ = calls::close(near_fd);
+    begin(home, stream, far_fd, shadow);
+    Outcome::Connected
+}
+
+/// The companion of a stream, near end and far end; its channel is made ready. `own` and `peer`: the addresses of the two
+/// ends.
+///
+/// Errors: EMFILE and the like.
+pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2]> {
+    let (base, _, channel) = home.place(stream);
+    let mut pair = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr())?;
+    let page = link::page(base, channel);
+    for (side, carriage) in page.sides.iter().zip(&page.carriages) {
+        carriage.clear();
+        side.clear();
+        side.transmit.class_limit.store(local::class_limit().min(CLASS as u32), Ordering::Relaxed);
+        side.owners.store(1, Ordering::Relaxed);
+    }
+    // The pump always has enough room: what was granted must fit.
+    page.sides[1].transmit.class_limit.store(CLASS as u32, Ordering::Relaxed);
+    // Each message rings, or drives.
+    page.sides[1].wait.armed.store(arm::ALWAYS, Ordering::Relaxed);
+    let generation = page.head.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    page.head.pair.store(generation, Ordering::Relaxed);
+    local::describe(page, own, peer);
+    page.head.state.store(life::ACCEPTED, Ordering::Release);
+    words::set(&home.station, stream, words::GENERATION, u64::from(generation) | 1 << 32);
+    let header = link::header(base);
+    let hello = Hello {
+        version: shunt_segment::VERSION,
+        nonce: header.nonce.load(Ordering::Relaxed),
+        sequence: header.sequence.load(Ordering::Relaxed),
+        channel: channel as u16,
+        link_follows: 0,
+        generation,
+        client: *own,
+        server: *peer,
+    };
+    let (name, length) = sockaddr::abstract_name(hello.encode().as_slice());
+    // Other programs find the stream by it, to which the descriptor is handed.
+    let _ = calls::bind(pair[0], (&name as *const libc::sockaddr_un).cast(), length);
+    if !nonblocking {
+        let _ = calls::fcntl(pair[0], libc::F_SETFL, libc::O_RDWR as usize);
+    }
+    Ok(pair)
+}
+
+/// The socket becomes the near side of a stream. Under the set-up lock.
+pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: bool) {
+    let (base, index, channel) = home.place(stream);
+    let side = &link::page(base, channel).sides[0];
+    side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
+    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    socket.attach(base, channel, 0);
+    socket.link_index.store(index as u32, Ordering::Relaxed);
+    socket.set(flag::REMOTE);
+    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+        socket.set(flag::FENCE);
+    }
+    if nonblocking {
+        socket.set(flag::NONBLOCK);
+    }
+    link::enter(index);
+}
+
+/// From now on bytes flow. The keeper gets the far companion and the shadow.
+pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32) {
+    let sent = Message::Stream(stream).send(home.control.load(Ordering::Relaxed), &[far_fd, shadow]);
+    let _ = calls::close(far_fd);
+    let _ = calls::close(shadow);
+    if sent.is_err() {
+        return; // no keeper: the program finds its companion hung up
+    }
+    if let Some(mut driver) = home.station.lock() {
+        driver.bind(stream);
+        words::set(&home.station, stream, words::GRANTED, WINDOW);
+        words::raise(&home.station, stream, bit::ACTIVE);
+        driver.grant(stream, WINDOW);
+    }
+    near::mark(home, stream);
+    near::drive();
+}

@@ -1,0 +1,156 @@
+//! What this process has for other hosts: its station, the links of that, and the way to its keeper.
+
+use super::area::Device;
+use super::{fork, words};
+use crate::global::Shared;
+use crate::socket::Socket;
+use crate::{link, private};
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use shunt_segment::reason::Reason;
+use shunt_segment::CHANNELS;
+use shunt_station::{Station, Stream};
+use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_SEQPACKET};
+use shunt_sys::{calls, clock, mapping, Result};
+
+/// Links of a station: all are made with it, so that every process that is forked has all of them.
+pub const LINKS: usize = 8;
+
+/// A process's share in a station; a copy after fork is as good.
+pub struct Home {
+    /// The station.
+    pub station: Station,
+    /// Its links: where they lie, and their index in this process's list.
+    pub links: [(*mut u8, usize); LINKS],
+    /// Over which the keeper is told things.
+    pub control: AtomicI32,
+    /// The pump's sockets, one for each stream, in this process.
+    pub far: *mut Socket,
+    /// In the keeper: the far companions of streams; -1 elsewhere.
+    pub far_fds: Shared<[i32; words::STREAMS as usize]>,
+}
+
+static HOME: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
+
+/// This process's home, if it has one.
+#[inline(always)]
+pub fn home() -> Option<&'static Home> {
+    let home = HOME.load(Ordering::Acquire);
+    // SAFETY: null, or a home that is never unmapped.
+    (!home.is_null()).then(|| unsafe { &*home })
+}
+
+/// This process's home; it is made if there is none, for the device by which the first peer is reached.
+pub fn settle(device: &Device) -> core::result::Result<&'static Home, Reason> {
+    if let Some(home) = home() {
+        if super::message::Message::Wake.send(home.control.load(Ordering::Relaxed), &[]).is_ok_or_full() {
+            return Ok(home);
+        }
+        // The keeper is gone, and with it every stream that it kept: the next ones get another.
+        HOME.store(core::ptr::null_mut(), Ordering::Release);
+    }
+    let made = make(device).map_err(|_| Reason::NoStation)?;
+    HOME.store(made as *const Home as *mut Home, Ordering::Release);
+    Ok(made)
+}
+
+/// Whether a message has reached its queue, or finds it full.
+trait Reached {
+    fn is_ok_or_full(&self) -> bool;
+}
+
+impl Reached for Result<()> {
+    fn is_ok_or_full(&self) -> bool {
+        matches!(self, Ok(()) | Err(shunt_sys::Errno(libc::EAGAIN)))
+    }
+}
+
+fn make(device: &Device) -> Result<&'static Home> {
+    let station = Station::make(&device.choice(), clock::monotonic_ns())?;
+    for fd in station.descriptors().into_iter().filter(|fd| *fd >= 0) {
+        // Out of the program's way, as all that is ours.
+        let number = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize)?;
+        crate::table::set_private(number);
+        station.renumber(fd, number);
+        let _ = calls::close(fd);
+    }
+    let mut links = [(core::ptr::null_mut(), 0); LINKS];
+    {
+        let _setup = crate::global::SETUP.lock().ok_or(shunt_sys::Errno(libc::EINTR))?;
+        for place in &mut links {
+            let index = link::make_lasting()?;
+            *place = (link::at(index).base, index);
+        }
+    }
+    let mut pair = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
+    let control = private::keep(pair[0])?;
+    let far = mapping::reserve(words::STREAMS as usize * core::mem::size_of::<Socket>())?.cast::<Socket>();
+    let home = mapping::reserve(core::mem::size_of::<Home>())?.cast::<Home>();
+    // SAFETY: fresh memory of the right size.
+    let home = unsafe {
+        home.write(Home {
+            station,
+            links,
+            control: AtomicI32::new(control),
+            far,
+            far_fds: Shared::new([-1; words::STREAMS as usize]),
+        });
+        &*home
+    };
+    let forked = fork::keeper(home, pair[1]);
+    let _ = calls::close(pair[1]);
+    forked.inspect_err(|_| private::close(control))?;
+    Ok(home)
+}
+
+impl Home {
+    /// The words that belong to no stream.
+    pub fn common(&self) -> &words::Common {
+        // SAFETY: in the header page of the first link, which is mapped for as long as this home.
+        unsafe { &*self.links[0].0.add(words::COMMON).cast::<words::Common>() }
+    }
+
+    /// The link and channel of a stream: where the link lies, its index, the channel.
+    pub fn place(&self, stream: Stream) -> (*mut u8, usize, usize) {
+        let (base, index) = self.links[(stream as usize / CHANNELS) % LINKS];
+        (base, index, stream as usize % CHANNELS)
+    }
+
+    /// The stream of a near socket.
+    pub fn stream_of(&self, socket: &Socket) -> Option<Stream> {
+        let base = socket.link();
+        let link = self.links.iter().position(|(known, _)| *known == base)?;
+        Some((link * CHANNELS + socket.channel()) as Stream)
+    }
+
+    /// The pump's socket of a stream, in this process. To be asked under the station's lock.
+    pub fn far(&self, stream: Stream) -> &'static Socket {
+        // SAFETY: within the slab; all-zero is a valid socket.
+        let socket = unsafe { &*self.far.add((stream % words::STREAMS) as usize) };
+        let generation = words::get(&self.station, stream, words::GENERATION) as u32;
+        if socket.generation.load(Ordering::Relaxed) != generation {
+            let (base, index, channel) = self.place(stream);
+            socket.flags.store(crate::socket::flag::FAR, Ordering::Relaxed);
+            socket.hold.reset();
+            socket.low_water.store(1, Ordering::Relaxed);
+            socket.attach(base, channel, 1);
+            socket.link_index.store(index as u32, Ordering::Relaxed);
+            socket.generation.store(generation, Ordering::Relaxed);
+        }
+        socket
+    }
+
+    /// The far companion of a stream; -1: this process is not the keeper.
+    pub fn far_fd(&self, stream: Stream) -> i32 {
+        // SAFETY: only the keeper, which has one thread, ever writes here.
+        unsafe { (*self.far_fds.get())[(stream % words::STREAMS) as usize] }
+    }
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    if let Some(home) = home() {
+        home.station.renumber(from, to);
+        crate::process::renumber(&home.control, from, to);
+    }
+}

@@ -1,0 +1,354 @@
+//! The keeper: a process that holds what must outlive a stream's program, and drives when nobody else does.
+//!
+//! It alone holds the far ends of companions, so a hang-up there says that nobody has the near one any more, however they
+//! ended; and its own death is a hang-up at all of them. It holds the shadow connections, whose hang-up says that the peer's
+//! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
+
+use super::home::Home;
+use super::message::Message;
+use super::near;
+use super::pump::{Rings, WINDOW};
+use super::words::{self, flag};
+use crate::{carrier, diag, wait};
+use core::sync::atomic::{fence, Ordering};
+use shunt_segment::channel::arm;
+use shunt_station::{Gate, Stream};
+use shunt_sys::libc::{self, epoll_event, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT};
+use shunt_sys::{calls, clock, Errno};
+
+const STREAMS: usize = words::STREAMS as usize;
+/// Listeners that one station answers for.
+const EARS: usize = 64;
+
+/// While threads of the program drive, the keeper looks at the clock so often (ns).
+const TICK: u64 = 2_000_000;
+/// A peer's keeper that let go of the shadow may have said the end by messages that are still on their way (ns).
+const GRACE: u64 = 500_000_000;
+/// How long the peer of a program that has closed may take to close, too (tcp_fin_timeout, ns).
+const ORPHAN: u64 = 60_000_000_000;
+
+/// What an event is about, in the upper half of its data.
+mod about {
+    pub const CONTROL: u64 = 0;
+    pub const ENDPOINT: u64 = 1;
+    pub const GATE: u64 = 2;
+    pub const EAR: u64 = 3;
+    pub const NEAR: u64 = 4;
+    pub const SHADOW: u64 = 5;
+}
+
+struct Keeper {
+    home: &'static Home,
+    control: i32,
+    epoll: i32,
+    shadows: [i32; STREAMS],
+    /// When a stream's shadow ended, or its program closed (ns); 0: neither.
+    ends_at: [u64; STREAMS],
+    kept: usize,
+    ears: [(u64, i32); EARS],
+    gates: [Option<Gate>; 2],
+    watching: bool,
+}
+
+/// Keeps, until nobody needs it.
+pub fn run(home: &'static Home, control: i32) -> ! {
+    let Ok(epoll) = calls::epoll_create1(libc::EPOLL_CLOEXEC) else { carrier::exit(1) };
+    let mut keeper = Keeper {
+        home,
+        control,
+        epoll,
+        shadows: [-1; STREAMS],
+        ends_at: [0; STREAMS],
+        kept: 0,
+        ears: [(0, -1); EARS],
+        gates: [None, None],
+        watching: false,
+    };
+    keeper.watch(control, EPOLLIN as u32, about::CONTROL, 0);
+    while keeper.control >= 0 || keeper.kept > 0 {
+        keeper.round();
+    }
+    carrier::exit(0)
+}
+
+impl Keeper {
+    fn watch(&self, fd: i32, events: u32, about: u64, which: u32) {
+        let mut event = epoll_event { events, u64: about << 32 | u64::from(which) };
+        let _ = calls::epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &mut event);
+    }
+
+    fn forget(&self, fd: i32) {
+        let _ = calls::epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+    }
+
+    fn round(&mut self) {
+        let home = self.home;
+        let common = home.common();
+        let deadline = near::turn(home);
+        self.after_turn();
+        let now = clock::monotonic_ns();
+        let driven = home.station.driven_at();
+        let others = driven != 0 && now.saturating_sub(driven) < TICK;
+        common.on_clock.store(u64::from(others), Ordering::SeqCst);
+        let armed = self.arm();
+        if others == self.watching {
+            self.watching = !others;
+            if self.watching {
+                self.watch(home.station.poll_fd(), EPOLLIN as u32, about::ENDPOINT, 0);
+            } else {
+                self.forget(home.station.poll_fd());
+            }
+        }
+        let mut until = if others || deadline.is_none() { now + TICK } else { deadline.unwrap_or(u64::MAX) };
+        until = until.min(self.next_end());
+        common.sleeps_until.store(until, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // Marks, and deadlines that came in between.
+        let due = home.station.deadline().is_some_and(|deadline| deadline < until);
+        let marked = common.dirty.iter().any(|word| word.load(Ordering::SeqCst) != 0);
+        let look = !armed || due || marked || (self.watching && !home.station.arm());
+        let left = if look { 0 } else { until.saturating_sub(clock::monotonic_ns()) };
+        let time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let time = if until == u64::MAX && !look { core::ptr::null() } else { &raw const time };
+        let mut events = [epoll_event { events: 0, u64: 0 }; 32];
+        let got = calls::epoll_pwait2(self.epoll, events.as_mut_ptr(), 32, time, core::ptr::null(), calls::KERNEL_SIGSET);
+        common.sleeps_until.store(0, Ordering::SeqCst);
+        if self.watching && !look {
+            home.station.disarm();
+        }
+        for event in &events[..got.unwrap_or(0)] {
+            let (events, data) = (event.events, event.u64);
+            self.happened(events, data >> 32, data as u32);
+        }
+        self.ends(clock::monotonic_ns());
+    }
+
+    /// Before sleeping: near sides ring for bytes always, and for space when their peers wait for it. False: something is to
+    /// be done at once.
+    fn arm(&self) -> bool {
+        let (mut due, mut ready) = (false, true);
+        let each = |look: &mut dyn FnMut(Stream)| {
+            for stream in (0..words::STREAMS).filter(|stream| self.home.far_fd(*stream) >= 0) {
+                if words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
+                    look(stream);
+                }
+            }
+        };
+        each(&mut |stream| {
+            if self.narrow(stream) {
+                due |= wait::announce(self.home.far(stream), arm::OUT);
+            }
+        });
+        if due {
+            wait::barrier();
+        }
+        each(&mut |stream| {
+            let far = self.home.far(stream);
+            let unread = far.outgoing().unacknowledged();
+            if self.narrow(stream) && unread * 2 <= WINDOW {
+                near::mark(self.home, stream);
+                ready = false;
+            }
+        });
+        ready
+    }
+
+    /// Whether the peer may soon send no more.
+    fn narrow(&self, stream: Stream) -> bool {
+        let station = &self.home.station;
+        words::get(station, stream, words::GRANTED) < words::get(station, stream, words::RECEIVED) + WINDOW / 2
+    }
+
+    fn happened(&mut self, events: u32, what: u64, which: u32) {
+        match what {
+            about::CONTROL => self.told(),
+            about::GATE => {
+                if let Some(gate) = self.gates[which as usize & 1].as_mut() {
+                    gate.serve(clock::monotonic_ns(), &mut |four| {
+                        let _setup = crate::global::SETUP.lock()?;
+                        diag::listener(&four.client, &four.server).ok().flatten().map(|owner| u64::from(owner.inode))
+                    });
+                }
+            }
+            about::EAR => {
+                let (_, ear) = self.ears[which as usize % EARS];
+                if let (true, Some(mut driver)) = (ear >= 0, self.home.station.lock()) {
+                    driver.hear(clock::monotonic_ns(), ear);
+                }
+            }
+            about::NEAR => self.near(events, which % words::STREAMS),
+            about::SHADOW => self.shadow(events, which % words::STREAMS),
+            _ => {}
+        }
+    }
+
+    fn told(&mut self) {
+        for _ in 0..64 {
+            match Message::receive(self.control) {
+                Ok((Message::Stream(stream), [far, shadow])) if stream < words::STREAMS => self.keep(stream, far, shadow),
+                Ok((Message::Ear(inode), [ear, _])) => self.hear(inode, ear),
+                Ok((Message::NoEar(inode), _)) => self.deafen(inode),
+                Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
+                    let _ = calls::close(fd);
+                }),
+                Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
+                Err(Errno(libc::EPROTO)) => {}
+                Err(_) => {
+                    // Nobody of the family is left: listeners are gone, too.
+                    let _ = calls::close(core::mem::replace(&mut self.control, -1));
+                    for k in 0..EARS {
+                        let (inode, _) = self.ears[k];
+                        self.deafen(inode);
+                    }
+                    self.gates = [None, None];
+                    return;
+                }
+            }
+        }
+    }
+
+    fn set_far(&self, stream: Stream, fd: i32) {
+        // SAFETY: the keeper's one thread.
+        unsafe { (*self.home.far_fds.get())[stream as usize] = fd };
+    }
+
+    fn keep(&mut self, stream: Stream, far: i32, shadow: i32) {
+        self.drop_stream(stream);
+        self.set_far(stream, far);
+        self.shadows[stream as usize] = shadow;
+        self.ends_at[stream as usize] = 0;
+        self.kept += 1;
+        self.watch(far, (EPOLLIN | EPOLLRDHUP) as u32, about::NEAR, stream);
+        self.watch(shadow, EPOLLRDHUP as u32, about::SHADOW, stream);
+        near::mark(self.home, stream);
+    }
+
+    /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
+    fn drop_stream(&mut self, stream: Stream) {
+        let far = self.home.far_fd(stream);
+        let shadow = core::mem::replace(&mut self.shadows[stream as usize], -1);
+        if far < 0 && shadow < 0 {
+            return;
+        }
+        self.kept -= 1;
+        if shadow >= 0 {
+            if words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
+                let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+                let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
+                let _ = calls::setsockopt(shadow, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
+            }
+            let _ = calls::close(shadow);
+        }
+        if far >= 0 {
+            self.set_far(stream, -1);
+            let _ = calls::close(far);
+        }
+    }
+
+    fn hear(&mut self, inode: u64, ear: i32) {
+        let Some(place) = self.ears.iter().position(|(_, fd)| *fd < 0) else {
+            let _ = calls::close(ear);
+            return;
+        };
+        self.ears[place] = (inode, ear);
+        self.watch(ear, EPOLLIN as u32, about::EAR, place as u32);
+        for version_6 in [false, true] {
+            let gate = &mut self.gates[usize::from(version_6)];
+            if gate.is_none() {
+                *gate = Gate::open(version_6).ok();
+                if let Some(gate) = gate {
+                    let fd = gate.descriptor();
+                    self.watch(fd, EPOLLIN as u32, about::GATE, u32::from(version_6));
+                }
+            }
+        }
+    }
+
+    fn deafen(&mut self, inode: u64) {
+        for place in self.ears.iter_mut().filter(|(known, fd)| *known == inode && *fd >= 0) {
+            let _ = calls::close(core::mem::replace(&mut place.1, -1));
+        }
+        self.home.station.unlisten(inode);
+    }
+
+    /// Bells of the near side, or its end.
+    fn near(&mut self, events: u32, stream: Stream) {
+        let fd = self.home.far_fd(stream);
+        let mut bytes = [0u8; 256];
+        let got = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 256, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+        if let Ok(got) = got {
+            let (base, _, channel) = self.home.place(stream);
+            crate::link::page(base, channel).sides[1].receive.taken.fetch_add(got as u32, Ordering::Relaxed);
+        }
+        near::mark(self.home, stream);
+        let ended =
+            events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) as u32 != 0 && matches!(got, Ok(0) | Err(Errno(libc::ECONNRESET)));
+        // Half of it is shut when the program shuts its receiving half: only the hang-up of both says that it is closed.
+        if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
+            words::raise(&self.home.station, stream, flag::NEAR_GONE);
+            self.forget(fd);
+            self.end_by(stream, clock::monotonic_ns() + ORPHAN);
+        }
+    }
+
+    fn end_by(&mut self, stream: Stream, when: u64) {
+        let place = &mut self.ends_at[stream as usize];
+        *place = if *place == 0 { when } else { when.min(*place) };
+    }
+
+    /// The peer's keeper has let go, or the connection was reset: if the stream has not ended when the messages that are on
+    /// their way have come, it never will.
+    fn shadow(&mut self, events: u32, stream: Stream) {
+        let shadow = self.shadows[stream as usize];
+        if shadow < 0 || events == 0 {
+            return;
+        }
+        self.forget(shadow);
+        self.end_by(stream, clock::monotonic_ns() + GRACE);
+    }
+
+    fn next_end(&self) -> u64 {
+        self.ends_at.iter().copied().filter(|at| *at != 0).min().unwrap_or(u64::MAX)
+    }
+
+    fn ends(&mut self, now: u64) {
+        for stream in 0..words::STREAMS {
+            let at = self.ends_at[stream as usize];
+            if at == 0 || at > now {
+                continue;
+            }
+            self.ends_at[stream as usize] = 0;
+            let flags = words::flags(&self.home.station, stream);
+            if flags & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
+                continue;
+            }
+            if let Some(driver) = self.home.station.lock() {
+                // A program that has read and been told everything does not notice; another one is reset.
+                let both = flag::FIN_IN | flag::FIN_OUT;
+                if flags & both != both || flags & flag::NEAR_GONE != 0 {
+                    use shunt_station::Pump;
+                    Rings(self.home).lost(stream);
+                }
+                drop(driver);
+            }
+            near::mark(self.home, stream);
+        }
+    }
+
+    /// What whoever drove left for the keeper: sleepers to ring, streams that are over.
+    fn after_turn(&mut self) {
+        for stream in 0..words::STREAMS {
+            if self.home.far_fd(stream) < 0 {
+                continue;
+            }
+            let flags = words::flags(&self.home.station, stream);
+            if flags & flag::RING != 0 {
+                words::lower(&self.home.station, stream, flag::RING);
+                wait::ring(self.home.far(stream), self.home.far_fd(stream));
+            }
+            if flags & flag::OVER != 0 {
+                self.drop_stream(stream);
+            }
+        }
+    }
+}

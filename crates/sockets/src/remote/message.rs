@@ -1,0 +1,85 @@
+//! What the keeper is told: one message of 16 bytes, and up to two descriptors.
+
+use crate::passing;
+use shunt_station::Stream;
+use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
+use shunt_sys::{Errno, Result};
+
+/// A message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// Wake up and look.
+    Wake,
+    /// The far companion of a stream, and its shadow.
+    Stream(Stream),
+    /// An ear of the listener with this inode.
+    Ear(u64),
+    /// That listener is closed.
+    NoEar(u64),
+}
+
+impl Message {
+    /// Sends it. Errors: as sendmsg(2); EPIPE and ECONNREFUSED when there is no keeper.
+    pub fn send(self, over: i32, descriptors: &[i32]) -> Result<()> {
+        let (kind, value) = match self {
+            Message::Wake => (1u64, 0),
+            Message::Stream(stream) => (2, u64::from(stream)),
+            Message::Ear(inode) => (3, inode),
+            Message::NoEar(inode) => (4, inode),
+        };
+        let mut bytes = [0u8; 16];
+        bytes[..8].copy_from_slice(&kind.to_ne_bytes());
+        bytes[8..].copy_from_slice(&value.to_ne_bytes());
+        // A full queue holds a wake-up already; what carries descriptors waits for its turn.
+        let flags = if self == Message::Wake { MSG_DONTWAIT | MSG_NOSIGNAL } else { MSG_NOSIGNAL };
+        loop {
+            match passing::send_with(over, &bytes, descriptors, flags) {
+                Err(Errno(shunt_sys::libc::EINTR)) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// The next one. Errors: EAGAIN; ECONNRESET: nobody can send any more; EPROTO: none of these.
+    pub fn receive(over: i32) -> Result<(Message, [i32; passing::MOST])> {
+        let mut bytes = [0u8; 16];
+        let (got, descriptors) = passing::receive_with(over, &mut bytes, MSG_DONTWAIT)?;
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let message = match (got, word(0)) {
+            (16, 1) => Message::Wake,
+            (16, 2) => Message::Stream(word(8) as Stream),
+            (16, 3) => Message::Ear(word(8)),
+            (16, 4) => Message::NoEar(word(8)),
+            _ => return Err(Errno(shunt_sys::libc::EPROTO)),
+        };
+        Ok((message, descriptors))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_sys::{calls, libc};
+
+    #[test]
+    fn messages_arrive_with_their_descriptors() {
+        let mut pair = [-1; 2];
+        calls::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
+        for message in [Message::Wake, Message::Stream(7), Message::Ear(1 << 40), Message::NoEar(3)] {
+            message.send(pair[0], &[]).unwrap();
+            assert_eq!(Message::receive(pair[1]), Ok((message, [-1; 2])));
+        }
+        Message::Stream(9).send(pair[0], &pair).unwrap();
+        let (message, passed) = Message::receive(pair[1]).unwrap();
+        assert_eq!(message, Message::Stream(9));
+        for fd in passed {
+            calls::close(fd).unwrap();
+        }
+        assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EAGAIN)));
+        calls::sendto(pair[0], b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0).unwrap();
+        assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EPROTO)));
+        calls::close(pair[0]).unwrap();
+        assert_eq!(Message::receive(pair[1]), Err(Errno(libc::ECONNRESET)));
+        calls::close(pair[1]).unwrap();
+    }
+}

@@ -1,0 +1,29 @@
+//! Streams to other hosts: the sockets' half.
+//!
+//! The program has side 0 of a local channel, in a link of the station's own, and does what it does on one host. Side 1 is
+//! nobody's: the *pump* moves its bytes between the rings and the station's engine. Whoever holds the station's lock may
+//! work it, in any process of the station's family: threads that wait, for as long as they are awake, and else the *keeper*.
+//!
+//! ```text
+//! program ── near ring, side 0 ═══ side 1 ── pump ── engine ── endpoint ══ other host
+//!    fd ═══ companion ═══ keeper ── shadow ═══ (TCP) ═══ other host's keeper
+//! ```
+//!
+//! The keeper alone holds the far ends of companions, so its death is a hang-up for everybody, and nothing waits for ever.
+//! Rings of these links stop at 256 KiB, so no window has to be mapped, and a peer is granted as much as such a ring holds.
+
+mod accept;
+mod area;
+mod connect;
+mod fork;
+mod home;
+mod keeper;
+mod message;
+mod near;
+mod pump;
+mod words;
+
+pub use accept::{accepted, listens, listens_no_longer};
+pub use connect::connect;
+pub use home::moved;
+pub use near::{about_to_sleep, drive, kick, ring_near};

@@ -1,0 +1,125 @@
+//! What threads of the program do for streams to other hosts: they drive while they are awake.
+
+use super::home::{home, Home};
+use super::message::Message;
+use super::pump::Rings;
+use super::words::{self, flag};
+use crate::socket::Socket;
+use core::sync::atomic::{fence, Ordering};
+use shunt_station::Stream;
+use shunt_sys::clock;
+
+/// A stream is to be looked after by who holds the lock.
+pub fn mark(home: &Home, stream: Stream) {
+    home.common().dirty[(stream % words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
+}
+
+/// Looks after all streams that are marked.
+pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
+    let mut pump = Rings(home);
+    for row in 0..words::STREAMS / 64 {
+        let word = &home.common().dirty[row as usize];
+        if word.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let mut bits = word.swap(0, Ordering::AcqRel);
+        while bits != 0 {
+            pump.service(driver, row * 64 + bits.trailing_zeros());
+            bits &= bits - 1;
+        }
+    }
+}
+
+/// Drives, if nobody else does. Gives when somebody is to drive again; `None`: somebody else drives, and looks once more.
+pub fn turn(home: &Home) -> Option<u64> {
+    loop {
+        let mut driver = home.station.try_lock()?;
+        let progress = driver.drive(clock::monotonic_ns(), &mut Rings(home));
+        attend(home, &mut driver);
+        // What was marked on the way out is sent at once.
+        let deadline =
+            if progress.moved { driver.drive(clock::monotonic_ns(), &mut Rings(home)).deadline } else { progress.deadline };
+        if !driver.leave() {
+            return Some(deadline.unwrap_or(u64::MAX));
+        }
+    }
+}
+
+/// The near side sent, or took, or ended: the pump goes on.
+#[cold]
+#[inline(never)]
+pub fn kick(socket: &Socket) {
+    let Some(home) = home() else { return };
+    if let Some(stream) = home.stream_of(socket) {
+        mark(home, stream);
+        if let Some(mut driver) = home.station.try_lock() {
+            attend(home, &mut driver);
+            let _ = driver.drive(clock::monotonic_ns(), &mut Rings(home));
+            if !driver.leave() {
+                return see_to_the_clock(home);
+            }
+        } else {
+            return;
+        }
+        work(home);
+    }
+}
+
+/// A thread of the program that waits awake: costs a look at one word where there are no other hosts.
+#[inline(always)]
+pub fn drive() {
+    if let Some(home) = home() {
+        work(home);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn work(home: &Home) {
+    if turn(home).is_some() {
+        see_to_the_clock(home);
+    }
+}
+
+/// The keeper must not sleep beyond the engine's next deadline.
+fn see_to_the_clock(home: &Home) {
+    if let Some(deadline) = home.station.deadline() {
+        if deadline < home.common().sleeps_until.load(Ordering::Acquire) {
+            wake_keeper(home);
+        }
+    }
+}
+
+/// A thread of the program is about to sleep: from now on the keeper watches the endpoint.
+#[inline(always)]
+pub fn about_to_sleep() {
+    if let Some(home) = home() {
+        leave_to_keeper(home);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_to_keeper(home: &Home) {
+    fence(Ordering::SeqCst);
+    if home.common().on_clock.load(Ordering::SeqCst) != 0 {
+        home.common().on_clock.store(0, Ordering::SeqCst);
+        wake_keeper(home);
+    }
+}
+
+/// Wakes the keeper.
+pub fn wake_keeper(home: &Home) {
+    let _ = Message::Wake.send(home.control.load(Ordering::Relaxed), &[]);
+}
+
+/// A sleeper of the near side is to be woken, by the keeper, which alone can.
+#[cold]
+pub fn ring_near(far: &Socket) {
+    let Some(home) = home() else { return };
+    if let Some(stream) = home.stream_of(far) {
+        words::raise(&home.station, stream, flag::RING);
+        mark(home, stream);
+        wake_keeper(home);
+    }
+}

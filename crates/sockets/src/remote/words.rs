@@ -1,0 +1,95 @@
+//! What the processes of a station tell each other about its streams: words in the station's memory.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_station::{Station, Stream};
+
+/// Streams that rings are provided for.
+pub const STREAMS: u32 = super::home::LINKS as u32 * shunt_segment::CHANNELS as u32;
+
+/// Bits of [`FLAGS`].
+pub mod flag {
+    /// The pump is to move its bytes.
+    pub const ACTIVE: u64 = 1 << 0;
+    /// All bytes and the end were given to the engine.
+    pub const FIN_OUT: u64 = 1 << 1;
+    /// A reset was given to the engine.
+    pub const RESET_OUT: u64 = 1 << 2;
+    /// The peer sends no more.
+    pub const FIN_IN: u64 = 1 << 3;
+    /// The peer reset the stream, or the way to it is lost.
+    pub const RESET_IN: u64 = 1 << 4;
+    /// Nobody has the near companion any more.
+    pub const NEAR_GONE: u64 = 1 << 5;
+    /// Bytes came for a program that had closed: they are answered with a reset.
+    pub const REFUSED: u64 = 1 << 6;
+    /// The engine wants nothing more of it, and the near side is closed: only the keeper's descriptors are left.
+    pub const OVER: u64 = 1 << 7;
+    /// A sleeper of the near side is to be rung by the keeper.
+    pub const RING: u64 = 1 << 8;
+    /// The client gave up before the stream was opened.
+    pub const GIVEN_UP: u64 = 1 << 9;
+}
+
+/// Bits ([`flag`]).
+pub const FLAGS: usize = 0;
+/// Bytes given to the engine.
+pub const SENT: usize = 1;
+/// Bytes that the peer's side has.
+pub const ACKNOWLEDGED: usize = 2;
+/// Bytes put into the near ring.
+pub const RECEIVED: usize = 3;
+/// Bytes that the peer may send, counted from the beginning.
+pub const GRANTED: usize = 4;
+/// Which life of the channel it is: far sockets of each process know by it whether they are its.
+pub const GENERATION: usize = 5;
+/// The near side's mark of an urgent byte that was told.
+pub const MARK: usize = 6;
+/// Where in the first link's header page the words stand that belong to no stream.
+pub const COMMON: usize = 3072;
+
+/// Words that belong to no stream.
+#[repr(C)]
+pub struct Common {
+    /// A bit for each stream that is to be looked after by who holds the lock.
+    pub dirty: [AtomicU64; (STREAMS as usize).div_ceil(64)],
+    /// Not 0 while the keeper leaves the endpoint to others, and only looks at the clock.
+    pub on_clock: AtomicU64,
+    /// Until when the keeper sleeps at most (CLOCK_MONOTONIC, ns).
+    pub sleeps_until: AtomicU64,
+}
+
+const _: () = {
+    use shunt_segment::link::LinkHeader;
+    assert!(core::mem::offset_of!(LinkHeader, offers) + core::mem::size_of::<shunt_segment::offers::Offers>() <= COMMON);
+};
+const _: () = assert!(COMMON + core::mem::size_of::<Common>() <= 4096);
+
+/// The word `which` of `stream`.
+pub fn word(station: &Station, stream: Stream, which: usize) -> &AtomicU64 {
+    &station.words(stream)[which]
+}
+
+/// Its value.
+pub fn get(station: &Station, stream: Stream, which: usize) -> u64 {
+    word(station, stream, which).load(Ordering::Acquire)
+}
+
+/// Sets it.
+pub fn set(station: &Station, stream: Stream, which: usize, value: u64) {
+    word(station, stream, which).store(value, Ordering::Release);
+}
+
+/// The stream's flags.
+pub fn flags(station: &Station, stream: Stream) -> u64 {
+    get(station, stream, FLAGS)
+}
+
+/// Adds flags; gives those before.
+pub fn raise(station: &Station, stream: Stream, bits: u64) -> u64 {
+    word(station, stream, FLAGS).fetch_or(bits, Ordering::AcqRel)
+}
+
+/// Takes flags away; gives those before.
+pub fn lower(station: &Station, stream: Stream, bits: u64) -> u64 {
+    word(station, stream, FLAGS).fetch_and(!bits, Ordering::AcqRel)
+}
