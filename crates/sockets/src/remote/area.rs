@@ -54,7 +54,7 @@ pub fn holds(ip: &[u8; 16]) -> bool {
 /// How to get to `server`, which is not this host's.
 pub fn device(server: &Address) -> Result<Device, Reason> {
     if !holds(&server.ip) {
-        return Err(Reason::OutsideArea);
+        return Err(outside());
     }
     let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
     let way = match route::way(server) {
@@ -72,7 +72,7 @@ fn to(way: &Way) -> Result<Device, Reason> {
     let agents = unsafe { &mut *AGENTS.get() };
     let known = agents.iter().find(|(interface, _, until)| *interface == way.interface && *until > now);
     if let (Some((_, false, _)), false) = (known, listed) {
-        return Err(Reason::OutsideArea);
+        return Err(outside());
     }
     describe(way.interface, &mut device).ok_or(Reason::OutsideArea)?;
     device.agent = match known {
@@ -88,7 +88,15 @@ fn to(way: &Way) -> Result<Device, Reason> {
     if listed || (device.agent && !way.routed) {
         Ok(device)
     } else {
-        Err(Reason::OutsideArea)
+        Err(outside())
+    }
+}
+
+/// Why an address is left to the kernel: where nobody speaks of other hosts, that it is one suffices.
+fn outside() -> Reason {
+    match global::options().hosts {
+        Hosts::Listed(_) => Reason::OutsideArea,
+        Hosts::None | Hosts::Auto => Reason::NotLocal,
     }
 }
 
