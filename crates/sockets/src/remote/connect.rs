@@ -4,7 +4,7 @@ use super::area;
 use super::home::{self, Home};
 use super::message::Message;
 use super::near;
-use super::pump::{CLASS, WINDOW};
+use super::pump::{Rings, CLASS, WINDOW};
 use super::words::{self, flag as bit};
 use crate::connect::Outcome;
 use crate::global::{self, SETUP};
@@ -106,13 +106,16 @@ fn ask(home: &Home, four: &FourTuple, deadline: u64) -> core::result::Result<Pee
     if let Some(known) = home.station.known(four, clock::monotonic_ns()) {
         return known.map_err(reason);
     }
-    let mut inquiry = Inquiry::begin(&home.station, four, clock::monotonic_ns()).map_err(|_| Reason::NoStation)?;
+    let mut inquiry = Inquiry::begin(&home.station, four, clock::monotonic_ns(), &mut Rings(home)).map_err(|_| Reason::NoStation)?;
     loop {
         let now = clock::monotonic_ns();
         match inquiry.step(&home.station, now) {
             Answer::Peer(peer) => return Ok(peer),
             Answer::None(refusal) => return Err(reason(refusal)),
-            Answer::Pending if now >= deadline => return Err(Reason::TooSlow),
+            Answer::Pending if now >= deadline => {
+                inquiry.abandon(&home.station);
+                return Err(Reason::TooSlow);
+            }
             Answer::Pending => pause(home, inquiry.descriptor(), POLLIN, deadline.min(inquiry.deadline().max(now + 1))),
         }
     }
@@ -363,9 +366,9 @@ pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32) {
         return; // no keeper: the program finds its companion hung up
     }
     if let Some(mut driver) = home.station.lock() {
-        driver.bind(stream);
         words::set(&home.station, stream, words::GRANTED, WINDOW);
         words::raise(&home.station, stream, bit::ACTIVE);
+        driver.bind(stream, &mut Rings(home));
         driver.grant(stream, WINDOW);
     }
     near::mark(home, stream);

@@ -65,7 +65,7 @@ impl Reached for Result<()> {
 }
 
 fn make(device: &Device) -> Result<&'static Home> {
-    let station = Station::make(&device.choice(), clock::monotonic_ns())?;
+    let mut station = Station::make(device.choice(), clock::monotonic_ns())?;
     for fd in station.descriptors().into_iter().filter(|fd| *fd >= 0) {
         // Out of the program's way, as all that is ours.
         let number = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize)?;
@@ -149,8 +149,13 @@ impl Home {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    if let Some(home) = home() {
-        home.station.renumber(from, to);
-        crate::process::renumber(&home.control, from, to);
+    let home = HOME.load(Ordering::Acquire);
+    if !home.is_null() {
+        // SAFETY: a home that is never unmapped; descriptors are renumbered by one thread at a time, and the station keeps
+        // the old number open for those that use it meanwhile.
+        unsafe {
+            (*home).station.renumber(from, to);
+            crate::process::renumber(&(*home).control, from, to);
+        }
     }
 }

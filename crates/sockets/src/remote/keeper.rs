@@ -88,8 +88,9 @@ impl Keeper {
         self.after_turn();
         let now = clock::monotonic_ns();
         let driven = home.station.driven_at();
-        let others = driven != 0 && now.saturating_sub(driven) < TICK;
+        let others = common.driving.load(Ordering::SeqCst) != 0 && driven != 0 && now.saturating_sub(driven) < TICK;
         common.on_clock.store(u64::from(others), Ordering::SeqCst);
+        let others = others && common.driving.load(Ordering::SeqCst) != 0;
         let armed = self.arm();
         if others == self.watching {
             self.watching = !others;
@@ -173,7 +174,7 @@ impl Keeper {
             about::EAR => {
                 let (_, ear) = self.ears[which as usize % EARS];
                 if let (true, Some(mut driver)) = (ear >= 0, self.home.station.lock()) {
-                    driver.hear(clock::monotonic_ns(), ear);
+                    driver.hear(clock::monotonic_ns(), ear, &mut Rings(self.home));
                 }
             }
             about::NEAR => self.near(events, which % words::STREAMS),

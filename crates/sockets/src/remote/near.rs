@@ -76,6 +76,10 @@ pub fn drive() {
 #[cold]
 #[inline(never)]
 fn work(home: &Home) {
+    let driving = &home.common().driving;
+    if driving.load(Ordering::Relaxed) == 0 {
+        driving.store(1, Ordering::Relaxed);
+    }
     if turn(home).is_some() {
         see_to_the_clock(home);
     }
@@ -101,6 +105,7 @@ pub fn about_to_sleep() {
 #[cold]
 #[inline(never)]
 fn leave_to_keeper(home: &Home) {
+    home.common().driving.store(0, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if home.common().on_clock.load(Ordering::SeqCst) != 0 {
         home.common().on_clock.store(0, Ordering::SeqCst);
