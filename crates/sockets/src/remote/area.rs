@@ -42,6 +42,25 @@ const BELIEVE: u64 = 1_000_000_000;
 /// Interfaces that are remembered: number, whether an agent runs, until when.
 static AGENTS: Shared<[(u32, bool, u64); 8]> = Shared::new([(0, false, 0); 8]);
 
+/// Servers whose hosts did not answer in time: each is asked again when this is over.
+static SLOW: Shared<[(Address, u64); 16]> = Shared::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]);
+
+/// Whether the server's host did not answer in time a moment ago.
+pub fn was_slow(server: &Address, now: u64) -> bool {
+    let Some(_setup) = SETUP.lock() else { return true };
+    // SAFETY: the set-up lock is held.
+    unsafe { &*SLOW.get() }.iter().any(|(address, until)| address == server && *until > now)
+}
+
+/// Remembers that the server's host did not answer in time.
+pub fn note_slow(server: &Address, now: u64) {
+    let Some(_setup) = SETUP.lock() else { return };
+    // SAFETY: the set-up lock is held.
+    if let Some(oldest) = unsafe { &mut *SLOW.get() }.iter_mut().min_by_key(|(_, until)| *until) {
+        *oldest = (*server, now + BELIEVE);
+    }
+}
+
 /// Whether connections to `ip` can leave this host past the kernel at all.
 pub fn holds(ip: &[u8; 16]) -> bool {
     match &global::options().hosts {

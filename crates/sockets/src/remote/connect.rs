@@ -21,10 +21,10 @@ use shunt_station::{Answer, FourTuple, Inquiry, Opening, Peer, Refusal, Stream, 
 use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno, Result};
 
-/// How much longer than the kernel connect may take: to hear from the other host, and from who accepts there (ns).
-const BOUND: u64 = 2_000_000;
-/// The same for the token, where the program waits anyway.
-const PATIENCE: u64 = 20_000_000;
+/// How much longer than the kernel connect may take for each step, to hear from the other host, and from who accepts there
+/// (ns): where the program does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where
+/// it waits anyway.
+const BOUNDS: [u64; 3] = [2_000_000, 10_000_000, 50_000_000];
 /// How long it may take to learn whether a reservation that was given up had been claimed (ns).
 const CERTAINTY: u64 = 1_000_000_000;
 
@@ -38,10 +38,20 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(home) => home,
         Err(reason) => return Outcome::Kernel(reason),
     };
-    let started = clock::monotonic_ns();
-    let peer = match ask(home, &FourTuple { client: device.source, server: *server }, started + BOUND) {
+    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+    let listed = matches!(global::options().hosts, shunt_options::Hosts::Listed(_));
+    let bound = BOUNDS[if nonblocking { usize::from(listed) } else { 2 }];
+    if area::was_slow(server, clock::monotonic_ns()) {
+        return Outcome::Kernel(Reason::TooSlow);
+    }
+    let peer = match ask(home, &FourTuple { client: device.source, server: *server }, clock::monotonic_ns() + bound) {
         Ok(peer) => peer,
-        Err(reason) => return Outcome::Kernel(reason),
+        Err(reason) => {
+            if reason == Reason::TooSlow {
+                area::note_slow(server, clock::monotonic_ns());
+            }
+            return Outcome::Kernel(reason);
+        }
     };
     spare::spoil(socket);
     let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
@@ -57,7 +67,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         }
         Err(refusal) => return Outcome::Kernel(reason(refusal)),
     };
-    let opening = await_opening(home, stream, clock::monotonic_ns() + BOUND);
+    let opening = await_opening(home, stream, clock::monotonic_ns() + bound);
     let refused = match opening {
         Opening::Opened => None,
         Opening::Refused(refusal) => Some(reason(refusal)),
@@ -69,7 +79,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
             false => Outcome::Done(Err(Errno(libc::ETIMEDOUT)), reason),
         };
     }
-    by_token(home, stream, fd, socket, &four)
+    by_token(home, stream, fd, socket, &four, (nonblocking, bound))
 }
 
 fn reason(refusal: Refusal) -> Reason {
@@ -106,7 +116,8 @@ fn ask(home: &Home, four: &FourTuple, deadline: u64) -> core::result::Result<Pee
     if let Some(known) = home.station.known(four, clock::monotonic_ns()) {
         return known.map_err(reason);
     }
-    let mut inquiry = Inquiry::begin(&home.station, four, clock::monotonic_ns(), &mut Rings(home)).map_err(|_| Reason::NoStation)?;
+    let mut inquiry =
+        Inquiry::begin(&home.station, four, clock::monotonic_ns(), &mut Rings(home)).map_err(|_| Reason::NoStation)?;
     loop {
         let now = clock::monotonic_ns();
         match inquiry.step(&home.station, now) {
@@ -208,9 +219,15 @@ fn await_connected(home: &Home, fd: i32, deadline: u64) -> Result<()> {
 }
 
 /// The kernel connects; the token that comes by this connection makes it a stream.
-fn by_token(home: &'static Home, stream: Stream, fd: i32, socket: &'static Socket, four: &FourTuple) -> Outcome {
-    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
-    let deadline = clock::monotonic_ns() + BOUND;
+fn by_token(
+    home: &'static Home,
+    stream: Stream,
+    fd: i32,
+    socket: &'static Socket,
+    four: &FourTuple,
+    (nonblocking, bound): (bool, u64),
+) -> Outcome {
+    let deadline = clock::monotonic_ns() + bound;
     let address = Encoded::new(socket.family.load(Ordering::Relaxed), &four.server);
     let mut connected = calls::connect(fd, address.pointer(), address.length);
     if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) {
@@ -233,7 +250,7 @@ fn by_token(home: &'static Home, stream: Stream, fd: i32, socket: &'static Socke
         Some(driver) => driver.token(stream),
         None => [0; 2],
     };
-    let deadline = if nonblocking { deadline } else { clock::monotonic_ns() + PATIENCE };
+    let deadline = if nonblocking { deadline } else { clock::monotonic_ns() + bound };
     let mut cancelled = false;
     let mut limit = deadline;
     loop {

@@ -18,11 +18,11 @@ pub fn mark(home: &Home, stream: Stream) {
 pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
     let mut pump = Rings(home);
     for row in 0..words::STREAMS / 64 {
-        let word = &home.common().dirty[row as usize];
-        if word.load(Ordering::Relaxed) == 0 {
+        let [dirty, narrow] = [&home.common().dirty[row as usize], &home.common().narrow[row as usize]];
+        if dirty.load(Ordering::Relaxed) | narrow.load(Ordering::Relaxed) == 0 {
             continue;
         }
-        let mut bits = word.swap(0, Ordering::AcqRel);
+        let mut bits = dirty.swap(0, Ordering::AcqRel) | narrow.load(Ordering::Relaxed);
         while bits != 0 {
             pump.service(driver, row * 64 + bits.trailing_zeros());
             bits &= bits - 1;

@@ -179,14 +179,29 @@ impl Rings<'_> {
                     words::raise(station, stream, flag::FIN_OUT);
                 }
                 let limit = received - unread.min(received) + WINDOW;
-                let granted = words::get(station, stream, words::GRANTED);
-                if limit >= granted + WINDOW / 2 {
+                let mut granted = words::get(station, stream, words::GRANTED);
+                if limit >= granted + WINDOW / 4 {
+                    granted = limit;
                     words::set(station, stream, words::GRANTED, limit);
                     driver.grant(stream, limit);
                 }
+                self.note_room(stream, received, granted);
             }
         }
         self.conclude(driver, stream, now);
+    }
+
+    /// Notes whether the peer may soon send no more.
+    fn note_room(&self, stream: Stream, received: u64, granted: u64) {
+        let (word, bit) = (&self.0.common().narrow[stream as usize / 64], 1 << (stream % 64));
+        let narrow = granted < received + WINDOW / 2;
+        if narrow != (word.load(Ordering::Relaxed) & bit != 0) {
+            if narrow {
+                word.fetch_or(bit, Ordering::Relaxed);
+            } else {
+                word.fetch_and(!bit, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Gives the engine what waits in the near ring; true: everything.
