@@ -73,7 +73,7 @@ impl Options {
             ring: 4 << 20,
             spin_ns: 50_000,
             ports: Ports::ALL,
-            hosts: Hosts::Auto,
+            hosts: Hosts::None,
             udp: Udp::Off,
             unix: Unix::Off,
             log: Log::Off,

@@ -9,7 +9,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         udp: crate::options::Udp::Eager,
         unix: crate::options::Unix::On,
         ports: Ports::parse(b"1").unwrap(),
-        hosts: crate::Hosts::None,
+        hosts: crate::Hosts::Auto,
         log: Log::All,
         io_uring_allowed: true,
     };
