@@ -293,7 +293,7 @@ impl World {
 }
 
 /// Whether one of them becomes readable in the time that a busy machine may need for what is on its way.
-fn waits(descriptors: &[i32], milliseconds: i32) -> bool {
+pub fn waits(descriptors: &[i32], milliseconds: i32) -> bool {
     let mut set: Vec<libc::pollfd> =
         descriptors.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: as many structures as are named.

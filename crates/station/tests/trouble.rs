@@ -1,0 +1,246 @@
+//! What goes wrong: drivers that are killed, peers that restart, forged and replayed messages, full tables.
+
+mod two;
+
+use shunt_segment::address::Address;
+use shunt_station::question::{Datagram, Kind, SIZE};
+use shunt_station::*;
+use two::*;
+
+#[test]
+fn a_driver_that_is_killed_costs_the_fast_path_only() {
+    let Some(mut world) = World::new(None) else { return };
+    let [client, server] = world.connect(40000, 10_000);
+    // SAFETY: the child makes system calls and atomic writes only.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        shunt_sys::thread::forget_id();
+        let _driver = world.sides[0].station.lock();
+        // SAFETY: ends this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+    // Not waited for yet: a zombie is dead, too.
+    // SAFETY: structures of this frame.
+    unsafe {
+        let mut information: libc::siginfo_t = std::mem::zeroed();
+        assert_eq!(libc::waitid(libc::P_PID, child as u32, &mut information, libc::WEXITED | libc::WNOWAIT), 0);
+    }
+    assert!(world.sides[0].station.try_lock().is_none(), "the dead hold it until somebody doubts");
+    world.until(SECOND, "the news", |world| world.sides[0].program.flow(client).lost == 1);
+    assert_eq!(world.sides[0].station.count(Count::Recovered), 1);
+    assert_eq!(world.sides[0].station.bound().collect::<Vec<_>>(), [client], "until it is released");
+    // The other side notices when somebody waits: here, because it sends.
+    world.sides[1].program.flow(server).sending = vec![1; 100];
+    world.until(20 * SECOND, "the other side", |world| world.sides[1].program.flow(server).lost == 1);
+    for (number, stream) in [(0, client), (1, server)] {
+        world.sides[number].program.flows.clear();
+        world.sides[number].station.lock().unwrap().release(world.now, stream);
+        assert_eq!(world.sides[number].station.lent(), 0);
+    }
+    // Everything begins anew.
+    let [client, server] = world.connect(40001, 10_000);
+    world.sides[0].program.flow(client).sending = pattern(30_000, 3);
+    world.until(20 * SECOND, "bytes", |world| world.sides[1].program.flow(server).received.len() == 30_000);
+    // SAFETY: waits for our child.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
+
+#[test]
+fn a_forked_process_drives_as_well() {
+    let Some(mut world) = World::new(None) else { return };
+    let [client, server] = world.connect(40000, 100_000);
+    world.sides[0].program.flow(client).sending = pattern(50_000, 9);
+    world.until(SECOND, "some bytes", |world| world.sides[1].program.flow(server).received.len() > 10_000);
+    // SAFETY: the child makes system calls and atomic writes only.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        shunt_sys::thread::forget_id();
+        // It takes frames in and sends others, as far as memory that is there suffices.
+        let end = world.now + MILLISECOND;
+        let Side { station, program, .. } = &mut world.sides[0];
+        while let Some(mut driver) = station.lock().filter(|_| world.now < end) {
+            world.now += 20 * MICROSECOND;
+            program.now = world.now;
+            let _ = driver.drive(world.now, program);
+        }
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: waits for our child.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    world.now += MILLISECOND;
+    // What the child sent is not known to this program; here only that the path lives.
+    let peer = world.peer();
+    assert!(world.sides[0].station.lock().unwrap().status(peer).unwrap().up);
+    let other = world.connect(40001, 100_000);
+    world.sides[1].program.flows.remove(&server);
+    world.sides[0].program.flows.remove(&client);
+    for (number, stream) in [(0, client), (1, server)] {
+        world.sides[number].station.lock().unwrap().release(world.now, stream);
+    }
+    world.sides[1].program.flow(other[1]).sending = pattern(50_000, 10);
+    world.until(20 * SECOND, "bytes", |world| world.sides[0].program.flow(other[0]).received.len() == 50_000);
+    assert!(world.sides[0].program.flow(other[0]).received == pattern(50_000, 10));
+}
+
+#[test]
+fn a_station_is_attached_by_its_descriptors() {
+    let Some(mut world) = World::new(None) else { return };
+    let [client, server] = world.connect(40000, 10_000);
+    // SAFETY: a duplicate of each.
+    let copies = world.sides[0].station.descriptors().map(|fd| if fd < 0 { fd } else { unsafe { libc::dup(fd) } });
+    let other = Station::attach(copies).expect("the same station");
+    for turn in 0..20usize {
+        let length = 2_000 * (turn + 1);
+        world.sides[0].program.flow(client).sending = pattern(length, 4);
+        world.until(20 * SECOND, "bytes", |world| {
+            // Both handles take turns.
+            other.drive(world.now, &mut world.sides[0].program);
+            world.sides[1].program.flow(server).received.len() == length
+        });
+    }
+    assert!(world.sides[1].program.flow(server).received == pattern(40_000, 4));
+    // Memory that is no station's is refused, and its descriptors are closed.
+    // SAFETY: a new file.
+    let file = unsafe { libc::memfd_create(c"nothing".as_ptr(), 0) };
+    assert!(Station::attach([file, -1, -1, -1, -1, -1, -1, -1]).is_err());
+    // SAFETY: no preconditions.
+    assert_eq!(unsafe { libc::fcntl(file, libc::F_GETFD) }, -1);
+}
+
+#[test]
+fn a_peer_that_restarts_is_noticed() {
+    let Some(mut world) = World::new(None) else { return };
+    let [client, server] = world.connect(40000, 10_000);
+    let _ = server;
+    // SAFETY: the ear is this test's.
+    unsafe { libc::close(world.sides[1].ear) };
+    let at = world.sides[1].address;
+    world.sides[1].station = world.hosts[1].enter(|| udp_station(&at, None, world.now));
+    world.sides[1].program = Program::default();
+    world.listen();
+    world.sides[0].program.flow(client).sending = vec![1; 10];
+    world.until(20 * SECOND, "the loss", |world| world.sides[0].program.flow(client).lost == 1);
+    let four = world.four(1);
+    assert_eq!(world.sides[0].station.known(&four, world.now), None, "asked anew");
+    world.sides[0].program.flows.clear();
+    world.sides[0].station.lock().unwrap().release(world.now, client);
+    world.connect(40001, 1000);
+}
+
+#[test]
+fn opens_that_are_not_believed() {
+    let Some(mut world) = World::new(None) else { return };
+    let peer = world.peer();
+    let mut refused = |four: FourTuple| {
+        let stream = world.sides[0].station.lock().unwrap().open(world.now, peer, &four).unwrap();
+        world.until(SECOND, "an answer", |world| world.sides[0].station.opening(stream) != Opening::Pending);
+        let opening = world.sides[0].station.opening(stream);
+        world.sides[0].station.lock().unwrap().release(world.now, stream);
+        assert_eq!([0, 1].map(|side: usize| world.sides[side].station.lent()), [0, 0]);
+        opening
+    };
+    let good = FourTuple { client: Address::v4([10, 77, 0, 1], 5), server: Address::v4([10, 77, 0, 2], PORT) };
+    let stranger = FourTuple { client: Address::v4([10, 77, 0, 9], 5), ..good };
+    assert_eq!(refused(stranger), Opening::Refused(Refusal::Source));
+    let nobody = FourTuple { server: Address::v4([10, 77, 0, 2], 1), ..good };
+    assert_eq!(refused(nobody), Opening::Refused(Refusal::Elsewhere));
+    // The same connection twice: the newer one counts.
+    let first = world.open(40000).0;
+    let second = world.open(40000).0;
+    let four = world.four(40000);
+    let token = world.sides[0].station.lock().unwrap().token(second);
+    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four).unwrap().1, token);
+    assert_ne!(world.sides[0].station.lock().unwrap().token(first), token);
+}
+
+#[test]
+fn tables_that_are_full() {
+    let Some(mut world) = World::new(None) else { return };
+    let peer = world.peer();
+    let mut streams = vec![];
+    let refusal = loop {
+        let four = world.four(10_000 + streams.len() as u16);
+        match world.sides[0].station.lock().unwrap().open(world.now, peer, &four) {
+            Ok(stream) => streams.push(stream),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!((streams.len(), refusal), (STREAMS as usize, Refusal::Full));
+    let opening = |world: &World, stream: &Stream| world.sides[0].station.opening(*stream);
+    world.until(4 * SECOND, "answers", |world| streams.iter().all(|stream| opening(world, stream) != Opening::Pending));
+    let opened = streams.iter().filter(|stream| opening(&world, stream) == Opening::Opened).count();
+    assert_eq!(opened, STREAMS as usize / 2, "as many as may wait");
+    for stream in streams {
+        world.sides[0].station.lock().unwrap().release(world.now, stream);
+    }
+    world.until(20 * SECOND, "the numbers' return", |world| world.sides.iter().all(|side| side.station.lent() == 0));
+}
+
+#[test]
+fn silence_and_refusals_are_remembered() {
+    let Some(mut world) = World::new(None) else { return };
+    // A port at which the gate knows nobody.
+    let mut four = world.four(1);
+    four.server.port = 1;
+    let ask = |world: &mut World, four: &FourTuple| {
+        let station = &world.sides[0].station;
+        let now = world.now;
+        let mut inquiry = world.hosts[0].enter(|| Inquiry::begin(station, four, now, &mut Program::default()).unwrap());
+        loop {
+            match inquiry.step(&world.sides[0].station, world.now) {
+                Answer::Pending => {}
+                answer => return answer,
+            }
+            if !waits(&[inquiry.descriptor(), world.gate.descriptor()], 1000) {
+                world.now = inquiry.deadline();
+            }
+            world.gate.serve(world.now, &mut |_| None);
+        }
+    };
+    assert_eq!(ask(&mut world, &four), Answer::None(Refusal::NoStation));
+    assert_eq!(world.sides[0].station.known(&four, world.now), Some(Err(Refusal::NoStation)));
+    assert_eq!(world.sides[0].station.known(&four, world.now + 60 * SECOND), None);
+    // A host without a gate says so at once: its port is unreachable. This one's own, for instance.
+    let here = FourTuple { server: Address { port: 5, ..world.sides[0].address }, ..four };
+    let before = world.now;
+    assert_eq!(ask(&mut world, &here), Answer::None(Refusal::NoStation));
+    assert_eq!(world.now, before, "without waiting");
+}
+
+#[test]
+fn the_gate_believes_fresh_cookies_only() {
+    let Some(world) = World::new(None) else { return };
+    let asker = Address { port: 999, ..world.sides[0].address };
+    let question = Datagram {
+        kind: Kind::Ask,
+        nonce: [1, 2],
+        cookie: [0; 2],
+        four: world.four(40000),
+        flags: 0,
+        identity: [3, 4],
+        tag: 5,
+        port: 6,
+        refusal: None,
+    };
+    let judge = |datagram: &Datagram, asker: &Address, now| {
+        let mut found = None;
+        let answer = world.gate.judge(now, &datagram.emit(), asker, &mut |_| Some(7), &mut found);
+        (answer.map(|answer| (answer.kind, answer.refusal)), answer.map(|answer| answer.cookie), found)
+    };
+    let (kind, cookie, found) = judge(&question, &asker, SECOND);
+    assert_eq!((kind, found), (Some((Kind::Cookie, None)), None));
+    let asked = Datagram { cookie: cookie.unwrap(), ..question };
+    assert_eq!(judge(&asked, &asker, SECOND).2, Some(7));
+    assert_eq!(judge(&asked, &asker, 11 * SECOND).2, Some(7));
+    // Too old; by another asker; for another question; from somebody who is not the client.
+    assert_eq!(judge(&asked, &asker, 31 * SECOND).0, Some((Kind::Cookie, None)));
+    assert_eq!(judge(&asked, &Address { port: 998, ..asker }, SECOND).0, Some((Kind::Cookie, None)));
+    assert_eq!(judge(&Datagram { nonce: [1, 3], ..asked }, &asker, SECOND).0, Some((Kind::Cookie, None)));
+    let mut four = asked.four;
+    four.client = Address::v4([10, 77, 0, 99], 1);
+    assert_eq!(judge(&Datagram { four, ..asked }, &asker, SECOND).0, Some((Kind::Answer, Some(Refusal::Source))));
+    // No answer is longer than its question, and answers are not answered.
+    assert_eq!(question.emit().len(), SIZE);
+    assert_eq!(judge(&Datagram { kind: Kind::Answer, ..asked }, &asker, SECOND).0, None);
+}
