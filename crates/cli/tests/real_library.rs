@@ -157,3 +157,11 @@ fn the_doctor_finds_this_machine_able() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("ok       trial connection"), "{text}");
 }
+
+#[test]
+fn a_small_limit_of_file_size_ends_no_program() {
+    // Both the program itself and a child that it forks make files in memory.
+    let script = "ulimit -f 1; exec \"$0\" run -- sh -c '(exit 3); test $? = 3 && sh -c \"exit 4\"'";
+    let status = plain("sh").args(["-c", script, SHUNT]).env("SHUNT_LIBRARY", library()).status().unwrap();
+    assert_eq!(status.code(), Some(4), "{status}");
+}

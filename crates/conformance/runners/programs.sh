@@ -68,15 +68,15 @@ helpers=$(declare -F)
 source "${BASH_SOURCE[0]%.sh}/$1.sh"
 openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -days 2 -subj /CN=localhost 2>/dev/null
 seq 600000 >large
-for name in $(comm -23 <(declare -F | sort) <(sort <<<"$helpers") | sed -n 's/^declare -f \([^_]\)/\1/p'); do
-    printf 'running\t%s\n' "$name" >>"$VERDICTS"
-    $name >output 2>&1
+for case in $(comm -23 <(declare -F | sort) <(sort <<<"$helpers") | sed -n 's/^declare -f \([^_]\)/\1/p'); do
+    printf 'running\t%s\n' "$case" >>"$VERDICTS"
+    $case >output 2>&1
     tell_why
     for server in "${servers[@]}"; do kill "$server" 2>/dev/null; done
     wait 2>/dev/null
     servers=()
     # What the shell says about what was killed names processes.
     sed -i -E '/line [0-9]+: +[0-9]+ (Killed|Terminated)/d' output
-    echo "== $name" && cat output
-    printf 'ok: %s\t%s\n' "$(sha256sum <output | cut -c1-12)" "$name" >>"$VERDICTS"
+    echo "== $case" && cat output
+    printf 'ok: %s\t%s\n' "$(sha256sum <output | cut -c1-12)" "$case" >>"$VERDICTS"
 done

@@ -31,6 +31,7 @@ pub mod accept;
 pub mod again;
 pub mod carried;
 pub mod carrier;
+pub mod confinement;
 pub mod connect;
 pub mod control;
 pub mod datagram;

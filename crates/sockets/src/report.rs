@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use shunt_segment::process::{self, row, ProcessState, ROWS};
 use shunt_segment::reason::Reason;
-use shunt_sys::libc::{MFD_ALLOW_SEALING, MFD_CLOEXEC};
+use shunt_sys::libc::{self, MFD_ALLOW_SEALING, MFD_CLOEXEC};
 use shunt_sys::{calls, mapping};
 
 use crate::private;
@@ -14,6 +14,9 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the state of this process. Failing leaves the program without `shunt why`, nothing else.
 pub fn start() {
+    if calls::soft_limit(libc::RLIMIT_FSIZE) < process::SIZE as u64 {
+        return; // ftruncate would raise SIGXFSZ
+    }
     let Ok(fd) = calls::memfd_create(process::NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING) else { return };
     let Ok(fd) = private::keep(fd) else { return };
     if calls::ftruncate(fd, process::SIZE as i64).is_err() {

@@ -67,6 +67,9 @@ hook! {
     }
     /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
     fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
+        if global::ready() {
+            shunt_sockets::confinement::before_limit(resource, limit);
+        }
         match widened(resource, limit) {
             Some(limit) => real::setrlimit(resource, &limit),
             None => real::setrlimit(resource, limit),

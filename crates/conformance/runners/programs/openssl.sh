@@ -3,7 +3,15 @@
 openssl_reverses_lines() {
     serve openssl s_server -accept 5001 -cert certificate.pem -key key.pem -rev -quiet
     await_port 5001
-    (printf 'abc\nhello\n'; sleep 1) | timeout 20 openssl s_client -connect 127.0.0.1:5001 -quiet -no_ign_eof 2>/dev/null
+    mkfifo lines
+    timeout 60 openssl s_client -connect 127.0.0.1:5001 -quiet -no_ign_eof <lines >reversed 2>/dev/null &
+    # It ends when its input does, so that stays open until both answers are there.
+    exec 3>lines
+    printf 'abc\nhello\n' >&3
+    await sh -c '[ "$(wc -l <reversed)" = 2 ]'
+    exec 3>&-
+    wait $!
+    cat reversed
 }
 
 openssl_serves_files() {

@@ -60,7 +60,7 @@ forwarded_port() {
 }
 killed_session_and_new_start() {
     rm -f host* user*; _start
-    timeout 60 ssh -F ssh.conf there 'echo begun; kill -9 $PPID; sleep 1; echo never' 2>/dev/null
+    timeout 60 ssh -F ssh.conf there 'kill -9 $PPID; sleep 1; echo never' 2>/dev/null
     echo "status $?"
     # SIGHUP executes sshd anew.
     kill -HUP "$(cat sshd.pid)"

@@ -1,0 +1,53 @@
+/* Programs that confine themselves, as the half of sshd that talks to strangers does. */
+#include "laboratory.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#define FAMILY "confined"
+
+static char bytes[100];
+
+/* No new files, no new descriptors, and death for system calls that sshd's filter does not name. */
+static void confine(void)
+{
+    static const unsigned deadly[] = {SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_membarrier, SYS_sched_yield,
+        SYS_tkill, SYS_getsockopt, SYS_setsockopt, SYS_fcntl, SYS_socket, SYS_memfd_create};
+    enum { COUNT = sizeof deadly / sizeof deadly[0] };
+    struct sock_filter program[COUNT + 3];
+    program[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (unsigned i = 0; i < COUNT; i++)
+        program[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, deadly[i], COUNT - i, 0);
+    program[COUNT + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    program[COUNT + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    struct sock_fprog filter = {.len = COUNT + 3, .filter = program};
+    MUST(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, 0}));
+    MUST(setrlimit(RLIMIT_NOFILE, &(struct rlimit){1, 1}));
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+}
+
+DUET(confined_child_serves, "a child that gave up files, descriptors and most system calls serves; the parent goes on after it")
+{
+    int fd = connected();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        confine();
+        char request[5];
+        size_t got = 0;
+        ssize_t more;
+        while (got < sizeof request && (more = read(fd, request + got, sizeof request - got)) > 0)
+            got += (size_t)more;
+        struct pollfd set = {.fd = fd, .events = POLLOUT};
+        bool ready = poll(&set, 1, -1) == 1 && write(fd, request, got) == (ssize_t)got;
+        _exit(ready && got == sizeof request ? 0 : 1);
+    }
+    far("send 1 5 1; recv 1 10");
+    wait_for("child", process);
+    far("send 1 7 2");
+    await_bytes(fd, 7);
+    R(recv(fd, bytes, 10, 0));
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 10");
+    R(close(fd));
+    far("recv 1 10");
+}
