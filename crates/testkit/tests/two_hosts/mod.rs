@@ -18,6 +18,8 @@ pub enum Way {
     Kernel,
     /// Under shunt, which may not go to other hosts.
     FallBack,
+    /// As `FallBack`, with an agent on either host that no stream uses.
+    Agents,
     /// Under shunt, frames by UDP.
     Udp,
     /// Under shunt, frames by AF_XDP, with an agent on either host.
@@ -67,7 +69,7 @@ impl Site {
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
         let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt };
-        for host in site.hosts.iter().take(if way == Way::Xdp { 2 } else { 0 }) {
+        for host in site.hosts.iter().take(if matches!(way, Way::Xdp | Way::Agents) { 2 } else { 0 }) {
             site.agents.push(Agent::start(host, &site.shunt, &[]).expect("the agent starts"));
         }
         Some(site)
@@ -91,7 +93,7 @@ impl Site {
         let area = match self.way {
             Way::Udp => "10.77.0.0/24",
             Way::Xdp => "auto",
-            Way::Kernel | Way::FallBack => "none",
+            Way::Kernel | Way::FallBack | Way::Agents => "none",
         };
         command.env("SHUNT_HOSTS", area).env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
         command
