@@ -17,7 +17,7 @@ impl Agent {
     pub fn start(host: &Host, shunt: impl AsRef<OsStr>, arguments: &[&str]) -> Result<Agent, String> {
         let mut command = host.command(shunt);
         command.args(["agent", "--interface", &host.interface]).args(arguments);
-        let child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("the agent: {error}"))?;
+        let child = crate::launch::spawn(command.stdout(Stdio::piped())).map_err(|error| format!("the agent: {error}"))?;
         let mut agent = Agent(child);
         let mut lines = BufReader::new(agent.0.stdout.take().ok_or("no output of the agent")?);
         // Two lines say what it did; none come if it ends.

@@ -163,7 +163,7 @@ impl Host {
     fn batch(&self, lines: &[String]) -> Result<(), String> {
         let mut command = self.command("ip");
         command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| format!("two hosts need the command ip: {error}"))?;
+        let mut child = crate::launch::spawn(&mut command).map_err(|error| format!("two hosts need the command ip: {error}"))?;
         if let Some(mut input) = child.stdin.take() {
             // If ip ends early, what it said tells why.
             let _ = input.write_all(format!("{}\n", lines.join("\n")).as_bytes());
@@ -178,7 +178,9 @@ impl Host {
     /// # Panics
     /// If it fails.
     pub fn ip(&self, line: &str) {
-        let output = self.command("ip").args(line.split(' ')).output().expect("ip runs");
+        let output = crate::launch::spawn(self.command("ip").args(line.split(' ')).stderr(Stdio::piped()))
+            .and_then(std::process::Child::wait_with_output)
+            .expect("ip runs");
         assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }

@@ -16,6 +16,15 @@ use std::time::Duration;
 /// writing on an executable, and that a child of another thread inherits, would make its start fail with ETXTBSY.
 pub(crate) static EXECUTABLES: RwLock<()> = RwLock::new(());
 
+/// Starts a command while no executable is being copied, and so none is open for writing in the child.
+///
+/// # Errors
+/// As [`Command::spawn`].
+pub fn spawn(command: &mut Command) -> std::io::Result<std::process::Child> {
+    let _unharmed = EXECUTABLES.read().unwrap_or_else(PoisonError::into_inner);
+    command.spawn()
+}
+
 /// Which part a program plays; the test's mode decides which parts run under shunt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {

@@ -42,7 +42,7 @@ mod wait;
 
 pub use host::{copy_shunt, Host};
 pub use inspect::{tcp_segments_sent, Inspection};
-pub use launch::{Launch, Side};
+pub use launch::{spawn, Launch, Side};
 pub use mode::Mode;
 pub use namespace::{NamespaceUnavailable, NetworkNamespace, SECOND_ADDRESS};
 pub use output::{Follower, Output};

@@ -2,8 +2,9 @@
 
 mod two_hosts;
 
-use shunt_testkit::{program, python_program};
+use shunt_testkit::{program, python_program, spawn};
 use std::path::Path;
+use std::process::{Child, Stdio};
 use two_hosts::Site;
 
 /// Bytes that compress badly and repeat nowhere.
@@ -31,7 +32,9 @@ fn redis(site: Site) {
     }
     let script = site.scratch.write("script", script);
     let mut command = site.command(0, &client);
-    let output = command.args(["-h", &address]).stdin(std::fs::File::open(script).expect("written")).output().expect("runs");
+    command.args(["-h", &address]).stdin(std::fs::File::open(script).expect("written"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
     let text = String::from_utf8(output.stdout).expect("text");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 400, "{}", String::from_utf8_lossy(&output.stderr));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use shunt_testkit::agent::Agent;
 use shunt_testkit::hosts::{self, kernel_carries, Host, Joint};
-use shunt_testkit::{copy_shunt, Scratch};
+use shunt_testkit::{copy_shunt, spawn, Scratch};
 
 /// What carries the connections between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +107,15 @@ impl Site {
         command
             .stdout(File::create(&output).expect("a file"))
             .stderr(File::create(self.scratch.join(format!("{name}.err"))).expect("a file"));
-        let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let child = spawn(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         Running { child, output, name: name.to_string() }
     }
 
     /// A program until it ends well; what it wrote.
     pub fn run(&self, host: usize, program: &Path, arguments: &[&str]) -> Vec<u8> {
-        let output = self.command(host, program).args(arguments).output().expect("it runs");
+        let mut command = self.command(host, program);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{} {arguments:?} on host {host}: {}\n{said}", program.display(), output.status);
         output.stdout
@@ -134,8 +136,10 @@ impl Site {
         });
     }
 
-    /// Requires what this way promises of the server's connections from `port`: accelerated ones are not the kernel's.
+    /// Requires what this way promises of the connections of a `testkit-peer serve`: accelerated ones are not the kernel's.
     pub fn check_carrier(&self, server: &Running, port: u16) {
+        // Before it has accepted one there is nothing to be seen.
+        server.wait_for("open ");
         assert_eq!(kernel_carries(server.child.id(), port), !self.way.accelerates(), "{:?}", self.way);
     }
 
