@@ -88,6 +88,7 @@ void far_when_blocked(const char *format, ...)
 
 void far_end(void) { say_answer(read_answer()); }
 void far_end_quiet(void) { read_answer(); }
+const char *far_answer(void) { return read_answer(); }
 
 /* --- far's side --- */
 
@@ -178,8 +179,10 @@ static void obey(char *word[8])
         *fd = socket(address.storage.ss_family, SOCK_STREAM, 0);
         if (bind(*fd, SA(address)) == -1 || listen(*fd, flag_value(word[3])) == -1)
             answer("-1 %s", error_name(errno));
-        else
+        else {
+            await_gate();
             answer("%u", port_of(*fd));
+        }
     } else if (strcmp(verb, "accept") == 0) { /* accept SLOT LISTENING-SLOT */
         *fd = accept(slots[count], NULL, NULL);
         note_carrier(*fd);

@@ -143,6 +143,7 @@ struct endpoint_address {
 };
 struct endpoint_address address_of(const char *host, unsigned port);
 const char *meant(const char *host, bool mine);
+void await_gate(void);
 #define SA(address) ((struct sockaddr *)&(address).storage), (address).length
 unsigned port_of(int fd);
 int listen_on(const char *host, int backlog);
@@ -166,6 +167,7 @@ void far_begin(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void far_when_blocked(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void far_end(void);
 void far_end_quiet(void);
+const char *far_answer(void);
 void far_serve(int commands, int answers);
 void far_start_thread(void);
 
