@@ -109,6 +109,9 @@ pub struct Datagram {
     peer_processor: AtomicU32,
     /// Datagrams that came through the kernel, up to [`ENOUGH`].
     received: AtomicU32,
+    /// Waits that are to sleep at once, and how many there were the last time.
+    resting: AtomicU32,
+    rest: AtomicU32,
     /// Threads of this process that sleep in the kernel for it, whether there is an inbox or not.
     sleeping: AtomicU32,
     /// Epoll sets of this process whose threads may sleep and that watch it: see `sets`.
@@ -189,6 +192,8 @@ fn allocate(family: i32) -> Option<&'static Datagram> {
         &socket.pins,
         &socket.peer_processor,
         &socket.received,
+        &socket.resting,
+        &socket.rest,
         &socket.sending,
         &socket.through_kernel,
         &socket.sleeping,
@@ -527,7 +532,8 @@ pub fn prepare_fork() {
     let mut made = 0;
     all(|fd, socket| {
         if socket.has(flag::BOUND) && !socket.has(flag::SHARED) && socket.inbox().is_none() && made < AT_FORK {
-            if socket.pins.load(Ordering::Relaxed) == 0 {
+            // Where descriptors are few they are the program's.
+            if socket.pins.load(Ordering::Relaxed) == 0 && calls::soft_limit(libc::RLIMIT_NOFILE) >= 512 {
                 boxes::make(fd, socket);
                 made += 1;
             }

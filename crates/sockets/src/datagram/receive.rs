@@ -84,7 +84,9 @@ pub unsafe fn receive(
             };
         }
         let mut spin = spin::begin(socket.peer_processor.load(Ordering::Relaxed));
-        if spin.more() && inbox.open() {
+        // On one processor the kernel hands over best: it wakes a sleeper at once.
+        if !spin.same_processor && !rests(socket) && spin.more() && inbox.open() {
+            let begun = clock::ticks();
             // Senders that used the kernel wait for this: its queue is empty.
             if inbox.is_behind() {
                 // SAFETY: the program's message.
@@ -104,10 +106,12 @@ pub unsafe fn receive(
                     // SAFETY: the program's message.
                     if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
                         spin.end();
+                        spun(socket, begun);
                         return Answer::Done(result);
                     }
                 }
             }
+            spun(socket, begun);
             if found {
                 spin.end();
                 continue;
@@ -126,6 +130,35 @@ pub unsafe fn receive(
         super::after_sleep(socket, entered);
         spin.end();
         return Answer::Raw(count(socket, got));
+    }
+}
+
+/// A wait that lasts this long in ticks (about 0.4 ms) gave the processor to others by a yield.
+const LONG_WAIT: u64 = 1_000_000;
+/// Waits that then sleep at once, at least and at most.
+const LEAST_REST: u32 = 256;
+const MOST_REST: u32 = 1 << 14;
+
+/// Whether this wait is to sleep at once: the kernel wakes a sleeper ahead of those that compute, which a yield does not.
+#[inline]
+fn rests(socket: &Datagram) -> bool {
+    let left = socket.resting.load(Ordering::Relaxed);
+    if left != 0 {
+        socket.resting.store(left - 1, Ordering::Relaxed);
+    }
+    left != 0
+}
+
+/// Takes note of a wait that span since `begun`.
+#[inline]
+fn spun(socket: &Datagram, begun: u64) {
+    let rest = socket.rest.load(Ordering::Relaxed);
+    if clock::ticks().wrapping_sub(begun) > LONG_WAIT {
+        let rest = (2 * rest).clamp(LEAST_REST, MOST_REST);
+        socket.rest.store(rest, Ordering::Relaxed);
+        socket.resting.store(rest, Ordering::Relaxed);
+    } else if rest != 0 {
+        socket.rest.store(rest - rest.div_ceil(64), Ordering::Relaxed);
     }
 }
 
@@ -188,19 +221,35 @@ pub(super) fn kernels_turn(fd: i32, socket: &Datagram, inbox: &Inbox, front: &Fr
     kernels
 }
 
-/// When the first datagram in the kernel's queue came there, in units of [`Front::moment`].
+/// When the first datagram in the kernel's queue came there, in CLOCK_REALTIME's nanoseconds.
 ///
 /// A socket that was once asked for its time stamp (SIOCGSTAMPNS, as `boxes::make` does) keeps that of the last datagram
-/// that anybody received or peeked at (`sock_recv_cmsgs`).
-fn kernels_moment(fd: i32) -> u32 {
-    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut nothing = 0u8;
-    let flags = libc::MSG_PEEK | MSG_DONTWAIT;
-    let _ = calls::recvfrom(fd, (&mut nothing as *mut u8).cast(), 0, flags, core::ptr::null_mut(), core::ptr::null_mut());
-    if calls::ioctl(fd, SIOCGSTAMPNS, (&mut at as *mut libc::timespec) as usize).is_err() {
-        return (clock::ticks() >> 8) as u32;
+/// that anybody received or peeked at; one with SO_TIMESTAMP tells it in a control message instead, the first one of all
+/// (`sock_recv_cmsgs`).
+fn kernels_stamp(fd: i32) -> Option<u64> {
+    let mut control = [0u64; 16];
+    // SAFETY: all-zero is a valid header.
+    let mut message: msghdr = unsafe { core::mem::zeroed() };
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = core::mem::size_of_val(&control);
+    let _ = calls::recvmsg(fd, &mut message, libc::MSG_PEEK | MSG_DONTWAIT);
+    if message.msg_controllen >= 32 && control[1] as i32 == libc::SOL_SOCKET {
+        let seconds = control[2].wrapping_mul(1_000_000_000);
+        match (control[1] >> 32) as i32 {
+            // Rather too late than too early: see `kernels_moment`.
+            libc::SO_TIMESTAMP | 63 => return Some(seconds.wrapping_add(control[3].wrapping_mul(1000).wrapping_add(999))),
+            libc::SO_TIMESTAMPNS | 64 => return Some(seconds.wrapping_add(control[3])),
+            _ => {}
+        }
     }
-    let stamp = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64;
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    calls::ioctl(fd, SIOCGSTAMPNS, (&mut at as *mut libc::timespec) as usize).ok()?;
+    Some((at.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(at.tv_nsec as u64))
+}
+
+/// The same in units of [`Front::moment`].
+fn kernels_moment(fd: i32) -> u32 {
+    let Some(stamp) = kernels_stamp(fd) else { return (clock::ticks() >> 8) as u32 };
     // Both clocks at once, or nearly. The counter is read last: an error makes the kernel's datagram seem younger by less
     // than its sender's call took.
     let (mut time, mut now) = (0, 0);
