@@ -76,7 +76,8 @@ fn conclude(socket: &Socket) {
     let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
     let unread = socket.outgoing().unacknowledged() > 0;
     let mut bits = state::PEER_GONE;
-    if unread || !accepted {
+    // To another host only the keeper can vanish so: what it had not told yet is lost.
+    if unread || !accepted || socket.has(flag::REMOTE) {
         bits |= state::RESET_DUE | state::DONE | state::END_NOTED;
     }
     own.receive.state.fetch_or(bits, Ordering::AcqRel);
