@@ -335,7 +335,8 @@ impl Side {
         }
     }
 
-    /// Makes the side as fresh memory is, but for the count of bells: the companion goes on.
+    /// Makes the side as fresh memory is, but for the count of bells, as the companion goes on, and for where its process
+    /// last ran: who waits before the connection is accepted looks there.
     pub fn clear_for_next(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
         let wide = [&self.post.word, &self.post.ack, &transmit.switch, &transmit.acked, &transmit.word, &receive.position];
@@ -349,7 +350,7 @@ impl Side {
         for word in [&receive.lock, &receive.class, &receive.switch, &receive.state] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&wait.armed, &wait.sleepers, &wait.processor, &wait.style] {
+        for word in [&wait.armed, &wait.sleepers, &wait.style] {
             word.store(0, Ordering::Relaxed);
         }
         for word in &self.family {

@@ -7,7 +7,7 @@ use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
 use crate::{descriptor, kept, link, listen, offered, parcel, passing, report, route, spin};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
 use shunt_segment::process::kind;
@@ -265,6 +265,9 @@ fn find_link(
     }
 }
 
+/// The processor of the client that was accepted last, plus one; 0: unknown.
+static CLIENT: AtomicU32 = AtomicU32::new(0);
+
 /// An accepted connection gets its socket. Under the set-up lock.
 pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: bool) -> core::result::Result<(), Reason> {
     let family = listener.family.load(Ordering::Relaxed);
@@ -274,6 +277,8 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     side.owners.store(1, Ordering::Relaxed);
     side.address_family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::connect::class_limit(), Ordering::Relaxed);
+    side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
+    CLIENT.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     socket.attach(base, accepted.channel, 1);
     socket.link_index.store(accepted.index as u32, Ordering::Relaxed);
     link::enter(accepted.index);
@@ -362,21 +367,23 @@ fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
 fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [rendezvous, bells] = queues(listener);
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // Connections come in bursts: a few looks cost less than a sleep and a wake-up.
-    let mut budget = spin::begin(0);
+    // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
+    // several when it is let, where a sleeper would be woken for each.
+    let mut budget = spin::begin(CLIENT.load(Ordering::Relaxed));
     while budget.more() {
         if offered::waiting(listener) {
             budget.end();
             return Ok(());
         }
-        let asked = listener.offering.load(Ordering::Relaxed) == 0 || budget.rounds() & 0x3f == 0x3f;
+        let offered = listener.offering.load(Ordering::Relaxed) != 0;
+        let asked = !offered || budget.rounds() & 0x3f == 0x3f;
         if asked
             && calls::ppoll(set.as_mut_ptr(), set.len(), &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0
         {
             budget.end();
             return settle(listener, &set);
         }
-        if listener.offering.load(Ordering::Relaxed) == 0 {
+        if !offered && !budget.same_processor {
             calls::sched_yield();
         }
     }

@@ -285,6 +285,7 @@ pub fn introduce(page: &ChannelPage, socket: &Socket) {
     side.owners.store(1, Ordering::Relaxed);
     side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
+    side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
 }
 
 /// The socket becomes the client's end of `channel`.
