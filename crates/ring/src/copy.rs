@@ -4,7 +4,7 @@
 //! destination are raw bytes, lengths come from private memory. The program's memory may fault: then a copy says so.
 
 #[cfg(not(loom))]
-use shunt_sys::user::copy;
+use shunt_sys::user::{copy, copy_away};
 
 /// A ring's memory: `size` is a power of two.
 #[derive(Clone, Copy)]
@@ -30,6 +30,28 @@ impl Ring {
     /// `base` points to `size` writable bytes, `length <= size`.
     #[inline(always)]
     pub unsafe fn put(self, position: u64, source: *const u8, length: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.put_by(position, source, length, copy) }
+    }
+
+    /// As [`Ring::put`], past the caches of this processor ([`shunt_sys::user::copy_away`]).
+    ///
+    /// # Safety
+    /// As for [`Ring::put`].
+    #[inline(never)]
+    pub unsafe fn put_away(self, position: u64, source: *const u8, length: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.put_by(position, source, length, copy_away) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_by(
+        self,
+        position: u64,
+        source: *const u8,
+        length: usize,
+        copy: unsafe fn(*const u8, *mut u8, usize) -> bool,
+    ) -> bool {
         let at = position as usize & (self.size as usize - 1);
         let first = length.min(self.size as usize - at);
         // SAFETY: at + first <= size, and the rest fits before `at` because length <= size.
@@ -85,6 +107,11 @@ impl Ring {
             unsafe { self.byte(position + k as u64).with_mut(|byte| *byte = *source.add(k)) }
         }
         true
+    }
+
+    pub unsafe fn put_away(self, position: u64, source: *const u8, length: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.put(position, source, length) }
     }
 
     pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) -> bool {

@@ -249,6 +249,46 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) -> bool {
     ok != 0
 }
 
+/// As [`copy`], for a target that another processor reads next: its whole lines go past this processor's caches, by
+/// stores that ask nobody for the line. Where the reader still has the lines from last time and is far away, asking is
+/// what a copy takes its time for. All is visible before whatever the caller stores next.
+///
+/// # Safety
+/// As for [`copy`]; the source is the program's.
+pub unsafe fn copy_away(source: *const u8, target: *mut u8, length: usize) -> bool {
+    let head = ((target as usize).wrapping_neg() & (LINE - 1)).min(length);
+    let whole = (length - head) & !(LINE - 1);
+    let mut ok = 1u32;
+    // SAFETY: three parts of the two ranges; a fault is resolved.
+    unsafe {
+        ok &= copy(source, target, head) as u32;
+        if ok != 0 && whole > 0 {
+            access!(ok, [
+                "5: movups {a}, [{s}]",
+                "movups {b}, [{s} + 16]",
+                "movups {c}, [{s} + 32]",
+                "movups {d}, [{s} + 48]",
+                "movntdq [{t}], {a}",
+                "movntdq [{t} + 16], {b}",
+                "movntdq [{t} + 32], {c}",
+                "movntdq [{t} + 48], {d}",
+                "add {s}, 64",
+                "add {t}, 64",
+                "sub {n}, 64",
+                "jnz 5b"
+            ], s = inout(reg) source.wrapping_add(head) => _, t = inout(reg) target.wrapping_add(head) => _,
+                n = inout(reg) whole => _, a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,);
+            // Stores of this kind wait for nobody, not even for each other.
+            core::arch::x86_64::_mm_sfence();
+        }
+        let done = head + whole;
+        ok != 0 && copy(source.wrapping_add(done), target.wrapping_add(done), length - done)
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Loads a word of the program's; a fault clears `ok`.
 ///
 /// # Safety
@@ -440,6 +480,35 @@ mod tests {
                     // SAFETY: inside the island.
                     let bytes = unsafe { std::slice::from_raw_parts(theirs, length) };
                     assert_eq!(bytes, &ours[..length], "{length} bytes out");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn copies_past_the_caches_are_whole_and_fault_too() {
+        catch_faults();
+        let land = island();
+        let mut ours = vec![0u8; 2 * PAGE + 192];
+        for length in (0..300).chain([1000, 4095, 4096, 2 * PAGE]) {
+            for skew in [0, 1, 17, 63] {
+                for (theirs, faults) in [
+                    (land, false),
+                    (land.wrapping_add(2 * PAGE - length), false),
+                    (land.wrapping_sub(1), length > 0),
+                    (land.wrapping_add(2 * PAGE - length + 1), length > 0),
+                ] {
+                    if !faults {
+                        // SAFETY: inside the island.
+                        let bytes = unsafe { std::slice::from_raw_parts_mut(theirs, length) };
+                        bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 + length) as u8);
+                    }
+                    ours.fill(0xee);
+                    // SAFETY: there is room for `length` bytes behind `skew`.
+                    let whole = unsafe { copy_away(theirs, ours.as_mut_ptr().add(skew), length) };
+                    assert_eq!(whole, !faults, "from {theirs:p}, {length} bytes");
+                    assert!(ours[..skew].iter().chain(&ours[skew + length..]).all(|byte| *byte == 0xee));
+                    assert!(faults || (0..length).all(|i| ours[skew + i] == (i * 7 + length) as u8), "{length} bytes");
                 }
             }
         }
