@@ -75,6 +75,17 @@ static inline uint64_t cpu_ns(void)
            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000u;
 }
 
+/* Resident memory of this process in bytes, what it shares with others included. */
+static inline uint64_t resident_bytes(void)
+{
+    unsigned long long whole, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%llu %llu", &whole, &resident) != 2)
+        die("/proc/self/statm");
+    fclose(file);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 /* Times this process was put off a core, willingly or not. */
 static inline uint64_t context_switches(void)
 {

@@ -2,8 +2,11 @@
  * close in a loop there. No byte is exchanged, and neither loop waits for the
  * other except as connect() and accept() themselves do.
  *
- *   connect server --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1]
+ *   connect server --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1] [--forked 1]
  *   connect client --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1]
+ *
+ * With --forked the server forks after listen(), and the child accepts: the parent keeps the listener and waits, as
+ * nginx and other servers with workers do.
  *
  * With --exchange each connection carries a request and a reply of 8 bytes, so that the loops go in step; with --spin
  * both ends ask for them again and again instead of sleeping.
@@ -14,6 +17,8 @@
  * runs ahead never meets a dropped SYN and its one-second retransmission.
  */
 #include "common.h"
+
+#include <sys/wait.h>
 
 enum { WARM_UP_CONNECTIONS = 32 };
 
@@ -35,9 +40,20 @@ static void serve_one(int listener)
     close(fd);
 }
 
-static void serve(const struct place *place, int count)
+static void serve(const struct place *place, int count, int forked)
 {
     int listener = listen_at(place, 4096);
+    if (forked) {
+        pid_t child = fork();
+        if (child < 0)
+            die("fork");
+        if (child > 0) {
+            int status = 0;
+            if (waitpid(child, &status, 0) != child || status != 0)
+                die("the child");
+            return;
+        }
+    }
     for (int i = 0; i < WARM_UP_CONNECTIONS; i++)
         close(accept_from(listener));
     uint64_t start = now_ns(), cpu = cpu_ns();
@@ -77,7 +93,7 @@ int main(int argc, char **argv)
     flags = number_option(argc, argv, "--spin", 0) ? MSG_DONTWAIT : 0;
     pin_to_core(number_option(argc, argv, "--core", -1));
     if (strcmp(argv[1], "server") == 0) {
-        serve(&place, count);
+        serve(&place, count, (int)number_option(argc, argv, "--forked", 0));
     } else {
         connect_and_close(&place, WARM_UP_CONNECTIONS, 1);
         uint64_t cpu = cpu_ns(), start = now_ns();

@@ -13,6 +13,7 @@
  *   --active N        connections that carry requests; the others stay silent (all)
  *   --outstanding N   requests in flight on each active connection (1)
  *   --size BYTES      size of a request and its echo (8), or
+ *   --look 1          no requests: each thread asks for bytes that do not come, on a connection of its own; an operation is one such call
  *   --sizes FILE      sizes as native 32-bit numbers, taken in turn
  *
  * A sample is two 32-bit numbers: size, and nanoseconds from send to the last byte of the echo.
@@ -34,7 +35,7 @@ struct result {
 };
 static struct result *result; /* shared by all processes of this side */
 static struct place place;
-static int connections, threads, sharers, how, active, outstanding;
+static int connections, threads, sharers, how, active, outstanding, look;
 static uint32_t *sizes, size_count, *samples;
 static _Atomic uint64_t sample_count;
 static uint64_t length_ns;
@@ -196,9 +197,23 @@ static int proceed(struct connection *connection, struct share *share)
     }
 }
 
+/* What a call costs that finds its socket and nothing there. */
+static void look_on(struct share *share)
+{
+    uint64_t end = now_ns() + length_ns;
+    while (now_ns() < end)
+        for (int i = 0; i < 256; i++, share->operations++)
+            if (recv(share->all[share->first].fd, buffer, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN)
+                die("recv");
+}
+
 static void *ask(void *argument)
 {
     struct share *share = argument;
+    if (look) {
+        look_on(share);
+        return NULL;
+    }
     struct waiter waiter;
     if (how != BLOCKING)
         watch(&waiter, share);
@@ -309,6 +324,7 @@ int main(int argc, char **argv)
     sharers = (int)number_option(argc, argv, "--sharers", 1);
     active = (int)number_option(argc, argv, "--active", connections);
     outstanding = (int)number_option(argc, argv, "--outstanding", 1);
+    look = (int)number_option(argc, argv, "--look", 0);
     length_ns = (uint64_t)number_option(argc, argv, "--milliseconds", 100) * 1000000u;
     read_sizes(text_option(argc, argv, "--sizes", NULL), number_option(argc, argv, "--size", 8));
     pin_to_core(number_option(argc, argv, "--core", -1));

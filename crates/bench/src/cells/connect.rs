@@ -39,10 +39,12 @@ impl Placement {
         }
     }
 
-    fn figure(self, report: &PairReport) -> Figure {
-        let (name, title) = match self {
-            Placement::OneCore => ("connect/one-core", "connect+accept+close, one core"),
-            Placement::TwoCores => ("connect/two-cores", "connect+accept+close, two cores"),
+    fn figure(self, forked: bool, report: &PairReport) -> Figure {
+        let (name, title) = match (self, forked) {
+            (Placement::OneCore, false) => ("connect/one-core", "connect+accept+close, one core"),
+            (Placement::TwoCores, false) => ("connect/two-cores", "connect+accept+close, two cores"),
+            (Placement::OneCore, true) => ("connect/forked/one-core", "the same, the server forked after listen"),
+            (Placement::TwoCores, true) => ("connect/forked/two-cores", "the same, two cores"),
         };
         let end = report.server.end_ns.max(report.client.end_ns);
         let each = (end - report.client.start_ns) as f64 / report.client.operations.max(1) as f64;
@@ -62,8 +64,8 @@ impl Cell for Connect {
     fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
         let bare = Contender { carrier: Carrier::Kernel, prefix: Vec::new() };
         for placement in Placement::all(instrument) {
-            let report = pair(&options(), placement.cores(instrument), false).over_unix(instrument, &bare)?;
-            collector.add_floor("AF_UNIX", vec![placement.figure(&report)]);
+            let report = pair(&options(false), placement.cores(instrument), false).over_unix(instrument, &bare)?;
+            collector.add_floor("AF_UNIX", vec![placement.figure(false, &report), placement.figure(true, &report)]);
         }
         Ok(())
     }
@@ -71,17 +73,19 @@ impl Cell for Connect {
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
         let look = contender.carrier == Carrier::Shunt && repeat == 0;
         let mut turn = Turn::default();
-        for placement in Placement::all(instrument) {
-            let report = pair(&options(), placement.cores(instrument), look).over_tcp(instrument, contender)?;
-            turn.figures.push(placement.figure(&report));
-            turn.accelerated = report.accelerated.or(turn.accelerated);
+        for forked in [false, true] {
+            for placement in Placement::all(instrument) {
+                let report = pair(&options(forked), placement.cores(instrument), look).over_tcp(instrument, contender)?;
+                turn.figures.push(placement.figure(forked, &report));
+                turn.accelerated = report.accelerated.or(turn.accelerated);
+            }
         }
         Ok(turn)
     }
 }
 
-fn options() -> [String; 2] {
-    ["--connections".into(), CONNECTIONS.to_string()]
+fn options(forked: bool) -> [String; 4] {
+    ["--connections".into(), CONNECTIONS.to_string(), "--forked".into(), u32::from(forked).to_string()]
 }
 
 fn pair(both: &[String], cores: (usize, usize), look: bool) -> Pair<'_> {

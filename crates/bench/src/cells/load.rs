@@ -107,11 +107,13 @@ impl Load {
             let title = |active| format!("{count} connections, {active} active, epoll");
             specs.push(Spec::new(&format!("{count}/all"), &title("all"), &both, ""));
             if count >= 1000 {
-                let few = format!("--active {}", count / 100);
-                specs.push(Spec::new(&format!("{count}/few"), &title("1 %"), &both, &few));
+                for (row, word, part) in [("tenth", "10 %", 10), ("few", "1 %", 100)] {
+                    let some = format!("--active {}", count / part);
+                    specs.push(Spec::new(&format!("{count}/{row}"), &title(word), &both, &some));
+                }
             }
         }
-        Load { name: "connections", about: "8 B requests over 1 to 10,000 connections, all active and 1 % active", specs }
+        Load { name: "connections", about: "8 B requests over 1 to 10,000 connections, all active, 10 % and 1 %", specs }
     }
 
     /// Ways of waiting, on cores of one's own and on a shared one.
@@ -145,6 +147,12 @@ impl Load {
                 &format!("--processes {count}"),
                 "",
             );
+            specs.push(Spec { place: Place::Anywhere, ..spec });
+        }
+        for count in [1, 2, 4] {
+            let both = format!("--threads {count} --connections {count}");
+            let title = format!("{count} threads look at a socket of their own each, nothing there");
+            let spec = Spec::new(&format!("looks/{count}"), &title, &both, "--look 1");
             specs.push(Spec { place: Place::Anywhere, ..spec });
         }
         for count in [2, 4] {

@@ -48,7 +48,8 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(nginx::Nginx),
         Box::new(postgres::Postgres::few()),
         Box::new(peers::Peers),
-        Box::new(idle::Idle),
+        Box::new(idle::Idle::few()),
+        Box::new(idle::Idle::many()),
     ]
 }
 

@@ -27,6 +27,8 @@ pub struct Report {
     pub end_ns: u64,
     /// Context switches of the longest sleep.
     pub context_switches: u64,
+    /// Bytes of resident memory that its connections have added.
+    pub resident: u64,
 }
 
 /// What both sides said.
