@@ -148,6 +148,9 @@ proptest! {
     ) {
         let connection = Connection::new(limits);
         connection.start_at(start);
+        if start % 2 == 0 {
+            connection.set_apart();
+        }
         let mut directions = [0, 1].map(|end| Checked { connection: &connection, end, queue: VecDeque::new(), sent: 0 });
         for operation in &operations {
             directions[end_of(operation)].run(operation);

@@ -60,6 +60,7 @@ fn check(bytes: &[u8], stream: usize, offset: u64) {
 
 fn both_ends(start: u64, largest: usize) {
     let connection = Connection::new([3, 3]);
+    connection.set_apart();
     connection.start_at(start);
     std::thread::scope(|scope| {
         for end in 0..2 {

@@ -49,6 +49,13 @@ impl Connection {
         connection
     }
 
+    /// The ends are on two processors: large messages are copied past the caches.
+    pub fn set_apart(&self) {
+        for (number, side) in self.page().sides.iter().enumerate() {
+            side.wait.processor.store(1 + number as u32, Relaxed);
+        }
+    }
+
     /// Both directions can use their largest rings.
     pub fn map_windows(&self) {
         for (side, window) in self.windows.iter().enumerate() {
