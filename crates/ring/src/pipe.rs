@@ -408,8 +408,8 @@ impl Pipe<'_> {
     /// of 65 between processors far apart, 13 to 14 instead of 17 between nearer ones; 8 KiB 2.5 instead of 8.6, or 2.3 instead of 2.1.
     #[inline(always)]
     fn reader_keeps_lines(&self, current: u64) -> bool {
-        let here = self.own.wait.processor.load(Relaxed);
-        here != 0 && here != self.peer.wait.processor.load(Relaxed) && class_of(current) < FIRST_IN_WINDOW
+        let (here, there) = (self.own.wait.processor.load(Relaxed), self.peer.wait.processor.load(Relaxed));
+        here != 0 && there != 0 && here != there && class_of(current) < FIRST_IN_WINDOW
     }
 
     /// Which class an empty ring should have for a message of `length` bytes.

@@ -61,6 +61,11 @@ pub fn ring(socket: &Socket, fd: i32) {
     if fd < 0 && socket.has(flag::FAR) {
         return crate::remote::ring_near(socket);
     }
+    // Who sends and never waits is believed to be where it connected.
+    let (here, shown) = (clock::processor() + 1, &socket.own().wait.processor);
+    if shown.load(Ordering::Relaxed) != here {
+        shown.store(here, Ordering::Relaxed);
+    }
     socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
     if socket.peer().asks_time.load(Ordering::Relaxed) != 0 {
         socket.own().rung_at.store(clock::realtime_ns(), Ordering::Release);
