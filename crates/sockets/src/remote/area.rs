@@ -129,9 +129,13 @@ pub fn device_for_listener(address: &Address) -> Option<Device> {
     match &global::options().hosts {
         Hosts::None => None,
         Hosts::Listed(subnets) => subnets.list().iter().find_map(|subnet| {
-            let mut ip = subnet.ip;
-            ip[15] |= (subnet.bits < 128) as u8; // a host, where the prefix leaves room for some
-            by(ip)
+            // A host, where the prefix leaves room for some; the second one where this host is the first.
+            let hosts = if subnet.bits < 127 { [1, 2] } else { [u8::from(subnet.bits < 128), 0] };
+            hosts.into_iter().find_map(|host| {
+                let mut ip = subnet.ip;
+                ip[15] |= host;
+                by(ip)
+            })
         }),
         Hosts::Auto => {
             if address.is_loopback() {
