@@ -379,8 +379,10 @@ impl Side<'_> {
                 let fetch = self.peer.serving[at];
                 let rest = fetch.length.saturating_sub(fetch.done) as usize;
                 let part = if fetch.refused != 0 { 0 } else { rest.min(self.capacity() - MESSAGE - 16) };
-                let from = (fetch.offset + fetch.done) as usize;
-                let Some(data) = segment.get(from..).and_then(|bytes| bytes.get(..part)) else {
+                let from = fetch.offset.saturating_add(fetch.done) as usize;
+                // What is refused may have asked for bytes that lie nowhere.
+                let found = if part == 0 { Some(&[][..]) } else { segment.get(from..).and_then(|bytes| bytes.get(..part)) };
+                let Some(data) = found else {
                     // The segment shrank since the request was checked.
                     self.peer.serving[at].refused = 1;
                     continue;
