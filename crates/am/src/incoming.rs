@@ -423,7 +423,8 @@ impl Side<'_> {
         let peer = &*self.peer;
         let requests = peer.limit_said.wrapping_sub(peer.requests_taken) >= need.requests;
         let replies = peer.requests_sent.wrapping_sub(peer.replies_received) >= need.replies;
-        let record = &self.channels[usize::from(channel)];
+        // A frame without messages was not judged by them.
+        let Some(record) = self.channels.get(usize::from(channel)) else { return false };
         let bytes = record.room_said.saturating_sub(record.received) >= need.bytes;
         let gets = need.gets as usize <= peer.serving.iter().filter(|fetch| fetch.live == 0).count();
         requests && replies && (bytes || need.bytes == 0) && gets
