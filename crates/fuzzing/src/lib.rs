@@ -6,12 +6,14 @@
 //! A body panics where a promise is broken: a length out of bounds, a descriptor too many. What is outside the memory that
 //! a peer shares is not mapped, or is watched by the fuzzer's sanitizer.
 
+mod gate;
 mod handover;
 mod hello;
 mod image;
 mod inbox;
 mod input;
 mod list;
+mod messages;
 mod pipe;
 mod rights;
 
@@ -27,6 +29,8 @@ pub const TARGETS: &[Target] = &[
     ("inherit_list", list::run),
     ("rights", rights::run),
     ("image", image::run),
+    ("gate", gate::run),
+    ("messages", messages::run),
 ];
 
 /// Runs the target `name`.

@@ -396,6 +396,18 @@ impl<'s> Driver<'s> {
         self.engine.status(peer)
     }
 
+    /// Any message to a peer: for tests of what it makes of that.
+    #[cfg(any(test, feature = "std"))]
+    pub fn say(&mut self, now: Nanoseconds, peer: Peer, channel: u16, handler: u8, words: &[u64]) -> bool {
+        self.engine.request(now, peer, channel, handler, words, &[], &mut line!(self)).is_ok()
+    }
+
+    /// Which use of its channel a stream is: for tests.
+    #[cfg(any(test, feature = "std"))]
+    pub fn generation(&self, stream: Stream) -> u32 {
+        self.shared.entry(stream).map_or(0, |entry| entry.generation.load(Relaxed))
+    }
+
     /// Bytes of the stream sent, acknowledged, received.
     pub fn positions(&self, stream: Stream) -> [u64; 3] {
         let Some((_, peer, channel)) = self.live(stream) else { return [0; 3] };

@@ -33,6 +33,11 @@ pub struct Gate {
     socket: Socket,
     inside: Socket,
     both: Socket,
+    judge: Judge,
+}
+
+/// What a gate makes of a datagram: no state but a secret.
+pub struct Judge {
     secret: [u64; 2],
 }
 
@@ -54,46 +59,10 @@ pub(crate) fn passed(bytes: &[u8]) -> Option<(Datagram, Address)> {
     (bytes.len() == PASSED && port != 0).then_some((Datagram::parse(datagram)?, Address { ip, port, scope: 0 }))
 }
 
-impl Gate {
-    /// Opens the gate in this network namespace, for one family.
-    ///
-    /// # Errors
-    /// EADDRINUSE: another user's is there, and serves everybody; try again later.
-    pub fn open(version_6: bool) -> Result<Gate> {
-        let any = if version_6 { Address::v6([0; 16], GATE) } else { Address::v4([0; 4], GATE) };
-        let socket = sockaddr::udp(&any)?;
-        if version_6 {
-            calls::setsockopt_int(socket.0, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-        }
-        calls::setsockopt_int(socket.0, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-        sockaddr::with(&any, |name, length| calls::bind(socket.0, name, length))?;
-        let inside = sockaddr::unix(None)?;
-        let both = Socket(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
-        for fd in [socket.0, inside.0] {
-            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-            calls::epoll_ctl(both.0, libc::EPOLL_CTL_ADD, fd, &mut event)?;
-        }
-        let secret = [shunt_endpoint::Tag::random()?.0, shunt_endpoint::Tag::random()?.0];
-        Ok(Gate { socket, inside, both, secret })
-    }
-
-    /// What is to be polled (POLLIN).
-    pub fn descriptor(&self) -> i32 {
-        self.both.0
-    }
-
-    /// All descriptors, to be kept open.
-    pub fn descriptors(&self) -> [i32; 3] {
-        [self.socket.0, self.inside.0, self.both.0]
-    }
-
-    /// A descriptor got another number.
-    pub fn renumber(&mut self, from: i32, to: i32) {
-        for socket in [&mut self.socket, &mut self.inside, &mut self.both] {
-            if socket.0 == from {
-                socket.0 = to;
-            }
-        }
+impl Judge {
+    /// With a secret, which is random and nobody else's.
+    pub fn new(secret: [u64; 2]) -> Judge {
+        Judge { secret }
     }
 
     fn cookie(&self, asker: &Address, nonce: [u64; 2], slot: u64) -> [u64; 2] {
@@ -102,7 +71,7 @@ impl Gate {
     }
 
     /// What to do with a datagram from `asker`: the answer, or `None` if it is to be passed to the ear of the inode in `found`.
-    /// Bounded work, no state. `listener` gives the inode of the listener that would get a connection; for the fuzzer, too.
+    /// Bounded work, no state. `listener` gives the inode of the listener that would get a connection.
     pub fn judge(
         &self,
         now: Nanoseconds,
@@ -126,6 +95,49 @@ impl Gate {
             None => Some(Datagram { kind: Kind::Answer, refusal: Some(Refusal::NoStation), ..datagram }),
         }
     }
+}
+
+impl Gate {
+    /// Opens the gate in this network namespace, for one family.
+    ///
+    /// # Errors
+    /// EADDRINUSE: another user's is there, and serves everybody; try again later.
+    pub fn open(version_6: bool) -> Result<Gate> {
+        let any = if version_6 { Address::v6([0; 16], GATE) } else { Address::v4([0; 4], GATE) };
+        let socket = sockaddr::udp(&any)?;
+        if version_6 {
+            calls::setsockopt_int(socket.0, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        }
+        calls::setsockopt_int(socket.0, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        sockaddr::with(&any, |name, length| calls::bind(socket.0, name, length))?;
+        let inside = sockaddr::unix(None)?;
+        let both = Socket(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
+        for fd in [socket.0, inside.0] {
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+            calls::epoll_ctl(both.0, libc::EPOLL_CTL_ADD, fd, &mut event)?;
+        }
+        let judge = Judge::new([shunt_endpoint::Tag::random()?.0, shunt_endpoint::Tag::random()?.0]);
+        Ok(Gate { socket, inside, both, judge })
+    }
+
+    /// What is to be polled (POLLIN).
+    pub fn descriptor(&self) -> i32 {
+        self.both.0
+    }
+
+    /// All descriptors, to be kept open.
+    pub fn descriptors(&self) -> [i32; 3] {
+        [self.socket.0, self.inside.0, self.both.0]
+    }
+
+    /// A descriptor got another number.
+    pub fn renumber(&mut self, from: i32, to: i32) {
+        for socket in [&mut self.socket, &mut self.inside, &mut self.both] {
+            if socket.0 == from {
+                socket.0 = to;
+            }
+        }
+    }
 
     /// Answers what waits, a bounded number. `listener` gives the inode of the TCP listener that would get a connection.
     pub fn serve(&mut self, now: Nanoseconds, listener: &mut dyn FnMut(&FourTuple) -> Option<u64>) {
@@ -134,7 +146,7 @@ impl Gate {
             let Ok((length, Some(asker))) = sockaddr::receive(self.socket.0, &mut bytes) else { break };
             let mut found = None;
             let Some(text) = bytes.get(..length) else { continue };
-            if let Some(answer) = self.judge(now, text, &asker, listener, &mut found) {
+            if let Some(answer) = self.judge.judge(now, text, &asker, listener, &mut found) {
                 sockaddr::send(self.socket.0, &answer.emit(), Some(&asker));
                 continue;
             }

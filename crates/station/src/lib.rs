@@ -48,7 +48,7 @@ mod table;
 mod types;
 
 pub use driver::Driver;
-pub use gate::{Gate, GATE};
+pub use gate::{Gate, Judge, GATE};
 pub use inquiry::{Answer, Inquiry};
 pub use memory::{Count, COUNTS};
 pub use station::Station;

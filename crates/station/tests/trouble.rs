@@ -210,13 +210,14 @@ fn silence_and_refusals_are_remembered() {
 
 #[test]
 fn the_gate_believes_fresh_cookies_only() {
-    let Some(world) = World::new(None) else { return };
-    let asker = Address { port: 999, ..world.sides[0].address };
+    let asker = Address::v4([10, 77, 0, 1], 999);
+    let four = FourTuple { client: Address { port: 40000, ..asker }, server: Address::v4([10, 77, 0, 2], PORT) };
+    let gate = Judge::new([11, 12]);
     let question = Datagram {
         kind: Kind::Ask,
         nonce: [1, 2],
         cookie: [0; 2],
-        four: world.four(40000),
+        four,
         flags: 0,
         identity: [3, 4],
         tag: 5,
@@ -225,7 +226,7 @@ fn the_gate_believes_fresh_cookies_only() {
     };
     let judge = |datagram: &Datagram, asker: &Address, now| {
         let mut found = None;
-        let answer = world.gate.judge(now, &datagram.emit(), asker, &mut |_| Some(7), &mut found);
+        let answer = gate.judge(now, &datagram.emit(), asker, &mut |_| Some(7), &mut found);
         (answer.map(|answer| (answer.kind, answer.refusal)), answer.map(|answer| answer.cookie), found)
     };
     let (kind, cookie, found) = judge(&question, &asker, SECOND);
@@ -243,4 +244,49 @@ fn the_gate_believes_fresh_cookies_only() {
     // No answer is longer than its question, and answers are not answered.
     assert_eq!(question.emit().len(), SIZE);
     assert_eq!(judge(&Datagram { kind: Kind::Answer, ..asked }, &asker, SECOND).0, None);
+}
+
+/// Control messages that no station sends: a peer that keeps no rule.
+#[test]
+fn control_messages_of_a_hostile_peer() {
+    let Some(mut world) = World::new(None) else { return };
+    let [client, server] = world.connect(40000, 10_000);
+    let peer = world.peer();
+    let mut dice = 88172645463325252u64;
+    let mut draw = move || {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        dice >> 11
+    };
+    let generation = world.sides[0].station.lock().unwrap().generation(client);
+    let client_words = world.four(40000).client.words();
+    let server_words = world.four(40000).server.words();
+    for _ in 0..3_000 {
+        // Channels of streams that are there, and others; generations that fit, and others; handlers that exist, and others.
+        let channel = 1 + (draw() % 6) as u16;
+        let mut words: Vec<u64> = (0..draw() % 9).map(|_| draw() % 3).collect();
+        if words.len() == 8 {
+            let ports = 40_000 + draw() % 8 | u64::from(PORT) << 16;
+            words[3..].copy_from_slice(&[client_words[0], client_words[1], server_words[0], server_words[1], ports]);
+        }
+        if let Some(first) = words.first_mut().filter(|_| draw() % 2 == 0) {
+            *first = generation.into();
+        }
+        // Not what would end the stream that is to be found intact: FIN, RESET, CLOSE of its own use.
+        let handler = (draw() % 12) as u8;
+        let own = words.first() == Some(&u64::from(generation));
+        if own && matches!(handler, 4..=7) {
+            continue;
+        }
+        world.sides[0].station.lock().unwrap().say(world.now, peer, channel, handler, &words);
+        world.turns();
+        assert!(world.sides[1].station.lent() <= 1 + 6, "one for each channel at most");
+    }
+    assert!(world.sides[1].station.count(Count::Dropped) > 0);
+    let flow = world.sides[1].program.flow(server);
+    assert_eq!((flow.resets, flow.finished, flow.lost, flow.received.len()), (0, 0, 0, 0));
+    world.sides[0].program.flow(client).sending = pattern(40_000, 8);
+    world.until(20 * SECOND, "bytes", |world| world.sides[1].program.flow(server).received.len() == 40_000);
+    assert!(world.sides[1].program.flow(server).received == pattern(40_000, 8));
 }
