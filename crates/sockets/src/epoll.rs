@@ -31,7 +31,7 @@ pub use change::{
 };
 pub use control::{control, foreign};
 pub use datagrams::before_exec;
-pub use entry::Entry;
+pub use entry::{moved, Entry};
 pub use fork::{before_fork, children_gone, forked};
 pub use nested::{in_memory, readable};
 pub use plain::{leave_plain, plain, wait_plain};

@@ -213,6 +213,7 @@ pub fn moved(from: i32, to: i32) {
         crate::offered::moved(from, to);
         crate::spare::moved(from, to);
     }
+    epoll::moved(from, to);
     crate::datagram::moved(from, to);
     diag::moved(from, to);
     route::moved(from, to);

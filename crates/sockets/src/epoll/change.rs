@@ -1,14 +1,16 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
 use super::arming::kick;
-use super::control::{control_queues, kernel_event};
+use super::control::{control_queues, foreign, kernel_event};
 use super::datagrams;
 use super::entry::{place, term, Entry};
 use super::list::address;
 use super::order;
 use super::set::{activate, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
+use super::EXCLUSIVE;
 use crate::datagram::{self, Datagram};
-use crate::socket::Socket;
+use crate::private;
+use crate::socket::{flag, Socket};
 use crate::table::Kind;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
@@ -29,11 +31,20 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
         // Other processes may keep the companion open: then the kernel would not forget it by itself. In a child of fork
         // the set is the parent's too, whose sockets stay watched when the child closes its copies (epoll(7), Q6).
         match (set.inherited.load(Ordering::Relaxed), set.descriptor()) {
+            // The same for a socket that is not a stream, of which other processes may have a copy: the kernel goes on watching it
+            // in the program's own words.
+            (false, Some(epfd))
+                if elsewhere(socket) && entry.wanted() & EXCLUSIVE == 0 && entry.fd.load(Ordering::Relaxed) == fd =>
+            {
+                everywhere = false;
+                datagrams::leave_to_kernel(epfd, entry, fd);
+                foreign(set, libc::EPOLL_CTL_ADD);
+            }
             (false, Some(epfd)) => {
                 everywhere &= entry.fd.load(Ordering::Relaxed) == fd
                     && calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()).is_ok();
                 if socket.kind() == Kind::Listener {
-                    control_queues(epfd, libc::EPOLL_CTL_DEL, socket, kernel_event(entry, Kind::Listener));
+                    control_queues(epfd, libc::EPOLL_CTL_DEL, entry, socket, kernel_event(entry, Kind::Listener));
                 }
             }
             _ => everywhere = false,
@@ -41,6 +52,11 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
         detach(set, entry);
     }
     everywhere
+}
+
+/// Whether it is a socket that was never connected, which another process may have too.
+fn elsewhere(socket: &Socket) -> bool {
+    socket.kind() == Kind::Tcp && socket.has(flag::PLAIN)
 }
 
 /// The last descriptor of this process for a datagram socket closes: it leaves all sets. Where other processes have it
@@ -82,22 +98,24 @@ fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static
 /// A watched TCP socket began to listen: its rendezvous joins the sets.
 pub fn became_listener(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
-        control_queues(epfd, libc::EPOLL_CTL_ADD, socket, kernel_event(entry, Kind::Listener));
+        control_queues(epfd, libc::EPOLL_CTL_ADD, entry, socket, kernel_event(entry, Kind::Listener));
     });
 }
 
 /// A watched listener ceases to listen: its other queues leave the sets.
 pub fn ceased_to_listen(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
-        control_queues(epfd, libc::EPOLL_CTL_DEL, socket, kernel_event(entry, Kind::Listener));
+        control_queues(epfd, libc::EPOLL_CTL_DEL, entry, socket, kernel_event(entry, Kind::Listener));
     });
 }
 
 /// A listener's rendezvous is about to be closed: it leaves the sets, which other processes may share.
 pub fn rendezvous_goes(socket: &Socket) {
     let rendezvous = socket.private_fd.load(Ordering::Relaxed);
-    each_watcher(socket, |_, epfd, _| {
-        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
+    each_watcher(socket, |_, epfd, entry| {
+        let own = entry.queues[0].swap(-1, Ordering::AcqRel);
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, if own >= 0 { own } else { rendezvous }, core::ptr::null_mut());
+        private::close(own);
     });
 }
 

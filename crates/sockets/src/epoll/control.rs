@@ -12,7 +12,7 @@ use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHER
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
 use crate::socket::Socket;
 use crate::table::Kind;
-use crate::{accept, table};
+use crate::{accept, private, table};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, libc, user, Errno, Result};
@@ -22,11 +22,25 @@ const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | ET
 
 /// A listener's other queues follow what the kernel was told of its TCP socket. Bells are an epoll set, which cannot be
 /// exclusive; they matter to a process only that accepts alone.
-pub(super) fn control_queues(epfd: i32, operation: i32, listener: &Socket, mut event: epoll_event) {
-    let [rendezvous, bells] = accept::queues(listener);
-    let _ = calls::epoll_ctl(epfd, operation, rendezvous, &mut event);
-    event.events &= !(libc::EPOLLEXCLUSIVE as u32);
-    let _ = calls::epoll_ctl(epfd, operation, bells, &mut event);
+///
+/// The kernel tells entries of one open file apart by number, so where several duplicates of the listener are in the set, all
+/// but the first have duplicates of its queues as well.
+pub(super) fn control_queues(epfd: i32, operation: i32, entry: &Entry, listener: &Socket, mut event: epoll_event) {
+    for (queue, own) in accept::queues(listener).into_iter().zip(&entry.queues) {
+        let known = own.load(Ordering::Relaxed);
+        let told = calls::epoll_ctl(epfd, operation, if known >= 0 { known } else { queue }, &mut event);
+        if told == Err(Errno(libc::EEXIST)) && operation == libc::EPOLL_CTL_ADD {
+            if let Ok(another) = calls::fcntl(queue, libc::F_DUPFD_CLOEXEC, private::lowest() as usize) {
+                table::set_private(another);
+                own.store(another, Ordering::Relaxed);
+                let _ = calls::epoll_ctl(epfd, operation, another, &mut event);
+            }
+        }
+        if operation == libc::EPOLL_CTL_DEL && known >= 0 {
+            private::close(own.swap(-1, Ordering::Relaxed));
+        }
+        event.events &= !(libc::EPOLLEXCLUSIVE as u32);
+    }
 }
 
 /// What the kernel's set holds for an entry.
@@ -131,7 +145,7 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
         return Err(error);
     }
     if let (Kind::Listener, Some(socket)) = (kind, word.socket()) {
-        control_queues(epfd, libc::EPOLL_CTL_ADD, socket, event);
+        control_queues(epfd, libc::EPOLL_CTL_ADD, entry, socket, event);
     }
     entry.socket.store(word.socket().map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
     entry.inner.store(word.set().map_or(core::ptr::null_mut(), address), Ordering::Release);
@@ -180,7 +194,7 @@ fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event
         let mut event = kernel_event(entry, kind);
         calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event)?;
         if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
-            control_queues(epfd, libc::EPOLL_CTL_MOD, socket, event);
+            control_queues(epfd, libc::EPOLL_CTL_MOD, entry, socket, event);
         }
     }
     appear(set, epfd, entry);
@@ -197,7 +211,7 @@ fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     }
     let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
     if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
-        control_queues(epfd, libc::EPOLL_CTL_DEL, socket, epoll_event { events: 0, u64: 0 });
+        control_queues(epfd, libc::EPOLL_CTL_DEL, entry, socket, epoll_event { events: 0, u64: 0 });
     }
     entry.terms().generation.fetch_add(1, Ordering::Relaxed);
     detach(set, entry);

@@ -9,7 +9,7 @@ use super::TAG;
 use crate::datagram::Datagram;
 use crate::global::{Mutex, Shared};
 use crate::socket::Socket;
-use crate::table;
+use crate::{private, table};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{clock, mapping};
 
@@ -42,6 +42,8 @@ pub struct Entry {
     pub(super) noticed: AtomicU64,
     /// An inner set of which the kernel said something that was not looked into yet.
     pub(super) heard: AtomicBool,
+    /// Descriptors of its own for a listener's rendezvous and bells, where another duplicate of the listener is in the set; -1: none.
+    pub(super) queues: [AtomicI32; 2],
     /// The peer was asked to say when bytes arrive.
     pub(super) stamped: AtomicBool,
     /// Its registration was changed to wake somebody, and is to be changed back.
@@ -222,6 +224,7 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.socket.store(core::ptr::null_mut(), Ordering::Relaxed);
     entry.datagram.store(core::ptr::null_mut(), Ordering::Relaxed);
     entry.gate.store(0, Ordering::Relaxed);
+    entry.queues.iter().for_each(|queue| queue.store(-1, Ordering::Relaxed));
     entry.queue.store(place::NONE, Ordering::Relaxed);
     entry.heard.store(false, Ordering::Relaxed);
     entry.stamped.store(false, Ordering::Relaxed);
@@ -239,12 +242,26 @@ pub(super) fn free_entry(entry: &'static Entry) {
     entry.set.store(core::ptr::null_mut(), Ordering::Release);
     entry.socket.store(core::ptr::null_mut(), Ordering::Release);
     entry.datagram.store(core::ptr::null_mut(), Ordering::Release);
+    entry.queues.iter().for_each(|queue| private::close(queue.swap(-1, Ordering::AcqRel)));
     if entry.index < INHERITED.load(Ordering::Relaxed) {
         return;
     }
     if let Some(_slabs) = SLABS.lock() {
         entry.next_watcher.store(FREE_ENTRIES.load(Ordering::Relaxed), Ordering::Relaxed);
         FREE_ENTRIES.store(super::list::address(entry), Ordering::Relaxed);
+    }
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    for chunk in 0..CHUNK_COUNT.load(Ordering::Acquire) as usize {
+        for place in 0..CHUNK {
+            // SAFETY: published chunks are never unmapped.
+            let entry = unsafe { &*(*CHUNK_TABLE.get())[chunk].add(place) };
+            for queue in &entry.queues {
+                crate::process::renumber(queue, from, to);
+            }
+        }
     }
 }
 

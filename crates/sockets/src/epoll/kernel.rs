@@ -87,7 +87,8 @@ pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: 
 /// Whether it was a rendezvous that spoke, only because it refuses clients from now on: it leaves the set.
 fn rendezvous_left(set: &Set, entry: &Entry) -> bool {
     let Some(listener) = entry.socket().filter(|listener| listen::refuses(listener)) else { return false };
-    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let own = entry.queues[0].load(Ordering::Relaxed);
+    let rendezvous = if own >= 0 { own } else { listener.private_fd.load(Ordering::Relaxed) };
     let _ = calls::epoll_ctl(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
     calls::poll_one(entry.fd.load(Ordering::Relaxed), libc::POLLIN, 0) == Ok(0)
 }
