@@ -113,12 +113,26 @@ unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     unsafe { hooks::close(fd) }
 }
 
+/// The end of a standard FILE of ours.
+unsafe extern "C" fn standard_close(cookie: *mut c_void) -> c_int {
+    let fd = cookie as usize as c_int;
+    STANDARD[fd as usize].store(core::ptr::null_mut(), Ordering::Release);
+    // SAFETY: as close(2).
+    unsafe { hooks::close(fd) }
+}
+
+/// A FILE of ours for `fd`, whose end is `close`.
+unsafe fn make(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut c_void) -> c_int) -> *mut c_void {
+    let functions = Functions { read: cookie_read, write: cookie_write, seek: core::ptr::null(), close };
+    // SAFETY: the functions have the types that fopencookie(3) asks for.
+    unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) }
+}
+
 /// A FILE of ours for `fd`; null without memory.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut c_void {
     let Some(slot) = take_slot(fd) else { return core::ptr::null_mut() };
-    let functions = Functions { read: cookie_read, write: cookie_write, seek: core::ptr::null(), close: cookie_close };
-    // SAFETY: the functions have the types that fopencookie(3) asks for.
-    let stream = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
+    // SAFETY: passed on.
+    let stream = unsafe { make(fd, mode, cookie_close) };
     slot.stream.store(stream, Ordering::Release);
     if stream.is_null() {
         slot.fd.store(0, Ordering::Release);
@@ -135,7 +149,8 @@ pub fn flush() {
     unsafe {
         let standard = variable(1);
         let standard = if standard.is_null() { core::ptr::null_mut() } else { *standard };
-        let ours = slots().take_while(|_| COUNT.load(Ordering::Relaxed) > 0).map(|slot| slot.stream.load(Ordering::Acquire));
+        let opened = slots().take_while(|_| COUNT.load(Ordering::Relaxed) > 0).map(|slot| slot.stream.load(Ordering::Acquire));
+        let ours = STANDARD.iter().map(|stream| stream.load(Ordering::Acquire)).chain(opened);
         for stream in core::iter::once(standard).chain(ours) {
             if !stream.is_null() && __fpending(stream) > 0 {
                 fflush_unlocked(stream);
@@ -145,6 +160,12 @@ pub fn flush() {
 }
 
 fn number(stream: *mut c_void) -> Option<c_int> {
+    if stream.is_null() {
+        return None;
+    }
+    if let Some(fd) = STANDARD.iter().position(|ours| ours.load(Ordering::Acquire) == stream) {
+        return Some(fd as c_int);
+    }
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
@@ -269,8 +290,12 @@ macro_rules! print_call {
 print_call!(dprintf, 2, "rdx", vdprintf);
 print_call!(__dprintf_chk, 3, "rcx", __vdprintf_chk);
 
-/// stdin, stdout and stderr as the C library made them.
+/// stdin, stdout and stderr as the C library made them, while ours stand in their places.
 static ORIGINAL: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
+
+/// FILEs of ours to stand there. They are made at the start, because dup2 must not allocate: a handler may call it, and so may
+/// the child of a process whose other threads held the allocator's locks at the fork. Null: the program has closed it.
+static STANDARD: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
 unsafe fn variable(fd: c_int) -> *mut *mut c_void {
     let name: &[u8] = match fd {
@@ -284,7 +309,19 @@ unsafe fn variable(fd: c_int) -> *mut *mut c_void {
 
 /// A program that begins with a connection as standard input or output (inetd).
 pub fn start() {
-    for fd in 0..3 {
+    if !shunt_sockets::global::options().accelerate {
+        return;
+    }
+    for (fd, place) in (0..).zip(&STANDARD) {
+        let mode = if fd == 0 { c"r" } else { c"w" };
+        // SAFETY: as for `make`; stderr is unbuffered (_IONBF).
+        unsafe {
+            let stream = make(fd, mode.as_ptr(), standard_close);
+            if fd == 2 && !stream.is_null() {
+                setvbuf(stream, core::ptr::null_mut(), 2, 0);
+            }
+            place.store(stream, Ordering::Release);
+        }
         if table::get(fd).kind() == Kind::Stream {
             standard(fd);
         }
@@ -300,20 +337,13 @@ pub fn standard(fd: c_int) {
             return;
         }
         let original = &ORIGINAL[fd as usize];
+        let standing = STANDARD[fd as usize].load(Ordering::Acquire);
         if ours(fd) {
-            if number(*place) == Some(fd) {
-                return;
-            }
-            let mode: &[u8] = if fd == 0 { b"r\0" } else { b"w\0" };
-            let stream = open(fd, mode.as_ptr().cast());
-            if !stream.is_null() {
-                if fd == 2 {
-                    setvbuf(stream, core::ptr::null_mut(), 2, 0); // stderr is unbuffered: _IONBF
-                }
+            if number(*place) != Some(fd) && !standing.is_null() {
                 let _ = original.compare_exchange(core::ptr::null_mut(), *place, Ordering::AcqRel, Ordering::Relaxed);
-                *place = stream;
+                *place = standing;
             }
-        } else if !original.load(Ordering::Acquire).is_null() && number(*place) == Some(fd) {
+        } else if !original.load(Ordering::Acquire).is_null() && !standing.is_null() && *place == standing {
             *place = original.load(Ordering::Acquire);
         }
     }
