@@ -214,6 +214,8 @@ unsafe fn spawn(request: &Request, given: Strings, judge: impl FnOnce() -> Start
             Start::Fails => return spawn(given),
             // SAFETY: the caller's request.
             Start::Plain => return unsafe { crate::spawn::plain(request, given) },
+            // SAFETY: as before.
+            Start::Shunt if unsafe { crate::spawn::disturbs(request) } => return unsafe { crate::spawn::plain(request, given) },
             Start::Shunt => {}
         }
     }

@@ -1,4 +1,4 @@
-//! posix_spawn of a program that cannot take the library.
+//! posix_spawn of a program that cannot take the library, or with file actions that would close what ours needs.
 //!
 //! The C library's child shares the parent's memory and table until its exec, past our hooks. A program without shunt must
 //! be given other descriptors than the parent has, so its child is a copy made here, which does what the attributes and
@@ -10,6 +10,7 @@ use core::ffi::{c_char, c_int, c_short, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
 use shunt_sockets::sys::{calls, syscall};
+use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{private, process};
 
 /// What the caller asked for, but for the environment.
@@ -80,6 +81,27 @@ const CLOSEFROM: c_int = 5;
 const TERMINAL: c_int = 6;
 
 const ALL_SIGNALS: u64 = u64::MAX;
+
+/// Whether file actions take away numbers that are ours, which the program needs for the descriptors that it inherits.
+///
+/// # Safety
+/// As posix_spawn(3).
+pub unsafe fn disturbs(request: &Request) -> bool {
+    // SAFETY: the caller's actions.
+    unsafe {
+        let Some(actions) = request.actions.cast::<Actions>().as_ref() else { return false };
+        (0..actions.used.max(0) as usize).any(|i| {
+            let action = &*actions.list.add(i);
+            let [first, second] = action.words.numbers;
+            match action.tag {
+                CLOSE | OPEN => table::get(first).kind() == Kind::Private,
+                DUP2 => table::get(second).kind() == Kind::Private,
+                CLOSEFROM => true,
+                _ => false,
+            }
+        })
+    }
+}
 
 /// posix_spawn(3) by a copy of this process.
 ///

@@ -1,5 +1,6 @@
 /* Less usual ways to share and lose descriptors: daemon, clone, pidfd_getfd, static and other programs, chains of exec. */
 #include "laboratory.h"
+#include <spawn.h>
 #include <sys/prctl.h>
 #define FAMILY "processes"
 
@@ -260,5 +261,72 @@ DUET(child_in_pid_namespace, "a child in a PID namespace of its own shares the c
     send_all(fd, 500, 2);
     far("recvall 1 1000 1; recvall 1 500 2; poll 1; send 1 5 1");
     await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+}
+
+/* --- file actions --- */
+
+static pid_t spawn_helper(posix_spawn_file_actions_t *actions, const char *name, const char *number)
+{
+    extern char **environ;
+    char *arguments[] = {"scenarios", "--helper", (char *)name, (char *)number, NULL};
+    pid_t process = -1;
+    R(posix_spawn(&process, own_path(), actions, NULL, arguments, environ) == 0);
+    return process;
+}
+
+DUET(spawn_closefrom, "posix_spawn with the connection on 0 and 1 and everything above closed")
+{
+    int fd = connected();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd, 0);
+    posix_spawn_file_actions_adddup2(&actions, fd, 1);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    pid_t process = spawn_helper(&actions, "cat", NULL);
+    posix_spawn_file_actions_destroy(&actions);
+    close(fd);
+    far("sendall 1 5000 1; recvall 1 5000 1; shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+}
+
+DUET(spawn_over_high_numbers, "posix_spawn with actions on the numbers from 900 on")
+{
+    int fd = connected();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    for (int number = 900; number < 912; number++) {
+        if (number % 3 == 0)
+            posix_spawn_file_actions_adddup2(&actions, 2, number);
+        else if (number % 3 == 1)
+            posix_spawn_file_actions_addopen(&actions, number, "/dev/null", O_RDWR, 0);
+        else
+            posix_spawn_file_actions_addclose(&actions, number);
+    }
+    posix_spawn_file_actions_adddup2(&actions, fd, 0);
+    posix_spawn_file_actions_adddup2(&actions, fd, 1);
+    pid_t process = spawn_helper(&actions, "greet", NULL);
+    posix_spawn_file_actions_destroy(&actions);
+    far("send 1 3 10");
+    R(send(fd, "x\n", 2, 0));
+    far("recv 1 2; send 1 1 10; shutdown 1 WR");
+    wait_for("greet", process);
+    R(close(fd));
+    far("drain 1");
+}
+
+DUET(spawn_chdir_and_close, "posix_spawn with a change of directory, which closes the connection in the child")
+{
+    int fd = connected();
+    char number[16];
+    snprintf(number, sizeof number, "%d", fd);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addchdir_np(&actions, "/");
+    posix_spawn_file_actions_addclose(&actions, fd);
+    wait_for("open", spawn_helper(&actions, "open", number));
+    posix_spawn_file_actions_destroy(&actions);
+    far("send 1 4 1");
+    await_bytes(fd, 4);
     R(recv(fd, bytes, 10, 0));
 }
