@@ -280,3 +280,85 @@ SOLO_KERNEL(fault_ends, "faults end a program with their signal, also where it i
     wait_for("ignored", child(ignores_signal, (void *)(long)SIGSEGV));
     wait_for("handled, then default", child(handles_then_defaults, NULL));
 }
+
+/* --- every pointer of every call --- */
+
+/* A call with six arguments, of which some are pointers (their bits in `pointers`). */
+struct pointed {
+    const char *name;
+    long (*call)(long, long, long, long, long, long);
+    unsigned pointers;
+    long good[6];
+};
+
+#define CALL(function) ((long (*)(long, long, long, long, long, long))(void *)(function))
+
+static void tries(const struct pointed *call, int fd)
+{
+    for (unsigned place = 1; place < 6; place++) {
+        if (!(call->pointers & 1u << place))
+            continue;
+        long bad[] = {0, 8, -1, (long)0x7ffffffff000, (long)0x8000000000000000, (long)nowhere, (long)(border(PROT_NONE) - 1)};
+        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+            long a[6];
+            memcpy(a, call->good, sizeof a);
+            a[0] = fd;
+            a[place] = bad[k];
+            errno = 0;
+                long result = (int)call->call(a[0], a[1], a[2], a[3], a[4], a[5]);
+            say("%s argument %u, kind %zu: %ld %s", call->name, place, k, result, result == -1 ? error_name(errno) : "");
+        }
+    }
+}
+
+DUET(fault_every_pointer, "calls on a connection with pointers of every bad kind, one at a time")
+{
+    static char data[64], name[32], four[4] = {1, 0, 0, 0};
+    static socklen_t length, four_bytes = 4;
+    static struct iovec piece;
+    static struct msghdr header;
+    static struct mmsghdr headers[2];
+    static loff_t offset;
+    int fd = with_bytes_waiting(), file = MUST(open("/proc/self/exe", O_RDONLY));
+    length = sizeof name;
+    piece = (struct iovec){data, 3};
+    header = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+    headers[0].msg_hdr = headers[1].msg_hdr = header;
+    const struct pointed list[] = {
+        {"recv peek", CALL(recv), 2, {0, (long)data, 4, MSG_PEEK | MSG_DONTWAIT}},
+        {"recvfrom", CALL(recvfrom), 2 | 16 | 32, {0, (long)data, 4, MSG_PEEK | MSG_DONTWAIT, (long)name, (long)&length}},
+        {"recvmsg", CALL(recvmsg), 2, {0, (long)&header, MSG_PEEK | MSG_DONTWAIT}},
+        {"readv", CALL(readv), 2, {0, (long)&piece, 1}},
+        {"send", CALL(send), 2, {0, (long)data, 2, MSG_NOSIGNAL}},
+        {"sendto", CALL(sendto), 2 | 16, {0, (long)data, 2, MSG_NOSIGNAL, (long)name, 16}},
+        {"sendmsg", CALL(sendmsg), 2, {0, (long)&header, MSG_NOSIGNAL}},
+        {"sendmmsg", CALL(sendmmsg), 2, {0, (long)headers, 2, MSG_NOSIGNAL}},
+        {"writev", CALL(writev), 2, {0, (long)&piece, 1}},
+        {"getsockname", CALL(getsockname), 2 | 4, {0, (long)name, (long)&length}},
+        {"getpeername", CALL(getpeername), 2 | 4, {0, (long)name, (long)&length}},
+        {"getsockopt SO_TYPE", CALL(getsockopt), 8 | 16, {0, SOL_SOCKET, SO_TYPE, (long)four, (long)&four_bytes}},
+        {"getsockopt SO_KEEPALIVE", CALL(getsockopt), 8 | 16, {0, SOL_SOCKET, SO_KEEPALIVE, (long)four, (long)&four_bytes}},
+        {"getsockopt SO_ERROR", CALL(getsockopt), 8 | 16, {0, SOL_SOCKET, SO_ERROR, (long)four, (long)&four_bytes}},
+        {"getsockopt TCP_INFO", CALL(getsockopt), 8 | 16, {0, IPPROTO_TCP, TCP_INFO, (long)four, (long)&four_bytes}},
+        {"getsockopt SO_PEERNAME", CALL(getsockopt), 8 | 16, {0, SOL_SOCKET, SO_PEERNAME, (long)name, (long)&four_bytes}},
+        {"setsockopt SO_KEEPALIVE", CALL(setsockopt), 8, {0, SOL_SOCKET, SO_KEEPALIVE, (long)four, 4}},
+        {"setsockopt SO_LINGER", CALL(setsockopt), 8, {0, SOL_SOCKET, SO_LINGER, (long)data, 8}},
+        {"setsockopt TCP_NODELAY", CALL(setsockopt), 8, {0, IPPROTO_TCP, TCP_NODELAY, (long)four, 4}},
+        {"setsockopt TCP_CONGESTION", CALL(setsockopt), 8, {0, IPPROTO_TCP, TCP_CONGESTION, (long)"reno", 4}},
+        {"accept", CALL(accept), 2 | 4, {0, (long)name, (long)&length}},
+        {"accept4", CALL(accept4), 2 | 4, {0, (long)name, (long)&length, 0}},
+        {"connect", CALL(connect), 2, {0, (long)name, 16}},
+        {"bind", CALL(bind), 2, {0, (long)name, 16}},
+        {"ioctl FIONREAD", CALL(ioctl), 4, {0, FIONREAD, (long)four}},
+        {"ioctl FIONBIO", CALL(ioctl), 4, {0, FIONBIO, (long)&offset}},
+        {"ioctl SIOCATMARK", CALL(ioctl), 4, {0, 0x8905, (long)four}},
+        {"ioctl SIOCOUTQ", CALL(ioctl), 4, {0, SIOCOUTQ, (long)four}},
+        {"ioctl FIOGETOWN", CALL(ioctl), 4, {0, FIOGETOWN, (long)four}},
+        {"ioctl FIOSETOWN", CALL(ioctl), 4, {0, FIOSETOWN, (long)&offset}},
+        {"sendfile", CALL(sendfile), 4, {0, file, (long)&offset, 4}},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        tries(&list[i], fd);
+    R(fcntl(fd, F_SETFL, 0));
+    goes_on(fd);
+}

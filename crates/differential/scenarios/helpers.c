@@ -61,6 +61,31 @@ static int inspect(int fd)
     return answer;
 }
 
+/* Options that the laboratory sets on connections, each bit one that is as it was set; then others are set, for whoever looks next. */
+static int options(int fd, bool set)
+{
+    static const int wanted[][3] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 77}, {SOL_SOCKET, SO_RCVLOWAT, 3},
+        {SOL_SOCKET, SO_PRIORITY, 4},  {SOL_SOCKET, SO_OOBINLINE, 1},
+    };
+    int answer = 0, value = 0, six = 6, ninety = 90;
+    for (int i = 0; i < 5; i++) {
+        socklen_t length = sizeof value;
+        if (getsockopt(fd, wanted[i][0], wanted[i][1], &value, &length) == 0 && value == wanted[i][2])
+            answer |= 1 << i;
+    }
+    struct timeval time;
+    socklen_t length = sizeof time;
+    if (getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, &length) == 0 && time.tv_usec != 0)
+        answer |= 32;
+    if (set) {
+        setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &six, sizeof six);
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &ninety, sizeof ninety);
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &six, sizeof six);
+    }
+    return answer;
+}
+
 static int send_some(int fd, size_t count, unsigned seed)
 {
     return send_all(fd, count, seed) == (long)count ? 0 : 6;
@@ -123,6 +148,10 @@ int run_helper(int argc, char **argv)
         return serve(fd);
     if (strcmp(name, "inspect") == 0)
         return inspect(fd);
+    if (strcmp(name, "options") == 0)
+        return options(fd, true);
+    if (strcmp(name, "accept-options") == 0)
+        return options(accept(fd, NULL, NULL), false);
     if (strcmp(name, "send") == 0)
         return send_some(fd, count, seed);
     if (strcmp(name, "receive") == 0)

@@ -5,6 +5,7 @@
 //! are kept on one cache line ([`Post`]): announcing a message, carrying it when it is small, and acknowledging the
 //! peer's last one is a single line transfer.
 
+use crate::settings::Settings;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bits of [`Post::word`].
@@ -105,6 +106,8 @@ pub mod state {
     pub const LINGER_RESET: u32 = 1 << 7;
     /// The descriptor has an owner (F_SETOWN): urgent data is announced by an urgent byte on the companion, for SIGURG.
     pub const OWNED: u32 = 1 << 8;
+    /// A non-blocking connect was answered with EINPROGRESS; the next connect gives 0, whoever calls it.
+    pub const CONNECTING: u32 = 1 << 9;
 }
 
 /// What a side waits for; the peer looks at it after each send and receive, so it changes rarely.
@@ -404,7 +407,9 @@ pub struct Head {
     pub since: AtomicU32,
     /// The generation that the companion's name tells: later connections on the same companion count on from it.
     pub pair: AtomicU32,
-    _reserved: [u32; 114],
+    /// The same moment in ns: which of a listener's options were meant.
+    pub began: AtomicU64,
+    _reserved: [u32; 112],
 }
 
 /// The page of one channel.
@@ -416,7 +421,8 @@ pub struct ChannelPage {
     pub sides: [Side; 2],
     /// The carriers of each end.
     pub carriages: [Carriage; 2],
-    _unused: [u64; 48],
+    /// What the program set on each end.
+    pub settings: [Settings; 2],
     /// Class 0 rings follow here at [`crate::area::SMALL_RINGS`].
     _rings: [u64; 256],
 }

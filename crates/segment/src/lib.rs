@@ -24,10 +24,11 @@ pub mod name;
 pub mod offers;
 pub mod process;
 pub mod reason;
+pub mod settings;
 pub mod sync;
 
 /// Version of every layout and name in this crate. Two programs accelerate only when theirs are equal.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Channels in a link. More connections between two processes use more links.
 pub const CHANNELS: usize = 32;

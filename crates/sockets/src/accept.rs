@@ -288,7 +288,8 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     if link::header(base).client.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
         socket.set(flag::FENCE);
     }
-    crate::options::inherit(listener, socket);
+    let began = link::page(base, accepted.channel).head.began.load(Ordering::Relaxed);
+    crate::options::inherit(listener, socket, began);
     crate::options::connected(socket, accepted.companion, true);
     table::set_socket(accepted.companion, Kind::Stream, socket);
     report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
@@ -407,6 +408,12 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
         Ok(0) => Err(Errno(libc::EAGAIN)),
         Ok(_) => settle(listener, &set),
     }
+}
+
+/// Whether a client may wait in one of shunt's own queues.
+pub fn someone_waits(listener: &Socket) -> bool {
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
 }
 
 /// The kernel says that a queue is readable: if only bells are, they are taken off.

@@ -7,7 +7,7 @@ use crate::table::{self, Kind};
 use crate::{again, diag, link, listen, passing, ports, private, report, route, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
-use shunt_segment::channel::{life, release, ChannelPage};
+use shunt_segment::channel::{life, release, state, ChannelPage};
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -292,6 +292,9 @@ pub fn introduce(page: &ChannelPage, socket: &Socket) {
 pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
     let socket = setting.socket;
     crate::options::carry_over(setting.fd, socket);
+    if socket.has(flag::BOUND) {
+        crate::options::note_six_only(setting.fd, socket);
+    }
     socket.attach(base, channel, 0);
     socket.link_index.store(index as u32, Ordering::Relaxed);
     if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
@@ -299,8 +302,16 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
     }
     if setting.nonblocking {
         socket.set(flag::CONNECTING | flag::NONBLOCK);
+        socket.own().receive.state.fetch_or(state::CONNECTING, Ordering::AcqRel);
     }
     link::enter(index);
+}
+
+/// connect(2) on a stream: whether it is the first one after EINPROGRESS, which succeeds once for all owners (SS_CONNECTING).
+pub fn first_success(socket: &Socket) -> bool {
+    let state = &socket.own().receive.state;
+    state.load(Ordering::Relaxed) & state::CONNECTING != 0
+        && state.fetch_and(!state::CONNECTING, Ordering::AcqRel) & state::CONNECTING != 0
 }
 
 /// The companion takes the place of the TCP socket under all its descriptors.
@@ -354,7 +365,9 @@ pub fn describe(page: &ChannelPage, client: &Address, server: &Address) {
     }
     head.ports.store(client.port as u32 | (server.port as u32) << 16, Ordering::Relaxed);
     head.scope.store(server.scope, Ordering::Relaxed);
-    head.since.store((clock::monotonic_ns() / 1_000_000_000) as u32, Ordering::Relaxed);
+    let now = clock::monotonic_ns();
+    head.began.store(now, Ordering::Relaxed);
+    head.since.store((now / 1_000_000_000) as u32, Ordering::Relaxed);
 }
 
 /// The largest ring class that the options allow.

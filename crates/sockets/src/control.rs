@@ -64,6 +64,15 @@ pub fn announce(socket: &Socket, fd: i32) {
     }
 }
 
+/// Another owner of the side changed such an option, and has announced it.
+pub fn follow(socket: &Socket) {
+    if socket.control.load(Ordering::Relaxed) & ask::ANY_TIME != 0 {
+        socket.set(flag::TIMED);
+    } else {
+        socket.clear(flag::TIMED);
+    }
+}
+
 /// Writes control messages into a header's buffer.
 pub struct Writer<'a> {
     message: &'a mut msghdr,

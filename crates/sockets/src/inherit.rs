@@ -12,13 +12,15 @@ use crate::table::{self, Kind};
 use crate::{link, private, report};
 use core::fmt::Write;
 use core::sync::atomic::{AtomicI32, Ordering};
+use shunt_segment::channel::release;
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, sockaddr_un, socklen_t, FD_CLOEXEC, F_GETFD, F_SETFD};
 use shunt_sys::{calls, Result};
 
-/// The environment variable that names what was handed over: `L902,R901` (link, rendezvous).
+/// The environment variable that names what was handed over: `L902,R901,E17.1.3.0` (link, rendezvous, and what has ended: nonce
+/// and sequence of the link, channel, side).
 pub const VARIABLE: &str = "SHUNT_INHERIT";
 
 /// A text of bounded length.
@@ -117,7 +119,60 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
             crate::parcel::before_sharing();
         }
     }
-    text.length != start
+    let any = text.length != start;
+    if any && !spawn {
+        name_what_ends(text, below);
+    }
+    any
+}
+
+/// Streams of this process alone that the exec closes: the kernel will only hang up, and the next image says what a close would
+/// have said. Only where it is known to be one that can.
+fn name_what_ends(text: &mut Text, below: i32) {
+    for fd in 0..table::high_water().min(below) {
+        let Some(socket) = table::stream(fd).filter(|socket| !socket.has(flag::SHARED)) else { continue };
+        let named = |other: i32| table::stream(other).is_some_and(|s| core::ptr::eq(s, socket));
+        if text.length > 1500 || (0..fd).any(named) {
+            continue;
+        }
+        let descriptor = SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.link_index.load(Ordering::Relaxed) as usize));
+        if descriptor < 0 {
+            continue;
+        }
+        if !kept_over_exec(descriptor) {
+            let _ = write!(text, ",L{descriptor}");
+            let_through(descriptor);
+        }
+        let header = link::header(socket.link());
+        let (nonce, sequence) = (header.nonce.load(Ordering::Relaxed), header.sequence.load(Ordering::Relaxed));
+        let _ = write!(text, ",E{nonce}.{sequence}.{}.{}", socket.channel(), socket.side());
+    }
+}
+
+/// Says the end of a stream that the exec has closed: `nonce.sequence.channel.side`, the first two of which name the link.
+fn say_end(item: &[u8]) -> Option<()> {
+    let mut numbers = item.split(|byte| *byte == b'.').map(|digits| core::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+    let (nonce, sequence) = (numbers.next()??, numbers.next()?? as u32);
+    let (channel, side) = (numbers.next()?? as usize, numbers.next()?? as usize);
+    let (index, base) = {
+        let _setup = SETUP.lock()?;
+        link::by_name(nonce, sequence).map(|(index, link)| (index, link.base))?
+    };
+    if channel >= shunt_segment::CHANNELS || side > 1 {
+        return None;
+    }
+    let own = &link::page(base, channel).sides[side];
+    let alone = own.owners.load(Ordering::Acquire) == 1 && own.pid.load(Ordering::Relaxed) == shunt_sys::thread::process();
+    if !alone || own.released.load(Ordering::Acquire) != release::NOT {
+        return None;
+    }
+    let socket = socket::allocate(libc::AF_INET)?;
+    socket.attach(base, channel, side);
+    socket.link_index.store(index as u32, Ordering::Relaxed);
+    let ended = crate::readiness::closed(socket);
+    crate::descriptor::say_end(socket, ended);
+    socket::free(socket);
+    Some(())
 }
 
 /// The exec failed, or the spawned child has its copy: private descriptors are private again.
@@ -137,7 +192,9 @@ pub fn take_up(list: &[u8]) {
                 if let Some(fd) = decimal(number) {
                     if table::get(fd).kind() == Kind::Foreign {
                         if let Some(_setup) = SETUP.lock() {
-                            let _ = link::take_up(fd);
+                            if link::take_up(fd).is_err() && link::is_segment(fd) {
+                                let _ = calls::close(fd); // both ends of a connection were ours: one mapping serves both
+                            }
                         }
                     }
                 }
@@ -154,6 +211,11 @@ pub fn take_up(list: &[u8]) {
     for fd in 0..most {
         if table::get(fd).kind() == Kind::Foreign {
             let _ = take_up_stream(fd);
+        }
+    }
+    for item in list.split(|b| *b == b',') {
+        if let Some((b'E', numbers)) = item.split_first() {
+            let _ = say_end(numbers);
         }
     }
     if let Some(_setup) = SETUP.lock() {
@@ -208,6 +270,7 @@ fn take_up_listener(rendezvous: i32) {
                 listener.bells_fd.store(crate::offered::bells().unwrap_or(-1), Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED);
                 listener.port.store(crate::listen::bound_address(fd).port as u32, Ordering::Relaxed);
+                crate::options::learn(fd, listener);
                 listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);
@@ -259,6 +322,7 @@ fn take_up_stream(fd: i32) -> Option<()> {
         if peer.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
             socket.set(flag::FENCE);
         }
+        crate::options::catch_up(socket);
         let _setup = SETUP.lock()?;
         link::enter(index);
         table::set_socket(fd, Kind::Stream, socket);

@@ -53,6 +53,11 @@ impl Judge {
         Ok(judge)
     }
 
+    /// bind(2).
+    pub fn bind(&self, address: *const libc::sockaddr, length: socklen_t) -> Result<()> {
+        calls::bind(self.0, address, length).map(|_| ())
+    }
+
     /// setsockopt(2).
     pub fn set(&self, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<()> {
         calls::setsockopt(self.0, level, name, data.cast(), length).map(|_| ())

@@ -15,6 +15,7 @@
 //! datagram     UDP: inboxes beside the kernel's sockets       local: the same for AF_UNIX
 //! poll, epoll  sets of descriptors
 //! descriptor   close, dup, fcntl, ioctl     options: get and setsockopt           process: start, fork
+//!              earlier: options that a listener had when a client connected
 //! ending       what is said when the process ends by itself
 //! inherit      what an exec'd program takes up   rights: what a message to another process carries
 //! handover     streams and listeners given to programs that cannot take the library
@@ -38,6 +39,7 @@ pub mod datagram;
 pub mod descriptor;
 pub mod diag;
 pub mod disconnect;
+pub mod earlier;
 pub mod ending;
 pub mod epoll;
 pub mod error_queue;

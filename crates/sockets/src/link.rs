@@ -289,6 +289,9 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
         }
         side.clear();
     }
+    for settings in &page.settings {
+        settings.clear();
+    }
     let generation = page.head.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     page.head.pair.store(generation, Ordering::Relaxed);
     channel
@@ -311,6 +314,9 @@ impl Link {
         let page = page(self.base, channel);
         for side in &page.sides {
             side.clear_for_next();
+        }
+        for settings in &page.settings {
+            settings.clear();
         }
         page.head.generation.fetch_add(1, Ordering::Relaxed);
     }

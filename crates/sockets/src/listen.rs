@@ -75,6 +75,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         return;
     }
     socket.port.store(bound_address(fd).port as u32, Ordering::Relaxed);
+    crate::options::note_six_only(fd, socket);
     socket.set_listener();
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
     set_nonblocking(socket, flags & libc::O_NONBLOCK != 0);

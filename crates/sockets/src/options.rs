@@ -4,15 +4,17 @@
 //! what is valid: a new value is first given to a TCP socket (see [`crate::judge`]) and read back, so errors, clamping and doubling
 //! (SO_SNDBUF) are its own.
 
+use crate::global::SETUP;
 use crate::judge::{Judge, LONGEST};
 use crate::socket::{flag, Socket};
-use crate::{control, information, readiness};
+use crate::{control, earlier, information, readiness};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::state;
+use shunt_segment::settings::Setting;
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, user, Errno, Result};
 
-const MOST: usize = 24;
+const MOST: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -20,6 +22,12 @@ struct Entry {
     name: c_int,
     length: u8,
     data: [u8; LONGEST],
+}
+
+impl Entry {
+    fn bytes(&self) -> &[u8] {
+        &self.data[..self.length as usize]
+    }
 }
 
 /// Options that a program set on a socket, in the order of setting.
@@ -35,6 +43,17 @@ impl Stored {
         Stored { count: 0, entries: [Entry { level: 0, name: 0, length: 0, data: [0; LONGEST] }; MOST] }
     }
 
+    /// Forgets them all. What is not looked at is not touched: most sockets have few.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Becomes the same as `other`.
+    fn follow(&mut self, other: &Stored) {
+        self.entries[..other.count].copy_from_slice(&other.entries[..other.count]);
+        self.count = other.count;
+    }
+
     fn find(&self, level: c_int, name: c_int) -> Option<&Entry> {
         self.entries[..self.count].iter().find(|e| e.level == level && e.name == name)
     }
@@ -43,13 +62,14 @@ impl Stored {
         let length = bytes.len().min(LONGEST);
         let index = match self.entries[..self.count].iter().position(|e| e.level == level && e.name == name) {
             Some(index) => index,
-            None if self.count < MOST => {
-                self.count += 1;
-                self.count - 1
+            None => {
+                let index = self.count;
+                self.count = (index + 1).min(MOST);
+                index
             }
-            None => return, // more different options than any program sets
         };
-        let entry = &mut self.entries[index];
+        // More different options than any program sets are not kept.
+        let Some(entry) = self.entries.get_mut(index) else { return };
         (entry.level, entry.name, entry.length) = (level, name, length as u8);
         entry.data[..length].copy_from_slice(&bytes[..length]);
     }
@@ -118,6 +138,26 @@ pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
         stored(socket).store(level, name, bytes);
         apply(socket, level, name, bytes);
     }
+    for &(level, name) in changed_with(level, name) {
+        let list = stored(socket);
+        if list.find(level, name).is_some() {
+            if let Ok(value) = calls::getsockopt_int(fd, level, name) {
+                list.store(level, name, &value.to_ne_bytes());
+            }
+        }
+    }
+}
+
+/// Options that the kernel sets to something else when this one is set: IP_TOS says what SO_PRIORITY is, and of the kinds of
+/// time stamps there is one.
+fn changed_with(level: c_int, name: c_int) -> &'static [(c_int, c_int)] {
+    const STAMPS: [(c_int, c_int); 4] =
+        [(SOL_SOCKET, libc::SO_TIMESTAMP), (SOL_SOCKET, libc::SO_TIMESTAMPNS), (SOL_SOCKET, 63), (SOL_SOCKET, 64)];
+    match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_TOS) => &[(SOL_SOCKET, libc::SO_PRIORITY)],
+        option if STAMPS.contains(&option) => &STAMPS,
+        _ => &[],
+    }
 }
 
 /// The TCP socket `fd` is about to be replaced: reads back what its options really are.
@@ -135,12 +175,13 @@ pub fn carry_over(fd: i32, socket: &Socket) {
 
 /// The way back: a fresh TCP socket gets what the program had set on the stream.
 pub fn give_back(fd: i32, socket: &Socket, next: &Socket) {
-    *stored(next) = *stored(socket);
     give_to(fd, socket);
+    stored(next).follow(stored(socket));
 }
 
 /// A TCP socket of the kernel gets what the program had set on the stream.
 pub fn give_to(fd: i32, socket: &Socket) {
+    catch_up(socket);
     let list = stored(socket);
     for entry in &list.entries[..list.count] {
         give(fd, entry);
@@ -154,13 +195,83 @@ pub fn note_get(fd: i32, socket: &Socket, level: c_int, name: c_int) {
     }
 }
 
-/// An accepted socket begins with the listener's options.
-pub fn inherit(listener: &Socket, accepted: &Socket) {
-    let list = stored(listener);
+/// The same for a socket that listens already: clients that wait to be accepted keep what they found (see [`earlier`]).
+pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int) {
+    let Some(_setup) = SETUP.lock() else { return };
+    if crate::accept::someone_waits(listener) {
+        earlier::before_change(listener, stored(listener));
+    }
+    note_set(fd, listener, level, name);
+}
+
+/// A TCP socket that is bound to an IPv6 address of its own is for IPv6 only (inet6_bind), and so is what becomes of it.
+pub fn note_six_only(fd: i32, socket: &Socket) {
+    let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
+    if socket.family.load(Ordering::Relaxed) == libc::AF_INET6 && calls::getsockopt_int(fd, level, name) == Ok(1) {
+        note_set(fd, socket, level, name);
+    }
+}
+
+/// Options that accepted sockets have from their listener, beside those of time stamps.
+const INHERITED: [(c_int, c_int); 26] = [
+    (SOL_SOCKET, libc::SO_KEEPALIVE),
+    (SOL_SOCKET, libc::SO_LINGER),
+    (SOL_SOCKET, libc::SO_RCVTIMEO),
+    (SOL_SOCKET, libc::SO_SNDTIMEO),
+    (SOL_SOCKET, libc::SO_RCVLOWAT),
+    (SOL_SOCKET, libc::SO_OOBINLINE),
+    (SOL_SOCKET, libc::SO_SNDBUF),
+    (SOL_SOCKET, libc::SO_RCVBUF),
+    (SOL_SOCKET, libc::SO_PRIORITY),
+    (SOL_SOCKET, libc::SO_MARK),
+    (SOL_SOCKET, libc::SO_BUSY_POLL),
+    (SOL_SOCKET, libc::SO_TIMESTAMP),
+    (SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (SOL_SOCKET, libc::SO_ZEROCOPY),
+    (IPPROTO_TCP, libc::TCP_NODELAY),
+    (IPPROTO_TCP, libc::TCP_CORK),
+    (IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+    (IPPROTO_TCP, libc::TCP_CONGESTION),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+];
+
+/// A listener came by exec or in a message: what was set on it is what it has otherwise than a fresh socket.
+pub fn learn(fd: i32, listener: &Socket) {
+    let Ok(fresh) = Judge::fresh(listener) else { return };
+    for (level, name) in INHERITED {
+        let mut data = [0u8; LONGEST];
+        let mut length = LONGEST as socklen_t;
+        let known = calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok();
+        if known && fresh.read(level, name).is_ok_and(|(usual, size)| usual[..size] != data[..(length as usize).min(LONGEST)]) {
+            note_set(fd, listener, level, name);
+        }
+    }
+}
+
+/// An accepted socket begins with the options that the listener had when its client connected, at `time` (CLOCK_MONOTONIC, ns).
+/// Under the set-up lock.
+pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
+    let earlier = earlier::at(listener, time);
+    let list = earlier.as_ref().unwrap_or(stored(listener));
     if list.count == 0 {
         return;
     }
-    *stored(accepted) = *list;
+    let copy = stored(accepted);
+    copy.follow(list);
+    // The copy's priority is none (sk_clone_lock), whatever IP_TOS says; the queue of TCP_FASTOPEN is the listener's alone.
+    if copy.find(SOL_SOCKET, libc::SO_PRIORITY).is_some() || copy.find(libc::IPPROTO_IP, libc::IP_TOS).is_some() {
+        copy.store(SOL_SOCKET, libc::SO_PRIORITY, &[0; 4]);
+    }
+    if copy.find(IPPROTO_TCP, libc::TCP_FASTOPEN).is_some() {
+        copy.store(IPPROTO_TCP, libc::TCP_FASTOPEN, &[0; 4]);
+    }
     for entry in list.entries[..list.count].iter() {
         // Timeouts are inherited with the rest (sk_clone_lock copies the socket).
         apply(accepted, entry.level, entry.name, &entry.data[..entry.length as usize]);
@@ -253,6 +364,68 @@ pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
     if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_SNDBUF) {
         socket.own().transmit.send_buffer.store(integer(&entry.data) as u32, Ordering::Relaxed);
     }
+    if !fresh {
+        publish(socket);
+    } else if stored(socket).count > 0 {
+        write_down(socket);
+    }
+}
+
+/// What the program set on a stream is the open file's, so other owners of the side are told: forked children, the next program
+/// image, whoever gets the socket in a message.
+fn publish(socket: &Socket) {
+    if let Ok(_held) = socket.lock_send() {
+        write_down(socket);
+    }
+}
+
+/// As [`publish`]; nobody else can write now.
+fn write_down(socket: &Socket) {
+    let list = stored(socket);
+    let settings = list.entries[..list.count].iter().map(|entry| Setting {
+        level: entry.level,
+        name: entry.name,
+        length: entry.length as usize,
+        data: entry.data,
+    });
+    socket.settings_seen.store(socket.settings().publish(settings), Ordering::Relaxed);
+}
+
+/// Before a call on a stream that other processes may own as well: what they set holds for this one.
+#[inline(always)]
+pub fn catch_up(socket: &Socket) {
+    if socket.has(flag::SHARED)
+        && socket.settings().version.load(Ordering::Relaxed) != socket.settings_seen.load(Ordering::Relaxed)
+    {
+        take_over(socket);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn take_over(socket: &Socket) {
+    let before = socket.settings_seen.load(Ordering::Relaxed);
+    let Some((version, copied)) = socket.settings().copy() else { return };
+    // One thread does it; the others go on.
+    if socket.settings_seen.compare_exchange(before, version, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    let list = stored(socket);
+    for Setting { level, name, length, data } in copied.iter() {
+        let bytes = &data[..length];
+        if list.find(level, name).is_some_and(|entry| entry.bytes() == bytes) {
+            continue;
+        }
+        list.store(level, name, bytes);
+        apply(socket, level, name, bytes);
+        let on = integer(bytes) != 0;
+        if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) && on {
+            socket.set(flag::CORKED);
+        } else if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
+            socket.clear(flag::CORKED);
+        }
+    }
+    control::follow(socket);
 }
 
 /// Options of a TCP socket by which the kernel decides what comes through.
@@ -282,12 +455,14 @@ fn tell_linger(socket: &Socket) {
 /// # Safety
 /// `data` holds `length` readable bytes.
 pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
+    catch_up(socket);
     let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
     if switch && (length as i32) >= 4 {
         // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
         // SAFETY: passed on.
         let on = unsafe { user::read(data.cast::<c_int>())? } != 0;
         stored(socket).store(level, name, &(on as c_int).to_ne_bytes());
+        publish(socket);
         if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
             if on {
                 socket.set(flag::CORKED);
@@ -319,12 +494,23 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         }
         stored(socket).store(level, name, &bytes[..length]);
         apply(socket, level, name, &bytes[..length]);
+        for &(level, name) in changed_with(level, name) {
+            if let (true, Ok((bytes, length))) = (stored(socket).find(level, name).is_some(), judge.read(level, name)) {
+                stored(socket).store(level, name, &bytes[..length]);
+            }
+        }
         if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
             tell_linger(socket);
         }
         connected(socket, fd, false);
     }
     Ok(0)
+}
+
+/// bind(2) on a stream: never succeeds, and the kernel says why. A judge is connected, as the stream is.
+pub fn refuse_bind(socket: &Socket, address: *const libc::sockaddr, length: socklen_t) -> Result<isize> {
+    judge(socket)?.bind(address, length)?;
+    Err(Errno(libc::EINVAL)) // it was not connected after all
 }
 
 /// getsockopt(2) on a stream.
@@ -334,6 +520,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
 pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: any address may be the program's.
     unsafe { user::read(length)? };
+    catch_up(socket);
     // SAFETY: passed on.
     unsafe {
         let family = socket.family.load(Ordering::Relaxed);

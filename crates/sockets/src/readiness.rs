@@ -3,7 +3,7 @@
 //! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
 
 use crate::socket::{flag, Socket};
-use crate::{error_queue, urgent};
+use crate::{error_queue, options, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
@@ -146,6 +146,7 @@ pub fn take_error(socket: &Socket) -> Option<i32> {
 /// The events of poll(2) that hold now, all of them (the caller masks what was asked for).
 #[inline]
 pub fn events(socket: &Socket) -> i16 {
+    options::catch_up(socket);
     let incoming = socket.incoming();
     let (peer, waiting) = incoming.look();
     let own_state = observe(socket, peer);

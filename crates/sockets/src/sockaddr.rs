@@ -43,6 +43,22 @@ pub unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<(i32, 
     }
 }
 
+/// What the kernel does with the address of any call before it looks at the socket (move_addr_to_kernel).
+///
+/// Errors: EINVAL for a length that no address has, EFAULT.
+///
+/// # Safety
+/// `address` may be any address that is not ours.
+pub unsafe fn check(address: *const sockaddr, length: socklen_t) -> Result<()> {
+    const LONGEST: usize = 128;
+    if length as usize > LONGEST {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mut storage = [0u8; LONGEST];
+    // SAFETY: room for any length.
+    unsafe { user::copy_all(address.cast(), storage.as_mut_ptr(), length as usize) }
+}
+
 /// An internet address in the C library's form: bytes and length.
 pub struct Encoded {
     bytes: [u8; 28],

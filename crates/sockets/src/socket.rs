@@ -14,6 +14,7 @@ use shunt_ring::{lock, Pipe, Window};
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, PAGE};
 use shunt_segment::channel::{Carriage, ChannelPage, Side};
+use shunt_segment::settings::Settings;
 use shunt_sys::section::Section;
 use shunt_sys::{calls, mapping, thread, Errno};
 
@@ -192,6 +193,10 @@ pub struct Socket {
     pub zero_copies_reported: AtomicU32,
     /// Options that the program set.
     pub stored: Shared<Stored>,
+    /// What a listener's options were earlier; null: nothing was kept.
+    pub earlier: AtomicPtr<crate::earlier::History>,
+    /// Which version of the side's options ([`Socket::settings`]) they are.
+    pub settings_seen: AtomicU32,
     next_free: AtomicPtr<Socket>,
 }
 
@@ -221,6 +226,12 @@ impl Socket {
     /// The carriers of the side.
     pub fn carriage(&self) -> &'static Carriage {
         &self.page().carriages[self.side()]
+    }
+
+    /// What the program set on the side, for all of its owners.
+    #[inline(always)]
+    pub fn settings(&self) -> &'static Settings {
+        &self.page().settings[self.side()]
     }
 
     /// First byte of the link.
@@ -278,6 +289,7 @@ impl Socket {
         self.windows[1].clear();
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
+        self.settings_seen.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Relaxed);
@@ -351,6 +363,7 @@ impl Socket {
     pub fn lock_receive(&self) -> Result<Locked, Errno> {
         if self.has(flag::SHARED) {
             crate::settle::before_use(self);
+            crate::options::catch_up(self);
         }
         self.lock_receive_settled()
     }
@@ -538,8 +551,9 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
         word.store(0, Ordering::Relaxed);
     }
+    crate::earlier::forget(socket);
     // SAFETY: nobody else uses the object.
-    unsafe { *socket.stored.get() = Stored::new() };
+    unsafe { (*socket.stored.get()).clear() };
     Some(socket)
 }
 

@@ -5,7 +5,7 @@ use crate::readiness::{self, observe, take_error, take_reset};
 use crate::socket::{flag, Socket};
 use crate::swift::{self, Declined};
 use crate::wait::{self, nonblocking};
-use crate::{error_queue, global, urgent, window};
+use crate::{error_queue, global, options, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bell, Trouble};
 use shunt_segment::channel::{arm, state, word};
@@ -237,6 +237,7 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
 unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32, began: u64) -> Result<isize> {
     const KNOWN: i32 = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
     let length = pieces.length();
+    options::catch_up(socket);
     if flags & libc::MSG_OOB != 0 {
         let (data, length) = pieces.from(0, usize::MAX).next().unwrap_or((core::ptr::null_mut(), 0));
         // SAFETY: the first buffer.
@@ -404,6 +405,9 @@ unsafe fn attempt(socket: &Socket, fd: i32, pieces: &Pieces, progress: Progress,
                 break;
             }
             dropped += count;
+            if urgent::stands_at(socket, 0) {
+                break; // as a read that gives its bytes
+            }
         }
         return Ok(dropped);
     }
@@ -629,6 +633,7 @@ fn broken_pipe(flags: i32) -> Errno {
 #[inline(never)]
 unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize, flags: i32, began: u64) -> Result<isize> {
     let length = pieces.length();
+    options::catch_up(socket);
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;

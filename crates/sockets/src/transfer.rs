@@ -3,7 +3,7 @@
 use crate::control::{self, Writer};
 use crate::pieces::{Pieces, IOV_MAX};
 use crate::socket::Socket;
-use crate::stream;
+use crate::{sockaddr, stream};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL};
 use shunt_sys::{calls, clock, user, Errno, Result};
@@ -110,13 +110,16 @@ unsafe fn check_control(message: &msghdr) -> Result<()> {
 unsafe fn header(message: *const msghdr) -> Result<msghdr> {
     // SAFETY: any bytes are a header; the address may be anything.
     let copy = unsafe { user::read(message)? };
+    if !copy.msg_name.is_null() && (copy.msg_namelen as i32) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
     if copy.msg_iovlen > IOV_MAX {
         return Err(Errno(libc::EMSGSIZE));
     }
     Ok(copy)
 }
 
-/// sendmsg(2). A destination is ignored, as TCP does; control messages that TCP knows nothing of give EINVAL.
+/// sendmsg(2). A destination is read and ignored, as TCP does; control messages that TCP knows nothing of give EINVAL.
 ///
 /// # Safety
 /// `message` may be any address that is not ours.
@@ -124,6 +127,10 @@ pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, fla
     // SAFETY: passed on.
     unsafe {
         let message = header(message)?;
+        if !message.msg_name.is_null() {
+            sockaddr::check(message.msg_name.cast(), message.msg_namelen.min(128))?;
+            // longer ones are cut
+        }
         Pieces::with(message.msg_iov, message.msg_iovlen, |pieces| {
             check_control(&message)?;
             send_pieces(socket, fd, pieces, flags)

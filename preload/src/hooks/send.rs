@@ -6,7 +6,7 @@ use crate::{answer, cancel, datagrams, locals, real, set_errno};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_sockets::table;
-use shunt_sockets::{stream, transfer};
+use shunt_sockets::{sockaddr as addresses, stream, transfer};
 
 point! {
     fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
@@ -36,7 +36,15 @@ point! {
     }
     fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
         match table::stream(fd) {
-            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
+            Some(socket) => {
+                // A destination is ignored, but read first.
+                if !address.is_null() {
+                    if let Err(error) = addresses::check(address, address_length) {
+                        return answer(Err(error));
+                    }
+                }
+                answer(stream::send(socket, fd, data.cast(), length, flags))
+            }
             None => match table::datagram(fd) {
                 Some(socket) => {
                     let kernel = || real::sendto(fd, data, length, flags, address, address_length);

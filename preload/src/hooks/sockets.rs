@@ -51,9 +51,8 @@ hook! {
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
         let word = table::get(fd);
-        if word.kind() == Kind::Stream {
-            set_errno(libc::EINVAL);
-            return -1;
+        if let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) {
+            return answer(options::refuse_bind(socket, address, length)) as c_int;
         }
         touched(fd);
         let result = real::bind(fd, address, length);
@@ -187,7 +186,11 @@ hook! {
                 touched(fd);
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
-                    options::note_set(fd, socket, level, name);
+                    if word.kind() == Kind::Listener {
+                        options::note_set_on_listener(fd, socket, level, name);
+                    } else {
+                        options::note_set(fd, socket, level, name);
+                    }
                     if options::only_the_kernel_can(level, name) {
                         socket.set(flag::FILTERED);
                     }
@@ -216,12 +219,18 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         let word = table::get(fd);
         let socket = match (word.kind(), word.socket()) {
             (Kind::Stream, Some(socket)) => {
-                let family = if length >= 2 { user::read(&raw const (*address).sa_family) } else { Ok(libc::AF_INET as u16) };
+                if let Err(error) = addresses::check(address, length) {
+                    return answer(Err(error)) as c_int;
+                }
+                if length < 2 {
+                    set_errno(libc::EINVAL);
+                    return -1;
+                }
+                let family = user::read(&raw const (*address).sa_family);
                 if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
                     return answer(shunt_sockets::disconnect::disconnect(fd, socket)) as c_int;
                 }
-                if socket.has(flag::CONNECTING) {
-                    socket.clear(flag::CONNECTING);
+                if connecting::first_success(socket) {
                     return 0;
                 }
                 set_errno(libc::EISCONN);

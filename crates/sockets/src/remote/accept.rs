@@ -100,7 +100,7 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
     if let Some(_setup) = SETUP.lock() {
         seat(home, stream, socket, nonblocking);
     }
-    crate::options::inherit(listener, socket);
+    crate::options::inherit(listener, socket, u64::MAX); // the kernel has made it just now
     crate::options::connected(socket, fd, true);
     table::set_socket(fd, Kind::Stream, socket);
     let (_, _, channel) = home.place(stream);
