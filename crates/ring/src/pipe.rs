@@ -722,8 +722,32 @@ impl Pipe<'_> {
         Ok((ring_offset(self.channel, self.sender, class) + at, available.min(Self::size(class) - at)))
     }
 
-    /// Takes `length` of the bytes that [`Pipe::next_in_file`] told of; the caller holds the side's receiving lock.
+    /// Takes `length` of the bytes that [`Pipe::peek`] gave or [`Pipe::next_in_file`] told of; the caller holds the side's
+    /// receiving lock.
     pub fn pass(&self, length: usize) {
         self.consume(length, 0);
+        self.note_passed();
+    }
+
+    /// Remembers which changes of class lie behind us. Numbers of changes come again after eight: who never did so would
+    /// look for the wrong ones.
+    fn note_passed(&self) {
+        let receive = &self.own.receive;
+        let (word, _) = self.look();
+        let position = receive.position.load(Relaxed) & POSITION;
+        let known = receive.switch.load(Relaxed) & 7;
+        let mut number = known;
+        while number != switch_of(word) {
+            let next = (number + 1) & 7;
+            let border = self.peer.borders[next as usize].load(Acquire);
+            let ahead = distance(position, border & POSITION);
+            if switch_of(border) != next || (0 < ahead && ahead < 1 << 47) {
+                break;
+            }
+            number = next;
+        }
+        if number != known {
+            receive.switch.store(number, Relaxed);
+        }
     }
 }

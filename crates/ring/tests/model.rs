@@ -15,6 +15,9 @@ enum Operation {
     Send { end: usize, length: usize },
     Receive { end: usize, length: usize },
     Peek { end: usize, skip: usize, length: usize },
+    /// Looked at, then passed over: how vectors are filled.
+    Pass { end: usize, length: usize },
+    PassAll { end: usize, length: usize, count: usize },
     PingPong { end: usize, length: usize, count: usize },
     LimitClass { end: usize, class: usize },
 }
@@ -34,6 +37,9 @@ fn operation() -> impl Strategy<Value = Operation> {
         8 => (end.clone(), length()).prop_map(|(end, length)| Operation::Send { end, length }),
         8 => (end.clone(), length()).prop_map(|(end, length)| Operation::Receive { end, length }),
         4 => (end.clone(), 0usize..3000, length()).prop_map(|(end, skip, length)| Operation::Peek { end, skip, length }),
+        6 => (end.clone(), length()).prop_map(|(end, length)| Operation::Pass { end, length }),
+        1 => (end.clone(), 1usize..20_000, 1usize..300)
+            .prop_map(|(end, length, count)| Operation::PassAll { end, length, count }),
         2 => (end.clone(), 1usize..600, 1usize..300)
             .prop_map(|(end, length, count)| Operation::PingPong { end, length, count }),
         1 => (end, 0usize..CLASSES).prop_map(|(end, class)| Operation::LimitClass { end, class }),
@@ -99,6 +105,14 @@ impl Checked<'_> {
         self.check();
     }
 
+    fn pass(&mut self, length: usize) {
+        self.peek(0, length);
+        let count = length.min(self.queue.len());
+        self.connection.incoming(1 - self.end).pass(count);
+        self.queue.drain(..count);
+        self.check();
+    }
+
     fn check(&self) {
         let outgoing = self.connection.outgoing(self.end);
         assert_eq!(self.connection.incoming(1 - self.end).look().1, self.queue.len());
@@ -114,6 +128,13 @@ impl Checked<'_> {
             }
             Operation::Receive { length, .. } => self.receive(length),
             Operation::Peek { skip, length, .. } => self.peek(skip, length),
+            Operation::Pass { length, .. } => self.pass(length),
+            Operation::PassAll { length, count, .. } => {
+                for _ in 0..count {
+                    let sent = self.send(length);
+                    self.pass(sent);
+                }
+            }
             Operation::PingPong { length, count, .. } => {
                 for _ in 0..count {
                     let sent = self.send(length);
@@ -132,6 +153,8 @@ fn end_of(operation: &Operation) -> usize {
         Operation::Send { end, .. }
         | Operation::Receive { end, .. }
         | Operation::Peek { end, .. }
+        | Operation::Pass { end, .. }
+        | Operation::PassAll { end, .. }
         | Operation::PingPong { end, .. }
         | Operation::LimitClass { end, .. } => end,
     }
@@ -202,6 +225,28 @@ fn changes_of_class_that_the_receiver_does_not_notice_one_by_one() {
     stream.send(3000);
     stream.peek(0, 3000);
     stream.receive(3000);
+}
+
+/// Numbers of changes come again after eight: a reader that only looks and passes over keeps count of them, too.
+#[test]
+fn changes_of_class_are_counted_by_a_reader_that_passes_over() {
+    let connection = Connection::new([CLASSES - 1; 2]);
+    let mut stream = one_direction(&connection);
+    for _ in 0..40 {
+        // What waits grows over a border, and is read in steps that stop before it, at it and behind it.
+        stream.send(700);
+        stream.send(3000);
+        stream.send(40_000);
+        for part in [500, 200, 1, 2999, 20_000, 20_000] {
+            stream.pass(part);
+        }
+        assert!(stream.queue.is_empty());
+        for _ in 0..300 {
+            let sent = stream.send(100);
+            stream.pass(sent);
+        }
+        assert_eq!((connection.page().sides[0].post.word.load(Relaxed) >> word::CLASS_SHIFT) as usize & 7, 0);
+    }
 }
 
 #[test]
