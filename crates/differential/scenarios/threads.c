@@ -18,6 +18,41 @@ DUET(send_and_receive_threads, "one thread sends half a megabyte, another receiv
     say("received %ld", (long)finish(receiver));
 }
 
+enum { DUPLEX = 48 << 20 };
+
+static void *thread_sends_much(void *argument) { return (void *)send_all(*(int *)argument, DUPLEX, 3); }
+
+static void *thread_echoes(void *argument)
+{
+    int fd = *(int *)argument;
+    static char piece[1 << 16];
+    ssize_t got;
+    long total = 0;
+    while ((got = recv(fd, piece, sizeof piece, 0)) > 0) {
+        if (total % (1 << 20) < got)
+            usleep(2000); /* now and then the others have to sleep */
+        for (ssize_t sent = 0, now; sent < got; sent += now, total += now)
+            if ((now = send(fd, piece + sent, got - sent, 0)) < 0)
+                return (void *)-1L;
+    }
+    return (void *)total;
+}
+
+SOLO(duplex_echo, "one thread sends and another receives 48 megabytes that the peer sends back: both are blocked in turn")
+{
+    int client, server;
+    cpu_set_t one; /* who is woken does not run at once */
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    pair(&client, &server);
+    pthread_t echo = start(thread_echoes, &server), sender = start(thread_sends_much, &client);
+    say("received %ld", receive_all(client, DUPLEX, 3));
+    say("sent %ld", (long)finish(sender));
+    shutdown(client, SHUT_WR);
+    say("echoed %ld", (long)finish(echo));
+}
+
 enum { RECORD = 32, RECORDS = 2000, WRITERS = 4 };
 
 struct writer {

@@ -12,14 +12,38 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Send { end: usize, length: usize },
-    Receive { end: usize, length: usize },
-    Peek { end: usize, skip: usize, length: usize },
+    Send {
+        end: usize,
+        length: usize,
+    },
+    Receive {
+        end: usize,
+        length: usize,
+    },
+    Peek {
+        end: usize,
+        skip: usize,
+        length: usize,
+    },
     /// Looked at, then passed over: how vectors are filled.
-    Pass { end: usize, length: usize },
-    PassAll { end: usize, length: usize, count: usize },
-    PingPong { end: usize, length: usize, count: usize },
-    LimitClass { end: usize, class: usize },
+    Pass {
+        end: usize,
+        length: usize,
+    },
+    PassAll {
+        end: usize,
+        length: usize,
+        count: usize,
+    },
+    PingPong {
+        end: usize,
+        length: usize,
+        count: usize,
+    },
+    LimitClass {
+        end: usize,
+        class: usize,
+    },
 }
 
 fn length() -> impl Strategy<Value = usize> {

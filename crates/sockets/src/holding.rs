@@ -5,6 +5,10 @@
 //! duplicate of its descriptor takes the place of the number, which may be another file's at once. The last call to leave
 //! closes that, and with it the socket.
 //!
+//! **Bells.** All that sleep on a companion are woken by one bell, but who takes it first leaves none for the others: a call
+//! that was woken looks again before it returns, and would sleep on, although its conditions were taken with the bell. So
+//! before a bell is taken, whoever slept when it came must have left ([`Hold::let_others_hear`]): waits are counted by turns.
+//!
 //! A call that moved on after its wait still needs the socket (to take the bytes that it waited for), so it keeps it to
 //! the end of the hook ([`release`]).
 
@@ -23,7 +27,19 @@ pub struct Hold {
     waiters: AtomicU32,
     /// The private duplicate; [`NONE`], or [`ENDED`].
     number: AtomicI32,
+    /// Waits on a socket that began in an even turn, and in an odd one; and the turn.
+    turns: [AtomicU32; 2],
+    turn: AtomicU32,
+    /// 1 while somebody lets the others hear.
+    hearing: AtomicU32,
+    /// How often in a row that took too long.
+    in_vain: AtomicU32,
 }
+
+/// Pauses in which a sleeper that was woken gets a processor; then the caller looks at its own business again.
+const PAUSES: u32 = 8;
+/// Times that it does so before somebody counts as gone who was counted and never left (1 s or so).
+const IN_VAIN: u32 = 400;
 
 const NONE: i32 = -1;
 /// The connection was dissolved: only the object is left to give back.
@@ -37,7 +53,37 @@ impl Hold {
 
     /// In the child after fork: nobody waits.
     pub fn forked(&self) {
-        self.waiters.store(0, Ordering::Relaxed);
+        for count in [&self.waiters, &self.turns[0], &self.turns[1], &self.hearing] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls `take`, which takes bells, when all that slept on the socket when they came have left their calls. `mine`: how
+    /// many waits of a turn are the caller's own. False: that takes long; the caller is to leave, and to look again.
+    pub fn let_others_hear(&self, mine: impl Fn(u32) -> u32, take: impl FnOnce()) -> bool {
+        let waits = |turn: u32| self.turns[turn as usize & 1].load(Ordering::SeqCst);
+        if (0..2).all(|turn| waits(turn) <= mine(turn)) {
+            take();
+            return true;
+        }
+        if self.hearing.swap(1, Ordering::AcqRel) != 0 && self.in_vain.load(Ordering::Relaxed) < IN_VAIN {
+            self.in_vain.fetch_add(1, Ordering::Relaxed);
+            pause(0);
+            return false;
+        }
+        let old = self.turn.fetch_xor(1, Ordering::SeqCst) & 1;
+        let mut round = 0;
+        while waits(old) > mine(old) && round < PAUSES {
+            pause(round);
+            round += 1;
+        }
+        let heard = waits(old) <= mine(old) || self.in_vain.fetch_add(1, Ordering::Relaxed) >= IN_VAIN;
+        if heard {
+            take();
+            self.in_vain.store(0, Ordering::Relaxed);
+        }
+        self.hearing.store(0, Ordering::Release);
+        heard
     }
 
     /// The descriptor to use instead of `fd`.
@@ -79,6 +125,12 @@ impl Hold {
         settle(what);
         true
     }
+}
+
+/// 20 us at first, twice as long each round.
+fn pause(round: u32) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000 << round };
+    let _ = calls::nanosleep(&time, core::ptr::null_mut());
 }
 
 fn of(what: Lingerer) -> &'static Hold {
@@ -139,6 +191,7 @@ pub fn dissolved(socket: &'static Socket) {
 #[derive(Clone, Copy)]
 pub struct Waiter {
     what: Lingerer,
+    turn: u32,
 }
 
 impl Waiter {
@@ -147,17 +200,28 @@ impl Waiter {
         // SAFETY: sockets live in slabs that are never unmapped.
         let socket: &'static Socket = unsafe { &*(socket as *const Socket) };
         socket.hold.enter();
-        Waiter { what: Lingerer::Socket(socket) }
+        let turn = socket.hold.turn.load(Ordering::SeqCst) & 1;
+        socket.hold.turns[turn as usize].fetch_add(1, Ordering::SeqCst);
+        Waiter { what: Lingerer::Socket(socket), turn }
     }
 
     /// The calling thread begins to wait in `set`.
     pub fn in_set(set: &'static epoll::Set) -> Waiter {
         set.hold().enter();
-        Waiter { what: Lingerer::Set(set) }
+        Waiter { what: Lingerer::Set(set), turn: 0 }
+    }
+
+    /// Whether it is a wait on that socket that began in that turn.
+    pub fn began(&self, socket: &Socket, turn: u32) -> bool {
+        matches!(self.what, Lingerer::Socket(on) if core::ptr::eq(on, socket)) && self.turn == turn
     }
 
     /// It waits no longer. What lingers is kept to the end of the call.
     pub fn leave(self) {
+        if let Lingerer::Socket(socket) = self.what {
+            let turn = &socket.hold.turns[self.turn as usize & 1];
+            let _ = turn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+        }
         if of(self.what).lingers() && keep(self.what) {
             return;
         }
@@ -261,6 +325,12 @@ impl Asleep {
                 }
             });
         }
+    }
+
+    /// How many waits on the socket in a turn are this one: 0 or 1.
+    pub fn waits(&self, turn: u32) -> u32 {
+        // SAFETY: the socket is alive for the call.
+        u32::from(self.waiter.is_some_and(|waiter| waiter.began(unsafe { &*self.socket }, turn)))
     }
 
     /// Takes the caller off.

@@ -309,7 +309,7 @@ impl<'a> Query<'a> {
         let mut sleepers = Scratch::new(self.entries.len(), None, self.frame)?;
         let mut account = Account { sleeper: Sleeper::new(Account::take_off), sleepers: sleepers.items(), beside: None };
         let this: *mut Account = &mut account;
-        let mut due = false;
+        let (mut due, mut heard) = (false, true);
         // SAFETY: the account stays here, and ends below.
         unsafe {
             Sleeper::begin(this.cast(), || {
@@ -337,10 +337,13 @@ impl<'a> Query<'a> {
             if let Some(set) = table::get(entry.fd).set() {
                 due |= epoll::arm_sleeping(set);
             } else if let Some(s) = table::stream(entry.fd) {
-                due |= prepare(s, entry.fd, entry.events);
+                let own = |turn| account.sleepers.iter().flatten().filter(|(waiter, _)| waiter.began(s, turn)).count() as u32;
+                heard &= wait::take_heard(s, entry.fd, own);
+                due |= prepare(s, entry.events);
             }
         }
-        let result = self.sleep_armed(due, began, account.beside.map_or(-1, |beside| beside.descriptor));
+        let beside = account.beside.map_or(-1, |beside| beside.descriptor);
+        let result = if heard { self.sleep_armed(due, began, beside) } else { Ok(false) };
         self.slept = true;
         // SAFETY: begun above.
         unsafe { Sleeper::end(this.cast()) };
@@ -353,6 +356,7 @@ impl<'a> Query<'a> {
         if due {
             wait::barrier();
         }
+        let Some(watch) = crate::remote::watch() else { return Ok(false) };
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
             return Ok(false);
@@ -360,7 +364,6 @@ impl<'a> Query<'a> {
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
-        crate::remote::about_to_sleep();
         let deaf = |s: &Socket| s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
         let mut limit = self.deadline;
         if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(deaf)) {
@@ -373,11 +376,15 @@ impl<'a> Query<'a> {
             time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             pointer = &mut time;
         }
-        let mut scratch = Scratch::new(self.entries.len() * QUEUES + 1, NO_ENTRY, self.frame)?;
+        let mut scratch = Scratch::new(self.entries.len() * QUEUES + 2, NO_ENTRY, self.frame)?;
         let count = self.fill(scratch.items(), true);
-        scratch.items()[count] = pollfd { fd: beside, events: POLLIN, revents: 0 };
+        let mut all = count;
+        for fd in [beside, watch.descriptor()].into_iter().filter(|fd| *fd >= 0) {
+            scratch.items()[all] = pollfd { fd, events: POLLIN, revents: 0 };
+            all += 1;
+        }
         let set = scratch.items().as_mut_ptr();
-        calls::ppoll_sleeping(set, count + (beside >= 0) as usize, pointer, self.mask, began)?;
+        calls::ppoll_sleeping(set, all, pointer, self.mask, began)?;
         let mut gone = false;
         for answer in &scratch.items()[..count] {
             if answer.revents & (POLLERR | POLLHUP) != 0 {
@@ -395,10 +402,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Before sleeping in a set: stale bells off, conditions armed; true if a barrier is due (one for all).
-pub fn prepare(socket: &Socket, fd: i32, events: i16) -> bool {
-    wait::let_others_hear(socket);
-    wait::drain(socket, fd);
+/// Before sleeping in a set: conditions armed; true if a barrier is due (one for all).
+pub fn prepare(socket: &Socket, events: i16) -> bool {
     let mut conditions = arm::IN;
     if events & (POLLOUT | libc::POLLWRNORM) != 0 {
         conditions |= arm::OUT;

@@ -152,14 +152,18 @@ pub fn barrier() {
     }
 }
 
-/// A bell that is still to be taken may be for another sleeper of this side, whose flags went with it: the kernel must
-/// have woken that one before the byte is gone, or it would sleep on, unarmed. The caller is counted as a sleeper.
-pub fn let_others_hear(socket: &Socket) {
-    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed) != socket.own().receive.taken.load(Ordering::Relaxed);
-    if rung && socket.own().wait.sleepers.load(Ordering::Relaxed) > 1 {
+/// Before sleeping: takes bells off that were rung for earlier waits, once other sleepers of this side have heard them.
+/// `mine`: see [`crate::holding::Hold::let_others_hear`]. False: look again before sleeping.
+pub fn take_heard(socket: &Socket, fd: i32, mine: impl Fn(u32) -> u32) -> bool {
+    if socket.peer().transmit.rung.load(Ordering::Relaxed) == socket.own().receive.taken.load(Ordering::Relaxed) {
+        return true;
+    }
+    if socket.has(flag::SHARED) && socket.own().wait.sleepers.load(Ordering::Relaxed) > 1 {
+        // Other processes' sleepers are not counted by turns.
         let pause = timespec { tv_sec: 0, tv_nsec: 20_000 };
         let _ = calls::nanosleep(&pause, core::ptr::null_mut());
     }
+    socket.hold.let_others_hear(mine, || drain(socket, fd))
 }
 
 /// Takes doorbells that were rung for earlier waits off the companion, so that the next one wakes.
@@ -261,7 +265,10 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
         }
     };
     let result = if socket.hold.is_open(socket) {
-        sleep(socket, [socket.hold.number(fd), beside], conditions, deadline, [began, looked])
+        match take_heard(socket, fd, |turn| asleep.waits(turn)) {
+            true => sleep(socket, [socket.hold.number(fd), beside], conditions, deadline, [began, looked]),
+            false => Ok(()),
+        }
     } else {
         Err(Errno(libc::EBADF))
     };
@@ -293,13 +300,11 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
             other => other,
         };
     }
-    drain(socket, fd);
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
     }
-    if socket.has(flag::REMOTE) {
-        crate::remote::about_to_sleep();
-    }
+    let watch = if socket.has(flag::REMOTE) { crate::remote::watch() } else { Some(crate::remote::Watch::default()) };
+    let Some(watch) = watch else { return Ok(()) };
     if readiness::any(socket, conditions) {
         return Ok(());
     }
@@ -307,8 +312,11 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
         return Err(Errno(libc::EINTR));
     }
     if deadline == u64::MAX {
-        let slept =
-            if beside < 0 { sleep_for_ever(socket, fd, conditions, looked) } else { sleep_in_poll(socket, fds, -1, looked) };
+        let slept = if beside < 0 && watch.descriptor() < 0 {
+            sleep_for_ever(socket, fd, conditions, looked)
+        } else {
+            sleep_in_poll(socket, [fd, beside, watch.descriptor()], -1, looked)
+        };
         return match slept {
             Err(Errno(libc::EINTR)) => thread::resume(began, looked, true),
             other => other,
@@ -316,11 +324,11 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
     }
     match deadline.saturating_sub(clock::monotonic_ns()) {
         0 => Err(Errno(libc::EAGAIN)),
-        left => sleep_in_poll(socket, fds, left as i64, looked),
+        left => sleep_in_poll(socket, [fd, beside, watch.descriptor()], left as i64, looked),
     }
 }
 
-fn sleep_in_poll(socket: &Socket, fds: [i32; 2], timeout_ns: i64, looked: u64) -> Result<()> {
+fn sleep_in_poll(socket: &Socket, fds: [i32; 3], timeout_ns: i64, looked: u64) -> Result<()> {
     let events = poll_companion(fds, timeout_ns, looked)?;
     if events & (libc::POLLHUP | libc::POLLERR) != 0 {
         readiness::note_gone(socket);
@@ -329,9 +337,10 @@ fn sleep_in_poll(socket: &Socket, fds: [i32; 2], timeout_ns: i64, looked: u64) -
 }
 
 /// Sleeps in poll on the companion; `timeout_ns` negative: for ever. `looked`: see [`shunt_sys::raw::sleep6`].
-fn poll_companion(fds: [i32; 2], timeout_ns: i64, looked: u64) -> Result<i16> {
+fn poll_companion(fds: [i32; 3], timeout_ns: i64, looked: u64) -> Result<i16> {
     let mut set = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    let count = if fds[1] < 0 { 1 } else { 2 };
+    // Those that are not there are negative, and passed over.
+    let count = fds.iter().rposition(|fd| *fd >= 0).map_or(0, |last| last + 1);
     let mut time = timespec { tv_sec: timeout_ns / 1_000_000_000, tv_nsec: timeout_ns % 1_000_000_000 };
     let time = if timeout_ns < 0 { core::ptr::null_mut() } else { &mut time };
     calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
@@ -358,7 +367,7 @@ fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32, looked: u64) -> Res
         }
         Ok(_) => yield_to_other_sleepers(socket),
         // Somebody made the open file non-blocking: sleep in poll instead.
-        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, [fd, -1], -1, looked)?,
+        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, [fd, -1, -1], -1, looked)?,
         Err(Errno(error @ (libc::EINTR | libc::ECANCELED))) => return Err(Errno(error)),
         Err(_) => readiness::note_gone(socket),
     }

@@ -189,20 +189,36 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         if arm_sleeping(set) {
             waiting::barrier();
         }
+        let watch = crate::remote::watch();
         look(set, answer)?;
-        if answer.done() {
+        let Some(watch) = watch.filter(|_| !answer.done()) else {
             wake(set);
             return Ok(());
-        }
+        };
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
-        crate::remote::about_to_sleep();
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
-        let asked = ask_kernel(set, epfd, answer, left, mask, began);
+        let asked = match watch.descriptor() {
+            -1 => ask_kernel(set, epfd, answer, left, mask, began),
+            frames => sleep_beside(epfd, frames, left, mask, began)
+                .and_then(|()| ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())),
+        };
+        drop(watch);
         cool(set);
         asked?;
         wake(set);
         look(set, answer)
     })
+}
+
+/// Sleeps until the kernel's set has events, or frames come from other hosts. `left` in ns; `None`: for ever.
+fn sleep_beside(epfd: i32, frames: i32, left: Option<u64>, mask: *const sigset_t, began: u64) -> Result<()> {
+    let mut set = [epfd, frames].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let time = left.map_or(core::ptr::null_mut(), |left| {
+        time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        &raw mut time
+    });
+    calls::ppoll_sleeping(set.as_mut_ptr(), 2, time, mask, began).map(|_| ())
 }

@@ -20,7 +20,7 @@ const STREAMS: usize = words::STREAMS as usize;
 /// Listeners that one station answers for.
 const EARS: usize = 64;
 
-/// While threads of the program drive, the keeper looks at the clock so often (ns).
+/// While threads of the program drive, the keeper leaves the endpoint to them, and looks at the clock so often (ns).
 const TICK: u64 = 2_000_000;
 /// A peer's keeper that let go of the shadow may have said the end by messages that are still on their way (ns).
 const GRACE: u64 = 500_000_000;
@@ -88,9 +88,7 @@ impl Keeper {
         self.after_turn();
         let now = clock::monotonic_ns();
         let driven = home.station.driven_at();
-        let others = common.driving.load(Ordering::SeqCst) != 0 && driven != 0 && now.saturating_sub(driven) < TICK;
-        common.on_clock.store(u64::from(others), Ordering::SeqCst);
-        let others = others && common.driving.load(Ordering::SeqCst) != 0;
+        let others = driven != 0 && now.saturating_sub(driven) < TICK;
         let armed = self.arm();
         if others == self.watching {
             self.watching = !others;

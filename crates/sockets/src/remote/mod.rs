@@ -2,7 +2,7 @@
 //!
 //! The program has side 0 of a local channel, in a link of the station's own, and does what it does on one host. Side 1 is
 //! nobody's: the *pump* moves its bytes between the rings and the station's engine. Whoever holds the station's lock may
-//! work it, in any process of the station's family: threads that wait, for as long as they are awake, and else the *keeper*.
+//! work it, in any process of the station's family: threads that wait, awake or asleep on the endpoint, and else the *keeper*.
 //!
 //! ```text
 //! program ── near ring, side 0 ═══ side 1 ── pump ── engine ── endpoint ══ other host
@@ -26,4 +26,4 @@ mod words;
 pub use accept::{accepted, listens, listens_no_longer};
 pub use connect::connect;
 pub use home::moved;
-pub use near::{about_to_sleep, drive, kick, ring_near};
+pub use near::{drive, kick, ring_near, watch, Watch};

@@ -5,7 +5,7 @@ use super::message::Message;
 use super::pump::Rings;
 use super::words::{self, flag};
 use crate::socket::Socket;
-use core::sync::atomic::{fence, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_station::Stream;
 use shunt_sys::clock;
 
@@ -76,10 +76,6 @@ pub fn drive() {
 #[cold]
 #[inline(never)]
 fn work(home: &Home) {
-    let driving = &home.common().driving;
-    if driving.load(Ordering::Relaxed) == 0 {
-        driving.store(1, Ordering::Relaxed);
-    }
     if turn(home).is_some() {
         see_to_the_clock(home);
     }
@@ -94,22 +90,43 @@ fn see_to_the_clock(home: &Home) {
     }
 }
 
-/// A thread of the program is about to sleep: from now on the keeper watches the endpoint.
+/// What a thread of the program that sleeps polls beside what it waits for: frames wake it without a detour through the
+/// keeper. That one takes the watch over from threads that sleep long, or were killed.
+#[derive(Default)]
+pub struct Watch(Option<&'static Home>);
+
+/// A thread of the program is about to sleep, and has announced for what: it drives once more, and looks once more if it
+/// gets nothing from here.
 #[inline(always)]
-pub fn about_to_sleep() {
-    if let Some(home) = home() {
-        leave_to_keeper(home);
+pub fn watch() -> Option<Watch> {
+    match home() {
+        Some(home) => begin(home),
+        None => Some(Watch(None)),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn leave_to_keeper(home: &Home) {
-    home.common().driving.store(0, Ordering::SeqCst);
-    fence(Ordering::SeqCst);
-    if home.common().on_clock.load(Ordering::SeqCst) != 0 {
-        home.common().on_clock.store(0, Ordering::SeqCst);
-        wake_keeper(home);
+fn begin(home: &'static Home) -> Option<Watch> {
+    work(home);
+    home.station.arm().then_some(Watch(Some(home)))
+}
+
+impl Watch {
+    /// To be polled for POLLIN; -1: there are no other hosts.
+    #[inline(always)]
+    pub fn descriptor(&self) -> i32 {
+        self.0.map_or(-1, |home| home.station.poll_fd())
+    }
+}
+
+impl Drop for Watch {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(home) = self.0 {
+            home.station.disarm();
+            work(home);
+        }
     }
 }
 

@@ -54,10 +54,6 @@ pub struct Common {
     pub dirty: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// A bit for each stream whose peer may soon send no more: threads that drive look whether the program has read.
     pub narrow: [AtomicU64; (STREAMS as usize).div_ceil(64)],
-    /// Not 0 while the keeper leaves the endpoint to others, and only looks at the clock.
-    pub on_clock: AtomicU64,
-    /// 1 while a thread of the program drives, 0 when the last one that did went to sleep.
-    pub driving: AtomicU64,
     /// Until when the keeper sleeps at most (CLOCK_MONOTONIC, ns).
     pub sleeps_until: AtomicU64,
 }
