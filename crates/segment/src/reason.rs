@@ -69,7 +69,7 @@ reasons! {
     TooSlow = 36, "too-slow", "The peer's host did not answer within the time that connect allows.";
     StreamsFull = 37, "streams-full", "No room for another stream to other hosts in this process.";
     OtherHost = 38, "other-host", "Carried by active messages to another host.";
-    PathLost = 39, "path-lost", "The way to the other host was lost: the connection goes on over TCP.";
+    PathLost = 39, "path-lost", "The way to the other host was lost while connecting: the kernel carries it.";
     Local = 40, "unix", "AF_UNIX: the kernel carries it until its receiver is seen to spin.";
     LocalPinned = 41, "unix-kernel", "AF_UNIX that the kernel must see: credentials, O_ASYNC, an end or a set that other processes have.";
 }
