@@ -209,7 +209,7 @@ void gate_open(struct gate *gate);
 void gate_pass(struct gate *gate);
 /* An address outside the program, which the compiler cannot know. */
 extern void *volatile nowhere;
-extern volatile sig_atomic_t signals_seen;
+extern atomic_int signals_seen;
 extern volatile sig_atomic_t last_signal;
 void count_signal(int signal, int flags);
 /* A thread that sends `signal` to this thread once it sleeps. */

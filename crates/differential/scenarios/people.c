@@ -60,7 +60,7 @@ void gate_pass(struct gate *gate)
 }
 
 void *volatile nowhere = (void *)8;
-volatile sig_atomic_t signals_seen;
+atomic_int signals_seen;
 volatile sig_atomic_t last_signal;
 
 static void counting_handler(int signal)
