@@ -15,7 +15,7 @@ pub unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
     unsafe {
         let Ok(mut copy) = user::read(message) else { return real::sendmsg(fd, message, flags) };
         let control = copy.msg_control.cast::<u8>();
-        let last = control.wrapping_add((copy.msg_controllen as usize).wrapping_sub(1));
+        let last = control.wrapping_add(copy.msg_controllen.wrapping_sub(1));
         let faults = copy.msg_controllen > 0 && (user::read(control).is_err() || user::read(last).is_err());
         if copy.msg_controllen == 0 || faults || !global::ready() {
             return real::sendmsg(fd, message, flags);

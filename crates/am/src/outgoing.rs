@@ -388,7 +388,7 @@ impl Side<'_> {
                     continue;
                 };
                 let last = part == rest || fetch.refused != 0;
-                let flags = u8::from(last) * LAST | u8::from(fetch.refused != 0) * crate::frame::REFUSED;
+                let flags = (u8::from(last) * LAST) | (u8::from(fetch.refused != 0) * crate::frame::REFUSED);
                 let mut opening = Opening::new(Task::Fetched, 0, flags, &[fetch.name, fetch.done], part);
                 let sent = if self.reliable() && self.queued() == 0 {
                     self.send_plain(channel, &mut opening, data, link)

@@ -110,12 +110,12 @@ fn retry<T>(world: &mut World, mut act: impl FnMut(&mut World) -> Result<T, Refu
 fn run(config: Config, faults: Faults, acts: &[Act], seed: u64) {
     let mut world = World::new(2, config, faults, seed);
     // Connect from one side, or from both at once.
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         world.at(1, |engine, now, wires, _| engine.connect(now, 0, wires).unwrap());
     }
     world.connect(0, 1);
     let mut wanted = Wanted::default();
-    let far: Vec<u8> = (0..1u32 << 20).map(|at| (at * 31 >> 3) as u8).collect();
+    let far: Vec<u8> = (0..1u32 << 20).map(|at| ((at * 31) >> 3) as u8).collect();
     world.hosts[1].program.segment.copy_from_slice(&far);
     let (mut store_at, mut get_at) = (0usize, 0usize);
     for (number, act) in acts.iter().enumerate() {

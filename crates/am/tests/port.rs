@@ -75,7 +75,7 @@ fn exercise<E: Endpoint>(port: &mut Port<'_, E>) {
     assert_eq!(table.context.answers, (0..300).collect::<Vec<_>>());
     assert_eq!(table.context.data, 150 * most);
 
-    let block: Vec<u8> = (0..300_000u32).map(|at| (at * 7 >> 4) as u8).collect();
+    let block: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 4) as u8).collect();
     port.store(0, &Store { offset: 1000, handler: 1, words: &[900] }, &block, &mut table).unwrap();
     port.wait_until(0, &mut table, SOON, |table| table.context.answers.last() == Some(&900)).unwrap();
     let get = Get { from: 1000, to: 500, length: block.len() as u64, handler: 2, words: &[901] };

@@ -59,7 +59,7 @@ fn play(mut input: Input) -> Option<()> {
     // The channel's page, as somebody left it.
     for _ in 0..input.byte().unwrap_or(0) % 32 {
         let (Some(at), Some(word)) = (input.half(), input.word()) else { break };
-        let at = at as usize % PAGE & !7;
+        let at = (at as usize % PAGE) & !7;
         let _ = put(fd, page + at, &word.to_le_bytes(), true);
     }
     let taken_up = inherit::take_up_private(fd);

@@ -3,7 +3,7 @@
 
 use crate::input::Input;
 use shunt_ring::{bell, Pipe, Window};
-use shunt_segment::area::{ring_offset, window_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE, RING_SIZE};
+use shunt_segment::area::{ring_offset, window_offset, CHANNEL_PAGES, LINK_SIZE, PAGE, RING_SIZE};
 use shunt_segment::channel::{arm, ChannelPage, Side};
 use shunt_segment::sync::AtomicU64;
 use shunt_segment::sync::Ordering::Relaxed;
@@ -33,9 +33,9 @@ fn link() -> *mut u8 {
             map(link.wrapping_add(offset), size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED);
         };
         open(CHANNEL_PAGES + CHANNEL * PAGE, PAGE);
-        for class in 1..CLASSES {
+        for (class, size) in RING_SIZE.iter().enumerate().skip(1) {
             for side in 0..2 {
-                open(ring_offset(CHANNEL, side, class), RING_SIZE[class] as usize);
+                open(ring_offset(CHANNEL, side, class), *size as usize);
             }
         }
         Link(link)
@@ -117,7 +117,7 @@ fn play(mut input: Input) -> Option<()> {
                     2 => own.receive.switch.store(value as u32, Relaxed),
                     3 => own.receive.class.store((value as u32) << (which & 31), Relaxed),
                     _ => {
-                        wide(own, which).fetch_xor((value as u64) << (which >> 3 & 7) * 8, Relaxed);
+                        wide(own, which).fetch_xor((value as u64) << ((which >> 3 & 7) * 8), Relaxed);
                     }
                 }
             }

@@ -49,13 +49,13 @@ fn run(target: &str) {
     }
     for seed in 1..=MUTATIONS {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        for which in 0..files.len() {
+        for (which, name) in names.iter().enumerate() {
             let bytes = mutated(&files, which, &mut random);
             let path = std::env::temp_dir().join(format!("shunt-fuzzing-{target}-{}", std::process::id()));
             let outcome = std::panic::catch_unwind(|| shunt_fuzzing::run(target, &bytes));
             if outcome.is_err() {
                 std::fs::write(&path, &bytes).expect("room for what failed");
-                panic!("{target}: seed {seed} of {}: kept in {}", names[which].display(), path.display());
+                panic!("{target}: seed {seed} of {}: kept in {}", name.display(), path.display());
             }
         }
     }

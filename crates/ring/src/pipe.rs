@@ -351,15 +351,13 @@ impl Pipe<'_> {
                 }
                 free = self.space(current, ack);
             }
-            if free < left.min(CHUNK) {
-                if free < left || self.is_stream(current, ack) {
-                    if let Some(class) = self.larger_class(current, left, free < left) {
-                        current = self.switch_class(current, class);
-                        free = self.space(current, ack);
-                    } else if self.window.is_wanted() {
-                        // The caller maps the window and comes again: a message is not torn for that.
-                        break;
-                    }
+            if free < left.min(CHUNK) && (free < left || self.is_stream(current, ack)) {
+                if let Some(class) = self.larger_class(current, left, free < left) {
+                    current = self.switch_class(current, class);
+                    free = self.space(current, ack);
+                } else if self.window.is_wanted() {
+                    // The caller maps the window and comes again: a message is not torn for that.
+                    break;
                 }
             }
             let Some(ring) = self.ring(class_of(current)) else {

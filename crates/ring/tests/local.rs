@@ -138,7 +138,7 @@ fn the_order_is_exact_beside_a_queue_of_the_kernels() {
                 }
                 let clean = kernel.lock().unwrap().is_empty();
                 // Now and then the sender needs the kernel: rights, say.
-                let ring = clean && random(&mut state) % 16 != 0;
+                let ring = clean && !random(&mut state).is_multiple_of(16);
                 if ring && put(inbox, false, &number.to_le_bytes(), 50_000) == Put::Done {
                     through[0].fetch_add(1, Ordering::Relaxed);
                 } else {
@@ -173,7 +173,7 @@ fn the_order_is_exact_beside_a_queue_of_the_kernels() {
                         }
                     }
                     inbox.leave();
-                    if random(&mut state) % 4 != 0 {
+                    if !random(&mut state).is_multiple_of(4) {
                         inbox.open();
                     }
                 }

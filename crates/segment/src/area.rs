@@ -123,7 +123,7 @@ const OFFSETS: [usize; FIRST_IN_WINDOW] = [0, class_offset(1), class_offset(2), 
 
 const _: () = assert!(CHANNELS.is_power_of_two());
 #[cfg(not(loom))]
-const _: () = assert!(BASE_SIZE % PAGE == 0 && WINDOW_SIZE % PAGE == 0);
+const _: () = assert!(BASE_SIZE.is_multiple_of(PAGE) && WINDOW_SIZE.is_multiple_of(PAGE));
 
 #[cfg(test)]
 mod tests {

@@ -435,7 +435,7 @@ pub fn ready(fd: i32, listener: &Socket) -> bool {
     if listener.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
         return true;
     }
-    let ready = |queue: i32| calls::poll_one(queue, libc::POLLIN, 0).map_or(true, |events| events != 0);
+    let ready = |queue: i32| calls::poll_one(queue, libc::POLLIN, 0) != Ok(0);
     if ready(fd) || ready(listener.private_fd.load(Ordering::Acquire)) {
         return true;
     }

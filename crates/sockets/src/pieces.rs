@@ -54,7 +54,7 @@ impl<'a> Pieces<'a> {
         unsafe {
             match count {
                 0..=FEW => copied::<FEW, R>(vector, count, act),
-                ..=IOV_MAX => many(vector, count, act),
+                _ if count <= IOV_MAX => many(vector, count, act),
                 _ => Err(Errno(libc::EINVAL)),
             }
         }

@@ -172,7 +172,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         if rest > 0 {
             core::ptr::copy_nonoverlapping((start + before + old) as *const u8, target.add(before + new), rest);
         }
-        let length = if rest > 0 { before + new + rest } else { before + (*header).cmsg_len as usize };
+        let length = if rest > 0 { before + new + rest } else { before + (*header).cmsg_len };
         message.msg_control = target.cast();
         message.msg_controllen = length as _;
         true
@@ -261,7 +261,7 @@ pub fn widen(over: i32, message: &mut msghdr, control: &mut Control) -> bool {
 pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr) {
     // SAFETY: promised by the caller; `Room` checks lengths before each copy.
     unsafe {
-        let mut room = Room { at: given.msg_control.cast(), left: given.msg_controllen as usize, cut: false };
+        let mut room = Room { at: given.msg_control.cast(), left: given.msg_controllen, cut: false };
         let mut message = libc::CMSG_FIRSTHDR(got);
         while !message.is_null() && (*message).cmsg_len as usize >= HEADER {
             if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS {
@@ -296,7 +296,7 @@ impl Room {
         }
         // SAFETY: `length` is at most what the message has and what the room has.
         unsafe {
-            let whole = (*message).cmsg_len as usize;
+            let whole = (*message).cmsg_len;
             let length = whole.min(self.left);
             self.cut |= length < whole;
             core::ptr::copy_nonoverlapping(message.cast::<u8>(), self.at, length);

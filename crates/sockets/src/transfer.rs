@@ -80,7 +80,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> 
 /// (sock_cmsg_send; SCM_RIGHTS and SCM_CREDENTIALS are skipped there, other levels are not looked at).
 unsafe fn check_control(message: &msghdr) -> Result<()> {
     const SCM_CREDENTIALS: i32 = 2;
-    let length = message.msg_controllen as usize;
+    let length = message.msg_controllen;
     if length == 0 {
         return Ok(());
     }

@@ -267,7 +267,7 @@ fn control_messages_of_a_hostile_peer() {
         let channel = 1 + (draw() % 6) as u16;
         let mut words: Vec<u64> = (0..draw() % 9).map(|_| draw() % 3).collect();
         if words.len() == 8 {
-            let ports = 40_000 + draw() % 8 | u64::from(PORT) << 16;
+            let ports = (40_000 + draw() % 8) | (u64::from(PORT) << 16);
             words[3..].copy_from_slice(&[client_words[0], client_words[1], server_words[0], server_words[1], ports]);
         }
         if let Some(first) = words.first_mut().filter(|_| draw() % 2 == 0) {

@@ -458,9 +458,13 @@ mod tests {
         let mut ours = vec![0u8; 2 * PAGE + 64];
         for length in (1..700).chain([1000, 4095, 4096, 2 * PAGE]) {
             let (first, last) = (land, land.wrapping_add(2 * PAGE - length));
-            for (theirs, faults) in
-                [(first, false), (last, false), (first.wrapping_sub(1), true), (last.wrapping_add(1), true), (1 as *mut u8, true)]
-            {
+            for (theirs, faults) in [
+                (first, false),
+                (last, false),
+                (first.wrapping_sub(1), true),
+                (last.wrapping_add(1), true),
+                (std::ptr::without_provenance_mut(1), true),
+            ] {
                 if !faults {
                     // SAFETY: inside the island.
                     let bytes = unsafe { std::slice::from_raw_parts_mut(theirs, length) };

@@ -1,7 +1,7 @@
 //! Beside other preloaded libraries: allocators, sanitizers' run-times, other clocks, proxies; before and behind ours.
 
 use shunt_testkit::{in_mode, program, script, Host, Process, SECOND};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -29,8 +29,8 @@ fn installed(name: &str, package: &str) -> String {
 }
 
 /// The program is fine with the list as LD_PRELOAD, and no connection of its went through the kernel.
-fn is_fine_with(host: &Host, neighbour: &PathBuf, preload: &str, environment: &[(&str, &str)]) {
-    let mut launch = host.plain(neighbour.clone()).env("LD_PRELOAD", preload);
+fn is_fine_with(host: &Host, neighbour: &Path, preload: &str, environment: &[(&str, &str)]) {
+    let mut launch = host.plain(neighbour.to_path_buf()).env("LD_PRELOAD", preload);
     for (name, value) in environment {
         launch = launch.env(name, value);
     }

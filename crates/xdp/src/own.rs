@@ -136,7 +136,7 @@ impl Own {
     pub fn post(&mut self, memory: &Memory, buffer: Area) -> Result<(), PostError> {
         let chunk = self.socket.shape().chunk;
         let offset = self.segment + buffer.offset;
-        if buffer.length < chunk || offset % chunk != 0 {
+        if buffer.length < chunk || !offset.is_multiple_of(chunk) {
             return Err(PostError::Area);
         }
         let posted = &State::of(memory).posted;

@@ -139,7 +139,7 @@ pub struct News {
 
 /// The shape of the memory of an endpoint; `None` if the sizes are none. The rest is judged by [`Memory::create`].
 pub fn memory_shape(kind: Kind, sizes: &Sizes, chunk: u32) -> Option<MemoryShape> {
-    if sizes.depth > MOST || !sizes.depth.is_power_of_two() || sizes.segment % 4096 != 0 || sizes.segment > 1 << 28 {
+    if sizes.depth > MOST || !sizes.depth.is_power_of_two() || !sizes.segment.is_multiple_of(4096) || sizes.segment > 1 << 28 {
         return None;
     }
     let astray = if kind == Kind::Own { ASTRAY * chunk } else { 0 };

@@ -108,11 +108,7 @@ pub fn private(room: &mut [i32]) -> &[i32] {
 fn holds_ports(fd: i32) -> bool {
     let domain = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
     let kind = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_TYPE);
-    match (domain, kind) {
-        (Ok(libc::AF_INET | libc::AF_INET6), _) => true,
-        (Ok(libc::AF_UNIX), Ok(libc::SOCK_DGRAM)) => true,
-        _ => false,
-    }
+    matches!((domain, kind), (Ok(libc::AF_INET | libc::AF_INET6), _) | (Ok(libc::AF_UNIX), Ok(libc::SOCK_DGRAM)))
 }
 
 /// Private mappings smaller than this stay, as a copy of their pages costs little; among them are those that this library

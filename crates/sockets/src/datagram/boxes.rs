@@ -66,7 +66,8 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     let pipe = pipe()?;
     let read = keep(2, Ok(pipe[0]));
     let write = keep(3, Ok(pipe[1]));
-    (read?, write?);
+    read?;
+    write?;
     let base = map(memfd, RING + size)?;
     // SAFETY: fresh zeroed memory of this size.
     let header = unsafe { &*base.cast::<InboxHeader>() };

@@ -173,7 +173,7 @@ impl Route {
     #[cold]
     fn look_for(&mut self, fd: i32, socket: &Datagram) -> Option<(Inbox, Option<Source>)> {
         self.sent = self.sent.saturating_add(1);
-        let due = self.sent >= FIRST_ASKED && (self.sent.is_power_of_two() || self.sent % 8 == 0 && self.asked != 0);
+        let due = self.sent >= FIRST_ASKED && (self.sent.is_power_of_two() || self.sent.is_multiple_of(8) && self.asked != 0);
         if !due && !socket.is_eager() {
             return None;
         }

@@ -87,7 +87,8 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
             socket.pin(crate::datagram::pin::SET);
         }
     }
-    if !ours && !(alias && operation == libc::EPOLL_CTL_ADD) && (set.others.is_empty() || find(set, fd).is_none()) {
+    let joins = alias && operation == libc::EPOLL_CTL_ADD;
+    if !ours && !joins && (set.others.is_empty() || find(set, fd).is_none()) {
         return None;
     }
     let Some(wanted) = wanted else { return Some(Err(Errno(libc::EFAULT))) };

@@ -136,7 +136,7 @@ impl Line {
     #[cold]
     fn look_for(&mut self, fd: i32, socket: &'static Datagram) -> Option<Inbox> {
         self.sent = self.sent.saturating_add(1);
-        let due = self.sent >= FIRST_ASKED && (self.sent.is_power_of_two() || self.sent % 8 == 0 && self.waiting);
+        let due = self.sent >= FIRST_ASKED && (self.sent.is_power_of_two() || self.sent.is_multiple_of(8) && self.waiting);
         if self.ended || !due && !socket.is_eager() {
             return None;
         }

@@ -34,7 +34,7 @@ pub unsafe fn receive(
 ) -> Answer {
     let alone = owners::alone(fd, socket);
     let inbox = match socket.inbox() {
-        Some(inbox) if flags & MSG_OOB == 0 && message.msg_iovlen as usize <= IOV_MAX => inbox,
+        Some(inbox) if flags & MSG_OOB == 0 && message.msg_iovlen <= IOV_MAX => inbox,
         Some(_) => return Answer::Raw(kernel()),
         None => match plain::first_inbox(fd, socket, flags).filter(|_| alone) {
             Some(inbox) => inbox,
@@ -50,8 +50,7 @@ pub unsafe fn receive(
     let mut kernel = Some(kernel);
     let call = Call { fd, socket, inbox, flags, more };
     // SAFETY: passed on.
-    let result =
-        unsafe { Pieces::with(message.msg_iov, message.msg_iovlen as usize, |pieces| call.run(message, pieces, &mut kernel)) };
+    let result = unsafe { Pieces::with(message.msg_iov, message.msg_iovlen, |pieces| call.run(message, pieces, &mut kernel)) };
     match result {
         Ok(answer) => answer,
         Err(error) => Answer::Done(Err(error)),
@@ -352,7 +351,7 @@ impl Call {
 unsafe fn nobodys_credentials(message: &mut msghdr) -> i32 {
     const LENGTH: usize = 28;
     const SPACE: usize = 32;
-    let room = message.msg_controllen as usize;
+    let room = message.msg_controllen;
     if message.msg_control.is_null() || room < 16 {
         message.msg_controllen = 0;
         return libc::MSG_CTRUNC;

@@ -46,7 +46,7 @@ pub unsafe fn send(
     let mut kernel = Some(kernel);
     // SAFETY: passed on.
     let sent = unsafe {
-        Pieces::with(message.msg_iov, message.msg_iovlen as usize, |pieces| {
+        Pieces::with(message.msg_iov, message.msg_iovlen, |pieces| {
             let done = post(fd, socket, pieces, flags)?;
             if done == pieces.length() && done > 0 {
                 return Ok(done as isize);
@@ -62,10 +62,7 @@ pub unsafe fn send(
                 return Ok(done as isize);
             }
             // What was sent already is the call's result, whatever becomes of the rest.
-            let sent = through_kernel(socket, || match more(fd, &rest, flags | libc::MSG_NOSIGNAL) {
-                Ok(sent) => sent,
-                Err(_) => 0,
-            });
+            let sent = through_kernel(socket, || more(fd, &rest, flags | libc::MSG_NOSIGNAL).unwrap_or_default());
             Ok(done as isize + sent.max(0))
         })
     };
