@@ -27,6 +27,11 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         crate::set_errno(libc::ENOSYS);
         return Some(-1);
     }
+    if number == libc::SYS_io_uring_enter || number == libc::SYS_io_uring_register {
+        // Of a ring that was made by an instruction.
+        // SAFETY: passed on.
+        return unsafe { crate::uring::by_number(number == libc::SYS_io_uring_register, b as u32) };
+    }
     if number == libc::SYS_rt_sigaction {
         // SAFETY: passed on.
         return unsafe { crate::signals::install_by_number(a as i32, b, c, d) };

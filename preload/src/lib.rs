@@ -25,6 +25,7 @@ mod spawn;
 mod start;
 mod stdio;
 mod timed;
+mod uring;
 
 use core::ffi::c_int;
 use shunt_sockets::sys::{Errno, Result};

@@ -34,9 +34,6 @@ extern "C" fn start() {
     unsafe {
         let single = crate::real::find(b"__libc_single_threaded\0").cast::<u8>();
         process::start(options, single, variable(shunt_sockets::inherit::VARIABLE));
-        if !crate::real::find(b"io_uring_queue_init_params\0").is_null() {
-            shunt_sockets::uring::loaded();
-        }
         crate::exec::start(variable("LD_PRELOAD").unwrap_or(b""));
         crate::stdio::start();
         crate::signals::start();

@@ -186,8 +186,9 @@ pub static TABLE: [Entry; 10] = [
         default: "deny",
         range: "deny, allow",
         example: "allow",
-        help: "Whether the program may use io_uring, whose operations shunt cannot see. With `deny`, io_uring_setup \
-               answers ENOSYS, and programs that can use epoll instead do so.",
+        help: "Whether the program may use io_uring by syscall(2), whose operations shunt cannot see. With `deny`, \
+               io_uring_setup answers ENOSYS, and programs that can use epoll instead do so. Rings of liburing work in \
+               any case; sockets that they are given go through the kernel.",
         reader: Reader::Library,
         set: options::set_io_uring,
     },

@@ -61,7 +61,7 @@ reasons! {
     NotCarried = 28, "not-carried", "Handed to a program without shunt, and no process could be made to carry its bytes.";
     ForeignBytes = 29, "foreign-bytes", "A program wrote past the library: the connection was reset, as its bytes had no place.";
     ListenerHandedOver = 30, "listener-handed-over", "Handed to a program without shunt: from then on clients come through the kernel.";
-    IoUring = 31, "io-uring", "The process has an io_uring, whose operations shunt cannot see.";
+    IoUring = 31, "io-uring", "The process uses an io_uring for sockets, or has one whose operations shunt cannot see.";
     OutsideArea = 32, "outside-area", "The peer is another host, and the option hosts does not name it.";
     NoStation = 33, "no-station", "This process could not set up what it needs for other hosts.";
     PeerHostPlain = 34, "peer-host-plain", "Nobody answers on the peer's host: no shunt there, or a firewall between.";

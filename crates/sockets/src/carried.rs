@@ -1,5 +1,5 @@
 //! A stream of this very process that has to be the kernel's from now on: the C library is about to read and write its
-//! descriptor by itself (POSIX AIO).
+//! descriptor by itself (POSIX AIO), or the kernel is, for a ring ([`crate::uring`]).
 //!
 //! It gets what a program without shunt gets, one end of a kernel connection whose other end a carrier holds, under its
 //! own numbers; its epoll sets go on watching it.
@@ -8,8 +8,9 @@ use crate::carrier::{self, Cargo};
 use crate::plain::{self, Pending};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{descriptor, epoll, handover, holding, report};
+use crate::{descriptor, epoll, handover, holding, listen, readiness, report};
 use core::sync::atomic::Ordering;
+use shunt_segment::channel::arm;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::{calls, libc, Errno, Result};
@@ -34,6 +35,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         crate::socket::free(next);
         return Err(Errno(libc::EAGAIN));
     };
+    let readable = readiness::any(socket, arm::IN);
     handover::like(socket, fd, program.0);
     epoll::before_replace(socket);
     for number in 0..table::high_water() {
@@ -50,5 +52,44 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     descriptor::finish(socket, -1);
     holding::dissolved(socket);
     carrier.begin();
+    if readable {
+        // What could be read before the call can be read after it.
+        let _ = calls::poll_one(program.0, libc::POLLIN, ARRIVAL);
+    }
+    Ok(())
+}
+
+/// How long a carrier may take until the first bytes arrive, in ns.
+const ARRIVAL: i64 = 100_000_000;
+
+/// Clients that may wait at a listener that becomes the kernel's; more see their connections end.
+const WAITING: usize = 256;
+
+/// Makes the listener at `fd` the kernel's, under all its numbers; clients that wait for it are carried to its queue.
+///
+/// # Errors
+/// None, as the numbers stay what they are.
+pub fn leave_listener(fd: i32, listener: &'static Socket) -> Result<()> {
+    let mut cargo = [Cargo { stream: -1, carrier: -1, program: -1, process: 0 }; WAITING];
+    let mut count = 0;
+    handover::give_listener(fd, listener, |item| {
+        let room = count < WAITING;
+        if room {
+            cargo[count] = item;
+            count += 1;
+        }
+        room
+    });
+    let waited = &cargo[..count];
+    let carrier = if waited.is_empty() { None } else { carrier::fork(waited).ok() };
+    if let Some(carrier) = carrier {
+        carrier.begin();
+    }
+    for item in waited {
+        let _ = calls::close(item.carrier);
+        descriptor::closing(item.stream);
+        let _ = calls::close(item.stream);
+    }
+    listen::left(fd, listener);
     Ok(())
 }

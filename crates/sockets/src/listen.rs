@@ -167,6 +167,11 @@ pub fn leave_to_kernel(fd: i32, socket: &'static Socket) {
     report::count(Reason::UnsupportedSocket);
 }
 
+/// A listener that was given to the kernel.
+pub(crate) fn left(fd: i32, socket: &'static Socket) {
+    cease(fd, socket);
+}
+
 fn cease(fd: i32, socket: &'static Socket) {
     crate::epoll::ceased_to_listen(socket);
     offered::retire(socket);

@@ -1,28 +1,50 @@
-//! Processes that have an io_uring: the kernel works for them on descriptors without a call that we could see, so none of
-//! theirs may be a companion.
+//! io_uring: the kernel works for the program on descriptors without a call that we could see.
 //!
-//! `io_uring_setup` by syscall(2) is refused (option `io-uring`). liburing makes the call by an instruction of its own:
-//! that is noticed by the library's presence, and by the ring's descriptor at the first connections and at each `listen`.
-//! What is accelerated by then stays so.
+//! `io_uring_setup` by syscall(2) is refused (option `io-uring`). Rings of liburing are left alone: what they are given
+//! passes functions of that library, before which [`settle`] makes the kernel's what of ours a request names. From the
+//! first such request on the process keeps to the kernel; one that has its ring for files only never does. A ring of
+//! another origin is noticed by its descriptor at the first connections and at each `listen`; what is accelerated by then
+//! stays so.
 
-use crate::global;
 use crate::receiver::{numbers, target, Path};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::socket::flag;
+use crate::table::{self, Kind};
+use crate::{carried, datagram, global, spare};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use shunt_sys::Result;
 
-static FOUND: AtomicBool = AtomicBool::new(false);
+/// The process uses a ring for its sockets, or has one whose requests are not seen.
+static USED: AtomicBool = AtomicBool::new(false);
 static CONNECTIONS: AtomicU32 = AtomicU32::new(0);
+
+/// Rings whose requests are seen, by descriptor plus one; those for which there is no room count as unseen.
+static SEEN: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
 
 /// Connections of the process at which it looks for a ring in any case; then at each doubling.
 const FIRST: u32 = 4;
 
-/// The process was loaded with liburing.
-pub fn loaded() {
-    FOUND.store(true, Ordering::Relaxed);
+/// The requests of the ring at `fd` come through [`settle`].
+pub fn seen(fd: i32) {
+    if is_seen(fd) {
+        return;
+    }
+    let _ = SEEN.iter().any(|place| place.compare_exchange(0, fd + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok());
 }
 
-/// Whether the process has an io_uring, before it listens.
+/// The ring at `fd` is about to be closed.
+pub fn gone(fd: i32) {
+    for place in &SEEN {
+        let _ = place.compare_exchange(fd + 1, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+fn is_seen(fd: i32) -> bool {
+    SEEN.iter().any(|place| place.load(Ordering::Relaxed) == fd + 1)
+}
+
+/// Whether the process keeps to the kernel for a ring's sake, before it listens.
 pub fn before_listen() -> bool {
-    !global::options().io_uring_allowed && (FOUND.load(Ordering::Relaxed) || look())
+    USED.load(Ordering::Relaxed) || (!global::options().io_uring_allowed && look())
 }
 
 /// The same before it connects, as far as it is known.
@@ -32,7 +54,7 @@ pub fn before_connect() -> bool {
     if count <= FIRST || count.is_power_of_two() {
         return before_listen();
     }
-    FOUND.load(Ordering::Relaxed) && !global::options().io_uring_allowed
+    USED.load(Ordering::Relaxed)
 }
 
 #[cold]
@@ -40,9 +62,63 @@ fn look() -> bool {
     let mut found = false;
     let _ = numbers(&Path::new(format_args!("/proc/self/fd\0")), |fd| {
         let mut room = [0u8; 64];
-        found = target(&Path::new(format_args!("/proc/self/fd/{fd}\0")), &mut room) == b"anon_inode:[io_uring]";
+        found = target(&Path::new(format_args!("/proc/self/fd/{fd}\0")), &mut room) == b"anon_inode:[io_uring]"
+            && !is_seen(fd as i32);
         found
     });
-    FOUND.fetch_or(found, Ordering::Relaxed);
+    USED.fetch_or(found, Ordering::Relaxed);
     found
+}
+
+/// The kernel is about to work on `fd` for a ring: it is the kernel's from now on, under all its numbers.
+///
+/// # Errors
+/// EAGAIN: it cannot be made so, and is what it was.
+pub fn settle(fd: i32) -> Result<()> {
+    let word = table::get(fd);
+    if let Some(socket) = word.datagram() {
+        datagram::options::plain(socket, datagram::pin::ELSEWHERE);
+    }
+    if word.kind() == Kind::Epoll {
+        // Whoever polls a set asks the kernel for all that is in it.
+        return everything();
+    }
+    let Some(socket) = word.socket() else { return Ok(()) };
+    USED.store(true, Ordering::Relaxed);
+    match word.kind() {
+        Kind::Stream => carried::carry(fd, socket),
+        Kind::Listener => carried::leave_listener(fd, socket),
+        _ => {
+            spare::spoil(socket);
+            socket.set(flag::PLAIN);
+            Ok(())
+        }
+    }
+}
+
+/// As [`settle`], of all that the process has: what a ring is given cannot be told.
+///
+/// # Errors
+/// EAGAIN, as [`settle`]; some may be the kernel's by then.
+#[cold]
+pub fn everything() -> Result<()> {
+    USED.store(true, Ordering::Relaxed);
+    for fd in 0..table::high_water() {
+        if table::get(fd).kind() != Kind::Epoll {
+            settle(fd)?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`settle`], before the ring closes `fd`: the number is nobody's from now on.
+///
+/// # Errors
+/// As [`settle`].
+pub fn closing(fd: i32) -> Result<()> {
+    if table::get(fd).kind() != Kind::Private {
+        settle(fd)?;
+        crate::descriptor::closing(fd);
+    }
+    Ok(())
 }
