@@ -39,9 +39,10 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
             // SAFETY: passed on.
             offered::accept(listener, flags).and_then(|accepted| unsafe { accepted.tell(listener, address, length) })
         };
-        ask = true;
+        let asked = core::mem::replace(&mut ask, true);
         match found {
             Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait(fd, listener, deadline, began)?,
+            Err(Errno(libc::EAGAIN)) if !asked => {} // another process made it non-blocking
             other => return other,
         }
     }
