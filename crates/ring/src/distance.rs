@@ -1,7 +1,7 @@
-//! Which stores bring a long message to a reader on another processor soonest.
+//! Which stores bring long messages and streams to a reader on another processor soonest.
 //!
 //! A plain store asks for the line that the reader still has. Between near processors that is the cheapest way, as the
-//! line stays in a cache they share; between distant ones it is what a message takes its time for, and stores that go
+//! line stays in a cache they share; between distant ones it is what a copy takes its time for, and stores that go
 //! past the caches ask nobody. How far apart two processors are nobody tells a program, and in a virtual machine it
 //! changes while it runs: so each way is timed, and from time to time the one that is not in use.
 
