@@ -25,7 +25,6 @@
 
 pub mod bell;
 mod copy;
-mod distance;
 #[cfg(not(loom))]
 pub mod inbox;
 #[cfg(not(loom))]

@@ -58,7 +58,10 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
             socket.bells_fd.store(bells, Ordering::Relaxed);
             socket.inode.store(status.st_ino, Ordering::Relaxed);
+            socket.port.store(bound.port as u32, Ordering::Relaxed);
             socket.private_fd.store(unix, Ordering::Release);
+            // Before the kernel listens: who can connect finds the station.
+            crate::remote::listens(status.st_ino, &bound);
             Ok(())
         }
         Err(Errno(libc::EADDRINUSE)) => Err(Reason::ListenerNameTaken),
@@ -74,7 +77,8 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     if table::get(fd).kind() == Kind::Listener {
         return;
     }
-    socket.port.store(bound_address(fd).port as u32, Ordering::Relaxed);
+    let address = bound_address(fd);
+    let known = socket.port.swap(address.port as u32, Ordering::Relaxed) == address.port as u32;
     crate::options::note_six_only(fd, socket);
     socket.set_listener();
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
@@ -89,7 +93,9 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         }
     }
     crate::epoll::became_listener(socket);
-    crate::remote::listens(fd, socket);
+    if !known {
+        crate::remote::listens(socket.inode.load(Ordering::Relaxed), &address);
+    }
 }
 
 /// O_NONBLOCK as the program set it; the kernel's own flag is always set. All who share the listener share the rendezvous
@@ -149,6 +155,7 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     if table::get(fd).kind() != Kind::Listener {
         private::close(socket.bells_fd.swap(-1, Ordering::Relaxed));
         private::close(socket.private_fd.swap(-1, Ordering::Relaxed));
+        crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
     }
 }
 

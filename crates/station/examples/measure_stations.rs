@@ -224,6 +224,8 @@ impl Pump for Program {
     }
     fn finished(&mut self, _: Stream) {}
     fn reset(&mut self, _: Stream) {}
+    fn begin(&mut self, _: Stream, _: u64) {}
+    fn begun(&mut self, _: Stream) {}
     fn urgent(&mut self, _: Stream, _: u64, _: u8) {}
     fn acknowledged(&mut self, _: Stream, _: u64) {}
     fn writable(&mut self, _: &mut Driver<'_>, _: Stream) {

@@ -11,8 +11,10 @@ use crate::{Driver, Peer, Pump, PEERS};
 
 /// Between two looks.
 const PAUSE: Nanoseconds = 250 * MILLISECOND;
-/// A reservation that nobody claims, a question that nobody answers, a peer that does not come up: forgotten after so long.
+/// A question that nobody answers, a peer that does not come up: forgotten after so long.
 const PATIENCE: Nanoseconds = 5_000 * MILLISECOND;
+/// A reservation whose connection waits in a listener's queue: a server may be busy for so long.
+const RESERVATION: Nanoseconds = 30_000 * MILLISECOND;
 /// Streams that somebody opened and does not bind are looked after for so long.
 const ORPHAN: Nanoseconds = 10_000 * MILLISECOND;
 
@@ -30,7 +32,7 @@ impl Driver<'_> {
             match entry.state() {
                 // Half-made: its maker died before it wrote the state.
                 state::FREE => shared.used.remove(stream),
-                state::RESERVED if age > PATIENCE => {
+                state::RESERVED if age > RESERVATION => {
                     shared.count(Count::Expired);
                     shared.release(stream, entry);
                     more = true;

@@ -10,6 +10,8 @@
 //! URGENT  generation, position, byte
 //! CLOSE   generation                                       nothing more of the stream is wanted or sent
 //! CANCEL  generation                                       reply CANCELLED: 1 unless somebody had claimed it
+//! BEGIN   generation, position                             the client's bytes before it came by TCP, the others come here
+//! BEGUN   generation                                       the server has all of those, and expects the others
 //! ```
 
 use shunt_segment::address::Address;
@@ -27,6 +29,8 @@ pub(crate) mod handler {
     pub const CLOSE: u8 = 7;
     pub const CANCEL: u8 = 8;
     pub const CANCELLED: u8 = 9;
+    pub const BEGIN: u8 = 10;
+    pub const BEGUN: u8 = 11;
 }
 
 /// An OPEN.

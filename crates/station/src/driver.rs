@@ -300,12 +300,20 @@ impl<'s> Driver<'s> {
         Some((stream, entry.token()))
     }
 
+    /// Whether the next stream that is lent has a number below `limit`.
+    pub fn lends_below(&self, limit: Stream) -> bool {
+        self.shared.used.lowest_outside().is_some_and(|stream| stream < limit)
+    }
+
     /// From now on the pump is told of the stream: at once, what has come before. Nothing more comes before room is granted.
     pub fn bind(&mut self, stream: Stream, pump: &mut dyn Pump) {
         let Some(entry) = self.shared.entry(stream) else { return };
         match entry.state() {
             state::OPENED | state::CLAIMED => {
                 entry.state.store(state::LIVE, Relaxed);
+                if let Some(position) = entry.begins.load(Relaxed).checked_sub(1) {
+                    pump.begin(stream, position);
+                }
                 if entry.has(flag::RESET) {
                     pump.reset(stream);
                 } else if entry.has(flag::FINISHED) {
@@ -370,6 +378,32 @@ impl<'s> Driver<'s> {
         self.tell_of(now, stream, handler::FIN, &[])
     }
 
+    /// The client's first `position` bytes go by TCP, and those that are sent from now on are the ones behind. False: not now.
+    pub fn begin(&mut self, now: Nanoseconds, stream: Stream, position: u64) -> bool {
+        self.tell_of(now, stream, handler::BEGIN, &[position])
+    }
+
+    /// The server has all of the bytes that the client's [`Driver::begin`] spoke of. False: not now.
+    pub fn begun(&mut self, now: Nanoseconds, stream: Stream) -> bool {
+        self.tell_of(now, stream, handler::BEGUN, &[])
+    }
+
+    /// The stream's number and words stay the caller's until [`Driver::release`], whatever becomes of its channel.
+    pub fn keep(&mut self, stream: Stream) {
+        if let Some(entry) = self.shared.entry(stream).filter(|entry| entry.state() != state::FREE) {
+            entry.put(flag::KEPT);
+        }
+    }
+
+    /// Nothing more is wanted of the channel of a stream that is kept: the connection goes on elsewhere.
+    pub fn abandon(&mut self, now: Nanoseconds, stream: Stream) {
+        let now = self.time(now);
+        if let Some(entry) = self.shared.entry(stream).filter(|entry| entry.has(flag::KEPT) && entry.state() != state::LOST) {
+            self.shared.release(stream, entry);
+            self.send_wanted(now);
+        }
+    }
+
     /// Ends both directions. False: not now, see [`Pump::writable`].
     pub fn reset(&mut self, now: Nanoseconds, stream: Stream) -> bool {
         let told = self.tell_of(now, stream, handler::RESET, &[]);
@@ -419,6 +453,7 @@ impl<'s> Driver<'s> {
     pub fn release(&mut self, now: Nanoseconds, stream: Stream) {
         let now = self.time(now);
         if let Some(entry) = self.shared.entry(stream) {
+            entry.take(flag::KEPT);
             self.shared.release(stream, entry);
             self.send_wanted(now);
         }

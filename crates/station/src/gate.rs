@@ -103,6 +103,14 @@ impl Gate {
     /// # Errors
     /// EADDRINUSE: another user's is there, and serves everybody; try again later.
     pub fn open(version_6: bool) -> Result<Gate> {
+        Gate::bind(version_6).and_then(Gate::of)
+    }
+
+    /// A gate's socket, bound: questions wait in its queue until a gate is made of it. The caller closes it.
+    ///
+    /// # Errors
+    /// As [`Gate::open`].
+    pub fn bind(version_6: bool) -> Result<i32> {
         let any = if version_6 { Address::v6([0; 16], GATE) } else { Address::v4([0; 4], GATE) };
         let socket = sockaddr::udp(&any)?;
         if version_6 {
@@ -110,6 +118,17 @@ impl Gate {
         }
         calls::setsockopt_int(socket.0, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         sockaddr::with(&any, |name, length| calls::bind(socket.0, name, length))?;
+        let fd = socket.0;
+        core::mem::forget(socket);
+        Ok(fd)
+    }
+
+    /// The gate behind a socket that [`Gate::bind`] gave, which is closed with it.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn of(bound: i32) -> Result<Gate> {
+        let socket = Socket(bound);
         let inside = sockaddr::unix(None)?;
         let both = Socket(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
         for fd in [socket.0, inside.0] {

@@ -116,7 +116,7 @@ impl Dispatch for Hands<'_> {
             handler::OPEN => return self.open(message, replier),
             handler::CANCEL => return self.cancel(message, replier),
             handler::CLOSE => return self.closed(&message),
-            handler::FIN | handler::RESET | handler::URGENT => {}
+            handler::FIN | handler::RESET | handler::URGENT | handler::BEGIN | handler::BEGUN => {}
             _ => return replier.refuse(),
         }
         let shared = self.shared;
@@ -139,7 +139,17 @@ impl Dispatch for Hands<'_> {
                 [_, position, byte] if byte <= 255 => self.pump.urgent(stream, position, byte as u8),
                 _ => shared.count(Count::Dropped),
             },
-            handler::URGENT if entry.state() == state::CLOSING => {}
+            handler::BEGIN if !entry.has(flag::OURS) && entry.begins.load(Relaxed) == 0 => match *message.words {
+                [_, position] if position < 1 << 47 => {
+                    entry.begins.store(position + 1, Relaxed);
+                    if live {
+                        self.pump.begin(stream, position);
+                    }
+                }
+                _ => shared.count(Count::Dropped),
+            },
+            handler::BEGUN if live && entry.has(flag::OURS) => self.pump.begun(stream),
+            handler::URGENT | handler::BEGUN if entry.state() == state::CLOSING => {}
             _ => shared.count(Count::Dropped),
         }
     }

@@ -16,7 +16,7 @@ use shunt_sys::{calls, libc, mapping, Errno, Result};
 use crate::{FourTuple, Refusal, Token, PEERS, STREAMS, WORDS};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const PAGE: usize = 4096;
 
 /// Ordered channels with each peer.
@@ -142,6 +142,8 @@ pub(crate) mod flag {
     pub const OURS: u32 = 2048;
     /// A reservation that somebody claimed.
     pub const CLAIMED: u32 = 4096;
+    /// The caller needs its number, whatever becomes of the channel: [`state::LOST`] instead of free.
+    pub const KEPT: u32 = 8192;
 }
 
 /// A stream.
@@ -161,7 +163,8 @@ pub(crate) struct Entry {
     pub token: [AtomicU64; 2],
     /// When it was lent.
     pub since: AtomicU64,
-    reserved: AtomicU64,
+    /// BEGIN's position, plus one, if it came before `bind`; 0: it did not.
+    pub begins: AtomicU64,
     /// The caller's.
     pub words: [AtomicU64; WORDS],
 }

@@ -16,7 +16,7 @@ use crate::{FourTuple, Refusal};
 /// Bytes of a datagram.
 pub const SIZE: usize = 120;
 const MAGIC: [u8; 8] = *b"shuntgat";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What a datagram is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +148,7 @@ mod tests {
         let bytes = datagram.emit();
         assert_eq!(Datagram::parse(&bytes), Some(datagram));
         assert_eq!(Datagram::parse(&bytes[..SIZE - 1]), None);
-        for (at, value) in [(0, 0), (8, 2), (12, 4), (116, 99)] {
+        for (at, value) in [(0, 0), (8, VERSION as u8 + 1), (12, 4), (116, 99)] {
             let mut other = bytes;
             other[at] = value;
             assert_eq!(Datagram::parse(&other), None, "byte {at}");

@@ -18,6 +18,9 @@ use crate::{
 
 /// Tries of [`Station::lock`]: some milliseconds, most of which the processor is somebody else's.
 const TRIES: u32 = 2000;
+/// Milliseconds of silence after which a path is lost: streams go on over TCP then, so this may be short, but a busy host's
+/// keeper gets the processor within it.
+const LOST_AFTER: u32 = 2_000;
 /// Failed tries between two questions whether the holder still exists.
 const DOUBT: u32 = 64;
 
@@ -37,7 +40,7 @@ unsafe impl Send for Station {}
 
 /// The engine's shape over a device with such frames.
 fn config(frame: u32, checked: bool) -> Config {
-    Config { channels: CHANNELS, checked: checked.into(), ..Config::lossy(PEERS, frame) }
+    Config { channels: CHANNELS, checked: checked.into(), lost_after: LOST_AFTER, ..Config::lossy(PEERS, frame) }
 }
 
 impl Station {
@@ -294,6 +297,11 @@ impl Station {
     /// The stream's 4-tuple, as it was opened or asked for; scopes are 0.
     pub fn four(&self, stream: Stream) -> FourTuple {
         self.shared().entry(stream).map_or(FourTuple::default(), |entry| entry.four())
+    }
+
+    /// The token of a stream that is lent.
+    pub fn token(&self, stream: Stream) -> crate::Token {
+        self.shared().entry(stream).map_or([0; 2], crate::memory::Entry::token)
     }
 
     /// The streams that are bound and not released, also those whose path was lost: for who takes over from a killed process.

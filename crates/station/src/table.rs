@@ -32,6 +32,7 @@ impl Shared {
         entry.set_four(loan.four);
         crate::memory::store2(&entry.token, loan.token);
         entry.since.store(now, Relaxed);
+        entry.begins.store(0, Relaxed);
         entry.words.iter().for_each(|word| word.store(0, Relaxed));
         self.used.insert(stream);
         peer.by_channel[usize::from(loan.channel) % peer.by_channel.len()].store(stream + 1, Relaxed);
@@ -56,10 +57,14 @@ impl Shared {
 
     /// Gives a stream's number back.
     pub(crate) fn free(&self, stream: u32, entry: &Entry) {
-        entry.state.store(state::FREE, Relaxed);
+        let kept = entry.has(flag::KEPT);
+        entry.state.store(if kept { state::LOST } else { state::FREE }, Relaxed);
         self.detach(stream, entry);
-        for set in [&self.waiting, &self.wants, &self.blocked, &self.untold, &self.used] {
+        for set in [&self.waiting, &self.wants, &self.blocked, &self.untold] {
             set.remove(stream);
+        }
+        if !kept {
+            self.used.remove(stream);
         }
     }
 

@@ -94,6 +94,11 @@ pub trait Pump {
     fn finished(&mut self, stream: Stream);
     /// The peer reset the stream.
     fn reset(&mut self, stream: Stream);
+    /// The client sent its first `position` bytes by TCP; what comes here are those behind. Once, before anything else of the
+    /// stream; at the server only.
+    fn begin(&mut self, stream: Stream, position: u64);
+    /// The server's answer ([`Driver::begun`]): at the client only.
+    fn begun(&mut self, stream: Stream);
     /// An urgent byte, behind `position` bytes of the stream.
     fn urgent(&mut self, stream: Stream, position: u64, byte: u8);
     /// The peer has all bytes before `upto`, counted from the stream's beginning, where its program will find them.

@@ -145,7 +145,7 @@ fn reservations_are_cancelled_claimed_or_expire() {
     world.until(SECOND, "the numbers' return", |world| world.sides.iter().all(|side| side.station.lent() == 0));
     // Nobody claims it.
     let (stream, _) = world.open(40002);
-    world.until(10 * SECOND, "the end", |world| world.sides[1].station.count(Count::Expired) == 1);
+    world.until(40 * SECOND, "the end", |world| world.sides[1].station.count(Count::Expired) == 1);
     world.sides[0].station.lock().unwrap().release(world.now, stream);
     world.until(SECOND, "the numbers' return", |world| world.sides.iter().all(|side| side.station.lent() == 0));
 }

@@ -174,7 +174,7 @@ fn tables_that_are_full() {
     for stream in streams {
         world.sides[0].station.lock().unwrap().release(world.now, stream);
     }
-    world.until(20 * SECOND, "the numbers' return", |world| world.sides.iter().all(|side| side.station.lent() == 0));
+    world.until(40 * SECOND, "the numbers' return", |world| world.sides.iter().all(|side| side.station.lent() == 0));
 }
 
 #[test]

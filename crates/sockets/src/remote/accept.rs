@@ -1,9 +1,9 @@
 //! accept from another host: a TCP connection that a reservation waits for becomes a stream.
 
-use super::connect::{begin, companion, seat};
+use super::connect::{begin, companion, seat, Start};
 use super::home::{self, home, Home};
 use super::message::Message;
-use super::{area, words};
+use super::{area, near, words};
 use crate::global::SETUP;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
@@ -12,9 +12,12 @@ use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_station::{FourTuple, Stream, Token};
+use shunt_station::{FourTuple, Gate, Stream, Token};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock};
+
+/// How long to wait for the lock (ns): whoever drives needs microseconds, unless the processor is taken away from him.
+const PATIENCE: u64 = 20_000_000;
 
 /// A token as it travels.
 pub fn token_bytes(token: &Token) -> [u8; 16] {
@@ -24,21 +27,40 @@ pub fn token_bytes(token: &Token) -> [u8; 16] {
     bytes
 }
 
-/// The socket `fd` listens now: if other hosts can reach it, this process has a station that answers for it.
-pub fn listens(fd: i32, socket: &Socket) {
-    let address = listen::bound_address(fd);
-    if address.is_loopback() {
+/// A socket, with this inode, is about to listen at `address`, or does: if other hosts can reach it, this process has a station
+/// that answers for it.
+pub fn listens(inode: u64, address: &Address) {
+    if address.port == 0 || address.is_loopback() {
         return;
     }
-    let Some(device) = area::device_for_listener(&address) else { return };
+    let Some(device) = area::device_for_listener(address) else { return };
     let home = match home::settle(&device) {
         Ok(home) => home,
         Err(reason) => return report::count(reason),
     };
-    let inode = socket.inode.load(Ordering::Relaxed);
-    if let Ok(ear) = home.station.listen(inode, &address) {
+    open_gates(home);
+    if let Ok(ear) = home.station.listen(inode, address) {
         let _ = Message::Ear(inode).send(home.control.load(Ordering::Relaxed), &[ear]);
         let _ = calls::close(ear);
+    }
+}
+
+/// The gates' ports are bound before `listen` returns: who connects at once finds his question in a queue, and not a port that
+/// nobody has.
+fn open_gates(home: &Home) {
+    for family in 0..2 {
+        let gates = &home.common().gates;
+        if gates.fetch_or(1 << family, Ordering::Relaxed) & 1 << family != 0 {
+            continue;
+        }
+        let sent = Gate::bind(family == 1).and_then(|fd| {
+            let sent = Message::Gate(family).send(home.control.load(Ordering::Relaxed), &[fd]);
+            let _ = calls::close(fd);
+            sent
+        });
+        if sent.is_err() {
+            gates.fetch_and(!(1 << family), Ordering::Relaxed); // another user's: the next listener tries again
+        }
     }
 }
 
@@ -65,7 +87,9 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
     if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) {
         return false;
     }
-    let Some(mut driver) = home.station.lock() else { return false };
+    // OPEN left before the connection was made: it is here, or it comes too late.
+    near::drive();
+    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
     let claimed = driver.claim(&FourTuple { client, server });
     drop(driver);
     let Some((stream, token)) = claimed else { return false };
@@ -105,11 +129,11 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
     table::set_socket(fd, Kind::Stream, socket);
     let (_, _, channel) = home.place(stream);
     report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
-    begin(home, stream, far, shadow);
+    begin(home, stream, far, shadow, Start::Claimed);
     true
 }
 
-/// There is no room for the stream: its client expects a token that will not come, and gives up.
+/// There is no room for the stream: its client goes on by TCP, where no token comes.
 fn refuse(home: &Home, stream: Stream, _fd: i32) -> bool {
     if let Some(mut driver) = home.station.lock() {
         driver.release(clock::monotonic_ns(), stream);

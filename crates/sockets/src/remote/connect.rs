@@ -4,8 +4,8 @@ use super::area;
 use super::home::{self, Home};
 use super::message::Message;
 use super::near;
-use super::pump::{Rings, CLASS, WINDOW};
-use super::words::{self, flag as bit};
+use super::pump::{Rings, CLASS, FIRST};
+use super::words::{self, flag as bit, mode};
 use crate::connect::Outcome;
 use crate::global::{self, SETUP};
 use crate::sockaddr::{self, Encoded};
@@ -21,10 +21,12 @@ use shunt_station::{Answer, FourTuple, Inquiry, Opening, Peer, Refusal, Stream, 
 use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno, Result};
 
-/// How much longer than the kernel connect may take for each step, to hear from the other host, and from who accepts there
-/// (ns): where the program does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where
-/// it waits anyway.
-const BOUNDS: [u64; 3] = [2_000_000, 10_000_000, 50_000_000];
+/// How long it may take to hear which station serves the listener (ns), the first time that this is asked: where the program
+/// does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where it waits anyway.
+const ASKED: [u64; 3] = [2_000_000, 10_000_000, 100_000_000];
+/// How long `connect` waits for OPENED, and then for the token (ns). What comes later finds a stream that has begun by TCP.
+const PROMPT: [u64; 3] = [500_000, 1_000_000, 5_000_000];
+const TOKEN: [u64; 3] = [50_000, 100_000, 500_000];
 /// How long it may take to learn whether a reservation that was given up had been claimed (ns).
 const CERTAINTY: u64 = 1_000_000_000;
 
@@ -40,11 +42,11 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let listed = matches!(global::options().hosts, shunt_options::Hosts::Listed(_));
-    let bound = BOUNDS[if nonblocking { usize::from(listed) } else { 2 }];
+    let kind = if nonblocking { usize::from(listed) } else { 2 };
     if area::was_slow(server, clock::monotonic_ns()) {
         return Outcome::Kernel(Reason::TooSlow);
     }
-    let peer = match ask(home, &FourTuple { client: device.source, server: *server }, clock::monotonic_ns() + bound) {
+    let peer = match ask(home, &FourTuple { client: device.source, server: *server }, clock::monotonic_ns() + ASKED[kind]) {
         Ok(peer) => peer,
         Err(reason) => {
             if reason == Reason::TooSlow {
@@ -56,30 +58,24 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     spare::spoil(socket);
     let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
     let four = FourTuple { client, server: *server };
-    let Some(mut driver) = home.station.lock() else { return Outcome::Kernel(Reason::TooSlow) };
+    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
+    if !driver.lends_below(words::STREAMS) {
+        return Outcome::Kernel(Reason::StreamsFull);
+    }
     let opened = driver.open(clock::monotonic_ns(), peer, &four);
     drop(driver);
     let stream = match opened {
-        Ok(stream) if stream < words::STREAMS => stream,
-        Ok(stream) => {
-            give_up(home, stream);
-            return Outcome::Kernel(Reason::StreamsFull);
-        }
+        Ok(stream) => stream,
         Err(refusal) => return Outcome::Kernel(reason(refusal)),
     };
-    let opening = await_opening(home, stream, clock::monotonic_ns() + bound);
-    let refused = match opening {
-        Opening::Opened => None,
-        Opening::Refused(refusal) => Some(reason(refusal)),
-        Opening::Pending => Some(Reason::TooSlow),
-    };
-    if let Some(reason) = refused {
-        return match withdraw(home, stream) {
-            true => Outcome::Kernel(reason),
-            false => Outcome::Done(Err(Errno(libc::ETIMEDOUT)), reason),
-        };
+    if let Opening::Refused(refusal) = await_opening(home, stream, clock::monotonic_ns() + PROMPT[kind]) {
+        if refusal != Refusal::Lost {
+            give_up(home, stream);
+            return Outcome::Kernel(reason(refusal));
+        }
+        // The server may have made the reservation: its acceptor's token must find somebody who expects it.
     }
-    by_token(home, stream, fd, socket, &four, (nonblocking, bound))
+    connect_by_tcp(home, stream, fd, socket, &four, kind)
 }
 
 fn reason(refusal: Refusal) -> Reason {
@@ -197,7 +193,7 @@ fn look_for_token(fd: i32, token: &Token) -> Came {
     match got {
         Ok(16) if bytes == expected => Came::Token,
         Ok(got) if got > 0 && got < 16 && bytes[..got] == expected[..got] => Came::Nothing,
-        Err(Errno(libc::EAGAIN | libc::EINTR | libc::ENOTCONN)) => Came::Nothing,
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => Came::Nothing,
         _ => Came::Other,
     }
 }
@@ -218,77 +214,59 @@ fn await_connected(home: &Home, fd: i32, deadline: u64) -> Result<()> {
     }
 }
 
-/// The kernel connects; the token that comes by this connection makes it a stream.
-fn by_token(
+/// The kernel connects; the token that comes by this connection makes it a stream. It begins by TCP if that does not come at
+/// once.
+fn connect_by_tcp(
     home: &'static Home,
     stream: Stream,
     fd: i32,
     socket: &'static Socket,
     four: &FourTuple,
-    (nonblocking, bound): (bool, u64),
+    kind: usize,
 ) -> Outcome {
-    let deadline = clock::monotonic_ns() + bound;
+    let nonblocking = kind < 2;
     let address = Encoded::new(socket.family.load(Ordering::Relaxed), &four.server);
     let mut connected = calls::connect(fd, address.pointer(), address.length);
     if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) {
-        connected = await_connected(home, fd, deadline);
+        connected = await_connected(home, fd, clock::monotonic_ns() + ASKED[kind]);
     }
     if let Err(error) = connected {
-        let async_connect = matches!(error.0, libc::EINPROGRESS | libc::EINTR);
-        let certain = if async_connect {
+        let certain = if matches!(error.0, libc::EINPROGRESS | libc::EINTR) {
             withdraw(home, stream)
         } else {
-            if let Some(mut driver) = home.station.lock() {
-                driver.cancel(clock::monotonic_ns(), stream);
-            }
             give_up(home, stream);
             true
         };
         return Outcome::Done(Err(if certain { error } else { Errno(libc::ETIMEDOUT) }), Reason::TooSlow);
     }
-    let token = match home.station.lock() {
-        Some(driver) => driver.token(stream),
-        None => [0; 2],
+    let Some(driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) else {
+        return Outcome::Done(Err(Errno(libc::ETIMEDOUT)), Reason::TooSlow);
     };
-    let deadline = if nonblocking { deadline } else { clock::monotonic_ns() + bound };
-    let mut cancelled = false;
-    let mut limit = deadline;
-    loop {
+    let token = driver.token(stream);
+    drop(driver);
+    let deadline = clock::monotonic_ns() + TOKEN[kind];
+    let start = loop {
         match look_for_token(fd, &token) {
-            Came::Token => break,
+            Came::Token => break Start::Token,
             Came::Other => {
-                let _ = withdraw(home, stream);
+                // Somebody who accepts without shunt has written already, or the connection is over.
+                give_up(home, stream);
                 return Outcome::Done(Ok(0), Reason::PeerHostRefused);
             }
-            Came::Nothing => {}
+            Came::Nothing if clock::monotonic_ns() >= deadline => break Start::Provisional,
+            Came::Nothing => pause(home, fd, POLLIN, deadline),
         }
-        let now = clock::monotonic_ns();
-        if cancelled {
-            if matches!(home.station.opening(stream), Opening::Refused(_)) {
-                give_up(home, stream);
-                return Outcome::Done(Ok(0), Reason::TooSlow);
-            }
-            if now >= limit {
-                give_up(home, stream);
-                return Outcome::Done(Err(Errno(libc::ETIMEDOUT)), Reason::TooSlow);
-            }
-        } else if now >= limit {
-            if let Some(mut driver) = home.station.lock() {
-                driver.cancel(now, stream);
-            }
-            (cancelled, limit) = (true, now + CERTAINTY);
-        }
-        pause(home, fd, POLLIN, limit);
+    };
+    if start == Start::Token {
+        let mut bytes = [0u8; 16];
+        let _ = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
     }
-    let mut bytes = [0u8; 16];
-    let _ = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
     let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
     let made =
         if shadow < 0 { Err(Errno(libc::EMFILE)) } else { companion(home, stream, &four.client, &four.server, nonblocking) };
     let Ok([near_fd, far_fd]) = made else {
-        // The other side believes in a stream: there is none.
-        if let Some(mut driver) = home.station.lock() {
-            let _ = driver.reset(clock::monotonic_ns(), stream);
+        // The other side may believe in a stream: there is none.
+        if let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) {
             driver.release(clock::monotonic_ns(), stream);
         }
         let _ = calls::close(shadow);
@@ -308,7 +286,7 @@ fn by_token(
     crate::options::connected(socket, fd, true);
     report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     let _ = calls::close(near_fd);
-    begin(home, stream, far_fd, shadow);
+    begin(home, stream, far_fd, shadow, start);
     Outcome::Connected
 }
 
@@ -374,20 +352,40 @@ pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: b
     link::enter(index);
 }
 
+/// How a stream begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// A client that has the token.
+    Token,
+    /// A client whose acceptor is not there yet.
+    Provisional,
+    /// A server that has sent the token.
+    Claimed,
+}
+
 /// From now on bytes flow. The keeper gets the far companion and the shadow.
-pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32) {
-    let sent = Message::Stream(stream).send(home.control.load(Ordering::Relaxed), &[far_fd, shadow]);
+pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start) {
+    // Without the lock there is no stream: the program finds its companion hung up.
+    if let Some(mut driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) {
+        driver.keep(stream);
+        let way = match start {
+            Start::Token => mode::BEGINNING,
+            Start::Provisional => mode::PROVISIONAL,
+            Start::Claimed => mode::CLAIMED,
+        };
+        words::set(&home.station, stream, words::MODE, way);
+        let more = if start == Start::Token { bit::BEGIN_DUE | bit::BIND_DUE } else { 0 };
+        words::raise(&home.station, stream, bit::ACTIVE | more);
+        if start == Start::Claimed {
+            driver.bind(stream, &mut Rings(home));
+            driver.grant(stream, FIRST);
+        }
+        drop(driver);
+        // If there is no keeper, the program finds its companion hung up, too.
+        let _ = Message::Stream(stream).send(home.control.load(Ordering::Relaxed), &[far_fd, shadow]);
+    }
     let _ = calls::close(far_fd);
     let _ = calls::close(shadow);
-    if sent.is_err() {
-        return; // no keeper: the program finds its companion hung up
-    }
-    if let Some(mut driver) = home.station.lock() {
-        words::set(&home.station, stream, words::GRANTED, WINDOW);
-        words::raise(&home.station, stream, bit::ACTIVE);
-        driver.bind(stream, &mut Rings(home));
-        driver.grant(stream, WINDOW);
-    }
     near::mark(home, stream);
     near::drive();
 }

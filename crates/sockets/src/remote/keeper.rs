@@ -8,12 +8,15 @@ use super::home::Home;
 use super::message::Message;
 use super::near;
 use super::pump::{Rings, WINDOW};
-use super::words::{self, flag};
+use super::shadow::Shadow;
+use super::words::{self, flag, mode};
 use crate::{carrier, diag, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::arm;
 use shunt_station::{Gate, Stream};
-use shunt_sys::libc::{self, epoll_event, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT};
+use shunt_sys::libc::{
+    self, epoll_event, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT,
+};
 use shunt_sys::{calls, clock, Errno};
 
 const STREAMS: usize = words::STREAMS as usize;
@@ -41,7 +44,7 @@ struct Keeper {
     home: &'static Home,
     control: i32,
     epoll: i32,
-    shadows: [i32; STREAMS],
+    shadows: [Shadow; STREAMS],
     /// When a stream's shadow ended, or its program closed (ns); 0: neither.
     ends_at: [u64; STREAMS],
     kept: usize,
@@ -57,7 +60,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         home,
         control,
         epoll,
-        shadows: [-1; STREAMS],
+        shadows: [const { Shadow::NONE }; STREAMS],
         ends_at: [0; STREAMS],
         kept: 0,
         ears: [(0, -1); EARS],
@@ -85,7 +88,10 @@ impl Keeper {
         let home = self.home;
         let common = home.common();
         let deadline = near::turn(home);
-        self.after_turn();
+        let again = self.tend().min(self.after_turn());
+        if self.control < 0 && self.kept == 0 {
+            return; // nothing would wake it
+        }
         let now = clock::monotonic_ns();
         let driven = home.station.driven_at();
         let others = driven != 0 && now.saturating_sub(driven) < TICK;
@@ -99,7 +105,7 @@ impl Keeper {
             }
         }
         let mut until = if others || deadline.is_none() { now + TICK } else { deadline.unwrap_or(u64::MAX) };
-        until = until.min(self.next_end());
+        until = until.min(self.next_end()).min(again);
         common.sleeps_until.store(until, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // Marks, and deadlines that came in between.
@@ -176,7 +182,7 @@ impl Keeper {
                 }
             }
             about::NEAR => self.near(events, which % words::STREAMS),
-            about::SHADOW => self.shadow(events, which % words::STREAMS),
+            about::SHADOW => self.shadows[(which % words::STREAMS) as usize].happened(),
             _ => {}
         }
     }
@@ -187,6 +193,7 @@ impl Keeper {
                 Ok((Message::Stream(stream), [far, shadow])) if stream < words::STREAMS => self.keep(stream, far, shadow),
                 Ok((Message::Ear(inode), [ear, _])) => self.hear(inode, ear),
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
+                Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
                     let _ = calls::close(fd);
                 }),
@@ -214,23 +221,26 @@ impl Keeper {
     fn keep(&mut self, stream: Stream, far: i32, shadow: i32) {
         self.drop_stream(stream);
         self.set_far(stream, far);
-        self.shadows[stream as usize] = shadow;
+        self.shadows[stream as usize] = Shadow::new(shadow, clock::monotonic_ns());
         self.ends_at[stream as usize] = 0;
         self.kept += 1;
         self.watch(far, (EPOLLIN | EPOLLRDHUP) as u32, about::NEAR, stream);
-        self.watch(shadow, EPOLLRDHUP as u32, about::SHADOW, stream);
+        // By edges: a shadow that was full, or whose bytes found no room, is not asked about again and again.
+        self.watch(shadow, (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) as u32, about::SHADOW, stream);
         near::mark(self.home, stream);
     }
 
     /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
     fn drop_stream(&mut self, stream: Stream) {
         let far = self.home.far_fd(stream);
-        let shadow = core::mem::replace(&mut self.shadows[stream as usize], -1);
+        let kept = core::mem::replace(&mut self.shadows[stream as usize], Shadow::NONE);
+        let shadow = kept.fd;
         if far < 0 && shadow < 0 {
             return;
         }
         self.kept -= 1;
         if shadow >= 0 {
+            kept.say_ended(self.home, stream);
             if words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
                 let linger = libc::linger { l_onoff: 1, l_linger: 0 };
                 let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
@@ -251,15 +261,14 @@ impl Keeper {
         };
         self.ears[place] = (inode, ear);
         self.watch(ear, EPOLLIN as u32, about::EAR, place as u32);
-        for version_6 in [false, true] {
-            let gate = &mut self.gates[usize::from(version_6)];
-            if gate.is_none() {
-                *gate = Gate::open(version_6).ok();
-                if let Some(gate) = gate {
-                    let fd = gate.descriptor();
-                    self.watch(fd, EPOLLIN as u32, about::GATE, u32::from(version_6));
-                }
-            }
+    }
+
+    fn open_gate(&mut self, version_6: bool, socket: i32) {
+        let gate = &mut self.gates[usize::from(version_6)];
+        *gate = Gate::of(socket).ok();
+        if let Some(gate) = gate {
+            let fd = gate.descriptor();
+            self.watch(fd, EPOLLIN as u32, about::GATE, u32::from(version_6));
         }
     }
 
@@ -295,15 +304,32 @@ impl Keeper {
         *place = if *place == 0 { when } else { when.min(*place) };
     }
 
-    /// The peer's keeper has let go, or the connection was reset: if the stream has not ended when the messages that are on
-    /// their way have come, it never will.
-    fn shadow(&mut self, events: u32, stream: Stream) {
-        let shadow = self.shadows[stream as usize];
-        if shadow < 0 || events == 0 {
-            return;
+    /// Looks after the streams whose bytes go by TCP, or may have to. When it is to be done again, if nothing happens.
+    fn tend(&mut self) -> u64 {
+        let home = self.home;
+        let now = clock::monotonic_ns();
+        let due = |stream: Stream, shadow: &Shadow| {
+            shadow.fd >= 0
+                && (shadow.ready
+                    || shadow.look_at <= now
+                    || !matches!(words::way(&home.station, stream), mode::FAST | mode::BEGINNING))
+        };
+        let all = || 0..words::STREAMS;
+        if all().any(|stream| due(stream, &self.shadows[stream as usize])) {
+            let Some(mut driver) = home.station.lock() else { return now };
+            for stream in all() {
+                let shadow = &mut self.shadows[stream as usize];
+                // The peer's keeper has let go, or the connection was reset: if the stream has not ended when the messages
+                // that are on their way have come, it never will.
+                if !due(stream, shadow) {
+                    continue;
+                }
+                if shadow.tend(home, &mut driver, stream, now) {
+                    self.end_by(stream, now + GRACE);
+                }
+            }
         }
-        self.forget(shadow);
-        self.end_by(stream, clock::monotonic_ns() + GRACE);
+        self.shadows.iter().filter(|shadow| shadow.fd >= 0).map(|shadow| shadow.look_at).min().unwrap_or(u64::MAX)
     }
 
     fn next_end(&self) -> u64 {
@@ -316,26 +342,24 @@ impl Keeper {
             if at == 0 || at > now {
                 continue;
             }
+            let Some(driver) = self.home.station.lock() else { continue };
             self.ends_at[stream as usize] = 0;
             let flags = words::flags(&self.home.station, stream);
-            if flags & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
-                continue;
-            }
-            if let Some(driver) = self.home.station.lock() {
+            if flags & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                 // A program that has read and been told everything does not notice; another one is reset.
                 let both = flag::FIN_IN | flag::FIN_OUT;
                 if flags & both != both || flags & flag::NEAR_GONE != 0 {
-                    use shunt_station::Pump;
-                    Rings(self.home).lost(stream);
+                    Rings(self.home).broken(stream);
                 }
-                drop(driver);
             }
+            drop(driver);
             near::mark(self.home, stream);
         }
     }
 
-    /// What whoever drove left for the keeper: sleepers to ring, streams that are over.
-    fn after_turn(&mut self) {
+    /// What whoever drove left for the keeper: sleepers to ring, streams that are over. When to look again, if nothing happens.
+    fn after_turn(&mut self) -> u64 {
+        let mut again = u64::MAX;
         for stream in 0..words::STREAMS {
             if self.home.far_fd(stream) < 0 {
                 continue;
@@ -346,8 +370,14 @@ impl Keeper {
                 wait::ring(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::OVER != 0 {
+                let Some(mut driver) = self.home.station.lock() else {
+                    again = clock::monotonic_ns() + TICK;
+                    continue;
+                };
                 self.drop_stream(stream);
+                driver.release(clock::monotonic_ns(), stream);
             }
         }
+        again
     }
 }

@@ -16,6 +16,8 @@ pub enum Message {
     Ear(u64),
     /// That listener is closed.
     NoEar(u64),
+    /// The bound socket of a gate: 1 for IPv6.
+    Gate(u64),
 }
 
 impl Message {
@@ -26,6 +28,7 @@ impl Message {
             Message::Stream(stream) => (2, u64::from(stream)),
             Message::Ear(inode) => (3, inode),
             Message::NoEar(inode) => (4, inode),
+            Message::Gate(family) => (5, family),
         };
         let mut bytes = [0u8; 16];
         bytes[..8].copy_from_slice(&kind.to_ne_bytes());
@@ -50,6 +53,7 @@ impl Message {
             (16, 2) => Message::Stream(word(8) as Stream),
             (16, 3) => Message::Ear(word(8)),
             (16, 4) => Message::NoEar(word(8)),
+            (16, 5) => Message::Gate(word(8)),
             _ => return Err(Errno(shunt_sys::libc::EPROTO)),
         };
         Ok((message, descriptors))
@@ -65,7 +69,7 @@ mod tests {
     fn messages_arrive_with_their_descriptors() {
         let mut pair = [-1; 2];
         calls::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
-        for message in [Message::Wake, Message::Stream(7), Message::Ear(1 << 40), Message::NoEar(3)] {
+        for message in [Message::Wake, Message::Stream(7), Message::Ear(1 << 40), Message::NoEar(3), Message::Gate(1)] {
             message.send(pair[0], &[]).unwrap();
             assert_eq!(Message::receive(pair[1]), Ok((message, [-1; 2])));
         }

@@ -21,6 +21,7 @@ mod keeper;
 mod message;
 mod near;
 mod pump;
+mod shadow;
 mod words;
 
 pub use accept::{accepted, listens, listens_no_longer};

@@ -14,6 +14,18 @@ pub fn mark(home: &Home, stream: Stream) {
     home.common().dirty[(stream % words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
 }
 
+/// The station's lock, by a moment at the latest.
+pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
+    loop {
+        if let Some(driver) = home.station.lock() {
+            return Some(driver);
+        }
+        if clock::monotonic_ns() >= deadline {
+            return None;
+        }
+    }
+}
+
 /// Looks after all streams that are marked.
 pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
     let mut pump = Rings(home);

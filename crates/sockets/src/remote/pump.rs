@@ -6,7 +6,7 @@
 
 use super::home::Home;
 use super::near;
-use super::words::{self, flag};
+use super::words::{self, flag, mode};
 use crate::{urgent, wait};
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
@@ -21,6 +21,10 @@ pub const CLASS: usize = 3;
 /// Bytes that a peer may send before the program has read any.
 pub const WINDOW: u64 = RING_SIZE[CLASS] as u64;
 
+/// Bytes that a client may send by the engine before BEGUN: beside what came by TCP ([`super::shadow`]) they fit the
+/// rings.
+pub const FIRST: u64 = WINDOW / 2;
+
 /// Bytes that are copied at once from where they lie in pieces.
 const PIECE: usize = 4096;
 
@@ -32,18 +36,76 @@ impl Rings<'_> {
         stream < words::STREAMS && words::flags(&self.0.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE
     }
 
-    fn add(&self, stream: Stream, which: usize, count: u64) {
+    pub fn add(&self, stream: Stream, which: usize, count: u64) {
         let value = words::get(&self.0.station, stream, which);
         words::set(&self.0.station, stream, which, value + count);
     }
 
+    fn way(&self, stream: Stream) -> u64 {
+        words::way(&self.0.station, stream)
+    }
+
+    fn is_fast(&self, stream: Stream) -> bool {
+        self.active(stream) && self.way(stream) == mode::FAST
+    }
+
+    /// What came is answered with a reset.
+    pub fn refuse(&self, stream: Stream) {
+        words::raise(&self.0.station, stream, flag::REFUSED);
+        near::mark(self.0, stream);
+    }
+
+    /// Whether the program still takes bytes; if not, they are refused.
+    pub fn takes(&self, stream: Stream) -> bool {
+        near::mark(self.0, stream);
+        let closed = self.0.far(stream).incoming().look().0 & word::CLOSED != 0;
+        if closed || words::flags(&self.0.station, stream) & (flag::NEAR_GONE | flag::RESET_IN) != 0 {
+            self.refuse(stream);
+            return false;
+        }
+        true
+    }
+
+    /// The peer sends no more.
+    pub fn ended(&self, stream: Stream) {
+        if words::raise(&self.0.station, stream, flag::FIN_IN) & flag::FIN_IN == 0 {
+            self.0.far(stream).outgoing().end(word::FIN);
+            self.tell(stream, arm::IN);
+            near::mark(self.0, stream);
+        }
+    }
+
+    /// The engine is of no use any more: the keeper goes on over the shadow.
+    pub fn to_tcp(&self, stream: Stream, more: u64) {
+        words::raise(&self.0.station, stream, more);
+        words::set(&self.0.station, stream, words::MODE, mode::RESUMING);
+        self.0.common().narrow[stream as usize / 64].fetch_and(!(1 << (stream % 64)), Ordering::Relaxed);
+        near::mark(self.0, stream);
+    }
+
+    /// A server that has all the bytes before those that BEGIN spoke of goes on with the engine's. Room for the first of
+    /// them was granted with the token.
+    pub fn begin_if_there(&self, stream: Stream) {
+        let station = &self.0.station;
+        let (begins, received) = (words::get(station, stream, words::BEGIN_AT), words::get(station, stream, words::RECEIVED));
+        let Some(position) = begins.checked_sub(1).filter(|_| self.way(stream) == mode::CLAIMED) else { return };
+        if received == position {
+            words::set(station, stream, words::IN_BASE, position);
+            words::set(station, stream, words::GRANTED, position + FIRST);
+            words::raise(station, stream, flag::BEGIN_DUE);
+            words::set(station, stream, words::MODE, mode::FAST);
+        } else if received > position {
+            self.refuse(stream);
+        }
+    }
+
     /// Wakes whoever sleeps on the near side for `conditions`.
-    fn tell(&self, stream: Stream, conditions: u32) {
+    pub fn tell(&self, stream: Stream, conditions: u32) {
         wait::notify(self.0.far(stream), self.0.far_fd(stream), conditions);
     }
 
-    /// The peer, or the way to it, ended both directions.
-    fn broken(&self, stream: Stream) {
+    /// The peer, or all ways to it, ended both directions.
+    pub fn broken(&self, stream: Stream) {
         let station = &self.0.station;
         if words::raise(station, stream, flag::RESET_IN) & flag::RESET_IN != 0 {
             return;
@@ -63,13 +125,16 @@ impl Pump for Rings<'_> {
         if !self.active(stream) {
             return;
         }
-        let far = self.0.far(stream);
-        let closed = far.incoming().look().0 & word::CLOSED != 0;
-        near::mark(self.0, stream);
-        if closed || words::flags(&self.0.station, stream) & (flag::NEAR_GONE | flag::RESET_IN) != 0 {
-            words::raise(&self.0.station, stream, flag::REFUSED);
+        match self.way(stream) {
+            mode::FAST => {}
+            // No room was granted for them.
+            mode::BEGINNING | mode::CLAIMED => return self.refuse(stream),
+            _ => return,
+        }
+        if !self.takes(stream) {
             return;
         }
+        let far = self.0.far(stream);
         let length = data.len();
         let mut room = [0u8; PIECE];
         let mut done = 0;
@@ -94,27 +159,47 @@ impl Pump for Rings<'_> {
         self.add(stream, words::RECEIVED, done as u64);
         if done < length {
             // More than was granted, or a program that wrote over its own ring.
-            words::raise(&self.0.station, stream, flag::REFUSED);
+            self.refuse(stream);
         }
         self.tell(stream, arm::IN);
     }
 
     fn finished(&mut self, stream: Stream) {
-        if self.active(stream) && words::raise(&self.0.station, stream, flag::FIN_IN) & flag::FIN_IN == 0 {
-            self.0.far(stream).outgoing().end(word::FIN);
-            self.tell(stream, arm::IN);
-            near::mark(self.0, stream);
+        if self.is_fast(stream) {
+            self.ended(stream);
         }
     }
 
     fn reset(&mut self, stream: Stream) {
-        if self.active(stream) {
-            self.broken(stream);
+        match self.way(stream) {
+            mode::FAST if self.active(stream) => self.broken(stream),
+            // The client goes on by TCP.
+            mode::CLAIMED if self.active(stream) => self.to_tcp(stream, flag::NEVER_FAST),
+            // What becomes of the connection is seen there.
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, stream: Stream, position: u64) {
+        let station = &self.0.station;
+        if !self.active(stream) || self.way(stream) != mode::CLAIMED {
+            return;
+        }
+        words::set(station, stream, words::BEGIN_AT, position + 1);
+        self.begin_if_there(stream);
+        near::mark(self.0, stream);
+    }
+
+    fn begun(&mut self, stream: Stream) {
+        if self.active(stream) && self.way(stream) == mode::BEGINNING {
+            words::set(&self.0.station, stream, words::MODE, mode::FAST);
+            near::mark(self.0, stream);
         }
     }
 
     fn urgent(&mut self, stream: Stream, position: u64, _byte: u8) {
-        if self.active(stream) && position == words::get(&self.0.station, stream, words::RECEIVED) {
+        let base = words::get(&self.0.station, stream, words::IN_BASE);
+        if self.is_fast(stream) && position.saturating_add(base) == words::get(&self.0.station, stream, words::RECEIVED) {
             let far = self.0.far(stream);
             urgent::mark(far);
             self.tell(stream, arm::IN);
@@ -122,10 +207,11 @@ impl Pump for Rings<'_> {
     }
 
     fn acknowledged(&mut self, stream: Stream, upto: u64) {
-        if !self.active(stream) {
+        if !self.active(stream) || !matches!(self.way(stream), mode::FAST | mode::BEGINNING) {
             return;
         }
         let station = &self.0.station;
+        let upto = upto.saturating_add(words::get(station, stream, words::OUT_BASE));
         let (known, sent) = (words::get(station, stream, words::ACKNOWLEDGED), words::get(station, stream, words::SENT));
         if upto <= known || upto > sent {
             return;
@@ -141,8 +227,14 @@ impl Pump for Rings<'_> {
     }
 
     fn lost(&mut self, stream: Stream) {
-        if self.active(stream) {
-            self.broken(stream);
+        if !self.active(stream) {
+            return;
+        }
+        match self.way(stream) {
+            mode::FAST => self.to_tcp(stream, 0),
+            mode::CLAIMED => self.to_tcp(stream, flag::NEVER_FAST),
+            // Whether the server has heard of BEGIN is said in its record.
+            _ => {}
         }
     }
 }
@@ -159,36 +251,83 @@ impl Rings<'_> {
         if !self.active(stream) {
             return;
         }
-        let far = self.0.far(stream);
-        let (near_word, waiting) = far.incoming().look();
-        let gone = flags & flag::NEAR_GONE != 0;
-        if flags & (flag::RESET_IN | flag::RESET_OUT) == 0 {
-            let received = words::get(station, stream, words::RECEIVED);
-            let unread = far.outgoing().unacknowledged();
-            let reset =
-                near_word & word::RST != 0 || flags & flag::REFUSED != 0 || (gone && near_word & word::CLOSED == 0 && unread > 0);
-            if reset {
+        if !matches!(self.way(stream), mode::FAST | mode::BEGINNING) {
+            // The keeper's business.
+            if self.0.far_fd(stream) < 0 {
+                near::wake_keeper(self.0);
+            }
+            return;
+        }
+        if flags & (flag::RESET_IN | flag::RESET_OUT) == 0 && self.say_begin(driver, stream, now) {
+            let far = self.0.far(stream);
+            let (near_word, waiting) = far.incoming().look();
+            if self.is_to_be_reset(stream, near_word) {
                 if driver.reset(now, stream) {
                     words::raise(station, stream, flag::RESET_OUT);
                     self.close_near(stream, word::RST | word::FIN | word::CLOSED);
                 }
-            } else {
+            } else if self.way(stream) == mode::FAST || words::get(station, stream, words::OUT_BASE) == 0 {
                 let all = self.send(driver, stream, waiting, now);
-                let ended = near_word & (word::FIN | word::CLOSED) != 0 || gone;
+                let ended = near_word & (word::FIN | word::CLOSED) != 0 || flags & flag::NEAR_GONE != 0;
                 if all && ended && flags & flag::FIN_OUT == 0 && driver.finish(now, stream) {
                     words::raise(station, stream, flag::FIN_OUT);
                 }
-                let limit = received - unread.min(received) + WINDOW;
-                let mut granted = words::get(station, stream, words::GRANTED);
-                if limit >= granted + WINDOW / 4 {
-                    granted = limit;
-                    words::set(station, stream, words::GRANTED, limit);
-                    driver.grant(stream, limit);
+                if self.way(stream) == mode::FAST {
+                    self.grant(driver, stream);
                 }
-                self.note_room(stream, received, granted);
             }
         }
-        self.conclude(driver, stream, now);
+        self.conclude(stream);
+    }
+
+    /// Whether the program, or what it left unread, ends the stream with a reset.
+    pub fn is_to_be_reset(&self, stream: Stream, near_word: u64) -> bool {
+        let flags = words::flags(&self.0.station, stream);
+        let gone = flags & flag::NEAR_GONE != 0;
+        near_word & word::RST != 0
+            || flags & flag::REFUSED != 0
+            || (gone && near_word & word::CLOSED == 0 && self.0.far(stream).outgoing().unacknowledged() > 0)
+    }
+
+    /// Grants the peer the room that the program has made.
+    fn grant(&mut self, driver: &mut Driver<'_>, stream: Stream) {
+        let station = &self.0.station;
+        let received = words::get(station, stream, words::RECEIVED);
+        let unread = self.0.far(stream).outgoing().unacknowledged();
+        let limit = received - unread.min(received) + WINDOW;
+        let mut granted = words::get(station, stream, words::GRANTED);
+        if limit >= granted + WINDOW / 4 {
+            granted = limit;
+            words::set(station, stream, words::GRANTED, limit);
+            driver.grant(stream, limit - words::get(station, stream, words::IN_BASE));
+        }
+        self.note_room(stream, received, granted);
+    }
+
+    /// Says what the peer must know before anything else; false: that is not said yet.
+    fn say_begin(&mut self, driver: &mut Driver<'_>, stream: Stream, now: u64) -> bool {
+        let station = &self.0.station;
+        let flags = words::flags(station, stream);
+        if flags & flag::BIND_DUE != 0 {
+            match station.opening(stream) {
+                Opening::Pending => return false,
+                Opening::Opened => driver.bind(stream, self),
+                // Lost: the server's record will tell how it goes on.
+                Opening::Refused(_) => {}
+            }
+            words::lower(station, stream, flag::BIND_DUE);
+        }
+        if flags & flag::BEGIN_DUE != 0 {
+            let said = match self.way(stream) {
+                mode::BEGINNING => driver.begin(now, stream, words::get(station, stream, words::OUT_BASE)),
+                _ => driver.begun(now, stream),
+            };
+            if !said {
+                return false;
+            }
+            words::lower(station, stream, flag::BEGIN_DUE);
+        }
+        true
     }
 
     /// Notes whether the peer may soon send no more.
@@ -252,14 +391,14 @@ impl Rings<'_> {
     }
 
     /// Ends the side that the near one sees.
-    fn close_near(&self, stream: Stream, bits: u64) {
+    pub fn close_near(&self, stream: Stream, bits: u64) {
         self.0.far(stream).outgoing().end(bits);
         self.tell(stream, arm::IN);
         self.tell(stream, arm::OUT);
     }
 
     /// Lets go of the stream when both ends have been said and heard, and the near side is closed.
-    fn conclude(&mut self, driver: &mut Driver<'_>, stream: Stream, now: u64) {
+    pub fn conclude(&self, stream: Stream) {
         let station = &self.0.station;
         let flags = words::flags(station, stream);
         let both = flag::FIN_OUT | flag::FIN_IN;
@@ -269,7 +408,7 @@ impl Rings<'_> {
         let (base, _, channel) = self.0.place(stream);
         let closed = crate::link::page(base, channel).sides[0].released.load(Ordering::Acquire) != release::NOT;
         if over && (closed || flags & flag::NEAR_GONE != 0) {
-            driver.release(now, stream);
+            // Its number is free when the keeper has closed its descriptors: else those would be taken for the next one's.
             words::lower(station, stream, flag::ACTIVE);
             words::raise(station, stream, flag::OVER);
             near::wake_keeper(self.0);

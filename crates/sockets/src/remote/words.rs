@@ -28,11 +28,36 @@ pub mod flag {
     pub const RING: u64 = 1 << 8;
     /// The client gave up before the stream was opened.
     pub const GIVEN_UP: u64 = 1 << 9;
+    /// BEGIN, or BEGUN, is to be said to the peer before anything else.
+    pub const BEGIN_DUE: u64 = 1 << 10;
+    /// The station's stream is not bound yet: OPENED has not come.
+    pub const BIND_DUE: u64 = 1 << 11;
+    /// The record was written into the shadow ([`super::super::shadow`]).
+    pub const RECORD_OUT: u64 = 1 << 12;
+    /// The record says that nothing came by the engine.
+    pub const NEVER_FAST: u64 = 1 << 13;
+}
+
+/// Values of [`MODE`]: which way the bytes of a stream go. Only [`mode::FAST`] ones go by the engine, and a client's in
+/// [`mode::BEGINNING`] if none went by TCP before.
+pub mod mode {
+    /// A client whose acceptor was not there yet: by TCP; the token may still come.
+    pub const PROVISIONAL: u64 = 1;
+    /// A client that has the token, and waits for BEGUN.
+    pub const BEGINNING: u64 = 2;
+    /// A server that has sent the token, and waits for BEGIN: what comes by TCP until then are the stream's bytes.
+    pub const CLAIMED: u64 = 3;
+    /// By the engine.
+    pub const FAST: u64 = 4;
+    /// The path is lost: both ends tell each other by TCP what they have.
+    pub const RESUMING: u64 = 5;
+    /// By TCP, for good.
+    pub const TCP: u64 = 6;
 }
 
 /// Bits ([`flag`]).
 pub const FLAGS: usize = 0;
-/// Bytes given to the engine.
+/// Bytes given to the engine, or to TCP; as all positions here, counted as the near ring does.
 pub const SENT: usize = 1;
 /// Bytes that the peer's side has.
 pub const ACKNOWLEDGED: usize = 2;
@@ -44,6 +69,13 @@ pub const GRANTED: usize = 4;
 pub const GENERATION: usize = 5;
 /// The near side's mark of an urgent byte that was told.
 pub const MARK: usize = 6;
+/// One of [`mode`].
+pub const MODE: usize = 7;
+/// The position in the near ring at which the engine's bytes begin, outgoing; incoming.
+pub const OUT_BASE: usize = 8;
+pub const IN_BASE: usize = 9;
+/// A server's: the position that BEGIN named, plus one; 0: it has not come.
+pub const BEGIN_AT: usize = 10;
 /// Where in the first link's header page the words stand that belong to no stream.
 pub const COMMON: usize = 3072;
 
@@ -54,6 +86,8 @@ pub struct Common {
     pub dirty: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// A bit for each stream whose peer may soon send no more: threads that drive look whether the program has read.
     pub narrow: [AtomicU64; (STREAMS as usize).div_ceil(64)],
+    /// Gates that the keeper has, or will have: bit 0 for IPv4, 1 for IPv6.
+    pub gates: AtomicU64,
     /// Until when the keeper sleeps at most (CLOCK_MONOTONIC, ns).
     pub sleeps_until: AtomicU64,
 }
@@ -82,6 +116,11 @@ pub fn set(station: &Station, stream: Stream, which: usize, value: u64) {
 /// The stream's flags.
 pub fn flags(station: &Station, stream: Stream) -> u64 {
     get(station, stream, FLAGS)
+}
+
+/// Which way its bytes go.
+pub fn way(station: &Station, stream: Stream) -> u64 {
+    get(station, stream, MODE)
 }
 
 /// Adds flags; gives those before.

@@ -81,6 +81,8 @@ impl Pump for Program {
     fn reset(&mut self, stream: Stream) {
         self.flow(stream).resets += 1;
     }
+    fn begin(&mut self, _: Stream, _: u64) {}
+    fn begun(&mut self, _: Stream) {}
     fn urgent(&mut self, stream: Stream, position: u64, byte: u8) {
         let flow = self.flow(stream);
         assert_eq!(flow.received.len() as u64, position, "in its place");
