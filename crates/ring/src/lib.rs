@@ -25,6 +25,7 @@
 
 pub mod bell;
 mod copy;
+mod distance;
 #[cfg(not(loom))]
 pub mod inbox;
 #[cfg(not(loom))]

@@ -7,10 +7,15 @@
 //! [`Pipe`]: crate::Pipe
 //! [`Trouble::Unmapped`]: crate::Trouble::Unmapped
 
+use crate::distance::Distance;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// One direction's window as this process has it: private memory.
-pub struct Window(AtomicPtr<u8>);
+pub struct Window {
+    base: AtomicPtr<u8>,
+    /// How its chunks are best written.
+    pub(crate) distance: Distance,
+}
 
 const WANTED: usize = 1;
 const REFUSED: usize = 2;
@@ -18,13 +23,13 @@ const REFUSED: usize = 2;
 impl Window {
     /// Not mapped.
     pub const fn new() -> Window {
-        Window(AtomicPtr::new(core::ptr::null_mut()))
+        Window { base: AtomicPtr::new(core::ptr::null_mut()), distance: Distance::new() }
     }
 
     /// Its first byte, if it is mapped.
     #[inline(always)]
     pub fn get(&self) -> Option<*mut u8> {
-        let base = self.0.load(Ordering::Acquire);
+        let base = self.base.load(Ordering::Acquire);
         (base as usize > REFUSED).then_some(base)
     }
 
@@ -32,34 +37,34 @@ impl Window {
     #[cold]
     pub fn ask(&self) {
         let none = core::ptr::null_mut();
-        let _ = self.0.compare_exchange(none, core::ptr::without_provenance_mut(WANTED), Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.base.compare_exchange(none, core::ptr::without_provenance_mut(WANTED), Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Whether a sender asked for it since.
     #[inline(always)]
     pub fn is_wanted(&self) -> bool {
-        self.0.load(Ordering::Relaxed) as usize == WANTED
+        self.base.load(Ordering::Relaxed) as usize == WANTED
     }
 
     /// It cannot be mapped: senders stay in smaller rings.
     pub fn refuse(&self) {
-        self.0.store(core::ptr::without_provenance_mut(REFUSED), Ordering::Release);
+        self.base.store(core::ptr::without_provenance_mut(REFUSED), Ordering::Release);
     }
 
     /// Whether it was refused.
     #[inline(always)]
     pub fn is_refused(&self) -> bool {
-        self.0.load(Ordering::Relaxed) as usize == REFUSED
+        self.base.load(Ordering::Relaxed) as usize == REFUSED
     }
 
     /// It is mapped at `base`, for as long as anybody may use it.
     pub fn set(&self, base: *mut u8) {
-        self.0.store(base, Ordering::Release);
+        self.base.store(base, Ordering::Release);
     }
 
     /// Forgets it: the socket begins another life.
     pub fn clear(&self) {
-        self.0.store(core::ptr::null_mut(), Ordering::Release);
+        self.base.store(core::ptr::null_mut(), Ordering::Release);
     }
 }
 
