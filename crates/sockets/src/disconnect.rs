@@ -50,6 +50,12 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     if lived || socket.own().receive.state.load(Ordering::Relaxed) & (state::RESET_DUE | state::PIPE_DUE) != 0 {
         leave_error(fresh.0, family);
     }
+    if !next.has(flag::BOUND) {
+        let (client, server) = socket.addresses();
+        let told = if socket.side() == 0 { client.port } else { server.port };
+        let left = listen::bound_address(fresh.0).port;
+        next.left_port.store((told as u32) << 16 | left as u32, Ordering::Relaxed);
+    }
     crate::epoll::before_replace(socket);
     if lived {
         reset(socket, fd);

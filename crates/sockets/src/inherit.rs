@@ -70,7 +70,7 @@ fn let_through(fd: i32) {
 }
 
 /// Before an exec (`spawn`: of a child that shares nothing but descriptors): lets through what the kept descriptors
-/// need and writes `SHUNT_INHERIT=...` into `text`. False: nothing of ours is kept.
+/// need and writes `SHUNT_INHERIT=...` into `text`. False: nothing of ours is kept, and nothing ends.
 ///
 /// `all` hands over whatever is open: file actions of posix_spawn may keep any of it. Descriptors from `below` on are
 /// left out.
@@ -119,11 +119,10 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
             crate::parcel::before_sharing();
         }
     }
-    let any = text.length != start;
-    if any && !spawn {
+    if !spawn {
         name_what_ends(text, below);
     }
-    any
+    text.length != start
 }
 
 /// Streams of this process alone that the exec closes: the kernel will only hang up, and the next image says what a close would

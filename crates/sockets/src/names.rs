@@ -31,6 +31,27 @@ pub unsafe fn local(socket: &Socket, address: *mut sockaddr, length: *mut sockle
     unsafe { give(socket, &mine, address, length) }
 }
 
+/// getsockname(2) of a socket that is not connected. `None`: the kernel's answer is right.
+///
+/// A dissolved connection lets go of its port, and still tells it until it is bound or connected anew (tcp_disconnect
+/// leaves inet_sport as it was).
+///
+/// # Safety
+/// As for [`local`].
+pub unsafe fn unconnected(socket: &Socket, fd: i32, address: *mut sockaddr, length: *mut socklen_t) -> Option<Result<isize>> {
+    let ports = socket.left_port.load(Ordering::Relaxed);
+    if ports == 0 {
+        return None;
+    }
+    let mut own = crate::listen::bound_address(fd);
+    if !own.is_unspecified() || own.port != ports as u16 {
+        return None;
+    }
+    own.port = (ports >> 16) as u16;
+    // SAFETY: passed on.
+    Some(unsafe { give(socket, &own, address, length) })
+}
+
 /// getpeername(2).
 ///
 /// # Safety

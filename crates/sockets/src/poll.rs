@@ -313,7 +313,7 @@ impl<'a> Query<'a> {
         // SAFETY: the account stays here, and ends below.
         unsafe {
             Sleeper::begin(this.cast(), || {
-                if self.entries.iter().any(|e| e.events & (POLLOUT | libc::POLLWRNORM) != 0 && table::stream(e.fd).is_some()) {
+                if self.entries.iter().any(|e| nudged(e.events) && table::stream(e.fd).is_some()) {
                     (*this).beside = nudge::begin();
                 }
                 // Another thread may close a descriptor during the sleep: who was counted is remembered.
@@ -400,6 +400,12 @@ impl<'a> Query<'a> {
         }
         Ok(self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline)
     }
+}
+
+/// Whether a `shutdown` by this side's own threads can be news for who asks for `events`: that there is space (an error),
+/// or, once the peer has ended, POLLHUP. Who asks for input knows of that end already.
+fn nudged(events: i16) -> bool {
+    events & (POLLOUT | libc::POLLWRNORM) != 0 || events & (POLLIN | libc::POLLRDNORM | libc::POLLRDHUP) == 0
 }
 
 /// Before sleeping in a set: conditions armed; true if a barrier is due (one for all).

@@ -70,7 +70,8 @@ fn conclude(socket: &Socket) {
     let ours = own.receive.state.load(Ordering::Relaxed);
     let deaf = socket.has(flag::SHUT_RD) || (socket.has(flag::SHARED) && ours & state::SHUT_RD != 0);
     let shut = deaf && peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0;
-    if peer & word::CLOSED != 0 || shut || ours & state::PEER_GONE != 0 {
+    // A connection that is over has its error; a companion may read as ended because it is.
+    if peer & word::CLOSED != 0 || shut || ours & (state::PEER_GONE | state::DONE) != 0 {
         return;
     }
     let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;

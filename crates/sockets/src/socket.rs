@@ -155,6 +155,9 @@ pub struct Socket {
     pub bells_fd: AtomicI32,
     /// The number of the spare whose open file it is; 0: none (`crate::spare`).
     pub spare: AtomicU32,
+    /// Of a dissolved connection: the port that the kernel tells of the socket in its place, and above it the connection's
+    /// (`crate::names`). 0: none.
+    pub left_port: AtomicU32,
     /// How much was received when that was asked, modulo 2^32.
     pub received_at_check: AtomicU32,
     /// A listener's backlog.
@@ -534,6 +537,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.private_fd.store(-1, Ordering::Relaxed);
     socket.bells_fd.store(-1, Ordering::Relaxed);
     socket.spare.store(0, Ordering::Relaxed);
+    socket.left_port.store(0, Ordering::Relaxed);
     socket.backlog.store(0, Ordering::Relaxed);
     socket.offering.store(0, Ordering::Relaxed);
     socket.port.store(0, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use crate::wait::{self, nonblocking};
 use crate::{error_queue, global, options, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bell, Trouble};
-use shunt_segment::channel::{arm, state, word};
+use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
 use shunt_sys::{calls, clock, section, thread, Errno, Result};
 
@@ -234,7 +234,7 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
 
 /// [`receive_pieces`] of a call that began when [`thread::handled`] was `began`.
 #[inline(never)]
-unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32, began: u64) -> Result<isize> {
+unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32, mut began: u64) -> Result<isize> {
     const KNOWN: i32 = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
     let length = pieces.length();
     options::catch_up(socket);
@@ -312,6 +312,9 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
                 break done;
             }
             return Err(error);
+        }
+        if done == 0 && timeout == 0 {
+            began = thread::restarted(began);
         }
         if socket.generation.load(Ordering::Acquire) != generation {
             return Err(Errno(libc::EBADF));
@@ -631,7 +634,7 @@ fn broken_pipe(flags: i32) -> Errno {
 /// The general case of send: what is left behind byte `done` of the pieces, with waiting. `began` is
 /// [`thread::handled`] when the call began.
 #[inline(never)]
-unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize, flags: i32, began: u64) -> Result<isize> {
+unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize, flags: i32, mut began: u64) -> Result<isize> {
     let length = pieces.length();
     options::catch_up(socket);
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
@@ -701,6 +704,9 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, done), began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
+        if done == 0 && timeout == 0 {
+            began = thread::restarted(began);
+        }
     }
 }
 
@@ -736,6 +742,13 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     }
     // inet_shutdown wakes everybody who polls, whatever changes.
     socket.changes.fetch_add(1, Ordering::Relaxed);
+    if socket.page().head.state.load(Ordering::Relaxed) != life::ACCEPTED {
+        // A listener of several processes refuses those that wait without a word, when the last one closes it.
+        let gone = calls::poll_one(socket.hold.number(fd), 0, 0).is_ok_and(|events| events & libc::POLLHUP != 0);
+        if gone && !socket.has(flag::SHUT_RD) {
+            readiness::note_gone(socket);
+        }
+    }
     if readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
     }

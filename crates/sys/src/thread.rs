@@ -164,6 +164,18 @@ pub fn resume(began: u64, looked: u64, restartable: bool) -> crate::Result<()> {
     Ok(())
 }
 
+/// When a call began that `began` at first and has moved nothing yet: handlers with SA_RESTART alone have run since, and the
+/// kernel would have made the call anew behind each.
+#[inline]
+pub fn restarted(began: u64) -> u64 {
+    let now = handled();
+    if now as u32 == began as u32 {
+        now
+    } else {
+        began
+    }
+}
+
 /// Notes that a transfer moved nothing because the program's memory faulted.
 #[cold]
 pub fn note_fault() {

@@ -148,7 +148,10 @@ hook! {
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match table::stream(fd) {
             Some(socket) => answer(names::local(socket, address, length)) as c_int,
-            None => real::getsockname(fd, address, length),
+            None => match table::get(fd).socket().and_then(|socket| names::unconnected(socket, fd, address, length)) {
+                Some(told) => answer(told) as c_int,
+                None => real::getsockname(fd, address, length),
+            },
         }
     }
 

@@ -161,9 +161,16 @@ pub fn changed(socket: &Socket) {
 pub fn after_dissolve(socket: &'static Socket, next: &'static Socket) {
     let Some(_watchers) = WATCHERS.lock() else { return };
     while let Some(entry) = watcher(&socket.watchers) {
-        unwatch(entry);
-        let Some(set) = entry.set() else { continue };
+        let Some(set) = entry.set() else {
+            unwatch(entry);
+            continue;
+        };
         let Some(_held) = set.lock.lock() else { return };
+        if entry.has(term::DORMANT) {
+            detach(set, entry); // the program had taken it out of the set
+            continue;
+        }
+        unwatch(entry);
         enqueue(set, entry, place::NONE);
         entry.socket.store(address(next), Ordering::Release);
         watch(entry);
