@@ -251,6 +251,13 @@ impl Station {
         if armed {
             self.shared().sleepers.fetch_add(1, Relaxed);
         }
+        if driver.leave() {
+            // Somebody left something to do to who had the lock: that was us, and we must not sleep.
+            if armed {
+                self.disarm();
+            }
+            return false;
+        }
         armed
     }
 

@@ -92,6 +92,7 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
     let claimed = driver.claim(&FourTuple { client, server });
     drop(driver);
+    near::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };
     if stream >= words::STREAMS {
         return refuse(home, stream, fd);
@@ -138,6 +139,7 @@ fn refuse(home: &Home, stream: Stream, _fd: i32) -> bool {
     if let Some(mut driver) = home.station.lock() {
         driver.release(clock::monotonic_ns(), stream);
     }
+    near::drive();
     false
 }
 

@@ -64,6 +64,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     }
     let opened = driver.open(clock::monotonic_ns(), peer, &four);
     drop(driver);
+    near::drive(); // others may have left to us what they had to do
     let stream = match opened {
         Ok(stream) => stream,
         Err(refusal) => return Outcome::Kernel(reason(refusal)),
@@ -244,6 +245,7 @@ fn connect_by_tcp(
     };
     let token = driver.token(stream);
     drop(driver);
+    near::drive();
     let deadline = clock::monotonic_ns() + TOKEN[kind];
     let start = loop {
         match look_for_token(fd, &token) {

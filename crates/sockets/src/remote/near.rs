@@ -42,17 +42,27 @@ pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
     }
 }
 
+/// Rounds of one turn: peers that send without end are looked at again by the next.
+const ROUNDS: u32 = 8;
+
+/// Takes what came and does what that leaves to do, until nothing more comes. Nothing stays marked that nobody looks after.
+fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>) {
+    for _ in 0..ROUNDS {
+        let progress = driver.drive(clock::monotonic_ns(), &mut Rings(home));
+        attend(home, driver);
+        if !progress.moved {
+            break;
+        }
+    }
+}
+
 /// Drives, if nobody else does. Gives when somebody is to drive again; `None`: somebody else drives, and looks once more.
 pub fn turn(home: &Home) -> Option<u64> {
     loop {
         let mut driver = home.station.try_lock()?;
-        let progress = driver.drive(clock::monotonic_ns(), &mut Rings(home));
-        attend(home, &mut driver);
-        // What was marked on the way out is sent at once.
-        let deadline =
-            if progress.moved { driver.drive(clock::monotonic_ns(), &mut Rings(home)).deadline } else { progress.deadline };
+        rounds(home, &mut driver);
         if !driver.leave() {
-            return Some(deadline.unwrap_or(u64::MAX));
+            return Some(home.station.deadline().unwrap_or(u64::MAX));
         }
     }
 }
@@ -66,7 +76,7 @@ pub fn kick(socket: &Socket) {
         mark(home, stream);
         if let Some(mut driver) = home.station.try_lock() {
             attend(home, &mut driver);
-            let _ = driver.drive(clock::monotonic_ns(), &mut Rings(home));
+            rounds(home, &mut driver);
             if !driver.leave() {
                 return see_to_the_clock(home);
             }
