@@ -2,17 +2,22 @@
 --   tshark -X lua_script:docs/shunt-am.lua -r FILE
 local am = Proto("shunt_am", "Shunt active messages")
 
-local kinds = { [1] = "connect", [2] = "data", [3] = "acknowledge", [4] = "reset", [5] = "probe", [6] = "plain", [7] = "bye" }
+local version = 2
+local kinds = {
+    [1] = "ask", [2] = "data", [3] = "acknowledge", [4] = "reset", [5] = "probe", [6] = "plain", [7] = "bye",
+    [8] = "answer", [9] = "prove", [10] = "confirm",
+}
+local hello = { [1] = true, [8] = true, [9] = true, [10] = true }
 local tasks = { [1] = "request", [2] = "reply", [3] = "stream", [4] = "store", [5] = "get", [6] = "fetched", [7] = "room", [8] = "returned" }
 
 local f = {
     tag = ProtoField.uint64("shunt_am.tag", "Endpoint's tag", base.HEX),
     kind = ProtoField.uint8("shunt_am.kind", "Kind", base.DEC, kinds, 0x0f),
     prompt = ProtoField.bool("shunt_am.prompt", "Prompt", 8, nil, 1),
-    confirm = ProtoField.bool("shunt_am.confirm", "Confirm", 8, nil, 2),
+    tentative = ProtoField.bool("shunt_am.tentative", "Tentative", 8, nil, 2),
     channel = ProtoField.uint16("shunt_am.channel", "Channel"),
     check = ProtoField.uint32("shunt_am.check", "Check, or request limit of a plain frame", base.HEX),
-    token = ProtoField.uint64("shunt_am.token", "Token", base.HEX),
+    token = ProtoField.uint64("shunt_am.token", "Token, or the receiver's name in a hello", base.HEX),
     sequence = ProtoField.uint32("shunt_am.sequence", "Sequence"),
     acknowledged = ProtoField.uint32("shunt_am.acknowledged", "Acknowledged"),
     limit = ProtoField.uint32("shunt_am.limit", "Request limit"),
@@ -21,7 +26,7 @@ local f = {
     in_channel = ProtoField.uint32("shunt_am.in_channel", "Number in channel"),
     map = ProtoField.uint64("shunt_am.map", "Map", base.HEX),
     epoch = ProtoField.uint64("shunt_am.epoch", "Epoch", base.HEX),
-    own_token = ProtoField.uint64("shunt_am.own_token", "Sender's token", base.HEX),
+    name = ProtoField.uint64("shunt_am.name", "Sender's name", base.HEX),
     task = ProtoField.uint8("shunt_am.task", "Task", base.DEC, tasks),
     handler = ProtoField.uint8("shunt_am.handler", "Handler"),
     words = ProtoField.uint8("shunt_am.words", "Words"),
@@ -58,19 +63,19 @@ local function frame(range, info, tree)
     if range:len() < 16 then return false end
     local first = range(0, 1):uint()
     local kind = first % 16
-    if first - kind ~= 16 or not kinds[kind] then return false end
+    if first - kind ~= version * 16 or not kinds[kind] then return false end
     info.cols.protocol = "shunt-am"
     local node = tree:add(am, range)
     node:add(f.kind, range(0, 1))
     node:add(f.prompt, range(1, 1))
-    node:add(f.confirm, range(1, 1))
+    node:add(f.tentative, range(1, 1))
     node:add_le(f.channel, range(2, 2))
     node:add_le(f.check, range(4, 4))
     node:add_le(f.token, range(8, 8))
     local text = kinds[kind]
-    if kind == 1 and range:len() >= 56 then
+    if hello[kind] and range:len() >= 56 then
         node:add_le(f.epoch, range(16, 8))
-        node:add_le(f.own_token, range(24, 8))
+        node:add_le(f.name, range(24, 8))
     elseif (kind == 2 or kind == 3 or kind == 5) and range:len() >= 40 then
         for at, field in ipairs({ f.sequence, f.acknowledged, f.limit, f.time, f.echo, f.in_channel }) do
             node:add_le(field, range(12 + at * 4, 4))

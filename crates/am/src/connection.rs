@@ -4,6 +4,7 @@ use crate::config::{store_channel, Nanoseconds};
 use crate::congestion::Congestion;
 use crate::dispatch::{Dispatch, Refused};
 use crate::frame::{FULL, SHORT};
+use crate::handshake::pair_token;
 use crate::round_trip::RoundTrip;
 use crate::state::{life, slot, Channel, Class, Fetch, Held, Parameters, Peer, Queue, Shared, Slot, NONE};
 use bytemuck::Zeroable;
@@ -68,12 +69,11 @@ impl Side<'_> {
         crate::secret::siphash(self.shared.secret, &[self.shared.drawn]).max(1)
     }
 
-    /// Forgets everything of the last connection but its counters, except the lists: of memory that is all 0 they need not be
+    /// Forgets everything of the last connection but its counters and what the next one's set-up needs, except the lists: of memory that is all 0 they need not be
     /// touched before a connection begins.
     pub(crate) fn blank(&mut self) {
-        let counters = self.peer.counters;
-        let watched = self.peer.watched;
-        *self.peer = Peer { counters, watched, ..Peer::zeroed() };
+        let Peer { counters, watched, next_name, offered, asker, .. } = *self.peer;
+        *self.peer = Peer { counters, watched, next_name, offered, asker, ..Peer::zeroed() };
         let peer = &mut *self.peer;
         peer.life = life::IDLE;
         peer.queues = [Queue { head: NONE, tail: NONE, length: 0 }; 3];
@@ -85,7 +85,7 @@ impl Side<'_> {
         peer.serving = peer.asked;
     }
 
-    /// Forgets everything of the last connection but its counters.
+    /// The same, and the lists.
     pub(crate) fn clear(&mut self) {
         self.blank();
         let peer = &mut *self.peer;
@@ -102,14 +102,15 @@ impl Side<'_> {
         }
     }
 
-    /// Begins a connection whose tokens are known: ours, and the peer's with what its hello said.
-    pub(crate) fn install(&mut self, now: Nanoseconds, token: u64, remote: Parameters) {
+    /// Begins a connection whose names are known: ours, and the peer's with what its hello said.
+    pub(crate) fn install(&mut self, now: Nanoseconds, own_name: u64, remote: Parameters) {
         self.clear();
         let config = self.shared.config;
         let peer = &mut *self.peer;
         peer.life = life::UP;
-        peer.token = token;
-        peer.remote_token = remote.token;
+        peer.own_name = own_name;
+        peer.token = pair_token(own_name, remote.name);
+        peer.remote_token = pair_token(remote.name, own_name);
         peer.remote = remote;
         peer.frame = remote.frame.min(config.frame);
         peer.window = remote.window.min(config.window);
@@ -117,9 +118,9 @@ impl Side<'_> {
         peer.limit = remote.limit;
         peer.limit_said = config.replies;
         // Packets are numbered from somewhere unguessable; the upper part leaves room to count back.
-        peer.next_sequence = (1 << 32) + (remote.token >> 32);
+        peer.next_sequence = (1 << 32) + (peer.remote_token >> 32);
         peer.oldest = peer.next_sequence;
-        peer.received = (1 << 32) + (token >> 32);
+        peer.received = (1 << 32) + (peer.token >> 32);
         peer.last_heard = now;
         let bulk = usize::from(store_channel(&config));
         for channel in &mut self.channels[bulk..] {

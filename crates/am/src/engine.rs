@@ -47,7 +47,8 @@ pub struct Status {
     pub counters: Counters,
 }
 
-/// What one side of a connection tells the other: opaque, 40 bytes. It holds the token by which frames are known, so it is to travel by
+/// What one side of a connection tells the other: opaque, 40 bytes. It holds the name from which the
+/// tokens of frames follow, so it is to travel by
 /// a way that third parties cannot read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer(pub [u8; Hello::SIZE]);
@@ -119,11 +120,7 @@ impl<'m> Engine<'m> {
     /// # Errors
     /// `Argument`: no such peer.
     pub fn offer(&mut self, peer: u32) -> Result<Offer, Refused> {
-        let mut side = self.side(peer)?;
-        if side.peer.pending_token == 0 {
-            side.peer.pending_token = side.draw();
-        }
-        Ok(Offer(side.hello(side.peer.pending_token).emit()))
+        Ok(Offer(self.side(peer)?.offer().emit()))
     }
 
     /// Sets up the connection from the peer's offer, after ours was given to it. One that was up is lost.
@@ -131,14 +128,8 @@ impl<'m> Engine<'m> {
     /// # Errors
     /// `Argument`: no such peer, no offer was made, or the peer's is none, or of another kind of device.
     pub fn adopt(&mut self, now: Nanoseconds, peer: u32, offer: &Offer, dispatch: &mut dyn Dispatch) -> Result<(), Refused> {
-        let mut side = self.side(peer)?;
         let hello = Hello::parse(&offer.0).map_err(|_| Refused::Argument)?;
-        if side.peer.pending_token == 0 || hello.reliable != side.shared.config.reliable {
-            return Err(Refused::Argument);
-        }
-        let token = side.peer.pending_token;
-        side.establish(now, token, hello.into(), dispatch);
-        Ok(())
+        self.side(peer)?.adopt(now, hello, dispatch)
     }
 
     /// Ends a connection, and tells the peer so, once. What was not acknowledged may or may not have arrived.

@@ -5,7 +5,7 @@
 //! ```text
 //!  0      1       2         4         8                  16
 //!  ┌──────┬───────┬─────────┬─────────┬──────────────────┐
-//!  │ kind │ flags │ channel │ check   │ receiver's token │
+//!  │ kind │ flags │ channel │ check   │ token            │
 //!  ├──────┴───────┴─────────┼─────────┼────────┬─────────┤ 32
 //!  │ sequence │ acknowledged│ limit   │ time   │
 //!  ├──────────┼─────────────┼─────────┴────────┘
@@ -16,7 +16,7 @@
 //! `Plain` frames, of devices that lose nothing, have the first 16 bytes only, and the limit in the place of `check`.
 
 /// The version of this format, in the upper half of the first byte.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the header that every frame has.
 pub const SHORT: usize = 16;
 /// Bytes of the header of frames that are numbered and acknowledged.
@@ -31,15 +31,15 @@ pub const WIRE_WORDS: usize = WORDS + 3;
 pub const OVERHEAD: usize = FULL + MESSAGE + WIRE_WORDS * 8;
 /// The receiver should acknowledge at once.
 pub const PROMPT: u8 = 1;
-/// A connect frame that wants no answer.
-pub const CONFIRM: u8 = 2;
+/// Its sender does not know yet that the receiver is up.
+pub const TENTATIVE: u8 = 2;
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Sets up or confirms a connection: a [`Hello`] follows.
-    Connect = 1,
+    /// Asks for a connection: a [`Hello`] follows here, and in the three below.
+    Ask = 1,
     /// Numbered messages.
     Data = 2,
     /// Only says what has arrived: a map of 64-bit words follows.
@@ -52,6 +52,12 @@ pub enum Kind {
     Plain = 6,
     /// The sender has closed the connection.
     Bye = 7,
+    /// Answers a question: the token is the name in it.
+    Answer = 8,
+    /// The sender is up, and knows the receiver's name: the token.
+    Prove = 9,
+    /// Both are up.
+    Confirm = 10,
 }
 
 /// Why bytes are no frame.
@@ -88,13 +94,13 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 pub struct Short {
     /// What it is for.
     pub kind: Kind,
-    /// [`PROMPT`], [`CONFIRM`].
+    /// [`PROMPT`], [`TENTATIVE`].
     pub flags: u8,
     /// Ordered channel of the messages; 0: no order.
     pub channel: u16,
     /// Integrity word, 0 where the device checks; in plain frames the request limit.
     pub check: u32,
-    /// The receiver's token for the connection.
+    /// The connection's, for frames in this direction; in hellos the receiver's name that is known, or 0.
     pub token: u64,
 }
 
@@ -110,13 +116,16 @@ impl Short {
             return Err(Rejection::Version);
         }
         let kind = match head[0] & 15 {
-            1 => Kind::Connect,
+            1 => Kind::Ask,
             2 => Kind::Data,
             3 => Kind::Acknowledge,
             4 => Kind::Reset,
             5 => Kind::Probe,
             6 => Kind::Plain,
             7 => Kind::Bye,
+            8 => Kind::Answer,
+            9 => Kind::Prove,
+            10 => Kind::Confirm,
             _ => return Err(Rejection::Kind),
         };
         Ok(Self { kind, flags: head[1], channel: u16_at(head, 2), check: u32_at(head, 4), token: u64_at(head, 8) })
@@ -180,13 +189,13 @@ impl Numbers {
     }
 }
 
-/// What two engines tell each other once: the body of a connect frame.
+/// What two engines tell each other to set up a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Random number of the sending engine: another one is another life.
     pub epoch: u64,
-    /// Random number by which the sender wants to be addressed in this connection.
-    pub token: u64,
+    /// Random number that names the sender in one connection.
+    pub name: u64,
     /// Packets that the sender's map of arrivals covers.
     pub window: u32,
     /// Ordered channels that it has.
@@ -211,14 +220,14 @@ impl Hello {
         let Some(body) = body.first_chunk::<{ Self::SIZE }>() else { return Err(Rejection::Short) };
         let hello = Self {
             epoch: u64_at(body, 0),
-            token: u64_at(body, 8),
+            name: u64_at(body, 8),
             window: u32_at(body, 16),
             channels: u32_at(body, 20),
             frame: u32_at(body, 24),
             limit: u32_at(body, 28),
             reliable: u32_at(body, 32),
         };
-        let sane = hello.token != 0
+        let sane = hello.name != 0
             && (8..=crate::config::MAXIMUM_WINDOW).contains(&hello.window)
             && hello.channels <= 4096
             && (crate::config::MINIMUM_FRAME..=crate::config::MAXIMUM_FRAME).contains(&hello.frame)
@@ -236,7 +245,7 @@ impl Hello {
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut body = [0; Self::SIZE];
         body[..8].copy_from_slice(&self.epoch.to_le_bytes());
-        body[8..16].copy_from_slice(&self.token.to_le_bytes());
+        body[8..16].copy_from_slice(&self.name.to_le_bytes());
         let fields = [self.window, self.channels, self.frame, self.limit, self.reliable];
         for (at, field) in fields.into_iter().enumerate() {
             body[16 + at * 4..20 + at * 4].copy_from_slice(&field.to_le_bytes());

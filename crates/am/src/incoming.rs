@@ -51,7 +51,7 @@ impl Side<'_> {
         link: &mut dyn Link,
         dispatch: &mut dyn Dispatch,
     ) -> Result<(), Rejection> {
-        if !self.addressed(now, short.token, link, dispatch) {
+        if !self.addressed(now, short, link, dispatch) {
             return Ok(());
         }
         self.peer.heard = 1;
@@ -131,16 +131,6 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Whether the frame is for the connection that is up, or brings up the one that was offered.
-    fn addressed(&mut self, now: Nanoseconds, token: u64, link: &mut dyn Link, dispatch: &mut dyn Dispatch) -> bool {
-        if self.is_up() && token == self.peer.token || self.accept_pending(now, token, dispatch) {
-            self.peer.unconfirmed = 0;
-            return true;
-        }
-        self.reset(now, token, link);
-        false
-    }
-
     fn receive_other(
         &mut self,
         now: Nanoseconds,
@@ -157,14 +147,17 @@ impl Side<'_> {
             return Err(Rejection::Message);
         }
         let body = &bytes[SHORT..];
-        if matches!(short.kind, Kind::Connect | Kind::Reset | Kind::Bye) {
+        let hello = matches!(short.kind, Kind::Ask | Kind::Answer | Kind::Prove | Kind::Confirm);
+        if hello || matches!(short.kind, Kind::Reset | Kind::Bye) {
             let head = bytes.first_chunk::<SHORT>().ok_or(Rejection::Short)?;
             if greeting_check(head, body) != short.check {
                 return Err(Rejection::Check);
             }
         }
         match short.kind {
-            Kind::Connect => self.greeted(now, short.flags, short.token, Hello::parse(body)?, link, dispatch),
+            Kind::Ask | Kind::Answer | Kind::Prove | Kind::Confirm => {
+                self.greeted(now, short.kind, short.token, Hello::parse(body)?, link, dispatch);
+            }
             Kind::Reset if self.is_up() && short.token == self.peer.remote_token => self.lose(now, Reason::Reset, dispatch),
             Kind::Bye if self.is_up() && short.token == self.peer.token => self.lose(now, Reason::Closed, dispatch),
             Kind::Reset | Kind::Bye => self.peer.counters.stale += 1,
@@ -201,7 +194,7 @@ impl Side<'_> {
                 return Err(Rejection::Check);
             }
         }
-        if !self.addressed(now, short.token, link, dispatch) {
+        if !self.addressed(now, short, link, dispatch) {
             return Ok(());
         }
         self.peer.last_heard = now;
@@ -435,7 +428,10 @@ impl Side<'_> {
         peer.requests_taken = peer.requests_taken.wrapping_add(need.requests);
         peer.replies_owed += need.requests;
         peer.replies_received = peer.replies_received.wrapping_add(need.replies);
-        self.channels[usize::from(channel)].received += need.bytes;
+        if need.bytes > 0 {
+            self.channels[usize::from(channel)].received += need.bytes;
+            self.offer_room(channel);
+        }
     }
 
     /// Does what the messages of a judged frame ask for. Stops where a handler's event ends the connection.

@@ -244,14 +244,30 @@ impl Side<'_> {
         }
         let record = &mut self.channels[usize::from(channel)];
         record.room = record.room.max(limit);
-        let news = record.room - record.room_said;
-        let due = news > 0 && (news >= step || record.room_said == record.received);
-        if due && record.room_due == 0 {
+        if record.room - record.room_said >= step.max(1) {
+            self.owe_room(channel);
+        }
+        self.offer_room(channel);
+        Ok(())
+    }
+
+    /// A sender that used up what it was told of would wait for ever for news that are too small to be told. Looked at when room
+    /// is granted and when bytes arrive: nothing else makes it so.
+    pub(crate) fn offer_room(&mut self, channel: u16) {
+        let Some(record) = self.channels.get(usize::from(channel)) else { return };
+        if record.room > record.room_said && record.received >= record.room_said {
+            self.owe_room(channel);
+        }
+    }
+
+    /// The channel's room will be said.
+    fn owe_room(&mut self, channel: u16) {
+        let record = &mut self.channels[usize::from(channel)];
+        if record.room_due == 0 {
             record.room_due = 1;
             record.next_room = core::mem::replace(&mut self.peer.room_due, channel);
             self.mark_busy();
         }
-        Ok(())
     }
 
     /// Turns room that is due into messages, as far as packets are free.

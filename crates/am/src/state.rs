@@ -17,13 +17,23 @@ pub(crate) const NONE: u16 = u16::MAX;
 /// Where a connection is in its life.
 ///
 /// ```text
-///  IDLE ──connect──► CONNECTING ──their echo of our token──► UP ──silence, reset, bye──► IDLE
-///   └────────────────────────── our answer is echoed ─────────┘
+///  IDLE ──connect──► CONNECTING ──an answer to our name──► UP ──silence, reset, bye──► IDLE
+///   └───────────────────┴───── the peer proves that it knows our name ─────┘
 /// ```
 pub(crate) mod life {
     pub const IDLE: u32 = 0;
     pub const CONNECTING: u32 = 1;
     pub const UP: u32 = 2;
+}
+
+/// What is known of the peer's side of a connection that is up here.
+pub(crate) mod sign {
+    /// It is, or was, up there.
+    pub const CONFIRMED: u32 = 0;
+    /// The peer may not know yet: it is told until there is a sign.
+    pub const PROVING: u32 = 1;
+    /// The peer has our offer, and may not have adopted it yet.
+    pub const ADOPTED: u32 = 2;
 }
 
 /// Counts since the engine or the connection was made; for people.
@@ -191,12 +201,12 @@ pub(crate) struct Fetch {
     pub refused: u32,
 }
 
-/// What the other side's hello said, before its echo proves that it was no replay.
+/// What the other side's hello said.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Parameters {
     pub epoch: u64,
-    pub token: u64,
+    pub name: u64,
     pub window: u32,
     pub channels: u32,
     pub frame: u32,
@@ -208,7 +218,7 @@ pub(crate) struct Parameters {
 #[repr(C)]
 pub(crate) struct Peer {
     // What a plain request and its reply touch.
-    /// By which the peer addresses us, and we it.
+    /// In the peer's frames to us, and in ours to it; 0: nothing is up.
     pub token: u64,
     pub remote_token: u64,
     pub life: u32,
@@ -228,8 +238,8 @@ pub(crate) struct Peer {
     pub frame: u32,
     pub window: u32,
     pub channels: u32,
-    /// Somebody waits for this peer.
-    pub watched: u32,
+    /// See [`sign`].
+    pub sign: u32,
 
     // Sending.
     pub next_sequence: u64,
@@ -283,16 +293,21 @@ pub(crate) struct Peer {
     pub last_heard: Nanoseconds,
     pub interested_since: Nanoseconds,
     pub tries: u32,
-    /// We are up by the peer's answer, and it may not know yet: our last frame of the set-up may be lost.
-    pub unconfirmed: u32,
+    /// Somebody waits for this peer.
+    pub watched: u32,
     pub reserved_word: u32,
     /// A call found no credit: ask for it.
     pub starved: u32,
 
     // Setting up.
+    /// Our name in the connection that is up, and what the peer said of itself.
+    pub own_name: u64,
     pub remote: Parameters,
-    pub pending: Parameters,
-    pub pending_token: u64,
+    /// Our name in the next connection; 0: not drawn yet. The one that was offered. Who asked last: only so that data may overtake
+    /// its proof. These outlive a connection.
+    pub next_name: u64,
+    pub offered: u64,
+    pub asker: Parameters,
 
     // Gets: asked by us, asked by the peer.
     pub asked: [Fetch; FETCHES],

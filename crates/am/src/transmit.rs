@@ -4,8 +4,8 @@ use crate::check::Sum;
 use crate::config::{Nanoseconds, MICROSECOND};
 use crate::connection::Side;
 use crate::dispatch::{Dispatch, Link, Reason};
-use crate::frame::{Kind, Numbers, Short, FULL, PROMPT, SHORT};
-use crate::state::{life, slot, Class, NONE};
+use crate::frame::{Kind, Numbers, Short, FULL, PROMPT, SHORT, TENTATIVE};
+use crate::state::{life, sign, slot, Class, NONE};
 
 /// A microsecond clock as it goes into frames: 0 says "none".
 pub(crate) fn stamp(now: Nanoseconds) -> u32 {
@@ -47,6 +47,7 @@ impl Side<'_> {
             in_channel,
         };
         let mut head = [0; FULL];
+        let short = Short { flags: short.flags | if self.peer.sign == sign::CONFIRMED { 0 } else { TENTATIVE }, ..short };
         short.emit(&mut head);
         numbers.emit(&mut head);
         let mut words = [0; 128];
@@ -274,7 +275,7 @@ impl Side<'_> {
             || self.queued() > 0
             || peer.starved != 0
             || peer.watched != 0
-            || peer.unconfirmed != 0
+            || peer.sign == sign::PROVING
             || peer.room_due != NONE
             || peer.asked.iter().any(|fetch| fetch.live != 0)
     }
@@ -313,7 +314,7 @@ impl Side<'_> {
                 run(self.peer.lost_at);
                 run(self.peer.probe_at);
                 run(self.peer.acknowledge_at);
-                if self.peer.unconfirmed != 0 {
+                if self.peer.sign == sign::PROVING {
                     run(self.peer.connect_at);
                 }
                 if !self.reliable() {
@@ -345,7 +346,7 @@ impl Side<'_> {
             if over(self.peer.lost_at) {
                 self.lose(now, Reason::Unreachable, dispatch);
             } else if over(self.peer.connect_at) {
-                self.send_hello(now, link);
+                self.insist(now, link);
             }
         }
         if self.is_up() {
@@ -355,8 +356,8 @@ impl Side<'_> {
                 self.lose(now, Reason::Silent, dispatch);
                 return;
             }
-            if self.peer.unconfirmed != 0 && over(self.peer.connect_at) {
-                self.send_hello(now, link);
+            if self.peer.sign == sign::PROVING && over(self.peer.connect_at) {
+                self.insist(now, link);
             }
             if over(self.peer.probe_at) {
                 self.peer.probe_at = 0;

@@ -4,7 +4,6 @@ mod network;
 
 use network::*;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use shunt_am::{Config, Get, Refused, Store};
 use std::collections::HashMap;
 
@@ -210,9 +209,16 @@ fn run(config: Config, faults: Faults, acts: &[Act], seed: u64) {
         assert_eq!((status.queued, status.in_flight, status.lost, status.held), (0, 0, 0, 0), "leaked: {status:?}");
         assert_eq!(status.counters.violations, 0, "{status:?}");
     }
-    // Credit is said in portions, but never is all of it kept back.
     assert_eq!(far_status.owed, 0, "credit leaked: {far_status:?}");
-    assert!(status.credit > 0, "credit leaked: {status:?}");
+    // What credit was said may be lost on the way, and nobody repeats it; who needs it asks.
+    assert!(status.credit <= config.replies, "credit from nowhere: {status:?}");
+    const LAST: u64 = u64::MAX;
+    retry(&mut world, |world| world.at(0, |engine, now, wires, _| engine.request(now, 1, 0, ECHO, &[LAST], &[], wires)));
+    assert!(world.run_while(600 * SECOND, |world| !world.hosts[0].program.answered.contains_key(&LAST)), "credit leaked");
+    for host in &mut world.hosts {
+        host.program.answered.remove(&LAST);
+        host.program.ran.remove(&LAST);
+    }
 
     let (near, far_host) = (&world.hosts[0].program, &world.hosts[1].program);
     assert_eq!(near.events.len(), 1, "{:?}", near.events);
@@ -239,17 +245,8 @@ fn run(config: Config, faults: Faults, acts: &[Act], seed: u64) {
     assert!(near.segment[..get_at] == far[..get_at]);
 }
 
-/// Always the same cases, unless PROPTEST_RNG_SEED asks for others. About one seed in ten still finds a fault of the
-/// set-up: hellos that were held up on the way by some round trips set a connection up anew, or are answered without end.
-fn seed() -> RngSeed {
-    match std::env::var("PROPTEST_RNG_SEED") {
-        Ok(text) => RngSeed::Fixed(text.parse().expect("PROPTEST_RNG_SEED is a number")),
-        Err(_) => RngSeed::Fixed(1),
-    }
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 200, rng_seed: seed(), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn each_handler_runs_once(

@@ -78,7 +78,7 @@ fn tshark_reads_our_frames() {
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), frames.len(), "{text} {}", String::from_utf8_lossy(&output.stderr));
-    assert!(lines[0].starts_with("connect"), "{text}");
+    assert!(lines[0].starts_with("ask"), "{text}");
     let data = lines.iter().find(|line| line.starts_with("data seq")).unwrap_or_else(|| panic!("{text}"));
     assert!(data.contains("request, request"), "{data}");
     assert!(data.contains("0x0000000000000001,0x0000000000000002"), "{data}");

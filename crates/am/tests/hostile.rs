@@ -43,7 +43,7 @@ fn frames_of_a_hostile_peer(input: &[u8], reliable: bool) {
                 whole[spot] = whole[spot].wrapping_add(byte % 8);
             }
             if !reliable && bytes.len() > 3 {
-                whole[0] = 0x10 | [2, 2, 2, 3, 5][usize::from(bytes[3]) % 5];
+                whole[0] = 0x20 | [2, 2, 2, 3, 5][usize::from(bytes[3]) % 5];
             }
             whole.extend_from_slice(bytes.get(4..).unwrap_or_default());
             frame = whole;

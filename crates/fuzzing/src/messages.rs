@@ -85,7 +85,7 @@ pub fn run(data: &[u8]) {
             frame.extend(&header);
             // Kind, flags, channel, numbers: as the input says.
             if operation & 2 != 0 && !reliable {
-                frame[0] = 0x10 | [2, 3, 5, 2][usize::from(operation >> 6)];
+                frame[0] = 0x20 | [2, 3, 5, 2][usize::from(operation >> 6)];
             }
             frame[2] = operation >> 3 & 7;
             if !reliable {
