@@ -1,10 +1,11 @@
 //! TCP_INFO of a stream: the kernel's structure for a connection over loopback, with what is true of ours filled in.
 
+use crate::global::Shared;
 use crate::readiness;
 use crate::socket::Socket;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::channel::{state, word};
-use shunt_sys::clock;
+use shunt_sys::{clock, libc};
 
 /// `struct tcp_info` of Linux 6 (linux/tcp.h), as bytes.
 pub const SIZE: usize = 280;
@@ -106,4 +107,30 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
     // Set-up, data, and an acknowledgement for each that came.
     narrow(info, field::SEGMENTS_OUT, 1 + client as u64 + sent_segments + received_segments);
     narrow(info, field::SEGMENTS_IN, 2 - client as u64 + sent_segments + received_segments);
+}
+
+/// A judge's answer for one family: round trips, windows and sizes of a loopback connection, which are the host's.
+struct Model {
+    /// 0: none yet; 1: being written; 2: there.
+    state: AtomicU32,
+    answer: Shared<(usize, u64, [u8; SIZE])>,
+}
+
+static MODELS: [Model; 2] = [const { Model { state: AtomicU32::new(0), answer: Shared::new((0, 0, [0; SIZE])) } }; 2];
+
+/// What a judge of `family` answered before: how many bytes, the size of a segment, and the bytes.
+pub fn remembered(family: i32) -> Option<(usize, u64, [u8; SIZE])> {
+    let model = &MODELS[(family == libc::AF_INET6) as usize];
+    // SAFETY: written once, before the state says so.
+    (model.state.load(Ordering::Acquire) == 2).then(|| unsafe { *model.answer.get() })
+}
+
+/// A judge of `family`, without options that change it, has answered.
+pub fn remember(family: i32, answer: (usize, u64, [u8; SIZE])) {
+    let model = &MODELS[(family == libc::AF_INET6) as usize];
+    if model.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        // SAFETY: this thread alone writes, and nobody reads yet.
+        unsafe { *model.answer.get() = answer };
+        model.state.store(2, Ordering::Release);
+    }
 }

@@ -100,6 +100,7 @@ fn is_simple(level: c_int, name: c_int) -> bool {
             name,
             libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT | libc::TCP_NOTSENT_LOWAT
         ),
+        libc::IPPROTO_IP => name == libc::IP_TOS,
         _ => false,
     }
 }
@@ -112,6 +113,35 @@ fn judge(socket: &Socket) -> Result<Judge> {
             give(fd, entry);
         }
     })
+}
+
+/// Options that change nothing of what TCP_INFO tells of a fresh connection.
+fn leaves_information(entry: &Entry) -> bool {
+    match entry.level {
+        SOL_SOCKET => matches!(
+            entry.name,
+            libc::SO_RCVTIMEO
+                | libc::SO_SNDTIMEO
+                | libc::SO_LINGER
+                | libc::SO_OOBINLINE
+                | libc::SO_KEEPALIVE
+                | libc::SO_REUSEADDR
+                | libc::SO_REUSEPORT
+        ),
+        IPPROTO_TCP => matches!(
+            entry.name,
+            libc::TCP_NODELAY
+                | libc::TCP_CORK
+                | libc::TCP_QUICKACK
+                | libc::TCP_KEEPIDLE
+                | libc::TCP_KEEPINTVL
+                | libc::TCP_KEEPCNT
+                | libc::TCP_USER_TIMEOUT
+        ),
+        libc::IPPROTO_IP => entry.name == libc::IP_TOS,
+        libc::IPPROTO_IPV6 => entry.name == libc::IPV6_V6ONLY,
+        _ => false,
+    }
 }
 
 /// Options that would keep a judge from connecting at once.
@@ -584,14 +614,27 @@ unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
 
 /// TCP_INFO: a judge's, with what is true of the stream in its place.
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
-    let mut bytes = [0u8; information::SIZE];
-    let mut known = information::SIZE as socklen_t;
-    let judge = judge(socket)?;
-    judge.get(IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr(), &mut known)?;
-    let segment = judge.read(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |(bytes, _)| integer(&bytes).max(0) as u64);
+    let family = socket.family.load(Ordering::Relaxed);
+    let list = stored(socket);
+    let usual = list.entries[..list.count].iter().all(leaves_information);
+    let (known, segment, mut bytes) = match information::remembered(family).filter(|_| usual) {
+        Some(answer) => answer,
+        None => {
+            let mut bytes = [0u8; information::SIZE];
+            let mut known = information::SIZE as socklen_t;
+            let judge = judge(socket)?;
+            judge.get(IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr(), &mut known)?;
+            let segment = judge.read(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |(bytes, _)| integer(&bytes).max(0) as u64);
+            let answer = (known as usize, segment, bytes);
+            if usual {
+                information::remember(family, answer);
+            }
+            answer
+        }
+    };
     information::fill(socket, &mut bytes, segment);
     // SAFETY: passed on.
-    unsafe { tell_bytes(&bytes[..(known as usize).min(information::SIZE)], data, length) }
+    unsafe { tell_bytes(&bytes[..known.min(information::SIZE)], data, length) }
 }
 
 /// The companion's cookie, which no other socket has at the same time, and the number of the connection that it serves:
