@@ -19,13 +19,14 @@
 //! Datagrams go through an [`inbox`]: whole records in one total order, from many senders.
 //!
 //! The [`lock`] keeps the order of bytes when threads and forked processes share an end; [`bell`] is the arm, check and
-//! sleep protocol, [`offers`] the queue of connections made in memory. All are checked with loom (`tests/loom_*`), as is the ring; `tests/hostile` and `fuzz/` play the peer
+//! sleep protocol, [`gate`] keeps threads from taking each other's bells, [`offers`] is the queue of connections made in memory. All are checked with loom (`tests/loom_*`), as is the ring; `tests/hostile` and `fuzz/` play the peer
 //! that writes whatever it likes.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod bell;
 mod copy;
 mod distance;
+pub mod gate;
 #[cfg(not(loom))]
 pub mod inbox;
 #[cfg(not(loom))]

@@ -1,0 +1,78 @@
+//! Threads that sleep on one companion, and the one of them that takes the bells off it.
+//!
+//! All of them are woken by one bell, but each looks at the companion again before he goes: bells must not vanish before he
+//! has, nor a bell that was rung for him meanwhile. So a sleeper is counted; who takes bells does so when nobody else is, and
+//! keeps others from falling asleep.
+//!
+//! ```text
+//! sleeper                                 taker, counted as well
+//!   count += 1                              taking = 1, or leave
+//!   taking? leave, and come again           count > own? leave, and come again
+//!   arm, barrier, look, sleep               take the bells
+//!   count -= 1                              taking = 0
+//! ```
+//!
+//! Either the sleeper sees that bells are taken, or the taker sees the sleeper (Dekker): what is taken was rung for nobody who
+//! sleeps. Who leaves is not counted while he waits for his next attempt. Those who were woken leave as soon as they get a
+//! processor; until the bells are taken nobody sleeps on, so the taker comes to his turn.
+
+use shunt_segment::sync::{AtomicU32, Ordering};
+
+/// Of one socket in one process. All-zero is a fresh one.
+#[derive(Default)]
+pub struct Gate {
+    sleepers: AtomicU32,
+    taking: AtomicU32,
+}
+
+/// Looks in which whoever came while bells are taken is gone again.
+#[cfg(not(loom))]
+const LOOKS: u32 = 64;
+/// The same; a model has patience enough.
+#[cfg(loom)]
+const LOOKS: u32 = 1;
+
+impl Gate {
+    /// The caller is about to sleep.
+    pub fn enter(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The caller is awake. The gate may have been reset since he came.
+    pub fn leave(&self) {
+        let _ = self.sleepers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+    }
+
+    /// Those who may be asleep, or are about to be.
+    pub fn sleepers(&self) -> u32 {
+        self.sleepers.load(Ordering::SeqCst)
+    }
+
+    /// Whether somebody takes bells: then who has entered must leave.
+    pub fn is_taking(&self) -> bool {
+        self.taking.load(Ordering::SeqCst) != 0
+    }
+
+    /// Calls `take`, which takes bells, if nobody may be asleep but the caller, who has entered `mine` times. False: the caller
+    /// is to leave.
+    pub fn when_all_heard(&self, mine: u32, take: impl FnOnce()) -> bool {
+        if self.taking.swap(1, Ordering::SeqCst) != 0 {
+            return false;
+        }
+        let alone = (0..LOOKS).any(|_| {
+            core::hint::spin_loop();
+            self.sleepers() <= mine
+        });
+        if alone {
+            take();
+        }
+        self.taking.store(0, Ordering::SeqCst);
+        alone
+    }
+
+    /// In the child after fork: nobody sleeps.
+    pub fn reset(&self) {
+        self.sleepers.store(0, Ordering::SeqCst);
+        self.taking.store(0, Ordering::SeqCst);
+    }
+}
