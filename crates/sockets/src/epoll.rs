@@ -26,14 +26,14 @@ mod wait;
 
 pub use arming::{arm_sleeping, end_sleep};
 pub use change::{
-    after_dissolve, after_replace, became_listener, before_replace, ceased_to_listen, changed, forget_datagram, forget_socket,
-    rendezvous_goes,
+    after_dissolve, after_replace, became_listener, before_replace, bells_taken, ceased_to_listen, changed, forget_datagram,
+    forget_socket, rendezvous_goes,
 };
 pub use control::{control, foreign};
 pub use datagrams::before_exec;
 pub use entry::{moved, Entry};
 pub use fork::{before_fork, children_gone, forked};
-pub use nested::{in_memory, readable};
+pub use nested::{in_memory, readable, rest_if_noisy};
 pub use plain::{leave_plain, plain, wait_plain};
 pub use set::{created, end, release, retain, Set};
 pub use wait::wait;

@@ -5,9 +5,7 @@
 //! duplicate of its descriptor takes the place of the number, which may be another file's at once. The last call to leave
 //! closes that, and with it the socket.
 //!
-//! **Bells.** All that sleep on a companion are woken by one bell, but who takes it first leaves none for the others: a call
-//! that was woken looks again before it returns, and would sleep on, although its conditions were taken with the bell. So
-//! before a bell is taken, whoever slept when it came must have left ([`Hold::let_others_hear`]): waits are counted by turns.
+//! Who waits may be asleep, and must hear his bell: nobody empties the companion meanwhile ([`crate::bells`]).
 //!
 //! A call that moved on after its wait still needs the socket (to take the bytes that it waited for), so it keeps it to
 //! the end of the hook ([`release`]).
@@ -17,6 +15,7 @@ use crate::socket::Socket;
 use crate::table::{self, Lingerer};
 use crate::{descriptor, epoll, private};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use shunt_ring::gate::Gate;
 use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
@@ -27,19 +26,16 @@ pub struct Hold {
     waiters: AtomicU32,
     /// The private duplicate; [`NONE`], or [`ENDED`].
     number: AtomicI32,
-    /// Waits on a socket that began in an even turn, and in an odd one; and the turn.
-    turns: [AtomicU32; 2],
-    turn: AtomicU32,
-    /// 1 while somebody lets the others hear.
-    hearing: AtomicU32,
-    /// How often in a row that took too long.
+    /// Waits on a socket that may be asleep, and who takes their bells.
+    gate: Gate,
+    /// 1: a sleeper was woken by a bell that is not taken yet.
+    woken: AtomicU32,
+    /// How often in a row nobody could take them, because others slept.
     in_vain: AtomicU32,
 }
 
-/// Pauses in which a sleeper that was woken gets a processor; then the caller looks at its own business again.
-const PAUSES: u32 = 8;
-/// Times that it does so before somebody counts as gone who was counted and never left (1 s or so).
-const IN_VAIN: u32 = 400;
+/// How often the pause of those who could not take bells is doubled.
+const DOUBLED: u32 = 8;
 
 const NONE: i32 = -1;
 /// The connection was dissolved: only the object is left to give back.
@@ -49,41 +45,53 @@ impl Hold {
     /// A fresh object's. Late waiters of an earlier life still take themselves off.
     pub fn reset(&self) {
         self.number.store(NONE, Ordering::Relaxed);
+        self.woken.store(0, Ordering::Relaxed);
     }
 
     /// In the child after fork: nobody waits.
     pub fn forked(&self) {
-        for count in [&self.waiters, &self.turns[0], &self.turns[1], &self.hearing] {
+        self.gate.reset();
+        for count in [&self.waiters, &self.woken] {
             count.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Calls `take`, which takes bells, when all that slept on the socket when they came have left their calls. `mine`: how
-    /// many waits of a turn are the caller's own. False: that takes long; the caller is to leave, and to look again.
-    pub fn let_others_hear(&self, mine: impl Fn(u32) -> u32, take: impl FnOnce()) -> bool {
-        let waits = |turn: u32| self.turns[turn as usize & 1].load(Ordering::SeqCst);
-        if (0..2).all(|turn| waits(turn) <= mine(turn)) {
-            take();
-            return true;
-        }
-        if self.hearing.swap(1, Ordering::AcqRel) != 0 && self.in_vain.load(Ordering::Relaxed) < IN_VAIN {
-            self.in_vain.fetch_add(1, Ordering::Relaxed);
-            pause(0);
-            return false;
-        }
-        let old = self.turn.fetch_xor(1, Ordering::SeqCst) & 1;
-        let mut round = 0;
-        while waits(old) > mine(old) && round < PAUSES {
-            pause(round);
-            round += 1;
-        }
-        let heard = waits(old) <= mine(old) || self.in_vain.fetch_add(1, Ordering::Relaxed) >= IN_VAIN;
-        if heard {
-            take();
+    /// Those who may be asleep on the socket, or are about to be.
+    pub fn sleepers(&self) -> u32 {
+        self.gate.sleepers()
+    }
+
+    /// Whether somebody takes bells at this moment: see [`Gate`].
+    pub fn is_taking(&self) -> bool {
+        self.gate.is_taking()
+    }
+
+    /// A bell has woken the caller; the counts may not tell of it.
+    pub fn woken(&self) {
+        self.woken.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether one did, and is not taken yet.
+    pub fn was_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) != 0
+    }
+
+    /// [`Gate::when_all_heard`], with handlers kept away. False: others sleep, or are woken and not gone yet; the caller is to
+    /// leave, to [`Hold::let_others_go`], and to look again.
+    pub fn when_all_heard(&self, mine: u32, take: impl FnOnce()) -> bool {
+        let _section = Section::begin();
+        self.gate.when_all_heard(mine, || {
+            self.woken.store(0, Ordering::Relaxed);
             self.in_vain.store(0, Ordering::Relaxed);
-        }
-        self.hearing.store(0, Ordering::Release);
-        heard
+            take();
+        })
+    }
+
+    /// Gives those a processor who were woken: 20 us at first, twice as long each time. In no section, and uncounted.
+    pub fn let_others_go(&self) {
+        let round = self.in_vain.fetch_add(1, Ordering::Relaxed).min(DOUBLED);
+        let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000 << round };
+        let _ = calls::nanosleep(&time, core::ptr::null_mut());
     }
 
     /// The descriptor to use instead of `fd`.
@@ -125,12 +133,6 @@ impl Hold {
         settle(what);
         true
     }
-}
-
-/// 20 us at first, twice as long each round.
-fn pause(round: u32) {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000 << round };
-    let _ = calls::nanosleep(&time, core::ptr::null_mut());
 }
 
 fn of(what: Lingerer) -> &'static Hold {
@@ -191,7 +193,6 @@ pub fn dissolved(socket: &'static Socket) {
 #[derive(Clone, Copy)]
 pub struct Waiter {
     what: Lingerer,
-    turn: u32,
 }
 
 impl Waiter {
@@ -200,27 +201,25 @@ impl Waiter {
         // SAFETY: sockets live in slabs that are never unmapped.
         let socket: &'static Socket = unsafe { &*(socket as *const Socket) };
         socket.hold.enter();
-        let turn = socket.hold.turn.load(Ordering::SeqCst) & 1;
-        socket.hold.turns[turn as usize].fetch_add(1, Ordering::SeqCst);
-        Waiter { what: Lingerer::Socket(socket), turn }
+        socket.hold.gate.enter();
+        Waiter { what: Lingerer::Socket(socket) }
     }
 
     /// The calling thread begins to wait in `set`.
     pub fn in_set(set: &'static epoll::Set) -> Waiter {
         set.hold().enter();
-        Waiter { what: Lingerer::Set(set), turn: 0 }
+        Waiter { what: Lingerer::Set(set) }
     }
 
-    /// Whether it is a wait on that socket that began in that turn.
-    pub fn began(&self, socket: &Socket, turn: u32) -> bool {
-        matches!(self.what, Lingerer::Socket(on) if core::ptr::eq(on, socket)) && self.turn == turn
+    /// Whether it is a wait on that socket.
+    pub fn is_on(&self, socket: &Socket) -> bool {
+        matches!(self.what, Lingerer::Socket(on) if core::ptr::eq(on, socket))
     }
 
     /// It waits no longer. What lingers is kept to the end of the call.
     pub fn leave(self) {
         if let Lingerer::Socket(socket) = self.what {
-            let turn = &socket.hold.turns[self.turn as usize & 1];
-            let _ = turn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+            socket.hold.gate.leave();
         }
         if of(self.what).lingers() && keep(self.what) {
             return;
@@ -263,6 +262,7 @@ pub fn forked() {
         let word = table::get(fd);
         if let Some(socket) = word.socket() {
             socket.hold.forked();
+            socket.ear.close();
         } else if let Some(set) = word.set() {
             set.hold().forked();
         } else if word.lingerer().is_some() {
@@ -325,12 +325,6 @@ impl Asleep {
                 }
             });
         }
-    }
-
-    /// How many waits on the socket in a turn are this one: 0 or 1.
-    pub fn waits(&self, turn: u32) -> u32 {
-        // SAFETY: the socket is alive for the call.
-        u32::from(self.waiter.is_some_and(|waiter| waiter.began(unsafe { &*self.socket }, turn)))
     }
 
     /// Takes the caller off.

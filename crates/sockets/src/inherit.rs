@@ -104,7 +104,7 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
             }
             continue;
         }
-        socket.set(flag::SHARED);
+        socket.share();
         if spawn {
             socket.own().owners.fetch_add(1, Ordering::AcqRel);
         }

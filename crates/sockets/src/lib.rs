@@ -30,6 +30,7 @@
 
 pub mod accept;
 pub mod again;
+pub mod bells;
 pub mod carried;
 pub mod carrier;
 pub mod confinement;

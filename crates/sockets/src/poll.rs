@@ -3,6 +3,7 @@
 //! Streams are looked at in memory; the kernel is asked about the others. Before sleeping, streams are armed and their
 //! companions stand in for them in the kernel's set; a listener stands for its two queues.
 
+use crate::bells;
 use crate::holding::{no_longer_asleep, Waiter};
 use crate::nudge::Beside;
 use crate::readiness;
@@ -162,6 +163,7 @@ impl<'a> Query<'a> {
             if ready > 0 || expired {
                 return Ok(ready);
             }
+            epoll::rest_if_noisy()?;
         }
     }
 
@@ -210,14 +212,15 @@ impl<'a> Query<'a> {
     /// Asks the kernel about all entries that are not streams, without waiting; gives the number that are ready.
     fn look_foreign(&mut self) -> Result<isize> {
         let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY, self.frame)?;
-        let count = self.fill(scratch.items(), false);
+        let count = self.fill(scratch.items(), None);
         let mut zero = spin::ZERO;
         calls::ppoll(scratch.items().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
         Ok(self.merge(&scratch.items()[..count]))
     }
 
-    /// Writes the kernel's version of the set: three entries for a listener, and streams' companions if `streams`.
-    fn fill(&self, target: &mut [pollfd], streams: bool) -> usize {
+    /// Writes the kernel's version of the set: three entries for a listener, and what hears streams' bells if `streams`, which
+    /// gets true where nothing does.
+    fn fill(&self, target: &mut [pollfd], mut streams: Option<&mut bool>) -> usize {
         let mut count = 0;
         let mut push = |fd: i32, events: i16| {
             target[count] = pollfd { fd, events, revents: 0 };
@@ -225,12 +228,15 @@ impl<'a> Query<'a> {
         };
         for entry in self.entries.iter() {
             let word = table::get(entry.fd);
-            match (word.kind(), word.socket()) {
-                (Kind::Stream, Some(s)) => {
-                    let deaf = s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
-                    push(if streams { entry.fd } else { -1 }, if deaf { 0 } else { POLLIN });
+            match (word.kind(), word.socket(), &mut streams) {
+                (Kind::Stream, Some(_), None) => push(-1, 0),
+                (Kind::Stream, Some(s), Some(deaf)) => {
+                    let listening = bells::listen(s, entry.fd);
+                    **deaf |= listening.deaf;
+                    push(entry.fd, listening.companion);
+                    push(listening.ear, POLLIN);
                 }
-                (Kind::Listener, Some(s)) => {
+                (Kind::Listener, Some(s), _) => {
                     push(entry.fd, entry.events);
                     for queue in accept::queues(s) {
                         push(queue, entry.events & (POLLIN | libc::POLLRDNORM));
@@ -309,7 +315,7 @@ impl<'a> Query<'a> {
         let mut sleepers = Scratch::new(self.entries.len(), None, self.frame)?;
         let mut account = Account { sleeper: Sleeper::new(Account::take_off), sleepers: sleepers.items(), beside: None };
         let this: *mut Account = &mut account;
-        let (mut due, mut heard) = (false, true);
+        let (mut due, mut heard, mut unheard) = (false, true, None);
         // SAFETY: the account stays here, and ends below.
         unsafe {
             Sleeper::begin(this.cast(), || {
@@ -337,16 +343,28 @@ impl<'a> Query<'a> {
             if let Some(set) = table::get(entry.fd).set() {
                 due |= epoll::arm_sleeping(set);
             } else if let Some(s) = table::stream(entry.fd) {
-                let own = |turn| account.sleepers.iter().flatten().filter(|(waiter, _)| waiter.began(s, turn)).count() as u32;
-                heard &= wait::take_heard(s, entry.fd, own);
+                if heard {
+                    let mine = account.sleepers.iter().flatten().filter(|(waiter, _)| waiter.is_on(s)).count() as u32;
+                    if !bells::take_heard(s, entry.fd, mine) {
+                        unheard = Some(s);
+                        heard = false;
+                    }
+                }
                 due |= prepare(s, entry.events);
             }
         }
         let beside = account.beside.map_or(-1, |beside| beside.descriptor);
-        let result = if heard { self.sleep_armed(due, began, beside) } else { Ok(false) };
+        let mut result = if heard { self.sleep_armed(due, began, beside) } else { Ok(false) };
         self.slept = true;
         // SAFETY: begun above.
         unsafe { Sleeper::end(this.cast()) };
+        if let Some(s) = unheard {
+            s.hold.let_others_go();
+            result = match thread::interrupted_since(began, false) && !self.any_stream_ready() {
+                true => Err(Errno(libc::EINTR)),
+                false => Ok(self.expired()),
+            };
+        }
         // What was closed meanwhile is the kernel's to speak of, unless its number is another's by now.
         self.foreign |= self.entries.iter().any(|e| e.fd >= 0 && table::stream(e.fd).is_none());
         result
@@ -364,9 +382,11 @@ impl<'a> Query<'a> {
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
-        let deaf = |s: &Socket| s.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0;
+        let mut scratch = Scratch::new(self.entries.len() * QUEUES + 2, NO_ENTRY, self.frame)?;
+        let mut deaf = false;
+        let count = self.fill(scratch.items(), Some(&mut deaf));
         let mut limit = self.deadline;
-        if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(deaf)) {
+        if deaf {
             limit = limit.min(clock::monotonic_ns() + 1_000_000);
         }
         let mut time;
@@ -376,8 +396,6 @@ impl<'a> Query<'a> {
             time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             pointer = &mut time;
         }
-        let mut scratch = Scratch::new(self.entries.len() * QUEUES + 2, NO_ENTRY, self.frame)?;
-        let count = self.fill(scratch.items(), true);
         let mut all = count;
         for fd in [beside, watch.descriptor()].into_iter().filter(|fd| *fd >= 0) {
             scratch.items()[all] = pollfd { fd, events: POLLIN, revents: 0 };
@@ -386,19 +404,25 @@ impl<'a> Query<'a> {
         let set = scratch.items().as_mut_ptr();
         calls::ppoll_sleeping(set, all, pointer, self.mask, began)?;
         let mut gone = false;
-        for answer in &scratch.items()[..count] {
+        for answer in scratch.items()[..count].iter().filter(|answer| answer.revents != 0) {
+            let Some(s) = table::stream(answer.fd) else { continue };
+            if answer.revents & POLLIN != 0 {
+                s.hold.woken();
+            }
             if answer.revents & (POLLERR | POLLHUP) != 0 {
-                if let Some(s) = table::stream(answer.fd) {
-                    readiness::note_gone(s);
-                    gone = true;
-                }
+                readiness::note_gone(s);
+                gone = true;
             }
         }
         if gone && !self.any_stream_ready() {
             // Nothing that was asked for follows from the end: poll must not turn into a busy loop.
             calls::nap(1_000_000)?;
         }
-        Ok(self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline)
+        Ok(self.expired())
+    }
+
+    fn expired(&self) -> bool {
+        self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline
     }
 }
 

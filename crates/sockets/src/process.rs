@@ -95,11 +95,8 @@ pub fn before_fork() {
 /// holds a stream's may wait for that one, to map a window.
 fn share_streams() {
     for fd in 0..table::high_water() {
-        if let Some(socket) = table::stream(fd).filter(|socket| !socket.has(flag::SHARED)) {
-            // Threads that are in the middle of a copy hold the private locks only: wait for them.
-            let held = socket.lock_both_settled();
-            socket.set(flag::SHARED);
-            drop(held);
+        if let Some(socket) = table::stream(fd) {
+            socket.share();
         }
     }
 }
@@ -205,6 +202,7 @@ pub fn moved(from: i32, to: i32) {
         if let Some(socket) = table::get(fd).socket() {
             renumber(&socket.private_fd, from, to);
             renumber(&socket.bells_fd, from, to);
+            socket.ear.moved(from, to);
         }
     }
     if let Some(_setup) = SETUP.lock() {

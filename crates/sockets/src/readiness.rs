@@ -61,6 +61,13 @@ pub fn note_gone(socket: &Socket) {
     conclude(socket);
 }
 
+/// The companion reads as ended: the peer is gone, unless we shut its receiving half down ourselves.
+pub fn companion_ended(socket: &Socket) {
+    if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0 {
+        note_gone(socket);
+    }
+}
+
 #[cold]
 fn conclude(socket: &Socket) {
     let own = socket.own();

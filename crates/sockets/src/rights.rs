@@ -128,7 +128,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 continue;
             }
             if word.kind() == Kind::Stream {
-                socket.set(flag::SHARED);
+                socket.share();
                 socket.own().owners.fetch_add(1, Ordering::AcqRel);
                 control.counted[control.count] = *fd;
                 control.count += 1;

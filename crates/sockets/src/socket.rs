@@ -4,6 +4,7 @@
 //! copy of all private memory. What the owners on one side must agree on lives in the shared half
 //! (`shunt_segment::channel`).
 
+use crate::bells::Ear;
 use crate::global::{self, Shared, SETUP};
 use crate::holding::Hold;
 use crate::information::Seen;
@@ -145,6 +146,8 @@ pub struct Socket {
     pub references: AtomicU32,
     /// Calls that wait for it, and its descriptor if it has none of the program's any more.
     pub hold: Hold,
+    /// How this process hears bells where others have the side, too.
+    pub ear: Ear,
     /// What it is: TCP until a rendezvous makes it a listener or a stream ([`Kind`]).
     kind: AtomicU32,
     /// AF_INET or AF_INET6.
@@ -417,6 +420,16 @@ impl Socket {
         Some(Locked { _shared: family, _private: held, _section: section })
     }
 
+    /// Other processes are about to have the side, too. Threads in the middle of a copy hold the private locks only, as does
+    /// who takes bells: they are waited for.
+    pub fn share(&self) {
+        if !self.has(flag::SHARED) {
+            let held = self.lock_both_settled();
+            self.set(flag::SHARED);
+            drop(held);
+        }
+    }
+
     /// In the child after fork: threads that held a private lock do not exist here. (Those in shared memory are held by
     /// threads of the parent, which go on.)
     pub fn forget_holders(&self) {
@@ -532,6 +545,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.send_timeout.store(0, Ordering::Relaxed);
     socket.references.store(1, Ordering::Relaxed);
     socket.hold.reset();
+    socket.ear.reset();
     socket.family.store(family, Ordering::Relaxed);
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);
@@ -563,6 +577,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
 
 /// Gives a socket object back. Its link pointers stay valid memory for late readers.
 pub fn free(socket: &'static Socket) {
+    socket.ear.close();
     socket.generation.fetch_add(1, Ordering::Release);
     if let Some(_setup) = SETUP.lock() {
         socket.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -1,12 +1,13 @@
 //! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
 
+use crate::bells::{self, Listening};
 use crate::holding::Asleep;
 use crate::readiness;
 use crate::socket::{flag, Socket};
 use crate::{global, link, spin, stamp, table};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
-use shunt_segment::channel::{arm, state, style};
+use shunt_segment::channel::{arm, style, word};
 use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK};
 use shunt_sys::{calls, clock, thread, Errno, Result};
 
@@ -72,7 +73,9 @@ pub fn ring(socket: &Socket, fd: i32) {
     }
     let byte = 1u8;
     let fd = socket.hold.number(fd);
-    let _ = calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
+    if calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0).is_err() {
+        socket.own().transmit.rung.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Sleeps in a row after which the peer is asked to fence, and waits awake in a row after which no longer.
@@ -97,7 +100,7 @@ pub fn announce(socket: &Socket, conditions: u32) -> bool {
 /// message must ring, although nobody sleeps.
 #[cold]
 pub fn arm_for_signals(socket: &Socket, fd: i32) {
-    drain(socket, fd);
+    bells::relieve(socket, fd);
     if socket.has(flag::TIMED) && announce(socket, arm::IN) {
         barrier();
     }
@@ -149,42 +152,6 @@ pub fn barrier() {
     fence(Ordering::SeqCst);
     if global::BARRIERS.load(Ordering::Relaxed) != 0 {
         let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
-    }
-}
-
-/// Before sleeping: takes bells off that were rung for earlier waits, once other sleepers of this side have heard them.
-/// `mine`: see [`crate::holding::Hold::let_others_hear`]. False: look again before sleeping.
-pub fn take_heard(socket: &Socket, fd: i32, mine: impl Fn(u32) -> u32) -> bool {
-    if socket.peer().transmit.rung.load(Ordering::Relaxed) == socket.own().receive.taken.load(Ordering::Relaxed) {
-        return true;
-    }
-    if socket.has(flag::SHARED) && socket.own().wait.sleepers.load(Ordering::Relaxed) > 1 {
-        // Other processes' sleepers are not counted by turns.
-        let pause = timespec { tv_sec: 0, tv_nsec: 20_000 };
-        let _ = calls::nanosleep(&pause, core::ptr::null_mut());
-    }
-    socket.hold.let_others_hear(mine, || drain(socket, fd))
-}
-
-/// Takes doorbells that were rung for earlier waits off the companion, so that the next one wakes.
-pub fn drain(socket: &Socket, fd: i32) {
-    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
-    if rung != socket.own().receive.taken.load(Ordering::Relaxed) {
-        take_bells(socket, fd);
-    }
-}
-
-#[cold]
-fn take_bells(socket: &Socket, fd: i32) {
-    let mut bytes = [0u8; 64];
-    let fd = socket.hold.number(fd);
-    match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 64, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
-        Ok(0) => read_as_ended(socket),
-        Ok(n) => {
-            socket.own().receive.taken.fetch_add(n as u32, Ordering::Relaxed);
-        }
-        Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
-        Err(_) => readiness::note_gone(socket),
     }
 }
 
@@ -264,8 +231,10 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
             -1
         }
     };
-    let result = if socket.hold.is_open(socket) {
-        match take_heard(socket, fd, |turn| asleep.waits(turn)) {
+    let mut heard = true;
+    let mut result = if socket.hold.is_open(socket) {
+        heard = bells::take_heard(socket, fd, 1);
+        match heard {
             true => sleep(socket, [socket.hold.number(fd), beside], conditions, deadline, [began, looked]),
             false => Ok(()),
         }
@@ -275,10 +244,28 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
     // SAFETY: begun above.
     unsafe { asleep.end() };
     spin.end();
+    if !heard {
+        socket.hold.let_others_go();
+        result = look_again(socket, conditions, deadline, began);
+    }
     if result.is_ok() && socket.generation.load(Ordering::Acquire) != generation {
         return Err(Errno(libc::EBADF));
     }
     result
+}
+
+/// What ends a wait that did not come to sleep: nothing, if its conditions may hold.
+fn look_again(socket: &Socket, conditions: u32, deadline: u64, began: u64) -> Result<()> {
+    if readiness::any(socket, conditions) {
+        return Ok(());
+    }
+    if thread::interrupted_since(began, deadline == u64::MAX) {
+        return Err(Errno(libc::EINTR));
+    }
+    match deadline != u64::MAX && clock::monotonic_ns() >= deadline {
+        true => Err(Errno(libc::EAGAIN)),
+        false => Ok(()),
+    }
 }
 
 /// Tells tools how this side waits; written only when it changes, because the peer reads the line after each send.
@@ -289,16 +276,25 @@ pub fn set_style(socket: &Socket, style: u32) {
     }
 }
 
+/// How long one sleeps whom no bell can wake, in ns.
+const DEAF: i64 = 50_000;
+/// The same where the companion says again and again that it has ended, and memory does not.
+const ENDED: i64 = 1_000_000;
+
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::nudge`]).
 fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [fd, beside] = fds;
-    if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
-        // The companion reads as ended: no bell can wake us.
+    let listening = bells::listen(socket, fd);
+    if listening.deaf {
         check_peer(socket, fd);
-        return match calls::nap(50_000) {
+        return match calls::nap(DEAF) {
             Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX),
+            Ok(()) => look_again(socket, conditions, deadline, began),
             other => other,
         };
+    }
+    if socket.has(flag::SHARED) {
+        stand_in(socket, fd);
     }
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
@@ -311,11 +307,12 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
     if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR));
     }
+    let polled = Polled { companion: fd, listening, beside: [beside, watch.descriptor()] };
     if deadline == u64::MAX {
-        let slept = if beside < 0 && watch.descriptor() < 0 {
-            sleep_for_ever(socket, fd, conditions, looked)
+        let slept = if listening.ear < 0 && polled.beside == [-1; 2] {
+            sleep_for_ever(socket, polled, conditions, looked)
         } else {
-            sleep_in_poll(socket, [fd, beside, watch.descriptor()], -1, looked)
+            sleep_in_poll(socket, polled, conditions, -1, looked)
         };
         return match slept {
             Err(Errno(libc::EINTR)) => thread::resume(began, looked, true),
@@ -324,69 +321,75 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
     }
     match deadline.saturating_sub(clock::monotonic_ns()) {
         0 => Err(Errno(libc::EAGAIN)),
-        left => sleep_in_poll(socket, [fd, beside, watch.descriptor()], left as i64, looked),
+        left => sleep_in_poll(socket, polled, conditions, left as i64, looked),
     }
 }
 
-fn sleep_in_poll(socket: &Socket, fds: [i32; 3], timeout_ns: i64, looked: u64) -> Result<()> {
-    let events = poll_companion(fds, timeout_ns, looked)?;
-    if events & (libc::POLLHUP | libc::POLLERR) != 0 {
-        readiness::note_gone(socket);
+/// Another process that shared the side may have been killed between what it did and the bell for it.
+#[cold]
+fn stand_in(socket: &Socket, fd: i32) {
+    crate::stream::space_came_free(socket, fd);
+    if socket.outgoing().unacknowledged() > 0 || socket.outgoing().announced() & word::FIN != 0 {
+        notify(socket, fd, arm::IN);
     }
-    Ok(())
 }
 
-/// Sleeps in poll on the companion; `timeout_ns` negative: for ever. `looked`: see [`shunt_sys::raw::sleep6`].
-fn poll_companion(fds: [i32; 3], timeout_ns: i64, looked: u64) -> Result<i16> {
-    let mut set = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+/// What a sleeping call polls.
+#[derive(Clone, Copy)]
+struct Polled {
+    companion: i32,
+    listening: Listening,
+    /// What may wake it beside bells; -1: nothing.
+    beside: [i32; 2],
+}
+
+/// `timeout_ns` negative: for ever. `looked`: see [`shunt_sys::raw::sleep6`].
+fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, timeout_ns: i64, looked: u64) -> Result<()> {
+    let Polled { companion, listening, beside } = polled;
     // Those that are not there are negative, and passed over.
-    let count = fds.iter().rposition(|fd| *fd >= 0).map_or(0, |last| last + 1);
+    let mut set =
+        [companion, listening.ear, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    set[0].events = listening.companion;
+    let count = set.iter().rposition(|entry| entry.fd >= 0).map_or(0, |last| last + 1);
     let mut time = timespec { tv_sec: timeout_ns / 1_000_000_000, tv_nsec: timeout_ns % 1_000_000_000 };
     let time = if timeout_ns < 0 { core::ptr::null_mut() } else { &mut time };
     calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
-    Ok(set[0].revents)
+    let events = set[0].revents;
+    if events & libc::POLLIN != 0 {
+        socket.hold.woken();
+    }
+    if events & (libc::POLLHUP | libc::POLLERR) != 0 {
+        readiness::note_gone(socket);
+        if !readiness::any(socket, conditions) {
+            return calls::nap(ENDED);
+        }
+    }
+    Ok(())
 }
 
 /// Sleeps in recv on the companion, so that one system call waits and takes. Alone, the sleeper takes the doorbell with
 /// it; others may sleep on it too, so then it only looks.
-fn sleep_for_ever(socket: &Socket, fd: i32, conditions: u32, looked: u64) -> Result<()> {
+fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64) -> Result<()> {
     let alone = socket.alone();
     let mut bytes = [0u8; 64];
     let flags = if alone { 0 } else { MSG_PEEK };
     let room = if alone { 64 } else { 1 };
-    match calls::recvfrom_sleeping(fd, bytes.as_mut_ptr().cast(), room, flags, looked) {
+    match calls::recvfrom_sleeping(polled.companion, bytes.as_mut_ptr().cast(), room, flags, looked) {
         Ok(0) => {
-            read_as_ended(socket);
+            readiness::companion_ended(socket);
             if !readiness::any(socket, conditions) {
                 // A companion that reads as ended cannot be slept on; should memory say otherwise, look now and then.
-                return calls::nap(1_000_000);
+                return calls::nap(ENDED);
             }
         }
-        Ok(n) if alone => {
-            socket.own().receive.taken.fetch_add(n as u32, Ordering::Relaxed);
-        }
-        Ok(_) => yield_to_other_sleepers(socket),
+        Ok(n) if alone => bells::taken_alone(socket, n),
+        Ok(_) => socket.hold.woken(),
         // Somebody made the open file non-blocking: sleep in poll instead.
-        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, [fd, -1, -1], -1, looked)?,
+        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, polled, conditions, -1, looked)?,
         Err(Errno(error @ (libc::EINTR | libc::ECANCELED))) => return Err(Errno(error)),
         Err(_) => readiness::note_gone(socket),
     }
     Ok(())
-}
-
-/// The companion reads as ended: the peer is gone, unless we shut its receiving half down ourselves.
-fn read_as_ended(socket: &Socket) {
-    if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0 {
-        readiness::note_gone(socket);
-    }
-}
-
-/// One bell may have been for another sleeper of this side: it must see the byte before we take it away.
-fn yield_to_other_sleepers(socket: &Socket) {
-    if socket.own().wait.sleepers.load(Ordering::Relaxed) > 1 && readiness::any(socket, arm::IN | arm::OUT) {
-        let pause = timespec { tv_sec: 0, tv_nsec: 20_000 };
-        let _ = calls::nanosleep(&pause, core::ptr::null_mut());
-    }
 }
 
 /// Whether a call on the socket must not wait. Where other processes share the open file, they may have changed its

@@ -10,6 +10,7 @@ use super::events::find;
 use super::scan::ARM_AFTER;
 use super::set::{enqueue, watcher, Set};
 use super::{ET, IN, OUT};
+use crate::bells;
 use crate::socket::flag;
 use crate::table::Kind;
 use crate::wait as waiting;
@@ -31,12 +32,9 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     }
     datagrams::cool(entry);
     let Some(socket) = entry.socket() else { return false };
-    // Edges do not need the old bells gone; a long row of them would fill the companion.
-    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
-    if rung.wrapping_sub(socket.own().receive.taken.load(Ordering::Relaxed)) > 16 {
-        if let Some(fd) = entry.descriptor() {
-            waiting::drain(socket, fd);
-        }
+    // Edges do not need the old bells gone.
+    if let (true, Some(fd)) = (bells::are_many(socket), entry.descriptor()) {
+        bells::trim(socket, fd);
     }
     waiting::set_style(socket, style::POLL);
     waiting::announce(socket, conditions(entry))

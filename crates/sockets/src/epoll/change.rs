@@ -1,9 +1,10 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
-use super::arming::kick;
+use super::arming::{arm, kick};
 use super::control::{control_queues, foreign, kernel_event};
 use super::datagrams;
 use super::entry::{place, term, Entry};
+use super::events::find;
 use super::list::address;
 use super::order;
 use super::set::{activate, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
@@ -12,7 +13,8 @@ use crate::datagram::{self, Datagram};
 use crate::private;
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
-use core::sync::atomic::Ordering;
+use crate::wait::barrier;
+use core::sync::atomic::{fence, Ordering};
 use shunt_sys::{calls, libc};
 
 /// The last descriptor of this process for `socket` closes: it leaves all sets. True: the kernel's too.
@@ -153,6 +155,33 @@ pub fn changed(socket: &Socket) {
             if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
                 kick(epfd, entry);
             }
+        }
+    });
+}
+
+/// A call took bells of a stream off its companion. With them the kernel forgets what sets have not heard yet: they look at
+/// the stream in memory from now on, and who sleeps in one is woken if there is anything to tell; if not, the peer rings again.
+#[inline]
+pub fn bells_taken(socket: &Socket) {
+    fence(Ordering::SeqCst); // who joins a set later looks at the stream
+    if !socket.watchers.load(Ordering::Relaxed).is_null() {
+        tell_sets(socket);
+    }
+}
+
+#[cold]
+fn tell_sets(socket: &Socket) {
+    each_watcher(socket, |set, epfd, entry| {
+        let Some(_held) = set.lock.lock() else { return };
+        activate(set, entry);
+        if set.sleepers().load(Ordering::Acquire) == 0 && set.watchers.load(Ordering::Acquire).is_null() {
+            return;
+        }
+        if entry.queue.load(Ordering::Relaxed) != place::NONE && arm(entry) {
+            barrier();
+        }
+        if find(entry).events != 0 {
+            kick(epfd, entry);
         }
     });
 }

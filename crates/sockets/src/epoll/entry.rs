@@ -48,6 +48,8 @@ pub struct Entry {
     pub(super) stamped: AtomicBool,
     /// Its registration was changed to wake somebody, and is to be changed back.
     pub(super) kicked: AtomicBool,
+    /// The kernel does not look at its companion for a moment ([`super::nested`]).
+    pub(super) hushed: AtomicBool,
     pub(super) links: [Link; 2],
     pub(super) next_watcher: AtomicPtr<Entry>,
 }
@@ -229,6 +231,7 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.heard.store(false, Ordering::Relaxed);
     entry.stamped.store(false, Ordering::Relaxed);
     entry.kicked.store(false, Ordering::Relaxed);
+    entry.hushed.store(false, Ordering::Relaxed);
     entry.answer.store(0, Ordering::Relaxed);
     entry.last.store(clock::ticks(), Ordering::Relaxed);
     let life = (generation as u64 & 0xfff) << INDEX_BITS | (FAMILY.load(Ordering::Relaxed) as u64 & 0xffff) << 32;

@@ -4,6 +4,7 @@ use super::arming::{arm_sleeping, cool, end_sleep, hand_over, wake};
 use super::datagrams::warm_all;
 use super::events::find;
 use super::kernel::{ask_kernel, KERNEL_EVERY, KERNEL_EVERY_MIXED};
+use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
 use crate::holding::Waiter;
@@ -132,6 +133,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         if answer.done() || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
             return Ok(());
         }
+        rest_if_noisy()?;
     }
 }
 
