@@ -97,6 +97,24 @@ DUET(set_hears_after_timed_recv, "a recv with a time limit, and poll, take a par
     show_epoll("after poll", set, 2000);
 }
 
+/* The receiving half is shut down, so no bell can wake a sender: his time limit still ends his wait, and space does. */
+DUET(sender_without_receiving_half, "send with a time limit, after shutdown(SHUT_RD), to a peer that does not read, and then reads")
+{
+    int fd = connected();
+    struct timeval limit = {0, 50000};
+    MUST(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit));
+    R(shutdown(fd, SHUT_RD));
+    while (send(fd, bytes, sizeof bytes, 0) > 0)
+        ;
+    say("then %s", error_name(errno));
+    struct timeval none = {0, 0};
+    MUST(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none));
+    far_when_blocked("drain 1");
+    R(send(fd, bytes, sizeof bytes, 0));
+    R(shutdown(fd, SHUT_WR));
+    far_end_quiet();
+}
+
 /* ---- one sends and another receives, and the peer echoes -------------------------------------------------------------- */
 
 enum { DUPLEX = 8 << 20, PATIENCE = 10000 };
