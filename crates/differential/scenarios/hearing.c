@@ -4,7 +4,7 @@
 
 static char bytes[1 << 16];
 
-enum { IDLERS = 3 };
+enum { IDLERS = 2 };
 static pid_t idlers[IDLERS];
 
 /* Who is woken does not run at once: all on one processor, and others want it, too. */
@@ -117,7 +117,7 @@ DUET(sender_without_receiving_half, "send with a time limit, after shutdown(SHUT
 
 /* ---- one sends and another receives, and the peer echoes -------------------------------------------------------------- */
 
-enum { DUPLEX = 8 << 20, PATIENCE = 10000 };
+enum { DUPLEX = 2 << 20, PATIENCE = 10000 };
 
 enum manner { CALLS, POLLS, SETS, EDGES };
 
@@ -261,7 +261,7 @@ static void duplex(enum manner sender, enum manner receiver, bool threads)
     uncrowd();
 }
 
-SOLO(duplex_processes, "a child sends and the parent receives 8 megabytes that two processes send back") { duplex(CALLS, CALLS, false); }
+SOLO(duplex_processes, "a child sends and the parent receives 2 megabytes that two processes send back") { duplex(CALLS, CALLS, false); }
 SOLO(duplex_processes_poll, "the same, and the parent polls") { duplex(CALLS, POLLS, false); }
 SOLO(duplex_processes_both_poll, "the same, and both poll") { duplex(POLLS, POLLS, false); }
 SOLO(duplex_processes_set, "the same, the parent waits in an edge-triggered set") { duplex(CALLS, EDGES, false); }
@@ -272,7 +272,7 @@ SOLO(duplex_poll_beside_recv, "a thread polls for space, another is blocked in r
 
 /* ---- sharers that are killed ------------------------------------------------------------------------------------------ */
 
-enum { SHARERS = 3, KILLS = 60, RECORD = 100 };
+enum { SHARERS = 3, KILLS = 24, RECORD = 100 };
 
 static pid_t sharer(int fd)
 {
