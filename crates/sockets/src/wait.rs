@@ -62,9 +62,9 @@ pub fn ring(socket: &Socket, fd: i32) {
     if fd < 0 && socket.has(flag::FAR) {
         return crate::remote::ring_near(socket);
     }
-    // Who sends and never waits is believed to be where it connected.
+    // Who sends and never waits is believed to be where it connected. The far side of a stream from another host is nowhere.
     let (here, shown) = (clock::processor() + 1, &socket.own().wait.processor);
-    if shown.load(Ordering::Relaxed) != here {
+    if !socket.has(flag::FAR) && shown.load(Ordering::Relaxed) != here {
         shown.store(here, Ordering::Relaxed);
     }
     socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
@@ -296,11 +296,13 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
     if socket.has(flag::SHARED) {
         stand_in(socket, fd);
     }
+    // Before the announcement: what this thread itself brings needs no bell.
+    let watch = if socket.has(flag::REMOTE) { crate::remote::watch() } else { Some(crate::remote::Watch::default()) };
+    let Some(mut watch) = watch else { return Ok(()) };
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
     }
-    let watch = if socket.has(flag::REMOTE) { crate::remote::watch() } else { Some(crate::remote::Watch::default()) };
-    let Some(watch) = watch else { return Ok(()) };
+    watch.for_stream(socket, conditions & readiness::CONDITIONS);
     if readiness::any(socket, conditions) {
         return Ok(());
     }

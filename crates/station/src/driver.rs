@@ -128,6 +128,19 @@ impl<'s> Driver<'s> {
         Progress { moved: taken > 0, deadline: self.due() }
     }
 
+    /// Sends what may be sent, without a look at what has arrived: for who has just given bytes.
+    #[inline]
+    pub fn push(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {
+        let now = self.time(now);
+        if !self.station.is_keeper() {
+            self.shared.driven_at.store(now, Relaxed);
+        }
+        if self.engine.is_busy() || self.engine.deadline().is_some_and(|at| at <= now) {
+            let mut hands = Hands { shared: self.shared, pump, now };
+            self.engine.transmit(now, &mut line!(self), &mut hands);
+        }
+    }
+
     #[inline]
     fn take_arrival(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {
         let Inner { device, arrival, scratch, unflushed, gone } = &mut *self.inner;

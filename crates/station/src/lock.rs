@@ -35,6 +35,13 @@ pub(crate) fn try_take(word: &AtomicU64, again: &AtomicU32) -> Option<Got> {
     }
 }
 
+/// Takes the lock if it is free, and leaves no mark: for who comes back, or can do without.
+#[inline]
+pub(crate) fn take_if_free(word: &AtomicU64) -> Option<Got> {
+    let free = word.load(Relaxed) == 0 && word.compare_exchange(0, me(), Acquire, Relaxed).is_ok();
+    free.then_some(Got::Free)
+}
+
 /// Takes the lock away from a holder that no longer exists. Enters the kernel.
 #[cold]
 pub(crate) fn take_from_dead(word: &AtomicU64) -> Option<Got> {

@@ -198,6 +198,19 @@ impl Station {
         }
     }
 
+    /// As [`Station::try_lock`], but leaves no mark, so that the holder does not stay because of it.
+    #[inline]
+    fn lock_if_free(&self) -> Option<Driver<'_>> {
+        section::enter();
+        match lock::take_if_free(&self.shared().lock.0).or_else(|| self.doubt()) {
+            Some(got) => Some(self.driver(got)),
+            None => {
+                section::leave();
+                None
+            }
+        }
+    }
+
     #[cold]
     fn doubt(&self) -> Option<Got> {
         let failed = self.failed.fetch_add(1, Relaxed);
@@ -211,7 +224,7 @@ impl Station {
     /// As [`Station::try_lock`], and tries for some time (a holder needs microseconds; one that was stopped is not waited for).
     pub fn lock(&self) -> Option<Driver<'_>> {
         for turn in 0..TRIES {
-            if let Some(driver) = self.try_lock() {
+            if let Some(driver) = self.lock_if_free() {
                 return Some(driver);
             }
             if turn % 16 == 15 {
@@ -261,11 +274,11 @@ impl Station {
         armed
     }
 
-    /// After sleeping; then drive.
+    /// After sleeping; then drive. While somebody drives the endpoint stays armed: at worst, the next sleep is short.
     pub fn disarm(&self) {
         let shared = self.shared();
         let left = shared.sleepers.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).unwrap_or(0);
-        let Some(driver) = self.lock() else { return };
+        let Some(driver) = self.lock_if_free() else { return };
         driver.inner.device.disarm();
         if left > 1 {
             shared.arm_again.store(1, Relaxed);

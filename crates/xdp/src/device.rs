@@ -215,7 +215,11 @@ impl Xdp {
     /// Whether the agent is gone, asked now.
     fn look_after_agent(&mut self) -> bool {
         self.idle = 0;
-        self.over = self.over || self.connection.is_over();
+        if !self.over && self.connection.is_over() {
+            self.over = true;
+            // Said once: who sleeps on the endpoint would be woken for ever.
+            let _ = watch(self.sleep.0, libc::EPOLL_CTL_DEL, self.connection.fd(), 0);
+        }
         self.over
     }
 }
@@ -388,8 +392,12 @@ impl Endpoint for Xdp {
         memory.header().armed.0.store(1, SeqCst);
         let nothing = match &mut self.way {
             Way::Own(own) => {
-                // The socket's own readiness needs no flag: it is readable while frames wait.
-                let _ = watch(self.sleep.0, libc::EPOLL_CTL_MOD, own.socket.fd(), libc::EPOLLIN);
+                // The socket's own readiness needs no flag: it is readable while frames wait. An epoll knows files by their
+                // numbers, and this one may have got another since.
+                let fd = own.socket.fd();
+                if watch(self.sleep.0, libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN) == Err(Errno(libc::ENOENT)) {
+                    let _ = watch(self.sleep.0, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN);
+                }
                 own.socket.prod();
                 own.socket.arrived() == 0 && memory.receive_queue().is_empty()
             }

@@ -206,6 +206,9 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
             frames => sleep_beside(epfd, frames, left, mask, began)
                 .and_then(|()| ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())),
         };
+        if watch.descriptor() >= 0 {
+            wake(set); // what this thread brings from other hosts needs no bells
+        }
         drop(watch);
         cool(set);
         asked?;

@@ -24,7 +24,7 @@ const STREAMS: usize = words::STREAMS as usize;
 const EARS: usize = 64;
 
 /// While threads of the program drive, the keeper leaves the endpoint to them, and looks at the clock so often (ns).
-const TICK: u64 = 2_000_000;
+const TICK: u64 = near::SLACK;
 /// A peer's keeper that let go of the shadow may have said the end by messages that are still on their way (ns).
 const GRACE: u64 = 500_000_000;
 /// How long the peer of a program that has closed may take to close, too (tcp_fin_timeout, ns).
@@ -51,6 +51,8 @@ struct Keeper {
     ears: [(u64, i32); EARS],
     gates: [Option<Gate>; 2],
     watching: bool,
+    /// The last sleep ended by an event.
+    woken: bool,
 }
 
 /// Keeps, until nobody needs it.
@@ -66,6 +68,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         ears: [(0, -1); EARS],
         gates: [None, None],
         watching: false,
+        woken: true,
     };
     keeper.watch(control, EPOLLIN as u32, about::CONTROL, 0);
     while keeper.control >= 0 || keeper.kept > 0 {
@@ -87,15 +90,25 @@ impl Keeper {
     fn round(&mut self) {
         let home = self.home;
         let common = home.common();
-        let deadline = near::turn(home);
+        let began = clock::monotonic_ns();
+        let driven = home.station.driven_at();
+        // What only the keeper can do comes with an event; all else is the program's, as long as it drives.
+        let others = driven != 0 && began.saturating_sub(driven) < TICK;
+        let mut until = began + TICK;
+        let mut ready = true;
+        if !others || self.woken {
+            let deadline = near::turn(home);
+            if let (Some(deadline), false) = (deadline, others) {
+                until = deadline;
+            }
+        }
         let again = self.tend().min(self.after_turn());
         if self.control < 0 && self.kept == 0 {
             return; // nothing would wake it
         }
-        let now = clock::monotonic_ns();
-        let driven = home.station.driven_at();
-        let others = driven != 0 && now.saturating_sub(driven) < TICK;
-        let armed = self.arm();
+        if !others {
+            ready = self.arm();
+        }
         if others == self.watching {
             self.watching = !others;
             if self.watching {
@@ -104,14 +117,15 @@ impl Keeper {
                 self.forget(home.station.poll_fd());
             }
         }
-        let mut until = if others || deadline.is_none() { now + TICK } else { deadline.unwrap_or(u64::MAX) };
         until = until.min(self.next_end()).min(again);
         common.sleeps_until.store(until, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // Marks, and deadlines that came in between.
-        let due = home.station.deadline().is_some_and(|deadline| deadline < until);
-        let marked = common.dirty.iter().any(|word| word.load(Ordering::SeqCst) != 0);
-        let look = !armed || due || marked || (self.watching && !home.station.arm());
+        let look = !others && {
+            // Marks, and deadlines that came in between.
+            let due = home.station.deadline().is_some_and(|deadline| deadline < until);
+            let marked = common.dirty.iter().any(|word| word.load(Ordering::SeqCst) != 0);
+            !ready || due || marked || !home.station.arm()
+        };
         let left = if look { 0 } else { until.saturating_sub(clock::monotonic_ns()) };
         let time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         let time = if until == u64::MAX && !look { core::ptr::null() } else { &raw const time };
@@ -121,7 +135,9 @@ impl Keeper {
         if self.watching && !look {
             home.station.disarm();
         }
-        for event in &events[..got.unwrap_or(0)] {
+        let got = got.unwrap_or(0);
+        self.woken = got > 0;
+        for event in &events[..got] {
             let (events, data) = (event.events, event.u64);
             self.happened(events, data >> 32, data as u32);
         }

@@ -6,6 +6,7 @@ use super::pump::Rings;
 use super::words::{self, flag};
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
+use shunt_segment::channel::Wait;
 use shunt_station::Stream;
 use shunt_sys::clock;
 
@@ -67,23 +68,21 @@ pub fn turn(home: &Home) -> Option<u64> {
     }
 }
 
-/// The near side sent, or took, or ended: the pump goes on.
+/// The near side sent, or took, or ended: the pump goes on, without a look at what has come.
 #[cold]
 #[inline(never)]
 pub fn kick(socket: &Socket) {
     let Some(home) = home() else { return };
-    if let Some(stream) = home.stream_of(socket) {
-        mark(home, stream);
-        if let Some(mut driver) = home.station.try_lock() {
-            attend(home, &mut driver);
-            rounds(home, &mut driver);
-            if !driver.leave() {
-                return see_to_the_clock(home);
-            }
-        } else {
-            return;
-        }
-        work(home);
+    let Some(stream) = home.stream_of(socket) else { return };
+    // First, so that whoever has the lock meets the mark when he looks once more.
+    mark(home, stream);
+    let Some(mut driver) = home.station.try_lock() else { return };
+    attend(home, &mut driver);
+    driver.push(clock::monotonic_ns(), &mut Rings(home));
+    attend(home, &mut driver);
+    match driver.leave() {
+        true => work(home),
+        false => see_to_the_clock(home),
     }
 }
 
@@ -103,27 +102,40 @@ fn work(home: &Home) {
     }
 }
 
-/// The keeper must not sleep beyond the engine's next deadline.
+/// The keeper must not sleep far beyond the engine's next deadline. While threads of the program drive, it looks at the clock
+/// often enough.
+#[inline]
 fn see_to_the_clock(home: &Home) {
+    let sleeps_until = home.common().sleeps_until.load(Ordering::Acquire);
+    if sleeps_until == 0 {
+        return; // it is awake
+    }
     if let Some(deadline) = home.station.deadline() {
-        if deadline < home.common().sleeps_until.load(Ordering::Acquire) {
+        if deadline < sleeps_until && sleeps_until - deadline > SLACK && sleeps_until - clock::monotonic_ns().min(sleeps_until) > SLACK {
             wake_keeper(home);
         }
     }
 }
 
+/// How much later than the engine asks the keeper may look (ns).
+pub const SLACK: u64 = 2_000_000;
+
 /// What a thread of the program that sleeps polls beside what it waits for: frames wake it without a detour through the
 /// keeper. That one takes the watch over from threads that sleep long, or were killed.
 #[derive(Default)]
-pub struct Watch(Option<&'static Home>);
+pub struct Watch {
+    home: Option<&'static Home>,
+    /// What the thread has announced to be waiting for, and on which stream.
+    armed: Option<(&'static Wait, u32)>,
+}
 
-/// A thread of the program is about to sleep, and has announced for what: it drives once more, and looks once more if it
-/// gets nothing from here.
+/// A thread of the program is about to announce that it sleeps, and to look once more: it drives, and looks once more at once
+/// if it gets nothing from here.
 #[inline(always)]
 pub fn watch() -> Option<Watch> {
     match home() {
         Some(home) => begin(home),
-        None => Some(Watch(None)),
+        None => Some(Watch::default()),
     }
 }
 
@@ -131,21 +143,35 @@ pub fn watch() -> Option<Watch> {
 #[inline(never)]
 fn begin(home: &'static Home) -> Option<Watch> {
     work(home);
-    home.station.arm().then_some(Watch(Some(home)))
+    home.station.arm().then_some(Watch { home: Some(home), armed: None })
 }
 
 impl Watch {
     /// To be polled for POLLIN; -1: there are no other hosts.
     #[inline(always)]
     pub fn descriptor(&self) -> i32 {
-        self.0.map_or(-1, |home| home.station.poll_fd())
+        self.home.map_or(-1, |home| home.station.poll_fd())
+    }
+
+    /// The thread has announced that it sleeps on that stream for `conditions`: when it wakes up, what it brings itself needs
+    /// no bell.
+    #[inline(always)]
+    pub fn for_stream(&mut self, socket: &Socket, conditions: u32) {
+        if self.home.is_some() && socket.has(crate::socket::flag::REMOTE) {
+            let wait: *const Wait = &socket.own().wait;
+            // SAFETY: links of a station are never unmapped.
+            self.armed = Some((unsafe { &*wait }, conditions));
+        }
     }
 }
 
 impl Drop for Watch {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(home) = self.0 {
+        if let Some(home) = self.home {
+            if let Some((wait, conditions)) = self.armed.filter(|(wait, _)| wait.sleepers.load(Ordering::Relaxed) == 1) {
+                shunt_ring::bell::disarm(wait, conditions);
+            }
             home.station.disarm();
             work(home);
         }
