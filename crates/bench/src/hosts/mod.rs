@@ -46,7 +46,7 @@ pub enum Table {
     Stream,
     /// A stream while a switch drops packets.
     Loss,
-    /// redis-benchmark with one connection.
+    /// redis-benchmark with one connection, with fifty, and with several requests under way in each.
     Redis,
     /// A stream beside kernel TCP over one slow link.
     Share,

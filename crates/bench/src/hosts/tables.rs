@@ -110,20 +110,32 @@ pub fn loss(plan: &Plan<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Requests of one client in a second.
+/// Requests in a second, of one client, of many, and of many with several requests under way; and what each costs.
 pub fn redis(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
     let mut ways = vec![("kernel TCP", Way::Blocking)];
     ways.extend(plan.sockets.iter().map(|carrier| (carrier.sockets(), Way::Shunt(*carrier))));
-    let mut figures = vec![Vec::new(); ways.len()];
-    for _ in 0..plan.repeats {
-        for ((name, way), figures) in ways.iter().zip(&mut figures) {
-            let rate = programs::redis(*way, hosts, plan, 20_000).map_err(|error| format!("redis, {name}: {error}"))?;
-            figures.push(rate);
+    let loads = [(1, 1, 20_000), (50, 1, 40_000), (50, 16, 200_000)];
+    let empty = || ways.iter().map(|(name, _)| (*name, Vec::new())).collect::<Vec<Row<'_>>>();
+    let (mut rates, mut costs) = (empty(), empty());
+    for (connections, pipeline, requests) in loads {
+        let mut figures = vec![Vec::new(); ways.len()];
+        for _ in 0..plan.repeats {
+            for ((name, way), figures) in ways.iter().zip(&mut figures) {
+                let found = programs::redis(*way, hosts, plan, (connections, pipeline), requests);
+                figures.push(found.map_err(|error| format!("redis, {name}, -c {connections} -P {pipeline}: {error}"))?);
+            }
+        }
+        for ((rate, cost), figures) in rates.iter_mut().zip(&mut costs).zip(figures) {
+            rate.1.push(format!("{:.0}", median(figures.iter().map(|found| found.0).collect())));
+            cost.1.push(format!("{:.1}", median(figures.iter().map(|found| found.1).collect())));
         }
     }
-    let rows: Vec<Row<'_>> =
-        ways.iter().zip(figures).map(|((name, _), figures)| (*name, vec![format!("{:.0}", median(figures))])).collect();
-    print_table("redis-benchmark, 1 connection, GET in a second", &["-c 1".to_string()], &rows);
+    let heads = loads.map(|(connections, pipeline, _)| match pipeline {
+        1 => format!("-c {connections}"),
+        _ => format!("-c {connections} -P {pipeline}"),
+    });
+    print_table("redis-benchmark, GET in a second", &heads, &rates);
+    print_table("redis-benchmark, processor time of a request, both programs, us", &heads, &costs);
     Ok(())
 }
 

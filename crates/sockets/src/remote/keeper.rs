@@ -93,13 +93,15 @@ impl Keeper {
         let began = clock::monotonic_ns();
         let driven = home.station.driven_at();
         // What only the keeper can do comes with an event; all else is the program's, as long as it drives.
-        let others = driven != 0 && began.saturating_sub(driven) < TICK;
+        let mut others = driven != 0 && began.saturating_sub(driven) < TICK;
         let mut until = began + TICK;
         let mut ready = true;
         if !others || self.woken {
-            let deadline = near::turn(home);
-            if let (Some(deadline), false) = (deadline, others) {
-                until = deadline;
+            match near::turn(home) {
+                Some(deadline) if !others => until = deadline,
+                Some(_) => {}
+                // Somebody drives at this moment, and looks once more: to wait for him awake might keep the processor from him.
+                None => others = true,
             }
         }
         let again = self.tend().min(self.after_turn());

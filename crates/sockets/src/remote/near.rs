@@ -111,7 +111,10 @@ fn see_to_the_clock(home: &Home) {
         return; // it is awake
     }
     if let Some(deadline) = home.station.deadline() {
-        if deadline < sleeps_until && sleeps_until - deadline > SLACK && sleeps_until - clock::monotonic_ns().min(sleeps_until) > SLACK {
+        if deadline < sleeps_until
+            && sleeps_until - deadline > SLACK
+            && sleeps_until - clock::monotonic_ns().min(sleeps_until) > SLACK
+        {
             wake_keeper(home);
         }
     }
