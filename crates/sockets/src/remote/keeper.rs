@@ -24,7 +24,9 @@ const STREAMS: usize = words::STREAMS as usize;
 const EARS: usize = 64;
 
 /// While threads of the program drive, the keeper leaves the endpoint to them, and looks at the clock so often (ns).
-const TICK: u64 = near::SLACK;
+const TICK: u64 = 2_000_000;
+/// A thread of the program that has driven so recently does nothing else (ns): the pause becomes longer, up to [`near::SLACK`].
+const HOT: u64 = 100_000;
 /// A peer's keeper that let go of the shadow may have said the end by messages that are still on their way (ns).
 const GRACE: u64 = 500_000_000;
 /// How long the peer of a program that has closed may take to close, too (tcp_fin_timeout, ns).
@@ -51,6 +53,8 @@ struct Keeper {
     ears: [(u64, i32); EARS],
     gates: [Option<Gate>; 2],
     watching: bool,
+    /// How long it sleeps while others drive (ns).
+    tick: u64,
     /// The last sleep ended by an event.
     woken: bool,
 }
@@ -68,6 +72,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         ears: [(0, -1); EARS],
         gates: [None, None],
         watching: false,
+        tick: TICK,
         woken: true,
     };
     keeper.watch(control, EPOLLIN as u32, about::CONTROL, 0);
@@ -94,7 +99,10 @@ impl Keeper {
         let driven = home.station.driven_at();
         // What only the keeper can do comes with an event; all else is the program's, as long as it drives.
         let mut others = driven != 0 && began.saturating_sub(driven) < TICK;
-        let mut until = began + TICK;
+        // A program that drives all the time is disturbed rarely.
+        let hot = others && !self.woken && began.saturating_sub(driven) < HOT;
+        self.tick = if hot { (2 * self.tick).min(near::SLACK) } else { TICK };
+        let mut until = began + self.tick;
         let mut ready = true;
         if !others || self.woken {
             match near::turn(home) {

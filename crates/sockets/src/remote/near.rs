@@ -121,7 +121,7 @@ fn see_to_the_clock(home: &Home) {
 }
 
 /// How much later than the engine asks the keeper may look (ns).
-pub const SLACK: u64 = 2_000_000;
+pub const SLACK: u64 = 8_000_000;
 
 /// What a thread of the program that sleeps polls beside what it waits for: frames wake it without a detour through the
 /// keeper. That one takes the watch over from threads that sleep long, or were killed.
