@@ -142,11 +142,13 @@ impl Keeper {
         let mut events = [epoll_event { events: 0, u64: 0 }; 32];
         let got = calls::epoll_pwait2(self.epoll, events.as_mut_ptr(), 32, time, core::ptr::null(), calls::KERNEL_SIGSET);
         common.sleeps_until.store(0, Ordering::SeqCst);
-        if self.watching && !look {
+        let armed = self.watching && !look;
+        if armed {
             home.station.disarm();
         }
         let got = got.unwrap_or(0);
-        self.woken = got > 0;
+        // Who takes the arming back drives: others may have relied on it.
+        self.woken = got > 0 || armed;
         for event in &events[..got] {
             let (events, data) = (event.events, event.u64);
             self.happened(events, data >> 32, data as u32);

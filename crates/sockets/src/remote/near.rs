@@ -174,6 +174,10 @@ impl Drop for Watch {
         if let Some(home) = self.home {
             if let Some((wait, conditions)) = self.armed.filter(|(wait, _)| wait.sleepers.load(Ordering::Relaxed) == 1) {
                 shunt_ring::bell::disarm(wait, conditions);
+                if wait.sleepers.load(Ordering::SeqCst) > 1 {
+                    // Somebody began to sleep meanwhile, and may have found his conditions announced.
+                    wait.armed.fetch_or(conditions, Ordering::SeqCst);
+                }
             }
             home.station.disarm();
             work(home);
