@@ -620,6 +620,54 @@ DUET(pass_connection_to_self, "SCM_RIGHTS to itself: a duplicate by another way"
     far("await 1 RDHUP; recv 1 10");
 }
 
+DUET(pass_connection_to_self_kept, "the same while it is still open; both are closed")
+{
+    int channel[2], fd = connected();
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    pass_descriptor(channel[0], fd);
+    int copy = F(take_descriptor(channel[1]));
+    R(send(copy, "abc", 3, 0));
+    far("recv 1 10");
+    R(close(fd));
+    R(send(copy, "abc", 3, 0));
+    far("recv 1 10");
+    R(close(copy));
+    far("await 1 RDHUP; recv 1 10");
+}
+
+DUET_PROCESS(pass_connection_to_self_killed, "the same, and its process is killed")
+{
+    int channel[2];
+    int fd = connected();
+    struct gate ready = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+        pass_descriptor(channel[0], fd);
+        take_descriptor(channel[1]);
+        gate_open(&ready);
+        for (;;)
+            pause();
+    }
+    R(close(fd));
+    gate_pass(&ready);
+    kill(process, SIGKILL);
+    wait_for("it", process);
+    far("await 1 RDHUP; recv 1 10");
+}
+
+DUET(spawn_with_duplicates, "a spawned program gets two descriptors of one connection, and ends")
+{
+    int fd = connected(), copy = MUST(dup(fd));
+    pid_t process = 0;
+    char *arguments[] = {"true", NULL};
+    R(posix_spawn(&process, "/bin/true", NULL, NULL, arguments, environ));
+    wait_for("it", process);
+    R(close(fd));
+    R(close(copy));
+    far("await 1 RDHUP; recv 1 10");
+}
+
 SOLO(pass_listener, "SCM_RIGHTS of a listener to another process, which accepts")
 {
     int channel[2];

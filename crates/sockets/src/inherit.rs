@@ -105,7 +105,11 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
             continue;
         }
         socket.share();
-        if spawn {
+        // Once for all descriptors of the stream, as the new program will count them.
+        let again = (0..fd).any(|other| {
+            table::stream(other).is_some_and(|known| core::ptr::eq(known, socket)) && (all || kept_over_exec(other))
+        });
+        if spawn && !again {
             socket.own().owners.fetch_add(1, Ordering::AcqRel);
         }
         let descriptor = SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.link_index.load(Ordering::Relaxed) as usize));
@@ -209,7 +213,7 @@ pub fn take_up(list: &[u8]) {
     let most = calls::soft_limit(libc::RLIMIT_NOFILE).min(4096) as i32;
     for fd in 0..most {
         if table::get(fd).kind() == Kind::Foreign {
-            let _ = take_up_stream(fd);
+            let _ = take_up_stream(fd, false);
         }
     }
     for item in list.split(|b| *b == b',') {
@@ -285,7 +289,8 @@ fn take_up_listener(rendezvous: i32) {
     }
 }
 
-fn take_up_stream(fd: i32) -> Option<()> {
+/// `counted`: the descriptor has been counted as an owner by itself.
+fn take_up_stream(fd: i32, counted: bool) -> Option<()> {
     let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
     let (hello, side) = match Hello::decode(unix_name(fd, false, &mut room).ok()?) {
         Some(hello) => (hello, 0),
@@ -303,6 +308,10 @@ fn take_up_stream(fd: i32) -> Option<()> {
         .find_map(|other| table::stream(other).filter(|s| s.link() == link.base && s.channel() == channel && s.side() == side));
     if let Some(socket) = same {
         socket.references.fetch_add(1, Ordering::Relaxed);
+        if counted {
+            // Descriptors that share a socket count once.
+            socket.own().owners.fetch_sub(1, Ordering::AcqRel);
+        }
         table::set_socket(fd, Kind::Stream, socket);
     } else {
         let family = match page.sides[side].address_family.load(Ordering::Relaxed) as i32 {
@@ -358,7 +367,7 @@ static WAITING: AtomicI32 = AtomicI32::new(-1);
 
 /// A descriptor of the program's came in a message: if it is a companion or a listener, it becomes what it was.
 pub fn take_up_passed(fd: i32) {
-    if take_up_stream(fd).is_some() {
+    if take_up_stream(fd, true).is_some() {
         return;
     }
     let rendezvous = WAITING.load(Ordering::Acquire);

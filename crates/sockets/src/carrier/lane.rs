@@ -79,6 +79,8 @@ pub struct Lane {
     inbound_ended: bool,
     outbound_ended: bool,
     over: bool,
+    /// The program's end takes no more bytes: its reading was shut, or it is closed.
+    deaf: bool,
     /// Bytes that were given to the program and still stand in the ring.
     lent: usize,
     delay: u64,
@@ -114,6 +116,7 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
                 inbound_ended: false,
                 outbound_ended: false,
                 over: false,
+                deaf: false,
                 lent: 0,
                 delay: FIRST_DELAY,
                 waiting_since: 0,
@@ -204,7 +207,9 @@ impl Lane {
         let recalled = self.lent > 0 && carriage.recalled.load(Ordering::Acquire) == id as u32;
         let mut wishes = NOTHING;
         if begun {
-            let others = self.others();
+            // Once an end is gone nobody comes for what a killed process left counted.
+            let lost = (self.deaf || self.peer_gone()) && !self.kin_lives();
+            let others = if lost { Others::None } else { self.others() };
             if others == Others::None || !self.program_lives(others) {
                 self.stop_lending(others == Others::None, id);
             }
@@ -260,6 +265,20 @@ impl Lane {
         if !self.inbound.is_empty() {
             wishes.program |= POLLOUT;
         }
+    }
+
+    /// Whether any process that is known to own the side lives. Owners that no process stands for are descriptors in
+    /// flight, or were lost with a process that was killed.
+    fn kin_lives(&self) -> bool {
+        let mine = me();
+        let lives = |pid: u32| pid != 0 && pid != mine && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+        self.socket.own().family.iter().any(|place| lives(place.load(Ordering::Acquire)))
+    }
+
+    /// The peer was killed: it said nothing, and its companion stays readable for ever.
+    fn peer_gone(&self) -> bool {
+        let state = self.socket.own().receive.state.load(Ordering::Acquire);
+        self.socket.has(flag::HUNG_UP) || state & state::PEER_GONE != 0
     }
 
     /// Who else owns the side.
@@ -352,7 +371,7 @@ impl Lane {
             self.note_reading();
         }
         let (peer, waiting) = socket.incoming().look();
-        if waiting > self.lent {
+        if waiting > self.lent && !self.deaf {
             let lender = socket.carriage().lender.load(Ordering::Acquire);
             if self.waiting_since == 0 {
                 self.waiting_since = now;
@@ -368,13 +387,11 @@ impl Lane {
             self.lend_more(id, waiting);
         }
         if waiting == self.lent {
-            // A peer that was killed said nothing, and its companion stays readable for ever.
-            let gone = socket.has(flag::HUNG_UP) || socket.own().receive.state.load(Ordering::Acquire) & state::PEER_GONE != 0;
             if peer & word::RST != 0 {
                 self.reset_program();
                 return u64::MAX;
             }
-            if (peer & (word::FIN | word::CLOSED) != 0 || gone) && !self.inbound_ended {
+            if (peer & (word::FIN | word::CLOSED) != 0 || self.peer_gone()) && !self.inbound_ended {
                 self.inbound_ended = true;
                 let _ = calls::shutdown(self.program, libc::SHUT_WR);
             }
@@ -382,7 +399,11 @@ impl Lane {
         }
         if self.lent == 0 {
             let _ = socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
-            return if waiting > 0 { now + FIRST_LOOK } else { u64::MAX };
+            return match waiting {
+                0 => u64::MAX,
+                _ if self.deaf => now + LAST_LOOK,
+                _ => now + FIRST_LOOK,
+            };
         }
         u64::MAX
     }
@@ -397,9 +418,13 @@ impl Lane {
         let most = (waiting - self.lent).min(PIECE);
         // SAFETY: at most a piece; the lock is held.
         let Ok(seen) = (unsafe { stream::peek(socket, self.lent, self.inbound.data, most) }) else { return };
-        if let Ok(sent) = to(self.program, self.inbound.data, seen, 0) {
-            self.lent += sent;
-            self.look = FIRST_LOOK;
+        match to(self.program, self.inbound.data, seen, 0) {
+            Ok(sent) => {
+                self.lent += sent;
+                self.look = FIRST_LOOK;
+            }
+            Err(Errno(libc::EPIPE | libc::ECONNRESET)) => self.deaf = true,
+            Err(_) => {}
         }
     }
 
