@@ -70,15 +70,15 @@ def dial(port, kind):
 
 
 def descriptors():
-    """Counts open descriptors: eventfds, and all others."""
+    """Counts open descriptors: eventfds, epoll sets, and all others."""
     kinds = []
     for number in os.listdir("/proc/self/fd"):
         try:
             kinds.append(os.readlink(f"/proc/self/fd/{number}"))
         except FileNotFoundError:
             pass  # that of the listing itself
-    eventfds = kinds.count("anon_inode:[eventfd]")
-    return eventfds, len(kinds) - eventfds
+    eventfds, sets = kinds.count("anon_inode:[eventfd]"), kinds.count("anon_inode:[eventpoll]")
+    return eventfds, sets, len(kinds) - eventfds - sets
 
 
 def child(number, sink):
@@ -91,7 +91,7 @@ def child(number, sink):
 
 def storm(port, forks):
     talk, sink, stream = dial(port, b"e"), dial(port, b"s"), dial(port, b"s")
-    _, open_before = descriptors()
+    _, sets_before, open_before = descriptors()
     done = threading.Event()
     sent = 0
 
@@ -125,10 +125,12 @@ def storm(port, forks):
         connection.shutdown(socket.SHUT_WR)
         assert int(exactly(connection, 8)) == count, f"records of {count}"
         assert connection.recv(1) == b""
-    eventfds, open_after = descriptors()
+    eventfds, sets, open_after = descriptors()
     assert open_after <= open_before, f"{open_before} descriptors, then {open_after}"
     # The one by which threads that wait for space hear of one another is made when it is first needed.
     assert eventfds <= 1, f"{eventfds} eventfds"
+    # Likewise that by which a process sleeps for a connection that others have, too: one for each of the three.
+    assert sets <= sets_before + 3, f"{sets_before} epoll sets, then {sets}"
     print(f"{forks} forks", flush=True)
 
 
