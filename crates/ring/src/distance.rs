@@ -3,7 +3,10 @@
 //! A plain store asks for the line that the reader still has. Between near processors that is the cheapest way, as the
 //! line stays in a cache they share; between distant ones it is what a copy takes its time for, and stores that go
 //! past the caches ask nobody. How far apart two processors are nobody tells a program, and in a virtual machine it
-//! changes while it runs: so each way is timed, and from time to time the one that is not in use.
+//! changes while it runs: so a sender times its chunks.
+//!
+//! Plain stores show what they can do only when the lines of a whole ring are in the caches again, so they are tried for
+//! two laps, of which the second counts. Tries that fail become rare.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -12,38 +15,93 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub struct Distance {
     /// Ticks for a chunk, an average of some; 0: not measured. Through the caches, and past them.
     cost: [AtomicU32; 2],
-    chunks: AtomicU32,
+    phase: AtomicU32,
+    /// Chunks to the end of the phase.
+    left: AtomicU32,
+    /// Length of the next rest from trying.
+    rest: AtomicU32,
 }
 
-/// The way not in use is tried for one chunk of these: 4 MiB.
-const TRIED_EVERY: u32 = 128;
+/// Past the caches, until plain stores are tried again.
+const PAST: u32 = 0;
+/// Plain stores are tried.
+const TRIAL: u32 = 1;
+/// Plain stores, while they cost no more.
+const THROUGH: u32 = 2;
+
+/// Chunks by which the cost past the caches is first known.
+const FIRST: u32 = 8;
+/// Chunks of a lap of the largest ring.
+const LAP: u32 = 128;
+/// Chunks between two tries: 16 MiB, then twice as many each time, up to 512 MiB.
+const REST: u32 = 4 * LAP;
+const LONGEST_REST: u32 = 128 * LAP;
 
 impl Distance {
     /// Nothing known.
     pub const fn new() -> Distance {
-        Distance { cost: [AtomicU32::new(0), AtomicU32::new(0)], chunks: AtomicU32::new(0) }
+        Distance {
+            cost: [AtomicU32::new(0), AtomicU32::new(0)],
+            phase: AtomicU32::new(PAST),
+            left: AtomicU32::new(FIRST),
+            rest: AtomicU32::new(REST),
+        }
     }
 
     /// Whether the next chunk goes past the caches.
     pub fn past_caches(&self) -> bool {
-        let [through, past] = [self.cost[0].load(Relaxed), self.cost[1].load(Relaxed)];
-        if through == 0 || past == 0 {
-            return through != 0;
-        }
-        (past < through) != self.chunks.load(Relaxed).is_multiple_of(TRIED_EVERY)
+        self.phase.load(Relaxed) == PAST
     }
 
     /// A chunk took `ticks` of the time stamp counter. A chunk during which the sender lost its processor says little.
     pub fn note(&self, past_caches: bool, ticks: u64) {
-        let cost = &self.cost[usize::from(past_caches)];
-        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX).clamp(1, 1 << 24);
-        let average = match cost.load(Relaxed) {
-            0 => ticks,
-            old => (3 * old + ticks.min(4 * old)) / 4,
-        };
-        cost.store(average.max(1), Relaxed);
-        self.chunks.store(self.chunks.load(Relaxed).wrapping_add(1), Relaxed);
+        let [through, past] = &self.cost;
+        average(if past_caches { past } else { through }, ticks);
+        let left = self.left.load(Relaxed).saturating_sub(1);
+        self.left.store(left, Relaxed);
+        let (through_cost, past_cost) = (through.load(Relaxed), past.load(Relaxed));
+        match self.phase.load(Relaxed) {
+            PAST if left == 0 => {
+                through.store(0, Relaxed);
+                self.enter(TRIAL, 2 * LAP);
+            }
+            PAST => {}
+            TRIAL => {
+                let hopeless = left < 2 * LAP - FIRST && through_cost > past_cost.saturating_mul(3);
+                if hopeless || (left == 0 && through_cost > past_cost) {
+                    self.give_up();
+                } else if left == LAP {
+                    through.store(0, Relaxed);
+                } else if left == 0 {
+                    self.rest.store(REST, Relaxed);
+                    self.enter(THROUGH, 0);
+                }
+            }
+            _ if through_cost > past_cost.saturating_add(past_cost / 4) => self.give_up(),
+            _ => {}
+        }
     }
+
+    fn give_up(&self) {
+        let rest = self.rest.load(Relaxed);
+        self.rest.store((2 * rest).min(LONGEST_REST), Relaxed);
+        self.enter(PAST, rest);
+    }
+
+    fn enter(&self, phase: u32, chunks: u32) {
+        self.left.store(chunks, Relaxed);
+        self.phase.store(phase, Relaxed);
+    }
+}
+
+/// One slow chunk moves it by an eighth at most.
+fn average(cost: &AtomicU32, ticks: u64) {
+    let ticks = ticks.clamp(1, 1 << 24) as u32;
+    let new = match cost.load(Relaxed) {
+        0 => ticks,
+        old => (7 * old + ticks.min(2 * old)) / 8,
+    };
+    cost.store(new.max(1), Relaxed);
 }
 
 impl Default for Distance {
@@ -56,7 +114,7 @@ impl Default for Distance {
 mod tests {
     use super::*;
 
-    /// Sends `chunks` of a message, each of which takes what `cost` says; gives how many went past the caches.
+    /// Sends `chunks`, each of which takes what `cost` says; gives how many went past the caches.
     fn send(distance: &Distance, chunks: u32, cost: [u64; 2]) -> u32 {
         let mut past = 0;
         for _ in 0..chunks {
@@ -68,28 +126,37 @@ mod tests {
     }
 
     #[test]
-    fn the_cheaper_way_is_taken_and_the_other_one_tried() {
-        let near = Distance::new();
-        assert!((8..=9).contains(&send(&near, 1024, [700, 2800])));
-        let far = Distance::new();
-        assert!((1015..=1016).contains(&send(&far, 1024, [7800, 2800])));
+    fn the_cheaper_way_is_taken() {
+        assert_eq!(send(&Distance::new(), 10_000, [700, 2800]), FIRST);
+        let through = 10_000 - send(&Distance::new(), 10_000, [12_000, 2800]);
+        assert!(through < 5 * 2 * FIRST, "{through} chunks were tried in vain");
+        let through = 100_000 - send(&Distance::new(), 100_000, [4000, 2800]);
+        assert!(through < 100_000 / 20, "{through} chunks were tried in vain");
+    }
+
+    #[test]
+    fn the_second_lap_counts() {
+        let distance = Distance::new();
+        send(&distance, FIRST, [6000, 2800]);
+        assert_eq!(send(&distance, LAP, [6000, 2800]), 0);
+        assert_eq!(send(&distance, 10_000, [700, 2800]), 0);
     }
 
     #[test]
     fn a_change_of_distance_is_noticed() {
         let distance = Distance::new();
-        send(&distance, 1024, [7800, 2800]);
-        send(&distance, 1024, [700, 2800]);
-        assert!(send(&distance, 1024, [700, 2800]) <= 9);
-        send(&distance, 16, [7800, 2800]);
-        assert!(send(&distance, 1024, [7800, 2800]) >= 1015);
+        send(&distance, 1000, [700, 2800]);
+        assert!(send(&distance, 100, [7800, 2800]) > 50);
+        send(&distance, 2 * LONGEST_REST, [7800, 2800]);
+        send(&distance, LONGEST_REST + 2 * LAP, [700, 2800]);
+        assert_eq!(send(&distance, 1000, [700, 2800]), 0);
     }
 
     #[test]
-    fn one_slow_chunk_changes_nothing_for_long() {
+    fn one_slow_chunk_changes_nothing() {
         let distance = Distance::new();
-        send(&distance, 1000, [1000, 2800]);
+        send(&distance, 1000, [2700, 2800]);
         distance.note(false, u64::MAX);
-        assert!(send(&distance, 1000, [1000, 2800]) <= 9);
+        assert_eq!(send(&distance, 1000, [2700, 2800]), 0);
     }
 }
