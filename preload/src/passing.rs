@@ -49,7 +49,7 @@ pub unsafe fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
         }
         let got = real::recvmsg(fd, &mut copy, flags);
         if got >= 0 {
-            rights::narrow(&mut copy, &mut *message);
+            rights::narrow(&mut copy, &mut *message, flags);
         }
         got
     }

@@ -635,6 +635,38 @@ DUET(pass_connection_to_self_kept, "the same while it is still open; both are cl
     far("await 1 RDHUP; recv 1 10");
 }
 
+DUET(pass_connection_peeked, "the message is looked at with MSG_PEEK first; its receiver closes both descriptors, and the sender goes on")
+{
+    int channel[2], fd = connected();
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    struct gate passed = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(fd);
+        gate_pass(&passed);
+        for (int i = 0; i < 3; i++) {
+            char control[CMSG_SPACE(sizeof(int))], byte;
+            struct iovec piece = {&byte, 1};
+            struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+            int taken = -1;
+            if (recvmsg(channel[1], &message, i < 2 ? MSG_PEEK : 0) == 1 && CMSG_FIRSTHDR(&message))
+                memcpy(&taken, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof taken);
+            say("turn %d: %ld", i, (long)send(taken, "abc", 3, MSG_NOSIGNAL));
+        }
+        _exit(0);
+    }
+    pass_descriptor(channel[0], fd);
+    gate_open(&passed);
+    wait_for("receiver", process);
+    far("recv 1 20");
+    R(send(fd, "abc", 3, MSG_NOSIGNAL));
+    far("recv 1 10; send 1 5 1");
+    await_bytes(fd, 5);
+    R(recv(fd, bytes, 10, 0));
+    R(close(fd));
+    far("await 1 RDHUP; recv 1 10");
+}
+
 DUET_PROCESS(pass_connection_to_self_killed, "the same, and its process is killed")
 {
     int channel[2];

@@ -78,7 +78,7 @@ fn play(mut input: Input) -> Option<()> {
     };
     let (client, server) = companions(&hello)?;
     for end in [client, server] {
-        inherit::take_up_passed(end);
+        inherit::take_up_passed(end, inherit::Came::Received);
         use_it(end, &mut input);
     }
     for end in [client, server] {

@@ -106,9 +106,10 @@ pub fn before_exec(text: &mut Text, spawn: bool, all: bool, below: i32) -> bool 
         }
         socket.share();
         // Once for all descriptors of the stream, as the new program will count them.
-        let again = (0..fd).any(|other| {
-            table::stream(other).is_some_and(|known| core::ptr::eq(known, socket)) && (all || kept_over_exec(other))
-        });
+        let again = socket.references.load(Ordering::Relaxed) > 1
+            && (0..fd).any(|other| {
+                table::stream(other).is_some_and(|known| core::ptr::eq(known, socket)) && (all || kept_over_exec(other))
+            });
         if spawn && !again {
             socket.own().owners.fetch_add(1, Ordering::AcqRel);
         }
@@ -213,7 +214,7 @@ pub fn take_up(list: &[u8]) {
     let most = calls::soft_limit(libc::RLIMIT_NOFILE).min(4096) as i32;
     for fd in 0..most {
         if table::get(fd).kind() == Kind::Foreign {
-            let _ = take_up_stream(fd, false);
+            let _ = take_up_stream(fd, Came::Inherited);
         }
     }
     for item in list.split(|b| *b == b',') {
@@ -289,8 +290,18 @@ fn take_up_listener(rendezvous: i32) {
     }
 }
 
-/// `counted`: the descriptor has been counted as an owner by itself.
-fn take_up_stream(fd: i32, counted: bool) -> Option<()> {
+/// How a stream's descriptor came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// Over an exec: the process was counted as an owner, however many descriptors it has.
+    Inherited,
+    /// In a message, which was counted as an owner.
+    Received,
+    /// The same, and the message stays where it is (MSG_PEEK).
+    Peeked,
+}
+
+fn take_up_stream(fd: i32, came: Came) -> Option<()> {
     let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
     let (hello, side) = match Hello::decode(unix_name(fd, false, &mut room).ok()?) {
         Some(hello) => (hello, 0),
@@ -308,8 +319,8 @@ fn take_up_stream(fd: i32, counted: bool) -> Option<()> {
         .find_map(|other| table::stream(other).filter(|s| s.link() == link.base && s.channel() == channel && s.side() == side));
     if let Some(socket) = same {
         socket.references.fetch_add(1, Ordering::Relaxed);
-        if counted {
-            // Descriptors that share a socket count once.
+        // Descriptors that share a socket count once; who peeked already counts for the message.
+        if came == Came::Received && !socket.take(flag::PEEKED) {
             socket.own().owners.fetch_sub(1, Ordering::AcqRel);
         }
         table::set_socket(fd, Kind::Stream, socket);
@@ -321,7 +332,7 @@ fn take_up_stream(fd: i32, counted: bool) -> Option<()> {
         let socket = socket::allocate(family)?;
         socket.attach(link.base, channel, side);
         socket.link_index.store(index as u32, Ordering::Relaxed);
-        socket.set(flag::SHARED);
+        socket.set(if came == Came::Peeked { flag::SHARED | flag::PEEKED } else { flag::SHARED });
         if calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK != 0 {
             socket.set(flag::NONBLOCK);
         }
@@ -366,8 +377,8 @@ pub fn take_up_private(fd: i32) -> bool {
 static WAITING: AtomicI32 = AtomicI32::new(-1);
 
 /// A descriptor of the program's came in a message: if it is a companion or a listener, it becomes what it was.
-pub fn take_up_passed(fd: i32) {
-    if take_up_stream(fd, true).is_some() {
+pub fn take_up_passed(fd: i32, came: Came) {
+    if take_up_stream(fd, came).is_some() {
         return;
     }
     let rendezvous = WAITING.load(Ordering::Acquire);

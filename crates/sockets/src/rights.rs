@@ -7,6 +7,7 @@
 
 use crate::carrier::{self, Cargo, Carrier};
 use crate::global::SETUP;
+use crate::inherit::Came;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{inherit, link, plain, private, receiver, report};
@@ -258,10 +259,11 @@ pub fn widen(over: i32, message: &mut msghdr, control: &mut Control) -> bool {
 ///
 /// # Safety
 /// `got` is what the kernel filled; `given` is the program's own header.
-pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr) {
+pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr, flags: i32) {
     // SAFETY: promised by the caller; `Room` checks lengths before each copy.
     unsafe {
-        let mut room = Room { at: given.msg_control.cast(), left: given.msg_controllen, cut: false };
+        let came = if flags & libc::MSG_PEEK != 0 { Came::Peeked } else { Came::Received };
+        let mut room = Room { at: given.msg_control.cast(), left: given.msg_controllen, cut: false, came };
         let mut message = libc::CMSG_FIRSTHDR(got);
         while !message.is_null() && (*message).cmsg_len as usize >= HEADER {
             if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS {
@@ -282,6 +284,7 @@ struct Room {
     at: *mut u8,
     left: usize,
     cut: bool,
+    came: Came,
 }
 
 impl Room {
@@ -322,7 +325,7 @@ impl Room {
         }
         let all = &all[..kept];
         for fd in all {
-            inherit::take_up_passed(*fd);
+            inherit::take_up_passed(*fd, self.came);
         }
         let (fitting, others) = all.split_at((self.left.saturating_sub(HEADER) / 4).min(kept));
         for fd in others {

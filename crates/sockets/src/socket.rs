@@ -77,6 +77,8 @@ pub mod flag {
     pub const REMOTE: u32 = 1 << 26;
     /// The pump's side of such a stream.
     pub const FAR: u32 = 1 << 27;
+    /// A descriptor of it came by MSG_PEEK, and the message has not been received since.
+    pub const PEEKED: u32 = 1 << 28;
 
     /// No two flags share a bit.
     const _: () = {
@@ -335,6 +337,11 @@ impl Socket {
     /// Clears a private flag.
     pub fn clear(&self, bit: u32) {
         self.flags.fetch_and(!bit, Ordering::Relaxed);
+    }
+
+    /// Clears a private flag; whether it was set.
+    pub fn take(&self, bit: u32) -> bool {
+        self.flags.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// Whether no other thread or process can use this side at the same time.
