@@ -186,13 +186,16 @@ pub fn relieve(socket: &Socket, fd: i32) {
 
 /// Takes the bells of a stream of which its only set has heard. False: others may need them.
 pub fn silence(socket: &Socket, fd: i32) -> bool {
-    !socket.has(flag::SHARED)
-        && socket.hold.when_all_heard(0, || {
-            if let Ok(_held) = socket.lock_receive_settled() {
-                take_bells(socket, fd, 64);
-            }
-        })
-        && !socket.has(flag::SHARED)
+    let mut silenced = false;
+    let heard = socket.hold.when_all_heard(0, || {
+        // Whoever shares the socket takes this lock before.
+        let Ok(_held) = socket.lock_receive_settled() else { return };
+        silenced = !socket.has(flag::SHARED);
+        if silenced {
+            take_bells(socket, fd, 64);
+        }
+    });
+    heard && silenced && !socket.has(flag::SHARED)
 }
 
 /// A blocking receive on the companion took `count` bells, of a socket that nobody else can use.
