@@ -1,0 +1,126 @@
+//! Segments of others, checked before anything in them is believed.
+
+use super::drop::sweep;
+use super::make::{introduce, map_segment, SEALS};
+use super::{header, links, page, Link};
+use crate::private;
+use core::sync::atomic::Ordering;
+use shunt_segment::area::LINK_SIZE;
+use shunt_segment::channel::life;
+use shunt_segment::link;
+use shunt_segment::CHANNELS;
+use shunt_sys::libc::{self, F_GET_SEALS};
+use shunt_sys::{calls, Errno, Result};
+
+/// The link that a client named, if this process has it and it really is that client's.
+pub fn known(nonce: u64, sequence: u32, client: (u32, u32)) -> Option<(usize, Link)> {
+    let found = links()
+        .all()
+        .iter()
+        .enumerate()
+        .find(|(_, l)| !l.base.is_null() && !l.ours && l.nonce == nonce && l.sequence == sequence && l.other == client);
+    found.map(|(index, link)| (index, *link))
+}
+
+/// Whether `fd` is a segment that cannot fault us: sealed against shrinking, of the right size, writable.
+fn check_segment(fd: i32) -> Result<()> {
+    let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
+    // SAFETY: plain integers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    calls::fstat(fd, &mut status)?;
+    // A write seal would turn our own stores into faults.
+    let write_sealed = seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0;
+    if seals & SEALS != SEALS || status.st_size != LINK_SIZE as i64 || write_sealed {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok(())
+}
+
+/// Takes up the segment that an earlier image of this process left open as `fd`. Its client is not known for sure, so
+/// it serves the connections that came with it and no others.
+pub fn take_up(fd: i32) -> Result<()> {
+    check_segment(fd)?;
+    if let Ok(name) = name_of(fd) {
+        if by_name(name.0, name.1).is_some() {
+            return Err(Errno(libc::EEXIST)); // it is mapped already
+        }
+    }
+    let base = map_segment(fd)?;
+    let head = header(base);
+    if head.magic.load(Ordering::Acquire) != link::MAGIC || head.version.load(Ordering::Relaxed) != shunt_segment::VERSION {
+        links().unmap(base);
+        return Err(Errno(libc::EPROTO));
+    }
+    crate::table::set_private(fd);
+    let _ = calls::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+    let link = Link {
+        inherited: true,
+        other: (0, u32::MAX),
+        ..Link::new(base, fd, (head.nonce.load(Ordering::Relaxed), head.sequence.load(Ordering::Relaxed)))
+    };
+    links().add(link).map(|_| ())
+}
+
+/// Whether `fd` is a link's memfd.
+pub fn is_segment(fd: i32) -> bool {
+    check_segment(fd).is_ok() && name_of(fd).is_ok()
+}
+
+/// Reads a link's name from its file, which need not be mapped.
+fn name_of(fd: i32) -> Result<(u64, u32)> {
+    let mut words = [0u64; 4];
+    calls::pread(fd, words.as_mut_ptr().cast(), 32, 0)?;
+    if words[0] != link::MAGIC {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok((words[2], words[3] as u32))
+}
+
+/// A link by its name.
+pub fn by_name(nonce: u64, sequence: u32) -> Option<(usize, Link)> {
+    let found = links().all().iter().enumerate().find(|(_, l)| !l.base.is_null() && l.nonce == nonce && l.sequence == sequence);
+    found.map(|(index, link)| (index, *link))
+}
+
+/// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
+pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous: i32) -> Result<(usize, Link)> {
+    sweep();
+    if let Err(error) = check_segment(fd) {
+        let _ = calls::close(fd);
+        return Err(error);
+    }
+    let fd = private::keep(fd)?;
+    let base = match map_segment(fd) {
+        Ok(base) => base,
+        Err(error) => {
+            private::close(fd);
+            return Err(error);
+        }
+    };
+    let head = header(base);
+    let honest = head.magic.load(Ordering::Acquire) == link::MAGIC
+        && head.version.load(Ordering::Relaxed) == shunt_segment::VERSION
+        && head.channels.load(Ordering::Relaxed) == CHANNELS as u32;
+    if !honest {
+        links().unmap(base);
+        private::close(fd);
+        return Err(Errno(libc::EPROTO));
+    }
+    introduce(&head.server);
+    let link = Link { rendezvous, other: client, ..Link::new(base, fd, (nonce, sequence)) };
+    match links().add(link) {
+        Ok(index) => Ok((index, link)),
+        Err(error) => {
+            links().unmap(base);
+            private::close(fd);
+            Err(error)
+        }
+    }
+}
+
+/// The state of a channel that a client offers: true if it can be accepted now.
+pub fn accept_channel(link: &Link, channel: usize, generation: u32) -> bool {
+    let head = &page(link.base, channel).head;
+    head.generation.load(Ordering::Acquire) == generation
+        && head.state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}

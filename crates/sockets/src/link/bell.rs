@@ -1,0 +1,50 @@
+//! The bell of a link: a socket pair that says that connections were made in memory, or that the other process is gone.
+
+use super::drop::drop_unless_awaited;
+use super::{at, count, header, links, Link};
+use crate::{kept, private};
+use shunt_ring::offers;
+
+/// The index of the link through which connections to `listener` are made in memory.
+pub fn for_offers(listener: u32) -> Option<usize> {
+    let fits = |l: &Link| !l.base.is_null() && l.ours && !l.inherited && l.listener == listener && l.bell >= 0;
+    links().all().iter().position(fits)
+}
+
+/// The bell of link `index` goes, and with it connections made in memory.
+pub fn end_offers(index: usize) {
+    crate::offered::forget(index);
+    let link = at(index);
+    if !link.ours && !link.inherited {
+        offers::set_backlog(&header(link.base).offers, 0);
+    }
+    private::close(core::mem::replace(&mut link.bell, -1));
+    private::close(core::mem::replace(&mut link.bell_for_server, -1));
+}
+
+/// Nobody holds the other end of the bell any more: the client is gone, or wants the link no longer. If the last of its
+/// connections was kept for another one, nothing else would say so before the next client comes. (Its number would not:
+/// one that nobody has waited for still exists.)
+pub fn client_left(index: usize) {
+    end_offers(index);
+    at(index).left = true;
+    let link = *at(index);
+    if !link.base.is_null() && !link.ours && link.live == 0 {
+        drop_unless_awaited(index);
+    }
+}
+
+/// The bell's other end has been sent.
+pub fn bell_sent(index: usize) {
+    private::close(core::mem::replace(&mut at(index).bell_for_server, -1));
+}
+
+/// Room for another pair: those of links that no connection uses now go.
+pub fn forget_idle_pairs() {
+    for index in 0..count() {
+        let link = at(index);
+        if !link.base.is_null() && link.live == 0 {
+            kept::forget_all(index);
+        }
+    }
+}

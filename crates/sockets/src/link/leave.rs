@@ -1,0 +1,90 @@
+//! Connections of a link: counted in, and what is done when one has ended.
+
+use super::drop::{drop_link, drop_unless_awaited, sweep};
+use super::lend::{released, return_port};
+use super::{links, page};
+use crate::{global, kept, window};
+use core::sync::atomic::Ordering;
+use shunt_segment::area::{ring_offset, FIRST_IN_WINDOW, RING_SIZE};
+use shunt_sys::{calls, libc, Errno};
+
+/// Counts a connection of this process in or out of link `index`.
+pub fn enter(index: usize) {
+    if let Some(link) = links().all().get_mut(index) {
+        link.live += 1;
+    }
+}
+
+/// A connection of this process has ended. `peer_gone`: the other process vanished, so the link has no future. `kept`:
+/// its companion may serve another connection. The channel can be lent again once both sides have released it.
+pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
+    let links = links();
+    let Some(link) = links.all().get_mut(index) else { return };
+    link.live = link.live.saturating_sub(1);
+    if !kept {
+        kept::forget(index, channel);
+    }
+    if link.ours && !link.inherited {
+        let page = page(link.base, channel);
+        let over = released(page, 0) && (peer_gone || released(page, 1));
+        if over {
+            // Only we can lend the channel again, and not before this.
+            trim(link.base, channel);
+            window::trim(index, channel);
+        }
+        let (word, bit) = (channel / 64, 1u64 << (channel % 64));
+        if over && !kept {
+            link.used[word] &= !bit;
+            return_port(link, channel);
+        } else {
+            link.waiting[word] |= bit;
+        }
+    }
+    let (idle, copy) = (link.live == 0, *link);
+    let dead = || copy.other.0 != 0 && ended(copy.other.0);
+    if idle && copy.inherited {
+        drop_link(index);
+    } else if idle && (peer_gone || copy.left || (!copy.ours && !kept && dead())) {
+        drop_unless_awaited(index);
+    }
+    if !kept {
+        sweep();
+    }
+}
+
+/// Whether process `pid` has ended. Its number lives on until somebody has waited for it, so a process descriptor is asked:
+/// nothing would look at the link again before another client comes.
+fn ended(pid: u32) -> bool {
+    let pidfd = match calls::pidfd_open(pid as i32, 0) {
+        Ok(pidfd) => pidfd,
+        Err(error) => return error == Errno(libc::ESRCH),
+    };
+    let ended = calls::poll_one(pidfd, libc::POLLIN, 0).is_ok_and(|events| events != 0);
+    let _ = calls::close(pidfd);
+    ended
+}
+
+/// The server is about to release a channel: if its client has done so already, the memory goes now, because afterwards
+/// the client may lend the channel again. The caller holds the socket's locks, so this one is not waited for.
+pub fn about_to_release(index: usize, base: *mut u8, channel: usize, side: usize) {
+    if side == 1 && released(page(base, channel), 0) {
+        if let Some(_setup) = global::SETUP.try_lock() {
+            trim(base, channel);
+            window::trim(index, channel);
+        }
+    }
+}
+
+/// Gives the memory of large rings back; small ones stay warm for the next connection.
+fn trim(base: *mut u8, channel: usize) {
+    for side in 0..2 {
+        let word = page(base, channel).sides[side].post.word.load(Ordering::Relaxed);
+        let class = (word >> shunt_segment::channel::word::CLASS_SHIFT) as usize & 7;
+        if class >= FIRST_IN_WINDOW {
+            let largest = FIRST_IN_WINDOW - 1;
+            // SAFETY: the ring lies in the link; a peer that still reads it sees zeros: its connection is over.
+            let ring = unsafe { base.add(ring_offset(channel, side, largest)) };
+            let _ = calls::madvise(ring, RING_SIZE[largest] as usize, libc::MADV_REMOVE);
+        }
+    }
+}

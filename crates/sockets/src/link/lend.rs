@@ -1,0 +1,167 @@
+//! Channels of our links, lent to one connection after another.
+
+use super::make::make;
+use super::{header, links, page, Link, WORDS};
+use crate::{kept, ports};
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::{release, ChannelPage};
+use shunt_segment::CHANNELS;
+use shunt_sys::{calls, libc, Errno, Result};
+
+/// A channel for a new connection to the listener with inode `listener`.
+pub struct Offer {
+    /// Index of the link.
+    pub index: usize,
+    /// The channel.
+    pub channel: usize,
+    /// The link.
+    pub link: Link,
+}
+
+/// Finds or makes a link to `listener` with a free channel, and takes that channel.
+///
+/// Errors: ENOMEM, EMFILE, EFBIG (RLIMIT_FSIZE).
+pub fn offer(listener: u32) -> Result<Offer> {
+    let links = links();
+    // The newest first: older ones are full as a rule.
+    for (index, link) in links.all().iter_mut().enumerate().rev() {
+        if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener {
+            if let Some(channel) = take_channel(link, index) {
+                return Ok(Offer { index, channel, link: *link });
+            }
+        }
+    }
+    for (index, link) in links.all().iter_mut().enumerate() {
+        if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener && reclaim(link) {
+            if let Some(channel) = take_channel(link, index) {
+                return Ok(Offer { index, channel, link: *link });
+            }
+        }
+    }
+    let index = make(listener)?;
+    let link = &mut super::links().all()[index];
+    let channel = take_channel(link, index).ok_or(Errno(libc::ENOMEM))?;
+    Ok(Offer { index, channel, link: *link })
+}
+
+/// Channels that we closed, and whose server's end nobody will: processes that share a connection after a fork may exit
+/// without a word. True: some were found.
+fn reclaim(link: &mut Link) -> bool {
+    let server = &header(link.base).server;
+    // Numbers of processes mean the same to us as to them only in one PID namespace.
+    if link.other.0 == 0 || server.pid.load(Ordering::Relaxed) != link.other.0 {
+        return false;
+    }
+    let mut any = false;
+    for channel in (0..CHANNELS).filter(|channel| link.waiting(*channel)) {
+        let page = page(link.base, channel);
+        let side = &page.sides[1];
+        let alive = |pid: u32| calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+        if released(page, 0) && !released(page, 1) && side.orphaned(side.owners.load(Ordering::Acquire).max(1), alive) {
+            side.released.store(release::CLOSED, Ordering::Release);
+            any = true;
+        }
+    }
+    any
+}
+
+fn take_channel(link: &mut Link, index: usize) -> Option<usize> {
+    for k in 0..WORDS {
+        let mut waiting = link.waiting[k];
+        // Channels that the server let go meanwhile come first: their lines are warm.
+        while waiting != 0 {
+            let channel = k * 64 + waiting.trailing_zeros() as usize;
+            waiting &= waiting - 1;
+            let page = page(link.base, channel);
+            if released(page, 0) && released(page, 1) && !reusable(page, index, channel) {
+                return Some(lend(link, index, channel));
+            }
+            if waiting.count_ones() < link.waiting[k].count_ones().saturating_sub(8) {
+                break;
+            }
+        }
+    }
+    for k in 0..WORDS {
+        if link.used[k] != u64::MAX {
+            let channel = k * 64 + (!link.used[k]).trailing_zeros() as usize;
+            return Some(lend(link, index, channel));
+        }
+    }
+    // What is kept for other addresses gives way.
+    let idle = (0..CHANNELS).find(|channel| link.waiting(*channel) && reusable(page(link.base, *channel), index, *channel))?;
+    Some(lend(link, index, idle))
+}
+
+/// Makes a channel that nobody uses ready for a connection with a companion of its own.
+fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
+    let (word, bit) = (channel / 64, 1u64 << (channel % 64));
+    link.waiting[word] &= !bit;
+    link.used[word] |= bit;
+    kept::forget(index, channel);
+    return_port(link, channel);
+    let page = page(link.base, channel);
+    for (side, carriage) in page.sides.iter().zip(&page.carriages) {
+        // Only a carrier that was killed leaves its name behind, and its entry among the owners with it.
+        if side.family.iter().any(|place| place.load(Ordering::Relaxed) != 0) {
+            carriage.clear();
+        }
+        side.clear();
+    }
+    for settings in &page.settings {
+        settings.clear();
+    }
+    let generation = page.head.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    page.head.pair.store(generation, Ordering::Relaxed);
+    channel
+}
+
+/// Whether both ends of the last connection on a channel kept their companions.
+pub fn reusable(page: &ChannelPage, index: usize, channel: usize) -> bool {
+    page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT) && kept::get(index, channel).is_some()
+}
+
+impl Link {
+    /// Whether we have closed the channel's last connection.
+    pub fn waiting(&self, channel: usize) -> bool {
+        self.waiting[channel / 64] & 1 << (channel % 64) != 0
+    }
+
+    /// A connection made in memory begins on a channel that was kept.
+    pub fn lend_again(&mut self, channel: usize) {
+        self.waiting[channel / 64] &= !(1 << (channel % 64));
+        let page = page(self.base, channel);
+        for side in &page.sides {
+            side.clear_for_next();
+        }
+        for settings in &page.settings {
+            settings.clear();
+        }
+        page.head.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The connection did not come about.
+    pub fn withdraw(&mut self, channel: usize) {
+        self.waiting[channel / 64] |= 1 << (channel % 64);
+    }
+}
+
+/// The connection that had the port is over at both ends.
+pub(super) fn return_port(link: &mut Link, channel: usize) {
+    let port = core::mem::take(&mut link.ports[channel]);
+    if port != 0 {
+        ports::give_back(port);
+    }
+}
+
+/// Notes the reserved port of a connection, and who listens (from SO_PEERCRED).
+pub fn note(index: usize, channel: usize, port: u16, listener: u32) {
+    if let Some(link) = links().all().get_mut(index) {
+        link.ports[channel] = port;
+        link.other.0 = listener;
+    }
+}
+
+/// Whether the last owner of `side` has let go.
+pub(super) fn released(page: &ChannelPage, side: usize) -> bool {
+    page.sides[side].released.load(Ordering::Acquire) != release::NOT
+}
