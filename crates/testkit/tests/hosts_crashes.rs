@@ -5,21 +5,8 @@ mod two_hosts;
 
 use shunt_testkit::conversation::{End, Pattern};
 use shunt_testkit::Random;
-use std::path::PathBuf;
 use std::time::Duration;
-use two_hosts::{until, Running, Site};
-
-const PORT: u16 = 7000;
-
-fn peer() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_testkit-peer"))
-}
-
-fn serve(site: &Site, name: &str) -> Running {
-    let server = site.start(1, name, &peer(), &["serve", &PORT.to_string()]);
-    site.wait_for_listener(PORT);
-    server
-}
+use two_hosts::{peer, until, Site, PORT};
 
 /// The `close` lines of a survivor: seed, bytes and end; each is checked against what the kernel allows.
 fn closes(text: &str) -> Vec<(u64, u64, End)> {
@@ -44,10 +31,8 @@ fn kills() -> u64 {
 
 /// The client dies at random points; a bystander's connection to the same server goes on.
 fn killed_clients(site: Site) {
-    let server = serve(&site, "server");
-    let bystander = site.start(0, "bystander", &peer(), &["bystander", &PORT.to_string()]);
-    bystander.wait_for("connected");
-    site.check_carrier(&server, PORT);
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
     let mut random = Random::for_test();
     for turn in 0..kills() {
         let seed = 1000 * (turn + 1);
@@ -70,7 +55,7 @@ between_hosts!(killed_clients);
 fn killed_servers(site: Site) {
     let mut random = Random::for_test();
     for turn in 0..kills() {
-        let server = serve(&site, "server");
+        let server = site.serve("server");
         let survivor = format!("survivor{turn}");
         let mut clients = Vec::new();
         for (place, letter) in ["v", "s", "e", "u", "q"].into_iter().enumerate() {
@@ -93,12 +78,9 @@ between_hosts!(killed_servers);
 
 /// The cable is pulled for a while and put back: TCP waits and goes on, and so must everything that stands for it.
 fn cable_pulled(site: Site) {
-    let server = serve(&site, "server");
-    let bystander = site.start(0, "bystander", &peer(), &["bystander", &PORT.to_string()]);
-    bystander.wait_for("connected");
-    let sender = site.start(0, "sender", &peer(), &["connect", &PORT.to_string(), "v", "77"]);
-    sender.wait_for("connected 77");
-    site.check_carrier(&server, PORT);
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    let (sender, sent) = site.victim(&server, "sender", "v", 77);
     for pause in [50, 700] {
         site.hosts[0].ip("link set left0 down");
         std::thread::sleep(Duration::from_millis(pause));
@@ -108,8 +90,30 @@ fn cable_pulled(site: Site) {
     // Its last round was verified after the cable was put back, or it would not end well.
     assert!(bystander.end_of_input().contains("fine "));
     sender.kill();
-    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == 77 && *bytes > 0));
+    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
     drop(server);
     site.finish();
 }
 between_hosts!(cable_pulled);
+
+/// Datagrams no longer arrive, TCP does: streams go on over TCP, and every byte of theirs is the right one.
+fn fast_path_lost(site: Site) {
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    let (sender, sent) = site.victim(&server, "sender", "v", 77);
+    for host in &site.hosts {
+        // Dropped as they come in, without a word: the table of local addresses is asked second.
+        host.ip("rule add pref 100 lookup local");
+        host.ip("rule del pref 0");
+        host.ip(&format!("rule add pref 1 iif {} ipproto udp blackhole", host.interface));
+    }
+    // Its last round is verified after that, or it would not end well.
+    assert!(bystander.end_of_input().contains("fine "));
+    sender.kill();
+    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
+    drop(server);
+    site.finish();
+}
+mod fast_path_lost {
+    crate::between_hosts!(fast_path_lost, udp, Udp);
+}

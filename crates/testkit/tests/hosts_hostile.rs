@@ -9,17 +9,11 @@ use shunt_testkit::Random;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::FromRawFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use two_hosts::{until, Site, Way};
+use two_hosts::{peer, until, Site, Way, PORT};
 
-const PORT: u16 = 7000;
 /// The agents' port, and the one at which hosts are asked for streams.
 const KNOWN: [u16; 2] = [29544, 29545];
-
-fn peer() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_testkit-peer"))
-}
 
 /// Ports of the host's UDP sockets: the second field of proc_pid_net(5), behind the colon.
 fn ports(host: &Host) -> Vec<u16> {
@@ -106,8 +100,7 @@ impl Drop for EndsFlood<'_> {
 
 fn flooded(way: Way) {
     let Some(site) = Site::of("flooded", way, 3) else { return };
-    let server = site.start(1, "server", &peer(), &["serve", &PORT.to_string()]);
-    site.wait_for_listener(PORT);
+    let server = site.serve("server");
     let (over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| flood(&site, &over, &sent));
@@ -115,9 +108,7 @@ fn flooded(way: Way) {
         let _ends = EndsFlood(&over);
         until("the flood to begin", || sent.load(Relaxed) > 1000);
         // One connection that lives through it, and many that are made in it.
-        let bystander = site.start(0, "bystander", &peer(), &["bystander", &PORT.to_string()]);
-        bystander.wait_for("connected");
-        site.check_carrier(&server, PORT);
+        let bystander = site.bystander(&server);
         for seed in 1..=10u64 {
             let name = format!("client{seed}");
             let client = site.start(0, &name, &peer(), &["connect", &PORT.to_string(), "ev", &(100 * seed).to_string()]);
@@ -159,4 +150,14 @@ fn flooded_falling_back() {
 #[test]
 fn flooded_agents() {
     flooded(Way::Agents);
+}
+
+#[test]
+fn flooded_over_udp() {
+    flooded(Way::Udp);
+}
+
+#[test]
+fn flooded_over_xdp() {
+    flooded(Way::Xdp);
 }

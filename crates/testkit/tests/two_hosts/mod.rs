@@ -44,6 +44,16 @@ pub struct Site {
     shunt: PathBuf,
 }
 
+/// Where `testkit-peer serve` listens.
+pub const PORT: u16 = 7000;
+
+/// Connections in a row that may fall back: each that does has waited for 100 ms in vain.
+const ATTEMPTS: u64 = 50;
+
+pub fn peer() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_testkit-peer"))
+}
+
 /// How long whatever a test waits for may take on a crowded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -136,11 +146,59 @@ impl Site {
         });
     }
 
-    /// Requires what this way promises of the connections of a `testkit-peer serve`: accelerated ones are not the kernel's.
-    pub fn check_carrier(&self, server: &Running, port: u16) {
-        // Before it has accepted one there is nothing to be seen.
-        server.wait_for("open ");
-        assert_eq!(kernel_carries(server.child.id(), port), !self.way.accelerates(), "{:?}", self.way);
+    /// A program on the first host that makes one connection to a `testkit-peer serve`, which is what this way promises: accelerated,
+    /// or the kernel's. `arguments` are drawn for each attempt: on a crowded machine a host may be asked for a stream, and answer
+    /// later than a connection waits for; such connections rightly are the kernel's, and made again.
+    pub fn client(&self, server: &Running, name: &str, arguments: &dyn Fn(u64) -> Vec<String>, said: &str) -> (Running, u64) {
+        assert!(!self.way.accelerates() || !kernel_carries(server.child.id(), PORT), "others may not fall back");
+        for attempt in 0..ATTEMPTS {
+            let accepted = server.text().matches("open ").count();
+            let arguments = arguments(attempt);
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let client = self.start(0, &format!("{name}{attempt}"), &peer(), &words);
+            client.wait_for(said);
+            until("the server to accept", || server.text().matches("open ").count() > accepted);
+            match (kernel_carries(server.child.id(), PORT), self.way.accelerates()) {
+                (carries, accelerates) if carries != accelerates => return (client, attempt),
+                (false, false) => panic!("{:?}: it is not to be accelerated", self.way),
+                _ => client.kill(),
+            }
+            until("the server to see its end", || !kernel_carries(server.child.id(), PORT));
+        }
+        panic!("{:?}: {ATTEMPTS} connections in a row fell back", self.way);
+    }
+
+    /// A conversation to which nothing may happen. It ends well if its last round, after its input has ended, came back whole.
+    pub fn bystander(&self, server: &Running) -> Running {
+        let arguments = |_| vec!["bystander".to_string(), PORT.to_string()];
+        self.client(server, "bystander", &arguments, "connected").0
+    }
+
+    /// One that suffers by `letter`; the seed it took.
+    pub fn victim(&self, server: &Running, name: &str, letter: &str, seed: u64) -> (Running, u64) {
+        let arguments =
+            |attempt: u64| vec!["connect".to_string(), PORT.to_string(), letter.to_string(), (seed + attempt).to_string()];
+        let (victim, attempt) = self.client(server, name, &arguments, "connected");
+        (victim, seed + attempt)
+    }
+
+    /// `testkit-peer serve` on the second host.
+    pub fn serve(&self, name: &str) -> Running {
+        let server = self.start(1, name, &peer(), &["serve", &PORT.to_string()]);
+        self.wait_for_listener(PORT);
+        server
+    }
+
+    /// How many connections to other hosts process `pid`, on any host, has had accelerated.
+    pub fn accelerated(&self, pid: u32) -> u64 {
+        let mut command = Command::new(&self.shunt);
+        command.args(["why", "--json", &pid.to_string()]).stdout(Stdio::piped());
+        let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let count = text.rsplit_once("\"counters\"").and_then(|(_, counters)| counters.split_once("\"other-host\":"));
+        count.map_or(0, |(_, rest)| {
+            rest.trim_start().chars().map_while(|digit| digit.to_digit(10)).fold(0, |sum, digit| 10 * sum + u64::from(digit))
+        })
     }
 
     /// After the programs are gone, so is all that shunt had for them on the hosts.
@@ -213,6 +271,8 @@ macro_rules! between_hosts {
         mod $scenario {
             $crate::between_hosts!($scenario, kernel, Kernel);
             $crate::between_hosts!($scenario, falling_back, FallBack);
+            $crate::between_hosts!($scenario, udp, Udp);
+            $crate::between_hosts!($scenario, xdp, Xdp);
         }
     };
     ($scenario:ident, $name:ident, $way:ident) => {
