@@ -179,11 +179,13 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
     // SAFETY: a plain call.
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
     crate::settle::OWN.store(post.id, Ordering::Relaxed);
+    crate::remote::forget();
     process::after_fork_child();
     shed::name(c"shunt-carrier");
     let mut room = [0; 512];
     let private = shed::private(&mut room);
     let Ok(lanes) = lane::all(cargo, post.id) else { exit(1) };
+    lanes.iter().for_each(|lane| lane.socket.clear(crate::socket::flag::REMOTE));
     let Ok(left) = shed::table(lanes) else { exit(1) };
     report::begin_anew();
     shed::descriptors(lanes, [post.gate, post.knocks, report::descriptor()], private);

@@ -561,7 +561,7 @@ fn put_nothing(socket: &Socket) -> Result<usize> {
 /// Wakes whoever waits for what was put.
 #[inline(always)]
 fn put_done(socket: &Socket, fd: i32, sent: usize, length: usize, flags: i32) {
-    if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length {
+    if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length && !wait::peer_is_signalled(socket) {
         wait::cork(fd);
     } else if sent > 0 {
         wait::notify(socket, fd, arm::IN);

@@ -203,8 +203,10 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
         let asked = match watch.descriptor() {
             -1 => ask_kernel(set, epfd, answer, left, mask, began),
-            frames => sleep_beside(epfd, frames, left, mask, began)
-                .and_then(|()| ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())),
+            frames => sleep_beside(epfd, frames, left, mask, began).and_then(|ready| match ready {
+                true => ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()),
+                false => Ok(()),
+            }),
         };
         if watch.descriptor() >= 0 {
             wake(set); // what this thread brings from other hosts needs no bells
@@ -217,13 +219,19 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
     })
 }
 
-/// Sleeps until the kernel's set has events, or frames come from other hosts. `left` in ns; `None`: for ever.
-fn sleep_beside(epfd: i32, frames: i32, left: Option<u64>, mask: *const sigset_t, began: u64) -> Result<()> {
-    let mut set = [epfd, frames].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+/// Sleeps until the kernel's set has events (true), or frames come from other hosts. `left` in ns; `None`: for ever. A set that
+/// other threads have closed meanwhile still has streams that are slept for.
+fn sleep_beside(epfd: i32, frames: i32, left: Option<u64>, mask: *const sigset_t, began: u64) -> Result<bool> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let time = left.map_or(core::ptr::null_mut(), |left| {
         time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         &raw mut time
     });
-    calls::ppoll_sleeping(set.as_mut_ptr(), 2, time, mask, began).map(|_| ())
+    let mut set = [epfd, frames].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    calls::ppoll_sleeping(set.as_mut_ptr(), 2, time, mask, began)?;
+    if set[0].revents & libc::POLLNVAL != 0 {
+        calls::ppoll_sleeping(set[1..].as_mut_ptr(), 1, time, mask, began)?;
+        return Ok(false);
+    }
+    Ok(set[0].revents != 0)
 }

@@ -261,12 +261,17 @@ impl Rings<'_> {
         if flags & (flag::RESET_IN | flag::RESET_OUT) == 0 && self.say_begin(driver, stream, now) {
             let far = self.0.far(stream);
             let (near_word, waiting) = far.incoming().look();
+            let goes = self.way(stream) == mode::FAST || words::get(station, stream, words::OUT_BASE) == 0;
             if self.is_to_be_reset(stream, near_word) {
+                // What was sent before arrives before it, as far as there is room.
+                if goes && flags & flag::FIN_OUT == 0 {
+                    self.send(driver, stream, waiting, now);
+                }
                 if driver.reset(now, stream) {
                     words::raise(station, stream, flag::RESET_OUT);
                     self.close_near(stream, word::RST | word::FIN | word::CLOSED);
                 }
-            } else if self.way(stream) == mode::FAST || words::get(station, stream, words::OUT_BASE) == 0 {
+            } else if goes {
                 let all = self.send(driver, stream, waiting, now);
                 let ended = near_word & (word::FIN | word::CLOSED) != 0 || flags & flag::NEAR_GONE != 0;
                 if all && ended && flags & flag::FIN_OUT == 0 && driver.finish(now, stream) {

@@ -378,7 +378,9 @@ impl Tending<'_, '_> {
         let mut bytes = [0u8; PIECE];
         for _ in 0..PIECES {
             let (near_word, waiting) = far.incoming().look();
-            if self.pump.is_to_be_reset(self.stream, near_word) {
+            // What was sent before arrives before it, as far as there is room.
+            let held = waiting == 0 || self.shadow.blocked || self.has(flag::FIN_OUT);
+            if held && self.pump.is_to_be_reset(self.stream, near_word) {
                 return self.reset();
             }
             if waiting == 0 {
