@@ -681,8 +681,8 @@ DUET_PROCESS(pass_connection_to_self_killed, "the same, and its process is kille
         for (;;)
             pause();
     }
-    R(close(fd));
     gate_pass(&ready);
+    R(close(fd));
     kill(process, SIGKILL);
     wait_for("it", process);
     far("await 1 RDHUP; recv 1 10");

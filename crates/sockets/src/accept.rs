@@ -1,12 +1,12 @@
 //! accept: two queues, one answer. Shunt clients come through the rendezvous or offer their connections in memory,
 //! everyone else comes through TCP.
 
-use crate::global::{self, SETUP};
+use crate::global::{self, Guard, SETUP};
 use crate::holding::Asleep;
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{descriptor, kept, link, listen, offered, parcel, passing, report, route, spin};
+use crate::{deferred, descriptor, kept, link, listen, offered, parcel, passing, report, route, spin};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
@@ -30,7 +30,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
     let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
-    let mut ask = !blocking || listener.offering.load(Ordering::Relaxed) == 0 || turn % 8 == 7;
+    let mut ask = !blocking || listener.offering.load(Ordering::Relaxed) == 0 || turn % 8 == 7 || deferred::concern(listener);
     loop {
         let found = if ask {
             // SAFETY: passed on.
@@ -95,7 +95,9 @@ unsafe fn from_shunt(
     flags: i32,
     turn: u32,
 ) -> Result<isize> {
-    let accepted = if turn % 4 == 3 {
+    let accepted = if deferred::concern(listener) {
+        deferred::accept(listener, flags)
+    } else if turn % 4 == 3 {
         from_rendezvous(listener, flags).or_else(|_| offered::accept(listener, flags))
     } else {
         offered::accept(listener, flags).or_else(|_| from_rendezvous(listener, flags))
@@ -135,11 +137,41 @@ impl Accepted {
 /// A client that waits in one of shunt's own queues, and its address, for whoever carries it elsewhere.
 pub(crate) fn waiting(listener: &Socket) -> Option<(i32, Address)> {
     let flags = libc::SOCK_CLOEXEC;
-    let accepted = from_rendezvous(listener, flags).or_else(|_| offered::accept(listener, flags)).ok()?;
+    let accepted = deferred::evict(listener, flags)
+        .or_else(|_| from_rendezvous(listener, flags))
+        .or_else(|_| offered::accept(listener, flags))
+        .ok()?;
     Some((accepted.companion, accepted.client))
 }
 
-fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
+pub(crate) fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
+    loop {
+        let (arrival, _setup) = arrive(listener, flags, None)?;
+        match welcome(&arrival, listener, flags & libc::SOCK_NONBLOCK != 0) {
+            Ok(accepted) => {
+                kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                return Ok(accepted);
+            }
+            Err(reason) => {
+                report::count(reason);
+                let _ = calls::close(arrival.companion);
+            }
+        }
+    }
+}
+
+/// A client that came through the rendezvous; its channel is still offered.
+pub(crate) struct Arrival {
+    pub companion: i32,
+    pub client: Address,
+    pub index: usize,
+    pub channel: usize,
+    pub generation: u32,
+}
+
+/// The next client in the rendezvous; the set-up lock is held from then on. `flags`: what its companion is to be. `held`: the
+/// lock, of a caller who must not wait for it; then clients that are not honest end the look.
+pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'static>>) -> Result<(Arrival, Guard<'static>)> {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     if rendezvous < 0 {
         return Err(Errno(libc::EAGAIN)); // it has stopped listening: the kernel says so
@@ -150,21 +182,27 @@ fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
         let companion = match calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags) {
             // Another process may have given the listener to a program without shunt: then it is the kernel's alone.
             Err(Errno(libc::EAGAIN | libc::EINVAL)) => {
-                listen::retired(listener);
-                link::drop_owed();
+                if held.is_none() {
+                    listen::retired(listener);
+                    link::drop_owed();
+                }
                 return Err(Errno(libc::EAGAIN));
             }
             other => other?,
         };
+        let quick = held.is_some();
         // SAFETY: sun_path is plain bytes.
         let name = unsafe { core::slice::from_raw_parts(peer.sun_path.as_ptr().cast::<u8>(), 108) };
         let name = name.get(1..(peer_length as usize).saturating_sub(2).min(108)).unwrap_or(&[]);
-        match welcome(companion, name, listener, flags) {
-            Ok(accepted) => return Ok(accepted),
+        match introduce(companion, name, listener, flags, held.take()) {
+            Ok(arrived) => return Ok(arrived),
             Err(reason) => {
                 report::count(reason);
                 // Not an honest shunt client, or we are short of memory: it sees its connection end.
                 let _ = calls::close(companion);
+                if quick {
+                    return Err(Errno(libc::EAGAIN));
+                }
             }
         }
     }
@@ -173,6 +211,7 @@ fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
 /// The listener closes: clients in the rendezvous' queue see a reset, as TCP gives it. The kernel would only hang up, and
 /// who sends without waiting would not notice. Where other processes may accept from the listener, the queue stays theirs.
 pub fn refuse_waiting(listener: &Socket) {
+    deferred::listener_ends(listener);
     if listener.has(flag::LISTENER_SHARED) || listener.private_fd.load(Ordering::Relaxed) < 0 {
         return;
     }
@@ -185,14 +224,32 @@ pub fn refuse_waiting(listener: &Socket) {
     }
 }
 
-/// Makes an accepted companion a stream.
-fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::result::Result<Accepted, Reason> {
+/// Makes a client that arrived a stream. Under the set-up lock.
+pub(crate) fn welcome(arrival: &Arrival, listener: &Socket, nonblocking: bool) -> core::result::Result<Accepted, Reason> {
+    let &Arrival { companion, client, index, channel, generation } = arrival;
+    let link = *link::at(index);
+    if !link::accept_channel(&link, channel, generation) {
+        return Err(Reason::BadSegment);
+    }
+    let accepted = Accepted { companion, client, index, channel };
+    seat(&accepted, link.base, listener, nonblocking)?;
+    Ok(accepted)
+}
+
+/// Learns who a companion is that the rendezvous gave; the set-up lock is held from then on.
+fn introduce(
+    companion: i32,
+    name: &[u8],
+    listener: &Socket,
+    flags: i32,
+    held: Option<Guard<'static>>,
+) -> core::result::Result<(Arrival, Guard<'static>), Reason> {
     let hello = Hello::decode(name).ok_or(Reason::VersionMismatch)?;
     if !table::fits(companion) {
         return Err(Reason::TableFull);
     }
     {
-        let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+        let _setup = if held.is_none() { Some(SETUP.lock().ok_or(Reason::Unknown)?) } else { None };
         plausible(&hello.client, &hello.server, listener)?;
     }
     let sender = passing::creator(companion).map_err(|_| Reason::Refused)?;
@@ -204,16 +261,13 @@ fn welcome(companion: i32, name: &[u8], listener: &Socket, flags: i32) -> core::
         _ => Shipment { client: sender, sent: [-1; passing::MOST] },
     };
     let client = (client.pid as u32, client.uid);
-    let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
-    let (index, link) = find_link(&hello, client, sent, listener)?;
+    let setup = match held {
+        Some(held) => held,
+        None => SETUP.lock().ok_or(Reason::Unknown)?,
+    };
+    let (index, _) = find_link(&hello, client, sent, listener)?;
     let channel = hello.channel as usize;
-    if !link::accept_channel(&link, channel, hello.generation) {
-        return Err(Reason::BadSegment);
-    }
-    kept::forget(index, channel); // of an earlier companion
-    let accepted = Accepted { companion, client: hello.client, index, channel };
-    seat(&accepted, link.base, listener, nonblocking)?;
-    Ok(accepted)
+    Ok((Arrival { companion, client: hello.client, index, channel, generation: hello.generation }, setup))
 }
 
 /// What came with a connection.
@@ -413,6 +467,9 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
 
 /// Whether a client may wait in one of shunt's own queues.
 pub fn someone_waits(listener: &Socket) -> bool {
+    if deferred::any(listener) {
+        return true;
+    }
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
 }
@@ -433,6 +490,9 @@ pub fn queues(listener: &Socket) -> [i32; 2] {
 /// Whether a listener that the kernel reports as readable has a connection to accept: a bell may be readable although its
 /// offer has been taken.
 pub fn ready(fd: i32, listener: &Socket) -> bool {
+    if deferred::concern(listener) {
+        return deferred::ready(listener) || calls::poll_one(fd, libc::POLLIN, 0) != Ok(0);
+    }
     if listener.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
         return true;
     }

@@ -10,6 +10,7 @@
 //! socket       the private half of a socket; slabs that are never unmapped
 //! rendezvous   listen, connect, accept      diag, route: what the kernel knows    ports: local ports kept reserved
 //! again        connecting in memory: offered (accepting that), kept (companions), spare (TCP sockets)
+//! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
 //! link         segments and their channels
 //! stream       send and receive             wait: spin, arm, sleep                readiness: poll masks
 //! datagram     UDP: inboxes beside the kernel's sockets       local: the same for AF_UNIX
@@ -37,6 +38,7 @@ pub mod confinement;
 pub mod connect;
 pub mod control;
 pub mod datagram;
+mod deferred;
 pub mod descriptor;
 pub mod diag;
 pub mod disconnect;

@@ -241,6 +241,7 @@ pub fn forked() {
         link.inherited = link.ours;
     }
     crate::offered::forked();
+    crate::deferred::forked();
 }
 
 /// Unmaps all links but those whose address `needed` knows, and forgets them.

@@ -181,6 +181,7 @@ pub(crate) fn left(fd: i32, socket: &'static Socket) {
 
 fn cease(fd: i32, socket: &'static Socket) {
     crate::epoll::ceased_to_listen(socket);
+    crate::deferred::listener_ends(socket);
     offered::retire(socket);
     let nonblocking = nonblocking(socket);
     let rendezvous = socket.private_fd.swap(-1, Ordering::AcqRel);

@@ -9,6 +9,7 @@ use crate::socket::{flag, Socket};
 use crate::{global, kept, link, private};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use shunt_ring::offers;
+use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, word, ChannelPage};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::reason::Reason;
@@ -139,8 +140,29 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     Err(Errno(libc::EAGAIN))
 }
 
+/// The client of an offer, if it is one that can be accepted. Else it is refused.
+pub(crate) fn honest(
+    index: usize,
+    page: &ChannelPage,
+    channel: usize,
+    listener: &Socket,
+) -> Option<(&'static mut kept::Kept, Address)> {
+    let Some(kept) = kept::get(index, channel) else {
+        refuse(page);
+        return None;
+    };
+    let (client, server) = crate::names::of_channel(page);
+    if accept::plausible(&client, &server, listener).is_err() {
+        crate::report::count(Reason::NotLocal);
+        refuse(page);
+        kept::forget(index, channel);
+        return None;
+    }
+    Some((kept, client))
+}
+
 /// `Err(None)`: the offer was nonsense, or its client has gone.
-fn take(
+pub(crate) fn take(
     index: usize,
     base: *mut u8,
     channel: usize,
@@ -148,17 +170,7 @@ fn take(
     flags: i32,
 ) -> core::result::Result<Accepted, Option<Errno>> {
     let page = link::page(base, channel);
-    let Some(kept) = kept::get(index, channel) else {
-        refuse(page);
-        return Err(None);
-    };
-    let (client, server) = crate::names::of_channel(page);
-    if accept::plausible(&client, &server, listener).is_err() {
-        crate::report::count(Reason::NotLocal);
-        refuse(page);
-        kept::forget(index, channel);
-        return Err(None);
-    }
+    let Some((kept, client)) = honest(index, page, channel, listener) else { return Err(None) };
     let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     let companion = calls::fcntl(kept.descriptor(), duplicate, 0)
         .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
@@ -183,7 +195,7 @@ fn take(
 }
 
 /// The client sees a reset.
-fn refuse(page: &ChannelPage) {
+pub(crate) fn refuse(page: &ChannelPage) {
     let side = &page.sides[1];
     side.post.word.store(word::FIN | word::CLOSED | word::RST, Ordering::Release);
     side.released.store(release::CLOSED, Ordering::Release);
@@ -224,4 +236,5 @@ pub fn retire(listener: &Socket) {
         }
     }
     private::close(listener.bells_fd.swap(-1, Ordering::AcqRel));
+    private::close(listener.timer_fd.swap(-1, Ordering::AcqRel));
 }

@@ -274,6 +274,7 @@ const INHERITED: [(c_int, c_int); 26] = [
 
 /// A listener came by exec or in a message: what was set on it is what it has otherwise than a fresh socket.
 pub fn learn(fd: i32, listener: &Socket) {
+    crate::deferred::set(listener, calls::getsockopt_int(fd, IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).unwrap_or(0));
     let Ok(fresh) = Judge::fresh(listener) else { return };
     for (level, name) in INHERITED {
         let mut data = [0u8; LONGEST];
@@ -328,6 +329,9 @@ fn timeval_ns(bytes: &[u8]) -> u64 {
 /// Options that change what we do.
 fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     control::note(socket, level, name, integer(bytes));
+    if (level, name) == (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
+        crate::deferred::set(socket, integer(bytes));
+    }
     if level != SOL_SOCKET {
         return;
     }

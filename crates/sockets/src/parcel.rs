@@ -7,13 +7,16 @@
 use crate::accept::Shipment;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{kept, link, names, offered, passing, sockaddr};
+use crate::{deferred, kept, link, names, offered, passing, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::channel::life;
 use shunt_segment::name::{self, Hello, FOLLOWS_PARCEL};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Result};
+
+/// How long a parcel is waited for whose sender has connected, in ns.
+const PATIENCE: i64 = 1_000_000_000;
 
 /// Other processes are about to have the listeners of this one: clients are told to use the rendezvous, and what they have
 /// offered moves there. Under the set-up lock.
@@ -24,9 +27,11 @@ pub fn before_sharing() {
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
+        deferred::to_rendezvous(listener);
         for (header, index) in offered::places(listener) {
             while let Some(channel) = offers::oldest(&header.offers) {
-                if post(index, channel, listener).is_err() {
+                let posted = kept::get(index, channel).map_or(Ok(()), |kept| post(index, channel, kept.descriptor(), listener));
+                if posted.is_err() {
                     break;
                 }
                 kept::forget(index, channel);
@@ -39,11 +44,10 @@ pub fn before_sharing() {
     }
 }
 
-/// Sends the offer of `channel` to the listener's own rendezvous. One that is nonsense, or was taken back, is dropped.
-fn post(index: usize, channel: usize, listener: &Socket) -> Result<()> {
+/// Sends the offer of `channel`, and its `companion`, to the listener's own rendezvous. One that is nonsense, or was taken back, is dropped.
+pub(crate) fn post(index: usize, channel: usize, companion: i32, listener: &Socket) -> Result<()> {
     let link = *link::at(index);
     let page = link::page(link.base, channel);
-    let Some(kept) = kept::get(index, channel) else { return Ok(()) };
     if page.head.state.load(Ordering::Acquire) != life::OFFERED {
         return Ok(());
     }
@@ -64,7 +68,7 @@ fn post(index: usize, channel: usize, listener: &Socket) -> Result<()> {
         calls::bind(carrier, (&own as *const libc::sockaddr_un).cast(), own_length)?;
         let (to, to_length) = sockaddr::abstract_name(name::listener(listener.inode.load(Ordering::Relaxed)).as_slice());
         calls::connect(carrier, (&to as *const libc::sockaddr_un).cast(), to_length)?;
-        passing::send(carrier, &[link.fd, kept.descriptor()], MSG_DONTWAIT | MSG_NOSIGNAL)
+        passing::send(carrier, &[link.fd, companion], MSG_DONTWAIT | MSG_NOSIGNAL)
     })();
     let _ = calls::close(carrier);
     sent
@@ -78,7 +82,10 @@ pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Ship
     if sender.uid != calls::geteuid() && sender.uid != 0 {
         return None;
     }
-    let [segment, companion] = passing::receive(carrier, MSG_DONTWAIT).ok()?;
+    // The sender connects first, and may have been preempted since.
+    let [segment, companion] = passing::receive(carrier, MSG_DONTWAIT)
+        .or_else(|_| calls::poll_one(carrier, libc::POLLIN, PATIENCE).and_then(|_| passing::receive(carrier, MSG_DONTWAIT)))
+        .ok()?;
     let discard = |fd: i32| {
         if fd >= 0 {
             let _ = calls::close(fd);

@@ -10,7 +10,7 @@ use crate::readiness;
 use crate::scratch::Scratch;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, datagram, epoll, listen, local, nudge, spin, wait};
+use crate::{accept, datagram, deferred, epoll, listen, local, nudge, spin, wait};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
@@ -262,7 +262,13 @@ impl<'a> Query<'a> {
                     entry.revents = answer.revents;
                     // A rendezvous that refuses clients is readable for ever, until it is retired.
                     let retired = |events: i16| events != 0 && word.socket().is_some_and(listen::retired);
-                    if let Some([rendezvous, bells]) = answers.get(at..at + 2) {
+                    let defers = word.socket().filter(|s| deferred::concern(s));
+                    if let (Some(s), Some([rendezvous, bells])) = (defers, answers.get(at..at + 2)) {
+                        let told = (rendezvous.revents | bells.revents) & (entry.events | ALWAYS);
+                        if told != 0 && accept::ready(entry.fd, s) {
+                            entry.revents |= told;
+                        }
+                    } else if let Some([rendezvous, bells]) = answers.get(at..at + 2) {
                         if !retired(rendezvous.revents) {
                             entry.revents |= rendezvous.revents & (entry.events | ALWAYS);
                         }

@@ -202,6 +202,7 @@ pub fn moved(from: i32, to: i32) {
         if let Some(socket) = table::get(fd).socket() {
             renumber(&socket.private_fd, from, to);
             renumber(&socket.bells_fd, from, to);
+            renumber(&socket.timer_fd, from, to);
             socket.ear.moved(from, to);
         }
     }
@@ -209,6 +210,7 @@ pub fn moved(from: i32, to: i32) {
         link::moved(from, to);
         ports::moved(from, to);
         crate::offered::moved(from, to);
+        crate::deferred::moved(from, to);
         crate::spare::moved(from, to);
     }
     epoll::moved(from, to);

@@ -169,6 +169,14 @@ pub struct Socket {
     pub backlog: AtomicU32,
     /// A listener to which clients may offer connections in memory: 1.
     pub offering: AtomicU32,
+    /// TCP_DEFER_ACCEPT of a listener, in seconds; 0: off ([`crate::deferred`]).
+    pub defers: AtomicU32,
+    /// Since when, CLOCK_MONOTONIC in ns.
+    pub defers_since: AtomicU64,
+    /// Tells when a deferred client is due. -1: none.
+    pub timer_fd: AtomicI32,
+    /// What it is set to, CLOCK_MONOTONIC in ns; 0: nothing.
+    pub timer_at: AtomicU64,
     /// A listener's port.
     pub port: AtomicU32,
     /// Index of the link in this process's list.
@@ -557,6 +565,8 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);
     socket.bells_fd.store(-1, Ordering::Relaxed);
+    socket.timer_fd.store(-1, Ordering::Relaxed);
+    socket.defers.store(0, Ordering::Relaxed);
     socket.spare.store(0, Ordering::Relaxed);
     socket.left_port.store(0, Ordering::Relaxed);
     socket.backlog.store(0, Ordering::Relaxed);

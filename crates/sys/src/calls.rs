@@ -121,6 +121,10 @@ calls! {
     geteuid() -> u32 = value, SYS_geteuid;
     /// kill(2)
     kill(pid: c_int, signal: c_int) -> Result<()> = unit, SYS_kill;
+    /// timerfd_create(2)
+    timerfd_create(clock: c_int, flags: c_int) -> Result<c_int> = descriptor, SYS_timerfd_create;
+    /// timerfd_settime(2)
+    timerfd_settime(fd: c_int, flags: c_int, new: *const libc::itimerspec, old: *mut libc::itimerspec) -> Result<()> = unit, SYS_timerfd_settime;
     /// pidfd_open(2): readable once the process has ended
     pidfd_open(pid: c_int, flags: u32) -> Result<c_int> = descriptor, SYS_pidfd_open;
     /// tgkill(2)

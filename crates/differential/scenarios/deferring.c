@@ -1,0 +1,402 @@
+/* TCP_DEFER_ACCEPT: a client that has sent nothing is not accepted yet (tcp(7)). */
+#include "laboratory.h"
+#define FAMILY "deferring"
+
+enum { LONG = 60 };
+
+static char bytes[64];
+
+static int deferring(int seconds)
+{
+    int listener = listen_on("127.0.0.1", 16);
+    R(setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+    return listener;
+}
+
+static int dial_to(int listener)
+{
+    return dial("127.0.0.1", port_of(listener));
+}
+
+static void set_nonblocking(int fd)
+{
+    MUST(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK));
+}
+
+/* What the client sends says who it is. */
+static int accept_one(const char *label, int listener)
+{
+    int server = accept(listener, NULL, NULL);
+    if (server == -1) {
+        say("%s: %s", label, error_name(errno));
+        return -1;
+    }
+    long got = recv(server, bytes, sizeof bytes - 1, MSG_DONTWAIT);
+    if (got < 0)
+        say("%s: accepted, %s", label, error_name(errno));
+    else
+        say("%s: accepted, '%.*s'", label, (int)got, bytes);
+    return server;
+}
+
+SOLO(defer_quiet, "a client that sends nothing is no event and is not accepted; when it sends it is both")
+{
+    int listener = deferring(LONG);
+    set_nonblocking(listener);
+    int client = dial_to(listener);
+    show_poll("listener", listener, POLLIN);
+    accept_one("before", listener);
+    show_poll("client", client, POLLIN | POLLOUT | POLLRDHUP);
+    R(send(client, "abc", 3, 0));
+    await(listener, POLLIN);
+    show_poll("listener", listener, POLLIN);
+    int server = accept_one("after", listener);
+    show_poll("listener", listener, POLLIN);
+    accept_one("again", listener);
+    R(send(server, "answer", 6, 0));
+    R(recv(client, bytes, 6, MSG_WAITALL));
+    say_peer_name("server", server);
+    say_peer_name("client", client);
+}
+
+SOLO(defer_set_before_listen, "the option is set before listen")
+{
+    int listener = MUST(socket(AF_INET, SOCK_STREAM, 0)), seconds = LONG;
+    struct endpoint_address address = address_of("127.0.0.1", 0);
+    R(setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+    MUST(bind(listener, SA(address)));
+    MUST(listen(listener, 4));
+    set_nonblocking(listener);
+    int client = dial_to(listener);
+    accept_one("before", listener);
+    R(send(client, "x", 1, 0));
+    await(listener, POLLIN);
+    accept_one("after", listener);
+}
+
+SOLO(defer_order, "clients are accepted in the order in which they send")
+{
+    int listener = deferring(LONG);
+    set_nonblocking(listener);
+    int first = dial_to(listener), second = dial_to(listener), third = dial_to(listener);
+    show_poll("listener", listener, POLLIN);
+    R(send(third, "third", 5, 0));
+    await(listener, POLLIN);
+    R(send(first, "first", 5, 0));
+    milliseconds(2);
+    R(send(second, "second", 6, 0));
+    for (int i = 0; i < 3; i++) {
+        await(listener, POLLIN);
+        accept_one("next", listener);
+    }
+    accept_one("none", listener);
+}
+
+SOLO(defer_half_close, "a client that ends without a byte is accepted, and has ended")
+{
+    int listener = deferring(LONG);
+    set_nonblocking(listener);
+    int client = dial_to(listener);
+    show_poll("listener", listener, POLLIN);
+    R(shutdown(client, SHUT_WR));
+    await(listener, POLLIN);
+    int server = accept_one("ended", listener);
+    R(send(server, "x", 1, 0));
+    R(recv(client, bytes, 10, 0));
+}
+
+SOLO(defer_closed, "a client that closes without a byte is accepted, and has ended")
+{
+    int listener = deferring(LONG);
+    set_nonblocking(listener);
+    int client = dial_to(listener);
+    show_poll("listener", listener, POLLIN);
+    R(close(client));
+    await(listener, POLLIN);
+    accept_one("ended", listener);
+    accept_one("none", listener);
+}
+
+static void dial_and_wait(void *argument)
+{
+    dial_to(*(int *)argument);
+    pause();
+}
+
+SOLO(defer_killed, "a client that is killed is accepted, and has ended")
+{
+    int listener = deferring(LONG);
+    pid_t process = child(dial_and_wait, &listener);
+    await_blocked(process, process);
+    show_poll("listener", listener, POLLIN);
+    MUST(kill(process, SIGKILL));
+    MUST(waitpid(process, NULL, 0));
+    await(listener, POLLIN);
+    accept_one("ended", listener);
+}
+
+SOLO(defer_reset, "a client that resets without a byte is never accepted; one that sent before is")
+{
+    int listener = deferring(LONG);
+    struct linger now = {1, 0};
+    set_nonblocking(listener);
+    for (int sends = 0; sends < 2; sends++) {
+        int client = dial_to(listener);
+        show_poll("listener", listener, POLLIN);
+        if (sends) {
+            R(send(client, "abc", 3, 0));
+            await(listener, POLLIN);
+        }
+        MUST(setsockopt(client, SOL_SOCKET, SO_LINGER, &now, sizeof now));
+        R(close(client));
+        show_poll("listener", listener, POLLIN);
+        accept_one("reset", listener);
+    }
+}
+
+SOLO(defer_earlier_client, "who connected before the option was set is accepted at once")
+{
+    int listener = listen_on("127.0.0.1", 4), seconds = LONG;
+    set_nonblocking(listener);
+    int before = dial_to(listener);
+    R(setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+    int after = dial_to(listener);
+    accept_one("before", listener);
+    accept_one("after", listener);
+    R(send(after, "x", 1, 0));
+    await(listener, POLLIN);
+    accept_one("after", listener);
+    close(before);
+}
+
+static void *send_when_blocked(void *argument)
+{
+    int *ends = argument;
+    await_blocked(getpid(), ends[1]);
+    MUST(send(ends[0], "late", 4, 0));
+    return NULL;
+}
+
+SOLO(defer_blocking, "a blocking accept waits for the client's first bytes")
+{
+    int listener = deferring(LONG);
+    int ends[2] = {dial_to(listener), thread_id()};
+    pthread_t sender = start(send_when_blocked, ends);
+    accept_one("blocked", listener);
+    finish(sender);
+}
+
+SOLO(defer_blocking_poll, "poll, select and epoll_wait sleep until the client sends")
+{
+    int listener = deferring(LONG), epoll = MUST(epoll_create1(0));
+    epoll_adding(epoll, listener, EPOLLIN, 1);
+    for (int how = 0; how < 3; how++) {
+        int ends[2] = {dial_to(listener), thread_id()};
+        pthread_t sender = start(send_when_blocked, ends);
+        struct pollfd entry = {.fd = listener, .events = POLLIN};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(listener, &set);
+        struct epoll_event event;
+        RN(how, how == 0   ? poll(&entry, 1, -1)
+                : how == 1 ? select(listener + 1, &set, NULL, NULL, NULL)
+                           : epoll_wait(epoll, &event, 1, -1));
+        finish(sender);
+        accept_one("ready", listener);
+    }
+}
+
+SOLO(defer_epoll, "level-triggered: the listener is reported for as long as somebody who sent waits")
+{
+    int listener = deferring(LONG), epoll = MUST(epoll_create1(0));
+    set_nonblocking(listener);
+    epoll_adding(epoll, listener, EPOLLIN, 7);
+    int quiet = dial_to(listener), client = dial_to(listener);
+    show_epoll("quiet", epoll, 0);
+    R(send(client, "abc", 3, 0));
+    await(listener, POLLIN);
+    show_epoll("sent", epoll, 0);
+    show_epoll("sent", epoll, 0);
+    accept_one("one", listener);
+    show_epoll("taken", epoll, 0);
+    R(send(quiet, "q", 1, 0));
+    await(listener, POLLIN);
+    show_epoll("sent", epoll, 0);
+    accept_one("two", listener);
+    show_epoll("taken", epoll, 0);
+}
+
+SOLO(defer_epoll_edge, "edge-triggered: an event for each client when it sends")
+{
+    int listener = deferring(LONG), epoll = MUST(epoll_create1(0));
+    set_nonblocking(listener);
+    epoll_adding(epoll, listener, EPOLLIN | EPOLLET, 7);
+    int first = dial_to(listener), second = dial_to(listener);
+    show_epoll("quiet", epoll, 0);
+    R(send(first, "1", 1, 0));
+    await(listener, POLLIN);
+    show_epoll("first", epoll, 0);
+    show_epoll("no more", epoll, 0);
+    R(send(second, "2", 1, 0));
+    milliseconds(5);
+    show_epoll("second", epoll, 0);
+    accept_one("one", listener);
+    accept_one("two", listener);
+    accept_one("none", listener);
+    show_epoll("none", epoll, 0);
+}
+
+SOLO(defer_sent_before_look, "who has sent before anybody looks is accepted at once, and reported until then")
+{
+    int listener = deferring(LONG), epoll = MUST(epoll_create1(0));
+    set_nonblocking(listener);
+    epoll_adding(epoll, listener, EPOLLIN, 7);
+    int quiet = dial_to(listener), client = dial_to(listener);
+    R(send(client, "abc", 3, 0));
+    milliseconds(5);
+    for (int i = 0; i < 3; i++)
+        show_epoll("sent", epoll, 0);
+    accept_one("sent", listener);
+    show_epoll("taken", epoll, 0);
+    accept_one("none", listener);
+    close(quiet);
+}
+
+SOLO(defer_expires, "when the time is over a client is accepted although it sent nothing")
+{
+    int listener = deferring(1), epoll = MUST(epoll_create1(0)), got;
+    socklen_t length = sizeof got;
+    R(getsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &got, &length));
+    say("%d seconds", got);
+    epoll_adding(epoll, listener, EPOLLIN, 7);
+    int first = dial_to(listener), second = dial_to(listener);
+    show_epoll("quiet", epoll, 0);
+    show_epoll("over", epoll, 5000);
+    accept_one("first", listener);
+    accept_one("second", listener);
+    show_epoll("taken", epoll, 0);
+    close(first);
+    close(second);
+}
+
+SOLO(defer_again_and_again, "connections of one client after the other, each with a quiet one beside it")
+{
+    int listener = deferring(LONG), wrong = 0;
+    set_nonblocking(listener);
+    for (int i = 0; i < 40; i++) {
+        int quiet = dial_to(listener), client = dial_to(listener);
+        struct pollfd entry = {.fd = listener, .events = POLLIN};
+        wrong += poll(&entry, 1, 0) != 0;
+        wrong += send(client, "loud", 4, 0) != 4;
+        await(listener, POLLIN);
+        int server = MUST(accept(listener, NULL, NULL));
+        wrong += recv(server, bytes, 10, 0) != 4;
+        wrong += accept(listener, NULL, NULL) != -1 || errno != EAGAIN;
+        if (i % 2) {
+            wrong += send(quiet, "quiet", 5, 0) != 5;
+            await(listener, POLLIN);
+            int other = MUST(accept(listener, NULL, NULL));
+            wrong += recv(other, bytes, 10, 0) != 5 || memcmp(bytes, "quiet", 5) != 0;
+            close(other);
+        }
+        close(client);
+        close(server);
+        close(quiet);
+        if (i % 2 == 0) {
+            await(listener, POLLIN);
+            int ended = MUST(accept(listener, NULL, NULL));
+            wrong += recv(ended, bytes, 10, 0) != 0;
+            close(ended);
+        }
+    }
+    say("wrong: %d", wrong);
+}
+
+struct workers {
+    int listener;
+    int told[2]; /* who served what */
+    int done[2]; /* closed: all may end */
+};
+
+static void work(void *argument)
+{
+    struct workers *workers = argument;
+    char text[16] = {0};
+    close(workers->done[1]);
+    int server = MUST(accept(workers->listener, NULL, NULL));
+    MUST(recv(server, text, 15, 0));
+    MUST(send(server, "ok", 2, 0));
+    MUST(write(workers->told[1], text, 1));
+    /* Busy with this client from now on. */
+    MUST(read(workers->done[0], text, 1));
+}
+
+SOLO(defer_workers, "a worker that is busy with one client does not keep a quiet one from the others")
+{
+    struct workers workers = {.listener = deferring(LONG)};
+    pid_t processes[3];
+    MUST(pipe(workers.told));
+    MUST(pipe(workers.done));
+    for (int i = 0; i < 3; i++) {
+        processes[i] = child(work, &workers);
+        await_blocked(processes[i], processes[i]);
+    }
+    int clients[3];
+    for (int i = 0; i < 3; i++)
+        clients[i] = dial_to(workers.listener);
+    for (int i = 2; i >= 0; i--) {
+        char answer;
+        milliseconds(5);
+        RN(i, send(clients[i], "abc" + i, 1, 0));
+        RN(i, recv(clients[i], bytes, 2, MSG_WAITALL));
+        MUST(read(workers.told[0], &answer, 1));
+        say("served %c", answer);
+    }
+    close(workers.done[1]);
+    for (int i = 0; i < 3; i++)
+        wait_for("worker", processes[i]);
+}
+
+static void accept_in_child(void *argument)
+{
+    accept_one("child", *(int *)argument);
+}
+
+SOLO(defer_fork, "a child accepts the client that its parent had looked at before the fork")
+{
+    int listener = deferring(LONG), client = dial_to(listener);
+    show_poll("listener", listener, POLLIN);
+    pid_t process = child(accept_in_child, &listener);
+    await_blocked(process, process);
+    MUST(send(client, "abc", 3, 0));
+    wait_for("child", process);
+    set_nonblocking(listener);
+    accept_one("parent", listener);
+}
+
+SOLO(defer_closed_by_worker, "a worker that looked at a quiet client and ends leaves it to the others")
+{
+    int listener = deferring(LONG);
+    pid_t process = fork();
+    if (process == 0) {
+        dial_to(listener);
+        struct pollfd entry = {.fd = listener, .events = POLLIN};
+        _exit(poll(&entry, 1, 0));
+    }
+    wait_for("worker", process);
+    /* Its client ended with it. */
+    await(listener, POLLIN);
+    accept_one("ended", listener);
+    int client = dial_to(listener);
+    process = fork();
+    if (process == 0) {
+        struct pollfd entry = {.fd = listener, .events = POLLIN};
+        int ready = poll(&entry, 1, 0);
+        close(listener);
+        _exit(ready);
+    }
+    wait_for("worker", process);
+    R(send(client, "abc", 3, 0));
+    await(listener, POLLIN);
+    accept_one("left", listener);
+}
