@@ -140,7 +140,7 @@ impl<'a> Query<'a> {
         self.take_signals()?;
         loop {
             let mut spin = spin::begin(peer_processor);
-            if spin.more() {
+            if spin.begins() {
                 self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
             }
             while spin.more() {

@@ -46,11 +46,15 @@ const YIELD_EVERY: u64 = 5_000;
 /// A yield that took this many ticks gave the processor to somebody: more threads want to run than there are
 /// processors, and a sleeping thread is woken on a busy processor at once.
 const LONG_YIELD: u64 = 6_000;
-/// A hand-over that took this many ticks went to somebody who gives nothing back: sleeping threads are woken sooner.
-const LONG_HAND_OVER: u64 = 2_500_000;
-/// Waits that then do not hand over.
-const HAND_OVER_PENALTY: u32 = 64;
-/// The same, after one in which the peer did nothing.
+/// A yield that took this many ticks went to somebody who gives nothing back, for a whole slice of his: a sleeping thread is
+/// woken sooner, since it kept its claim to the processor.
+const LOST_YIELD: u64 = 2_500_000;
+/// For so many times what it took the thread then yields no more, nor spins, which it does not without yielding: a machine that
+/// is busy with other things costs it a thirty-second of its time at most.
+const LOST_YIELD_FACTOR: u64 = 32;
+/// The longest of these times, in ticks.
+const LOST_YIELD_WORST: u64 = 1 << 31;
+/// Waits that do not hand over after one in which the peer did nothing.
 const IN_VAIN_PENALTY: u32 = 8;
 /// Waits that then do not spin.
 const PENALTY: u32 = 16;
@@ -69,7 +73,9 @@ pub fn begin(peer_processor: u32) -> Spin {
     block.waits = block.waits.wrapping_add(1);
     let same_processor = peer_processor == block.processor;
     let budget = budget_ticks();
-    let limit = if same_processor {
+    let limit = if now < block.no_yield_before {
+        0
+    } else if same_processor {
         let refused = block.hand_over_penalty > 0;
         block.hand_over_penalty -= refused as u32;
         !refused as u64
@@ -89,7 +95,7 @@ pub fn begin(peer_processor: u32) -> Spin {
 pub fn promising() -> bool {
     // SAFETY: the calling thread's own block.
     let block = unsafe { &*thread::block() };
-    block.spin_penalty == 0 && block.expected_wait <= 2 * budget_ticks()
+    block.spin_penalty == 0 && block.expected_wait <= 2 * budget_ticks() && clock::ticks() >= block.no_yield_before
 }
 
 fn budget_ticks() -> u64 {
@@ -107,7 +113,26 @@ fn budget_ticks() -> u64 {
     ticks
 }
 
+/// sched_yield(2) at time stamp `now`; the ticks that it took.
+fn give_way(now: u64) -> u64 {
+    calls::sched_yield();
+    let after = clock::ticks();
+    let took = after.saturating_sub(now);
+    if took > LOST_YIELD {
+        // SAFETY: the calling thread's own block.
+        let block = unsafe { &mut *thread::block() };
+        block.no_yield_before = after + (took * LOST_YIELD_FACTOR).min(LOST_YIELD_WORST);
+    }
+    took
+}
+
 impl Spin {
+    /// Whether [`Spin::more`] will say yes at least once. Unlike it, this spends nothing: no look, no yield.
+    #[inline(always)]
+    pub fn begins(&self) -> bool {
+        self.limit != self.start
+    }
+
     /// Whether to look once more before sleeping. Called between looks.
     #[inline(always)]
     pub fn more(&mut self) -> bool {
@@ -130,8 +155,7 @@ impl Spin {
             return false;
         }
         if now >= self.yield_at {
-            calls::sched_yield();
-            let after = clock::ticks();
+            let after = now + give_way(now);
             if after - now > LONG_YIELD {
                 // SAFETY: the calling thread's own block.
                 let block = unsafe { &mut *thread::block() };
@@ -157,12 +181,7 @@ impl Spin {
             return false;
         }
         self.yields += 1;
-        let before = clock::ticks();
-        calls::sched_yield();
-        if clock::ticks() - before > LONG_HAND_OVER {
-            // SAFETY: the calling thread's own block.
-            unsafe { (*thread::block()).hand_over_penalty = HAND_OVER_PENALTY };
-        }
+        give_way(clock::ticks());
         true
     }
 
@@ -192,5 +211,31 @@ impl Spin {
         if block.spin_penalty == 0 && block.penalty > 0 && length < budget {
             block.penalty -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_whether_a_wait_looks_gives_the_processor_to_nobody() {
+        let mut spin = Spin { start: 1, limit: 2, yield_at: 0, same_processor: true, yields: 0, rounds: 0 };
+        assert!(spin.begins());
+        assert_eq!((spin.yields, spin.rounds), (0, 0));
+        assert!(spin.more());
+        assert_eq!(spin.yields, 1);
+    }
+
+    #[test]
+    fn a_thread_that_lost_its_processor_by_yielding_sleeps_at_once_for_a_while() {
+        // SAFETY: the calling thread's own block.
+        unsafe { (*thread::block()).no_yield_before = u64::MAX };
+        for here in [0, clock::processor() + 1] {
+            let mut spin = begin(here);
+            assert!(!spin.begins());
+            assert!(!(0..32).any(|_| spin.more()));
+        }
+        assert!(!promising());
     }
 }

@@ -108,7 +108,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
     }
     loop {
         let mut spin = spin::begin(peer_of(set));
-        if spin.more() {
+        if spin.begins() {
             warm_all(set, true);
         }
         while spin.more() && !set.exclusive.load(Ordering::Relaxed) {

@@ -320,7 +320,7 @@ impl Call {
     /// Spins while that pays: true if the ring has something; false: it is time to sleep, or the kernel has something.
     fn spin(&self) -> bool {
         let mut spin = spin::begin(self.socket.local.processor.load(Ordering::Relaxed));
-        if !spin.more() || !self.inbox.open() {
+        if !spin.begins() || !self.inbox.open() {
             return false;
         }
         let mut seen = self.socket.local.seen.load(Ordering::Relaxed);
