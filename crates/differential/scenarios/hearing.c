@@ -316,3 +316,205 @@ SOLO(sharers_killed, "three processes receive on one connection; one of them is 
     }
     uncrowd();
 }
+
+/* ---- a set inside a set ------------------------------------------------------------------------------------------------ */
+
+enum { NESTED_ROUNDS = 20 };
+
+/* Who sleeps in `set`, and takes a byte off the connection for each event. */
+struct inside {
+    int set, fd;
+    _Atomic int *heard;
+    _Atomic pid_t thread;
+};
+
+static void *sleeps_inside(void *argument)
+{
+    struct inside *inside = argument;
+    inside->thread = thread_id();
+    struct epoll_event event;
+    char byte;
+    while (*inside->heard < NESTED_ROUNDS)
+        if (epoll_wait(inside->set, &event, 1, -1) == 1 && recv(inside->fd, &byte, 1, MSG_DONTWAIT) == 1)
+            ++*inside->heard;
+    return NULL;
+}
+
+enum asking { BY_POLL, BY_SET, BY_TIMED_SET };
+
+struct nest {
+    enum asking asking;
+    unsigned events; /* of the stream in the inner set */
+    bool mixed, child, around;
+};
+
+/* One sleeps in the inner set (`around`: in another one around it), and another asks from outside all the time: who sleeps hears each byte. */
+static void ask_around(struct nest nest)
+{
+    int client, server, pipes[2];
+    crowd();
+    pair(&client, &server);
+    int inner = MUST(epoll_create1(0)), outer = MUST(epoll_create1(0)), another = MUST(epoll_create1(0));
+    MUST(epoll_adding(inner, client, nest.events, 1));
+    MUST(epoll_adding(outer, inner, EPOLLIN, 2));
+    MUST(epoll_adding(another, inner, EPOLLIN, 3));
+    MUST(pipe(pipes));
+    if (nest.mixed)
+        MUST(epoll_adding(inner, pipes[0], EPOLLIN, 4));
+    _Atomic int *heard = shared(sizeof *heard);
+    struct inside *inside = shared(sizeof *inside);
+    *inside = (struct inside){nest.around ? another : inner, client, heard, 0};
+    pthread_t thread = 0;
+    pid_t process = nest.child ? MUST(fork()) : getpid();
+    if (process == 0) {
+        alarm(PATIENCE / 1000 + 5);
+        sleeps_inside(inside);
+        _exit(0);
+    }
+    if (!nest.child)
+        thread = start(sleeps_inside, inside);
+    while (inside->thread == 0)
+        milliseconds(1);
+    int silent = 0;
+    for (int round = 0; round < NESTED_ROUNDS && !silent; round++) {
+        await_blocked(process, inside->thread);
+        MUST(send(server, bytes, 1, 0));
+        long deadline = now_milliseconds() + PATIENCE;
+        struct pollfd entry = {.fd = inner, .events = POLLIN};
+        struct epoll_event event;
+        while (*heard == round && now_milliseconds() < deadline)
+            if (nest.asking == BY_POLL)
+                poll(&entry, 1, 0);
+            else
+                epoll_wait(outer, &event, 1, nest.asking == BY_SET ? 0 : 1);
+        silent = *heard == round;
+    }
+    say("silent %d", silent);
+    if (silent)
+        _exit(1);
+    if (nest.child)
+        wait_for("child", process);
+    else
+        finish(thread);
+    uncrowd();
+}
+
+SOLO(inner_sleeper_beside_poll, "one sleeps in a set, another polls its descriptor without waiting: who sleeps hears each byte")
+{
+    ask_around((struct nest){BY_POLL, EPOLLIN});
+}
+SOLO(inner_sleeper_beside_set, "the same, a set around it is asked") { ask_around((struct nest){BY_SET, EPOLLIN}); }
+SOLO(inner_sleeper_beside_waiter, "the same, with short waits") { ask_around((struct nest){BY_TIMED_SET, EPOLLIN}); }
+SOLO(inner_sleeper_edge, "the same, the stream is edge-triggered") { ask_around((struct nest){BY_POLL, EPOLLIN | EPOLLET}); }
+SOLO(inner_sleeper_mixed, "the same, with a pipe in the inner set") { ask_around((struct nest){BY_SET, EPOLLIN, .mixed = true}); }
+SOLO(inner_sleeper_child, "the same, a child sleeps") { ask_around((struct nest){BY_POLL, EPOLLIN, .child = true}); }
+SOLO(inner_sleeper_child_set, "the same, and the parent asks a set around it") { ask_around((struct nest){BY_TIMED_SET, EPOLLIN, .child = true}); }
+SOLO(inner_sleeper_child_mixed, "the same, with a pipe") { ask_around((struct nest){BY_SET, EPOLLIN, .mixed = true, .child = true}); }
+SOLO(around_sleeper_beside_poll, "one sleeps in a set around a set, another polls the inner one") { ask_around((struct nest){BY_POLL, EPOLLIN, .around = true}); }
+SOLO(around_sleeper_beside_set, "the same, another set around it is asked") { ask_around((struct nest){BY_SET, EPOLLIN, .around = true}); }
+SOLO(around_sleeper_mixed, "the same, with a pipe") { ask_around((struct nest){BY_SET, EPOLLIN, .mixed = true, .around = true}); }
+SOLO(inner_sleeper_exclusive, "one sleeps in a set with an exclusive stream, another polls its descriptor")
+{
+    ask_around((struct nest){BY_POLL, EPOLLIN | EPOLLEXCLUSIVE});
+}
+SOLO(inner_sleeper_exclusive_mixed, "the same, with a pipe, and a set around it is asked")
+{
+    ask_around((struct nest){BY_SET, EPOLLIN | EPOLLEXCLUSIVE, .mixed = true});
+}
+
+/* ---- closed while a call waits, and shared ----------------------------------------------------------------------------- */
+
+static _Atomic pid_t receiving;
+
+static void *receives_two(void *fd)
+{
+    static char two[2];
+    receiving = thread_id();
+    return (void *)recv((int)(long)fd, two, sizeof two, MSG_WAITALL);
+}
+
+/* A thread waits on a connection that a child has, too, and this process closes its descriptor under the call. */
+static pthread_t wait_without_descriptor(int *server, pid_t *child)
+{
+    int client;
+    pair(&client, server);
+    if ((*child = MUST(fork())) == 0) {
+        alarm(PATIENCE / 1000);
+        for (;;)
+            pause();
+    }
+    alarm(PATIENCE / 1000);
+    pthread_t thread = start(receives_two, (void *)(long)client);
+    while (receiving == 0)
+        milliseconds(1);
+    await_blocked(getpid(), receiving);
+    close(client);
+    return thread;
+}
+
+static void end_child(pid_t child)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+SOLO(numbers_taken_under_a_wait, "a thread waits on a shared connection that was closed; the program takes all high numbers for pipes; both bytes are heard")
+{
+    int server, pipes[2];
+    pid_t child;
+    pthread_t thread = wait_without_descriptor(&server, &child);
+    MUST(pipe(pipes));
+    for (int number = 700; number < 1000; number++)
+        MUST(dup2(pipes[0], number));
+    MUST(send(server, bytes, 1, 0));
+    milliseconds(20); /* until it has taken the first one, and sleeps again; if not, both are heard at once */
+    MUST(send(server, bytes, 1, 0));
+    say("received %ld", (long)finish(thread));
+    end_child(child);
+}
+
+SOLO(number_reused_under_a_timed_wait, "a recv with a time limit; its descriptor is closed and the number is a pipe's; the bytes are heard")
+{
+    int client, server, pipes[2];
+    pair(&client, &server);
+    struct timeval limit = {60, 0};
+    MUST(setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+    alarm(PATIENCE / 1000);
+    pthread_t thread = start(receives_two, (void *)(long)client);
+    while (receiving == 0)
+        milliseconds(1);
+    await_blocked(getpid(), receiving);
+    MUST(pipe(pipes));
+    MUST(dup2(pipes[0], client));
+    MUST(send(server, bytes, 1, 0));
+    milliseconds(20);
+    MUST(send(server, bytes, 1, 0));
+    say("received %ld", (long)finish(thread));
+}
+
+static int count_event_polls(void)
+{
+    int count = 0;
+    for (int number = 0; number < 1100; number++) {
+        char path[32], target[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", number);
+        count += readlink(path, target, sizeof target - 1) > 0 && strcmp(target, "anon_inode:[eventpoll]") == 0;
+    }
+    return count;
+}
+
+SOLO(fork_under_a_wait, "a thread waits on a shared connection that was closed; a further child has nothing of it")
+{
+    int server;
+    pid_t child;
+    pthread_t thread = wait_without_descriptor(&server, &child);
+    pid_t second = MUST(fork());
+    if (second == 0)
+        _exit(count_event_polls() > 0);
+    int status;
+    waitpid(second, &status, 0);
+    say("the child has %d", WEXITSTATUS(status));
+    MUST(send(server, bytes, 2, 0));
+    say("received %ld", (long)finish(thread));
+    end_child(child);
+}

@@ -148,6 +148,10 @@ fn take(socket: &Socket, fd: i32) {
 /// Bells above which some are taken where they need not be: a long row of them would fill the companion.
 const MANY: u32 = 16;
 
+/// Bells that wakers may have counted and not rung yet. Whoever takes the flags rings, so it is one for each time that somebody
+/// armed: as many together would be wakers that were killed.
+const ON_THEIR_WAY: u32 = MANY / 2;
+
 /// Takes bells off a companion that holds many, and leaves one, so that everybody still finds that it is readable.
 pub fn trim(socket: &Socket, fd: i32) {
     if are_many(socket) {
@@ -168,8 +172,11 @@ fn trim_now(socket: &Socket, fd: i32) {
     if calls::ioctl(socket.hold.number(fd), libc::FIONREAD, &raw mut waiting as usize).is_err() || waiting < 0 {
         return;
     }
-    // The count goes astray where a waker was killed before its bell.
-    socket.own().receive.taken.store(rung.wrapping_sub(waiting as u32), Ordering::Relaxed);
+    // The count goes astray where a waker was killed before its bell. A few may be on their way.
+    let taken = &socket.own().receive.taken;
+    if rung.wrapping_sub(taken.load(Ordering::Relaxed)).wrapping_sub(waiting as u32) > ON_THEIR_WAY {
+        taken.store(rung.wrapping_sub(waiting as u32), Ordering::Relaxed);
+    }
     if waiting > 1 {
         take_bells(socket, fd, (waiting as usize - 1).min(64));
     }

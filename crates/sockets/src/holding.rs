@@ -13,13 +13,13 @@
 use crate::nudge::Beside;
 use crate::socket::Socket;
 use crate::table::{self, Lingerer};
-use crate::{descriptor, epoll, private};
+use crate::{descriptor, epoll, nudge, private, wait};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use shunt_ring::gate::Gate;
 use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
-use shunt_sys::{calls, libc, thread};
+use shunt_sys::{calls, libc, thread, Result};
 
 /// The number of waiters, and what keeps the open file when no descriptor does.
 pub struct Hold {
@@ -87,11 +87,11 @@ impl Hold {
         })
     }
 
-    /// Gives those a processor who were woken: 20 us at first, twice as long each time. In no section, and uncounted.
-    pub fn let_others_go(&self) {
+    /// Gives those a processor who were woken: 20 us at first, twice as long each time, as [`wait::pause`]. In no section, and
+    /// uncounted.
+    pub fn let_others_go(&self, deadline: u64, mask: *const libc::sigset_t, looked: u64) -> Result<()> {
         let round = self.in_vain.fetch_add(1, Ordering::Relaxed).min(DOUBLED);
-        let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000 << round };
-        let _ = calls::nanosleep(&time, core::ptr::null_mut());
+        wait::pause(20_000 << round, deadline, mask, looked)
     }
 
     /// The descriptor to use instead of `fd`.
@@ -130,6 +130,8 @@ impl Hold {
         let Ok(number) = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize) else { return false };
         table::set_lingering(number, what);
         self.number.store(number, Ordering::SeqCst);
+        // Who sleeps in poll does so by the number, which is another file's from now on.
+        nudge::all();
         settle(what);
         true
     }
@@ -265,7 +267,10 @@ pub fn forked() {
             socket.ear.close();
         } else if let Some(set) = word.set() {
             set.hold().forked();
-        } else if word.lingerer().is_some() {
+        } else if let Some(what) = word.lingerer() {
+            if let Lingerer::Socket(socket) = what {
+                socket.ear.close();
+            }
             private::close(fd);
         }
     }
@@ -294,17 +299,17 @@ impl Asleep {
         Asleep { sleeper: Sleeper::new(Asleep::take_off), waiter: None, beside: None, socket }
     }
 
-    /// Of a call that waits for space, too.
+    /// Of a call that sleeps in poll, or waits for space; gives what it is to sleep beside ([`crate::nudge`]); -1: nothing.
     ///
     /// # Safety
     /// As for [`Asleep::begin`], which it is.
-    pub unsafe fn begin_for_space(&mut self) -> i32 {
+    pub unsafe fn begin_beside(&mut self) -> i32 {
         let this: *mut Asleep = self;
         let _section = Section::begin();
         // SAFETY: passed on.
         unsafe {
             (*this).begin();
-            (*this).beside = crate::nudge::begin();
+            (*this).beside = nudge::begin();
             (*this).beside.map_or(-1, |beside| beside.descriptor)
         }
     }

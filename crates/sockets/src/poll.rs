@@ -8,7 +8,7 @@ use crate::holding::{no_longer_asleep, Waiter};
 use crate::nudge::Beside;
 use crate::readiness;
 use crate::scratch::Scratch;
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{accept, datagram, deferred, epoll, listen, local, nudge, spin, wait};
 use core::sync::atomic::Ordering;
@@ -163,7 +163,9 @@ impl<'a> Query<'a> {
             if ready > 0 || expired {
                 return Ok(ready);
             }
-            epoll::rest_if_noisy()?;
+            for set in self.entries.iter().filter_map(|entry| table::get(entry.fd).set()) {
+                epoll::rest_if_noisy(set, self.deadline, self.mask, began)?;
+            }
         }
     }
 
@@ -325,7 +327,8 @@ impl<'a> Query<'a> {
         // SAFETY: the account stays here, and ends below.
         unsafe {
             Sleeper::begin(this.cast(), || {
-                if self.entries.iter().any(|e| nudged(e.events) && table::stream(e.fd).is_some()) {
+                let by_ear = |s: &Socket| s.has(flag::SHARED);
+                if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(|s| nudged(e.events) || by_ear(s))) {
                     (*this).beside = nudge::begin();
                 }
                 // Another thread may close a descriptor during the sleep: who was counted is remembered.
@@ -365,10 +368,9 @@ impl<'a> Query<'a> {
         // SAFETY: begun above.
         unsafe { Sleeper::end(this.cast()) };
         if let Some(s) = unheard {
-            s.hold.let_others_go();
-            result = match thread::interrupted_since(began, false) && !self.any_stream_ready() {
-                true => Err(Errno(libc::EINTR)),
-                false => Ok(self.expired()),
+            result = match s.hold.let_others_go(self.deadline, self.mask, began) {
+                Err(Errno(libc::EINTR)) if self.any_stream_ready() => Ok(false),
+                paused => paused.map(|()| self.expired()),
             };
         }
         // What was closed meanwhile is the kernel's to speak of, unless its number is another's by now.
@@ -422,7 +424,7 @@ impl<'a> Query<'a> {
         }
         if gone && !self.any_stream_ready() {
             // Nothing that was asked for follows from the end: poll must not turn into a busy loop.
-            calls::nap(1_000_000)?;
+            wait::pause(1_000_000, self.deadline, self.mask, began)?;
         }
         Ok(self.expired())
     }

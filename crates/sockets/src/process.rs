@@ -2,7 +2,7 @@
 
 use crate::global::{self, SETUP};
 use crate::socket::flag;
-use crate::table::{self, Kind};
+use crate::table::{self, Kind, Lingerer};
 use crate::{diag, epoll, link, ports, report, route};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_options::Options;
@@ -199,7 +199,13 @@ pub fn moved(from: i32, to: i32) {
     crate::holding::moved(from, to);
     crate::nudge::moved(from, to);
     for fd in 0..table::high_water() {
-        if let Some(socket) = table::get(fd).socket() {
+        let word = table::get(fd);
+        // One without descriptors of the program's is kept by calls that wait for it.
+        let lingering = match word.lingerer() {
+            Some(Lingerer::Socket(socket)) => Some(socket),
+            _ => None,
+        };
+        if let Some(socket) = word.socket().or(lingering) {
             renumber(&socket.private_fd, from, to);
             renumber(&socket.bells_fd, from, to);
             renumber(&socket.timer_fd, from, to);
@@ -220,6 +226,8 @@ pub fn moved(from: i32, to: i32) {
     crate::remote::moved(from, to);
     report::moved(from, to);
     renumber(&MOVING, from, to);
+    // Who sleeps in poll does so by the old number, which is still ours at this moment.
+    crate::nudge::all();
 }
 
 /// Replaces a kept descriptor's number.

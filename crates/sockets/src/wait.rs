@@ -224,8 +224,9 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
     let mut asleep = Asleep::new(socket);
     // SAFETY: the account stays here, and ends below.
     let beside = unsafe {
-        if conditions & arm::OUT != 0 {
-            asleep.begin_for_space()
+        // A sleep in recv keeps its file; one in poll has numbers.
+        if conditions & arm::OUT != 0 || deadline != u64::MAX || socket.has(flag::SHARED | flag::REMOTE) {
+            asleep.begin_beside()
         } else {
             asleep.begin();
             -1
@@ -245,8 +246,14 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
     unsafe { asleep.end() };
     spin.end();
     if !heard {
-        socket.hold.let_others_go();
+        let looked = thread::handled();
         result = look_again(socket, conditions, deadline, began);
+        if result.is_ok() && !readiness::any(socket, conditions) {
+            result = match socket.hold.let_others_go(deadline, core::ptr::null(), looked) {
+                Ok(()) | Err(Errno(libc::EINTR)) => look_again(socket, conditions, deadline, began),
+                other => other,
+            };
+        }
     }
     if result.is_ok() && socket.generation.load(Ordering::Acquire) != generation {
         return Err(Errno(libc::EBADF));
@@ -266,6 +273,16 @@ fn look_again(socket: &Socket, conditions: u32, deadline: u64, began: u64) -> Re
         true => Err(Errno(libc::EAGAIN)),
         false => Ok(()),
     }
+}
+
+/// A short sleep of a call that cannot sleep as it should: `ns`, or to the call's deadline, with its signal mask. `looked`: as
+/// for [`shunt_sys::raw::sleep6`].
+///
+/// Errors: EINTR after a handler, ECANCELED.
+pub fn pause(ns: u64, deadline: u64, mask: *const libc::sigset_t, looked: u64) -> Result<()> {
+    let left = if deadline == u64::MAX { ns } else { ns.min(deadline.saturating_sub(clock::monotonic_ns())) };
+    let mut time = timespec { tv_sec: 0, tv_nsec: left as i64 };
+    calls::ppoll_sleeping(core::ptr::null_mut(), 0, &mut time, mask, looked).map(|_| ())
 }
 
 /// Tells tools how this side waits; written only when it changes, because the peer reads the line after each send.

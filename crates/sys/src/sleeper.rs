@@ -14,12 +14,33 @@ pub struct Sleeper {
     outer: *mut Sleeper,
     /// It counts.
     counts: bool,
+    /// The address of what the call sleeps for, where others must tell it from themselves; or 0.
+    about: usize,
 }
 
 impl Sleeper {
     /// An account that `take_off` closes, given its address.
     pub const fn new(take_off: unsafe fn(*mut Sleeper)) -> Sleeper {
-        Sleeper { take_off, outer: core::ptr::null_mut(), counts: false }
+        Sleeper::about(take_off, 0)
+    }
+
+    /// The same, of a sleep for what lies at `about`.
+    pub const fn about(take_off: unsafe fn(*mut Sleeper), about: usize) -> Sleeper {
+        Sleeper { take_off, outer: core::ptr::null_mut(), counts: false, about }
+    }
+
+    /// How many open accounts of the calling thread are about what lies there.
+    pub fn open_about(about: usize) -> u32 {
+        // SAFETY: the block is this thread's; its accounts are alive.
+        unsafe {
+            let mut at = (*thread::block()).sleeper as *const Sleeper;
+            let mut count = 0;
+            while !at.is_null() {
+                count += ((*at).counts && (*at).about == about) as u32;
+                at = (*at).outer;
+            }
+            count
+        }
     }
 
     /// Opens the account: `count` does what closing takes back.

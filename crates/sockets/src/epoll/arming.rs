@@ -3,10 +3,11 @@
 //! While anybody sleeps in a set, in whatever process, each of its streams is armed, or has rung a bell that nobody took
 //! note of yet, or a thread that is awake in the set will arm it before it leaves ([`hand_over`]).
 
-use super::control::kernel_event;
+use super::control::{change, kernel_event};
 use super::datagrams;
 use super::entry::{place, Entry};
 use super::events::find;
+use super::nested::{is_slept_for, DEEPEST};
 use super::scan::ARM_AFTER;
 use super::set::{enqueue, watcher, Set};
 use super::{ET, IN, OUT};
@@ -17,8 +18,8 @@ use crate::wait as waiting;
 use core::sync::atomic::Ordering;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style};
-use shunt_sys::libc::{self, epoll_event};
-use shunt_sys::{calls, clock};
+use shunt_sys::clock;
+use shunt_sys::libc::epoll_event;
 
 /// What a set arms: bits of its own, so that waking takes nothing from a thread that sleeps in recv or poll.
 fn conditions(entry: &Entry) -> u32 {
@@ -121,10 +122,24 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
         waiting::barrier();
     }
     let Some(_held) = set.lock.lock() else { return };
-    let left = set.sleepers().load(Ordering::Acquire) > 0 && set.ready.first().is_some();
+    // Who sleeps around it, in poll or in a set, was woken perhaps, and found nothing: the kernel's word is taken.
+    let left = set.ready.first().is_some() && is_slept_for(set, None, DEEPEST);
     if left || set.watched.iter().any(|entry| find(entry).events != 0) {
-        if let Some(entry) = set.active().find(|entry| entry.socket().is_some() || entry.datagram().is_some()) {
-            kick(epfd, entry);
+        kick_inside(set, epfd);
+    }
+}
+
+/// Kicks one of the set's active entries, or one of a set inside it: a set itself cannot be kicked. Under the set's lock.
+pub(super) fn kick_inside(set: &'static Set, epfd: i32) {
+    for entry in set.active() {
+        if entry.socket().is_some() || entry.datagram().is_some() {
+            return kick(epfd, entry);
+        }
+    }
+    for inner in set.active().filter_map(|entry| entry.inner()) {
+        let (Some(_held), Some(inner_fd)) = (inner.lock.lock(), inner.descriptor()) else { continue };
+        if !inner.quiet() {
+            return kick_inside(inner, inner_fd);
         }
     }
 }
@@ -136,16 +151,14 @@ pub(super) fn kick(epfd: i32, entry: &'static Entry) {
     entry.kicked.store(true, Ordering::Relaxed);
     let modes = if entry.datagram().is_some() { ET } else { 0 };
     let events = kernel_event(entry, kind(entry)).events | IN | OUT | modes;
-    let mut event = epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) };
-    let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event);
+    change(epfd, entry, fd, epoll_event { events, u64: entry.tag.load(Ordering::Relaxed) });
 }
 
 /// The kick was heard.
 pub(super) fn kicked(set: &'static Set, entry: &'static Entry) {
     if entry.kicked.swap(false, Ordering::Relaxed) {
         if let (Some(fd), Some(epfd)) = (entry.descriptor(), set.descriptor()) {
-            let mut event = kernel_event(entry, kind(entry));
-            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event);
+            change(epfd, entry, fd, kernel_event(entry, kind(entry)));
         }
     }
 }

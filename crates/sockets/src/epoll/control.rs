@@ -57,6 +57,17 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
     epoll_event { events, u64: data.load(Ordering::Relaxed) }
 }
 
+/// Changes what the kernel's set holds for an entry: what holds is an edge then. EPOLLEXCLUSIVE forbids changes: such an entry
+/// leaves the set, and joins it again.
+pub(super) fn change(epfd: i32, entry: &Entry, fd: i32, mut event: epoll_event) {
+    let mut operation = libc::EPOLL_CTL_MOD;
+    if event.events & EXCLUSIVE != 0 && entry.datagram().is_none() {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+        operation = libc::EPOLL_CTL_ADD;
+    }
+    let _ = calls::epoll_ctl(epfd, operation, fd, &mut event);
+}
+
 /// Whether the kernel's set holds what the program asked for, and so speaks for the entry; of datagrams in an inbox it
 /// does not know.
 pub(super) fn kernel_side(entry: &Entry) -> bool {

@@ -8,6 +8,7 @@ use crate::global::Mutex;
 use crate::holding::{self, Hold};
 use crate::table;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{clock, mapping};
 
 /// An epoll set.
@@ -50,6 +51,8 @@ pub struct Set {
     pub(super) answers: AtomicU32,
     /// With which half of the set the next answer begins ([`turn`]).
     pub(super) turn: AtomicU32,
+    /// The kernel found it readable for bells that stay ([`super::nested`]).
+    pub(super) noisy: AtomicBool,
     /// Counts arrivals in the set, for sets around it.
     pub(super) arrivals: AtomicU32,
     /// First entry of the sets that hold this one.
@@ -117,6 +120,7 @@ pub fn created(fd: i32) {
     set.foreign.store(0, Ordering::Relaxed);
     set.exclusive.store(false, Ordering::Relaxed);
     set.datagrams.store(false, Ordering::Relaxed);
+    set.noisy.store(false, Ordering::Relaxed);
     set.turn.store(turn::KERNEL, Ordering::Relaxed);
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     table::set_epoll(fd, set);
@@ -193,6 +197,11 @@ impl Set {
 
     pub(super) fn sleepers(&self) -> &'static AtomicU32 {
         &self.family().sleepers
+    }
+
+    /// Whether others than the calling thread sleep in it.
+    pub(super) fn others_asleep(&self) -> bool {
+        self.sleepers().load(Ordering::SeqCst) > Sleeper::open_about(core::ptr::from_ref(self) as usize)
     }
 
     /// An entry asks for something new: processes that share the set must look at it.

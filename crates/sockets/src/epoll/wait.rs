@@ -86,7 +86,8 @@ unsafe fn awake(this: *mut Sleeper) {
 
 /// Counts the thread as one that sleeps in the set while `body` runs, and no longer when a handler jumps out of it.
 pub(super) fn asleep_in<T>(set: &'static Set, body: impl FnOnce() -> T) -> T {
-    let mut account = Asleep { sleeper: Sleeper::new(awake), set };
+    let about = core::ptr::from_ref(set) as usize;
+    let mut account = Asleep { sleeper: Sleeper::about(awake, about), set };
     let this: *mut Asleep = &mut account;
     // SAFETY: the account stays here and ends below.
     unsafe { Sleeper::begin(this.cast(), || set.count_sleeper()) };
@@ -133,7 +134,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         if answer.done() || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
             return Ok(());
         }
-        rest_if_noisy()?;
+        rest_if_noisy(set, deadline, mask, began)?;
     }
 }
 
