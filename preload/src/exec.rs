@@ -4,11 +4,11 @@ use crate::spawn::Request;
 use crate::{answer, real};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use shunt_calls::libc::AT_FDCWD;
+use shunt_calls::libc::{AT_FDCWD, ENOMEM};
 use shunt_sockets::global::Shared;
-use shunt_sockets::handover;
+use shunt_sockets::handover::{self, HandOver};
 use shunt_sockets::image::{self, Start};
-use shunt_sockets::inherit::{self, Text, VARIABLE};
+use shunt_sockets::inherit::{self, Text, Way, VARIABLE};
 use shunt_sockets::sys::{calls, mapping};
 
 pub(crate) type Strings = *const *const c_char;
@@ -123,47 +123,43 @@ unsafe fn with_inheritance(given: Strings, judge: impl FnOnce() -> Start, exec: 
         return exec(given);
     }
     crate::signals::before_exec();
-    // SAFETY: passed on; errno of the failed exec must survive.
-    unsafe {
-        let result = with_descriptors(given, judge, exec);
-        let errno = *crate::__errno_location();
-        crate::signals::after_exec();
-        crate::set_errno(errno);
-        result
-    }
+    // SAFETY: passed on.
+    let result = unsafe { with_descriptors(given, judge, exec) };
+    crate::keeping_errno(crate::signals::after_exec);
+    result
 }
 
 unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: impl Fn(Strings) -> c_int) -> c_int {
-    if handover::concerns_us() {
-        match judge() {
-            Start::Fails => return exec(given),
-            Start::Plain => {
-                let handed = handover::before_exec();
-                let result = exec(given);
-                // SAFETY: errno of the failed exec must survive.
-                let errno = unsafe { *crate::__errno_location() };
-                if let Some(handed) = handed {
-                    handed.undo();
-                }
-                crate::set_errno(errno);
-                return result;
-            }
-            Start::Shunt => {}
-        }
-    }
-    let mut text = Text::new();
-    if !inherit::before_exec(&mut text, false, false, i32::MAX) {
+    let way = Way::Exec;
+    inherit::prepare(&way);
+    let ends = inherit::any_ends();
+    // A program without the library must be given nothing of ours, not even what only tells of ends.
+    let start = if ends || way.concerns_us() { judge() } else { Start::Shunt };
+    if start == Start::Fails {
         return exec(given);
     }
-    // SAFETY: the caller's environment.
-    let result = match unsafe { Environment::new(given, &text) } {
-        Some(environment) => exec(environment.memory.cast_const()),
-        None => exec(given),
+    inherit::leave();
+    let result = if start == Start::Plain {
+        let handed = handover::before_exec();
+        let result = exec(given);
+        crate::keeping_errno(|| handed.map(HandOver::undo));
+        result
+    } else {
+        let handed = inherit::hand(&way, ends);
+        if handed.text.is_empty() {
+            exec(given)
+        } else {
+            inherit::let_through(&handed.text);
+            // SAFETY: the caller's environment.
+            let result = match unsafe { Environment::new(given, &handed.text) } {
+                Some(environment) => exec(environment.memory.cast_const()),
+                None => exec(given),
+            };
+            crate::keeping_errno(inherit::failed);
+            result
+        }
     };
-    // SAFETY: errno of the failed exec must survive.
-    let errno = unsafe { *crate::__errno_location() };
-    inherit::after_exec();
-    crate::set_errno(errno);
+    crate::keeping_errno(inherit::come_back);
     result
 }
 
@@ -203,32 +199,43 @@ unsafe fn in_path(file: *const c_char) -> Start {
     unsafe { image::judge_in_path(file, crate::start::variable("PATH")) }
 }
 
-unsafe fn spawn(request: &Request, given: Strings, judge: impl FnOnce() -> Start, spawn: impl Fn(Strings) -> c_int) -> c_int {
+/// `spawn` is given the environment and the file actions.
+unsafe fn spawn(
+    request: &Request,
+    given: Strings,
+    judge: impl FnOnce() -> Start,
+    spawn: impl Fn(Strings, *const c_void) -> c_int,
+) -> c_int {
     if !shunt_sockets::global::ready() {
-        return spawn(given);
+        return spawn(given, request.actions);
     }
-    // File actions may duplicate any descriptor into the child.
-    let all = !request.actions.is_null();
-    if (all && handover::has_any()) || handover::concerns_us() {
+    // SAFETY: the caller's file actions.
+    let keeps = |fd| unsafe { request.keeps(fd) };
+    let way = Way::Spawn(&keeps);
+    inherit::prepare(&way);
+    if way.concerns_us() {
         match judge() {
-            Start::Fails => return spawn(given),
+            Start::Fails => return spawn(given, request.actions),
             // SAFETY: the caller's request.
             Start::Plain => return unsafe { crate::spawn::plain(request, given) },
             // SAFETY: as before.
-            Start::Shunt if unsafe { crate::spawn::disturbs(request) } => return unsafe { crate::spawn::plain(request, given) },
+            Start::Shunt if unsafe { request.disturbs() } => return unsafe { crate::spawn::plain(request, given) },
             Start::Shunt => {}
         }
     }
-    let mut text = Text::new();
-    if !inherit::before_exec(&mut text, true, all, i32::MAX) {
-        return spawn(given);
+    let mut handed = inherit::hand(&way, false);
+    if handed.text.is_empty() {
+        return spawn(given, request.actions);
     }
-    // SAFETY: the caller's environment.
-    let result = match unsafe { Environment::new(given, &text) } {
-        Some(environment) => spawn(environment.memory.cast_const()),
-        None => spawn(given),
+    // SAFETY: the caller's environment and file actions.
+    let made = unsafe { (Environment::new(given, &handed.text), request.letting_through(&handed.text)) };
+    let result = match &made {
+        (Some(environment), Some(actions)) => spawn(environment.memory.cast_const(), actions.address()),
+        _ => ENOMEM,
     };
-    inherit::after_exec();
+    if result != 0 {
+        handed.take_back();
+    }
     result
 }
 
@@ -245,7 +252,7 @@ unsafe extern "C" fn posix_spawn(
     unsafe {
         let request = Request { pid, file: path, searched: false, actions, attributes, arguments };
         let judge = || image::judge(AT_FDCWD, path);
-        spawn(&request, environment, judge, |e| real::posix_spawn(pid, path, actions, attributes, arguments, e))
+        spawn(&request, environment, judge, |e, actions| real::posix_spawn(pid, path, actions, attributes, arguments, e))
     }
 }
 
@@ -261,7 +268,8 @@ unsafe extern "C" fn posix_spawnp(
     // SAFETY: as posix_spawnp(3).
     unsafe {
         let request = Request { pid, file, searched: true, actions, attributes, arguments };
-        spawn(&request, environment, || in_path(file), |e| real::posix_spawnp(pid, file, actions, attributes, arguments, e))
+        let judge = || in_path(file);
+        spawn(&request, environment, judge, |e, actions| real::posix_spawnp(pid, file, actions, attributes, arguments, e))
     }
 }
 
@@ -270,40 +278,47 @@ extern "C" {
     fn unsetenv(name: *const c_char) -> c_int;
 }
 
-/// system and popen start a shell by the C library's own means, with the environment of this process. The shell can
-/// only use what lies on its standard descriptors.
-unsafe fn with_shell<T>(start: impl FnOnce() -> T) -> T {
+/// system and popen start a shell by the C library's own means, with the environment of this process. `failed` tells of a
+/// result that there is no shell.
+unsafe fn with_shell<T>(start: impl FnOnce() -> T, failed: impl FnOnce(&T) -> bool) -> T {
     if !shunt_sockets::global::ready() {
         return start();
     }
-    let mut text = Text::new();
-    if !inherit::before_exec(&mut text, true, false, 3) {
+    let way = Way::Shell;
+    inherit::prepare(&way);
+    let mut handed = inherit::hand(&way, false);
+    if handed.text.is_empty() {
         return start();
     }
-    // SAFETY: the text outlives the call; the variable is removed before it goes.
-    unsafe {
+    // SAFETY: the text lies in static memory.
+    inherit::shell_begins(&handed.text, |text| unsafe {
         putenv(text.with_nul().as_ptr().cast_mut().cast());
-        let result = start();
-        let errno = *crate::__errno_location();
+    });
+    let result = start();
+    crate::keeping_errno(|| {
         let mut name = [0u8; 32];
         name[..VARIABLE.len()].copy_from_slice(VARIABLE.as_bytes());
-        unsetenv(name.as_ptr().cast());
-        inherit::after_exec();
-        crate::set_errno(errno);
-        result
-    }
+        // SAFETY: a C string.
+        inherit::shell_ends(|| unsafe {
+            unsetenv(name.as_ptr().cast());
+        });
+        if failed(&result) {
+            handed.take_back();
+        }
+    });
+    result
 }
 
 #[no_mangle]
 unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: as system(3).
-    unsafe { with_shell(|| real::system(command)) }
+    unsafe { with_shell(|| real::system(command), |status| *status == -1) }
 }
 
 #[no_mangle]
 unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
     // SAFETY: as popen(3).
-    unsafe { with_shell(|| real::popen(command, mode)) }
+    unsafe { with_shell(|| real::popen(command, mode), |stream| stream.is_null()) }
 }
 
 /// An entry point with a variable argument list: arguments in rsi, rdx, rcx, r8, r9, then on the stack.

@@ -40,6 +40,15 @@ pub(crate) fn set_errno(errno: i32) {
     unsafe { *__errno_location() = errno };
 }
 
+/// Does something after a call whose errno the program is to see.
+pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the C library's errno of this thread.
+    let errno = unsafe { *__errno_location() };
+    let result = work();
+    set_errno(errno);
+    result
+}
+
 /// The C convention: -1 and errno.
 #[inline(always)]
 pub(crate) fn answer(result: Result<isize>) -> isize {

@@ -9,7 +9,8 @@ use crate::{copies, exec, hooks, real};
 use core::ffi::{c_char, c_int, c_short, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
-use shunt_sockets::sys::{calls, syscall};
+use shunt_sockets::inherit::{kept_over_exec, Text};
+use shunt_sockets::sys::{calls, mapping, syscall};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{private, process};
 
@@ -50,6 +51,7 @@ struct Actions {
 
 /// An entry of it (spawn_int.h, whose tags have only ever been added to).
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Action {
     tag: c_int,
     words: Words,
@@ -82,17 +84,57 @@ const TERMINAL: c_int = 6;
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// Whether file actions take away numbers that are ours, which the program needs for the descriptors that it inherits.
-///
-/// # Safety
-/// As posix_spawn(3).
-pub unsafe fn disturbs(request: &Request) -> bool {
-    // SAFETY: the caller's actions.
-    unsafe {
-        let Some(actions) = request.actions.cast::<Actions>().as_ref() else { return false };
-        (0..actions.used.max(0) as usize).any(|i| {
-            let action = &*actions.list.add(i);
-            let [first, second] = action.words.numbers;
+impl Request {
+    /// # Safety
+    /// The caller's file actions, as in posix_spawn(3).
+    unsafe fn actions(&self) -> &[Action] {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match self.actions.cast::<Actions>().as_ref() {
+                Some(actions) if actions.used > 0 => core::slice::from_raw_parts(actions.list, actions.used as usize),
+                _ => &[],
+            }
+        }
+    }
+
+    /// Which of this process's descriptors the child has at `number`.
+    unsafe fn source(&self, number: c_int) -> Option<c_int> {
+        let (mut number, mut duplicated) = (number, false);
+        // SAFETY: the caller's actions; each has its words.
+        for action in unsafe { self.actions() }.iter().rev() {
+            // SAFETY: as above.
+            let [first, second] = unsafe { action.words.numbers };
+            match action.tag {
+                CLOSE | OPEN if first == number => return None,
+                CLOSEFROM if first <= number => return None,
+                DUP2 if second == number => (number, duplicated) = (first, true),
+                _ => {}
+            }
+        }
+        (duplicated || kept_over_exec(number)).then_some(number)
+    }
+
+    /// Whether the child has what this process has at `fd`.
+    ///
+    /// # Safety
+    /// As posix_spawn(3).
+    pub unsafe fn keeps(&self, fd: c_int) -> bool {
+        // SAFETY: the caller's actions.
+        unsafe {
+            self.source(fd) == Some(fd)
+                || self.actions().iter().any(|action| action.tag == DUP2 && self.source(action.words.numbers[1]) == Some(fd))
+        }
+    }
+
+    /// Whether file actions take away numbers that are ours, which the program needs for the descriptors that it inherits.
+    ///
+    /// # Safety
+    /// As posix_spawn(3).
+    pub unsafe fn disturbs(&self) -> bool {
+        // SAFETY: the caller's actions.
+        unsafe { self.actions() }.iter().any(|action| {
+            // SAFETY: as above.
+            let [first, second] = unsafe { action.words.numbers };
             match action.tag {
                 CLOSE | OPEN => table::get(first).kind() == Kind::Private,
                 DUP2 => table::get(second).kind() == Kind::Private,
@@ -100,6 +142,50 @@ pub unsafe fn disturbs(request: &Request) -> bool {
                 _ => false,
             }
         })
+    }
+
+    /// The file actions, and behind them what makes the child keep the descriptors that `text` names. In this process they
+    /// stay closed on exec, so no other child gets them. `None`: no memory.
+    ///
+    /// # Safety
+    /// As posix_spawn(3).
+    pub unsafe fn letting_through(&self, text: &Text) -> Option<Extended> {
+        // SAFETY: the caller's actions; the copy has room for all of them.
+        unsafe {
+            let given = self.actions();
+            let size = (given.len() + text.descriptors().count()) * core::mem::size_of::<Action>();
+            let list = mapping::reserve(size).ok()?.cast::<Action>();
+            let mut used = 0;
+            // A duplicate that is its own source only loses FD_CLOEXEC (POSIX, Austin Group defect 411).
+            let ours = text.descriptors().map(|fd| Action { tag: DUP2, words: Words { numbers: [fd, fd] } });
+            for action in given.iter().copied().chain(ours) {
+                list.add(used).write(action);
+                used += 1;
+            }
+            Some(Extended { actions: Actions { _allocated: used as c_int, used: used as c_int, list }, _room: [0; 16], size })
+        }
+    }
+}
+
+/// File actions in memory of their own.
+#[repr(C)]
+pub struct Extended {
+    actions: Actions,
+    /// glibc's structure has this much more, unused.
+    _room: [c_int; 16],
+    size: usize,
+}
+
+impl Extended {
+    /// As posix_spawn(3) takes them.
+    pub fn address(&self) -> *const c_void {
+        (&raw const self.actions).cast()
+    }
+}
+
+impl Drop for Extended {
+    fn drop(&mut self) {
+        let _ = calls::munmap(self.actions.list.cast_mut().cast(), self.size);
     }
 }
 
@@ -161,11 +247,9 @@ unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64)
                 mask = attributes.mask[0];
             }
         }
-        if let Some(actions) = request.actions.cast::<Actions>().as_ref() {
-            for i in 0..actions.used.max(0) as usize {
-                if !act(&*actions.list.add(i)) {
-                    return *crate::__errno_location();
-                }
+        for action in request.actions() {
+            if !act(action) {
+                return *crate::__errno_location();
             }
         }
         // Handlers are the parent's code; exec resets them in the end, and no signal comes before.

@@ -134,6 +134,23 @@ static int take(int channel)
 /* Whether the descriptor is open at all. */
 static int is_open(int fd) { return fcntl(fd, F_GETFD) == -1 ? 1 : 0; }
 
+/* How many descriptors are open. */
+static int opens(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 2048; fd++)
+        count += fcntl(fd, F_GETFD) != -1;
+    return count;
+}
+
+/* Says by a byte that it runs, and stays. */
+static int sleeper(int fd)
+{
+    raw_write_all(fd, "", 1);
+    for (;;)
+        pause();
+}
+
 int run_helper(int argc, char **argv)
 {
     const char *name = argv[0];
@@ -170,5 +187,9 @@ int run_helper(int argc, char **argv)
     }
     if (strcmp(name, "open") == 0)
         return is_open(fd);
+    if (strcmp(name, "opens") == 0)
+        return opens();
+    if (strcmp(name, "sleeper") == 0)
+        return sleeper(fd);
     return 64;
 }

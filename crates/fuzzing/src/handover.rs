@@ -62,8 +62,8 @@ fn play(mut input: Input) -> Option<()> {
         let at = (at as usize % PAGE) & !7;
         let _ = put(fd, page + at, &word.to_le_bytes(), true);
     }
-    let taken_up = inherit::take_up_private(fd);
-    if !taken_up {
+    let mut appended = inherit::Appended::new();
+    if !appended.take(fd) {
         let _ = calls::close(fd);
     }
     let hello = Hello {
@@ -78,9 +78,10 @@ fn play(mut input: Input) -> Option<()> {
     };
     let (client, server) = companions(&hello)?;
     for end in [client, server] {
-        inherit::take_up_passed(end, inherit::Came::Received);
+        appended.serve(end, inherit::Received::Taken);
         use_it(end, &mut input);
     }
+    drop(appended);
     for end in [client, server] {
         descriptor::closing(end);
         let _ = calls::close(end);

@@ -253,7 +253,7 @@ pub struct Side {
 impl Side {
     /// Enters process `pid` among the owners, once.
     pub fn join(&self, pid: u32) {
-        if self.family.iter().any(|place| place.load(Ordering::Relaxed) == pid) {
+        if self.has(pid) {
             return;
         }
         for place in &self.family {
@@ -261,6 +261,11 @@ impl Side {
                 return;
             }
         }
+    }
+
+    /// Whether process `pid` is entered among the owners.
+    pub fn has(&self, pid: u32) -> bool {
+        self.family.iter().any(|place| place.load(Ordering::Relaxed) == pid)
     }
 
     /// Takes process `pid` out.

@@ -8,6 +8,7 @@
 
 use crate::carrier::{self, Cargo, Carrier};
 use crate::global::SETUP;
+use crate::inherit::kept_over_exec;
 use crate::plain::{self, Pending};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
@@ -15,7 +16,7 @@ use crate::{accept, link, listen, options, private, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_sys::libc::{self, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFL};
+use shunt_sys::libc::{self, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_GETFL, F_SETFL};
 use shunt_sys::{calls, mapping, Result};
 
 /// Descriptors that one hand-over moves at most.
@@ -34,10 +35,6 @@ pub struct HandOver {
     carrier: Option<Carrier>,
     moved: List<Moved>,
     cargo: List<Cargo>,
-}
-
-fn kept_over_exec(fd: i32) -> bool {
-    calls::fcntl(fd, F_GETFD, 0).is_ok_and(|flags| flags & FD_CLOEXEC == 0)
 }
 
 /// A list in memory of its own.
@@ -69,16 +66,6 @@ impl<T: Copy> Drop for List<T> {
     fn drop(&mut self) {
         let _ = calls::munmap(self.start.cast(), MOST * core::mem::size_of::<T>());
     }
-}
-
-/// Whether an exec would keep anything of ours open.
-pub fn concerns_us() -> bool {
-    (0..table::high_water()).any(|fd| matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(fd))
-}
-
-/// Whether there is anything of ours at all.
-pub fn has_any() -> bool {
-    (0..table::high_water()).any(|fd| matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener))
 }
 
 /// Before an exec into a program without shunt. `None`: it keeps nothing of ours.

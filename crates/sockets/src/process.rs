@@ -181,6 +181,7 @@ pub fn after_fork_child() {
     new_nonce();
     register_barriers();
     link::forked();
+    crate::inherit::forked();
     crate::spare::forked();
     ports::forked();
     diag::forked();

@@ -7,10 +7,10 @@
 
 use crate::carrier::{self, Cargo, Carrier};
 use crate::global::SETUP;
-use crate::inherit::Came;
+use crate::inherit::{Appended, Counted, Received};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{inherit, link, plain, private, receiver, report};
+use crate::{link, plain, private, receiver, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
 use shunt_sys::calls;
@@ -29,8 +29,7 @@ const MOST: usize = 253;
 pub struct Control {
     bytes: [u8; ROOM],
     /// Streams whose owners were counted up for this message.
-    counted: [i32; EXTRA],
-    count: usize,
+    counted: Counted,
     /// What carriers were given for this message.
     cargo: [Cargo; MOST],
     carried: usize,
@@ -42,7 +41,7 @@ const NO_CARGO: Cargo = Cargo { stream: -1, carrier: -1, program: -1, process: 0
 impl Control {
     /// Empty.
     pub const fn new() -> Control {
-        Control { bytes: [0; ROOM], counted: [-1; EXTRA], count: 0, cargo: [NO_CARGO; MOST], carried: 0, carrier: None }
+        Control { bytes: [0; ROOM], counted: Counted::new(), cargo: [NO_CARGO; MOST], carried: 0, carrier: None }
     }
 }
 
@@ -124,15 +123,13 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             };
             let known = extra[..extras].contains(&needed);
             let fits = known || (extras < EXTRA && given.len() + extras < MOST);
-            if !direct || needed < 0 || !fits || control.count >= EXTRA {
+            if !direct || needed < 0 || !fits || !control.counted.has_room() {
                 *place = plain(*fd, word.kind(), socket, control);
                 continue;
             }
             if word.kind() == Kind::Stream {
                 socket.share();
-                socket.own().owners.fetch_add(1, Ordering::AcqRel);
-                control.counted[control.count] = *fd;
-                control.count += 1;
+                control.counted.count(socket);
             } else {
                 socket.set(flag::LISTENER_SHARED);
                 if let Some(_setup) = SETUP.lock() {
@@ -218,11 +215,7 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
 /// The message was sent, or not: then nobody else owns the streams after all.
 pub fn sent(control: &mut Control, delivered: bool) {
     if !delivered {
-        for fd in &control.counted[..control.count] {
-            if let Some(socket) = table::stream(*fd) {
-                socket.own().owners.fetch_sub(1, Ordering::AcqRel);
-            }
-        }
+        control.counted.take_back();
     }
     match control.carrier.take() {
         Some(carrier) if delivered => carrier.begin(),
@@ -262,7 +255,7 @@ pub fn widen(over: i32, message: &mut msghdr, control: &mut Control) -> bool {
 pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr, flags: i32) {
     // SAFETY: promised by the caller; `Room` checks lengths before each copy.
     unsafe {
-        let came = if flags & libc::MSG_PEEK != 0 { Came::Peeked } else { Came::Received };
+        let came = if flags & libc::MSG_PEEK != 0 { Received::Peeked } else { Received::Taken };
         let mut room = Room { at: given.msg_control.cast(), left: given.msg_controllen, cut: false, came };
         let mut message = libc::CMSG_FIRSTHDR(got);
         while !message.is_null() && (*message).cmsg_len as usize >= HEADER {
@@ -284,7 +277,7 @@ struct Room {
     at: *mut u8,
     left: usize,
     cut: bool,
-    came: Came,
+    came: Received,
 }
 
 impl Room {
@@ -314,10 +307,11 @@ impl Room {
     /// # Safety
     /// `all` are the descriptors of `message`, which is one of the kernel's.
     unsafe fn put_rights(&mut self, message: *const cmsghdr, all: &mut [i32]) {
+        let mut appended = Appended::new();
         let mut kept = 0;
         for i in 0..all.len() {
             table::take(all[i]);
-            if inherit::take_up_private(all[i]) {
+            if appended.take(all[i]) {
                 continue;
             }
             all[kept] = all[i];
@@ -325,8 +319,9 @@ impl Room {
         }
         let all = &all[..kept];
         for fd in all {
-            inherit::take_up_passed(*fd, self.came);
+            appended.serve(*fd, self.came);
         }
+        drop(appended);
         let (fitting, others) = all.split_at((self.left.saturating_sub(HEADER) / 4).min(kept));
         for fd in others {
             crate::descriptor::closing(*fd);

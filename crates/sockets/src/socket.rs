@@ -77,8 +77,8 @@ pub mod flag {
     pub const REMOTE: u32 = 1 << 26;
     /// The pump's side of such a stream.
     pub const FAR: u32 = 1 << 27;
-    /// A descriptor of it came by MSG_PEEK, and the message has not been received since.
-    pub const PEEKED: u32 = 1 << 28;
+    /// The process has ceased to be an owner of the side: it is about to exec a program that will not have it.
+    pub const LEFT: u32 = 1 << 28;
 
     /// No two flags share a bit.
     const _: () = {
@@ -433,6 +433,12 @@ impl Socket {
             false => None,
         };
         Some(Locked { _shared: family, _private: held, _section: section })
+    }
+
+    /// Counts another descriptor, unless there is none any more. The caller holds the set-up lock, without which no object
+    /// is given back, and has found this one in the table under it.
+    pub fn retain(&self) -> bool {
+        self.references.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| (count > 0).then(|| count + 1)).is_ok()
     }
 
     /// Other processes are about to have the side, too. Threads in the middle of a copy hold the private locks only, as does

@@ -615,10 +615,9 @@ pub fn forked() {
 }
 
 /// Before an exec or a spawn: descriptors that another program will have are the kernel's from now on.
-pub fn before_exec(all_of_them: bool, below: i32) {
+pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
     all(|fd, socket| {
-        let kept = all_of_them || calls::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
-        if kept && fd < below.max(3) {
+        if keeps(fd) {
             witness::goes_along();
             if socket.is_local() {
                 options::plain(socket, pin::ELSEWHERE);

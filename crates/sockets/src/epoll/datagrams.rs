@@ -138,11 +138,10 @@ pub(super) fn forked(set: &Set) {
 }
 
 /// Before an exec or a spawn, after which another program may have sets of ours: it shall find its own words there.
-pub fn before_exec(below: i32) {
-    for epfd in 0..table::high_water().min(below) {
+pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
+    for epfd in 0..table::high_water() {
         let Some(set) = table::get(epfd).set().filter(|set| set.datagrams.load(Ordering::Relaxed)) else { continue };
-        let kept = calls::fcntl(epfd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
-        let Some(_held) = kept.then(|| set.lock.lock()).flatten() else { continue };
+        let Some(_held) = keeps(epfd).then(|| set.lock.lock()).flatten() else { continue };
         for entry in set.entries.iter() {
             let (Some(socket), Some(fd)) = (entry.datagram(), entry.descriptor()) else { continue };
             datagram::witness::goes_along();

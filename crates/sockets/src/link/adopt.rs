@@ -36,13 +36,16 @@ fn check_segment(fd: i32) -> Result<()> {
     Ok(())
 }
 
-/// Takes up the segment that an earlier image of this process left open as `fd`. Its client is not known for sure, so
-/// it serves the connections that came with it and no others.
-pub fn take_up(fd: i32) -> Result<()> {
+/// Takes up the segment that an earlier image of this process left open as `fd`, or that came in a message. Its client is
+/// not known for sure, so it serves the connections that came with it and no others.
+///
+/// Gives the link's index, and whether `fd` is its descriptor from now on; else the segment is mapped already, and `fd` is
+/// the caller's to close, as after an error.
+pub fn take_up(fd: i32) -> Result<(usize, bool)> {
     check_segment(fd)?;
     if let Ok(name) = name_of(fd) {
-        if by_name(name.0, name.1).is_some() {
-            return Err(Errno(libc::EEXIST)); // it is mapped already
+        if let Some((index, _)) = by_name(name.0, name.1) {
+            return Ok((index, false));
         }
     }
     let base = map_segment(fd)?;
@@ -51,14 +54,22 @@ pub fn take_up(fd: i32) -> Result<()> {
         links().unmap(base);
         return Err(Errno(libc::EPROTO));
     }
-    crate::table::set_private(fd);
-    let _ = calls::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);
     let link = Link {
         inherited: true,
         other: (0, u32::MAX),
         ..Link::new(base, fd, (head.nonce.load(Ordering::Relaxed), head.sequence.load(Ordering::Relaxed)))
     };
-    links().add(link).map(|_| ())
+    match links().add(link) {
+        Ok(index) => {
+            crate::table::set_private(fd);
+            let _ = calls::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+            Ok((index, true))
+        }
+        Err(error) => {
+            links().unmap(base);
+            Err(error)
+        }
+    }
 }
 
 /// Whether `fd` is a link's memfd.

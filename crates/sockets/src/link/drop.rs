@@ -26,7 +26,7 @@ pub(super) fn awaited(link: &Link) -> bool {
 
 pub(super) fn drop_link(index: usize) {
     let links = links();
-    if links.all()[index].lasting {
+    if links.all()[index].lasting || links.all()[index].base.is_null() {
         return;
     }
     for channel in 0..CHANNELS {

@@ -15,6 +15,15 @@ pub fn enter(index: usize) {
     }
 }
 
+/// Takes back an [`enter`] of which no connection came.
+pub fn let_go(index: usize) {
+    let Some(link) = links().all().get_mut(index) else { return };
+    link.live = link.live.saturating_sub(1);
+    if link.live == 0 && link.inherited {
+        drop_link(index);
+    }
+}
+
 /// A connection of this process has ended. `peer_gone`: the other process vanished, so the link has no future. `kept`:
 /// its companion may serve another connection. The channel can be lent again once both sides have released it.
 pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {

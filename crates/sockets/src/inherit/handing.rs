@@ -1,0 +1,183 @@
+//! Before an exec or a spawn: what the next program keeps of ours is made ready for it.
+
+use super::counted::Counted;
+use super::ends;
+use super::text::Text;
+use crate::global::{Shared, SETUP};
+use crate::socket::flag;
+use crate::table::{self, Kind};
+use crate::{link, parcel};
+use core::sync::atomic::Ordering;
+use shunt_sys::calls;
+use shunt_sys::libc::{FD_CLOEXEC, F_GETFD, F_SETFD};
+
+/// How the next program comes about.
+pub enum Way<'a> {
+    /// In the place of this one, by execve(2): what is not closed on exec stays open.
+    Exec,
+    /// As a child that shares this process's memory until then: file actions of posix_spawn(3) decide what it keeps.
+    Spawn(&'a dyn Fn(i32) -> bool),
+    /// As a shell of the C library's, for system(3) and popen(3). It can only use what lies on its standard descriptors.
+    Shell,
+}
+
+/// Whether `fd` is not closed on exec.
+pub fn kept_over_exec(fd: i32) -> bool {
+    calls::fcntl(fd, F_GETFD, 0).is_ok_and(|flags| flags & FD_CLOEXEC == 0)
+}
+
+impl Way<'_> {
+    /// Whether the next program has what this one has at `fd`.
+    pub fn keeps(&self, fd: i32) -> bool {
+        match self {
+            Way::Exec => kept_over_exec(fd),
+            Way::Spawn(keeps) => keeps(fd),
+            Way::Shell => fd < 3 && kept_over_exec(fd),
+        }
+    }
+
+    /// Whether it keeps a stream or a listener.
+    pub fn concerns_us(&self) -> bool {
+        (0..table::high_water()).any(|fd| matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) && self.keeps(fd))
+    }
+}
+
+/// What was made ready.
+pub struct Handed {
+    /// What the next program is told.
+    pub text: Text,
+    counted: Counted,
+}
+
+impl Handed {
+    /// The child did not come about.
+    pub fn take_back(&mut self) {
+        self.counted.take_back();
+    }
+}
+
+/// Leaves to the kernel what any next program may find.
+pub fn prepare(way: &Way) {
+    crate::datagram::before_exec(&|fd| way.keeps(fd));
+    if matches!(way, Way::Exec) {
+        crate::local::owners::before_exec();
+    }
+    crate::epoll::before_exec(&|fd| way.keeps(fd));
+    if let Some(_setup) = SETUP.lock() {
+        crate::spare::spoil_all();
+    }
+}
+
+/// Makes streams and listeners ready for a next program that takes the library: counts it as an owner, and names what else
+/// it needs: links, and rendezvous. `ends`: it is to say what an exec ends. The caller lets the named descriptors through.
+pub fn hand(way: &Way, ends: bool) -> Handed {
+    let exec = matches!(way, Way::Exec);
+    let mut handed = Handed { text: Text::new(), counted: Counted::new() };
+    let mut listeners = false;
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        let Some(socket) = word.socket() else { continue };
+        if !matches!(word.kind(), Kind::Stream | Kind::Listener) || !way.keeps(fd) {
+            continue;
+        }
+        if word.kind() == Kind::Listener {
+            let rendezvous = socket.private_fd.load(Ordering::Relaxed);
+            if rendezvous >= 0 {
+                socket.set(flag::LISTENER_SHARED);
+                listeners = true;
+                handed.text.name('R', rendezvous);
+            }
+            continue;
+        }
+        let descriptor = SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.link_index.load(Ordering::Relaxed) as usize));
+        if descriptor < 0 {
+            continue; // closed meanwhile
+        }
+        socket.share();
+        // Once for all descriptors of the stream, as the next program will count them.
+        let again = socket.references.load(Ordering::Relaxed) > 1
+            && (0..fd).any(|other| table::stream(other).is_some_and(|known| core::ptr::eq(known, socket)) && way.keeps(other));
+        if !exec && !again {
+            handed.counted.count(socket);
+        }
+        handed.text.name('L', descriptor);
+    }
+    if listeners {
+        if let Some(_setup) = SETUP.lock() {
+            parcel::before_sharing();
+        }
+    }
+    if exec && ends {
+        ends::name(&mut handed.text);
+    }
+    handed
+}
+
+/// Before an exec: lets through what is named. It happens in the one table that all threads share, but they end with it.
+pub fn let_through(text: &Text) {
+    for fd in text.descriptors() {
+        let _ = calls::fcntl(fd, F_SETFD, 0);
+    }
+}
+
+/// The exec failed: private descriptors are private again.
+pub fn failed() {
+    if let Some(_setup) = SETUP.lock() {
+        if shells().running == 0 {
+            close_on_exec();
+        }
+    }
+}
+
+fn close_on_exec() {
+    for fd in 0..table::high_water() {
+        if table::get(fd).kind() == Kind::Private {
+            let _ = calls::fcntl(fd, F_SETFD, FD_CLOEXEC as usize);
+        }
+    }
+}
+
+/// Calls of system and popen that are under way. The C library starts their shells by means of its own, so what they need
+/// is let through for all threads, and told by this process's own environment.
+struct Shells {
+    running: u32,
+    text: Text,
+}
+
+static SHELLS: Shared<Shells> = Shared::new(Shells { running: 0, text: Text::nothing() });
+
+fn shells() -> &'static mut Shells {
+    // SAFETY: the set-up lock is held, as all callers do.
+    unsafe { &mut *SHELLS.get() }
+}
+
+/// A shell is about to be started. `put` enters the text, which stays where it is, in the environment.
+pub fn shell_begins(text: &Text, put: impl FnOnce(&'static Text)) {
+    let Some(_setup) = SETUP.lock() else { return };
+    let shells = shells();
+    if shells.running == 0 || shells.text.with_nul() != text.with_nul() {
+        shells.text = *text;
+    }
+    shells.running += 1;
+    let_through(&shells.text);
+    put(&shells.text);
+}
+
+/// It has ended, or runs on its own. `remove` takes the text out of the environment.
+pub fn shell_ends(remove: impl FnOnce()) {
+    let Some(_setup) = SETUP.lock() else { return };
+    let shells = shells();
+    shells.running = shells.running.saturating_sub(1);
+    if shells.running == 0 {
+        remove();
+        close_on_exec();
+    }
+}
+
+/// In the child after fork: calls of other threads are not under way here.
+pub(crate) fn forked() {
+    let shells = shells();
+    if core::mem::take(&mut shells.running) > 0 {
+        close_on_exec();
+    }
+}
