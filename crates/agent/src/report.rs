@@ -215,7 +215,9 @@ pub fn ask(interface: &str) -> Result<Report, String> {
 
 /// The interfaces of this network namespace that have an agent, as the names of sockets show (proc_net(5)).
 pub fn interfaces() -> Vec<String> {
-    let table = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    // Other sockets' names may hold any bytes.
+    let table = std::fs::read("/proc/thread-self/net/unix").unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
     let names = table.lines().filter_map(|line| line.rsplit_once("@shunt1-agent-")).map(|(_, name)| name.to_string());
     names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }

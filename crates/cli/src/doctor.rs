@@ -2,6 +2,7 @@
 //!
 //! Each check does what the preload library will do, as the user who asks, instead of reading versions and settings
 //! that merely hint at it. The last one makes a real connection between two programs under shunt.
+mod hosts;
 mod kernel;
 mod limits;
 pub mod probe;
@@ -77,6 +78,7 @@ pub fn doctor(json: bool) -> Result<u8, Failure> {
         kernel::express_data_path(),
     ];
     checks.extend(limits::all());
+    checks.extend(hosts::all());
     checks.extend(trial::library_and_connection(library));
 
     let worst = |wanted| checks.iter().any(|check| check.verdict == wanted);

@@ -9,4 +9,5 @@ pub mod kernel_tcp;
 pub mod link;
 pub mod process_state;
 pub mod processes;
+pub mod stations;
 pub mod words;

@@ -3,31 +3,44 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::inspect::connection::{self, socket_text, Connection, Party};
+use crate::inspect::processes;
+use crate::inspect::stations::{self, Stream};
 use crate::output::{print, print_json};
 use crate::text_table::{bytes_text, text_table};
 
 #[derive(Serialize)]
 struct Report<'a> {
     connections: &'a [Connection],
+    /// Those to other hosts.
+    streams: &'a [Stream],
     /// The agents of this network namespace, with the endpoints that this user may see.
     agents: &'a [shunt_agent::report::Report],
 }
 
 /// Prints the connections.
 pub fn ss(json: bool) -> Result<u8, Failure> {
-    let connections = connection::all();
+    let pids = processes::all();
+    let mut connections = connection::of_processes(&pids);
+    let streams = stations::of_processes(&pids, &mut connections).streams;
     let asked = shunt_agent::report::interfaces();
     let agents: Vec<_> = asked.iter().filter_map(|interface| shunt_agent::report::ask(interface).ok()).collect();
     if json {
-        print_json(&Report { connections: &connections, agents: &agents })?;
+        print_json(&Report { connections: &connections, streams: &streams, agents: &agents })?;
         return Ok(0);
     }
-    if connections.is_empty() {
+    if connections.is_empty() && streams.is_empty() {
         print("no accelerated connections\n")?;
-    } else {
+    }
+    if !connections.is_empty() {
         let heading =
             ["STATE", "CARRIER", "CLIENT", "PROGRAM", "SENT", "RING", "WAIT", "SERVER", "PROGRAM", "SENT", "RING", "WAIT", "AGE"];
         print(&text_table(&heading, &connections.iter().map(row).collect::<Vec<_>>()))?;
+    }
+    if !streams.is_empty() {
+        let gap = if connections.is_empty() { "" } else { "\n" };
+        let heading =
+            ["WAY", "LOCAL", "REMOTE", "PROGRAM", "SENT", "UNDER-WAY", "RECEIVED", "ROUND-TRIP", "WINDOW", "SENT-AGAIN", "AGE"];
+        print(&format!("{gap}{}", text_table(&heading, &streams.iter().map(stream_row).collect::<Vec<_>>())))?;
     }
     for agent in agents.iter().filter(|agent| !agent.endpoints.is_empty()) {
         print(&format!("\n{}", crate::agent::text(agent)))?;
@@ -41,6 +54,29 @@ fn row(connection: &Connection) -> Vec<String> {
     row.extend(columns(&connection.server));
     row.push(format!("{}s", connection.seconds));
     row
+}
+
+fn stream_row(stream: &Stream) -> Vec<String> {
+    let [local, remote] = stream.ends();
+    let process = match stream.pids.first() {
+        Some(pid) => format!("{}/{pid}", stream.program),
+        None => "-".to_owned(),
+    };
+    let path =
+        |told: &dyn Fn(&stations::Path) -> String| stream.path.as_ref().filter(|path| path.up).map_or("-".to_owned(), told);
+    vec![
+        if stream.way == "fast" { stream.device.to_owned() } else { format!("{} ({})", stream.carrier(), stream.way) },
+        local,
+        remote,
+        process,
+        bytes_text(stream.sent_bytes),
+        bytes_text(stream.sent_bytes.saturating_sub(stream.acknowledged_bytes)),
+        bytes_text(stream.received_bytes),
+        path(&|path| format!("{:.0}us", path.round_trip_us)),
+        path(&|path| format!("{}/{}", path.in_flight_packets, path.window_packets)),
+        path(&|path| path.retransmissions.to_string()),
+        format!("{}s", stream.seconds),
+    ]
 }
 
 fn columns(party: &Party) -> [String; 5] {

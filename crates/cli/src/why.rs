@@ -12,6 +12,7 @@ use crate::inspect::diagnosis::{self, Companion, UnixSockets};
 use crate::inspect::kernel_tcp::{self, KernelSocket};
 use crate::inspect::process_state::{Row, State};
 use crate::inspect::processes::{self, Descriptor, Target};
+use crate::inspect::stations::{self, Stream};
 use crate::output::{print, print_json};
 use crate::run::{library, obstacle::Obstacle};
 use crate::text_table::text_table;
@@ -40,6 +41,8 @@ struct Socket {
     remote: Option<String>,
     state: Option<&'static str>,
     carrier: &'static str,
+    /// The way of a stream to another host: provisional, beginning, claimed, fast, resuming, tcp.
+    way: Option<&'static str>,
     /// The short name of the reason.
     reason: &'static str,
     /// The reason as a sentence.
@@ -106,8 +109,11 @@ fn is_switched_off(pid: u32) -> bool {
 }
 
 fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_row: Told) -> Vec<Socket> {
+    // A companion's own process tells of its streams; which others share them does not matter here.
+    let stations = if state.is_some() { stations::of_processes(&[pid], &mut Vec::new()).streams } else { Vec::new() };
     let tables = Tables {
         without_row,
+        stations,
         kernel: kernel_tcp::sockets(pid),
         // Where the kernel does not tell, the addresses of accelerated connections stay open; the reasons do not.
         unix: if state.is_some() { diagnosis::unix_sockets(pid).unwrap_or_default() } else { UnixSockets::default() },
@@ -127,6 +133,8 @@ fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_
 }
 
 struct Tables {
+    /// The streams to other hosts.
+    stations: Vec<Stream>,
     /// Why the kernel carries a TCP socket of which the process noted nothing.
     without_row: Told,
     kernel: HashMap<u64, KernelSocket>,
@@ -171,6 +179,14 @@ impl Tables {
             (None, Some(socket)) => (Some(&socket.local), Some(&socket.remote).filter(|remote| remote.port != 0)),
             (None, None) => (None, None),
         };
+        let ends = |local: &shunt_segment::address::Address, remote: &shunt_segment::address::Address| {
+            let written = [local, remote].map(|address| socket_text(&ip_text(address), address.port));
+            self.stations.iter().find(|stream| stream.ends() == written)
+        };
+        let stream = match (companion.is_some(), local, remote) {
+            (true, Some(local), Some(remote)) => ends(local, remote),
+            _ => None,
+        };
         let written = |address: &shunt_segment::address::Address| socket_text(&ip_text(address), address.port);
         Socket {
             descriptor,
@@ -178,7 +194,8 @@ impl Tables {
             local: local.map(written),
             remote: remote.map(written),
             state: kernel.map(|socket| socket.state),
-            carrier,
+            carrier: stream.map_or(carrier, Stream::carrier),
+            way: stream.map(|stream| stream.way),
             reason,
             explanation,
         }

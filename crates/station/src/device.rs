@@ -25,6 +25,16 @@ pub(crate) mod kind {
     pub const OTHER: u32 = 3;
 }
 
+/// A device's name, for people.
+#[cfg(feature = "std")]
+pub(crate) fn name(kind: u32) -> &'static str {
+    match kind {
+        kind::UDP => "udp",
+        kind::XDP => "xdp",
+        _ => "other",
+    }
+}
+
 /// One of the devices.
 pub(crate) enum Device {
     Udp(Udp),

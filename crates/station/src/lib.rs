@@ -46,6 +46,9 @@ mod sockaddr;
 mod station;
 mod table;
 mod types;
+#[cfg(feature = "std")]
+pub mod view;
+pub mod ways;
 
 pub use driver::Driver;
 pub use gate::{Gate, Judge, GATE};

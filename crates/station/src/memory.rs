@@ -15,8 +15,8 @@ use shunt_sys::{calls, libc, mapping, Errno, Result};
 
 use crate::{FourTuple, Refusal, Token, PEERS, STREAMS, WORDS};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
-const VERSION: u32 = 2;
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
+pub(crate) const VERSION: u32 = 2;
 const PAGE: usize = 4096;
 
 /// Ordered channels with each peer.
@@ -290,8 +290,8 @@ impl Contact {
 /// Everything but the engine.
 #[repr(C)]
 pub(crate) struct Shared {
-    magic: AtomicU64,
-    version: AtomicU32,
+    pub magic: AtomicU64,
+    pub version: AtomicU32,
     /// [`crate::device::Kind`].
     pub device: AtomicU32,
     pub engine_words: AtomicU64,
@@ -334,7 +334,7 @@ pub(crate) struct Shared {
     pub streams: [Entry; STREAMS as usize],
 }
 
-const ENGINE: usize = size_of::<Shared>().div_ceil(PAGE) * PAGE;
+pub(crate) const ENGINE: usize = size_of::<Shared>().div_ceil(PAGE) * PAGE;
 
 /// The mapping: a private handle. It is never unmapped: a thread that races with the end reads stale words.
 pub(crate) struct Memory {

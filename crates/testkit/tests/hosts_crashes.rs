@@ -117,3 +117,27 @@ fn fast_path_lost(site: Site) {
 mod fast_path_lost {
     crate::between_hosts!(fast_path_lost, udp, Udp);
 }
+
+/// What the tools tell of a stream, its process and the host, while it is fast.
+fn tools(site: Site) {
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    until("the stream to be fast", || site.shunt(0, &["ss", "--json"]).contains("\"way\": \"fast\""));
+    let (device, pid) = (if matches!(site.way, two_hosts::Way::Xdp) { "xdp" } else { "udp" }, bystander.child.id());
+    until("a measured round trip", || !site.shunt(0, &["ss", "--json"]).contains("\"round_trip_us\": 0.0"));
+    let told = site.shunt(0, &["ss"]);
+    let line = told.lines().find(|line| line.contains(&format!("testkit-peer/{pid}"))).unwrap_or_else(|| panic!("{told}"));
+    assert!(line.starts_with(device) && line.contains(&format!("{}:{PORT}", site.address())) && line.contains("us "), "{told}");
+    let told = site.shunt(0, &["why", &pid.to_string()]);
+    assert!(told.lines().any(|line| line.contains(&format!(" {device} ")) && line.contains("other-host:")), "{told}");
+    let told = site.shunt(0, &["doctor"]);
+    assert!(told.contains("stations with") && told.contains("fast; 0 lost their path"), "{told}");
+    assert_eq!(told.contains(&format!("{}: ", site.hosts[0].interface)), device == "xdp", "the agent: {told}");
+    assert!(bystander.end_of_input().contains("fine "));
+    drop(server);
+    site.finish();
+}
+mod tools {
+    crate::between_hosts!(tools, udp, Udp);
+    crate::between_hosts!(tools, xdp, Xdp);
+}

@@ -72,12 +72,7 @@ impl Companion {
     }
 }
 
-/// Every accelerated connection of the processes that this user may inspect, ordered by server and client address.
-pub fn all() -> Vec<Connection> {
-    of_processes(&processes::all())
-}
-
-/// The accelerated connections in the links that `pids` have.
+/// The accelerated connections in the links that `pids` have, ordered by server and client address.
 pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
     let mut links: BTreeMap<(u64, u64), Link> = BTreeMap::new();
     let mut owners: HashMap<u64, Vec<u32>> = HashMap::new();

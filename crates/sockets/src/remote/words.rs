@@ -34,35 +34,24 @@ pub mod flag {
     pub const BIND_DUE: u64 = 1 << 11;
     /// The record was written into the shadow ([`super::super::shadow`]).
     pub const RECORD_OUT: u64 = 1 << 12;
+    /// What the peer acknowledged before BEGUN is to be looked up.
+    pub const CATCH_UP: u64 = 1 << 14;
     /// The record says that nothing came by the engine.
     pub const NEVER_FAST: u64 = 1 << 13;
 }
 
 /// Values of [`MODE`]: which way the bytes of a stream go. Only [`mode::FAST`] ones go by the engine, and a client's in
 /// [`mode::BEGINNING`] if none went by TCP before.
-pub mod mode {
-    /// A client whose acceptor was not there yet: by TCP; the token may still come.
-    pub const PROVISIONAL: u64 = 1;
-    /// A client that has the token, and waits for BEGUN.
-    pub const BEGINNING: u64 = 2;
-    /// A server that has sent the token, and waits for BEGIN: what comes by TCP until then are the stream's bytes.
-    pub const CLAIMED: u64 = 3;
-    /// By the engine.
-    pub const FAST: u64 = 4;
-    /// The path is lost: both ends tell each other by TCP what they have.
-    pub const RESUMING: u64 = 5;
-    /// By TCP, for good.
-    pub const TCP: u64 = 6;
-}
+pub use shunt_station::ways as mode;
 
 /// Bits ([`flag`]).
 pub const FLAGS: usize = 0;
-/// Bytes given to the engine, or to TCP; as all positions here, counted as the near ring does.
-pub const SENT: usize = 1;
 /// Bytes that the peer's side has.
-pub const ACKNOWLEDGED: usize = 2;
+pub use mode::ACKNOWLEDGED;
 /// Bytes put into the near ring.
-pub const RECEIVED: usize = 3;
+pub use mode::RECEIVED;
+/// Bytes given to the engine, or to TCP; as all positions here, counted as the near ring does.
+pub use mode::SENT;
 /// Bytes that the peer may send, counted from the beginning.
 pub const GRANTED: usize = 4;
 /// Which life of the channel it is: far sockets of each process know by it whether they are its.
@@ -70,7 +59,7 @@ pub const GENERATION: usize = 5;
 /// The near side's mark of an urgent byte that was told.
 pub const MARK: usize = 6;
 /// One of [`mode`].
-pub const MODE: usize = 7;
+pub use mode::WAY as MODE;
 /// The position in the near ring at which the engine's bytes begin, outgoing; incoming.
 pub const OUT_BASE: usize = 8;
 pub const IN_BASE: usize = 9;

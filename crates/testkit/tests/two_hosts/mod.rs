@@ -189,6 +189,13 @@ impl Site {
         server
     }
 
+    /// What `shunt` says on a host.
+    pub fn shunt(&self, host: usize, arguments: &[&str]) -> String {
+        let mut command = self.hosts[host].command(&self.shunt);
+        let output = spawn(command.args(arguments).stdout(Stdio::piped())).and_then(Child::wait_with_output).expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// How many connections to other hosts process `pid`, on any host, has had accelerated.
     pub fn accelerated(&self, pid: u32) -> u64 {
         let mut command = Command::new(&self.shunt);

@@ -1,0 +1,91 @@
+//! Streams to other hosts: what there is, and what is missing for them.
+
+use std::net::UdpSocket;
+
+use shunt_options::{Hosts, Options};
+
+use super::Check;
+use crate::inspect::stations;
+use crate::inspect::{connection, processes};
+
+/// The UDP port at which a host is asked for streams.
+const GATE: u16 = shunt_station::GATE;
+
+/// Agents, the option, the gate's port, and the streams of this moment.
+pub fn all() -> Vec<Check> {
+    vec![agents(), area(), streams()]
+}
+
+fn agents() -> Check {
+    let name = "agents";
+    let interfaces = shunt_agent::report::interfaces();
+    if interfaces.is_empty() {
+        return Check::ok(name, "none in this network namespace", "streams to other hosts need --hosts SUBNET, and go by UDP");
+    }
+    let asked: Vec<_> = interfaces.iter().map(|interface| (interface, shunt_agent::report::ask(interface))).collect();
+    if let Some((interface, Err(error))) = asked.iter().find(|(_, answer)| answer.is_err()) {
+        return Check::limited(
+            name,
+            format_args!("the agent of {interface} does not answer: {error}"),
+            "connections by that interface may stay with the kernel; start it again",
+        );
+    }
+    let told: Vec<String> = asked
+        .iter()
+        .filter_map(|(interface, answer)| answer.as_ref().ok().map(|report| (interface, report)))
+        .map(|(interface, report)| {
+            let dropped: u64 = report.dropped.values().sum();
+            format!(
+                "{interface}: {} since {} s, {} endpoints, {dropped} frames for nobody",
+                report.attachment,
+                report.seconds,
+                report.endpoints.len()
+            )
+        })
+        .collect();
+    Check::ok(name, told.join("; "), "with --hosts auto, streams to hosts on those networks go past the kernel's stack")
+}
+
+fn area() -> Check {
+    let name = "other hosts";
+    let environment: Vec<(String, Vec<u8>)> =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_encoded_bytes()))).collect();
+    let found = |wanted: &str| environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_slice());
+    match Options::from_environment(found).map(|options| options.hosts) {
+        Ok(Hosts::None) => return Check::ok(name, "not asked for", "connections to other hosts are the kernel's; see --hosts"),
+        Err(_) => {
+            return Check::limited(name, "the variables of shunt cannot be read", "programs run without shunt until they can")
+        }
+        Ok(Hosts::Auto | Hosts::Listed(_)) => {}
+    }
+    // Whoever has it, of another user, keeps ours away; our own keepers share it.
+    match UdpSocket::bind(("0.0.0.0", GATE)) {
+        Ok(_) => Check::ok(name, format_args!("UDP port {GATE} is free"), "listeners can be asked for streams by other hosts"),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Check::ok(
+            name,
+            format_args!("UDP port {GATE} is in use"),
+            "by keepers of a program under shunt; if another user's, yours are not found",
+        ),
+        Err(error) => Check::limited(name, format_args!("UDP port {GATE}: {error}"), "other hosts cannot ask for streams here"),
+    }
+}
+
+fn streams() -> Check {
+    let name = "streams";
+    let pids = processes::all();
+    let stations = stations::of_processes(&pids, &mut connection::of_processes(&pids));
+    if stations.count == 0 {
+        return Check::ok(name, "no program has streams to other hosts now", "`shunt ss` shows them");
+    }
+    let fast = stations.streams.iter().filter(|stream| stream.way == "fast").count();
+    let found = format!(
+        "{} stations with {} streams, {fast} of them fast; {} lost their path so far",
+        stations.count,
+        stations.streams.len(),
+        stations.lost
+    );
+    match stations.lost {
+        0 => Check::ok(name, found, "`shunt ss` shows them"),
+        _ => Check::limited(name, found, "those went on by TCP: datagrams between the hosts were not let through for seconds"),
+    }
+}

@@ -1,0 +1,173 @@
+//! Streams to other hosts, joined from stations, companions and /proc.
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
+use serde::Serialize;
+use shunt_segment::address::Address;
+use shunt_station::view::{self, PeerView, StreamView, View};
+use shunt_station::{ways, Count};
+
+use super::connection::{ip_text, socket_text, Connection};
+use super::processes::{self, Target};
+
+/// A connection to another host that does not go by the kernel's TCP alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stream {
+    /// This host's address.
+    pub local: String,
+    /// Its port.
+    pub local_port: u16,
+    /// The other host's address.
+    pub remote: String,
+    /// Its port.
+    pub remote_port: u16,
+    /// Whether this host connected, "client", or accepted, "server".
+    pub role: &'static str,
+    /// What carries frames: "udp", "xdp".
+    pub device: &'static str,
+    /// Which way its bytes go: `provisional`, `beginning`, `claimed` (by TCP until both ends are there), `fast` (by frames),
+    /// `resuming`, `tcp` (the path was lost, or the other end never came).
+    pub way: &'static str,
+    /// The processes that have a descriptor of it.
+    pub pids: Vec<u32>,
+    /// The program of one of them.
+    pub program: String,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes that the other host has.
+    pub acknowledged_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Seconds since it was opened.
+    pub seconds: u64,
+    /// What is known of the way to the other program's station, which all streams between the two share; null if it is lost.
+    pub path: Option<Path>,
+}
+
+/// The way to another station.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Path {
+    /// Whether it is set up.
+    pub up: bool,
+    /// Smoothed round-trip time in microseconds; 0: not measured yet.
+    pub round_trip_us: f64,
+    /// Its mean deviation.
+    pub variation_us: f64,
+    /// Packets that may be under way.
+    pub window_packets: u32,
+    /// Packets that are.
+    pub in_flight_packets: u32,
+    /// Frames sent and received.
+    pub frames_sent: u64,
+    /// See `frames_sent`.
+    pub frames_received: u64,
+    /// Packets sent again.
+    pub retransmissions: u64,
+}
+
+/// All stations of some processes.
+#[derive(Default)]
+pub struct Stations {
+    /// Their streams, those that no program has left out.
+    pub streams: Vec<Stream>,
+    /// Stations, whoever has them.
+    pub count: usize,
+    /// Streams whose path was lost so far.
+    pub lost: u64,
+}
+
+/// The stations that `pids` have. What of `connections` is a stream to another host is moved out of it.
+pub fn of_processes(pids: &[u32], connections: &mut Vec<Connection>) -> Stations {
+    let mut views = BTreeMap::new();
+    for &pid in pids {
+        for descriptor in processes::descriptors(pid).unwrap_or_default() {
+            if descriptor.target != Target::Memory(view::NAME.to_owned()) {
+                continue;
+            }
+            let Ok(file) = processes::open(pid, descriptor.number) else { continue };
+            let Ok(metadata) = file.metadata() else { continue };
+            if let std::collections::btree_map::Entry::Vacant(entry) = views.entry((metadata.dev(), metadata.ino())) {
+                if let Ok(view) = View::read(&file) {
+                    entry.insert(view);
+                }
+            }
+        }
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec as u64;
+    let mut stations = Stations { count: views.len(), ..Stations::default() };
+    for view in views.values() {
+        stations.lost += view.count(Count::Lost);
+        let used = view.streams.iter().filter(|stream| !stream.reserved && !stream.closing && stream.words[ways::WAY] != 0);
+        stations.streams.extend(used.map(|stream| joined(view, stream, now, connections)));
+    }
+    stations.streams.sort_by(|a, b| {
+        (&a.local, a.local_port, &a.remote, a.remote_port).cmp(&(&b.local, b.local_port, &b.remote, b.remote_port))
+    });
+    stations
+}
+
+fn joined(view: &View, stream: &StreamView, now: u64, connections: &mut Vec<Connection>) -> Stream {
+    let ends = [stream.four.client, stream.four.server];
+    let [own, other] = if stream.is_client { ends } else { [ends[1], ends[0]] };
+    // The near end stands in its link as the client, whoever connected.
+    let is_it = |connection: &Connection| is(&connection.client, &own) && is(&connection.server, &other);
+    let connection = connections.iter().position(is_it).map(|at| connections.remove(at));
+    let (pids, program) = match connection {
+        Some(Connection { client, .. }) if client.pids.is_empty() => (client.pid.into_iter().collect(), client.program),
+        Some(Connection { client, .. }) => (client.pids, client.program),
+        None => (Vec::new(), "-".to_owned()),
+    };
+    let word = |which: usize| stream.words[which];
+    Stream {
+        local: ip_text(&own),
+        local_port: own.port,
+        remote: ip_text(&other),
+        remote_port: other.port,
+        role: if stream.is_client { "client" } else { "server" },
+        device: view.device,
+        way: ways::word(word(ways::WAY)),
+        pids,
+        program,
+        sent_bytes: word(ways::SENT),
+        acknowledged_bytes: word(ways::ACKNOWLEDGED),
+        received_bytes: word(ways::RECEIVED),
+        seconds: now.saturating_sub(stream.since / 1_000_000_000),
+        path: view.peer(stream.peer).and_then(path),
+    }
+}
+
+fn is(party: &super::connection::Party, address: &Address) -> bool {
+    party.port == address.port && party.address == ip_text(address)
+}
+
+fn path(peer: &PeerView) -> Option<Path> {
+    let status = peer.status.as_ref()?;
+    let microseconds = |time: u64| time as f64 / 1000.0;
+    Some(Path {
+        up: status.up,
+        round_trip_us: microseconds(status.round_trip),
+        variation_us: microseconds(status.variation),
+        window_packets: status.congestion_window,
+        in_flight_packets: status.in_flight,
+        frames_sent: status.counters.frames_sent,
+        frames_received: status.counters.frames_received,
+        retransmissions: status.counters.retransmissions,
+    })
+}
+
+impl Stream {
+    /// The ends as people write them.
+    pub fn ends(&self) -> [String; 2] {
+        [socket_text(&self.local, self.local_port), socket_text(&self.remote, self.remote_port)]
+    }
+
+    /// What moves its bytes at this moment.
+    pub fn carrier(&self) -> &'static str {
+        match (self.way, self.device) {
+            ("fast", device) => device,
+            ("beginning" | "claimed" | "provisional", "xdp") => "tcp, then xdp",
+            ("beginning" | "claimed" | "provisional", _) => "tcp, then udp",
+            _ => "tcp",
+        }
+    }
+}
