@@ -185,7 +185,6 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
     let mut room = [0; 512];
     let private = shed::private(&mut room);
     let Ok(lanes) = lane::all(cargo, post.id) else { exit(1) };
-    lanes.iter().for_each(|lane| lane.socket.clear(crate::socket::flag::REMOTE));
     let Ok(left) = shed::table(lanes) else { exit(1) };
     report::begin_anew();
     shed::descriptors(lanes, [post.gate, post.knocks, report::descriptor()], private);

@@ -168,6 +168,7 @@ pub fn after_fork_child() {
     if unsafe { shunt_sys::syscall!(libc::SYS_getppid) } == 0 {
         STRANGE.store(true, Ordering::Relaxed);
     }
+    crate::remote::forked(STRANGE.load(Ordering::Relaxed));
     for fd in 0..table::high_water() {
         if let Some(socket) = table::stream(fd) {
             socket.forget_holders();

@@ -296,6 +296,9 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
         if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
             wait::check_peer(socket, fd);
+            if socket.has(flag::REMOTE) {
+                crate::remote::drive(); // what has come is there
+            }
             if readiness::any(socket, conditions) && done == 0 {
                 continue;
             }

@@ -56,8 +56,8 @@ pub fn uncork() {
 #[cold]
 #[inline(never)]
 pub fn ring(socket: &Socket, fd: i32) {
-    if socket.has(flag::REMOTE) {
-        return crate::remote::kick(socket);
+    if socket.has(flag::REMOTE) && crate::remote::kick(socket) {
+        return;
     }
     if fd < 0 && socket.has(flag::FAR) {
         return crate::remote::ring_near(socket);

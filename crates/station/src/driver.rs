@@ -41,7 +41,7 @@ macro_rules! line {
 impl Drop for Driver<'_> {
     fn drop(&mut self) {
         self.finish_turn();
-        lock::give(&self.shared.lock.0, &self.shared.again.0);
+        lock::give(&self.shared.lock.0);
         shunt_sys::section::leave();
     }
 }
@@ -62,7 +62,8 @@ impl<'s> Driver<'s> {
     #[must_use]
     pub fn leave(mut self) -> bool {
         self.finish_turn();
-        let again = lock::give(&self.shared.lock.0, &self.shared.again.0);
+        lock::give(&self.shared.lock.0);
+        let again = lock::take_mark(&self.shared.again.0);
         core::mem::forget(self);
         shunt_sys::section::leave();
         again

@@ -52,12 +52,18 @@ pub(crate) fn take_from_dead(word: &AtomicU64) -> Option<Got> {
     word.compare_exchange(owner, me(), AcqRel, Relaxed).ok().map(|_| Got::Inherited)
 }
 
-/// Gives the lock back; true: somebody left a mark meanwhile.
+/// Gives the lock back.
 #[inline]
-pub(crate) fn give(word: &AtomicU64, again: &AtomicU32) -> bool {
-    // An exchange, so that the look at the mark comes after it.
+pub(crate) fn give(word: &AtomicU64) {
+    // An exchange, so that a look at the mark comes after it.
     word.swap(0, SeqCst);
-    again.load(SeqCst) != 0
+}
+
+/// Takes the mark away, after the lock was given back; true: somebody had left one. Nobody else takes it away, so none is lost: one that
+/// was meant for a holder before costs a turn.
+#[inline]
+pub(crate) fn take_mark(again: &AtomicU32) -> bool {
+    again.load(SeqCst) != 0 && again.swap(0, SeqCst) != 0
 }
 
 fn is_dead(owner: u64) -> bool {
@@ -86,9 +92,13 @@ mod tests {
         assert_eq!(try_take(&word, &again), Some(Got::Free));
         assert_eq!(try_take(&word, &again), None);
         assert_eq!(take_from_dead(&word), None);
-        assert!(give(&word, &again));
-        again.store(0, Relaxed);
-        assert!(!give(&word, &again));
+        give(&word);
+        assert!(take_mark(&again) && !take_mark(&again));
+        // A mark that was left with the last holder is not lost with the next.
+        again.store(1, Relaxed);
+        assert_eq!(try_take(&word, &again), Some(Got::Free));
+        give(&word);
+        assert!(take_mark(&again));
         // A child that has ended, and that nobody has waited for.
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let number = u64::from(child.id());

@@ -156,9 +156,8 @@ impl Station {
     }
 
     #[inline]
-    fn driver(&self, got: Got) -> Driver<'_> {
+    fn driver(&self, got: Got) -> Option<Driver<'_>> {
         let shared = self.shared();
-        shared.again.0.store(0, Relaxed);
         // SAFETY: the lock is this thread's.
         let inner = unsafe { &mut *self.inner.get() };
         if got == Got::Inherited {
@@ -167,21 +166,23 @@ impl Station {
         // SAFETY: as above.
         let engine = match Engine::attach(unsafe { self.memory.engine() }) {
             Ok(engine) => engine,
-            Err(_) => self.start_again(shared, inner),
+            Err(_) => self.start_again(shared, inner)?,
         };
-        Driver { station: self, shared, inner, engine, heard: 0 }
+        Some(Driver { station: self, shared, inner, engine, heard: 0 })
     }
 
-    /// The engine's memory is none: somebody who has the station's memory wrote nonsense.
+    /// The engine's memory is none: somebody who has the station's memory wrote nonsense. Who does so all the time gets no driver: then the
+    /// lock is free again.
     #[cold]
-    fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Engine<'s> {
+    fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Option<Engine<'s>> {
         Driver::recover(self, shared, inner);
         // SAFETY: the lock is this thread's.
-        match Engine::attach(unsafe { self.memory.engine() }) {
-            Ok(engine) => engine,
-            // Its shape was checked when it was made or attached.
-            Err(_) => unreachable!("an engine was made here just now"),
+        let engine = Engine::attach(unsafe { self.memory.engine() });
+        if engine.is_err() {
+            lock::give(&shared.lock.0);
+            section::leave();
         }
+        engine.ok()
     }
 
     /// The right to drive, if nobody has it. `None`: somebody has, and will look once more before it gives it up.
@@ -190,7 +191,7 @@ impl Station {
         section::enter();
         let shared = self.shared();
         match lock::try_take(&shared.lock.0, &shared.again.0).or_else(|| self.doubt()) {
-            Some(got) => Some(self.driver(got)),
+            Some(got) => self.driver(got),
             None => {
                 section::leave();
                 None
@@ -203,7 +204,7 @@ impl Station {
     fn lock_if_free(&self) -> Option<Driver<'_>> {
         section::enter();
         match lock::take_if_free(&self.shared().lock.0).or_else(|| self.doubt()) {
-            Some(got) => Some(self.driver(got)),
+            Some(got) => self.driver(got),
             None => {
                 section::leave();
                 None

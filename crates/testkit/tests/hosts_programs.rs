@@ -149,3 +149,89 @@ fn asyncio(site: Site) {
     site.finish();
 }
 between_hosts!(asyncio);
+
+/// Threads that make the first connections of their process at the same time: it has one station, and all of them talk.
+fn first_connections_at_once(site: Site) {
+    let server = "import socket,sys,threading\n\
+        l = socket.create_server((sys.argv[1], 9100), backlog=64)\n\
+        def serve(c):\n\
+        \x20   while True:\n\
+        \x20       b = c.recv(65536)\n\
+        \x20       if not b: break\n\
+        \x20       c.sendall(b)\n\
+        while True:\n\
+        \x20   threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()\n";
+    let client = "import os,socket,sys,threading\n\
+        gate = threading.Barrier(6)\n\
+        def look(f):\n\
+        \x20   try: return os.readlink('/proc/self/fd/' + f)\n\
+        \x20   except OSError: return ''\n\
+        fine = []\n\
+        def go(k):\n\
+        \x20   gate.wait()\n\
+        \x20   s = socket.create_connection((sys.argv[1], 9100))\n\
+        \x20   for i in range(200):\n\
+        \x20       m = bytes([k, i]) * 400\n\
+        \x20       s.sendall(m)\n\
+        \x20       r = b''\n\
+        \x20       while len(r) < len(m):\n\
+        \x20           b = s.recv(65536)\n\
+        \x20           assert b\n\
+        \x20           r += b\n\
+        \x20       assert r == m\n\
+        \x20   fine.append(k)\n\
+        ts = [threading.Thread(target=go, args=(k,)) for k in range(6)]\n\
+        [t.start() for t in ts]; [t.join() for t in ts]\n\
+        links = [look(f) for f in os.listdir('/proc/self/fd')]\n\
+        print(len(fine), sum('shunt-station' in l for l in links))\n";
+    let python = python_program();
+    let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    site.wait_for_listener(9100);
+    for _ in 0..4 {
+        let said = String::from_utf8(site.run(0, &python, &["-c", client, &site.address()])).expect("text");
+        let expected = if site.way.accelerates() { "6 1\n" } else { "6 0\n" };
+        assert_eq!(said, expected);
+    }
+    drop(server);
+    site.finish();
+}
+between_hosts!(first_connections_at_once);
+
+/// A server that accepts late and reads slowly, while its client writes all at once: what came before the acceptor goes on without a pause,
+/// and every byte is the right one. And few descriptors: nobody is reset because the keeper needs some, too.
+fn late_and_few(site: Site) {
+    let server = "import resource,socket,sys,time,threading\n\
+        resource.setrlimit(resource.RLIMIT_NOFILE, (180, 180))\n\
+        l = socket.create_server((sys.argv[1], 9200), backlog=128)\n\
+        print('ready', flush=True)\n\
+        time.sleep(0.3)\n\
+        def serve(c):\n\
+        \x20   n = 0\n\
+        \x20   while n < 400000:\n\
+        \x20       b = c.recv(4096)\n\
+        \x20       assert b and all(x == 7 for x in b)\n\
+        \x20       n += len(b)\n\
+        \x20   c.sendall(b'done')\n\
+        \x20   assert c.recv(1) == b''\n\
+        for i in range(60):\n\
+        \x20   threading.Thread(target=serve, args=(l.accept()[0],)).start()\n";
+    let client = "import resource,socket,sys,threading\n\
+        resource.setrlimit(resource.RLIMIT_NOFILE, (180, 180))\n\
+        fine = []\n\
+        def go():\n\
+        \x20   s = socket.create_connection((sys.argv[1], 9200))\n\
+        \x20   s.sendall(bytes([7]) * 400000)\n\
+        \x20   assert s.recv(10) == b'done'\n\
+        \x20   fine.append(1)\n\
+        ts = [threading.Thread(target=go) for k in range(60)]\n\
+        [t.start() for t in ts]; [t.join() for t in ts]\n\
+        print(len(fine))\n";
+    let python = python_program();
+    let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    let said = site.run(0, &python, &["-c", client, &site.address()]);
+    assert_eq!(String::from_utf8_lossy(&said), "60\n");
+    server.end_of_input();
+    site.finish();
+}
+between_hosts!(late_and_few);

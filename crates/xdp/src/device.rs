@@ -413,10 +413,9 @@ impl Endpoint for Xdp {
     fn disarm(&mut self) {
         let rung = self.memory.header().armed.0.swap(0, SeqCst) == 0;
         if core::mem::take(&mut self.armed) && rung {
+            // The agent has taken the flag, and rings. That bell may come late, or wake another process's sleeper: nobody waits for it, and
+            // at worst it wakes the next sleep.
             Counters::add(&self.memory.counters().woken, 1);
-            // The agent has taken the flag, so it rings now if it has not yet: that must not wake the next sleep. Ten
-            // milliseconds are for an agent that was killed between the two.
-            let _ = calls::poll_one(self.bell.0, libc::POLLIN, 10_000_000);
         }
         let mut count = 0u64;
         let _ = calls::read(self.bell.0, (&raw mut count).cast(), 8);

@@ -94,7 +94,7 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
     drop(driver);
     near::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };
-    if stream >= words::STREAMS {
+    if stream >= words::STREAMS || !home.has_room() {
         return refuse(home, stream, fd);
     }
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;

@@ -62,6 +62,9 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     if !driver.lends_below(words::STREAMS) {
         return Outcome::Kernel(Reason::StreamsFull);
     }
+    if !home.has_room() {
+        return Outcome::Kernel(Reason::NoDescriptors);
+    }
     let opened = driver.open(clock::monotonic_ns(), peer, &four);
     drop(driver);
     near::drive(); // others may have left to us what they had to do

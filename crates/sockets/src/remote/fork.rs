@@ -44,6 +44,7 @@ fn begin(home: &'static Home, control: i32) -> ! {
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
     process::after_fork_child();
     shed::name(c"shunt-keeper");
+    allow_descriptors();
     // It owns none of the program's streams, which the fork had counted.
     let _ = shed::table(&[]);
     crate::report::begin_anew();
@@ -52,4 +53,13 @@ fn begin(home: &'static Home, control: i32) -> ! {
     shed::all_but(kept);
     home.station.set_keeper();
     keeper::run(home, control)
+}
+
+/// Two for each stream: more than the program may have allowed itself. It runs no other program.
+fn allow_descriptors() {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    if calls::prlimit(0, libc::RLIMIT_NOFILE, core::ptr::null(), &mut limit).is_ok() {
+        limit.rlim_cur = limit.rlim_max;
+        let _ = calls::prlimit(0, libc::RLIMIT_NOFILE, &limit, core::ptr::null_mut());
+    }
 }

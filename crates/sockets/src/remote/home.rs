@@ -5,7 +5,7 @@ use super::{fork, words};
 use crate::global::Shared;
 use crate::socket::Socket;
 use crate::{link, private};
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_station::{Station, Stream};
@@ -25,11 +25,20 @@ pub struct Home {
     pub control: AtomicI32,
     /// The pump's sockets, one for each stream, in this process.
     pub far: *mut Socket,
+    /// Descriptors that the keeper may have.
+    pub descriptors: u64,
     /// In the keeper: the far companions of streams; -1 elsewhere.
     pub far_fds: Shared<[i32; words::STREAMS as usize]>,
 }
 
 static HOME: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Somebody makes a home at this moment: a process has one.
+static MAKING: AtomicBool = AtomicBool::new(false);
+/// How long another one's making is waited for (ns): it takes 10 ms, and a keeper's birth.
+const MADE_WITHIN: u64 = 200_000_000;
+/// Between two looks whether it is made (ns).
+const LOOK: i64 = 200_000;
 
 /// This process's home, if it has one.
 #[inline(always)]
@@ -41,16 +50,42 @@ pub fn home() -> Option<&'static Home> {
 
 /// This process's home; it is made if there is none, for the device by which the first peer is reached.
 pub fn settle(device: &Device) -> core::result::Result<&'static Home, Reason> {
-    if let Some(home) = home() {
-        if super::message::Message::Wake.send(home.control.load(Ordering::Relaxed), &[]).is_ok_or_full() {
+    let mut until = 0;
+    loop {
+        if let Some(home) = kept() {
             return Ok(home);
         }
-        // The keeper is gone, and with it every stream that it kept: the next ones get another.
-        HOME.store(core::ptr::null_mut(), Ordering::Release);
+        if MAKING.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // Somebody else may have made it since.
+            let made = kept().map_or_else(|| make(device).map_err(|_| Reason::NoStation), Ok);
+            if let Ok(made) = made {
+                // If the keeper of the last one is gone, so is every stream that it kept: the next ones get another.
+                HOME.store(made as *const Home as *mut Home, Ordering::Release);
+            }
+            MAKING.store(false, Ordering::Release);
+            return made;
+        }
+        let now = clock::monotonic_ns();
+        until = if until == 0 { now + MADE_WITHIN } else { until };
+        if now >= until {
+            return Err(Reason::TooSlow);
+        }
+        let _ = calls::nap(LOOK);
     }
-    let made = make(device).map_err(|_| Reason::NoStation)?;
-    HOME.store(made as *const Home as *mut Home, Ordering::Release);
-    Ok(made)
+}
+
+/// This process's home, if its keeper lives.
+fn kept() -> Option<&'static Home> {
+    home().filter(|home| super::message::Message::Wake.send(home.control.load(Ordering::Relaxed), &[]).is_ok_or_full())
+}
+
+/// In the child after fork. `strange`: in a PID namespace of its own, where numbers of processes, by which the station's lock knows who
+/// holds it, mean others: it has no part in the family's station.
+pub fn forked(strange: bool) {
+    MAKING.store(false, Ordering::Relaxed);
+    if strange {
+        forget();
+    }
 }
 
 /// Whether a message has reached its queue, or finds it full.
@@ -98,6 +133,7 @@ fn make(device: &Device) -> Result<&'static Home> {
             station,
             links,
             control: AtomicI32::new(control),
+            descriptors: limit(),
             far,
             far_fds: Shared::new([-1; words::STREAMS as usize]),
         });
@@ -109,7 +145,24 @@ fn make(device: &Device) -> Result<&'static Home> {
     Ok(home)
 }
 
+/// Descriptors that this process may allow itself, as its keeper does.
+fn limit() -> u64 {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    match calls::prlimit(0, libc::RLIMIT_NOFILE, core::ptr::null(), &mut limit) {
+        Ok(_) => limit.rlim_max,
+        Err(_) => 0,
+    }
+}
+
+/// Descriptors of a keeper that belong to no stream: the station's, gates, ears.
+const BESIDE: u64 = 96;
+
 impl Home {
+    /// Whether the keeper has room for one more stream: a far companion and a shadow.
+    pub fn has_room(&self) -> bool {
+        2 * (self.station.lent() as u64 + 1) + BESIDE <= self.descriptors
+    }
+
     /// The words that belong to no stream.
     pub fn common(&self) -> &words::Common {
         // SAFETY: in the header page of the first link, which is mapped for as long as this home.

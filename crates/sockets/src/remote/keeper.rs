@@ -8,12 +8,12 @@ use super::home::Home;
 use super::message::Message;
 use super::near;
 use super::pump::{Rings, WINDOW};
-use super::shadow::Shadow;
+use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
 use crate::{carrier, diag, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::arm;
-use shunt_station::{Gate, Stream};
+use shunt_station::{Gate, Station, Stream};
 use shunt_sys::libc::{
     self, epoll_event, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT,
 };
@@ -29,8 +29,10 @@ const TICK: u64 = 2_000_000;
 const HOT: u64 = 100_000;
 /// A peer's keeper that let go of the shadow may have said the end by messages that are still on their way (ns).
 const GRACE: u64 = 500_000_000;
-/// How long the peer of a program that has closed may take to close, too (tcp_fin_timeout, ns).
+/// How long the peer of a program that has closed may take to close, too, when it has everything (tcp_fin_timeout, ns).
 const ORPHAN: u64 = 60_000_000_000;
+/// How long it may take nothing of what is left (ns). TCP's probes go on for some minutes, too.
+const STALLED: u64 = 240_000_000_000;
 
 /// What an event is about, in the upper half of its data.
 mod about {
@@ -42,6 +44,36 @@ mod about {
     pub const SHADOW: u64 = 5;
 }
 
+/// A stream whose program has closed it.
+#[derive(Clone, Copy)]
+struct Orphan {
+    /// When to look (ns); 0: its program has it.
+    look_at: u64,
+    /// Bytes that the peer had at the last look, plus one, and since when.
+    had: u64,
+    since: u64,
+    /// It had everything.
+    whole: bool,
+}
+
+impl Orphan {
+    const NONE: Orphan = Orphan { look_at: 0, had: 0, since: 0, whole: false };
+
+    /// Whether its peer is given more time: as long as bytes go, and once more when they are gone.
+    fn may_go_on(&mut self, station: &Station, stream: Stream, now: u64) -> bool {
+        let (sent, had) = (words::get(station, stream, words::SENT), words::get(station, stream, words::ACKNOWLEDGED));
+        let whole = words::flags(station, stream) & flag::FIN_OUT != 0 && sent == had;
+        if whole && self.whole {
+            return false;
+        }
+        if self.had != had + 1 {
+            (self.had, self.since) = (had + 1, now);
+        }
+        (self.whole, self.look_at) = (whole, now + ORPHAN);
+        whole || now - self.since < STALLED
+    }
+}
+
 struct Keeper {
     home: &'static Home,
     control: i32,
@@ -49,7 +81,10 @@ struct Keeper {
     shadows: [Shadow; STREAMS],
     /// When a stream's shadow ended, or its program closed (ns); 0: neither.
     ends_at: [u64; STREAMS],
+    orphans: [Orphan; STREAMS],
     kept: usize,
+    /// A stream came for which there were no descriptors: it is to be released.
+    lost: bool,
     ears: [(u64, i32); EARS],
     gates: [Option<Gate>; 2],
     watching: bool,
@@ -68,6 +103,8 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         epoll,
         shadows: [const { Shadow::NONE }; STREAMS],
         ends_at: [0; STREAMS],
+        orphans: [Orphan::NONE; STREAMS],
+        lost: false,
         kept: 0,
         ears: [(0, -1); EARS],
         gates: [None, None],
@@ -168,7 +205,7 @@ impl Keeper {
             }
         };
         each(&mut |stream| {
-            if self.narrow(stream) {
+            if self.narrow(stream) || self.holds_back(stream) {
                 due |= wait::announce(self.home.far(stream), arm::OUT);
             }
         });
@@ -178,7 +215,8 @@ impl Keeper {
         each(&mut |stream| {
             let far = self.home.far(stream);
             let unread = far.outgoing().unacknowledged();
-            if self.narrow(stream) && unread * 2 <= WINDOW {
+            let before = self.holds_back(stream) && unread < BEFORE;
+            if before || (self.narrow(stream) && unread * 2 <= WINDOW) {
                 near::mark(self.home, stream);
                 ready = false;
             }
@@ -190,6 +228,11 @@ impl Keeper {
     fn narrow(&self, stream: Stream) -> bool {
         let station = &self.home.station;
         words::get(station, stream, words::GRANTED) < words::get(station, stream, words::RECEIVED) + WINDOW / 2
+    }
+
+    /// Whether bytes wait in the shadow for a server's program to read those before.
+    fn holds_back(&self, stream: Stream) -> bool {
+        self.shadows[stream as usize].ready && words::way(&self.home.station, stream) == mode::CLAIMED
     }
 
     fn happened(&mut self, events: u32, what: u64, which: u32) {
@@ -248,6 +291,16 @@ impl Keeper {
 
     fn keep(&mut self, stream: Stream, far: i32, shadow: i32) {
         self.drop_stream(stream);
+        self.orphans[stream as usize] = Orphan::NONE;
+        if far < 0 || shadow < 0 {
+            // No descriptor was left for it. Without the far end the program finds its companion hung up.
+            for fd in [far, shadow].into_iter().filter(|fd| *fd >= 0) {
+                let _ = calls::close(fd);
+            }
+            words::raise(&self.home.station, stream, flag::RESET_OUT | flag::OVER);
+            self.lost = true;
+            return;
+        }
         self.set_far(stream, far);
         self.shadows[stream as usize] = Shadow::new(shadow, clock::monotonic_ns());
         self.ends_at[stream as usize] = 0;
@@ -323,7 +376,7 @@ impl Keeper {
         if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
             words::raise(&self.home.station, stream, flag::NEAR_GONE);
             self.forget(fd);
-            self.end_by(stream, clock::monotonic_ns() + ORPHAN);
+            self.orphans[stream as usize].look_at = clock::monotonic_ns() + ORPHAN;
         }
     }
 
@@ -344,7 +397,7 @@ impl Keeper {
         };
         let all = || 0..words::STREAMS;
         if all().any(|stream| due(stream, &self.shadows[stream as usize])) {
-            let Some(mut driver) = home.station.lock() else { return now };
+            let Some(mut driver) = home.station.lock() else { return now + near::SLACK };
             for stream in all() {
                 let shadow = &mut self.shadows[stream as usize];
                 // The peer's keeper has let go, or the connection was reset: if the stream has not ended when the messages
@@ -361,22 +414,41 @@ impl Keeper {
     }
 
     fn next_end(&self) -> u64 {
-        self.ends_at.iter().copied().filter(|at| *at != 0).min().unwrap_or(u64::MAX)
+        let orphans = self.orphans.iter().map(|orphan| orphan.look_at);
+        self.ends_at.iter().copied().chain(orphans).filter(|at| *at != 0).min().unwrap_or(u64::MAX)
     }
 
     fn ends(&mut self, now: u64) {
         for stream in 0..words::STREAMS {
-            let at = self.ends_at[stream as usize];
-            if at == 0 || at > now {
+            let [at, alone] = [self.ends_at[stream as usize], self.orphans[stream as usize].look_at];
+            if (at == 0 || at > now) && (alone == 0 || alone > now) {
                 continue;
             }
-            let Some(driver) = self.home.station.lock() else { continue };
+            let Some(driver) = self.home.station.lock() else {
+                // Somebody who was stopped may hold it for long.
+                let place = if alone != 0 && alone <= now {
+                    &mut self.orphans[stream as usize].look_at
+                } else {
+                    &mut self.ends_at[stream as usize]
+                };
+                *place = now + near::SLACK;
+                continue;
+            };
+            if (at == 0 || at > now) && self.orphans[stream as usize].may_go_on(&self.home.station, stream, now) {
+                continue;
+            }
             self.ends_at[stream as usize] = 0;
+            self.orphans[stream as usize] = Orphan::NONE;
             let flags = words::flags(&self.home.station, stream);
             if flags & (flag::ACTIVE | flag::OVER) == flag::ACTIVE {
                 // A program that has read and been told everything does not notice; another one is reset.
                 let both = flag::FIN_IN | flag::FIN_OUT;
-                if flags & both != both || flags & flag::NEAR_GONE != 0 {
+                let gone = flag::NEAR_GONE | flag::FIN_OUT;
+                if flags & gone == gone && words::way(&self.home.station, stream) == mode::TCP {
+                    // What is left is the kernel's, which ends the connection as it does for programs that are gone.
+                    words::lower(&self.home.station, stream, flag::ACTIVE);
+                    words::raise(&self.home.station, stream, flag::OVER);
+                } else if flags & both != both || flags & flag::NEAR_GONE != 0 {
                     Rings(self.home).broken(stream);
                 }
             }
@@ -388,21 +460,24 @@ impl Keeper {
     /// What whoever drove left for the keeper: sleepers to ring, streams that are over. When to look again, if nothing happens.
     fn after_turn(&mut self) -> u64 {
         let mut again = u64::MAX;
+        let lost = core::mem::take(&mut self.lost);
         for stream in 0..words::STREAMS {
-            if self.home.far_fd(stream) < 0 {
+            if self.home.far_fd(stream) < 0 && !lost {
                 continue;
             }
             let flags = words::flags(&self.home.station, stream);
-            if flags & flag::RING != 0 {
+            if flags & flag::RING != 0 && self.home.far_fd(stream) >= 0 {
                 words::lower(&self.home.station, stream, flag::RING);
                 wait::ring(self.home.far(stream), self.home.far_fd(stream));
             }
             if flags & flag::OVER != 0 {
                 let Some(mut driver) = self.home.station.lock() else {
                     again = clock::monotonic_ns() + TICK;
+                    self.lost = lost;
                     continue;
                 };
                 self.drop_stream(stream);
+                words::lower(&self.home.station, stream, flag::OVER);
                 driver.release(clock::monotonic_ns(), stream);
             }
         }

@@ -26,5 +26,5 @@ mod words;
 
 pub use accept::{accepted, listens, listens_no_longer};
 pub use connect::connect;
-pub use home::{forget, moved};
+pub use home::{forget, forked, moved};
 pub use near::{drive, kick, ring_near, watch, Watch};

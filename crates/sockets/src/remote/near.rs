@@ -68,15 +68,16 @@ pub fn turn(home: &Home) -> Option<u64> {
     }
 }
 
-/// The near side sent, or took, or ended: the pump goes on, without a look at what has come.
+/// The near side sent, or took, or ended: the pump goes on, without a look at what has come. False: it is not this process's station that
+/// has the stream, and its keeper is to be rung.
 #[cold]
 #[inline(never)]
-pub fn kick(socket: &Socket) {
-    let Some(home) = home() else { return };
-    let Some(stream) = home.stream_of(socket) else { return };
+pub fn kick(socket: &Socket) -> bool {
+    let Some(home) = home() else { return false };
+    let Some(stream) = home.stream_of(socket) else { return false };
     // First, so that whoever has the lock meets the mark when he looks once more.
     mark(home, stream);
-    let Some(mut driver) = home.station.try_lock() else { return };
+    let Some(mut driver) = home.station.try_lock() else { return true };
     attend(home, &mut driver);
     driver.push(clock::monotonic_ns(), &mut Rings(home));
     attend(home, &mut driver);
@@ -84,6 +85,7 @@ pub fn kick(socket: &Socket) {
         true => work(home),
         false => see_to_the_clock(home),
     }
+    true
 }
 
 /// A thread of the program that waits awake: costs a look at one word where there are no other hosts.

@@ -192,6 +192,7 @@ impl Pump for Rings<'_> {
 
     fn begun(&mut self, stream: Stream) {
         if self.active(stream) && self.way(stream) == mode::BEGINNING {
+            words::raise(&self.0.station, stream, flag::CATCH_UP);
             words::set(&self.0.station, stream, words::MODE, mode::FAST);
             near::mark(self.0, stream);
         }
@@ -207,7 +208,8 @@ impl Pump for Rings<'_> {
     }
 
     fn acknowledged(&mut self, stream: Stream, upto: u64) {
-        if !self.active(stream) || !matches!(self.way(stream), mode::FAST | mode::BEGINNING) {
+        // Before BEGUN a server that has given up acknowledges what it does not keep.
+        if !self.is_fast(stream) {
             return;
         }
         let station = &self.0.station;
@@ -257,6 +259,11 @@ impl Rings<'_> {
                 near::wake_keeper(self.0);
             }
             return;
+        }
+        if flags & flag::CATCH_UP != 0 {
+            words::lower(station, stream, flag::CATCH_UP);
+            let [_, acknowledged, _] = driver.positions(stream);
+            self.acknowledged(stream, acknowledged);
         }
         if flags & (flag::RESET_IN | flag::RESET_OUT) == 0 && self.say_begin(driver, stream, now) {
             let far = self.0.far(stream);

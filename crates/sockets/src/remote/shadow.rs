@@ -35,7 +35,7 @@ use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK};
 use shunt_sys::{calls, Errno, Result};
 
 /// Bytes that a server takes by TCP before BEGIN and that its program has not read: beside [`super::pump::FIRST`] they fit the rings.
-const BEFORE: u64 = 64 << 10;
+pub const BEFORE: u64 = 64 << 10;
 /// How long a server waits for BEGIN (ns): a client's keeper says it as soon as it sees the token.
 const BEGIN_WITHIN: u64 = 2_000_000_000;
 /// When a token of which a part came, or an OPENED that is late, is looked at again (ns).
@@ -227,7 +227,9 @@ impl Tending<'_, '_> {
             return self.pump.service(self.driver, self.stream);
         }
         let far = self.home.far(self.stream);
-        if self.pump.is_to_be_reset(self.stream, far.incoming().look().0) {
+        let (near_word, waiting) = far.incoming().look();
+        // What was sent before arrives before it, by the way that the client chooses.
+        if waiting == 0 && self.pump.is_to_be_reset(self.stream, near_word) {
             return self.reset();
         }
         let until = self.shadow.since + BEGIN_WITHIN;

@@ -187,7 +187,8 @@ impl World {
             program.push(&mut driver, stream);
         }
         let progress = driver.drive(self.now, program);
-        assert!(!driver.leave());
+        // A mark may be there from a look while somebody else had the lock; each turn is one anyway.
+        let _ = driver.leave();
         progress
     }
 
