@@ -112,6 +112,8 @@ pub struct Accepted {
     pub companion: i32,
     /// Where it comes from.
     pub client: Address,
+    /// Where it connected to.
+    pub server: Address,
     /// Its link.
     pub index: usize,
     /// Its channel.
@@ -164,6 +166,7 @@ pub(crate) fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted>
 pub(crate) struct Arrival {
     pub companion: i32,
     pub client: Address,
+    pub server: Address,
     pub index: usize,
     pub channel: usize,
     pub generation: u32,
@@ -226,12 +229,12 @@ pub fn refuse_waiting(listener: &Socket) {
 
 /// Makes a client that arrived a stream. Under the set-up lock.
 pub(crate) fn welcome(arrival: &Arrival, listener: &Socket, nonblocking: bool) -> core::result::Result<Accepted, Reason> {
-    let &Arrival { companion, client, index, channel, generation } = arrival;
+    let &Arrival { companion, client, server, index, channel, generation } = arrival;
     let link = *link::at(index);
     if !link::accept_channel(&link, channel, generation) {
         return Err(Reason::BadSegment);
     }
-    let accepted = Accepted { companion, client, index, channel };
+    let accepted = Accepted { companion, client, server, index, channel };
     seat(&accepted, link.base, listener, nonblocking)?;
     Ok(accepted)
 }
@@ -267,7 +270,8 @@ fn introduce(
     };
     let (index, _) = find_link(&hello, client, sent, listener)?;
     let channel = hello.channel as usize;
-    Ok((Arrival { companion, client: hello.client, index, channel, generation: hello.generation }, setup))
+    let Hello { client, server, generation, .. } = hello;
+    Ok((Arrival { companion, client, server, index, channel, generation }, setup))
 }
 
 /// What came with a connection.
@@ -335,6 +339,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
     CLIENT.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     socket.attach(base, accepted.channel, 1);
+    socket.set_addresses(&accepted.client, &accepted.server); // what was found plausible
     socket.link_index.store(accepted.index as u32, Ordering::Relaxed);
     link::enter(accepted.index);
     if nonblocking {
@@ -358,12 +363,16 @@ pub fn plausible(client: &Address, server: &Address, listener: &Socket) -> core:
     if server.port as u32 != listener.port.load(Ordering::Relaxed) {
         return Err(Reason::BadSegment);
     }
-    for address in [client, server] {
-        if !address.is_loopback() && !matches!(route::local_source(address), Ok(Some(_))) {
-            return Err(Reason::NotLocal);
-        }
+    if [client, server].into_iter().all(of_this_host) {
+        Ok(())
+    } else {
+        Err(Reason::NotLocal)
     }
-    Ok(())
+}
+
+/// Whether an address is one of this host's. Called under the set-up lock.
+pub(crate) fn of_this_host(address: &Address) -> bool {
+    address.is_loopback() || matches!(route::local_source(address), Ok(Some(_)))
 }
 
 /// The descriptors that the client sends right after connecting: the link's, and its bell's if there is one. It may be a moment away, if the client was preempted

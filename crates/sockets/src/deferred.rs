@@ -38,6 +38,7 @@ struct Waiting {
     channel: usize,
     generation: u32,
     client: Address,
+    server: Address,
     /// Counts the clients of the list.
     number: u64,
     /// Something had come by the time it was taken.
@@ -225,8 +226,7 @@ fn take(listener: &Socket, arrival: Arrival, _setup: &Guard) {
         Err(_) => arrival.companion, // no other number is left
     };
     table::set_private(companion);
-    let Arrival { index, channel, generation, client, .. } = arrival;
-    join(listener, companion, index, channel, generation, client);
+    join(listener, Arrival { companion, ..arrival });
 }
 
 /// The oldest offer of a client, where nobody waits in the list, and it has sent something already.
@@ -263,8 +263,9 @@ fn take_offers(listener: &Socket, _setup: &Guard) {
         while let Some(channel) = offers::oldest(&header.offers).filter(|_| has_room(listener)) {
             let page = link::page(link::at(index).base, channel);
             let offered = page.head.state.load(Ordering::Acquire) == life::OFFERED;
-            if let (true, Some((_, client))) = (offered, offered::honest(index, page, channel, listener)) {
-                join(listener, -1, index, channel, page.head.generation.load(Ordering::Relaxed), client);
+            if let (true, Some((_, client, server))) = (offered, offered::honest(index, page, channel, listener)) {
+                let generation = page.head.generation.load(Ordering::Relaxed);
+                join(listener, Arrival { companion: -1, client, server, index, channel, generation });
             }
             let spent = offers::take(&header.offers);
             if spent > 0 {
@@ -275,7 +276,7 @@ fn take_offers(listener: &Socket, _setup: &Guard) {
 }
 
 /// A client joins the list: its first bytes ring. Where nothing could be heard of it, it is due at once.
-fn join(listener: &Socket, companion: i32, index: usize, channel: usize, generation: u32, client: Address) {
+fn join(listener: &Socket, Arrival { companion, client, server, index, channel, generation }: Arrival) {
     let Some(place) = (0..MOST).find(|&place| list()[place].is_none()) else { return };
     let page = link::page(link::at(index).base, channel);
     let now = clock::monotonic_ns();
@@ -292,6 +293,7 @@ fn join(listener: &Socket, companion: i32, index: usize, channel: usize, generat
         channel,
         generation,
         client,
+        server,
         number,
         early: false,
         gone: false,
@@ -418,8 +420,8 @@ fn give(place: usize, listener: &Socket, flags: i32, _setup: &Guard) -> core::re
             let _ = calls::fcntl(companion, libc::F_SETFL, wanted as usize);
         }
     }
-    let Waiting { index, channel, generation, client, .. } = waiting;
-    match accept::welcome(&Arrival { companion, client, index, channel, generation }, listener, nonblocking) {
+    let Waiting { index, channel, generation, client, server, .. } = waiting;
+    match accept::welcome(&Arrival { companion, client, server, index, channel, generation }, listener, nonblocking) {
         Ok(accepted) => {
             leave(place);
             Ok(accepted)

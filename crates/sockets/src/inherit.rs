@@ -19,11 +19,13 @@ pub use handing::{failed, hand, kept_over_exec, let_through, prepare, shell_begi
 pub use message::{Appended, Received};
 pub use text::{Text, VARIABLE};
 
+use crate::accept::of_this_host;
 use crate::global::{self, SETUP};
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{link, receiver, report};
+use crate::{link, passing, receiver, report};
 use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -209,6 +211,21 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
     if peer.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
         socket.set(flag::FENCE);
     }
+    judge_names(fd, socket);
     crate::options::catch_up(socket);
     Some(socket)
+}
+
+/// Programs decide by an address whom to trust. What the channel says may have been changed by whoever has the other end, since
+/// a process of ours accepted it: unless that is of our user, or root's, addresses that are not of this host are none.
+fn judge_names(fd: i32, socket: &Socket) {
+    if passing::creator(fd).is_ok_and(|creator| creator.uid == calls::geteuid() || creator.uid == 0) {
+        return;
+    }
+    let (client, server) = socket.addresses();
+    let believed = SETUP.lock().is_some_and(|_setup| of_this_host(&client) && of_this_host(&server));
+    if !believed {
+        let nobody = Address::v4([0; 4], 0);
+        socket.set_addresses(&nobody, &nobody);
+    }
 }

@@ -75,3 +75,25 @@ unsafe fn give(
     // SAFETY: passed on.
     unsafe { Encoded::new(socket.family.load(Ordering::Relaxed), which).write(address, length) }.map(|()| 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::describe;
+    use shunt_segment::area::{CHANNEL_PAGES, PAGE};
+
+    #[test]
+    fn a_peer_cannot_change_addresses_afterwards() {
+        let base = shunt_sys::mapping::reserve(CHANNEL_PAGES + 2 * PAGE).unwrap();
+        let (client, server) = (Address::v4([127, 0, 0, 1], 1234), Address::v4([127, 0, 0, 1], 80));
+        let page = crate::link::page(base, 1);
+        describe(page, &client, &server);
+        let socket = crate::socket::allocate(libc::AF_INET).unwrap();
+        socket.attach(base, 1, 1);
+        describe(page, &Address::v4([8, 8, 8, 8], 53), &server);
+        assert_eq!(socket.addresses(), (client, server));
+        let told = (Address::v4([127, 0, 0, 2], 5678), server);
+        socket.set_addresses(&told.0, &told.1);
+        assert_eq!(socket.addresses(), told);
+    }
+}

@@ -140,13 +140,13 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     Err(Errno(libc::EAGAIN))
 }
 
-/// The client of an offer, if it is one that can be accepted. Else it is refused.
+/// Both addresses of an offer, the client's first, if it is one that can be accepted. Else it is refused.
 pub(crate) fn honest(
     index: usize,
     page: &ChannelPage,
     channel: usize,
     listener: &Socket,
-) -> Option<(&'static mut kept::Kept, Address)> {
+) -> Option<(&'static mut kept::Kept, Address, Address)> {
     let Some(kept) = kept::get(index, channel) else {
         refuse(page);
         return None;
@@ -158,7 +158,7 @@ pub(crate) fn honest(
         kept::forget(index, channel);
         return None;
     }
-    Some((kept, client))
+    Some((kept, client, server))
 }
 
 /// `Err(None)`: the offer was nonsense, or its client has gone.
@@ -170,7 +170,7 @@ pub(crate) fn take(
     flags: i32,
 ) -> core::result::Result<Accepted, Option<Errno>> {
     let page = link::page(base, channel);
-    let Some((kept, client)) = honest(index, page, channel, listener) else { return Err(None) };
+    let Some((kept, client, server)) = honest(index, page, channel, listener) else { return Err(None) };
     let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     let companion = calls::fcntl(kept.descriptor(), duplicate, 0)
         .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
@@ -181,7 +181,7 @@ pub(crate) fn take(
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     kept.set_nonblocking(nonblocking);
     kept.client = client;
-    let accepted = Accepted { companion, client, index, channel };
+    let accepted = Accepted { companion, client, server, index, channel };
     match accept::seat(&accepted, base, listener, nonblocking) {
         Ok(()) => Ok(accepted),
         Err(reason) => {

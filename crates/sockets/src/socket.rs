@@ -177,6 +177,8 @@ pub struct Socket {
     pub timer_fd: AtomicI32,
     /// What it is set to, CLOCK_MONOTONIC in ns; 0: nothing.
     pub timer_at: AtomicU64,
+    /// Both addresses, as they were known when the stream came about: in its channel the peer may change them.
+    names: Names,
     /// A listener's port.
     pub port: AtomicU32,
     /// Index of the link in this process's list.
@@ -309,6 +311,7 @@ impl Socket {
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Relaxed);
+        self.names.set(&crate::names::of_channel(self.page()));
         self.kind.store(Kind::Stream as u32, Ordering::Release);
     }
 
@@ -477,7 +480,43 @@ impl Socket {
 
     /// Both addresses: (client, server).
     pub fn addresses(&self) -> (Address, Address) {
-        crate::names::of_channel(self.page())
+        self.names.get()
+    }
+
+    /// Both addresses are known better than from the channel.
+    pub fn set_addresses(&self, client: &Address, server: &Address) {
+        self.names.set(&(*client, *server));
+    }
+}
+
+/// The addresses of a stream, in this process's own memory: (client, server).
+#[derive(Default)]
+struct Names {
+    client: [AtomicU64; 2],
+    server: [AtomicU64; 2],
+    /// The client's port, and above it the server's.
+    ports: AtomicU32,
+    scope: AtomicU32,
+}
+
+impl Names {
+    fn set(&self, (client, server): &(Address, Address)) {
+        for (to, from) in [(&self.client, client), (&self.server, server)] {
+            let [first, second] = from.words();
+            to[0].store(first, Ordering::Relaxed);
+            to[1].store(second, Ordering::Relaxed);
+        }
+        self.ports.store(client.port as u32 | (server.port as u32) << 16, Ordering::Relaxed);
+        self.scope.store(server.scope, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (Address, Address) {
+        let words = |pair: &[AtomicU64; 2]| [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
+        let (ports, scope) = (self.ports.load(Ordering::Relaxed), self.scope.load(Ordering::Relaxed));
+        (
+            Address::from_words(words(&self.client), ports as u16, scope),
+            Address::from_words(words(&self.server), (ports >> 16) as u16, scope),
+        )
     }
 }
 

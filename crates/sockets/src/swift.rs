@@ -51,13 +51,13 @@ fn usual(socket: &Socket, flags: i32) -> bool {
 ///
 /// `ALONE`: the process has one thread. The two kinds are compiled apart, since most programs need only one of them.
 #[inline(always)]
-fn take<const ALONE: bool>(lock: &AtomicU32) -> Result<(), Declined> {
+fn take<const ALONE: bool>(socket: &Socket, lock: &AtomicU32) -> Result<(), Declined> {
     if global::single_threaded() != ALONE || lock.load(Ordering::Relaxed) != 0 || cancel::noted() != 0 {
         return Err(Declined::Unusual);
     }
     if ALONE {
         section::enter();
-        return Ok(());
+        return unshared(socket);
     }
     // SAFETY: the calling thread's own block.
     let me = unsafe { (*thread::block()).tid() };
@@ -65,9 +65,20 @@ fn take<const ALONE: bool>(lock: &AtomicU32) -> Result<(), Declined> {
         return Err(Declined::Unusual);
     }
     section::enter();
-    match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Declined::InSection),
+    if lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return Err(Declined::InSection);
+    }
+    unshared(socket).inspect_err(|_| release::<ALONE>(lock))
+}
+
+/// Another thread, or a handler, may have forked since the flags were looked at. It waits for those who hold the direction, so a
+/// look behind the lock is enough.
+#[inline(always)]
+fn unshared(socket: &Socket) -> Result<(), Declined> {
+    if socket.has(flag::SHARED) {
+        Err(Declined::InSection)
+    } else {
+        Ok(())
     }
 }
 
@@ -102,7 +113,7 @@ pub unsafe fn send<const ALONE: bool>(
     {
         return Err(Declined::Unusual);
     }
-    take::<ALONE>(socket.sending())?;
+    take::<ALONE>(socket, socket.sending())?;
     // SAFETY: passed on; the direction is held, and not shared with another process.
     let sent = unsafe { pipe.send_short(data, length, true) };
     release::<ALONE>(socket.sending());
@@ -150,7 +161,7 @@ pub unsafe fn receive<const ALONE: bool>(
         return Err(Declined::Unusual);
     }
     let pipe = socket.incoming();
-    take::<ALONE>(socket.receiving())?;
+    take::<ALONE>(socket, socket.receiving())?;
     // SAFETY: passed on; the direction is held.
     let taken = unsafe { pipe.receive_short(data, length) };
     release::<ALONE>(socket.receiving());
