@@ -60,6 +60,38 @@ DUET(aio_writes, "aio_write, and lio_listio of two writes")
     far("recvall 1 1000 4; recv 1 10");
 }
 
+struct at_once {
+    pthread_barrier_t barrier;
+    struct aiocb request;
+};
+
+static void *write_at_once(void *argument)
+{
+    struct at_once *both = argument;
+    pthread_barrier_wait(&both->barrier);
+    MUST(aio_write(&both->request));
+    return NULL;
+}
+
+DUET(aio_two_threads, "two threads make their first requests on one connection at once")
+{
+    static struct at_once both;
+    int fd = connected();
+    pthread_barrier_init(&both.barrier, NULL, 2);
+    both.request = (struct aiocb){.aio_fildes = fd, .aio_buf = bytes, .aio_nbytes = 500, .aio_sigevent.sigev_notify = SIGEV_NONE};
+    struct aiocb request = both.request;
+    pthread_t thread = start(write_at_once, &both);
+    pthread_barrier_wait(&both.barrier);
+    MUST(aio_write(&request));
+    finish(thread);
+    say_request("there", &both.request);
+    say_request("here", &request);
+    far("recv 1 1000 WAITALL; send 1 30 1");
+    MUST(aio_read(&request));
+    say_request("read", &request);
+    say_bytes("content", bytes, 30);
+}
+
 DUET(aio_end, "the end and a duplicate's number")
 {
     int fd = connected(), copy = MUST(dup(fd));

@@ -96,6 +96,18 @@ static int receive_some(int fd, size_t count, unsigned seed)
     return receive_all(fd, count, seed) == (long)count ? 0 : 7;
 }
 
+/* A child of ours receives when we are gone, and answers with what came of it. */
+static int orphan(int fd, size_t count, unsigned seed)
+{
+    pid_t parent = getpid();
+    if (fork() != 0)
+        return 0;
+    while (getppid() == parent)
+        sched_yield();
+    char answer = (char)('0' + receive_some(fd, count, seed));
+    return send(fd, &answer, 1, 0) == 1 ? 0 : 1;
+}
+
 /* How a receive ends, as a number: bytes in the tens, the error's number in the ones (ECONNRESET 4). */
 static int ending(int fd)
 {
@@ -173,6 +185,8 @@ int run_helper(int argc, char **argv)
         return send_some(fd, count, seed);
     if (strcmp(name, "receive") == 0)
         return receive_some(fd, count, seed);
+    if (strcmp(name, "orphan") == 0)
+        return orphan(fd, count, seed);
     if (strcmp(name, "ending") == 0)
         return ending(fd);
     if (strcmp(name, "take") == 0)

@@ -95,6 +95,32 @@ DUET(static_reads_while_parent_waits, "a static child reads what comes while the
     say_received("parent", fd, 300, 2);
 }
 
+DUET(static_reads_while_parent_sends, "what a static child reads is right and comes, though the parent sends on the connection all the while")
+{
+    int fd = connected(), wrong = 0;
+    pid_t process = exec_static(fd, false, "receive", NULL, "300000", "1");
+    far_begin("sendall 1 300000 1");
+    for (int i = 0; i < 100; i++) {
+        fill(bytes, 1, 2, (size_t)i);
+        wrong += send(fd, bytes, 1, 0) != 1;
+        milliseconds(1);
+    }
+    far_end();
+    wait_for("child", process);
+    say("wrong %d", wrong);
+    far("recvall 1 100 2; sendall 1 300 3");
+    say_received("parent", fd, 300, 3);
+}
+
+DUET(static_leaves_an_orphan, "a static program hands the connection to a child of its own and ends; the parent keeps it, too")
+{
+    int fd = connected();
+    wait_for("program", exec_static(fd, false, "orphan", NULL, "3000", "1"));
+    far("sendall 1 3000 1; recv 1 10");
+    R(send_all(fd, 10, 1));
+    far("recvall 1 10 1");
+}
+
 DUET(static_parent_is_killed, "the other owner is killed: the static program goes on alone")
 {
     int fd = connected();

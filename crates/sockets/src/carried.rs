@@ -5,6 +5,7 @@
 //! own numbers; its epoll sets go on watching it.
 
 use crate::carrier::{self, Cargo};
+use crate::global::Mutex;
 use crate::plain::{self, Pending};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
@@ -15,11 +16,23 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::{calls, libc, Errno, Result};
 
+/// One at a time: what two threads give to the kernel at once, each by a ring of its own, is often the same.
+static CARRYING: Mutex = Mutex::new();
+
+/// In the child after fork.
+pub(crate) fn forked() {
+    CARRYING.reset();
+}
+
 /// Makes the stream at `fd` the kernel's, under all its numbers.
 ///
 /// # Errors
 /// EAGAIN: no carrier could be made; the stream is what it was.
 pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
+    let carrying = CARRYING.lock().ok_or(Errno(libc::EAGAIN))?;
+    if table::stream(fd).is_none_or(|now| !core::ptr::eq(now, socket)) {
+        return Ok(()); // another thread was first
+    }
     let unable = |_| Errno(libc::EAGAIN);
     let (program, far) = plain::pair(socket).map_err(unable)?;
     let (program, far) = (Pending(program), Pending(far));
@@ -30,7 +43,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         next.set(flag::NONBLOCK);
     }
     // The carrier alone owns the side, unless other processes do.
-    let item = Cargo { stream: fd, carrier: far.0, program: program.0, process: 0 };
+    let item = Cargo { stream: fd, carrier: far.0, program: program.0, process: calls::getpid() };
     let Ok(carrier) = carrier::fork(&[item]) else {
         crate::socket::free(next);
         return Err(Errno(libc::EAGAIN));
@@ -52,6 +65,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     descriptor::finish(socket, -1);
     holding::dissolved(socket);
     carrier.begin();
+    drop(carrying);
     if readable {
         // What could be read before the call can be read after it.
         let _ = calls::poll_one(program.0, libc::POLLIN, ARRIVAL);
@@ -68,8 +82,12 @@ const WAITING: usize = 256;
 /// Makes the listener at `fd` the kernel's, under all its numbers; clients that wait for it are carried to its queue.
 ///
 /// # Errors
-/// None, as the numbers stay what they are.
+/// EAGAIN: a handler that interrupted the same.
 pub fn leave_listener(fd: i32, listener: &'static Socket) -> Result<()> {
+    let _carrying = CARRYING.lock().ok_or(Errno(libc::EAGAIN))?;
+    if table::get(fd).kind() != Kind::Listener {
+        return Ok(()); // another thread was first
+    }
     let mut cargo = [Cargo { stream: -1, carrier: -1, program: -1, process: 0 }; WAITING];
     let mut count = 0;
     handover::give_listener(fd, listener, |item| {

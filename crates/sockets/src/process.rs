@@ -178,6 +178,7 @@ pub fn after_fork_child() {
     uncount();
     crate::holding::forked();
     crate::nudge::forked();
+    crate::carried::forked();
     epoll::forked();
     new_nonce();
     register_barriers();

@@ -200,6 +200,28 @@ pub(crate) fn target<'a>(path: &Path, room: &'a mut [u8; 64]) -> &'a [u8] {
     &room[..got.max(0) as usize]
 }
 
+/// Another process that has the socket open, if one can be seen.
+pub(crate) fn holder(inode: u32) -> Option<u32> {
+    let wanted = Path::new(format_args!("socket:[{inode}]"));
+    let wanted = &wanted.bytes[..wanted.length];
+    let me = calls::getpid();
+    let mut found = None;
+    let _ = numbers(&Path::new(format_args!("/proc\0")), |process| {
+        if process != me {
+            let _ = numbers(&Path::new(format_args!("/proc/{process}/fd\0")), |fd| {
+                let mut room = [0u8; 64];
+                let holds = target(&Path::new(format_args!("/proc/{process}/fd/{fd}\0")), &mut room) == wanted;
+                if holds {
+                    found = Some(process);
+                }
+                holds
+            });
+        }
+        found.is_some()
+    });
+    found
+}
+
 fn holders(inode: u32) -> Result<Holders> {
     let wanted = Path::new(format_args!("socket:[{inode}]"));
     let wanted = &wanted.bytes[..wanted.length];

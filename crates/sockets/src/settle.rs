@@ -2,11 +2,11 @@
 //!
 //! A carrier ([`crate::carrier`]) stands between a side and a program without shunt, and so holds bytes that the others
 //! cannot see: what the program wrote and was not sent yet, and what was given to the program and not read by it yet. On
-//! Linux all owners share one queue. So before another owner sends or receives it asks the carriers to settle: to send the
-//! one, and to take back the other. Then its own bytes come behind those that were written before, and it finds the bytes
+//! Linux all owners share one queue. So before another owner sends it asks the carriers to settle, to send the one, and
+//! before it receives, to take back the other as well. Then its own bytes come behind those that were written before, and it finds the bytes
 //! that nobody has read.
 
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::channel::{state, Carriage};
 use shunt_segment::name;
@@ -16,24 +16,49 @@ use shunt_sys::{calls, clock, Errno, Result};
 /// This process's name, if it is a carrier; 0: it is none.
 pub(crate) static OWN: AtomicU64 = AtomicU64::new(0);
 
-/// How long a carrier may take to settle, in ns; it never sleeps over its work, so one that takes longer is stopped.
+/// How long a carrier may take to settle, in ns; it never sleeps over its work, so one that takes longer is stopped. Nobody
+/// waits for one on the connection again.
 const PATIENCE: u64 = 2_000_000_000;
 
 /// How often it is asked meanwhile whether it still exists, in ns.
 const KNOCK_AGAIN: u64 = 10_000_000;
 
-/// Before this process takes a lock of a side that others own too.
+/// Before this process takes the lock for sending of a side that others own too: what carriers' programs wrote comes first.
 #[inline]
-pub fn before_use(socket: &Socket) {
+pub fn before_send(socket: &Socket) {
+    before(socket, false);
+}
+
+/// The same before it receives: what carriers' programs were lent is taken back.
+#[inline]
+pub fn before_receive(socket: &Socket) {
+    before(socket, true);
+}
+
+#[inline]
+fn before(socket: &Socket, receives: bool) {
     let carriage = socket.carriage();
-    if carriage.any() && OWN.load(Ordering::Relaxed) == 0 {
-        all(socket, carriage);
+    if carriage.any() && OWN.load(Ordering::Relaxed) == 0 && !socket.has(flag::FORSAKEN) {
+        all(socket, carriage, receives);
     }
+}
+
+/// Whether a program has been lent bytes since they were taken back. Under the lock for receiving, without which nothing is lent.
+pub fn lent(socket: &Socket) -> bool {
+    let carriage = socket.carriage();
+    carriage.lender.load(Ordering::Acquire) != 0
+        && carriage.any()
+        && OWN.load(Ordering::Relaxed) == 0
+        && !socket.has(flag::FORSAKEN)
 }
 
 #[cold]
 #[inline(never)]
-fn all(socket: &Socket, carriage: &Carriage) {
+fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
+    let lender = carriage.lender.load(Ordering::Acquire);
+    if receives && lender != 0 {
+        carriage.recalled.store(lender as u32, Ordering::Release);
+    }
     let ticket = carriage.asked.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     for (place, settled) in carriage.carriers.iter().zip(&carriage.settled) {
         let id = place.load(Ordering::Acquire);
@@ -50,6 +75,9 @@ fn all(socket: &Socket, carriage: &Carriage) {
             calls::sched_yield();
             let now = clock::monotonic_ns();
             if now > deadline {
+                // Stopped, or no carrier at all: these words lie where the peer can write.
+                socket.set(flag::FORSAKEN);
+                lost(socket, carriage, id);
                 break;
             }
             if now - knocked > KNOCK_AGAIN {
@@ -75,7 +103,8 @@ pub(crate) fn ask_lender(socket: &Socket) {
     }
 }
 
-/// Carrier `id` ends in good order only after it has left its place; so it was killed, with bytes that nobody can find.
+/// Carrier `id` ends in good order only after it has left its place; so it was killed (or is stopped), with bytes that nobody
+/// can find.
 fn lost(socket: &Socket, carriage: &Carriage, id: u64) {
     let mut entered = carriage.lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     for place in &carriage.carriers {

@@ -79,6 +79,8 @@ pub mod flag {
     pub const FAR: u32 = 1 << 27;
     /// The process has ceased to be an owner of the side: it is about to exec a program that will not have it.
     pub const LEFT: u32 = 1 << 28;
+    /// A carrier of the side did not answer for so long that none is asked any more ([`crate::settle`]).
+    pub const FORSAKEN: u32 = 1 << 29;
 
     /// No two flags share a bit.
     const _: () = {
@@ -111,6 +113,8 @@ pub mod flag {
             FILTERED,
             REMOTE,
             FAR,
+            LEFT,
+            FORSAKEN,
         ];
         let (mut seen, mut at) = (0u32, 0);
         while at < all.len() {
@@ -377,7 +381,7 @@ impl Socket {
     #[inline(always)]
     pub fn lock_send(&self) -> Result<Locked, Errno> {
         if self.has(flag::SHARED) {
-            crate::settle::before_use(self);
+            crate::settle::before_send(self);
         }
         self.lock(&self.sending, &self.own().transmit.lock)
     }
@@ -386,10 +390,24 @@ impl Socket {
     #[inline(always)]
     pub fn lock_receive(&self) -> Result<Locked, Errno> {
         if self.has(flag::SHARED) {
-            crate::settle::before_use(self);
-            crate::options::catch_up(self);
+            return self.lock_receive_shared();
         }
         self.lock_receive_settled()
+    }
+
+    fn lock_receive_shared(&self) -> Result<Locked, Errno> {
+        // A carrier lends again after a while, each time a longer one: between its answer and the lock we may have slept.
+        const TURNS: u32 = 16;
+        let mut turn = 0;
+        loop {
+            crate::settle::before_receive(self);
+            crate::options::catch_up(self);
+            let held = self.lock_receive_settled()?;
+            turn += 1;
+            if turn == TURNS || !crate::settle::lent(self) {
+                return Ok(held);
+            }
+        }
     }
 
     /// As [`Socket::lock_receive`], without asking carriers to settle: for carriers.

@@ -2,7 +2,7 @@
 
 use super::me;
 use crate::socket::{flag, Socket};
-use crate::{descriptor, report, settle, stream, table, urgent};
+use crate::{descriptor, receiver, report, settle, stream, table, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word, CARRIERS};
 use shunt_segment::process::kind;
@@ -203,22 +203,22 @@ impl Lane {
     pub fn work(&mut self, begun: bool, id: u64, now: u64) -> Wishes {
         let carriage = self.socket.carriage();
         let asked = self.asked;
-        let demanded = carriage.settled.get(self.place).is_some_and(|settled| settled.load(Ordering::Relaxed) != asked);
-        let recalled = self.lent > 0 && carriage.recalled.load(Ordering::Acquire) == id as u32;
+        let recalled = carriage.recalled.load(Ordering::Acquire) == id as u32;
         let mut wishes = NOTHING;
         if begun {
-            // Once an end is gone nobody comes for what a killed process left counted.
-            let lost = (self.deaf || self.peer_gone()) && !self.kin_lives();
+            // Once an end is gone nobody comes for what a killed process left counted; but where it is seen when the program
+            // ends, a descriptor may as well be in flight.
+            let lost = self.process == 0 && (self.deaf || self.peer_gone()) && !self.kin_lives();
             let others = if lost { Others::None } else { self.others() };
-            if others == Others::None || !self.program_lives(others) {
+            if others == Others::None || (!self.program_lives(others) && !self.follow()) {
                 self.stop_lending(others == Others::None, id);
             }
+            self.pump_outbound();
             // Among carriers alone, bytes whose program may be anywhere go to whoever is first.
             let pumps = others == Others::None || (others == Others::Carriers && self.twin < 0);
-            self.pump_outbound();
-            if !self.over && (demanded || recalled) {
+            if !self.over && recalled {
+                let _ = carriage.recalled.compare_exchange(id as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
                 self.take_back(id);
-                carriage.recalled.store(0, Ordering::Release);
                 self.delay = (self.delay.max(FIRST_DELAY / 4) * 4).min(LONGEST_DELAY);
                 self.waiting_since = 0;
             }
@@ -321,6 +321,22 @@ impl Lane {
         !ended
     }
 
+    /// The program's process has ended. One that it gave its end to before is the program from now on; false: none is seen.
+    fn follow(&mut self) -> bool {
+        // SAFETY: plain integers.
+        let mut status: libc::stat = unsafe { core::mem::zeroed() };
+        if self.process == 0 || calls::fstat(self.twin, &mut status).is_err() {
+            return false;
+        }
+        let Some(next) = receiver::holder(status.st_ino as u32) else { return false };
+        if self.life >= 0 {
+            let _ = calls::close(core::mem::replace(&mut self.life, -1));
+        }
+        self.process = next;
+        self.watch();
+        true
+    }
+
     // ---- to the program ------------------------------------------------------------------------------------------
 
     fn pump_inbound(&mut self) {
@@ -391,7 +407,8 @@ impl Lane {
                 self.reset_program();
                 return u64::MAX;
             }
-            if (peer & (word::FIN | word::CLOSED) != 0 || self.peer_gone()) && !self.inbound_ended {
+            // Told with bytes still lent, the end would stay when these are taken back.
+            if waiting == 0 && (peer & (word::FIN | word::CLOSED) != 0 || self.peer_gone()) && !self.inbound_ended {
                 self.inbound_ended = true;
                 let _ = calls::shutdown(self.program, libc::SHUT_WR);
             }
@@ -415,7 +432,12 @@ impl Lane {
         if lender.load(Ordering::Acquire) != id && lender.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;
         }
-        let most = (waiting - self.lent).min(PIECE);
+        // What is lent lies in the program's queue as a whole, so that it can be taken back in one step.
+        let room = self.lendable();
+        if self.lent >= room || outgoing(self.program) > 0 {
+            return;
+        }
+        let most = (waiting - self.lent).min(room - self.lent);
         // SAFETY: at most a piece; the lock is held.
         let Ok(seen) = (unsafe { stream::peek(socket, self.lent, self.inbound.data, most) }) else { return };
         match to(self.program, self.inbound.data, seen, 0) {
@@ -457,24 +479,33 @@ impl Lane {
         crate::wait::notify(self.socket, self.stream, shunt_segment::channel::arm::OUT);
     }
 
+    /// How much the program's queue holds for sure, however its bytes came.
+    fn lendable(&self) -> usize {
+        let held = calls::getsockopt_int(self.twin, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0);
+        (held as usize / 4).clamp(1, PIECE)
+    }
+
     /// Another owner wants to receive: what the program has not read is the ring's again.
+    ///
+    /// In one call, under one lock of the kernel's: between two of them the program could read what lies behind the bytes of the
+    /// first, and those that it had read would be given out again in their place.
     fn take_back(&mut self, id: u64) {
         let mut back = 0;
         while back < self.lent && self.twin >= 0 {
             let under_way = outgoing(self.program);
-            let room = (self.lent - back).min(PIECE);
-            let got = calls::recvfrom(
-                self.twin,
-                self.inbound.data.cast(),
-                room,
-                MSG_DONTWAIT,
-                core::ptr::null_mut(),
-                core::ptr::null_mut(),
-            );
-            match got {
+            let room = self.lent - back;
+            let flags = MSG_DONTWAIT | libc::MSG_TRUNC;
+            let nowhere = core::ptr::null_mut();
+            match calls::recvfrom(self.twin, nowhere, room, flags, core::ptr::null_mut(), core::ptr::null_mut()) {
                 Ok(got) if got > 0 => back += got,
-                Err(Errno(libc::EAGAIN)) if under_way > 0 => calls::sched_yield(),
+                Err(Errno(libc::EAGAIN)) if under_way > 0 => {
+                    calls::sched_yield();
+                    continue;
+                }
                 _ => break,
+            }
+            if under_way == 0 {
+                break;
             }
         }
         let read = self.lent - back;
