@@ -9,6 +9,7 @@
 //! ones.
 
 mod arming;
+mod brought;
 mod change;
 mod control;
 mod datagrams;
@@ -25,6 +26,7 @@ mod set;
 mod wait;
 
 pub use arming::{arm_sleeping, end_sleep};
+pub use brought::brought;
 pub use change::{
     after_dissolve, after_replace, became_listener, before_replace, bells_taken, ceased_to_listen, changed, forget_datagram,
     forget_socket, rendezvous_goes,

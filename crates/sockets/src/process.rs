@@ -113,6 +113,29 @@ fn uncount() {
     }
 }
 
+/// Before a fork of ours whose child takes nothing of the program's ([`after_own_fork_child`]): nothing gets a second owner.
+/// The caller waits until the child has closed what it inherited.
+pub fn before_own_fork() {
+    match SETUP.lock() {
+        Some(held) => core::mem::forget(held),
+        None => section::enter(),
+    }
+}
+
+/// After it, in the parent, whether it failed or not.
+pub fn after_own_fork_parent() {
+    SETUP.reset();
+    section::leave();
+}
+
+/// After it, in the child: its table is empty.
+pub fn after_own_fork_child() {
+    for fd in 0..table::high_water() {
+        table::take(fd);
+    }
+    after_fork_child();
+}
+
 /// After fork, in the parent.
 pub fn after_fork_parent() {
     SETUP.reset();

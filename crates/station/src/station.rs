@@ -260,7 +260,11 @@ impl Station {
 
     /// Before sleeping on [`Station::poll_fd`]. False: something waits; drive. Several may sleep at once.
     pub fn arm(&self) -> bool {
-        let Some(driver) = self.try_lock() else { return false };
+        let Some(driver) = self.try_lock() else {
+            // Its holder may want the processor on which the caller would look again and again.
+            calls::sched_yield();
+            return false;
+        };
         let armed = driver.inner.device.arm();
         if armed {
             self.shared().sleepers.fetch_add(1, Relaxed);

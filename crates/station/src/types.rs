@@ -114,6 +114,8 @@ pub trait Pump {
 pub struct Progress {
     /// Frames came.
     pub moved: bool,
+    /// More may wait: there was an end to what one turn takes.
+    pub more: bool,
     /// When somebody is to drive again, if nothing happens before. Nanoseconds of the caller's clock.
     pub deadline: Option<Nanoseconds>,
 }

@@ -135,7 +135,8 @@ impl Xdp {
                 let fd = way.0;
                 core::mem::forget(way);
                 let own = Own::new(Socket::adopt(fd, umem, rings)?, shape.device);
-                watch(sleep.0, libc::EPOLL_CTL_ADD, fd, 0)?;
+                // Always: an epoll that nobody sleeps on is told of a frame in no time, and to change this costs calls.
+                watch(sleep.0, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN)?;
                 let sentence = match state.mode.load(Relaxed) {
                     0 => {
                         "a queue of its own, zero-copy: the interface reads and writes the segment; one system call sends a batch"
@@ -184,8 +185,15 @@ impl Xdp {
         Descriptors { connection: self.connection.fd(), memory: self.memory.fd(), bell: self.bell.0, way, page }
     }
 
-    /// A descriptor of this endpoint's got another number.
+    /// A descriptor of this endpoint's got another number; it still has the old one, too.
     pub fn renumber(&mut self, from: i32, to: i32) {
+        // An epoll knows files by their numbers.
+        let way = self.descriptors().way;
+        for (fd, events) in [(self.bell.0, libc::EPOLLIN), (self.connection.fd(), 0), (way, libc::EPOLLIN)] {
+            if fd == from && watch(self.sleep.0, libc::EPOLL_CTL_DEL, from, 0).is_ok() {
+                let _ = watch(self.sleep.0, libc::EPOLL_CTL_ADD, to, events);
+            }
+        }
         self.memory.renumber(from, to);
         self.connection.renumber(from, to);
         match &mut self.way {
@@ -391,13 +399,8 @@ impl Endpoint for Xdp {
         let memory = &self.memory;
         memory.header().armed.0.store(1, SeqCst);
         let nothing = match &mut self.way {
+            // The socket's own readiness needs no flag: it is readable while frames wait.
             Way::Own(own) => {
-                // The socket's own readiness needs no flag: it is readable while frames wait. An epoll knows files by their
-                // numbers, and this one may have got another since.
-                let fd = own.socket.fd();
-                if watch(self.sleep.0, libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN) == Err(Errno(libc::ENOENT)) {
-                    let _ = watch(self.sleep.0, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN);
-                }
                 own.socket.prod();
                 own.socket.arrived() == 0 && memory.receive_queue().is_empty()
             }
@@ -412,17 +415,24 @@ impl Endpoint for Xdp {
 
     fn disarm(&mut self) {
         let rung = self.memory.header().armed.0.swap(0, SeqCst) == 0;
-        if core::mem::take(&mut self.armed) && rung {
+        let rung = core::mem::take(&mut self.armed) && rung;
+        if rung {
             // The agent has taken the flag, and rings. That bell may come late, or wake another process's sleeper: nobody waits for it, and
             // at worst it wakes the next sleep.
             Counters::add(&self.memory.counters().woken, 1);
         }
-        let mut count = 0u64;
-        let _ = calls::read(self.bell.0, (&raw mut count).cast(), 8);
-        if let Way::Own(own) = &self.way {
-            let _ = watch(self.sleep.0, libc::EPOLL_CTL_MOD, own.socket.fd(), 0);
+        let nothing = match &mut self.way {
+            // Who was woken for nothing looks why.
+            Way::Own(own) => own.socket.arrived() == 0 && self.memory.receive_queue().is_empty(),
+            Way::Multiplexed(_) => true,
+        };
+        if rung || nothing {
+            let mut count = 0u64;
+            let _ = calls::read(self.bell.0, (&raw mut count).cast(), 8);
         }
-        self.look_after_agent();
+        if nothing {
+            self.look_after_agent();
+        }
     }
 
     fn counters(&self) -> &Counters {

@@ -4,19 +4,25 @@ use super::home::Home;
 use super::keeper;
 use crate::carrier::{self, shed};
 use crate::process;
-use shunt_sys::libc;
-use shunt_sys::{calls, Errno, Result};
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
+use shunt_sys::{calls, clock, Errno, Result};
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// Forks the keeper of `home`, which is told things over `control`.
+/// How long to wait until the keeper has closed what it inherited (ns). What is closed later is open for longer than the program
+/// thinks, and no more than that.
+const SHEDDING: u64 = 1_000_000_000;
+
+/// Forks the keeper of `home`, which is told things over `control`, whose other end is `ours`.
+///
+/// The keeper takes nothing of the program's along, so nothing counts as shared because of it.
 ///
 /// Errors: EAGAIN (RLIMIT_NPROC, no memory).
-pub fn keeper(home: &'static Home, control: i32) -> Result<()> {
+pub fn keeper(home: &'static Home, ours: i32, control: i32) -> Result<()> {
     // A handler in the copy would be the program's code.
     let mut mask = 0u64;
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
-    process::before_fork();
+    process::before_own_fork();
     let child = carrier::copy();
     if child == 0 {
         let grandchild = carrier::copy();
@@ -26,10 +32,9 @@ pub fn keeper(home: &'static Home, control: i32) -> Result<()> {
         carrier::exit(i32::from(grandchild < 0));
     }
     let born = child > 0 && carrier::waited(child as i32);
+    process::after_own_fork_parent();
     if born {
-        process::after_fork_parent();
-    } else {
-        process::fork_failed();
+        await_shedding(ours);
     }
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
     if born {
@@ -39,18 +44,29 @@ pub fn keeper(home: &'static Home, control: i32) -> Result<()> {
     }
 }
 
+/// Until the keeper says that it has closed everything; or until it is gone, or for a moment.
+fn await_shedding(ours: i32) {
+    let deadline = clock::monotonic_ns() + SHEDDING;
+    let mut left = SHEDDING;
+    while left > 0 && matches!(calls::poll_one(ours, POLLIN, left as i64), Err(Errno(libc::EINTR))) {
+        left = deadline.saturating_sub(clock::monotonic_ns());
+    }
+    let mut byte = 0u8;
+    let _ = calls::recvfrom(ours, (&raw mut byte).cast(), 1, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+}
+
 fn begin(home: &'static Home, control: i32) -> ! {
     // SAFETY: a plain call.
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
-    process::after_fork_child();
+    process::after_own_fork_child();
     shed::name(c"shunt-keeper");
     allow_descriptors();
-    // It owns none of the program's streams, which the fork had counted.
-    let _ = shed::table(&[]);
     crate::report::begin_anew();
     let descriptors = home.station.descriptors();
     let kept = |fd: i32| fd == control || fd == crate::report::descriptor() || descriptors.contains(&fd);
     shed::all_but(kept);
+    let byte = 1u8;
+    let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
     home.station.set_keeper();
     keeper::run(home, control)
 }

@@ -3,7 +3,7 @@
 use super::area::Device;
 use super::{fork, words};
 use crate::global::Shared;
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::{link, private};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use shunt_segment::reason::Reason;
@@ -27,6 +27,8 @@ pub struct Home {
     pub far: *mut Socket,
     /// Descriptors that the keeper may have.
     pub descriptors: u64,
+    /// The near sockets that this process has, one for each stream; it may be another stream's by now.
+    near: *mut AtomicPtr<Socket>,
     /// In the keeper: the far companions of streams; -1 elsewhere.
     pub far_fds: Shared<[i32; words::STREAMS as usize]>,
 }
@@ -126,6 +128,7 @@ fn make(device: &Device) -> Result<&'static Home> {
     calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
     let control = private::keep(pair[0])?;
     let far = mapping::reserve(words::STREAMS as usize * core::mem::size_of::<Socket>())?.cast::<Socket>();
+    let near = mapping::reserve(words::STREAMS as usize * core::mem::size_of::<AtomicPtr<Socket>>())?.cast();
     let home = mapping::reserve(core::mem::size_of::<Home>())?.cast::<Home>();
     // SAFETY: fresh memory of the right size.
     let home = unsafe {
@@ -135,11 +138,12 @@ fn make(device: &Device) -> Result<&'static Home> {
             control: AtomicI32::new(control),
             descriptors: limit(),
             far,
+            near,
             far_fds: Shared::new([-1; words::STREAMS as usize]),
         });
         &*home
     };
-    let forked = fork::keeper(home, pair[1]);
+    let forked = fork::keeper(home, control, pair[1]);
     let _ = calls::close(pair[1]);
     forked.inspect_err(|_| private::close(control))?;
     Ok(home)
@@ -197,6 +201,26 @@ impl Home {
             socket.generation.store(generation, Ordering::Relaxed);
         }
         socket
+    }
+
+    fn near_place(&self, stream: Stream) -> &AtomicPtr<Socket> {
+        // SAFETY: within the slab; all-zero is a null pointer.
+        unsafe { &*self.near.add((stream % words::STREAMS) as usize) }
+    }
+
+    /// The near side of a stream is this process's.
+    pub fn set_near(&self, stream: Stream, socket: &'static Socket) {
+        self.near_place(stream).store(core::ptr::from_ref(socket).cast_mut(), Ordering::Release);
+    }
+
+    /// The near side of a stream, if it is this process's alone.
+    pub fn near(&self, stream: Stream) -> Option<&'static Socket> {
+        // SAFETY: null, or a socket; these are never unmapped.
+        let socket = unsafe { self.near_place(stream).load(Ordering::Acquire).as_ref() }?;
+        let (base, _, channel) = self.place(stream);
+        let flags = socket.flags.load(Ordering::Relaxed) & (flag::REMOTE | flag::SHARED);
+        let is_it = flags == flag::REMOTE && socket.link() == base && socket.channel() == channel;
+        (is_it && socket.references.load(Ordering::Relaxed) > 0).then_some(socket)
     }
 
     /// The far companion of a stream; -1: this process is not the keeper.

@@ -4,6 +4,7 @@
 //! ended; and its own death is a hang-up at all of them. It holds the shadow connections, whose hang-up says that the peer's
 //! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
 
+use super::hold;
 use super::home::Home;
 use super::message::Message;
 use super::near;
@@ -90,6 +91,7 @@ struct Keeper {
     watching: bool,
     /// How long it sleeps while others drive (ns).
     tick: u64,
+    holds: hold::Watcher,
     /// The last sleep ended by an event.
     woken: bool,
 }
@@ -110,6 +112,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         gates: [None, None],
         watching: false,
         tick: TICK,
+        holds: hold::Watcher::new(),
         woken: true,
     };
     keeper.watch(control, EPOLLIN as u32, about::CONTROL, 0);
@@ -139,9 +142,12 @@ impl Keeper {
         // A program that drives all the time is disturbed rarely.
         let hot = others && !self.woken && began.saturating_sub(driven) < HOT;
         self.tick = if hot { (2 * self.tick).min(near::SLACK) } else { TICK };
+        if self.holds.is_due(home) {
+            self.tick = hold::TICK;
+        }
         let mut until = began + self.tick;
         let mut ready = true;
-        if !others || self.woken {
+        if self.holds.finds(home, began) || !others || self.woken {
             match near::turn(home) {
                 Some(deadline) if !others => until = deadline,
                 Some(_) => {}
@@ -149,6 +155,7 @@ impl Keeper {
                 None => others = true,
             }
         }
+        common.called.store(0, Ordering::SeqCst);
         let again = self.tend().min(self.after_turn());
         if self.control < 0 && self.kept == 0 {
             return; // nothing would wake it

@@ -16,6 +16,7 @@ mod accept;
 mod area;
 mod connect;
 mod fork;
+mod hold;
 mod home;
 mod keeper;
 mod message;

@@ -1,12 +1,15 @@
 //! What threads of the program do for streams to other hosts: they drive while they are awake.
 
+use super::hold;
 use super::home::{home, Home};
 use super::message::Message;
 use super::pump::Rings;
 use super::words::{self, flag};
 use crate::socket::Socket;
-use core::sync::atomic::Ordering;
-use shunt_segment::channel::Wait;
+use crate::{epoll, stamp};
+use core::sync::atomic::{fence, Ordering};
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, Wait};
 use shunt_station::Stream;
 use shunt_sys::clock;
 
@@ -46,12 +49,14 @@ pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
 /// Rounds of one turn: peers that send without end are looked at again by the next.
 const ROUNDS: u32 = 8;
 
-/// Takes what came and does what that leaves to do, until nothing more comes. Nothing stays marked that nobody looks after.
+/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after.
 fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>) {
+    hold::none_is(home);
+    attend(home, driver);
     for _ in 0..ROUNDS {
         let progress = driver.drive(clock::monotonic_ns(), &mut Rings(home));
         attend(home, driver);
-        if !progress.moved {
+        if !progress.more {
             break;
         }
     }
@@ -68,8 +73,8 @@ pub fn turn(home: &Home) -> Option<u64> {
     }
 }
 
-/// The near side sent, or took, or ended: the pump goes on, without a look at what has come. False: it is not this process's station that
-/// has the stream, and its keeper is to be rung.
+/// The near side sent, or took, or ended: the pump goes on, at once or with the turn that follows ([`hold`]), without a look at
+/// what has come. False: it is not this process's station that has the stream, and its keeper is to be rung.
 #[cold]
 #[inline(never)]
 pub fn kick(socket: &Socket) -> bool {
@@ -77,9 +82,13 @@ pub fn kick(socket: &Socket) -> bool {
     let Some(stream) = home.stream_of(socket) else { return false };
     // First, so that whoever has the lock meets the mark when he looks once more.
     mark(home, stream);
+    let now = clock::monotonic_ns();
+    if hold::may_wait(home, now) {
+        return true;
+    }
     let Some(mut driver) = home.station.try_lock() else { return true };
     attend(home, &mut driver);
-    driver.push(clock::monotonic_ns(), &mut Rings(home));
+    driver.push(now, &mut Rings(home));
     attend(home, &mut driver);
     match driver.leave() {
         true => work(home),
@@ -175,7 +184,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(home) = self.home {
             if let Some((wait, conditions)) = self.armed.filter(|(wait, _)| wait.sleepers.load(Ordering::Relaxed) == 1) {
-                shunt_ring::bell::disarm(wait, conditions);
+                bell::disarm(wait, conditions);
                 if wait.sleepers.load(Ordering::SeqCst) > 1 {
                     // Somebody began to sleep meanwhile, and may have found his conditions announced.
                     wait.armed.fetch_or(conditions, Ordering::SeqCst);
@@ -192,6 +201,20 @@ pub fn wake_keeper(home: &Home) {
     let _ = Message::Wake.send(home.control.load(Ordering::Relaxed), &[]);
 }
 
+/// Something came for a near side of this process. True: nobody needs a bell for it, because nobody sleeps, or a set alone
+/// has announced that it waits, of this process and of no other thread's sleep.
+pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
+    fence(Ordering::SeqCst); // behind what came, as every waker's look
+    let wait = &near.own().wait;
+    if conditions & arm::IN != 0 && bell::wants_stamp(wait) {
+        stamp::arrived(far);
+    }
+    let armed = wait.armed.load(Ordering::Relaxed);
+    let sets = conditions << arm::SET_SHIFT;
+    let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
+    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::brought(near))
+}
+
 /// A sleeper of the near side is to be woken, by the keeper, which alone can.
 #[cold]
 pub fn ring_near(far: &Socket) {
@@ -199,6 +222,9 @@ pub fn ring_near(far: &Socket) {
     if let Some(stream) = home.stream_of(far) {
         words::raise(&home.station, stream, flag::RING);
         mark(home, stream);
-        wake_keeper(home);
+        // One call for all of them: the keeper takes it back before it looks.
+        if home.common().called.swap(1, Ordering::SeqCst) == 0 {
+            wake_keeper(home);
+        }
     }
 }

@@ -101,7 +101,11 @@ impl Rings<'_> {
 
     /// Wakes whoever sleeps on the near side for `conditions`.
     pub fn tell(&self, stream: Stream, conditions: u32) {
-        wait::notify(self.0.far(stream), self.0.far_fd(stream), conditions);
+        let far = self.0.far(stream);
+        match self.0.near(stream) {
+            Some(near) if near::hears_by_itself(near, far, conditions) => {}
+            _ => wait::notify(far, self.0.far_fd(stream), conditions),
+        }
     }
 
     /// The peer, or all ways to it, ended both directions.

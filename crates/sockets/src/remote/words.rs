@@ -79,6 +79,14 @@ pub struct Common {
     pub gates: AtomicU64,
     /// Until when the keeper sleeps at most (CLOCK_MONOTONIC, ns).
     pub sleeps_until: AtomicU64,
+    /// The keeper was called to ring, and has not begun to look.
+    pub called: AtomicU64,
+    /// When the first message since the last turn was sent, with which later ones are held (ns); 0: none was.
+    pub held_since: AtomicU64,
+    /// Messages are held now and then: the keeper is to look often.
+    pub holding: AtomicU64,
+    /// Until when none may be held (ns).
+    pub no_hold_until: AtomicU64,
 }
 
 const _: () = {
