@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::cells::matrix::{PLACES, SHAPES, SIDES, SIZES, WAITS};
-use crate::report::Document;
+use crate::report::{Comparison, Document};
 
 const FIELD: (i32, i32) = (44, 30);
 const LEFT: i32 = 190;
@@ -13,45 +13,77 @@ const TOP: i32 = 150;
 pub const NOISE: f64 = 0.03;
 const FONT: &str = "Ubuntu, DejaVu Sans, Helvetica, Arial, sans-serif";
 
-/// Row name and ratio of each combination that was measured.
-pub fn ratios(document: &Document) -> Vec<(String, f64)> {
-    let comparisons = document.comparisons();
-    comparisons.iter().filter(|one| one.cell == "matrix").filter_map(|one| Some((one.row.title.clone(), one.ratio()?))).collect()
+/// One combination, measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// What was measured.
+    pub title: String,
+    /// How many times better shunt is.
+    pub ratio: f64,
+    /// Where the ratio lies in 95 of 100 cases; `None` of fewer than six turns.
+    pub interval: Option<(f64, f64)>,
+    /// Turns of shunt.
+    pub turns: usize,
 }
 
-/// The combinations in which shunt is slower by more than noise, the worst first.
-pub fn red(document: &Document) -> Vec<(String, f64)> {
-    let mut red: Vec<_> = ratios(document).into_iter().filter(|(_, ratio)| *ratio < 1.0 - NOISE).collect();
-    red.sort_by(|one, other| one.1.total_cmp(&other.1));
-    red
+impl Field {
+    /// Whether shunt is slower by more than noise, beyond doubt.
+    pub fn is_red(&self) -> bool {
+        self.interval.is_some_and(|(_, most)| most < 1.0 - NOISE)
+    }
+
+    /// Whether shunt looks slower by more than noise, and the turns do not decide it.
+    pub fn is_open(&self) -> bool {
+        self.ratio < 1.0 - NOISE && !self.is_red()
+    }
 }
 
-/// A sentence on the whole, and each red field.
+/// Each combination that was measured.
+pub fn fields(document: &Document) -> Vec<Field> {
+    let field = |one: &Comparison| {
+        let (title, turns) = (one.row.title.clone(), one.shunt?.values.len());
+        Some(Field { title, ratio: one.ratio()?, interval: one.interval(), turns })
+    };
+    document.comparisons().iter().filter(|one| one.cell == "matrix").filter_map(field).collect()
+}
+
+/// A sentence on the whole, and each field that is red or open, the worst first.
 pub fn summary(document: &Document) -> String {
-    let (all, red) = (ratios(document), red(document));
-    let mut text = format!("{} combinations, {} of them slower than the kernel by more than 3 %\n", all.len(), red.len());
-    for (title, ratio) in red {
-        text += &format!("  {ratio:.2} x  {title}\n");
+    let mut fields = fields(document);
+    fields.sort_by(|one, other| one.ratio.total_cmp(&other.ratio));
+    let count = |which: fn(&Field) -> bool| fields.iter().filter(|field| which(field)).count();
+    let mut text = format!(
+        "{} combinations: {} slower than the kernel by more than 3 %, {} that look so and are not decided\n",
+        fields.len(),
+        count(Field::is_red),
+        count(Field::is_open)
+    );
+    for field in fields.iter().filter(|field| field.is_red() || field.is_open()) {
+        let interval = field.interval.map_or(String::new(), |(least, most)| format!(" ({least:.2} to {most:.2})"));
+        let word = if field.is_red() { "slower" } else { "open" };
+        text += &format!("  {word:<6} {:.2} x{interval}, {} turns: {}\n", field.ratio, field.turns, field.title);
     }
     text
 }
 
 /// From red (slower) over white (equal) to blue (ten times faster and more).
-fn colour(ratio: f64) -> RGBColor {
+fn colour(field: &Field) -> RGBColor {
     let blend = |to: (f64, f64, f64), share: f64| {
         let mix = |to: f64| (255.0 + (to - 255.0) * share.clamp(0.0, 1.0)).round() as u8;
         RGBColor(mix(to.0), mix(to.1), mix(to.2))
     };
-    if ratio < 1.0 - NOISE {
-        blend((201.0, 42.0, 42.0), 0.35 + (1.0 - ratio))
+    if field.is_red() {
+        blend((201.0, 42.0, 42.0), 0.35 + (1.0 - field.ratio))
+    } else if field.is_open() {
+        blend((240.0, 140.0, 0.0), 0.3)
     } else {
-        blend((11.0, 114.0, 133.0), ratio.max(1.0).log10())
+        blend((11.0, 114.0, 133.0), field.ratio.max(1.0).log10())
     }
 }
 
 /// The heat map as an SVG document.
 pub fn svg(document: &Document) -> Result<String, String> {
-    let ratios = ratios(document);
+    let fields = fields(document);
     let columns = WAITS.len() * PLACES.len() * SIDES.len();
     let rows = SIZES.len() * SHAPES.len();
     let size = (LEFT + columns as i32 * FIELD.0 + 30, TOP + rows as i32 * FIELD.1 + 50);
@@ -90,13 +122,14 @@ pub fn svg(document: &Document) -> Result<String, String> {
                         for side in SIDES {
                             let title =
                                 format!("{size} B, {connections} connections, {threads} threads, {wait}, {place}, {side}");
-                            if let Some((_, ratio)) = ratios.iter().find(|(found, _)| *found == title) {
+                            if let Some(field) = fields.iter().find(|field| field.title == title) {
+                                let ratio = field.ratio;
                                 let corners = [(x + 1, y + 1), (x + FIELD.0 - 1, y + FIELD.1 - 1)];
-                                let shape = Rectangle::new(corners, colour(*ratio).filled());
+                                let shape = Rectangle::new(corners, colour(field).filled());
                                 area.draw(&shape).map_err(|error| error.to_string())?;
-                                let number = if *ratio >= 9.95 { format!("{ratio:.0}") } else { format!("{ratio:.1}") };
+                                let number = if ratio >= 9.95 { format!("{ratio:.0}") } else { format!("{ratio:.1}") };
                                 let middle = (x + FIELD.0 / 2, y + FIELD.1 / 2);
-                                let dark = *ratio > 6.0;
+                                let dark = ratio > 6.0;
                                 write(&number, middle, 12, HPos::Center, if dark { &WHITE } else { &ink })?;
                             }
                             x += FIELD.0;
@@ -117,23 +150,32 @@ mod tests {
     use crate::measurement::{Collector, Figure, Unit};
 
     #[test]
-    fn slower_fields_are_named_and_red() {
+    fn fields_are_red_when_the_turns_decide_it_and_open_when_they_do_not() {
         let mut collector = Collector::default();
         let rows = [
-            ("8 B, 1 connections, 1 threads, poll, apart, both", 5.0),
-            ("8 B, 50 connections, 1 threads, edge, apart, both", 0.5),
+            ("8 B, 1 connections, 1 threads, poll, apart, both", [5.0; 8]),
+            ("8 B, 50 connections, 1 threads, edge, apart, both", [0.5; 8]),
+            ("8 B, 50 connections, 1 threads, edge, apart, client", [0.9, 0.9, 0.9, 0.9, 0.9, 1.1, 1.1, 1.1]),
         ];
-        for (title, rate) in rows {
-            let figure = |value| vec![Figure::new(format!("matrix/{title}"), title, Unit::PerSecond, value)];
-            collector.add(Carrier::Kernel, figure(1.0), None);
-            collector.add(Carrier::Shunt, figure(rate), None);
+        for (title, rates) in rows {
+            for rate in rates {
+                let figure = |value| vec![Figure::new(format!("matrix/{title}"), title, Unit::PerSecond, value)];
+                collector.add(Carrier::Kernel, figure(1.0), None);
+                collector.add(Carrier::Shunt, figure(rate), None);
+            }
         }
         let mut document = crate::report::tests::document_of(collector);
         document.cells[0].name = "matrix".into();
-        assert_eq!(red(&document), [(rows[1].0.to_string(), 0.5)]);
-        assert!(summary(&document).contains("2 combinations, 1 of them slower"));
+        let found = fields(&document);
+        assert_eq!(
+            found.iter().map(|field| (field.is_red(), field.is_open())).collect::<Vec<_>>(),
+            [(false, false), (true, false), (false, true)]
+        );
+        let text = summary(&document);
+        assert!(text.starts_with("3 combinations: 1 slower than the kernel by more than 3 %, 1 that look so"), "{text}");
+        assert!(text.contains("slower 0.50 x (0.50 to 0.50), 8 turns: 8 B, 50") && text.contains("open   0.90 x (0.90 to 1.10)"));
         let drawn = svg(&document).unwrap();
         assert!(drawn.contains(">\n5.0\n<") || drawn.contains("5.0"));
-        assert_ne!(colour(0.5), colour(1.0));
+        assert_ne!(colour(&found[1]), colour(&found[2]));
     }
 }

@@ -62,6 +62,9 @@ pub struct Turn {
     pub accelerated: Option<bool>,
 }
 
+/// Turns of each contender at most, where the first ones leave the question open.
+pub const MOST_TURNS: usize = 24;
+
 /// A question that can be put to every contender.
 pub trait Cell {
     /// The word on the command line.
@@ -83,6 +86,12 @@ pub trait Cell {
     /// Turns of each contender, given what the user asked for.
     fn repeats(&self, settings: &Settings) -> usize {
         settings.repeats
+    }
+
+    /// Whether the turns so far answer the question. Asked after the last of them, and after each of the `further` ones that
+    /// are made until it says yes, up to [`MOST_TURNS`].
+    fn settled(&self, _rows: &[Row], _further: usize) -> bool {
+        true
     }
 
     /// Once, before the first turn.
@@ -163,11 +172,19 @@ impl Instrument {
         let contenders: Vec<Contender> =
             self.contenders.iter().filter(|contender| cell.carriers().contains(&contender.carrier)).cloned().collect();
         let repeats = cell.repeats(&self.settings);
-        for repeat in 0..repeats {
-            if repeat > 0 && self.progress.is_past_share_of(self.settings.limit_seconds) {
-                break;
+        // Rounds that were asked for, or had time; and when those began that the cell needs beyond them.
+        let (mut planned, mut since) = (repeats, None);
+        for repeat in 0..MOST_TURNS.max(repeats) {
+            if since.is_none() && repeat > 0 && self.progress.is_past_share_of(self.settings.limit_seconds) {
+                planned = repeat;
             }
-            self.progress.turn(repeat + 1, repeats, "floor");
+            if repeat >= planned {
+                if cell.settled(collector.rows(), repeat - planned) {
+                    break;
+                }
+                since.get_or_insert(self.progress.elapsed());
+            }
+            self.progress.turn(repeat + 1, repeats.max(repeat + 1), "floor");
             if let Err(error) = cell.floors(self, &mut collector) {
                 self.progress.end_cell(&format!("no floor: {error}"));
             }
@@ -175,13 +192,67 @@ impl Instrument {
                 if collector.has_failed(contender.carrier) {
                     continue;
                 }
-                self.progress.turn(repeat + 1, repeats, contender.carrier.title());
+                self.progress.turn(repeat + 1, repeats.max(repeat + 1), contender.carrier.title());
                 match cell.turn(self, contender, repeat) {
                     Ok(turn) => collector.add(contender.carrier, turn.figures, turn.accelerated),
                     Err(error) => collector.fail(contender.carrier, error.to_string()),
                 }
             }
+            if since.is_some() && contenders.iter().any(|contender| collector.has_failed(contender.carrier)) {
+                break; // there is nobody to compare with
+            }
+        }
+        if let Some(since) = since {
+            self.progress.grant(self.progress.elapsed() - since);
         }
         collector
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::Unit;
+
+    /// A question that is answered after so many further rounds.
+    struct Question(usize);
+
+    impl Cell for Question {
+        fn name(&self) -> &'static str {
+            "question"
+        }
+
+        fn about(&self) -> &'static str {
+            ""
+        }
+
+        fn settled(&self, rows: &[Row], further: usize) -> bool {
+            assert_eq!(rows.len(), 1);
+            further >= self.0
+        }
+
+        fn turn(&mut self, _: &mut Instrument, _: &Contender, repeat: usize) -> io::Result<Turn> {
+            let figures = vec![Figure::new("row", "row", Unit::PerSecond, repeat as f64)];
+            Ok(Turn { figures, accelerated: None })
+        }
+    }
+
+    #[test]
+    fn a_question_is_asked_again_until_it_is_settled() {
+        let contender = |carrier| Contender { carrier, prefix: Vec::new() };
+        let mut instrument = Instrument {
+            machine: Machine::here(),
+            contenders: vec![contender(Carrier::Kernel), contender(Carrier::Shunt)],
+            scratch: PathBuf::new(),
+            ports: Ports::default(),
+            settings: Settings { repeats: 2, ..Settings::default() },
+            progress: Progress::new(3),
+        };
+        for (further, turns) in [(0, 2), (3, 5), (usize::MAX, MOST_TURNS)] {
+            let report = instrument.measure(&mut Question(further));
+            for carrier in [Carrier::Kernel, Carrier::Shunt] {
+                assert_eq!(report.rows[0].series(carrier).unwrap().values.len(), turns);
+            }
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Progress {
     begin: Instant,
+    /// Time that no share is charged for.
+    granted: Duration,
     terminal: bool,
     cells: usize,
     cell: usize,
@@ -17,7 +19,14 @@ pub struct Progress {
 impl Progress {
     /// For a run of so many cells.
     pub fn new(cells: usize) -> Self {
-        Self { begin: Instant::now(), terminal: stderr().is_terminal(), cells, cell: 0, name: String::new() }
+        Self {
+            begin: Instant::now(),
+            granted: Duration::ZERO,
+            terminal: stderr().is_terminal(),
+            cells,
+            cell: 0,
+            name: String::new(),
+        }
     }
 
     /// Time since the run began.
@@ -28,7 +37,12 @@ impl Progress {
     /// Whether the run has used what belongs to the cells up to this one, of so many seconds.
     pub fn is_past_share_of(&self, limit_seconds: Option<u64>) -> bool {
         let share = self.cell as f64 / self.cells.max(1) as f64;
-        limit_seconds.is_some_and(|limit| self.elapsed().as_secs_f64() > limit as f64 * share)
+        limit_seconds.is_some_and(|limit| (self.elapsed() - self.granted).as_secs_f64() > limit as f64 * share)
+    }
+
+    /// The present cell needed this time beyond its share, and the others keep theirs.
+    pub fn grant(&mut self, time: Duration) {
+        self.granted += time;
     }
 
     /// A cell begins.

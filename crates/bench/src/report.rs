@@ -65,6 +65,11 @@ impl Comparison<'_> {
         self.row.unit.times_better(self.kernel, self.shunt?).filter(|ratio| !nothing && ratio.is_finite())
     }
 
+    /// Between which two values [`Comparison::ratio`] lies in 95 of 100 cases; `None` of fewer than six rounds.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        self.row.unit.interval(self.kernel, self.shunt?)
+    }
+
     /// How many times better the floor is than shunt.
     pub fn above_floor(&self) -> Option<f64> {
         self.row.unit.times_better(self.shunt?, self.floor?)

@@ -4,8 +4,9 @@ use std::io;
 
 use super::load::{Place, Spec};
 use crate::contenders::{Carrier, Contender};
+use crate::heat::NOISE;
 use crate::instrument::{Cell, Instrument, Turn};
-use crate::measurement::{Figure, Unit};
+use crate::measurement::{Figure, Row, Unit};
 
 /// Rows of the heat map: what is carried. Columns: how, and where.
 pub const SIZES: [u32; 3] = [8, 4096, 65536];
@@ -57,6 +58,18 @@ impl Cell for Combination {
 
     fn about(&self) -> &'static str {
         "one combination of size, connections, threads, waiting and place"
+    }
+
+    /// A combination in which shunt looks slower is asked again until it is known to be, or known not to be.
+    fn settled(&self, rows: &[Row], further: usize) -> bool {
+        rows.iter().all(|row| {
+            let (Some(kernel), Some(shunt)) = (row.series(Carrier::Kernel), row.series(Carrier::Shunt)) else { return true };
+            if further == 0 {
+                return row.unit.times_better(kernel, shunt).is_none_or(|ratio| ratio >= 1.0 - NOISE);
+            }
+            let known = row.unit.interval(kernel, shunt);
+            known.is_some_and(|(least, most)| most < 1.0 - NOISE || least >= 1.0 - NOISE)
+        })
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, _: usize) -> io::Result<Turn> {
