@@ -20,7 +20,8 @@ pub struct Party {
     pub program: [AtomicU64; 2],
     /// 1 if this process takes part in membarrier(2), so that its peer needs no fence when it sends.
     pub barrier: AtomicU32,
-    _reserved: AtomicU32,
+    /// 1 once the process has begun to end. (Of one that is killed the kernel tells.)
+    pub ending: AtomicU32,
 }
 
 /// First page of a link.

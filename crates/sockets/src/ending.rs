@@ -37,6 +37,7 @@ pub fn end() {
     }
     // No handler of the program runs any more: it would wait for locks that its own thread keeps.
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &u64::MAX, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    crate::link::ending();
     let all = || (0..table::high_water()).map(table::get);
     for word in all() {
         match (word.kind(), word.socket()) {

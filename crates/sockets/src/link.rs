@@ -14,7 +14,7 @@ mod make;
 pub use adopt::{accept_channel, adopt, by_name, is_segment, known, take_up};
 pub use bell::{bell_sent, client_left, end_offers, for_offers, forget_idle_pairs};
 pub use drop::{drop_owed, drop_unused, sweep};
-pub use leave::{about_to_release, enter, leave, let_go};
+pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{note, offer, reusable, Offer};
 pub use make::make_lasting;
 
@@ -73,6 +73,8 @@ pub struct Link {
     pub rotor: u8,
     /// The client has let go of its bell: it is gone, or wants the link no longer.
     left: bool,
+    /// When the kernel was asked last whether the client still lives, in ticks; 0: never.
+    asked: u64,
     /// One of a station's, for streams to other hosts: it stays, whether anybody uses it or not.
     lasting: bool,
 }
@@ -98,6 +100,7 @@ impl Link {
             bell_for_server: -1,
             rotor: 0,
             left: false,
+            asked: 0,
             lasting: false,
         }
     }

@@ -95,7 +95,7 @@ pub fn by_name(nonce: u64, sequence: u32) -> Option<(usize, Link)> {
 
 /// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
 pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous: i32) -> Result<(usize, Link)> {
-    sweep();
+    sweep(None);
     if let Err(error) = check_segment(fd) {
         let _ = calls::close(fd);
         return Err(error);

@@ -78,17 +78,15 @@ pub fn drop_unused() {
     }
 }
 
-/// Looks at a few idle links: those whose other process is gone are dropped. Cheap enough for each accept.
-pub fn sweep() {
+/// Looks at a few idle links: those whose other process is gone are dropped. Cheap enough for each accept. What is known of
+/// link `but` was looked at just now.
+pub fn sweep(but: Option<usize>) {
     let links = links();
-    for _ in 0..2 {
-        if links.count == 0 {
-            return;
-        }
+    for _ in 0..links.count.min(2) {
         links.sweep = (links.sweep + 1) % links.count;
         let index = links.sweep;
         let link = links.all()[index];
-        if link.base.is_null() || link.live > 0 {
+        if link.base.is_null() || link.live > 0 || but == Some(index) {
             continue;
         }
         if link.other.0 != 0 && calls::kill(link.other.0 as i32, 0) == Err(Errno(libc::ESRCH)) && !awaited(&link) {

@@ -86,7 +86,7 @@ pub fn make_lasting() -> Result<usize> {
 }
 
 pub(super) fn make(listener: u32) -> Result<usize> {
-    sweep();
+    sweep(None);
     drop_oldest_idle();
     let (fd, base) = make_segment()?;
     let links = links();
