@@ -61,3 +61,15 @@ fn a_client_keeps_nothing_of_servers_that_are_gone(host: &Host) {
     honest.terminate(libc::SIGTERM).expect_signal(libc::SIGTERM);
 }
 in_every_mode!(a_client_keeps_nothing_of_servers_that_are_gone);
+
+/// A client that came several times in a row, and ended with a connection: that was the last anybody heard of it.
+fn a_server_whose_listener_is_shared_keeps_no_link_of_a_client_that_ended(host: &Host) {
+    let server = host.server(peer()).arg("serve-shared").arg(PORT.to_string()).start();
+    host.wait_for_listener(&server, PORT);
+    let links = || Inspection::of_process(server.pid()).link_mappings;
+    let before = links();
+    host.client(peer()).arg("visit-in-a-row").arg(PORT.to_string()).run(DEADLINE);
+    host.wait_until(&format!("no more than {before} links, held {}", links()), DEADLINE, || links() <= before);
+    server.terminate(libc::SIGTERM).expect_signal(libc::SIGTERM);
+}
+in_every_mode!(a_server_whose_listener_is_shared_keeps_no_link_of_a_client_that_ended);

@@ -30,7 +30,12 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["serve", port] => serve(number(port) as u16),
+        ["serve", port] => serve(listen(number(port) as u16)),
+        ["serve-shared", port] => {
+            let listener = listen(number(port) as u16);
+            hold_in_a_child();
+            serve(listener);
+        }
         ["connect", port, letters, seed] => connect(number(port) as u16, letters, number(seed)),
         ["survive", port] => {
             let port = number(port) as u16;
@@ -50,8 +55,14 @@ fn main() {
             bystander(number(port) as u16);
         }
         ["outlive", port, letter, seed] => survive_one(&format!("{port} {letter} {seed}")),
-        ["visit", port] => visit(number(port) as u16, 1),
-        _ => panic!("usage: serve PORT | connect PORT LETTERS SEED | survive PORT | outlive PORT LETTER SEED | bystander PORT | visit PORT"),
+        ["visit", port] => drop(visit(number(port) as u16, 1)),
+        ["visit-in-a-row", port] => {
+            drop(visit(number(port) as u16, 1));
+            drop(visit(number(port) as u16, 2));
+            // The last one ends with the process.
+            std::mem::forget(visit(number(port) as u16, 3));
+        }
+        _ => panic!("usage: serve PORT | serve-shared PORT | visit-in-a-row PORT | connect PORT LETTERS SEED | survive PORT | outlive PORT LETTER SEED | bystander PORT | visit PORT"),
     }
 }
 
@@ -74,8 +85,24 @@ fn say(line: String) {
     writeln!(output, "{line}").and_then(|()| output.flush()).expect("standard output is a file");
 }
 
-fn serve(port: u16) {
-    let listener = TcpListener::bind((address().as_str(), port)).expect("the port is free");
+fn listen(port: u16) -> TcpListener {
+    TcpListener::bind((address().as_str(), port)).expect("the port is free")
+}
+
+/// A child that has the listener, too, and does nothing: it goes when this process does.
+fn hold_in_a_child() {
+    // SAFETY: this process has one thread, and the child makes system calls only.
+    unsafe {
+        if libc::fork() == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+}
+
+fn serve(listener: TcpListener) {
     for id in 0_u64.. {
         // A client killed before it is accepted may be reported here (accept(2): ECONNABORTED); it is no connection.
         let Ok((mut stream, _)) = listener.accept() else { continue };
@@ -137,11 +164,12 @@ fn survive_one(line: &str) {
     say(format!("close 0 {seed} {letter} {bytes} {end}"));
 }
 
-fn visit(port: u16, seed: u64) {
+fn visit(port: u16, seed: u64) -> TcpStream {
     let mut stream = TcpStream::connect((address().as_str(), port)).expect("the server listens");
     write_header(&mut stream, false, Pattern::Echo, seed).expect("the server reads");
     let mut buffer = [7; 3000];
     stream.write_all(&buffer).and_then(|()| stream.read_exact(&mut buffer)).expect("the server answers");
+    stream
 }
 
 fn bystander(port: u16) {
