@@ -141,12 +141,12 @@ unsafe fn rights(message: *const msghdr) -> Result<()> {
     // SAFETY: the program's memory, which may fault: that is the kernel's to say.
     unsafe {
         let Ok(message) = user::read(message) else { return Ok(()) };
-        let (start, end) = (message.msg_control as usize, message.msg_controllen as usize);
+        let (start, end) = (message.msg_control as usize, message.msg_controllen);
         let header = core::mem::size_of::<cmsghdr>();
         let mut at = 0usize;
         while start != 0 && at.saturating_add(header) <= end {
             let Ok(control) = user::read((start + at) as *const cmsghdr) else { return Ok(()) };
-            let length = (control.cmsg_len as usize).min(end - at);
+            let length = control.cmsg_len.min(end - at);
             if length < header {
                 return Ok(());
             }
