@@ -12,6 +12,7 @@
 //! shunt-differential replay FILE [ARRANGEMENT]  a sequence from a file, on the kernel or in an arrangement
 //! shunt-differential soak MINUTES [SEED]        sequences and scenarios drawn from seeds
 //! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
+//! shunt-differential matrix --across [ARRANGEMENT...]  everything between hosts, into docs/SEMANTICS-HOSTS.md
 //! ```
 
 use shunt_differential::across::Across;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ["random", count, rest @ ..] => random(count, rest.first().copied()),
         ["seeds", name, count, rest @ ..] => seeds(name, count, rest.first().copied()),
         ["replay", file, rest @ ..] => replay(file, rest.first().copied()),
+        ["matrix", "--across", rest @ ..] => write_matrix_across(rest),
         ["matrix"] => write_matrix(),
         _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across] [NAME...] | random COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix".into()),
     };
@@ -135,9 +137,45 @@ fn compare_across(words: &[&str]) -> Result<bool, String> {
     let across = Across::load()?;
     let (arrangements, names) = match words.split_first().map(|(first, rest)| (Arrangement::named(first), rest)) {
         Some((Some(arrangement), rest)) => (vec![arrangement], rest),
-        _ => (across.arrangements(), words),
+        _ => (across.all(), words),
     };
-    compare_in(&across.among(chosen(names)?), &arrangements)
+    let shunt = programs::shunt()?;
+    let deviations = Deviations::load()?;
+    let judge = Judge::new(&shunt, &deviations);
+    Ok(each(&across.among(chosen(names)?), &arrangements, |scenario, role, arrangement| {
+        match judge.judge_across(scenario, role, arrangement).map_err(|error| error.to_string())? {
+            Verdict::Differs(_) if arrangement.accelerates() && across.difference(&scenario.name).is_some() => Ok(()),
+            Verdict::Differs(text) => Err(text),
+            Verdict::NotAccelerated => Err("equal, but not accelerated\n".into()),
+            _ => Ok(()),
+        }
+    }))
+}
+
+/// Everything between hosts, into docs/SEMANTICS-HOSTS.md.
+fn write_matrix_across(words: &[&str]) -> Result<bool, String> {
+    let across = Across::load()?;
+    let arrangements: Vec<Arrangement> = match words {
+        [] => across.all(),
+        words => words.iter().filter_map(|word| Arrangement::named(word)).collect(),
+    };
+    let shunt = programs::shunt()?;
+    let deviations = Deviations::load()?;
+    let judge = Judge::new(&shunt, &deviations);
+    let scenarios = across.among(catalogue::all());
+    let verdicts = Mutex::new(Verdicts::new());
+    let passed = each(&scenarios, &arrangements, |scenario, role, arrangement| {
+        let verdict = judge.judge_across(scenario, role, arrangement).map_err(|error| error.to_string())?;
+        let known = arrangement.accelerates() && across.difference(&scenario.name).is_some();
+        let result = if verdict.passes() || known { Ok(()) } else { Err(format!("{verdict:?}")) };
+        verdicts.lock().expect("no trial panics").insert((scenario.name.clone(), role, arrangement), verdict);
+        result
+    });
+    let path = programs::workspace().join("docs/SEMANTICS-HOSTS.md");
+    let text = across.render(&scenarios, &arrangements, &verdicts.into_inner().expect("no trial panics"));
+    std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    println!("{}", path.display());
+    Ok(passed)
 }
 
 fn compare(names: &[&str]) -> Result<bool, String> {
