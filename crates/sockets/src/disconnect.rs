@@ -83,6 +83,9 @@ fn reset(socket: &Socket, fd: i32) {
         drop(held);
     }
     socket.own().receive.state.fetch_or(state::RESET_DUE | state::DONE | state::END_NOTED, Ordering::AcqRel);
+    if socket.has(flag::REMOTE) {
+        crate::wait::ring(socket, fd); // the pump is to tell the other host
+    }
     // Wakes whoever of ours sleeps for the companion.
     let _ = calls::shutdown(fd, libc::SHUT_RD);
 }

@@ -121,8 +121,11 @@ pub fn ring_always(socket: &Socket, on: bool) {
 /// As [`ring`], by an urgent byte: the kernel makes SIGURG of it for the companion's owner.
 #[cold]
 pub fn ring_urgent(socket: &Socket, fd: i32) {
-    if socket.has(flag::REMOTE | flag::FAR) {
+    if socket.has(flag::REMOTE) {
         return ring(socket, fd);
+    }
+    if fd < 0 && socket.has(flag::FAR) {
+        return crate::remote::ring_near_urgent(socket);
     }
     socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
     let byte = 1u8;

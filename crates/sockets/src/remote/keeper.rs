@@ -473,6 +473,10 @@ impl Keeper {
                 continue;
             }
             let flags = words::flags(&self.home.station, stream);
+            if flags & flag::RING_URGENT != 0 && self.home.far_fd(stream) >= 0 {
+                words::lower(&self.home.station, stream, flag::RING_URGENT);
+                wait::ring_urgent(self.home.far(stream), self.home.far_fd(stream));
+            }
             if flags & flag::RING != 0 && self.home.far_fd(stream) >= 0 {
                 words::lower(&self.home.station, stream, flag::RING);
                 wait::ring(self.home.far(stream), self.home.far_fd(stream));

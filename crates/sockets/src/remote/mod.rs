@@ -28,4 +28,4 @@ mod words;
 pub use accept::{accepted, listens, listens_no_longer};
 pub use connect::connect;
 pub use home::{forget, forked, moved};
-pub use near::{drive, kick, ring_near, watch, Watch};
+pub use near::{drive, kick, ring_near, ring_near_urgent, watch, Watch};

@@ -218,9 +218,19 @@ pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
 /// A sleeper of the near side is to be woken, by the keeper, which alone can.
 #[cold]
 pub fn ring_near(far: &Socket) {
+    have_rung(far, flag::RING);
+}
+
+/// As [`ring_near`], by an urgent byte.
+#[cold]
+pub fn ring_near_urgent(far: &Socket) {
+    have_rung(far, flag::RING_URGENT);
+}
+
+fn have_rung(far: &Socket, how: u64) {
     let Some(home) = home() else { return };
     if let Some(stream) = home.stream_of(far) {
-        words::raise(&home.station, stream, flag::RING);
+        words::raise(&home.station, stream, how);
         mark(home, stream);
         // One call for all of them: the keeper takes it back before it looks.
         if home.common().called.swap(1, Ordering::SeqCst) == 0 {

@@ -207,7 +207,7 @@ impl Pump for Rings<'_> {
         if self.is_fast(stream) && position.saturating_add(base) == words::get(&self.0.station, stream, words::RECEIVED) {
             let far = self.0.far(stream);
             urgent::mark(far);
-            self.tell(stream, arm::IN);
+            wait::ring_urgent(far, self.0.far_fd(stream));
         }
     }
 

@@ -461,6 +461,7 @@ impl Tending<'_, '_> {
                     let place = mark::VALID | far.outgoing().announced() & word::POSITION;
                     if urgent && far.own().urgent.load(Ordering::Relaxed) & (mark::VALID | word::POSITION) != place {
                         crate::urgent::mark(far);
+                        crate::wait::ring_urgent(far, self.home.far_fd(self.stream));
                     }
                     // SAFETY: plain memory of ours; the station's lock is this side's sending lock.
                     let put = unsafe { far.outgoing().send(bytes.as_ptr(), got) };

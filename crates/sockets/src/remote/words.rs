@@ -34,6 +34,8 @@ pub mod flag {
     pub const BIND_DUE: u64 = 1 << 11;
     /// The record was written into the shadow ([`super::super::shadow`]).
     pub const RECORD_OUT: u64 = 1 << 12;
+    /// As RING, by an urgent byte: the kernel makes SIGURG of it.
+    pub const RING_URGENT: u64 = 1 << 15;
     /// What the peer acknowledged before BEGUN is to be looked up.
     pub const CATCH_UP: u64 = 1 << 14;
     /// The record says that nothing came by the engine.
