@@ -275,8 +275,11 @@ impl Rings<'_> {
             let goes = self.way(stream) == mode::FAST || words::get(station, stream, words::OUT_BASE) == 0;
             if self.is_to_be_reset(stream, near_word) {
                 // What was sent before arrives before it, as far as there is room.
-                if goes && flags & flag::FIN_OUT == 0 {
-                    self.send(driver, stream, waiting, now);
+                if goes && flags & flag::FIN_OUT == 0 && !self.send(driver, stream, waiting, now) {
+                    let nothing = words::get(station, stream, words::SENT) == words::get(station, stream, words::OUT_BASE);
+                    if nothing && words::flags(station, stream) & flag::REFUSED == 0 {
+                        return; // the first room is on its way to us, as TCP's is before anything is sent
+                    }
                 }
                 if driver.reset(now, stream) {
                     words::raise(station, stream, flag::RESET_OUT);
