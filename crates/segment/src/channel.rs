@@ -414,7 +414,10 @@ pub struct Head {
     pub pair: AtomicU32,
     /// The same moment in ns: which of a listener's options were meant.
     pub began: AtomicU64,
-    _reserved: [u32; 112],
+    /// Of each side's carriers, how many hold bytes that their programs wrote and that found no room: what other owners send comes
+    /// behind them. Written by the carriers.
+    pub owes: [AtomicU32; 2],
+    _reserved: [u32; 110],
 }
 
 /// The page of one channel.

@@ -86,7 +86,8 @@ pub fn fork(cargo: &[Cargo]) -> Result<Carrier> {
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
     if !born {
         streams().for_each(|socket| lane::take_out(socket, id));
-        private::close(ours);
+        // One that was born all the same, by a child that was killed, must not take the closed gate for the word to begin.
+        Carrier { gate: ours }.give_up();
         return Err(Errno(libc::EAGAIN));
     }
     Ok(Carrier { gate: ours })

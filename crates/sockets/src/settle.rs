@@ -52,6 +52,20 @@ pub fn lent(socket: &Socket) -> bool {
         && !socket.has(flag::FORSAKEN)
 }
 
+/// Whether what carriers' programs wrote before has found no room yet, so that there is none for this process either. Under the lock
+/// for sending.
+#[inline(always)]
+pub fn owed(socket: &Socket) -> bool {
+    socket.has(flag::SHARED) && owed_by_carriers(socket)
+}
+
+fn owed_by_carriers(socket: &Socket) -> bool {
+    socket.page().head.owes[socket.side()].load(Ordering::Acquire) != 0
+        && socket.carriage().any()
+        && OWN.load(Ordering::Relaxed) == 0
+        && !socket.has(flag::FORSAKEN)
+}
+
 #[cold]
 #[inline(never)]
 fn all(socket: &Socket, carriage: &Carriage, receives: bool) {

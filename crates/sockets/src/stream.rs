@@ -5,7 +5,7 @@ use crate::readiness::{self, observe, take_error, take_reset};
 use crate::socket::{flag, Socket};
 use crate::swift::{self, Declined};
 use crate::wait::{self, nonblocking};
-use crate::{error_queue, global, options, urgent, window};
+use crate::{error_queue, global, options, settle, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bell, Trouble};
 use shunt_segment::channel::{arm, life, state, word};
@@ -527,7 +527,7 @@ pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32)
 #[inline(always)]
 unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<usize> {
     let held = socket.lock_send()?;
-    if socket.outgoing().announced() & word::FIN != 0 {
+    if socket.outgoing().announced() & word::FIN != 0 || settle::owed(socket) {
         return Ok(0);
     }
     // SAFETY: promised by the caller; the lock is held.
@@ -602,7 +602,7 @@ unsafe fn put_rest(socket: &Socket, pieces: &Pieces, mut done: usize) -> usize {
 unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, flags: i32) -> Result<usize> {
     let held = socket.lock_send()?;
     let pipe = socket.outgoing();
-    if pipe.announced() & word::FIN != 0 {
+    if pipe.announced() & word::FIN != 0 || settle::owed(socket) {
         return Ok(0);
     }
     let marked = (flags & libc::MSG_OOB != 0).then(|| urgent::mark(socket));

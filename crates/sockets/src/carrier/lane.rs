@@ -79,6 +79,8 @@ pub struct Lane {
     inbound_ended: bool,
     outbound_ended: bool,
     over: bool,
+    /// `outbound` found no room, and the side's other owners are told.
+    owing: bool,
     /// The program's end takes no more bytes: its reading was shut, or it is closed.
     deaf: bool,
     /// Bytes that were given to the program and still stand in the ring.
@@ -116,6 +118,7 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
                 inbound_ended: false,
                 outbound_ended: false,
                 over: false,
+                owing: false,
                 deaf: false,
                 lent: 0,
                 delay: FIRST_DELAY,
@@ -185,6 +188,7 @@ impl Lane {
             return;
         }
         self.over = true;
+        self.note_debt();
         self.unregister(id);
         self.socket.own().owners.fetch_sub(1, Ordering::AcqRel);
         self.socket.own().part(me());
@@ -192,6 +196,15 @@ impl Lane {
 
     fn unregister(&self, id: u64) {
         take_out(self.socket, id);
+    }
+
+    /// Tells the side's other owners whether bytes of the program's stand here, for which there is no room.
+    fn note_debt(&mut self) {
+        let owing = !self.over && !self.outbound.is_empty();
+        if core::mem::replace(&mut self.owing, owing) != owing {
+            let owes = &self.socket.page().head.owes[self.socket.side()];
+            let _ = if owing { owes.fetch_add(1, Ordering::AcqRel) } else { owes.fetch_sub(1, Ordering::AcqRel) };
+        }
     }
 
     /// Notes which requests this look will meet.
@@ -232,6 +245,7 @@ impl Lane {
             if self.inbound_ended && self.outbound_ended && self.inbound.is_empty() && self.outbound.is_empty() {
                 self.over = true;
             }
+            self.note_debt();
             if self.over {
                 self.end(id);
             } else {

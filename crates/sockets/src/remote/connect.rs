@@ -304,6 +304,7 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
     let mut pair = [-1; 2];
     calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr())?;
     let page = link::page(base, channel);
+    page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
     for (side, carriage) in page.sides.iter().zip(&page.carriages) {
         carriage.clear();
         side.clear();
