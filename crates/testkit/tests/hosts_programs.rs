@@ -235,3 +235,40 @@ fn late_and_few(site: Site) {
     site.finish();
 }
 between_hosts!(late_and_few);
+
+/// A program that answers many at once, and then does something else for long without a look at its connections: what it sent last arrives
+/// all the same.
+fn sends_and_computes(site: Site) {
+    let server = "import os,socket,sys,threading\n\
+        l = socket.create_server((sys.argv[1], 9300), backlog=64)\n\
+        seen, lock = {}, threading.Lock()\n\
+        def serve(c):\n\
+        \x20   while True:\n\
+        \x20       b = c.recv(1)\n\
+        \x20       if not b: break\n\
+        \x20       if b == b'.':\n\
+        \x20           c.sendall(b)\n\
+        \x20           continue\n\
+        \x20       with lock:\n\
+        \x20           seen[b] = seen.get(b, 0) + 1\n\
+        \x20           if seen[b] == 8: open(sys.argv[2] + b.decode(), 'w').close()\n\
+        while True:\n\
+        \x20   threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()\n";
+    let client = "import os,socket,sys\n\
+        all = [socket.create_connection((sys.argv[1], 9300)) for k in range(8)]\n\
+        for last in 'abc':\n\
+        \x20   for i in range(200):\n\
+        \x20       for s in all: s.send(b'.')\n\
+        \x20       for s in all: assert s.recv(1) == b'.'\n\
+        \x20   for s in all: s.send(last.encode())\n\
+        \x20   while not os.path.exists(sys.argv[2] + last): pass\n\
+        print('arrived')\n";
+    let python = python_program();
+    let (address, place) = (site.address(), site.scratch.path().join("seen-").display().to_string());
+    let server = site.start(1, "server", &python, &["-c", server, &address, &place]);
+    site.wait_for_listener(9300);
+    assert_eq!(site.run(0, &python, &["-c", client, &address, &place]), b"arrived\n");
+    drop(server);
+    site.finish();
+}
+between_hosts!(sends_and_computes);
