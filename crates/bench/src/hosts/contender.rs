@@ -15,6 +15,11 @@ pub trait Contender {
     /// Its row.
     fn name(&self) -> &'static str;
 
+    /// Whether it carries messages of so many bytes: a bare endpoint's are no longer than a packet.
+    fn carries(&self, _size: usize) -> bool {
+        true
+    }
+
     /// Seconds of a round trip, the median of one turn.
     ///
     /// # Errors

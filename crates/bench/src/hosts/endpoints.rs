@@ -143,9 +143,16 @@ fn send(end: &mut dyn Endpoint, channel: Channel, bytes: &[u8]) -> Result<(), St
 /// One message was lost if none comes for so long; it is sent again.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(50);
 
+/// Bytes of the longest message of an endpoint whose interface carries packets of 1,500 bytes: without headers of IPv6, UDP and endpoint.
+const LONGEST: usize = 1500 - 40 - 8 - 16;
+
 impl Contender for Endpoints {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn carries(&self, size: usize) -> bool {
+        size <= LONGEST
     }
 
     fn round_trip(&self, hosts: &[Host; 2], plan: &Plan<'_>, size: usize) -> Result<f64, String> {
