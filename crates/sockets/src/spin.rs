@@ -46,14 +46,10 @@ const YIELD_EVERY: u64 = 5_000;
 /// A yield that took this many ticks gave the processor to somebody: more threads want to run than there are
 /// processors, and a sleeping thread is woken on a busy processor at once.
 const LONG_YIELD: u64 = 6_000;
-/// A yield that took this many ticks went to somebody who gives nothing back, for a whole slice of his: a sleeping thread is
-/// woken sooner, since it kept its claim to the processor.
-const LOST_YIELD: u64 = 2_500_000;
-/// For so many times what it took the thread then yields no more, nor spins, which it does not without yielding: a machine that
-/// is busy with other things costs it a thirty-second of its time at most.
-const LOST_YIELD_FACTOR: u64 = 32;
-/// The longest of these times, in ticks.
-const LOST_YIELD_WORST: u64 = 1 << 31;
+/// A hand-over that took this many ticks went to somebody who gives nothing back: sleeping threads are woken sooner.
+const LONG_HAND_OVER: u64 = 2_500_000;
+/// Waits that then do not hand over.
+const HAND_OVER_PENALTY: u32 = 64;
 /// Waits that do not hand over after one in which the peer did nothing.
 const IN_VAIN_PENALTY: u32 = 8;
 /// Waits that then do not spin.
@@ -73,9 +69,7 @@ pub fn begin(peer_processor: u32) -> Spin {
     block.waits = block.waits.wrapping_add(1);
     let same_processor = peer_processor == block.processor;
     let budget = budget_ticks();
-    let limit = if now < block.no_yield_before {
-        0
-    } else if same_processor {
+    let limit = if same_processor {
         let refused = block.hand_over_penalty > 0;
         block.hand_over_penalty -= refused as u32;
         !refused as u64
@@ -95,7 +89,7 @@ pub fn begin(peer_processor: u32) -> Spin {
 pub fn promising() -> bool {
     // SAFETY: the calling thread's own block.
     let block = unsafe { &*thread::block() };
-    block.spin_penalty == 0 && block.expected_wait <= 2 * budget_ticks() && clock::ticks() >= block.no_yield_before
+    block.spin_penalty == 0 && block.expected_wait <= 2 * budget_ticks()
 }
 
 fn budget_ticks() -> u64 {
@@ -111,19 +105,6 @@ fn budget_ticks() -> u64 {
         TICKS.store(ticks << 8 | 1, core::sync::atomic::Ordering::Relaxed);
     }
     ticks
-}
-
-/// sched_yield(2) at time stamp `now`; the ticks that it took.
-fn give_way(now: u64) -> u64 {
-    calls::sched_yield();
-    let after = clock::ticks();
-    let took = after.saturating_sub(now);
-    if took > LOST_YIELD {
-        // SAFETY: the calling thread's own block.
-        let block = unsafe { &mut *thread::block() };
-        block.no_yield_before = after + (took * LOST_YIELD_FACTOR).min(LOST_YIELD_WORST);
-    }
-    took
 }
 
 impl Spin {
@@ -155,7 +136,8 @@ impl Spin {
             return false;
         }
         if now >= self.yield_at {
-            let after = now + give_way(now);
+            calls::sched_yield();
+            let after = clock::ticks();
             if after - now > LONG_YIELD {
                 // SAFETY: the calling thread's own block.
                 let block = unsafe { &mut *thread::block() };
@@ -181,7 +163,12 @@ impl Spin {
             return false;
         }
         self.yields += 1;
-        give_way(clock::ticks());
+        let before = clock::ticks();
+        calls::sched_yield();
+        if clock::ticks() - before > LONG_HAND_OVER {
+            // SAFETY: the calling thread's own block.
+            unsafe { (*thread::block()).hand_over_penalty = HAND_OVER_PENALTY };
+        }
         true
     }
 
@@ -225,17 +212,5 @@ mod tests {
         assert_eq!((spin.yields, spin.rounds), (0, 0));
         assert!(spin.more());
         assert_eq!(spin.yields, 1);
-    }
-
-    #[test]
-    fn a_thread_that_lost_its_processor_by_yielding_sleeps_at_once_for_a_while() {
-        // SAFETY: the calling thread's own block.
-        unsafe { (*thread::block()).no_yield_before = u64::MAX };
-        for here in [0, clock::processor() + 1] {
-            let mut spin = begin(here);
-            assert!(!spin.begins());
-            assert!(!(0..32).any(|_| spin.more()));
-        }
-        assert!(!promising());
     }
 }

@@ -56,7 +56,7 @@ pub struct Block {
     pub kept: [u64; 16],
     /// Process id, 0 until first asked for.
     pid: u32,
-    /// Waits to come that shall not hand the processor over, because that was in vain.
+    /// Waits to come that shall not hand the processor over, because that took long.
     pub hand_over_penalty: u32,
     /// The innermost guard that is registered with the C library, and where a stopped unwinding goes on: see
     /// [`crate::cancel`].
@@ -69,10 +69,7 @@ pub struct Block {
     pub held: usize,
     /// Memory of calls at work, or of such that a handler left by a jump: a list.
     pub leases: usize,
-    /// The thread gives its processor to nobody before this time stamp: it came back late from somebody who had no part in
-    /// what it waits for.
-    pub no_yield_before: u64,
-    _reserved: [u64; 16],
+    _reserved: [u64; 17],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);
