@@ -15,6 +15,9 @@
 //! A side that sleeps often would pay for many barriers. It sets [`arm::FENCE`] beside its conditions, once with a barrier;
 //! from then on its peer fences after each send, and the sleeper needs none. A side that stays awake takes it back.
 //!
+//! A waker may be killed between any two steps. Where other processes share his side, and go on, he rings first and takes the
+//! conditions then ([`Due`]): if he does not come to it they stay armed, and the next who looks rings.
+//!
 //! [`LinkHeader`]: shunt_segment::link::LinkHeader
 
 use shunt_segment::channel::{arm, Wait};
@@ -24,26 +27,68 @@ use shunt_segment::sync::{compiler_fence, fence, Ordering};
 /// false: the peer fences, and this call was the sleeper's own fence.
 #[inline]
 pub fn arm(wait: &Wait, conditions: u32) -> bool {
-    let mut before = wait.armed.load(Ordering::Relaxed);
-    if before & conditions != conditions {
+    let before = (0..ATTEMPTS).find_map(|_| {
+        let before = wait.armed.load(Ordering::Relaxed);
+        let armed = (before | conditions).wrapping_add(arm::ONE_ARMING);
         // What was there at this very step counts: another thread may have taken FENCE back since the look.
-        before = wait.armed.fetch_or(conditions, Ordering::SeqCst);
-    }
+        wait.armed.compare_exchange(before, armed, Ordering::SeqCst, Ordering::Relaxed).ok()
+    });
+    let before = before.unwrap_or_else(|| wait.armed.fetch_or(conditions, Ordering::SeqCst));
     fence(Ordering::SeqCst);
     before & arm::FENCE == 0
 }
 
+/// After so many the peer is one that scribbles.
+#[cfg(not(loom))]
+const ATTEMPTS: u32 = 64;
+/// The same; a model has patience enough.
+#[cfg(loom)]
+const ATTEMPTS: u32 = 4;
+
 const FENCES: u32 = arm::FENCE | arm::FENCE_ASKED;
 /// What a waker leaves when it takes the conditions.
-const LASTING: u32 = FENCES | arm::STAMP | arm::ALWAYS;
+const LASTING: u32 = FENCES | arm::STAMP | arm::ALWAYS | !(arm::ONE_ARMING - 1);
 
 /// The waker's question after publishing: does anybody sleep for `conditions`? True: the caller must ring once.
 #[inline(always)]
 pub fn must_ring(wait: &Wait, conditions: u32) -> bool {
-    let conditions = conditions | conditions << arm::SET_SHIFT;
+    may_ask(wait, conditions) && take(wait, conditions)
+}
+
+/// The first look: false where [`must_ring`] would be.
+#[inline(always)]
+pub fn may_ask(wait: &Wait, conditions: u32) -> bool {
     // The sleeper's barrier keeps the processor from looking before it publishes; this keeps the compiler from it.
     compiler_fence(Ordering::SeqCst);
-    wait.armed.load(Ordering::Relaxed) & (conditions | FENCES | arm::ALWAYS) != 0 && take(wait, conditions)
+    wait.armed.load(Ordering::Relaxed) & (for_sets_too(conditions) | FENCES | arm::ALWAYS) != 0
+}
+
+fn for_sets_too(conditions: u32) -> u32 {
+    conditions | conditions << arm::SET_SHIFT
+}
+
+/// A bell that is due: the caller rings once, and says so then.
+#[must_use]
+pub struct Due {
+    armed: u32,
+}
+
+/// The question of [`must_ring`] by a waker whose side other processes share.
+#[cold]
+pub fn due(wait: &Wait, conditions: u32) -> Option<Due> {
+    fence(Ordering::SeqCst);
+    let armed = wait.armed.load(Ordering::Relaxed);
+    let slept = armed & for_sets_too(conditions) != 0;
+    (slept || (armed & arm::ALWAYS != 0 && conditions & arm::IN != 0)).then_some(Due { armed })
+}
+
+impl Due {
+    /// It was rung: takes the conditions that were armed before, unless anything changed: somebody may have been woken
+    /// already and sleep anew, for whom nobody has rung.
+    pub fn rung(self, wait: &Wait) {
+        let Due { armed } = self;
+        let _ = wait.armed.compare_exchange(armed, armed & LASTING, Ordering::SeqCst, Ordering::Relaxed);
+    }
 }
 
 /// Whether the peer is to be told when bytes arrive; asked after each send, from a line that is at hand.
@@ -63,7 +108,8 @@ pub fn ask_for_stamps(wait: &Wait) {
 /// and a sleeper may have armed another condition, which nobody else would ring for any more.
 #[cold]
 #[inline(never)]
-fn take(wait: &Wait, conditions: u32) -> bool {
+pub fn take(wait: &Wait, conditions: u32) -> bool {
+    let conditions = for_sets_too(conditions);
     fence(Ordering::SeqCst);
     let armed = wait.armed.load(Ordering::Relaxed);
     let slept = armed & conditions != 0 && wait.armed.fetch_and(LASTING, Ordering::SeqCst) & !LASTING != 0;

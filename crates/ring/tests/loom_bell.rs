@@ -79,6 +79,16 @@ impl Model {
         self.interrupt(barrier);
     }
 
+    /// The same by a waker who shares his side with others; `killed`: he publishes, and looks, and does not come to ring.
+    fn ring_and_take(&self, published: &AtomicU32, conditions: u32, killed: bool) {
+        published.store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if let Some(due) = bell::due(&self.side.wait, conditions).filter(|_| !killed) {
+            self.companion.notify();
+            due.rung(&self.side.wait);
+        }
+    }
+
     /// A processor that does not run the waker needs no interrupt: it has fenced when it switched.
     fn leave(&self) {
         fence(Ordering::SeqCst);
@@ -181,5 +191,49 @@ fn a_slow_waker_does_not_take_another_condition_away() {
         for other in others {
             other.join().unwrap();
         }
+    });
+}
+
+/// Two processes that share a side ring for bytes while the sleeper goes on to wait for space: who rings first and takes the
+/// conditions then takes none of a later sleep.
+#[test]
+fn a_slow_waker_that_rings_first_does_not_take_a_later_sleep() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let model = Model::new();
+        let others = [false, true].map(|gives_space| {
+            let model = model.clone();
+            thread::spawn(move || {
+                model.ring_and_take(&model.bytes, arm::IN, false);
+                if gives_space {
+                    model.ring_and_take(&model.space, arm::OUT, false);
+                }
+            })
+        });
+        model.sleep_until(&model.bytes, arm::IN, Barrier::Fence);
+        model.sleep_until(&model.space, arm::OUT, Barrier::Fence);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+/// One of them is killed when he was about to ring: the other, who has something to say later, rings.
+#[test]
+fn a_killed_waker_takes_nothing_along() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let model = Model::new();
+        let waker = {
+            let model = model.clone();
+            thread::spawn(move || {
+                model.ring_and_take(&model.bytes, arm::IN, true);
+                model.ring_and_take(&model.bytes, arm::IN, false);
+            })
+        };
+        model.sleep_until(&model.bytes, arm::IN, Barrier::Fence);
+        waker.join().unwrap();
     });
 }

@@ -137,6 +137,8 @@ pub mod arm {
     pub const STAMP: u32 = 1 << 8;
     /// Each message is to ring, whether anybody sleeps or not: the kernel makes a signal of the bell (O_ASYNC).
     pub const ALWAYS: u32 = 1 << 9;
+    /// The word's upper half counts armings: one that looks the same is not the same.
+    pub const ONE_ARMING: u32 = 1 << 16;
     /// Shift of IN and OUT as armed by a sleeper in a set, who may take them back without harm to those in blocking calls.
     pub const SET_SHIFT: u32 = 4;
 }

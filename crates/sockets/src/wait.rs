@@ -27,8 +27,22 @@ pub fn notify(socket: &Socket, fd: i32, conditions: u32) {
     if conditions & arm::IN != 0 && bell::wants_stamp(&socket.peer().wait) {
         stamp::arrived(socket);
     }
-    if bell::must_ring(&socket.peer().wait, conditions) {
+    if bell::may_ask(&socket.peer().wait, conditions) {
+        ring_if_asked(socket, fd, conditions);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32) {
+    let wait = &socket.peer().wait;
+    if !socket.has(flag::SHARED) {
+        if bell::take(wait, conditions) {
+            ring(socket, fd);
+        }
+    } else if let Some(due) = bell::due(wait, conditions) {
         ring(socket, fd);
+        due.rung(wait);
     }
 }
 
@@ -176,6 +190,11 @@ pub fn check_peer(socket: &Socket, fd: i32) {
     if socket.has(flag::FENCE) {
         reconsider_fence(socket);
     }
+    ask_peer(socket, fd);
+}
+
+/// Asks the kernel at once.
+pub fn ask_peer(socket: &Socket, fd: i32) {
     if let Ok(events) = calls::poll_one(socket.hold.number(fd), 0, 0) {
         if events & (libc::POLLHUP | libc::POLLERR) != 0 {
             readiness::note_gone(socket);
