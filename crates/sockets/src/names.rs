@@ -56,7 +56,8 @@ pub unsafe fn unconnected(socket: &Socket, fd: i32, address: *mut sockaddr, leng
 ///
 /// # Safety
 /// As for [`local`].
-pub unsafe fn remote(socket: &Socket, address: *mut sockaddr, length: *mut socklen_t) -> Result<isize> {
+pub unsafe fn remote(socket: &Socket, fd: i32, address: *mut sockaddr, length: *mut socklen_t) -> Result<isize> {
+    crate::readiness::ask_if_refused(socket, fd);
     if crate::readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
     }

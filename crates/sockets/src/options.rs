@@ -567,7 +567,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
             (SOL_SOCKET, libc::SO_PEEK_OFF) => tell(socket.peek_offset.load(Ordering::Relaxed), data, length),
             (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
-            (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, data, length),
+            (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, fd, data, length),
             (SOL_SOCKET, libc::SO_COOKIE) if stored(socket).find(level, name).is_none() => cookie(socket, fd, data, length),
             _ => {
                 let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { stored(socket).find(level, name) };
@@ -661,12 +661,12 @@ const SO_MEMINFO: c_int = 55;
 const SO_PEERNAME: c_int = 28;
 
 /// SO_PEERNAME: exactly as many bytes of the address as asked for (sk_getsockopt).
-unsafe fn peer_name(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+unsafe fn peer_name(socket: &Socket, fd: i32, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     let mut address = [0u64; 16];
     let mut size = 128;
     // SAFETY: the address fits; the rest is passed on.
     unsafe {
-        crate::names::remote(socket, address.as_mut_ptr().cast(), &mut size)?;
+        crate::names::remote(socket, fd, address.as_mut_ptr().cast(), &mut size)?;
         let asked = user::read(length)?;
         if (asked as i32) < 0 || asked > size {
             return Err(Errno(libc::EINVAL));

@@ -129,7 +129,7 @@ impl<'a> Query<'a> {
         crate::remote::drive();
         let ready = self.look()?;
         if ready > 0 || self.deadline == 0 {
-            if ready == 0 && self.check_peers() {
+            if (ready == 0 && self.check_peers()) || (ready > 0 && self.check_half_ended()) {
                 return self.look();
             }
             if ready == 0 {
@@ -304,6 +304,18 @@ impl<'a> Query<'a> {
             ready += (entry.revents != 0) as isize;
         }
         ready
+    }
+
+    /// The same, of those that said an end and have more to say: what was found may be that end, which is nothing new.
+    fn check_half_ended(&self) -> bool {
+        let mut gone = false;
+        for entry in self.entries.iter().filter(|entry| entry.revents != 0) {
+            if let Some(s) = table::stream(entry.fd).filter(|s| readiness::half_ended(s)) {
+                wait::ask_peer(s, entry.fd);
+                gone |= s.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
+            }
+        }
+        gone
     }
 
     /// Whether some peer turns out to be gone.

@@ -6,6 +6,7 @@ use crate::socket::{flag, Socket};
 use crate::{error_queue, options, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
+use shunt_sys::calls;
 use shunt_sys::libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 
 /// Whoever waits for more than so many bytes adds them to his conditions with this shift: a reader who has seen them
@@ -61,6 +62,17 @@ pub fn note_gone(socket: &Socket) {
     conclude(socket);
 }
 
+/// A listener of several processes, or of one that was exec'd, refuses those that wait without a word when it goes: the kernel
+/// is asked.
+pub fn ask_if_refused(socket: &Socket, fd: i32) {
+    if socket.page().head.state.load(Ordering::Relaxed) != life::ACCEPTED {
+        let gone = calls::poll_one(socket.hold.number(fd), 0, 0).is_ok_and(|events| events & POLLHUP != 0);
+        if gone && !socket.has(flag::SHUT_RD) {
+            note_gone(socket);
+        }
+    }
+}
+
 /// The companion reads as ended: the peer is gone, unless we shut its receiving half down ourselves.
 pub fn companion_ended(socket: &Socket) {
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0 {
@@ -86,7 +98,9 @@ fn conclude(socket: &Socket) {
     let mut bits = state::PEER_GONE;
     // To another host only the keeper can vanish so: what it had not told yet is lost.
     if unread || !accepted || socket.has(flag::REMOTE) {
-        bits |= state::RESET_DUE | state::DONE | state::END_NOTED;
+        // A reset that comes after the end finds TCP in CLOSE_WAIT, as in `observe`.
+        let error = if peer & word::FIN != 0 { state::PIPE_DUE } else { state::RESET_DUE };
+        bits |= error | state::DONE | state::END_NOTED;
     }
     own.receive.state.fetch_or(bits, Ordering::AcqRel);
 }
@@ -124,6 +138,23 @@ pub fn closed(socket: &Socket) -> bool {
     let own = observe(socket, peer);
     let far = peer & (word::FIN | word::CLOSED) != 0 || own & state::PEER_GONE != 0;
     own & state::DONE != 0 || (far && socket.outgoing().announced() & word::FIN != 0)
+}
+
+/// Whether the connection is over without the peer's having ended its stream (TCP's state CLOSE without SOCK_DONE, which
+/// tcp_fin sets).
+pub fn reset_before_end(socket: &Socket) -> bool {
+    let (peer, _) = socket.incoming().look();
+    let ended = if peer & word::RST != 0 { peer & word::LATE != 0 } else { peer & (word::FIN | word::CLOSED) != 0 };
+    observe(socket, peer) & state::DONE != 0 && !ended
+}
+
+/// Whether the end of one direction is known, and of the other only the companion could tell: the peer may have been killed
+/// since.
+pub fn half_ended(socket: &Socket) -> bool {
+    let (peer, _) = socket.incoming().look();
+    let own = socket.own().receive.state.load(Ordering::Relaxed);
+    let half = peer & word::FIN != 0 || own & state::SHUT_RD != 0;
+    half && peer & (word::CLOSED | word::RST) == 0 && own & (state::DONE | state::PEER_GONE) == 0
 }
 
 /// Takes a pending reset, as a failing recv does; EPIPE waits for send and SO_ERROR.

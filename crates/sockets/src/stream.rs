@@ -8,7 +8,7 @@ use crate::wait::{self, nonblocking};
 use crate::{error_queue, global, options, settle, urgent, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::{bell, Trouble};
-use shunt_segment::channel::{arm, life, state, word};
+use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, SIGPIPE};
 use shunt_sys::{calls, clock, section, thread, Errno, Result};
 
@@ -316,8 +316,10 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             }
             return Err(error);
         }
-        if done == 0 && timeout == 0 {
+        if done == 0 && timeout == 0 && thread::restarted(began) != began {
+            // The kernel begins the call anew after the handler: O_NONBLOCK may have been set meanwhile.
             began = thread::restarted(began);
+            hasty = None;
         }
         if socket.generation.load(Ordering::Acquire) != generation {
             return Err(Errno(libc::EBADF));
@@ -707,8 +709,10 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, done), began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
-        if done == 0 && timeout == 0 {
+        if done == 0 && timeout == 0 && thread::restarted(began) != began {
+            // The kernel begins the call anew after the handler: O_NONBLOCK may have been set meanwhile.
             began = thread::restarted(began);
+            hasty = None;
         }
     }
 }
@@ -745,13 +749,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     }
     // inet_shutdown wakes everybody who polls, whatever changes.
     socket.changes.fetch_add(1, Ordering::Relaxed);
-    if socket.page().head.state.load(Ordering::Relaxed) != life::ACCEPTED {
-        // A listener of several processes refuses those that wait without a word, when the last one closes it.
-        let gone = calls::poll_one(socket.hold.number(fd), 0, 0).is_ok_and(|events| events & libc::POLLHUP != 0);
-        if gone && !socket.has(flag::SHUT_RD) {
-            readiness::note_gone(socket);
-        }
-    }
+    readiness::ask_if_refused(socket, fd);
     if readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
     }

@@ -4,6 +4,7 @@
 //! byte itself lies in the ring, in its place, so a byte that a newer mark replaces is an ordinary one again. Reads stop
 //! before the mark; a read that begins there leaves the byte out, unless SO_OOBINLINE is set (tcp_recvmsg, tcp_urg).
 
+use crate::readiness;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{urgent, word};
@@ -114,7 +115,8 @@ pub fn window(socket: &Socket, seen: usize) -> (usize, usize) {
     }
 }
 
-/// recv with MSG_OOB (tcp_recv_urg): EINVAL when there is no urgent byte or it was received.
+/// recv with MSG_OOB (tcp_recv_urg): EINVAL when there is no urgent byte or it was received; ENOTCONN when the connection was
+/// reset before its end.
 ///
 /// # Safety
 /// `data` has room for `length` bytes.
@@ -124,6 +126,9 @@ pub unsafe fn receive(socket: &Socket, data: *mut u8, length: usize, flags: i32)
     }
     let held = socket.lock_receive()?;
     let Some(mark) = current(socket).filter(|mark| !mark.read) else { return Err(Errno(libc::EINVAL)) };
+    if readiness::reset_before_end(socket) {
+        return Err(Errno(libc::ENOTCONN));
+    }
     let mut byte = 0u8;
     // SAFETY: room for one byte.
     let seen = unsafe { crate::stream::peek(socket, mark.ahead + lost(socket), &mut byte, 1) };

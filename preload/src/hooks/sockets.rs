@@ -157,7 +157,7 @@ hook! {
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match table::stream(fd) {
-            Some(socket) => answer(names::remote(socket, address, length)) as c_int,
+            Some(socket) => answer(names::remote(socket, fd, address, length)) as c_int,
             None => real::getpeername(fd, address, length),
         }
     }
