@@ -639,10 +639,15 @@ DUET(pass_connection_peeked, "the message is looked at with MSG_PEEK first; its 
 {
     int channel[2], fd = connected();
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
-    struct gate passed = gate_new();
+    struct gate passed = gate_new(), listening = gate_new();
     pid_t process = MUST(fork());
     if (process == 0) {
         close(fd);
+        char none[CMSG_SPACE(sizeof(int))], no_byte;
+        struct iovec no_piece = {&no_byte, 1};
+        struct msghdr no_message = {.msg_iov = &no_piece, .msg_iovlen = 1, .msg_control = none, .msg_controllen = sizeof none};
+        recvmsg(channel[1], &no_message, MSG_DONTWAIT); /* so that the sender knows who receives, however long this process takes */
+        gate_open(&listening);
         gate_pass(&passed);
         for (int i = 0; i < 3; i++) {
             char control[CMSG_SPACE(sizeof(int))], byte;
@@ -655,6 +660,7 @@ DUET(pass_connection_peeked, "the message is looked at with MSG_PEEK first; its 
         }
         _exit(0);
     }
+    gate_pass(&listening);
     pass_descriptor(channel[0], fd);
     gate_open(&passed);
     wait_for("receiver", process);

@@ -67,6 +67,11 @@ pub struct Draw {
     next_seed: usize,
     next_data: usize,
     ways: HashMap<usize, (&'static str, u8)>,
+    /// Ends of connections whose other end was killed, and the processes that do not know it yet.
+    unnoticed: Vec<(usize, usize)>,
+    /// The operation given last was a `kill`.
+    killed: bool,
+    /// Kinds of operations beyond those that must be equal: `more`.
     features: String,
 }
 
@@ -87,6 +92,8 @@ impl Draw {
             next_seed: 1,
             next_data: 1,
             ways: HashMap::new(),
+            unnoticed: Vec::new(),
+            killed: false,
             features: std::env::var("LABORATORY_FEATURES").unwrap_or_default(),
         };
         for actor in 0..2 {
@@ -98,11 +105,20 @@ impl Draw {
 
     /// The next operation, for an actor that is idle; `None` at the end.
     pub fn next(&mut self) -> Option<Operation> {
+        if std::mem::take(&mut self.killed) {
+            self.mourn();
+        }
         for _ in 0..200 {
             while let Some(operation) = self.planned.pop_front() {
-                if self.is_idle(operation.actor) {
-                    return Some(operation);
+                if !self.is_idle(operation.actor) {
+                    continue;
                 }
+                if let Some(look) = self.look_at_the_dead(operation.actor) {
+                    self.planned.push_front(operation);
+                    return Some(look);
+                }
+                self.killed = operation.verb() == "kill";
+                return Some(operation);
             }
             let idle: Vec<usize> = (0..ACTORS).filter(|&actor| self.is_idle(actor)).collect();
             if idle.is_empty() || self.left == 0 {
@@ -119,6 +135,29 @@ impl Draw {
             } else {
                 let actor = self.random.one_of(&idle);
                 self.draw_for(actor);
+            }
+        }
+        None
+    }
+
+    /// Somebody was killed: takes down whose connections have no other end any more.
+    fn mourn(&mut self) {
+        for (number, process) in self.model.processes.iter().enumerate() {
+            let ends = process.slots.iter().filter_map(|&at| self.model.end_at(at));
+            self.unnoticed.extend(ends.filter(|end| !self.model.has_owner(end ^ 1)).map(|end| (number, end)));
+        }
+        self.unnoticed.sort_unstable();
+        self.unnoticed.dedup();
+    }
+
+    /// Of a peer that was killed only the hang-up of the companion tells, for which no write asks, and no poll that finds something:
+    /// listed. So a process looks first, in a call that waits.
+    fn look_at_the_dead(&mut self, actor: usize) -> Option<Operation> {
+        let process = self.model.process_of(actor)?;
+        while let Some(place) = self.unnoticed.iter().position(|(whose, _)| *whose == process) {
+            let (_, end) = self.unnoticed.remove(place);
+            if let Some(slot) = self.model.slots(actor, |at| at.kind == Kind::Stream(end)).first() {
+                return Some(Operation::new(actor, format!("poll {slot} rdhup -1")));
             }
         }
         None
@@ -172,9 +211,7 @@ impl Draw {
             81..=84 => self.plan_listener_and_client(),
             85..=87 => self.fork(actor),
             88..=89 => self.thread(actor),
-            // Where it is in doubt who receives a message, a carrier moves the bytes: later than a step of the stage, which is listed.
-            90..=92 if self.features.contains("pass") => self.pass(actor),
-            90..=92 => self.ask(actor),
+            90..=92 => self.pass(actor),
             93 => self.exec(actor),
             94 => self.end_process(actor),
             95 => self.disconnect(actor),
@@ -195,7 +232,8 @@ impl Draw {
         }
         let seed = self.next_seed;
         self.next_seed += 1;
-        if self.features.contains("urgent") && self.random.once_in(25) && !self.model.urgent[end ^ 1] {
+        // To a side that has shut down both halves it is listed as different.
+        if self.random.once_in(25) && !self.model.urgent[end ^ 1] && self.model.shut[end ^ 1] != [true; 2] {
             return self.plan(actor, format!("send {slot} 1 {seed} oob"));
         }
         let words = match self.random.below(7) {
@@ -214,8 +252,7 @@ impl Draw {
     fn receive(&mut self, actor: usize) {
         let Some(slot) = self.stream(actor) else { return };
         let size = self.random.one_of(&SIZES);
-        let urgent = if self.features.contains("urgent") { "oob" } else { "" };
-        let flags = self.random.one_of(&["", "", "", "", "peek", "waitall", "trunc", "peek+trunc", urgent]);
+        let flags = self.random.one_of(&["", "", "", "", "peek", "waitall", "trunc", "peek+trunc", "oob"]);
         let sleeps = self.blocking(actor, slot) && !self.may_sleep_for(actor, &[slot]);
         let waits = |flags: &str| if sleeps { format!("{flags}+dontwait") } else { flags.to_owned() };
         let words = match self.random.below(6) {
@@ -288,10 +325,16 @@ impl Draw {
         }
     }
 
-    /// Closing what a thread of the same process sleeps for is listed as different.
+    /// Closing what a thread of the same process sleeps for is listed as different, and so is closing what a set of this process watches
+    /// and another process keeps.
     fn may_close(&self, actor: usize, slot: usize) -> bool {
         let Some(at) = self.model.at(actor, slot) else { return true };
         let process = self.model.process_of(actor);
+        let last =
+            self.model.slots(actor, |_| true).into_iter().filter(|&other| self.model.at(actor, other) == Some(at)).count() == 1;
+        if last && self.model.is_watched(at) && self.model.holders(at) > 1 {
+            return false;
+        }
         let sleepers = self.model.actors.iter().flatten().filter(|other| Some(other.process) == process);
         sleepers.into_iter().all(|other| other.blocked.as_ref().is_none_or(|(_, on)| !on.contains(&at)))
     }
@@ -325,6 +368,10 @@ impl Draw {
     fn shut_down(&mut self, actor: usize) {
         let Some(slot) = self.stream(actor) else { return };
         let how = self.random.one_of(&[0, 1, 1, 1, 2]);
+        // Both ends shut down for reading: listed.
+        if self.model.end_at(self.model.at(actor, slot)).is_some_and(|end| how != 1 && self.model.shut[end ^ 1][0]) {
+            return;
+        }
         self.plan(actor, format!("shutdown {slot} {how}"));
     }
 
@@ -395,19 +442,11 @@ impl Draw {
         }
     }
 
-    /// A peer that dies says nothing; who writes at once does not know yet, which is listed. So only processes without connections end.
     fn end_process(&mut self, actor: usize) {
         if actor < 2 && self.left > 10 {
             return;
         }
         let killed = self.random.once_in(2);
-        // Of one that is killed only the hang-up of the companion tells, for which no write asks.
-        if killed && !self.features.contains("death") {
-            let live = self.model.slots(actor, |at| !matches!(at.kind, Kind::Fresh(_)));
-            if !live.is_empty() {
-                return;
-            }
-        }
         let words = if killed { format!("kill {actor}") } else { "exit 0".into() };
         self.plan(actor, words);
     }

@@ -66,6 +66,8 @@ pub struct Model {
     pub coming: Vec<usize>,
     /// Whether an urgent byte was sent to the end.
     pub urgent: Vec<bool>,
+    /// Which of its halves, for receiving and for sending, the end has shut down.
+    pub shut: Vec<[bool; 2]>,
     /// Ports that descriptions are bound to.
     bound: Vec<(usize, usize)>,
     /// Descriptors in the mail, with their receiver.
@@ -85,6 +87,7 @@ impl Model {
             actors,
             coming: Vec::new(),
             urgent: Vec::new(),
+            shut: Vec::new(),
             bound: Vec::new(),
             passed: Vec::new(),
         }
@@ -109,6 +112,23 @@ impl Model {
     pub fn is_open(&self, description: usize) -> bool {
         let live = self.actors.iter().flatten().map(|actor| actor.process);
         live.into_iter().any(|process| self.processes[process].slots.contains(&Some(description)))
+    }
+
+    /// Whether anybody has that end of a connection, or will have it: from a listener's queue, or out of the mail.
+    pub fn has_owner(&self, end: usize) -> bool {
+        (0..self.descriptions.len()).any(|at| match &self.descriptions[at].kind {
+            Kind::Stream(own) => *own == end && self.holders(at) > 0,
+            Kind::Listener { waiting, .. } => waiting.contains(&end) && self.holders(at) > 0,
+            _ => false,
+        })
+    }
+
+    /// Whether a set that is open has it.
+    pub fn is_watched(&self, description: usize) -> bool {
+        (0..self.descriptions.len()).any(|at| match &self.descriptions[at].kind {
+            Kind::Epoll(_, members) => members.contains(&description) && self.is_open(at),
+            _ => false,
+        })
     }
 
     /// How many processes have it, or will have it when they take it out of their mail.
@@ -265,6 +285,13 @@ impl Model {
                     self.coming[end] = 0;
                 }
             }
+            "shutdown" if succeeded => {
+                if let Some(end) = self.end_at(here) {
+                    let how = operation.number(2);
+                    self.shut[end][0] |= how != 1;
+                    self.shut[end][1] |= how != 0;
+                }
+            }
             "close" => self.put(actor, slot, None),
             "dup" | "dupfd" if succeeded => self.put(actor, operation.number(2), here),
             "dup2" if succeeded => self.put(actor, operation.number(2), here),
@@ -339,6 +366,7 @@ impl Model {
         let end = self.coming.len();
         self.coming.extend([0, 0]);
         self.urgent.extend([false, false]);
+        self.shut.extend([[false; 2]; 2]);
         self.descriptions[at].kind = Kind::Stream(end);
         if let Kind::Listener { waiting, .. } = &mut self.descriptions[listener].kind {
             waiting.push_back(end + 1);
