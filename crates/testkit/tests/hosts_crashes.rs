@@ -141,3 +141,22 @@ mod tools {
     crate::between_hosts!(tools, udp, Udp);
     crate::between_hosts!(tools, xdp, Xdp);
 }
+
+/// Agents are killed in mid-stream, one after the other: what went through them goes on, by what is left of the path or by TCP.
+fn agents_killed(mut site: Site) {
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    let (sender, sent) = site.victim(&server, "sender", "v", 77);
+    while let Some(agent) = site.agents.pop() {
+        drop(agent);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(bystander.end_of_input().contains("fine "));
+    sender.kill();
+    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
+    drop(server);
+    site.finish();
+}
+mod agents_killed {
+    crate::between_hosts!(agents_killed, xdp, Xdp);
+}
