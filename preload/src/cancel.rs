@@ -28,6 +28,7 @@ pub fn start() {
             }
             slot.store(found as usize, Ordering::Relaxed);
         }
+        FUNCTIONS.test.store(real::find(b"pthread_testcancel\0") as usize, Ordering::Relaxed);
         FUNCTIONS.single_threaded.store(real::find(b"__libc_single_threaded\0") as usize, Ordering::Relaxed);
         FUNCTIONS.set_type.store(real::following(b"pthread_setcanceltype\0") as usize, Ordering::Release);
     }
@@ -96,7 +97,7 @@ pub fn point() {
 fn test() {
     // SAFETY: pthread_testcancel(3).
     unsafe {
-        let function = real::find(b"pthread_testcancel\0");
+        let function = FUNCTIONS.test.load(Ordering::Relaxed) as *mut c_void;
         if !function.is_null() {
             core::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(function)();
         }

@@ -1,8 +1,9 @@
 //! syscall(2) by number: programs that go past the C library's wrappers, yet through this function.
 
-use crate::hooks;
+use crate::{exec, hooks};
 use core::ffi::c_long;
 use shunt_calls::libc;
+use shunt_sockets::sys::user;
 use shunt_sockets::{global, process};
 
 macro_rules! route {
@@ -12,6 +13,19 @@ macro_rules! route {
             _ => None,
         }
     };
+}
+
+/// Whether a system call copies the process as fork does, past the C library: containers and vsftpd do this. With a stack of its
+/// own the child would not return from here.
+unsafe fn copies(number: c_long, first: usize, second: usize) -> bool {
+    let shared = (libc::CLONE_VM | libc::CLONE_THREAD) as u64;
+    if number == libc::SYS_clone3 {
+        // struct clone_args: flags at 0, stack at 40 (clone(2)).
+        // SAFETY: the program's structure, which may fault: that is the kernel's to say.
+        let word = |at: usize| unsafe { user::read((first + at) as *const u64) };
+        return second >= 64 && word(0).is_ok_and(|flags| flags & shared == 0) && word(40) == Ok(0);
+    }
+    number == libc::SYS_fork || (number == libc::SYS_clone && second == 0 && first as u64 & shared == 0)
 }
 
 /// Answers a call whose number is one of the intercepted calls; `None`: the kernel's.
@@ -40,10 +54,8 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
     if leaves {
         crate::end::now(a as _);
     }
-    // A system call that copies the process as fork does, past the C library: containers and vsftpd do this.
-    let copies = number == libc::SYS_fork
-        || (number == libc::SYS_clone && b == 0 && a & (libc::CLONE_VM | libc::CLONE_THREAD) as usize == 0);
-    if copies {
+    // SAFETY: passed on.
+    if unsafe { copies(number, a, b) } {
         process::before_fork();
         // SAFETY: without a stack of its own the child goes on from here in a copy of this memory.
         let result = unsafe { shunt_sockets::sys::raw::call6(number, a, b, c, d, e, f) };
@@ -58,6 +70,14 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             Ok(value) => value as isize,
             Err(error) => crate::answer(Err(error)),
         });
+    }
+    if number == libc::SYS_execve {
+        // SAFETY: as execve(2).
+        return Some(unsafe { exec::execve(a as _, b as _, c as _) } as isize);
+    }
+    if number == libc::SYS_execveat {
+        // SAFETY: as execveat(2).
+        return Some(unsafe { exec::execveat(a as _, b as _, c as _, d as _, e as _) } as isize);
     }
     // SAFETY: passed on.
     if let Some(result) = unsafe { crate::timed::call(number, a, b, c, d, e, f) } {
@@ -104,6 +124,8 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_fcntl => fcntl(a, b, c);
             SYS_ioctl => ioctl(a, b, c);
             SYS_close_range => close_range(a, b, c);
+            SYS_unshare => unshare(a);
+            SYS_setns => setns(a, b);
         }
     }
 }

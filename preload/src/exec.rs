@@ -4,12 +4,12 @@ use crate::spawn::Request;
 use crate::{answer, real};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use shunt_calls::libc::{AT_FDCWD, ENOMEM};
+use shunt_calls::libc::{SYS_execveat, AT_FDCWD, ENOMEM};
 use shunt_sockets::global::Shared;
 use shunt_sockets::handover::{self, HandOver};
 use shunt_sockets::image::{self, Start};
 use shunt_sockets::inherit::{self, Text, Way, VARIABLE};
-use shunt_sockets::sys::{calls, mapping};
+use shunt_sockets::sys::{calls, check, mapping, syscall};
 
 pub(crate) type Strings = *const *const c_char;
 
@@ -191,6 +191,23 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, enviro
 unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: as fexecve(3).
     unsafe { with_inheritance(environment, || image::judge(fd, c"".as_ptr()), |e| real::fexecve(fd, arguments, e)) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: as execveat(2).
+    unsafe {
+        let judge = || image::judge(directory, path);
+        with_inheritance(environment, judge, |e| {
+            answer(check(syscall!(SYS_execveat, directory, path, arguments, e, flags)).map(|value| value as isize)) as c_int
+        })
+    }
 }
 
 /// As execvp(3) finds it: by this process's PATH.

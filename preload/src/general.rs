@@ -2,6 +2,7 @@
 
 use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_void};
+use shunt_sockets::pieces::MOST;
 use shunt_sockets::sys::section;
 use shunt_sockets::{stream, table};
 
@@ -49,7 +50,7 @@ general! {
 
     recv, recv_from_section (fd: c_int, data: *mut c_void, length: usize, flags: c_int) {
         match table::stream(fd) {
-            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, flags)),
+            Some(socket) => answer(stream::receive(socket, fd, data.cast(), length.min(MOST), flags)),
             None => match table::datagram(fd) {
                 Some(socket) => {
                     let nobody = core::ptr::null_mut();
@@ -76,7 +77,7 @@ general! {
 
     send, send_from_section (fd: c_int, data: *const c_void, length: usize, flags: c_int) {
         match table::stream(fd) {
-            Some(socket) => answer(stream::send(socket, fd, data.cast(), length, flags)),
+            Some(socket) => answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags)),
             None => match table::datagram(fd) {
                 Some(socket) => {
                     let kernel = || real::send(fd, data, length, flags);

@@ -1,7 +1,7 @@
 //! The C library's own functions: one slot per intercepted symbol.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use shunt_calls::libc::{
     epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, rlimit, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
@@ -12,13 +12,22 @@ extern "C" {
 
 const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
 
+/// Whether the C library's functions have been looked up. dlsym takes the loader's lock, which a thread that loads a library keeps
+/// while constructors run, and which stays taken in a child of a fork that no handler sees: so nothing is looked up later.
+static RESOLVED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a library that is loaded later may have it.
+fn late(name: &str) -> bool {
+    name.starts_with("io_uring_")
+}
+
 /// Finds a symbol behind this library.
 ///
 /// # Safety
 /// `name` ends with a NUL.
 unsafe fn next(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
-    if !known.is_null() {
+    if !known.is_null() || (RESOLVED.load(Ordering::Relaxed) && !late(name)) {
         return known;
     }
     // SAFETY: promised by the caller.
@@ -98,10 +107,9 @@ macro_rules! slots {
             #[inline]
             #[allow(clippy::too_many_arguments, dead_code)]
             pub unsafe fn $name($($arg: $ty),*) -> $ret {
-                static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
                 // SAFETY: the symbol has this prototype.
                 unsafe {
-                    let found = next(&SLOT, concat!(stringify!($name), "\0"));
+                    let found = next(&slot::$name, concat!(stringify!($name), "\0"));
                     if found.is_null() {
                         crate::set_errno(shunt_calls::libc::ENOSYS);
                         return Missing::missing();
@@ -111,6 +119,19 @@ macro_rules! slots {
                 }
             }
         )*
+
+        #[allow(non_upper_case_globals)]
+        mod slot {
+            use super::{c_void, AtomicPtr};
+            $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+        }
+
+        /// Looks all of them up. The library's constructor calls it, before there are threads.
+        pub fn resolve() {
+            // SAFETY: each name ends with a NUL.
+            $(unsafe { next(&slot::$name, concat!(stringify!($name), "\0")) };)*
+            RESOLVED.store(true, Ordering::Relaxed);
+        }
     };
 }
 shunt_calls::for_each_call!(slots);

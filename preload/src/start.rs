@@ -21,6 +21,7 @@ static CONSTRUCTOR: extern "C" fn() = start;
 
 extern "C" fn start() {
     crate::memory::start();
+    crate::real::resolve();
     let options = match Options::from_environment(variable) {
         Ok(options) => options,
         Err(error) => {

@@ -4,20 +4,23 @@
 use crate::{hooks, real};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use shunt_sockets::sys::{calls, mapping};
+use shunt_calls::libc;
+use shunt_sockets::descriptor;
+use shunt_sockets::sys::{calls, check, mapping, syscall, Errno};
 use shunt_sockets::table::{self, Kind};
 
 #[repr(C)]
 struct Functions {
     read: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> isize,
     write: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> isize,
-    seek: *const c_void,
+    seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
     close: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
 extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut c_void;
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, list: *mut c_void) -> c_int;
+    fn fclose(stream: *mut c_void) -> c_int;
     fn free(memory: *mut c_void);
     fn setvbuf(stream: *mut c_void, buffer: *mut c_char, mode: c_int, size: usize) -> c_int;
     fn __fpending(stream: *mut c_void) -> usize;
@@ -102,6 +105,23 @@ unsafe extern "C" fn cookie_write(cookie: *mut c_void, data: *const c_void, leng
     done as isize
 }
 
+/// ESPIPE for a socket; a FILE that was reopened may be a file.
+unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
+    // SAFETY: stdio's variable.
+    unsafe {
+        match check(syscall!(libc::SYS_lseek, cookie as usize, *offset, whence)) {
+            Ok(place) => {
+                *offset = place as i64;
+                0
+            }
+            Err(error) => {
+                crate::set_errno(error.0);
+                -1
+            }
+        }
+    }
+}
+
 unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = cookie as usize as c_int;
     if let Some(slot) = slots().find(|slot| slot.fd.load(Ordering::Acquire) == fd + 1) {
@@ -123,7 +143,7 @@ unsafe extern "C" fn standard_close(cookie: *mut c_void) -> c_int {
 
 /// A FILE of ours for `fd`, whose end is `close`.
 unsafe fn make(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut c_void) -> c_int) -> *mut c_void {
-    let functions = Functions { read: cookie_read, write: cookie_write, seek: core::ptr::null(), close };
+    let functions = Functions { read: cookie_read, write: cookie_write, seek: cookie_seek, close };
     // SAFETY: the functions have the types that fopencookie(3) asks for.
     unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) }
 }
@@ -186,6 +206,75 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
         }
         real::fdopen(fd, mode)
     }
+}
+
+/// How open(2) opens for a mode of fopen(3).
+unsafe fn flags_of(mode: *const c_char) -> c_int {
+    // SAFETY: a C string.
+    let mode = unsafe { core::ffi::CStr::from_ptr(mode) }.to_bytes();
+    let both = mode.contains(&b'+');
+    let kind = match mode.first() {
+        Some(b'r') => 0,
+        Some(b'w') => libc::O_CREAT | libc::O_TRUNC,
+        _ => libc::O_CREAT | libc::O_APPEND,
+    };
+    let access = match (both, mode.first()) {
+        (true, _) => libc::O_RDWR,
+        (false, Some(b'r')) => libc::O_RDONLY,
+        _ => libc::O_WRONLY,
+    };
+    kind | access | if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 } | if mode.contains(&b'x') { libc::O_EXCL } else { 0 }
+}
+
+/// freopen(3). The C library cannot reopen a FILE of ours, and closes a descriptor past us.
+#[no_mangle]
+unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void {
+    // SAFETY: as freopen(3).
+    unsafe {
+        let Some(fd) = number(stream) else {
+            let fd = real::fileno(stream);
+            if fd >= 0 && !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
+                descriptor::closing(fd);
+                if fd < 3 {
+                    standard(fd);
+                }
+            }
+            return real::freopen(path, mode, stream);
+        };
+        fflush_unlocked(stream);
+        if fd < 3 && STANDARD[fd as usize].load(Ordering::Acquire) == stream {
+            let original = ORIGINAL[fd as usize].load(Ordering::Acquire);
+            if !original.is_null() {
+                descriptor::closing(fd);
+                standard(fd);
+                return real::freopen(path, mode, original);
+            }
+        }
+        // The FILE stays one of ours, whose reads and writes go to whatever lies at its number.
+        let opened = if path.is_null() {
+            Err(Errno(libc::ENXIO)) // a socket cannot be opened again
+        } else {
+            calls::openat(libc::AT_FDCWD, path.cast(), flags_of(mode) & !libc::O_CLOEXEC, 0o666)
+        };
+        match opened {
+            Ok(opened) => {
+                hooks::dup3(opened, fd, flags_of(mode) & libc::O_CLOEXEC);
+                let _ = calls::close(opened);
+                stream
+            }
+            Err(error) => {
+                fclose(stream);
+                crate::set_errno(error.0);
+                core::ptr::null_mut()
+            }
+        }
+    }
+}
+
+#[no_mangle]
+unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void {
+    // SAFETY: as freopen(3); there is one kind of offset here.
+    unsafe { freopen(path, mode, stream) }
 }
 
 #[no_mangle]
@@ -297,20 +386,21 @@ static ORIGINAL: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::nul
 /// the child of a process whose other threads held the allocator's locks at the fork. Null: the program has closed it.
 static STANDARD: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
-unsafe fn variable(fd: c_int) -> *mut *mut c_void {
-    let name: &[u8] = match fd {
-        0 => b"stdin\0",
-        1 => b"stdout\0",
-        _ => b"stderr\0",
-    };
-    // SAFETY: NUL-terminated.
-    unsafe { real::find(name).cast() }
+fn variable(fd: c_int) -> *mut *mut c_void {
+    VARIABLES[fd.clamp(0, 2) as usize].load(Ordering::Acquire)
 }
+
+/// Where the C library's variables are, looked up at the start: dlsym takes the loader's lock.
+static VARIABLES: [AtomicPtr<*mut c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
 /// A program that begins with a connection as standard input or output (inetd).
 pub fn start() {
     if !shunt_sockets::global::options().accelerate {
         return;
+    }
+    for (place, name) in VARIABLES.iter().zip([&b"stdin\0"[..], b"stdout\0", b"stderr\0"]) {
+        // SAFETY: NUL-terminated.
+        place.store(unsafe { real::find(name) }.cast(), Ordering::Release);
     }
     for (fd, place) in (0..).zip(&STANDARD) {
         let mode = if fd == 0 { c"r" } else { c"w" };

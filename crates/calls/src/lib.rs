@@ -22,6 +22,7 @@ macro_rules! for_each_call {
             "sockets" accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
             "sockets" accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
             "sockets" shutdown(fd: c_int, how: c_int) -> c_int;
+            "sockets" sockatmark(fd: c_int) -> c_int;
             "sockets" getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
             "sockets" getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
             "sockets" getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int;
@@ -117,6 +118,11 @@ macro_rules! for_each_call {
             "processes" execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
             "processes" execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+            "processes" execveat(directory: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
+            "processes" unshare(flags: c_int) -> c_int;
+            "processes" setns(fd: c_int, kind: c_int) -> c_int;
+            "processes" login_tty(fd: c_int) -> c_int;
+            "processes" forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int;
             "processes" posix_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" setrlimit(resource: c_int, limit: *const rlimit) -> c_int;
@@ -124,6 +130,8 @@ macro_rules! for_each_call {
             "processes" system(command: *const c_char) -> c_int;
             "processes" popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
             "stdio" fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
+            "stdio" freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void;
+            "stdio" freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void;
             "stdio" fileno(stream: *mut c_void) -> c_int;
             "stdio" fileno_unlocked(stream: *mut c_void) -> c_int;
             "stdio" vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int;

@@ -304,7 +304,14 @@ fn find_link(
     let adopted = if segment < 0 {
         Err(Reason::BadSegment)
     } else {
-        link::adopt(segment, hello.nonce, hello.sequence, client, rendezvous).map_err(|_| Reason::BadSegment)
+        link::adopt(segment, hello.nonce, hello.sequence, client, rendezvous).map_err(|error| match error.0 {
+            // No room for this client, which is lost; those that come later shall find the kernel's TCP.
+            libc::ENOMEM | libc::EMFILE | libc::ENFILE => {
+                let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
+                Reason::NoMemory
+            }
+            _ => Reason::BadSegment,
+        })
     };
     match adopted {
         Ok((index, link)) => {

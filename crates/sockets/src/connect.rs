@@ -62,11 +62,22 @@ fn remember(answer: Answer) {
     *slot = answer;
 }
 
+/// Who listens may have changed: this process listens at another port, or lives in another network namespace. Under the set-up
+/// lock.
+pub(crate) fn forget_answers() {
+    // SAFETY: the set-up lock is held.
+    let answers = unsafe { &mut *ANSWERED.get() };
+    answers.iter_mut().for_each(|answer| answer.until = 0);
+}
+
 /// Tries to connect `socket` (a TCP socket at `fd`) to `server` through shared memory.
 pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome {
     let options = global::options();
     if !options.accelerate {
         return Outcome::Kernel(Reason::SwitchedOff);
+    }
+    if crate::namespace::differ() {
+        return Outcome::Kernel(Reason::UnsupportedSocket);
     }
     if crate::uring::before_connect() {
         return Outcome::Kernel(Reason::IoUring);

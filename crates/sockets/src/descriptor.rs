@@ -1,6 +1,7 @@
 //! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
 
 use crate::global::SETUP;
+use crate::judge::Judge;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind, Word};
 use crate::{epoll, holding, kept, link, listen, offered, owner, private, report, spare, wait};
@@ -11,6 +12,7 @@ use shunt_sys::{calls, thread, user, Result};
 
 /// The program closes `fd`: lets go of what it was. The caller then closes the descriptor itself.
 pub fn closing(fd: i32) {
+    wait::uncork_at(fd);
     let word = table::take(fd);
     report::forget(fd);
     release(word, fd);
@@ -186,6 +188,7 @@ pub fn duplicated(from: i32, to: i32) {
 
 /// Makes room at `fd`, which the program wants for itself: if one of ours lies there it moves away.
 pub fn make_room(fd: i32) {
+    wait::uncork_at(fd);
     if table::get(fd).kind() == Kind::Private {
         if let Ok(moved) = private::evacuate(fd) {
             crate::process::moved(fd, moved);
@@ -293,9 +296,17 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
         }
         (libc::FIONREAD, Kind::Stream) => Some(answer(crate::urgent::readable(socket))),
         (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(crate::room::unacknowledged(socket))),
+        (request, Kind::Stream) if about_interfaces(request) => {
+            Some(Judge::fresh(socket).and_then(|judge| judge.ioctl(request, argument as usize)))
+        }
         (SIOCATMARK, Kind::Stream) => Some(answer(crate::urgent::at_mark(socket) as usize)),
         _ => None,
     }
+}
+
+/// Requests that an internet socket answers about interfaces, neighbours and routes (netdevice(7), arp(7)), and SIOCGSTAMP.
+fn about_interfaces(request: u64) -> bool {
+    matches!(request, 0x8906 | 0x8907 | 0x890b..=0x890d | 0x8915..=0x891c | 0x8953..=0x8955 | 0x8960..=0x8962)
 }
 
 /// close_range(2) without CLOSE_RANGE_CLOEXEC: ours are let go, our private ones survive.
@@ -304,6 +315,11 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
         return calls::close_range(first, last, flags).map(|()| 0);
     }
     if flags & libc::CLOSE_RANGE_CLOEXEC != 0 {
+        for fd in first..(table::high_water() as u32).min(last.saturating_add(1)) {
+            if let Some(socket) = table::get(fd as i32).socket() {
+                socket.clear(flag::CLOSE_ON_EXEC_KNOWN);
+            }
+        }
         return calls::close_range(first, last, flags).map(|()| 0);
     }
     let mut start = first;

@@ -58,6 +58,11 @@ impl Judge {
         calls::bind(self.0, address, length).map(|_| ())
     }
 
+    /// ioctl(2).
+    pub fn ioctl(&self, request: u64, argument: usize) -> Result<isize> {
+        calls::ioctl(self.0, request, argument).map(|value| value as isize)
+    }
+
     /// setsockopt(2).
     pub fn set(&self, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<()> {
         calls::setsockopt(self.0, level, name, data.cast(), length).map(|_| ())

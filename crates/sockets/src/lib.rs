@@ -59,6 +59,7 @@ pub mod link;
 pub mod listen;
 pub mod local;
 pub mod names;
+pub mod namespace;
 pub mod nudge;
 pub mod offered;
 pub mod opening;

@@ -77,6 +77,9 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     if table::get(fd).kind() == Kind::Listener {
         return;
     }
+    if let Some(_setup) = crate::global::SETUP.lock() {
+        crate::connect::forget_answers();
+    }
     let address = bound_address(fd);
     let known = socket.port.swap(address.port as u32, Ordering::Relaxed) == address.port as u32;
     crate::options::note_six_only(fd, socket);

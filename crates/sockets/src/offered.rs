@@ -75,7 +75,7 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     let bells = listener.bells_fd.load(Ordering::Relaxed);
     let fits = calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
         && calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(0);
-    if !fits || bells < 0 || listener.has(flag::LISTENER_SHARED) {
+    if !fits || bells < 0 || listener.has(flag::LISTENER_SHARED) || private::are_short() {
         let _ = calls::close(bell);
         return;
     }

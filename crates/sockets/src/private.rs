@@ -1,7 +1,7 @@
 //! Descriptors that we keep for ourselves: out of the program's way, closed on exec, hidden from its calls.
 
 use crate::table;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_sys::libc::{F_DUPFD_CLOEXEC, RLIMIT_NOFILE};
 use shunt_sys::{calls, Result};
 
@@ -20,12 +20,27 @@ pub fn base() -> i32 {
 }
 
 /// Moves `fd` to a private number; the old number is free again. On error the descriptor is closed.
+///
+/// Where all private numbers are taken it is one of the program's: a client of another process that cannot be taken in would be
+/// reset, and the program's own limit is not reached yet.
 pub fn keep(fd: i32) -> Result<i32> {
     let moved = calls::fcntl(fd, F_DUPFD_CLOEXEC, base() as usize);
+    SHORT.store(moved.is_err(), Ordering::Relaxed);
+    let moved = moved.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST));
     let _ = calls::close(fd);
     let moved = moved?;
     table::set_private(moved);
     Ok(moved)
+}
+
+/// The standard descriptors are never taken.
+const LOWEST: usize = 3;
+
+static SHORT: AtomicBool = AtomicBool::new(false);
+
+/// Whether private numbers ran out when one was last asked for: what only makes things faster can do without.
+pub fn are_short() -> bool {
+    SHORT.load(Ordering::Relaxed)
 }
 
 /// Where private numbers begin.
@@ -43,7 +58,8 @@ pub fn close(fd: i32) {
 
 /// The program wants the number `fd` for itself (dup2): moves ours elsewhere and gives its new number.
 pub fn evacuate(fd: i32) -> Result<i32> {
-    let moved = calls::fcntl(fd, F_DUPFD_CLOEXEC, (base().max(fd) + 1) as usize)?;
+    let above = calls::fcntl(fd, F_DUPFD_CLOEXEC, (base().max(fd) + 1) as usize);
+    let moved = above.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST))?;
     table::set_private(moved);
     Ok(moved)
 }

@@ -1,6 +1,6 @@
 //! send and receive on an accelerated stream.
 
-use crate::pieces::Pieces;
+use crate::pieces::{self, Pieces};
 use crate::readiness::{self, observe, take_error, take_reset};
 use crate::socket::{flag, Socket};
 use crate::swift::{self, Declined};
@@ -424,11 +424,14 @@ unsafe fn attempt(socket: &Socket, fd: i32, pieces: &Pieces, progress: Progress,
 }
 
 /// Sends that are more than putting bytes.
-const SPECIAL: i32 = libc::MSG_OOB | libc::MSG_ZEROCOPY;
+const SPECIAL: i32 = libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;
 
-/// send with MSG_OOB, MSG_ZEROCOPY or both.
+/// send with MSG_OOB, MSG_ZEROCOPY or both; MSG_FASTOPEN asks for a connection, and there is one.
 #[cold]
 unsafe fn send_special(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
+    if flags & libc::MSG_FASTOPEN != 0 {
+        return Err(Errno(libc::EISCONN));
+    }
     let quiet = flags & !SPECIAL;
     let length = pieces.length();
     // SAFETY: passed on.
@@ -493,8 +496,8 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         return unsafe { send_special(socket, fd, &Pieces::one(&piece), flags) };
     }
     if open && (length as isize) > 0 {
-        // A short copy takes no time in which a signal could come.
-        let began = if length > LONG { thread::handled() } else { 0 };
+        // A short copy takes no time in which a signal could come; no call moves more than MAX_RW_COUNT.
+        let (length, began) = if length > LONG { (length.min(pieces::MOST), thread::handled()) } else { (length, 0) };
         // SAFETY: passed on.
         let sent = unsafe { put(socket, fd, data, length, flags)? };
         if sent == length {

@@ -55,6 +55,14 @@ pub fn cork(fd: i32) {
     unsafe { (*thread::block()).corked = fd as u32 + 1 };
 }
 
+/// The descriptor `fd` is about to be another file's, or none: the peer is woken while it still leads there.
+pub fn uncork_at(fd: i32) {
+    // SAFETY: the calling thread's own block.
+    if unsafe { (*thread::block()).corked } == fd as u32 + 1 {
+        uncork();
+    }
+}
+
 /// Wakes the peer that [`cork`] left asleep.
 pub fn uncork() {
     // SAFETY: the calling thread's own block.

@@ -45,6 +45,8 @@ pub struct Functions {
     pub unregister: AtomicUsize,
     /// `__pthread_unwind_next`
     pub unwind_next: AtomicUsize,
+    /// `pthread_testcancel`
+    pub test: AtomicUsize,
     /// `pthread_setcanceltype`, the C library's own
     pub set_type: AtomicUsize,
     /// `__libc_single_threaded`
@@ -57,6 +59,7 @@ pub static FUNCTIONS: Functions = Functions {
     register: AtomicUsize::new(0),
     unregister: AtomicUsize::new(0),
     unwind_next: AtomicUsize::new(0),
+    test: AtomicUsize::new(0),
     set_type: AtomicUsize::new(0),
     single_threaded: AtomicUsize::new(0),
 };

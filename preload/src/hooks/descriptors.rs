@@ -123,6 +123,11 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     if !global::ready() || shunt_sockets::sys::calls::fcntl(from, libc::F_GETFD, 0).is_err() {
         return duplicate();
     }
+    // So does it beyond the limit, though something may lie there from before that was lowered.
+    let ours = table::get(to).kind() != Kind::Foreign;
+    if ours && to as u64 >= shunt_sockets::sys::calls::soft_limit(libc::RLIMIT_NOFILE) {
+        return duplicate();
+    }
     let _section = Section::begin();
     descriptor::make_room(to);
     let was = table::take(to);

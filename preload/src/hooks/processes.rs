@@ -1,10 +1,11 @@
 //! Processes and threads: copies, ends, limits.
 
 use crate::{cancel, real};
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_calls::libc::{self, rlimit};
-use shunt_sockets::global;
 use shunt_sockets::sys::user;
+use shunt_sockets::table::{self, Kind};
+use shunt_sockets::{descriptor, global, namespace};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -16,6 +17,16 @@ unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
 unsafe extern "C" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
     // SAFETY: as the function itself.
     unsafe { cancel::pthread_setcanceltype(kind, old) }
+}
+
+/// The C library has put a terminal on the standard descriptors by calls of its own.
+unsafe fn standard_are_terminal() {
+    for fd in 0..3 {
+        if !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
+            descriptor::closing(fd);
+            crate::stdio::standard(fd);
+        }
+    }
 }
 
 /// Address space of the descriptor table and other constant parts of this library.
@@ -60,6 +71,38 @@ hook! {
     }
     fn _Exit(status: c_int) -> () {
         crate::end::now(status)
+    }
+    fn unshare(flags: c_int) -> c_int {
+        let result = real::unshare(flags);
+        if result == 0 && flags & libc::CLONE_NEWNET != 0 {
+            namespace::changed();
+        }
+        result
+    }
+    fn setns(fd: c_int, kind: c_int) -> c_int {
+        let result = real::setns(fd, kind);
+        // 0: whatever the descriptor is.
+        if result == 0 && (kind == 0 || kind & libc::CLONE_NEWNET != 0) {
+            crate::keeping_errno(namespace::changed);
+        }
+        result
+    }
+    fn login_tty(fd: c_int) -> c_int {
+        let result = real::login_tty(fd);
+        if result == 0 {
+            standard_are_terminal();
+            if fd > 2 {
+                table::take(fd);
+            }
+        }
+        result
+    }
+    fn forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int {
+        let result = real::forkpty(master, name, settings, size);
+        if result == 0 {
+            standard_are_terminal();
+        }
+        result
     }
     fn abort() -> () {
         crate::end::aborting();

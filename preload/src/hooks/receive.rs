@@ -4,6 +4,7 @@ use super::swift::{read, recv};
 use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
+use shunt_sockets::pieces::MOST;
 use shunt_sockets::table;
 use shunt_sockets::{datagram, local, stream, transfer};
 
@@ -46,7 +47,7 @@ point! {
     }
     fn recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
         match table::stream(fd) {
-            Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address, address_length)),
+            Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length.min(MOST), flags, address, address_length)),
             None => match table::datagram(fd) {
                 Some(socket) => {
                     let kernel = || real::recvfrom(fd, data, length, flags, address, address_length);
@@ -59,7 +60,7 @@ point! {
     fn __recvfrom_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
         match table::stream(fd) {
             Some(socket) if length <= room => {
-                answer(transfer::receive_from(socket, fd, data.cast(), length, flags, address, address_length))
+                answer(transfer::receive_from(socket, fd, data.cast(), length.min(MOST), flags, address, address_length))
             }
             None if length <= room && datagram::is(fd) => recvfrom(fd, data, length, flags, address, address_length),
             _ => real::__recvfrom_chk(fd, data, length, room, flags, address, address_length),

@@ -5,6 +5,7 @@ use super::swift::{send, write};
 use crate::{answer, cancel, datagrams, locals, real, set_errno};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
+use shunt_sockets::pieces::MOST;
 use shunt_sockets::table;
 use shunt_sockets::{sockaddr as addresses, stream, transfer};
 
@@ -43,7 +44,7 @@ point! {
                         return answer(Err(error));
                     }
                 }
-                answer(stream::send(socket, fd, data.cast(), length, flags))
+                answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags))
             }
             None => match table::datagram(fd) {
                 Some(socket) => {

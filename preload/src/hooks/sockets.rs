@@ -122,6 +122,16 @@ hook! {
         connect_any(fd, address, length)
     }
 
+    /// The C library would ask the companion.
+    fn sockatmark(fd: c_int) -> c_int {
+        let mut mark: c_int = 0;
+        const SIOCATMARK: core::ffi::c_ulong = 0x8905;
+        if super::descriptors::ioctl(fd, SIOCATMARK, &raw mut mark as usize) < 0 {
+            return -1;
+        }
+        mark
+    }
+
     fn shutdown(fd: c_int, how: c_int) -> c_int {
         match table::stream(fd) {
             Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
