@@ -6,7 +6,8 @@ use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
 use shunt_sockets::datagram::Datagram;
 use shunt_sockets::local::{self, ends, receive, send};
-use shunt_sockets::sys::{calls, user, Errno, Result};
+use shunt_sockets::splice as splicing;
+use shunt_sockets::sys::{thread, user, Errno, Result};
 
 fn result(got: isize) -> Result<isize> {
     if got < 0 {
@@ -168,9 +169,11 @@ pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *
     unsafe {
         let kernel = || through_kernel(to, || real::splice(from, from_offset, to, to_offset, length, flags));
         let Some(socket) = local::socket(from).filter(|socket| ends::has_waiting(socket)) else { return kernel() };
-        if !from_offset.is_null() || !to_offset.is_null() || length == 0 {
-            return kernel();
+        let usual = from_offset.is_null() && to_offset.is_null() && splicing::begins(length, flags).is_none();
+        if !usual || splicing::check_pipe(to, libc::O_WRONLY).is_err() {
+            return kernel(); // which finds what is wrong before it looks at the socket
         }
+        let began = thread::handled();
         let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
         let data = buffer.as_mut_ptr().cast::<c_void>();
         let nobody = || -1isize;
@@ -179,18 +182,19 @@ pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *
             let mut message = header(&mut piece, 1, core::ptr::null_mut(), 0);
             settle(receive::receive(from, socket, &mut message, flags | libc::MSG_DONTWAIT, nobody, receive_more))
         };
-        let seen = piece(length.min(STEP), libc::MSG_PEEK);
-        if seen <= 0 {
-            return seen;
-        }
-        let quiet = flags & libc::SPLICE_F_NONBLOCK != 0;
-        if quiet && calls::poll_one(to, libc::POLLOUT, 0).is_ok_and(|events| events & libc::POLLOUT == 0) {
-            return answer(Err(Errno(libc::EAGAIN)));
-        }
-        let room = if quiet { (seen as usize).min(libc::PIPE_BUF) } else { seen as usize };
-        match calls::write(to, data.cast(), room) {
-            Ok(written) => piece(written, 0),
-            Err(error) => answer(Err(error)),
+        loop {
+            if let Err(error) = splicing::await_room(to, flags, began) {
+                return answer(Err(error));
+            }
+            let seen = piece(length.min(STEP), libc::MSG_PEEK);
+            if seen <= 0 {
+                return seen;
+            }
+            match splicing::write_at_once(to, data.cast(), seen as usize) {
+                Ok(written) => return piece(written, 0),
+                Err(Errno(libc::EAGAIN)) => {} // somebody else has filled it
+                Err(error) => return answer(Err(error)),
+            }
         }
     }
 }

@@ -655,6 +655,34 @@ SOLO(unix_nonblocking, "O_NONBLOCK by each way")
     show("y", ends[1], 10, 0);
 }
 
+SOLO(unix_splice_small_pipe, "splice from a pair into a pipe of one page, a full one and no pipe: what fits, and what is wrong")
+{
+    int ends[2], pipe_[2], file = MUST(memfd_create("file", 0)), count = -1;
+    static char data[8192], got[8192];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    MUST(pipe(pipe_));
+    R(fcntl(pipe_[1], F_SETPIPE_SZ, 4096));
+    fill(data, sizeof data, 1, 0);
+    MUST(write(ends[0], data, sizeof data));
+    size_t done = 0;
+    while (done < sizeof data) {
+        long moved = splice(ends[1], NULL, pipe_[1], NULL, sizeof data, 0);
+        if (moved <= 0 || read(pipe_[0], got + done, (size_t)moved) != moved)
+            give_up("splice", errno);
+        done += (size_t)moved;
+    }
+    say("%zu %s", done, memcmp(data, got, sizeof data) == 0 ? "as sent" : "changed");
+    MUST(write(ends[0], data, 50));
+    MUST(write(pipe_[1], data, 4096));
+    R(splice(ends[1], NULL, pipe_[1], NULL, 100, SPLICE_F_NONBLOCK));
+    R(splice(ends[1], NULL, pipe_[1], NULL, 100, 0x100));
+    R(splice(ends[1], NULL, pipe_[0], NULL, 100, 0));
+    R(splice(ends[1], NULL, file, NULL, 100, 0));
+    R(splice(ends[1], NULL, -1, NULL, 100, 0));
+    MUST(ioctl(ends[1], FIONREAD, &count));
+    say("%d left", count);
+}
+
 SOLO(unix_files, "sendfile, splice and stdio on a pair")
 {
     int ends[2], pipe_[2], file = MUST(memfd_create("file", 0));

@@ -89,6 +89,7 @@ pub mod sockaddr;
 pub mod socket;
 pub mod spare;
 pub mod spin;
+pub mod splice;
 pub mod stamp;
 pub mod stream;
 pub mod swift;

@@ -166,6 +166,13 @@ pub fn take_reset(socket: &Socket) -> Option<i32> {
     (old & state::RESET_DUE != 0).then_some(shunt_sys::libc::ECONNRESET)
 }
 
+/// A reset that was taken is there again, for the next call.
+#[cold]
+pub fn put_back_reset(socket: &Socket) {
+    socket.own().receive.state.fetch_or(state::RESET_DUE, Ordering::AcqRel);
+    crate::epoll::changed(socket);
+}
+
 /// Takes a pending error, as SO_ERROR and the next failing call do: its errno.
 pub fn take_error(socket: &Socket) -> Option<i32> {
     let due = state::RESET_DUE | state::PIPE_DUE;

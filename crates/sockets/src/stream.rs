@@ -79,7 +79,12 @@ pub(crate) unsafe fn take_within(socket: &Socket, data: *mut u8, length: usize) 
 }
 
 /// Copies `length` bytes that are known to wait behind `skip` others, without taking them; fewer only for a fault.
-unsafe fn peek_within(socket: &Socket, skip: usize, data: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+pub(crate) unsafe fn peek_within(
+    socket: &Socket,
+    skip: usize,
+    data: *mut u8,
+    length: usize,
+) -> core::result::Result<usize, Trouble> {
     let mut done = 0;
     while done < length {
         // SAFETY: passed on.
@@ -186,7 +191,7 @@ unsafe fn take_from_window(socket: &Socket, data: *mut u8, length: usize, done: 
 
 /// Bytes were taken.
 #[inline(always)]
-fn taken(socket: &Socket, fd: i32) {
+pub(crate) fn taken(socket: &Socket, fd: i32) {
     space_came_free(socket, fd);
     if socket.has(flag::ASYNC | flag::TIMED) {
         wait::arm_for_signals(socket, fd);
@@ -214,7 +219,7 @@ pub(crate) fn space_came_free(socket: &Socket, fd: i32) {
 
 /// The peer wrote nonsense into shared memory: this connection is reset.
 #[cold]
-fn distrust(socket: &Socket) -> Errno {
+pub(crate) fn distrust(socket: &Socket) -> Errno {
     let own = socket.own();
     own.receive.state.fetch_or(state::DONE | state::END_NOTED, Ordering::AcqRel);
     let held = socket.lock_send();
@@ -549,6 +554,60 @@ unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i
     drop(held);
     put_done(socket, fd, sent, length, flags);
     Ok(sent)
+}
+
+/// Sends what `source` gives of up to `most` bytes at `data`, asked under the sending lock, if there is room for all of
+/// them now; `None`, and nothing asked, where there is not or the connection is not open in this direction. Gives the
+/// number, and whether `source` gave `most`.
+///
+/// # Safety
+/// `source` writes up to `most` bytes to `data`.
+pub(crate) unsafe fn put_from(
+    socket: &Socket,
+    fd: i32,
+    data: *mut u8,
+    most: usize,
+    flags: i32,
+    source: impl FnOnce() -> Result<usize>,
+) -> Option<Result<(usize, bool)>> {
+    if socket.has(flag::FENCE) {
+        wait::reconsider_fence(socket);
+    }
+    options::catch_up(socket);
+    let held = match socket.lock_send() {
+        Ok(held) => held,
+        Err(error) => return Some(Err(error)),
+    };
+    let pipe = socket.outgoing();
+    let peer = socket.peer().post.word.load(Ordering::Acquire);
+    let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
+    if observe(socket, peer) & ended != 0
+        || peer & (word::CLOSED | word::RST) != 0
+        || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
+        || pipe.announced() & word::FIN != 0
+        || pipe.writable().0 < most
+    {
+        return None;
+    }
+    let got = match source() {
+        Err(Errno(libc::EOPNOTSUPP)) => return None,
+        Err(error) => return Some(Err(error)),
+        Ok(got) => got,
+    };
+    let piece = iovec { iov_base: data.cast(), iov_len: got };
+    let pieces = Pieces::one(&piece);
+    // SAFETY: the caller's buffer; the lock is held.
+    let sent = unsafe { put_rest(socket, &pieces, put_once(socket, &pieces, 0)) };
+    drop(held);
+    if sent > 0 {
+        put_done(socket, fd, sent, got, flags);
+    }
+    if sent < got {
+        // Room was there. Under the lock it goes away by a peer that takes its acknowledgements back, or by an SO_SNDBUF
+        // that another thread makes smaller in this moment; bytes are missing then, which no reader may overlook.
+        return Some(Err(distrust(socket)));
+    }
+    Some(Ok((sent, sent == most)))
 }
 
 /// Why nothing was put: a fault, a peer that acknowledges what was never sent, or no room.

@@ -3,9 +3,9 @@
 use crate::control::{self, Writer};
 use crate::pieces::{Pieces, IOV_MAX};
 use crate::socket::Socket;
-use crate::{sockaddr, stream};
+use crate::{readiness, sockaddr, stream};
 use core::sync::atomic::Ordering;
-use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL};
+use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, user, Errno, Result};
 
 /// Receives into a vector, as one step with what is there: waits for the first bytes only, unless the flags ask for more.
@@ -215,6 +215,13 @@ pub unsafe fn receive_messages(
     };
     let for_one = flags & MSG_WAITFORONE != 0;
     flags &= !MSG_WAITFORONE;
+    // sock_error comes first, before bytes that wait.
+    if flags & libc::MSG_ERRQUEUE == 0 {
+        readiness::observe(socket, socket.peer().post.word.load(Ordering::Acquire));
+        if let Some(error) = readiness::take_error(socket) {
+            return Err(Errno(error));
+        }
+    }
     for i in 0..count as usize {
         // SAFETY: passed on; addresses of fields.
         let received = unsafe {
@@ -225,7 +232,13 @@ pub unsafe fn receive_messages(
         match received {
             Ok(()) => {}
             Err(error) if i == 0 => return Err(error),
-            Err(_) => return Ok(i as isize),
+            Err(error) => {
+                // do_recvmmsg: for the next call. Of others than a reset a stream has no memory.
+                if error == Errno(libc::ECONNRESET) {
+                    readiness::put_back_reset(socket);
+                }
+                return Ok(i as isize);
+            }
         }
         if for_one {
             flags |= MSG_DONTWAIT;
@@ -298,17 +311,31 @@ pub unsafe fn write_flagged(socket: &Socket, fd: i32, vector: *const iovec, coun
 /// Bytes moved per step by [`send_file`].
 const STEP: usize = 64 << 10;
 
+/// Memory into which a file opened with O_DIRECT can be read.
+#[repr(align(4096))]
+struct Aligned {
+    _bytes: [u8; STEP],
+}
+
 /// sendfile(2) to a stream: the file's pages are read straight into memory that is sent at once.
 ///
 /// # Safety
 /// `offset` is null or valid.
 pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, count: usize) -> Result<isize> {
-    let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
+    let mut buffer = core::mem::MaybeUninit::<Aligned>::uninit();
     let data = buffer.as_mut_ptr().cast::<u8>();
     let mut done = 0usize;
     // With no offset the file's own position moves, and only by what was really sent.
     // SAFETY: null, or the program's.
     let given = if offset.is_null() { None } else { Some(unsafe { user::read(offset)? }) };
+    // In do_sendfile's order: open for reading; a source that can be read at an offset, which a socket or a pipe cannot; of
+    // files, not of a directory.
+    match calls::pread(from, data.cast(), 0, 0) {
+        Err(Errno(libc::ESPIPE)) if given.is_some() => return Err(Errno(libc::ESPIPE)),
+        Err(Errno(libc::ESPIPE | libc::EISDIR)) => return Err(Errno(libc::EINVAL)),
+        Err(error @ Errno(libc::EBADF)) => return Err(error),
+        _ => {}
+    }
     let start = match given {
         Some(at) if at < 0 => return Err(Errno(libc::EINVAL)),
         Some(at) => at,
@@ -319,10 +346,6 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
         },
     };
     let mut failure = None;
-    // A source that cannot be read at an offset (a socket, a pipe) is none for sendfile.
-    if let Err(Errno(libc::ESPIPE)) = calls::pread(from, data.cast(), 0, 0) {
-        return Err(Errno(libc::EINVAL));
-    }
     while done < count {
         let part = (count - done).min(STEP);
         let got = match calls::pread(from, data.cast(), part, start + done as i64) {
@@ -361,53 +384,4 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
         }
     }
     Ok(done as isize)
-}
-
-/// splice(2) from a stream into a pipe: bytes are looked at, written, and taken only as far as the pipe took them.
-///
-/// # Safety
-/// A plain call; kept unsafe with its family.
-pub unsafe fn splice_out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
-    let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
-    let data = buffer.as_mut_ptr().cast::<u8>();
-    let quiet = if flags & libc::SPLICE_F_NONBLOCK != 0 { MSG_DONTWAIT } else { 0 };
-    // SAFETY: the buffer has room for STEP bytes.
-    unsafe {
-        let seen = stream::receive(socket, fd, data, length.min(STEP), MSG_PEEK | quiet)?;
-        if seen <= 0 {
-            return Ok(seen);
-        }
-        if quiet != 0 && calls::poll_one(pipe, libc::POLLOUT, 0)? & libc::POLLOUT == 0 {
-            return Err(Errno(libc::EAGAIN));
-        }
-        let room = if quiet != 0 { (seen as usize).min(libc::PIPE_BUF) } else { seen as usize };
-        let written = calls::write(pipe, data.cast(), room)?;
-        stream::receive(socket, fd, data, written, MSG_WAITALL)
-    }
-}
-
-/// splice(2) from a pipe into a stream: no more is taken out of the pipe than the stream has space for.
-///
-/// # Safety
-/// As [`splice_out`].
-pub unsafe fn splice_in(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
-    let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
-    let data = buffer.as_mut_ptr().cast::<u8>();
-    let nonblocking = crate::wait::nonblocking(socket, fd, 0) || flags & libc::SPLICE_F_NONBLOCK != 0;
-    let mut most = length.min(STEP);
-    if nonblocking {
-        most = most.min(socket.outgoing().writable().0);
-        if most == 0 {
-            return Err(Errno(libc::EAGAIN));
-        }
-    }
-    if flags & libc::SPLICE_F_NONBLOCK != 0 && calls::poll_one(pipe, libc::POLLIN, 0)? == 0 {
-        return Err(Errno(libc::EAGAIN));
-    }
-    let got = calls::read(pipe, data.cast(), most)?;
-    if got == 0 {
-        return Ok(0);
-    }
-    // SAFETY: `got` bytes were read.
-    unsafe { stream::send(socket, fd, data, got, 0) }
 }

@@ -105,6 +105,22 @@ pub fn before_mark(socket: &Socket, patient: bool) -> usize {
     }
 }
 
+/// How many bytes stand before any urgent one, in line or not (tcp_read_sock).
+pub fn before_any(socket: &Socket) -> usize {
+    let (_, waiting) = socket.incoming().look();
+    if socket.peer().urgent.load(Ordering::Acquire) == 0 {
+        return waiting;
+    }
+    current(socket).map_or(waiting.saturating_sub(lost(socket)), |mark| mark.ahead)
+}
+
+/// Leaves out an urgent byte that a newer one overtook while we stood before it; the caller holds the receiving lock.
+pub fn pass_lost(socket: &Socket) {
+    if socket.peer().urgent.load(Ordering::Acquire) != 0 && lost(socket) == 1 {
+        socket.incoming().skip();
+    }
+}
+
 /// Where a look (MSG_PEEK) that has `seen` bytes behind it goes on, and how far it may go.
 pub fn window(socket: &Socket, seen: usize) -> (usize, usize) {
     let lost = if socket.peer().urgent.load(Ordering::Acquire) == 0 { 0 } else { lost(socket) };

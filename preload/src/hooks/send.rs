@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_sockets::pieces::MOST;
 use shunt_sockets::table;
-use shunt_sockets::{sockaddr as addresses, stream, transfer};
+use shunt_sockets::{sockaddr as addresses, splice as splicing, stream, transfer};
 
 point! {
     fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
@@ -87,15 +87,19 @@ point! {
         }
     }
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
-        match (table::stream(from), table::stream(to)) {
+        let ends = (table::stream(from), table::stream(to));
+        if let ((Some(_), _) | (_, Some(_)), Some(at_once)) = (ends, splicing::begins(length, flags)) {
+            return answer(at_once);
+        }
+        match ends {
             (None, None) => locals::splice(from, from_offset, to, to_offset, length, flags),
             // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL).
             (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
             (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
             (Some(_), None) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
             (None, Some(_)) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
-            (Some(socket), None) => answer(transfer::splice_out(socket, from, to, length, flags)),
-            (None, Some(socket)) => answer(transfer::splice_in(socket, to, from, length, flags)),
+            (Some(socket), None) => answer(splicing::out(socket, from, to, length, flags)),
+            (None, Some(socket)) => answer(splicing::into(socket, to, from, length, flags)),
             (Some(_), Some(_)) => {
                 set_errno(libc::EINVAL); // one end must be a pipe
                 -1
