@@ -274,16 +274,18 @@ static void passing(int fd, int to)
     answer_result(sendmsg(MAIL + 2 * (to % ACTORS), &message, 0));
 }
 
-/* Whoever passes something on must know that this actor receives: a child that has not said so may be about to exec a program that cannot
- * take an accelerated descriptor, and gets one that a carrier serves, which is listed as late. */
+/* Whoever passes something on must know that all who can receive it do so under shunt: a process that has not said so may be about to exec a
+ * program that cannot take an accelerated descriptor, and gets one that a carrier serves, which is listed as late. */
 static void await_mail(void)
 {
     char byte, control[256];
     struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct pollfd entry = {.fd = MAIL + 2 * self + 1, .events = POLLIN};
-    if (poll(&entry, 1, 0) == 0)
-        recvmsg(entry.fd, &message, MSG_DONTWAIT);
+    for (int actor = 0; actor < ACTORS; actor++) {
+        struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        struct pollfd entry = {.fd = MAIL + 2 * actor + 1, .events = POLLIN};
+        if (poll(&entry, 1, 0) == 0)
+            recvmsg(entry.fd, &message, MSG_DONTWAIT);
+    }
 }
 
 static void taking(const char *word)

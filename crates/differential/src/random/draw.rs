@@ -253,7 +253,9 @@ impl Draw {
         let Some(slot) = self.stream(actor) else { return };
         let size = self.random.one_of(&SIZES);
         let flags = self.random.one_of(&["", "", "", "", "peek", "waitall", "trunc", "peek+trunc", "oob"]);
-        let sleeps = self.blocking(actor, slot) && !self.may_sleep_for(actor, &[slot]);
+        // A reader that is blocked at the mark of an urgent byte passes it late, which is listed.
+        let marked = self.model.end_at(self.model.at(actor, slot)).is_some_and(|end| self.model.urgent[end]);
+        let sleeps = self.blocking(actor, slot) && (marked || !self.may_sleep_for(actor, &[slot]));
         let waits = |flags: &str| if sleeps { format!("{flags}+dontwait") } else { flags.to_owned() };
         let words = match self.random.below(6) {
             0 if !sleeps => format!("read {slot} {size}"),
@@ -309,6 +311,11 @@ impl Draw {
             "in+pri",
             "0",
         ]);
+        let end = self.model.end_at(self.model.at(actor, slot));
+        let events = match end {
+            Some(end) if self.model.shut[end][1] && events.contains("et") => "in+rdhup",
+            _ => events,
+        };
         let data = self.next_data;
         self.next_data += 1;
         let words = match self.random.below(8) {
@@ -368,6 +375,9 @@ impl Draw {
     fn shut_down(&mut self, actor: usize) {
         let Some(slot) = self.stream(actor) else { return };
         let how = self.random.one_of(&[0, 1, 1, 1, 2]);
+        if how != 0 && !self.model.may_end(self.model.at(actor, slot)) {
+            return;
+        }
         // Both ends shut down for reading: listed.
         if self.model.end_at(self.model.at(actor, slot)).is_some_and(|end| how != 1 && self.model.shut[end ^ 1][0]) {
             return;
@@ -510,7 +520,7 @@ impl Draw {
                 let (size, seed) = (1 + self.random.below(300), self.next_seed);
                 self.next_seed += 1;
                 let words = match self.random.below(8) {
-                    0 => format!("shutdown {slot} 1"),
+                    0 if self.model.may_end(self.model.at(actor, slot)) => format!("shutdown {slot} 1"),
                     1 if self.may_close(actor, slot) => format!("close {slot}"),
                     _ if self.model.coming[end] + size < MOST_COMING => format!("send {slot} {size} {seed}"),
                     _ => return,

@@ -68,6 +68,8 @@ pub struct Model {
     pub urgent: Vec<bool>,
     /// Which of its halves, for receiving and for sending, the end has shut down.
     pub shut: Vec<[bool; 2]>,
+    /// Descriptions that a set was asked to watch edge-triggered.
+    pub edges: Vec<usize>,
     /// Ports that descriptions are bound to.
     bound: Vec<(usize, usize)>,
     /// Descriptors in the mail, with their receiver.
@@ -88,6 +90,7 @@ impl Model {
             coming: Vec::new(),
             urgent: Vec::new(),
             shut: Vec::new(),
+            edges: Vec::new(),
             bound: Vec::new(),
             passed: Vec::new(),
         }
@@ -121,6 +124,11 @@ impl Model {
             Kind::Listener { waiting, .. } => waiting.contains(&end) && self.holders(at) > 0,
             _ => false,
         })
+    }
+
+    /// Whether its end may be said without another edge: the acknowledgement of an end is one on the kernel, after up to 40 ms.
+    pub fn may_end(&self, description: Option<usize>) -> bool {
+        description.is_none_or(|at| !self.edges.contains(&at))
     }
 
     /// Whether a set that is open has it.
@@ -308,6 +316,9 @@ impl Model {
             "add" | "del" if succeeded => {
                 let member = self.at(actor, operation.number(2));
                 if let (Some(at), Some(member)) = (here, member) {
+                    if operation.word(3).contains("et") {
+                        self.edges.push(member);
+                    }
                     if let Kind::Epoll(_, members) = &mut self.descriptions[at].kind {
                         if operation.verb() == "add" {
                             members.push(member);
@@ -317,6 +328,7 @@ impl Model {
                     }
                 }
             }
+            "mod" if succeeded && operation.word(3).contains("et") => self.edges.extend(self.at(actor, operation.number(2))),
             "fork" if reply == "ok" => {
                 if let Some(process) = self.process_of(actor) {
                     self.processes.push(self.processes[process].clone());
