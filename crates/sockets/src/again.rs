@@ -9,7 +9,7 @@ use crate::{kept, link};
 use core::sync::atomic::Ordering;
 use shunt_ring::offers::{self, Offered};
 use shunt_segment::address::Address;
-use shunt_segment::channel::life;
+use shunt_segment::channel::{life, release};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
@@ -24,6 +24,11 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     let Some(channel) = find(index, header, source, server) else { return false };
     let Some(kept) = kept::get(index, channel) else { return false };
     let page = link::page(base, channel);
+    // The server may want its descriptor for another pair: whoever takes this word first has the pair.
+    let taken = page.sides[1].released.compare_exchange(release::KEPT, release::NOT, Ordering::AcqRel, Ordering::Relaxed);
+    if taken.is_err() {
+        return false;
+    }
     link::at(index).lend_again(channel);
     connect::describe(page, &kept.client, server);
     connect::introduce(page, setting.socket);
@@ -35,7 +40,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         let head = &page.head;
         if head.state.compare_exchange(life::OFFERED, life::FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             for side in &page.sides {
-                side.released.store(shunt_segment::channel::release::CLOSED, Ordering::Release);
+                side.released.store(release::CLOSED, Ordering::Release);
             }
             link::at(index).withdraw(channel);
             return false;

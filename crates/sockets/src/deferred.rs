@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::{bell, offers};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, word, ChannelPage, STAMP_POSITION};
+use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, epoll_event, timespec};
 use shunt_sys::{calls, clock, Errno, Result};
 
@@ -260,7 +261,8 @@ fn take_offers(listener: &Socket, _setup: &Guard) {
         return;
     }
     for (header, index) in offered::places(listener) {
-        while let Some(channel) = offers::oldest(&header.offers).filter(|_| has_room(listener)) {
+        for _ in 0..CHANNELS {
+            let Some(channel) = offers::oldest(&header.offers).filter(|_| has_room(listener)) else { break };
             let page = link::page(link::at(index).base, channel);
             let offered = page.head.state.load(Ordering::Acquire) == life::OFFERED;
             if let (true, Some((_, client, server))) = (offered, offered::honest(index, page, channel, listener)) {

@@ -29,11 +29,11 @@ pub use arming::{arm_sleeping, end_sleep};
 pub use brought::brought;
 pub use change::{
     after_dissolve, after_replace, became_listener, before_replace, bells_taken, ceased_to_listen, changed, forget_datagram,
-    forget_socket, rendezvous_goes,
+    forget_socket, moved, rendezvous_goes,
 };
 pub use control::{control, foreign};
 pub use datagrams::before_exec;
-pub use entry::{moved, Entry};
+pub use entry::Entry;
 pub use fork::{before_fork, children_gone, forked};
 pub use nested::{in_memory, readable, rest_if_noisy};
 pub use plain::{leave_plain, plain, wait_plain};

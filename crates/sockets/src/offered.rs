@@ -13,6 +13,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, word, ChannelPage};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::reason::Reason;
+use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, epoll_event, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno, Result};
 
@@ -123,7 +124,9 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     for k in 0..count {
         let Some((header, index)) = places(listener).nth((turn + k) % count) else { continue };
         let base = link::at(index).base;
-        while let Some(channel) = offers::oldest(&header.offers) {
+        // An honest client has no more waiting, whatever its count says.
+        for _ in 0..CHANNELS {
+            let Some(channel) = offers::oldest(&header.offers) else { break };
             let taken = take(index, base, channel, listener, flags);
             if let Err(Some(error)) = taken {
                 return Err(error); // no descriptor for it: it waits
@@ -222,7 +225,8 @@ pub fn retire(listener: &Socket) {
             for (header, index) in places(listener) {
                 let queue = &header.offers;
                 offers::set_backlog(queue, 0);
-                while let Some(channel) = offers::oldest(queue) {
+                for _ in 0..CHANNELS {
+                    let Some(channel) = offers::oldest(queue) else { break };
                     let page = link::page(link::at(index).base, channel);
                     let state = &page.head.state;
                     if state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::channel::life;
 use shunt_segment::name::{self, Hello, FOLLOWS_PARCEL};
+use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Result};
 
@@ -29,7 +30,8 @@ pub fn before_sharing() {
         let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
         deferred::to_rendezvous(listener);
         for (header, index) in offered::places(listener) {
-            while let Some(channel) = offers::oldest(&header.offers) {
+            for _ in 0..CHANNELS {
+                let Some(channel) = offers::oldest(&header.offers) else { break };
                 let posted = kept::get(index, channel).map_or(Ok(()), |kept| post(index, channel, kept.descriptor(), listener));
                 if posted.is_err() {
                     break;

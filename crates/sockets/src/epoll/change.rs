@@ -3,18 +3,19 @@
 use super::arming::{arm, kick};
 use super::control::{control_queues, foreign, kernel_event};
 use super::datagrams;
-use super::entry::{place, term, Entry};
+use super::entry::{self, place, term, Entry};
 use super::events::find;
 use super::list::address;
 use super::order;
 use super::set::{activate, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
-use super::EXCLUSIVE;
+use super::{EXCLUSIVE, MODES};
+use crate::accept::queues;
 use crate::datagram::{self, Datagram};
 use crate::private;
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
 use crate::wait::barrier;
-use core::sync::atomic::{fence, Ordering};
+use core::sync::atomic::{fence, AtomicI32, Ordering};
 use shunt_sys::{calls, libc};
 
 /// The last descriptor of this process for `socket` closes: it leaves all sets. True: the kernel's too.
@@ -108,6 +109,32 @@ pub fn became_listener(socket: &Socket) {
 pub fn ceased_to_listen(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
         control_queues(epfd, libc::EPOLL_CTL_DEL, entry, socket, kernel_event(entry, Kind::Listener));
+    });
+}
+
+/// A private descriptor got another number, and still has the old one, by which the kernel's sets know it. Sets of another
+/// process, too, which it goes on using, stay as they are.
+pub fn moved(from: i32, to: i32) {
+    let Some(_watchers) = WATCHERS.lock() else { return };
+    entry::moved(from, to, |entry| {
+        let listener = entry.socket().filter(|socket| socket.kind() == Kind::Listener);
+        let set = entry.set().filter(|set| !set.inherited.load(Ordering::Relaxed));
+        let (Some(listener), Some(set), true) = (listener, set, entry.valid()) else { return };
+        let at = |(queue, own): (i32, &AtomicI32)| match own.load(Ordering::Relaxed) {
+            -1 => queue == to,
+            own => own == to,
+        };
+        let Some(place) = queues(listener).into_iter().zip(&entry.queues).position(at) else { return };
+        let (Some(_held), Some(epfd)) = (set.lock.lock(), set.descriptor()) else { return };
+        let mut event = kernel_event(entry, Kind::Listener);
+        if place > 0 {
+            event.events &= !EXCLUSIVE; // see control_queues
+        }
+        if entry.has(term::DISABLED) {
+            event.events &= MODES;
+        }
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, to, &mut event);
     });
 }
 

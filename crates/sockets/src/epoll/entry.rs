@@ -255,8 +255,8 @@ pub(super) fn free_entry(entry: &'static Entry) {
     }
 }
 
-/// A private descriptor got another number.
-pub fn moved(from: i32, to: i32) {
+/// A private descriptor got another number, and `act` gets each entry.
+pub(super) fn moved(from: i32, to: i32, act: impl Fn(&'static Entry)) {
     for chunk in 0..CHUNK_COUNT.load(Ordering::Acquire) as usize {
         for place in 0..CHUNK {
             // SAFETY: published chunks are never unmapped.
@@ -264,6 +264,7 @@ pub fn moved(from: i32, to: i32) {
             for queue in &entry.queues {
                 crate::process::renumber(queue, from, to);
             }
+            act(entry);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The kernel's half of a set: asking it, and sorting what it says.
 
 use super::arming::kicked;
+use super::control::{change, control_queues, kernel_event};
 use super::entry::{place, tagged, term, Entry};
 use super::events::{find, take};
 use super::list::address;
 use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
-use crate::table::Kind;
+use crate::table::{self, Kind};
 use crate::{accept, listen, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
@@ -128,6 +129,7 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut 
             // A bell whose offer has been accepted is no event.
             let listener = entry.socket().filter(|s| s.kind() == Kind::Listener);
             if flags & (ERR | HUP) == 0 && listener.is_some_and(|s| !accept::ready(entry.fd.load(Ordering::Relaxed), s)) {
+                rearm(set, entry);
                 return;
             }
             // A listener's queues may all have spoken: one event is enough.
@@ -138,6 +140,23 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut 
             }
         }
     }
+}
+
+/// The kernel has disabled a one-shot registration of a listener for an event of which the program hears nothing: Linux disables
+/// only for what it tells (ep_send_events). Which of the listener's queues spoke is not known.
+fn rearm(set: &Set, entry: &Entry) {
+    if entry.wanted() & ONESHOT == 0 || entry.has(term::DISABLED) {
+        return;
+    }
+    let (Some(listener), epfd, fd) = (entry.socket(), set.fd.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed)) else {
+        return;
+    };
+    let event = kernel_event(entry, Kind::Listener);
+    // The number may be another file's by now.
+    if table::get(fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener)) {
+        change(epfd, entry, fd, event);
+    }
+    control_queues(epfd, libc::EPOLL_CTL_MOD, entry, listener, event);
 }
 
 /// What the kernel says of a datagram socket, and what lies in its inbox.

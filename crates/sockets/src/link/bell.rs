@@ -1,9 +1,12 @@
 //! The bell of a link: a socket pair that says that connections were made in memory, or that the other process is gone.
 
 use super::drop::drop_unless_awaited;
-use super::{at, count, header, links, Link};
+use super::{at, count, header, links, page, Link};
 use crate::{kept, private};
+use core::sync::atomic::Ordering;
 use shunt_ring::offers;
+use shunt_segment::channel::release;
+use shunt_segment::CHANNELS;
 
 /// The index of the link through which connections to `listener` are made in memory.
 pub fn for_offers(listener: u32) -> Option<usize> {
@@ -39,12 +42,20 @@ pub fn bell_sent(index: usize) {
     private::close(core::mem::replace(&mut at(index).bell_for_server, -1));
 }
 
-/// Room for another pair: those of links that no connection uses now go.
+/// Room for another pair: those of links that no connection uses now go. A client may be about to offer one, or its offer
+/// may wait: such a pair is the one whose side here is not released. Whoever changes that word first has the pair.
 pub fn forget_idle_pairs() {
     for index in 0..count() {
         let link = at(index);
-        if !link.base.is_null() && link.live == 0 {
-            kept::forget_all(index);
+        if link.base.is_null() || link.live > 0 {
+            continue;
+        }
+        for channel in (0..CHANNELS).filter(|&channel| kept::get(index, channel).is_some()) {
+            let released = &page(link.base, channel).sides[1].released;
+            let close = || released.compare_exchange(release::KEPT, release::CLOSED, Ordering::AcqRel, Ordering::Acquire);
+            if link.ours || close() != Err(release::NOT) {
+                kept::forget(index, channel);
+            }
         }
     }
 }
