@@ -31,8 +31,11 @@ impl Verdict {
     }
 }
 
-/// How often a trial between hosts is made again because a connection fell back.
+/// How often a trial is made again because the kernel carried what shared memory should.
 const ATTEMPTS: u32 = 8;
+
+/// Families whose sockets use shared memory only while their receiver is awake.
+const WHILE_AWAKE: [&str; 2] = ["datagrams", "unix"];
 
 /// Runs scenarios and remembers what the kernel said.
 pub struct Judge<'a> {
@@ -76,7 +79,15 @@ impl<'a> Judge<'a> {
             }
             outcome = trial.run()?;
         }
-        Ok(verdict(scenario, arrangement, &expected, &deviations, &outcome))
+        let mut found = verdict(scenario, arrangement, &expected, &deviations, &outcome);
+        // What was sent to a receiver that slept went through the kernel; on a crowded machine that may be all of it.
+        for _ in 0..if WHILE_AWAKE.contains(&scenario.family.as_str()) { ATTEMPTS } else { 0 } {
+            if found != Verdict::NotAccelerated {
+                break;
+            }
+            found = verdict(scenario, arrangement, &expected, &deviations, &trial.run()?);
+        }
+        Ok(found)
     }
 
     /// As [`Judge::judge`], between hosts: what differs is tried again, because a round trip more or less decides what a program finds that does
