@@ -35,7 +35,7 @@ struct result {
 };
 static struct result *result; /* shared by all processes of this side */
 static struct place place;
-static int connections, threads, sharers, how, active, outstanding, look;
+static int connections, threads, sharers, how, active, outstanding, look, warming;
 static uint32_t *sizes, size_count, *samples;
 static _Atomic uint64_t sample_count;
 static uint64_t length_ns;
@@ -46,6 +46,7 @@ struct connection {
     uint32_t answered; /* next size to come back */
     uint32_t flying;   /* requests in flight */
     uint32_t got;      /* bytes of the next echo that have come */
+    int met;           /* the server has answered on it */
     uint64_t bytes;    /* in flight */
     uint64_t sent_at[MOST_OUTSTANDING];
 };
@@ -54,6 +55,7 @@ struct connection {
 struct share {
     struct connection *all;
     int first, step, count;
+    int met; /* of its connections: how many the server has answered on */
     uint64_t operations;
 };
 
@@ -191,6 +193,8 @@ static int proceed(struct connection *connection, struct share *share)
         connection->flying--;
         connection->bytes -= size;
         share->operations++;
+        share->met += !connection->met;
+        connection->met = 1;
         send_more(connection);
         if (how == BLOCKING)
             return 0;
@@ -218,17 +222,19 @@ static void *ask(void *argument)
     if (how != BLOCKING)
         watch(&waiter, share);
     uint64_t end = now_ns() + length_ns;
-    int mine = active < share->count ? active : share->count;
-    for (int i = share->first; i < mine; i += share->step)
+    int active_here = active < share->count ? active : share->count, mine = 0;
+    for (int i = share->first; i < active_here; i += share->step, mine++)
         send_more(&share->all[i]);
-    if (share->first >= mine)
-        return NULL;
-    while (now_ns() < end)
+    /* The warm-up ends no sooner than the server has everything in its set: with ten thousand connections it may still be
+       accepting when this side has connected the last. */
+    while (mine > 0 && (now_ns() < end || (warming && share->met < mine)))
         if (how == BLOCKING)
-            for (int i = share->first; i < mine; i += share->step)
+            for (int i = share->first; i < active_here; i += share->step)
                 proceed(&share->all[i], share);
         else
             serve_ready(&waiter, share, proceed, 100);
+    if (how >= LEVEL)
+        close(waiter.epoll); /* or the measured turn's connections would be in the warm-up's set as well */
     return NULL;
 }
 
@@ -282,7 +288,9 @@ static void client_process(const char *path, int processes)
         usleep(1000);
     uint64_t length = length_ns;
     length_ns = length / 10; /* the warm-up */
+    warming = 1;
     run_threads(all, ask, threads);
+    warming = 0;
     length_ns = length;
     sample_count = 0;
     uint64_t cpu = cpu_ns(), start = now_ns();
