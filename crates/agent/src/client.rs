@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
+use crate::aside::Aside;
 use shunt_endpoint::shared::{Memory, SendDescriptor};
 use shunt_endpoint::{Area, Arrival, ArrivalParts, Drop as Reason, Gather, Segment, INLINE, SCATTER};
 use shunt_sys::calls;
@@ -57,6 +58,8 @@ pub struct Attached {
     pub tags: HashMap<u64, Option<u32>>,
     /// Its channels, by index. The registry in the memory may say anything; this is what counts.
     pub channels: HashMap<usize, Channel>,
+    /// Messages that wait for their neighbours.
+    pub aside: Aside,
     /// Bytes that are accounted to the user.
     pub bytes: u64,
     /// The owner sleeps on something that has arrived since the last ring.
@@ -96,7 +99,27 @@ pub enum NextHop {
     Silent,
 }
 
+/// What is to be done with a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fate {
+    /// Send it there.
+    Goes(Mac),
+    /// Leave it for now, and nothing behind it.
+    Waits,
+    /// Count it as lost.
+    Lost,
+}
+
 impl NextHop {
+    /// What becomes of a message.
+    pub fn fate(self) -> Fate {
+        match self {
+            NextHop::Known(mac) => Fate::Goes(mac),
+            NextHop::Unknown(_) => Fate::Waits,
+            NextHop::Silent => Fate::Lost,
+        }
+    }
+
     /// The word of reports.
     pub fn word(self) -> &'static str {
         match self {

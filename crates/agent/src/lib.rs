@@ -13,6 +13,7 @@
 //! Everything that it sets up is a descriptor of its process: program (a `bpf_link`), maps, sockets, names. So nothing is
 //! left when it ends, also by SIGKILL, and a restart has nothing to clean.
 mod agent;
+mod aside;
 mod client;
 mod configuration;
 pub mod ebpf;

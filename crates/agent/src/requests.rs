@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use shunt_endpoint::shared::Memory;
+use shunt_endpoint::shared::{Layout, Memory};
 use shunt_endpoint::{Area, Tag};
 use shunt_sys::{calls, Errno};
 use shunt_xdp::address::{decode, encode};
@@ -15,22 +15,20 @@ use shunt_xdp::socket::{Shape, Socket, Umem};
 use shunt_xdp::state::{memory_shape, News, State, ASTRAY, DEVICE};
 
 use crate::agent::{Agent, Token};
+use crate::aside::Aside;
 use crate::client::{event, Attached, Channel, Client, NextHop, Who};
 use crate::paths;
 
 /// Connections that one user may have besides those of endpoints: for `shunt agent status`.
 const BESIDES: usize = 4;
+/// Connections that are taken in one turn: who connects without end must not keep the agent from its frames.
+const ACCEPTED: usize = 16;
 
 impl Agent {
-    /// Takes what waits at the listener.
+    /// Takes some of what waits at the listener; the rest makes the next look at the descriptors find it again.
     pub(crate) fn accept(&mut self) {
-        loop {
-            let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-            let Ok(fd) = calls::accept4(self.listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) else {
-                return;
-            };
-            // SAFETY: made by the kernel for us just now.
-            let connection = unsafe { OwnedFd::from_raw_fd(fd) };
+        for connection in accept_some(&self.listener) {
+            let fd = connection.as_raw_fd();
             let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
             let mut size = size_of_val(&credentials) as u32;
             let asked = calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut credentials).cast(), &mut size);
@@ -74,17 +72,18 @@ impl Agent {
             operation if operation == Operation::NewTag as u32 => self.new_tag(number),
             operation if operation == Operation::Open as u32 => self.open(number, &request),
             operation if operation == Operation::Close as u32 => {
-                self.close(number, &request);
+                self.close(number, request.channel);
                 // Answered, so that nothing is delivered by a channel whose owner knows it to be closed.
                 Ok((Reply::done(), Vec::new()))
             }
             operation if operation == Operation::Status as u32 => self.status(number),
             _ => Err(libc::EOPNOTSUPP),
         };
-        let (reply, descriptors) = match answered {
+        let (mut reply, descriptors) = match answered {
             Ok((reply, descriptors)) => (reply, descriptors),
             Err(errno) => (Reply::refused(errno), Vec::new()),
         };
+        reply.number = request.number;
         let numbers: Vec<i32> = descriptors.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
         let sent = self.clients.get(&number).map(|client| client.answer(reply.bytes(), &numbers));
         if !matches!(sent, Some(Ok(()))) {
@@ -186,7 +185,8 @@ impl Agent {
     /// The memory of a new endpoint, within `room` bytes.
     fn memory(&self, kind: Kind, request: &Request, rings: Shape, room: u64) -> Result<(Memory, u64), i32> {
         let shape = memory_shape(kind, &request.sizes, rings.chunk).ok_or(libc::EINVAL)?;
-        let bytes = u64::from(shape.segment) + u64::from(shape.device) + 640 * u64::from(shape.receive);
+        // All of the file, and so the registry of channels as well.
+        let bytes = Layout::new(shape).ok_or(libc::EINVAL)?.size() as u64;
         if bytes > room {
             return Err(libc::EDQUOT);
         }
@@ -225,6 +225,7 @@ impl Agent {
             address: *address,
             tags: HashMap::new(),
             channels: HashMap::new(),
+            aside: Aside::default(),
             bytes,
             due: false,
             moved: [0; 2],
@@ -287,6 +288,7 @@ impl Agent {
                 address: *address,
                 tags: HashMap::new(),
                 channels: HashMap::new(),
+                aside: Aside::default(),
                 bytes,
                 due: false,
                 moved: [0; 2],
@@ -327,9 +329,17 @@ impl Agent {
             return Err(libc::EKEYREJECTED);
         }
         let index = shunt_endpoint::Channel(request.channel).index();
-        if index >= endpoint.memory.shape().channels as usize || endpoint.channels.contains_key(&index) {
+        if index >= endpoint.memory.shape().channels as usize {
             return Err(libc::ENOBUFS);
         }
+        // The owner uses the place anew: he gave up waiting for our answer to an earlier request.
+        if let Some(old) = endpoint.channels.get(&index).map(|channel| channel.number) {
+            if old == request.channel {
+                return Err(libc::ENOBUFS);
+            }
+            self.close(number, old);
+        }
+        let endpoint = self.endpoint(number)?;
         let scope = match peer.ip() {
             IpAddr::V6(ip) if ip.is_unicast_link_local() => interface,
             _ => scope,
@@ -346,10 +356,11 @@ impl Agent {
         Ok((Reply::done(), Vec::new()))
     }
 
-    fn close(&mut self, number: u32, request: &Request) {
+    /// Forgets channel `channel` of client `number`.
+    fn close(&mut self, number: u32, channel: u32) {
         let Ok(endpoint) = self.endpoint(number) else { return };
-        let index = shunt_endpoint::Channel(request.channel).index();
-        if endpoint.channels.get(&index).is_some_and(|channel| channel.number == request.channel) {
+        let index = shunt_endpoint::Channel(channel).index();
+        if endpoint.channels.get(&index).is_some_and(|entry| entry.number == channel) {
             let Some(channel) = endpoint.channels.remove(&index) else { return };
             endpoint.tags.remove(&channel.receive);
             self.by_tag.remove(&channel.receive);
@@ -358,5 +369,36 @@ impl Agent {
     }
 }
 
+/// What waits at a listener, [`ACCEPTED`] at most.
+fn accept_some(listener: &impl AsRawFd) -> Vec<OwnedFd> {
+    let next = || {
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let fd = calls::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags).ok()?;
+        // SAFETY: made by the kernel for us just now.
+        Some(unsafe { OwnedFd::from_raw_fd(fd) })
+    };
+    std::iter::from_fn(next).take(ACCEPTED).collect()
+}
+
 /// An answer and its descriptors, or an errno.
 pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), i32>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
+
+    /// However many connect at once, one turn takes no more than it should, and the next ones take the rest.
+    #[test]
+    fn accepts_a_few_in_a_turn() {
+        let name = format!("shunt-accepts-a-few-{}", std::process::id());
+        let address = UnixAddress::from_abstract_name(name).expect("a name");
+        let listener = UnixListener::bind_addr(&address).expect("a listener");
+        listener.set_nonblocking(true).expect("a flag");
+        let connect = || UnixStream::connect_addr(&address).expect("a connection");
+        let _waiting: Vec<UnixStream> = std::iter::repeat_with(connect).take(2 * ACCEPTED + 3).collect();
+        let taken: Vec<usize> = (0..4).map(|_| accept_some(&listener).len()).collect();
+        assert_eq!(taken, [ACCEPTED, ACCEPTED, 3, 0]);
+    }
+}

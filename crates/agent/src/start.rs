@@ -245,12 +245,16 @@ fn bind_port(configuration: &Configuration, interface: &str) -> Result<Vec<UdpSo
         // SAFETY: made above, ours.
         let socket = unsafe { UdpSocket::from_raw_fd(descriptor(fd)?) };
         let one = 1i32;
-        // SAFETY: values of the lengths said; the address likewise.
+        let set = |level, option, value: *const libc::c_void, size: usize| {
+            // SAFETY: a value of the length said.
+            unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, size as u32) }
+        };
+        // Without it the port would be taken on all interfaces, which nobody gave us.
+        if set(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.as_ptr().cast(), interface.len()) != 0 {
+            return Err(format!("UDP port {}: no socket of {interface} alone: {}", configuration.port, last_error()));
+        }
+        // SAFETY: an address of the length said.
         let bound = unsafe {
-            let set = |level, option, value: *const libc::c_void, size: usize| {
-                libc::setsockopt(socket.as_raw_fd(), level, option, value, size as u32)
-            };
-            set(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.as_ptr().cast(), interface.len());
             let address = shunt_xdp::address::encode(&address, 0);
             let bytes = address.bytes();
             if family == libc::AF_INET6 {
@@ -309,5 +313,20 @@ fn watch_links() -> Result<OwnedFd, String> {
             return Err(last_error().to_string());
         }
         Ok(fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port that cannot be held on one interface is not taken on all of them.
+    #[test]
+    fn port_is_one_interfaces() {
+        let mut configuration = Configuration::new("shunt-none0");
+        configuration.port = 0;
+        let error = bind_port(&configuration, &configuration.interface).expect_err("there is no such interface");
+        assert!(error.contains("shunt-none0"), "{error}");
+        assert_eq!(bind_port(&configuration, "lo").expect("there is one").len(), 2);
     }
 }

@@ -3,14 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 
-use shunt_endpoint::{Counters, Drop as Reason};
+use shunt_endpoint::{Counters, Drop as Reason, Gather};
 use shunt_wire::endpoint::{Frame, Kind as FrameKind, Repr, HEADER};
 use shunt_xdp::own::reason_of;
 use shunt_xdp::packet::{Envelope, Path, Sum, LONGEST};
 use shunt_xdp::protocol::Kind;
 
 use crate::agent::Agent;
-use crate::client::{Attached, NextHop};
+use crate::client::{Attached, Fate, NextHop};
 use crate::paths;
 use crate::trunk::{NotSent, Trunk};
 
@@ -86,13 +86,19 @@ impl Agent {
         let Agent { trunks, clients, interface, resolving, .. } = self;
         let Some(trunk) = trunks.first_mut() else { return false };
         for client in clients.values_mut() {
-            let Some(endpoint) = client.endpoint.as_mut().filter(|endpoint| endpoint.has_work()) else { continue };
+            let Some(endpoint) = client.endpoint.as_mut() else { continue };
+            if !endpoint.aside.is_empty() && !send_aside(endpoint, trunk, interface.mac, &mut moved) {
+                return moved;
+            }
+            if !endpoint.has_work() {
+                continue;
+            }
             for _ in 0..TURN {
                 match send_one(endpoint, trunk, interface.mac) {
                     Sent::Nothing => break,
-                    Sent::Waits => {
+                    Sent::Aside => {
                         *resolving = true;
-                        break;
+                        moved = true;
                     }
                     Sent::Full => return moved,
                     Sent::One => moved = true,
@@ -127,8 +133,8 @@ impl Agent {
 enum Sent {
     /// There is none.
     Nothing,
-    /// It waits for its neighbour.
-    Waits,
+    /// It waits for its neighbour, beside the queue.
+    Aside,
     /// The interface is busy.
     Full,
     /// It is gone, sent or counted.
@@ -142,10 +148,10 @@ fn send_one(endpoint: &mut Attached, trunk: &mut Trunk, mac: [u8; 6]) -> Sent {
     let index = shunt_endpoint::Channel(descriptor.channel).index();
     let channel = endpoint.channels.get(&index).filter(|channel| channel.number == descriptor.channel);
     let outcome = channel.and_then(|channel| {
-        let to = match channel.next_hop {
-            NextHop::Unknown(_) => return Some(Err(Sent::Waits)),
-            NextHop::Silent => return None,
-            NextHop::Known(mac) => mac,
+        let to = match channel.next_hop.fate() {
+            Fate::Waits => return Some(Err(Sent::Aside)),
+            Fate::Lost => return None,
+            Fate::Goes(mac) => mac,
         };
         let gather = endpoint.gather(&descriptor, channel.largest)?;
         let path = Path { from: mac, to, source: endpoint.address, destination: channel.peer };
@@ -156,12 +162,54 @@ fn send_one(endpoint: &mut Attached, trunk: &mut Trunk, mac: [u8; 6]) -> Sent {
         }
     });
     match outcome {
-        Some(Err(wait)) => return wait,
+        Some(Err(Sent::Aside)) => {
+            let kept = channel.and_then(|channel| copy_of(&endpoint.gather(&descriptor, channel.largest)?));
+            if !kept.is_some_and(|bytes| endpoint.aside.push(descriptor.channel, bytes)) {
+                Counters::add(&endpoint.memory.counters().unsent, 1);
+            }
+            queue.advance(1);
+            return Sent::Aside;
+        }
+        Some(Err(full)) => return full,
         Some(Ok(())) => endpoint.moved[0] += 1,
         None => Counters::add(&endpoint.memory.counters().unsent, 1),
     }
     queue.advance(1);
     Sent::One
+}
+
+/// A private copy of a message.
+fn copy_of(gather: &Gather<'_>) -> Option<Box<[u8]>> {
+    let mut bytes = vec![0u8; gather.len()].into_boxed_slice();
+    // SAFETY: as many bytes as the message has.
+    unsafe { gather.copy_to(0, bytes.as_mut_ptr(), bytes.len()) }.then_some(bytes)
+}
+
+/// Sends those that waited for neighbours which are known now, and forgets those whose neighbours stayed silent; false: the
+/// interface is busy.
+fn send_aside(endpoint: &mut Attached, trunk: &mut Trunk, mac: [u8; 6], moved: &mut bool) -> bool {
+    let Attached { aside, channels, memory, address, moved: counts, .. } = endpoint;
+    let find = |number: u32| channels.get(&shunt_endpoint::Channel(number).index()).filter(|channel| channel.number == number);
+    let fate = |number: u32| find(number).map_or(Fate::Lost, |channel| channel.next_hop.fate());
+    while let Some((number, bytes, fate)) = aside.next(fate) {
+        *moved = true;
+        let sent = match (fate, find(number)) {
+            (Fate::Goes(to), Some(channel)) => {
+                let path = Path { from: mac, to, source: *address, destination: channel.peer };
+                trunk.send(&path, channel.send, &Gather::of_bytes(&bytes, memory.segment()))
+            }
+            _ => Err(NotSent::Fault),
+        };
+        match sent {
+            Ok(()) => counts[0] += 1,
+            Err(NotSent::Full) => {
+                aside.undo(number, bytes);
+                return false;
+            }
+            Err(NotSent::Fault) => Counters::add(&memory.counters().unsent, 1),
+        }
+    }
+    true
 }
 
 /// Delivers a datagram to the endpoint whose tag it carries. Faults that an endpoint can be told of are counted there.

@@ -329,6 +329,8 @@ fn users_are_kept_apart() {
     let refused = |made: Result<Xdp, shunt_sys::Errno>| made.err().map(|errno| errno.0);
     assert_eq!(refused(attach_as(one, Kind::Own, small)), Some(libc::EACCES), "a queue is for those who are trusted");
     assert_eq!(refused(attach_as(one, Kind::Multiplexed, Sizes { segment: 4 << 20, ..small })), Some(libc::EDQUOT));
+    // The registry counts: 65,536 channels have more than eight MiB of it.
+    assert_eq!(refused(attach_as(one, Kind::Multiplexed, Sizes { channels: 1 << 16, ..small })), Some(libc::EDQUOT));
     for wrong in [
         Sizes { depth: 3, ..small },
         Sizes { depth: 1 << 20, ..small },

@@ -43,6 +43,11 @@ impl<'a> Gather<'a> {
         Ok(gather)
     }
 
+    /// A message in one piece, of any length: for devices that copy.
+    pub fn of_bytes(bytes: &'a [u8], segment: Segment) -> Gather<'a> {
+        Gather { head: bytes, segment, areas: [Area::default(); SCATTER], count: 0, bytes: None, length: bytes.len() }
+    }
+
     /// The same of a descriptor in a send queue, which may hold anything.
     ///
     /// # Errors

@@ -78,12 +78,7 @@ impl Driver<'_> {
 
     /// Ends the connection to a peer, and forgets it.
     pub(crate) fn disconnect(&mut self, now: Nanoseconds, number: Peer, pump: &mut dyn Pump) {
-        let mut line = Line {
-            shared: self.shared,
-            device: &mut self.inner.device,
-            unflushed: &mut self.inner.unflushed,
-            gone: &mut self.inner.gone,
-        };
+        let mut line = Line { shared: self.shared, device: &mut self.inner.device, gone: &mut self.inner.gone };
         let _ = self.engine.disconnect(now, number, &mut line, &mut Hands { shared: self.shared, pump, now });
         self.drop_peer(number);
     }

@@ -29,12 +29,7 @@ pub struct Driver<'s> {
 /// Engine and line of a driver, borrowed apart.
 macro_rules! line {
     ($driver:expr) => {
-        Line {
-            shared: $driver.shared,
-            device: &mut $driver.inner.device,
-            unflushed: &mut $driver.inner.unflushed,
-            gone: &mut $driver.inner.gone,
-        }
+        Line { shared: $driver.shared, device: &mut $driver.inner.device, gone: &mut $driver.inner.gone }
     };
 }
 
@@ -47,11 +42,18 @@ impl Drop for Driver<'_> {
 }
 
 impl<'s> Driver<'s> {
+    /// Tells the device of what was sent. What it does not take now stays due, for all processes of the station.
+    #[inline]
+    fn flush(&mut self) {
+        if self.shared.unflushed.load(Relaxed) != 0 {
+            let left = !self.inner.device.flush().unwrap_or(true);
+            self.shared.unflushed.store(left.into(), Relaxed);
+        }
+    }
+
     /// What is due before the lock is given back.
     fn finish_turn(&mut self) {
-        if self.inner.unflushed {
-            self.inner.unflushed = !self.inner.device.flush().unwrap_or(true);
-        }
+        self.flush();
         let deadline = self.due().unwrap_or(Nanoseconds::MAX);
         if self.shared.deadline.0.load(Relaxed) != deadline {
             self.shared.deadline.0.store(deadline, Relaxed);
@@ -71,7 +73,7 @@ impl<'s> Driver<'s> {
 
     fn due(&self) -> Option<Nanoseconds> {
         let now = self.shared.now.load(Relaxed);
-        let soon = (self.inner.unflushed || self.engine.is_busy()).then_some(now + AGAIN);
+        let soon = (self.shared.unflushed.load(Relaxed) != 0 || self.engine.is_busy()).then_some(now + AGAIN);
         let chores = (self.shared.has_chores.load(Relaxed) != 0).then(|| self.shared.chores_at.load(Relaxed));
         [self.engine.deadline(), soon, chores].into_iter().flatten().min()
     }
@@ -110,9 +112,7 @@ impl<'s> Driver<'s> {
             let mut hands = Hands { shared: self.shared, pump, now };
             self.engine.transmit(now, &mut line!(self), &mut hands);
         }
-        if self.inner.unflushed {
-            self.inner.unflushed = !self.inner.device.flush().unwrap_or(true);
-        }
+        self.flush();
         while self.inner.gone != 0 {
             let peer = self.inner.gone.trailing_zeros();
             self.inner.gone &= self.inner.gone - 1;
@@ -144,12 +144,12 @@ impl<'s> Driver<'s> {
 
     #[inline]
     fn take_arrival(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {
-        let Inner { device, arrival, scratch, unflushed, gone } = &mut *self.inner;
+        let Inner { device, arrival, scratch, gone } = &mut *self.inner;
         if let Some(peer) = self.shared.by_registry(arrival.channel()) {
             self.heard |= 1 << (peer % 64);
             let mut hands = Hands { shared: self.shared, pump, now };
             let segment = device.segment();
-            let mut line = Line { shared: self.shared, device, unflushed, gone };
+            let mut line = Line { shared: self.shared, device, gone };
             let (head, length) = (arrival.head(), arrival.len());
             if length <= head.len() {
                 self.engine.receive(now, peer, head, &mut line, &mut hands);

@@ -13,8 +13,6 @@ pub(crate) struct Inner {
     pub arrival: Arrival,
     /// A frame whose parts lie in several places, in one.
     pub scratch: [u8; SCRATCH],
-    /// Something was sent, and the device wants to be told.
-    pub unflushed: bool,
     /// Peers that the device says are gone.
     pub gone: u64,
 }
@@ -26,7 +24,6 @@ pub(crate) const SCRATCH: usize = 4096;
 pub(crate) struct Line<'a> {
     pub shared: &'a Shared,
     pub device: &'a mut Device,
-    pub unflushed: &'a mut bool,
     pub gone: &'a mut u64,
 }
 
@@ -62,7 +59,7 @@ impl Link for Line<'_> {
         };
         match result {
             Ok(()) => {
-                *self.unflushed = true;
+                self.shared.unflushed.store(1, Relaxed);
                 true
             }
             Err(SendError::Peer | SendError::Channel | SendError::Device(_)) => {

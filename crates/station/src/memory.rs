@@ -16,7 +16,7 @@ use shunt_sys::{calls, libc, mapping, Errno, Result};
 use crate::{FourTuple, Refusal, Token, PEERS, STREAMS, WORDS};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 const PAGE: usize = 4096;
 
 /// Ordered channels with each peer.
@@ -306,6 +306,8 @@ pub(crate) struct Shared {
     pub now: AtomicU64,
     /// When timers of the station itself are looked at next.
     pub chores_at: AtomicU64,
+    /// Something was sent, and the device wants to be told: by whoever drives next, if it did not take it at once.
+    pub unflushed: AtomicU32,
     /// The arming was taken back while others slept.
     pub arm_again: AtomicU32,
     /// A listener or an inquiry was there: chores are to be done.

@@ -114,7 +114,7 @@ impl Station {
     }
 
     fn of(memory: Memory, device: Device) -> Station {
-        let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], unflushed: false, gone: 0 };
+        let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], gone: 0 };
         Station { memory, inner: UnsafeCell::new(inner), keeper: AtomicU32::new(0), failed: AtomicU32::new(0) }
     }
 
@@ -397,5 +397,61 @@ impl Drop for Station {
     fn drop(&mut self) {
         self.memory.unmap();
         let _ = calls::close(self.memory.fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shunt_am::Data;
+    use shunt_endpoint::device::local::Switch;
+    use shunt_endpoint::wrapper::trace::{Event, Trace};
+    use std::sync::Arc;
+
+    struct Nobody;
+
+    impl Pump for Nobody {
+        fn bytes(&mut self, _: Stream, _: Data<'_>) {}
+        fn finished(&mut self, _: Stream) {}
+        fn reset(&mut self, _: Stream) {}
+        fn begin(&mut self, _: Stream, _: u64) {}
+        fn begun(&mut self, _: Stream) {}
+        fn urgent(&mut self, _: Stream, _: u64, _: u8) {}
+        fn acknowledged(&mut self, _: Stream, _: u64) {}
+        fn writable(&mut self, _: &mut Driver<'_>, _: Stream) {}
+        fn lost(&mut self, _: Stream) {}
+    }
+
+    /// A flush that the device refused one process is due for the next that drives, and for who asks when to drive.
+    #[test]
+    fn refused_flushes_are_everybodys() {
+        let switch = Switch::new().expect("a switch");
+        let flushed = Arc::new(AtomicU32::new(0));
+        let device = |flushed: &Arc<AtomicU32>| {
+            let flushed = Arc::clone(flushed);
+            let tell = move |event: Event<'_>| {
+                if matches!(event, Event::Flush(_)) {
+                    flushed.fetch_add(1, Relaxed);
+                }
+            };
+            Box::new(Trace::new(switch.plug().expect("an endpoint"), tell))
+        };
+        let none = Arc::new(AtomicU32::new(0));
+        let first = Station::make(Choice::Other { endpoint: device(&none), checked: true }, 1).expect("a station");
+        let copy = calls::fcntl(first.memory.fd, libc::F_DUPFD_CLOEXEC, 0).expect("a descriptor");
+        let second = Station::of(Memory::attach(copy).expect("the same memory"), Device::Other(device(&flushed)));
+        let mut driver = first.lock().expect("the lock");
+        assert_eq!(driver.drive(10, &mut Nobody).deadline, None);
+        // As when a frame was put and the device answered that it could not take it yet.
+        first.shared().unflushed.store(1, Relaxed);
+        core::mem::forget(driver);
+        lock::give(&first.shared().lock.0);
+        section::leave();
+        let mut driver = second.lock().expect("the lock");
+        assert_eq!(flushed.load(Relaxed), 0);
+        assert_eq!(driver.drive(20, &mut Nobody).deadline, None);
+        assert_eq!(flushed.load(Relaxed), 1, "flushed by who drives next");
+        drop(driver);
+        assert_eq!(first.shared().unflushed.load(Relaxed), 0);
     }
 }

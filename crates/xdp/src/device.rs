@@ -123,6 +123,8 @@ impl Xdp {
             return Err(Errno(libc::EINVAL));
         }
         let kind = Kind::of(state.kind.load(Relaxed));
+        // From now on others may wait for whoever asks, and for a station two seconds of silence are the end of its peers.
+        connection.set_patience(1_000)?;
         let sleep = Descriptor(calls::epoll_create1(libc::EPOLL_CLOEXEC)?);
         watch(sleep.0, libc::EPOLL_CTL_ADD, bell.0, libc::EPOLLIN)?;
         watch(sleep.0, libc::EPOLL_CTL_ADD, connection.fd(), 0)?;

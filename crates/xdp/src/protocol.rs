@@ -23,7 +23,7 @@ pub const PORT: u16 = u16::from_be_bytes(*b"sh");
 /// First word of both structures.
 const MAGIC: u32 = u32::from_ne_bytes(*b"shag");
 /// Version of everything here, and of the memory that is shared.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Most descriptors in one answer.
 pub const DESCRIPTORS: usize = 4;
@@ -117,6 +117,8 @@ pub struct Request {
     /// Sizes of the endpoint.
     pub sizes: Sizes,
     reserved: u32,
+    /// Repeated in the answer, so that nobody takes an answer that came too late for his own.
+    pub number: u64,
     receive: u64,
     send: u64,
     address: [u64; 6],
@@ -144,6 +146,8 @@ pub struct Reply {
     pub address: [u64; 6],
     /// The tag.
     pub tag: u64,
+    /// The request's.
+    pub number: u64,
 }
 
 /// Structures of integers without padding, of which any bytes are a value.
@@ -151,11 +155,11 @@ pub struct Reply {
 /// # Safety
 /// As said.
 unsafe trait Bytes: Copy {}
-// SAFETY: integers; 104 bytes without padding.
+// SAFETY: integers; 112 bytes without padding.
 unsafe impl Bytes for Request {}
-// SAFETY: integers; 96 bytes without padding.
+// SAFETY: integers; 104 bytes without padding.
 unsafe impl Bytes for Reply {}
-const _: () = assert!(size_of::<Request>() == 104 && size_of::<Reply>() == 96);
+const _: () = assert!(size_of::<Request>() == 112 && size_of::<Reply>() == 104);
 
 impl Request {
     /// A request that carries nothing.
@@ -169,6 +173,7 @@ impl Request {
             channel: 0,
             sizes: Sizes::default(),
             reserved: 0,
+            number: 0,
             receive: 0,
             send: 0,
             address: Address::NONE.to_words(),
@@ -202,7 +207,19 @@ impl Reply {
     pub fn done() -> Reply {
         let rings = RingShape { chunk: 0, receive: 0, transmit: 0 };
         let address = Address::NONE.to_words();
-        Reply { magic: MAGIC, version: VERSION, errno: 0, kind: 0, mode: 0, largest: 0, rings, queue: 0, address, tag: 0 }
+        Reply {
+            magic: MAGIC,
+            version: VERSION,
+            errno: 0,
+            kind: 0,
+            mode: 0,
+            largest: 0,
+            rings,
+            queue: 0,
+            address,
+            tag: 0,
+            number: 0,
+        }
     }
 
     /// The answer "no".
@@ -220,6 +237,33 @@ impl Reply {
 fn of<T: Bytes>(bytes: &[u8]) -> Option<T> {
     // SAFETY: as many bytes as the structure has; any are a value.
     (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Descriptors that came with an answer: `struct cmsghdr` (length, level and type), then the descriptors.
+struct Carried {
+    control: [u64; 2 + DESCRIPTORS],
+    count: usize,
+}
+
+impl Carried {
+    /// Reads the header, of which the kernel wrote `length` bytes with what follows.
+    fn take_stock(&mut self, length: usize) {
+        const HEAD: usize = 16;
+        let rights = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
+        if length >= HEAD && self.control[1] == rights {
+            self.count = ((self.control[0] as usize).saturating_sub(HEAD) / 4).min(2 * DESCRIPTORS);
+        }
+    }
+
+    fn get(&self, index: usize) -> i32 {
+        (self.control[2 + index / 2] >> (32 * (index % 2))) as i32
+    }
+
+    fn close(&self) {
+        for index in 0..self.count {
+            let _ = calls::close(self.get(index));
+        }
+    }
 }
 
 /// The endpoint's end of the connection.
@@ -244,11 +288,7 @@ impl Connection {
             *place = *byte as libc::c_char;
         }
         // An agent that hangs must not hang us: whoever asks gets EAGAIN after this time.
-        let patience = libc::timeval { tv_sec: 2, tv_usec: 0 };
-        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-            let size = size_of_val(&patience) as u32;
-            calls::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const patience).cast(), size)?;
-        }
+        connection.set_patience(2_000)?;
         calls::connect(fd, (&raw const address).cast(), (3 + length) as u32)?;
         let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut size = size_of_val(&who) as u32;
@@ -276,48 +316,72 @@ impl Connection {
         }
     }
 
-    /// Asks; gives the answer, and the descriptors that came with it, of which there are `wanted` (they are the caller's).
+    /// How long an answer is waited for from now on, and room for the request.
+    ///
+    /// # Errors
+    /// What setsockopt(2) says.
+    pub(crate) fn set_patience(&self, milliseconds: i64) -> Result<(), Errno> {
+        let patience = libc::timeval { tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000 };
+        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            let size = size_of_val(&patience) as u32;
+            calls::setsockopt(self.fd, libc::SOL_SOCKET, option, (&raw const patience).cast(), size)?;
+        }
+        Ok(())
+    }
+
+    /// Asks; gives the answer, and the descriptors that came with it, of which there are `wanted` (they are the caller's). Answers to
+    /// earlier requests, which nobody waited for any more, are passed over.
     ///
     /// # Errors
     /// The agent's; EPROTO for an answer that is none; EPIPE, ECONNRESET: the agent is gone; EAGAIN: it does not answer.
     pub fn ask<const WANTED: usize>(&self, request: &Request) -> Result<(Reply, [i32; WANTED]), Errno> {
-        let (data, length) = ((&raw const *request).cast(), size_of::<Request>());
+        // Processes that share a connection take turns, so no two requests are made at one time.
+        let request = Request { number: shunt_sys::clock::monotonic_ns(), ..*request };
+        let (data, length) = ((&raw const request).cast(), size_of::<Request>());
         calls::sendto(self.fd, data, length, libc::MSG_NOSIGNAL, core::ptr::null(), 0)?;
+        loop {
+            let (reply, descriptors) = self.hear()?;
+            let refuse = |errno| {
+                descriptors.close();
+                Err(Errno(errno))
+            };
+            if reply.number != request.number {
+                descriptors.close();
+                continue;
+            }
+            if reply.errno != 0 {
+                return refuse(reply.errno);
+            }
+            if descriptors.count != WANTED {
+                return refuse(libc::EPROTO);
+            }
+            return Ok((reply, core::array::from_fn(|index| descriptors.get(index))));
+        }
+    }
+
+    /// The next answer, whosever it is.
+    fn hear(&self) -> Result<(Reply, Carried), Errno> {
         let mut bytes = [0u8; size_of::<Reply>()];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        let mut control = [0u64; 2 + DESCRIPTORS];
+        let mut carried = Carried { control: [0u64; 2 + DESCRIPTORS], count: 0 };
         // SAFETY: integers and pointers; null is valid.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
+        message.msg_control = carried.control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&carried.control);
         let count = calls::recvmsg(self.fd, &mut message, libc::MSG_CMSG_CLOEXEC)?;
-        // `struct cmsghdr`: length, level and type; then the descriptors.
-        const HEAD: usize = 16;
-        let carried = control[0] as usize;
-        let rights = libc::SOL_SOCKET as u64 | (libc::SCM_RIGHTS as u64) << 32;
-        let rights = message.msg_controllen >= HEAD && control[1] == rights;
-        let got = if rights { (carried.saturating_sub(HEAD) / 4).min(2 * DESCRIPTORS) } else { 0 };
-        let descriptor = |index: usize| (control[2 + index / 2] >> (32 * (index % 2))) as i32;
+        carried.take_stock(message.msg_controllen);
         let refuse = |errno| {
-            for index in 0..got {
-                let _ = calls::close(descriptor(index));
-            }
+            carried.close();
             Err(Errno(errno))
         };
         if count == 0 {
             return refuse(libc::ECONNRESET);
         }
-        let Some(reply) = of::<Reply>(&bytes[..count]).filter(|reply| reply.magic == MAGIC && reply.version == VERSION) else {
-            return refuse(libc::EPROTO);
-        };
-        if reply.errno != 0 {
-            return refuse(reply.errno);
+        match of::<Reply>(&bytes[..count]).filter(|reply| reply.magic == MAGIC && reply.version == VERSION) {
+            Some(reply) => Ok((reply, carried)),
+            None => refuse(libc::EPROTO),
         }
-        if got != WANTED {
-            return refuse(libc::EPROTO);
-        }
-        Ok((reply, core::array::from_fn(descriptor)))
     }
 
     /// Whether the agent is gone.
@@ -329,5 +393,55 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let _ = calls::close(self.fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> [i32; 2] {
+        let mut fds = [-1i32; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: two descriptors are written to the array.
+        let made = unsafe { shunt_sys::syscall!(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) };
+        assert_eq!(made, 0);
+        fds
+    }
+
+    /// What the agent reads next.
+    fn request(fd: i32) -> Request {
+        let mut bytes = [0u8; 256];
+        let count = calls::read(fd, bytes.as_mut_ptr().cast(), bytes.len()).expect("a request");
+        Request::of(&bytes[..count]).expect("a request")
+    }
+
+    fn answer(fd: i32, to: &Request, tag: u64) {
+        let mut reply = Reply::done();
+        (reply.number, reply.tag) = (to.number, tag);
+        calls::write(fd, reply.bytes().as_ptr().cast(), reply.bytes().len()).expect("an answer");
+    }
+
+    /// An agent that was stopped answers what was asked before, too: nobody takes that for his own answer.
+    #[test]
+    fn late_answers_are_passed_over() {
+        let [ours, theirs] = pair();
+        let connection = Connection::of(ours);
+        connection.set_patience(1).expect("a bound");
+        let asked = connection.ask::<0>(&Request::new(Operation::NewTag));
+        assert_eq!(asked.map(|_| ()), Err(Errno(libc::EAGAIN)));
+        connection.set_patience(20_000).expect("a bound");
+        let agent = std::thread::spawn(move || {
+            let first = request(theirs);
+            answer(theirs, &first, 1);
+            let second = request(theirs);
+            assert_ne!(first.number, second.number);
+            answer(theirs, &second, 2);
+            theirs
+        });
+        let (reply, []) = connection.ask(&Request::new(Operation::NewTag)).expect("an answer");
+        assert_eq!(reply.tag, 2);
+        let _ = calls::close(agent.join().expect("the agent"));
+        assert!(connection.is_over());
     }
 }

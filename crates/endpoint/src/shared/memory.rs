@@ -72,6 +72,11 @@ const fn aligned(offset: usize, to: usize) -> usize {
 }
 
 impl Layout {
+    /// Bytes of the whole memory.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
     /// The layout of a shape; `None` if a number is not what [`Shape`] says.
     pub const fn new(shape: Shape) -> Option<Layout> {
         if !shape.is_valid() {
