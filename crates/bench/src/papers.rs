@@ -9,8 +9,16 @@ use crate::contenders::Carrier;
 use crate::measurement::{Row, Series};
 use crate::report::Document;
 
+/// Fits `r n / (n + h)` to rates `(n, r(n))`: as `n / r(n)` it is a line. Gives the rate that is never reached, and the size at which half
+/// of it is; none for rates that do not rise.
+pub fn fit_rate(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let times: Vec<_> = points.iter().map(|(size, rate)| (*size, size / rate)).collect();
+    let (start, slope) = fit_line(&times);
+    (points.len() > 2 && slope > 0.0 && start > 0.0).then_some((1.0 / slope, start / slope))
+}
+
 /// Fits `t = t0 + b n` by least squares to `(n, t)`; gives `(t0, b)`.
-fn fit_line(points: &[(f64, f64)]) -> (f64, f64) {
+pub fn fit_line(points: &[(f64, f64)]) -> (f64, f64) {
     let count = points.len() as f64;
     let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0 / count, y + point.1 / count));
     let (above, below) =
@@ -194,6 +202,14 @@ mod tests {
     fn a_line_is_fitted_exactly() {
         let (start, slope) = fit_line(&[(1.0, 58.0), (100.0, 157.0), (1000.0, 1057.0)]);
         assert!((start - 57.0).abs() < 1e-6 && (slope - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rate_is_fitted_exactly() {
+        let point = |size: f64| (size, 40.0 * size / (size + 400.0));
+        let (most, half) = fit_rate(&[64.0, 800.0, 4096.0].map(point)).expect("a rising rate");
+        assert!((most - 40.0).abs() < 1e-6 && (half - 400.0).abs() < 1e-6, "{most} {half}");
+        assert_eq!(fit_rate(&[(64.0, 9.0), (800.0, 9.0)]), None);
     }
 
     #[test]

@@ -10,13 +10,23 @@ use super::messages::Messages;
 use super::programs::{Programs, Way};
 use super::{kernel, Plan};
 
+/// How messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// There and back, one at a time.
+    RoundTrip,
+    /// One way, as fast as they are taken.
+    Stream,
+}
+
 /// One way of carrying messages between two hosts.
 pub trait Contender {
     /// Its row.
     fn name(&self) -> &'static str;
 
-    /// Whether it carries messages of so many bytes: a bare endpoint's are no longer than a packet.
-    fn carries(&self, _size: usize) -> bool {
+    /// Whether it carries messages of so many bytes in that way: a bare endpoint's are no longer than a packet, and neither are requests;
+    /// streams of active messages are bytes.
+    fn carries(&self, _size: usize, _pattern: Pattern) -> bool {
         true
     }
 

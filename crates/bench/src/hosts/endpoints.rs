@@ -10,7 +10,7 @@ use shunt_testkit::hosts::Host;
 use shunt_xdp::protocol::{Kind, Sizes};
 use shunt_xdp::Xdp;
 
-use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Streamed};
+use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Pattern, Streamed};
 use super::Plan;
 
 /// An endpoint of any device.
@@ -151,7 +151,7 @@ impl Contender for Endpoints {
         self.name
     }
 
-    fn carries(&self, size: usize) -> bool {
+    fn carries(&self, size: usize, _: Pattern) -> bool {
         size <= LONGEST
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use shunt_testkit::hosts::Host;
 
-use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Streamed};
+use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Pattern, Streamed};
 use super::Plan;
 
 fn sentence(error: io::Error) -> String {
@@ -55,6 +55,10 @@ impl Datagrams {
 impl Contender for Datagrams {
     fn name(&self) -> &'static str {
         "kernel UDP"
+    }
+
+    fn carries(&self, size: usize, _: Pattern) -> bool {
+        size <= 65_507 // udp(7)
     }
 
     fn round_trip(&self, hosts: &[Host; 2], plan: &Plan<'_>, size: usize) -> Result<f64, String> {

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use shunt_am::frame::{FULL, MESSAGE};
 use shunt_am::port::{config_for, memory, Port};
 use shunt_am::{Config, Data, Dispatch, Message, Replier};
 use shunt_endpoint::{Address, Endpoint, Tags};
 use shunt_testkit::hosts::Host;
 
-use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Streamed};
+use super::contender::{side_by_side, thread_time, time_round_trips, Contender, Pattern, Streamed};
 use super::endpoints::{agents, end, Boxed, Carrier};
 use super::Plan;
 
@@ -101,9 +102,17 @@ pub fn give((endpoint, tags, at): Loose, size: usize, time: Duration) -> Result<
     Ok(began.elapsed().as_secs_f64())
 }
 
+/// Most bytes of a request without words in a packet of 1,500: behind the headers of IPv4 and UDP, of endpoints, of a frame and of
+/// a message.
+const LONGEST_REQUEST: usize = 1500 - 28 - shunt_wire::endpoint::HEADER - FULL - MESSAGE;
+
 impl Contender for Messages {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn carries(&self, size: usize, pattern: Pattern) -> bool {
+        pattern == Pattern::Stream || size <= LONGEST_REQUEST
     }
 
     fn round_trip(&self, hosts: &[Host; 2], plan: &Plan<'_>, size: usize) -> Result<f64, String> {

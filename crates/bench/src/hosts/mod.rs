@@ -7,6 +7,7 @@ mod contender;
 mod endpoints;
 mod kernel;
 mod messages;
+mod papers;
 mod programs;
 mod sharing;
 mod switch;
@@ -52,6 +53,8 @@ pub enum Table {
     Share,
     /// Several endpoints on one AF_XDP queue.
     Multiplexed,
+    /// The tables of U-Net and Fast Sockets.
+    Papers,
 }
 
 impl Plan<'_> {
@@ -85,6 +88,7 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             Table::Loss => tables::loss(plan)?,
             Table::Redis => tables::redis(&hosts, plan)?,
             Table::Share => tables::share(plan)?,
+            Table::Papers => papers::papers(&hosts, plan)?,
             Table::Multiplexed => tables::multiplexed(&hosts, plan)?,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shunt_testkit::hosts::Host;
 
-use super::contender::{self, Contender, Streamed};
+use super::contender::{self, Contender, Pattern, Streamed};
 use super::endpoints::Carrier;
 use super::messages::Messages;
 use super::programs::{self, Programs, Way};
@@ -15,9 +15,10 @@ use super::Plan;
 type Row<'a> = (&'a str, Vec<String>);
 
 /// Each contender's turns for each size: `figures[contender][turn]` goes to `finish`, size after size.
-fn turns<T>(
+pub fn turns<T>(
     contenders: &[Box<dyn Contender>],
     plan: &Plan<'_>,
+    pattern: Pattern,
     turn: impl Fn(&dyn Contender, usize) -> Result<T, String>,
     mut finish: impl FnMut(usize, usize, Vec<T>),
 ) -> Result<(), String> {
@@ -25,7 +26,7 @@ fn turns<T>(
         let mut figures: Vec<Vec<T>> = contenders.iter().map(|_| Vec::new()).collect();
         for _ in 0..plan.repeats {
             for (contender, figures) in contenders.iter().zip(&mut figures) {
-                if !contender.carries(*size) {
+                if !contender.carries(*size, pattern) {
                     continue; // its cell says so
                 }
                 let figure = turn(contender.as_ref(), *size);
@@ -48,6 +49,7 @@ pub fn round_trips(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
     turns(
         &contenders,
         plan,
+        Pattern::RoundTrip,
         |contender, size| contender.round_trip(hosts, plan, size),
         |index, _, figures| rows[index].1.push(format!("{:.2}", median(figures) * 1e6)),
     )?;
@@ -63,6 +65,7 @@ pub fn streams(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
     turns(
         &contenders,
         plan,
+        Pattern::Stream,
         |contender, size| contender.stream(hosts, plan, size),
         |index, size, figures| {
             let of = |pick: fn(&Streamed) -> f64| median(figures.iter().map(pick).collect());
@@ -100,6 +103,7 @@ pub fn loss(plan: &Plan<'_>) -> Result<(), String> {
         turns(
             &contenders,
             &one,
+            Pattern::Stream,
             |contender, size| contender.stream(&site.hosts, &one, size),
             |index, size, figures: Vec<Streamed>| {
                 let rates = figures.iter().map(|figure| figure.messages / figure.seconds * size as f64).collect();
@@ -191,7 +195,7 @@ fn sizes(plan: &Plan<'_>) -> Vec<String> {
     plan.sizes.iter().map(|size| format!("{size} B")).collect()
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
