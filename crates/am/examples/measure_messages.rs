@@ -1,4 +1,4 @@
-//! What active messages cost: `cargo run --release -p shunt-am --example measure_messages [shm] [udp] [loss]`; or `trips`, `rates`, `stores` of `shm`.
+//! What active messages cost: `cargo run --release -p shunt-am --example measure_messages [shm] [udp] [loss]`; or `trips`, `rates`, `stores`, `alone` of `shm`.
 //!
 //! `shm`: two pinned threads; the bare endpoint and, where it is installed, UCX in the same run; medians of five. `udp`: two
 //! network namespaces joined by veth, where a program at both interfaces drops packets at random, and kernel TCP over the
@@ -98,6 +98,85 @@ fn bare_round_trip(length: usize, rounds: u64) -> f64 {
         }
     };
     race([Box::new(|| a)], |a| side(a, true), |b| side(b, false), Box::new(|| b)) / rounds as f64 * 1e9
+}
+
+/// Nanoseconds for each of many messages one way through the bare endpoint.
+fn bare_flood(length: usize, count: u64) -> f64 {
+    let [a, b] = wired(Shm::new(Default::default()).expect("shm"), Shm::new(Default::default()).expect("shm"));
+    let bytes = vec![7u8; length];
+    let seconds = race(
+        [Box::new(|| a)],
+        |(mut endpoint, tags, at): (Shm, _, _)| {
+            let channel = endpoint.open(&at, tags).expect("channel");
+            let message = Message { channel, head: &bytes[..length], body: Body::None };
+            for _ in 0..count {
+                while endpoint.send(&message) == Err(SendError::NoResource) {}
+            }
+            let mut arrival = Arrival::empty();
+            while !endpoint.receive(&mut arrival) {}
+        },
+        |(mut endpoint, tags, at): (Shm, _, _)| {
+            let channel = endpoint.open(&at, tags).expect("channel");
+            let mut arrival = Arrival::empty();
+            for _ in 0..count {
+                while !endpoint.receive(&mut arrival) {}
+                endpoint.release(&mut arrival);
+            }
+            while endpoint.send(&Message::small(channel, b"done")).is_err() {}
+        },
+        Box::new(|| b),
+    );
+    seconds / count as f64 * 1e9
+}
+
+/// Nanoseconds of a round trip where one thread is both sides: what the instructions cost, without any transfer of a line between
+/// caches. The bare endpoint, and active messages.
+fn alone(rounds: u64) -> [f64; 2] {
+    let [a, b] = wired(Shm::new(Default::default()).expect("shm"), Shm::new(Default::default()).expect("shm"));
+    let ((mut a, tags_a, to_a), (mut b, tags_b, to_b)) = (a, b);
+    let (one, two) = (a.open(&to_a, tags_a).expect("channel"), b.open(&to_b, tags_b).expect("channel"));
+    let bytes = [7u8; 32];
+    let mut arrival = Arrival::empty();
+    let mut start = Instant::now();
+    for round in 0..rounds + 1000 {
+        if round == 1000 {
+            start = Instant::now();
+        }
+        while a.send(&Message::small(one, &bytes)) == Err(SendError::NoResource) {
+            b.receive(&mut arrival);
+        }
+        while !b.receive(&mut arrival) {}
+        b.release(&mut arrival);
+        while b.send(&Message::small(two, &bytes)) == Err(SendError::NoResource) {}
+        while !a.receive(&mut arrival) {}
+        a.release(&mut arrival);
+    }
+    let bare = start.elapsed().as_nanos() as f64 / rounds as f64;
+    let [a, b] = wired(Shm::new(Default::default()).expect("shm"), Shm::new(Default::default()).expect("shm"));
+    let config = config_for(&a.0, 1);
+    let (mut space_a, mut space_b) = (memory(&config), memory(&config));
+    let (mut counter_a, mut counter_b) = (Counter::default(), Counter::default());
+    let mut port_a = Port::new(a.0, &mut space_a, &config).expect("port");
+    let mut port_b = Port::new(b.0, &mut space_b, &config).expect("port");
+    let (to_b, to_a) = (port_a.open(&a.2, a.1).expect("channel"), port_b.open(&b.2, b.1).expect("channel"));
+    port_a.with(|engine, now, link| engine.connect(now, to_b, link)).expect("asked");
+    while !port_a.engine().is_up(to_b) || !port_b.engine().is_up(to_a) {
+        port_a.poll(&mut counter_a);
+        port_b.poll(&mut counter_b);
+    }
+    for round in 0..rounds + 1000 {
+        if round == 1000 {
+            start = Instant::now();
+        }
+        port_a.request(to_b, 1, &[round], &[], &mut counter_a).expect("request");
+        while counter_b.requests <= round {
+            port_b.poll(&mut counter_b);
+        }
+        while counter_a.replies <= round {
+            port_a.poll(&mut counter_a);
+        }
+    }
+    [bare, start.elapsed().as_nanos() as f64 / rounds as f64]
 }
 
 /// Bytes each second through the bare endpoint, largest messages, copied out.
@@ -294,7 +373,15 @@ fn round_trips() {
     }
 }
 
+fn instructions() {
+    settle_on(0);
+    let [bare, active] = alone(1_000_000);
+    println!("shm, both ends in one thread, round trip            {bare:8.1} ns   active messages {active:8.1} ns");
+}
+
 fn rates() {
+    let rate = median(|| 1e3 / bare_flood(32, 3_000_000));
+    println!("shm, bare endpoint, messages of 32 bytes, one way {rate:8.1} M/s");
     let rate = median(|| 1e3 / active(|config| Config { window: 1024, replies: 512, ..config }, (pour, answer), 3_000_000));
     println!("shm, requests of one word, one pair               {rate:8.1} M/s");
     let rate =
@@ -527,6 +614,9 @@ fn main() {
     }
     if run("shm") || run("rates") {
         rates();
+    }
+    if run("shm") || run("alone") {
+        instructions();
     }
     if run("shm") || run("stores") {
         stores();

@@ -59,8 +59,7 @@ impl Side<'_> {
 
     /// Something is to be sent: `transmit` will look here.
     pub(crate) fn mark_busy(&mut self) {
-        let index = self.index as usize;
-        self.shared.busy[index / 64] |= 1 << (index % 64);
+        self.shared.mark_busy(self.index);
     }
 
     /// A number that nobody can guess, never 0.

@@ -1,8 +1,8 @@
 //! What the engine meets: the device below it, and the program above it.
 
 use crate::config::Nanoseconds;
-use crate::connection::Side;
 use crate::frame::{Task, WORDS};
+use crate::straight::Sides;
 
 /// The device, as the engine sees it: it takes frames.
 pub trait Link {
@@ -171,7 +171,8 @@ impl core::fmt::Display for Refused {
 ///
 /// A reply always finds room: the requester was given credit only for as many requests as reply packets are set aside.
 pub struct Replier<'a> {
-    pub(crate) side: Side<'a>,
+    pub(crate) index: u32,
+    pub(crate) sides: &'a mut (dyn Sides + 'a),
     pub(crate) link: &'a mut dyn Link,
     pub(crate) now: Nanoseconds,
     pub(crate) done: &'a mut bool,
@@ -182,18 +183,33 @@ impl Replier<'_> {
     /// The peer that asked.
     #[must_use]
     pub fn peer(&self) -> u32 {
-        self.side.index
+        self.index
     }
 
     /// Sends the reply.
     ///
     /// # Errors
     /// `Argument`: more than eight words; `TooLong`: more data than `medium_maximum`. Nothing was sent then, and nothing will be.
-    pub fn reply(mut self, handler: u8, words: &[u64], data: &[u8]) -> Result<(), Refused> {
+    #[inline]
+    pub fn reply(self, handler: u8, words: &[u64], data: &[u8]) -> Result<(), Refused> {
+        if data.is_empty() {
+            if let Some(mut straight) = self.sides.straight(self.index) {
+                if straight.reply(self.index, handler, words, self.link) {
+                    *self.done = true;
+                    return Ok(());
+                }
+            }
+        }
+        self.reply_in_general(handler, words, data)
+    }
+
+    #[inline(never)]
+    fn reply_in_general(self, handler: u8, words: &[u64], data: &[u8]) -> Result<(), Refused> {
         if words.len() > WORDS {
             return Err(Refused::Argument);
         }
-        self.side.reply(self.now, Task::Reply, handler, words, data, self.link)?;
+        let mut side = self.sides.side(self.index).ok_or(Refused::Argument)?;
+        side.reply(self.now, Task::Reply, handler, words, data, self.link)?;
         *self.done = true;
         Ok(())
     }
@@ -203,12 +219,13 @@ impl Replier<'_> {
     /// # Errors
     /// `Argument`: no such channel.
     pub fn renew(&mut self, channel: u16, generation: u32) -> Result<(), Refused> {
-        self.side.renew(channel, generation)
+        self.sides.side(self.index).ok_or(Refused::Argument)?.renew(channel, generation)
     }
 
     /// Sends the request back to where it came from (GAM's "returned message"): there is no such handler.
-    pub fn refuse(mut self) {
+    pub fn refuse(self) {
         let (handler, words) = self.request;
-        *self.done = self.side.reply(self.now, Task::Returned, handler, words, &[], self.link).is_ok();
+        let Some(mut side) = self.sides.side(self.index) else { return };
+        *self.done = side.reply(self.now, Task::Returned, handler, words, &[], self.link).is_ok();
     }
 }

@@ -7,6 +7,7 @@ use crate::frame::{Hello, FULL, MESSAGE, SHORT, WORDS};
 use crate::memory::{Memory, MemoryError};
 use crate::outgoing::{Fill, Get, Store};
 use crate::state::{Counters, MAGIC};
+use crate::straight::Sides;
 
 /// The engine, over memory that the caller gave.
 ///
@@ -148,7 +149,22 @@ impl<'m> Engine<'m> {
     }
 
     /// One frame from a peer. Its handlers run now; acknowledgements wait for [`Engine::transmit`].
+    #[inline]
     pub fn receive(&mut self, now: Nanoseconds, peer: u32, frame: &[u8], link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
+        if !self.memory.receive_straight(now, peer, frame, link, dispatch) {
+            self.receive_in_general(now, peer, frame, link, dispatch);
+        }
+    }
+
+    #[inline(never)]
+    fn receive_in_general(
+        &mut self,
+        now: Nanoseconds,
+        peer: u32,
+        frame: &[u8],
+        link: &mut dyn Link,
+        dispatch: &mut dyn Dispatch,
+    ) {
         if let Some(mut side) = self.memory.side(peer) {
             side.receive(now, frame, None, link, dispatch);
         }
@@ -174,8 +190,9 @@ impl<'m> Engine<'m> {
     #[must_use]
     #[inline]
     pub fn is_busy(&self) -> bool {
-        let words = self.memory.shared.config.peers as usize;
-        self.memory.shared.busy[..words.div_ceil(64)].iter().any(|&word| word != 0)
+        let shared = &*self.memory.shared;
+        let words = (shared.config.peers as usize).div_ceil(64);
+        shared.busy[0] != 0 || words > 1 && shared.busy[1..words].iter().any(|&word| word != 0)
     }
 
     /// Sends what may be sent, and does what timers ask for. To be called after frames were received, when the deadline has
@@ -229,6 +246,28 @@ impl<'m> Engine<'m> {
     #[allow(clippy::too_many_arguments)] // a request has so many parts
     #[inline]
     pub fn request(
+        &mut self,
+        now: Nanoseconds,
+        peer: u32,
+        channel: u16,
+        handler: u8,
+        words: &[u64],
+        data: &[u8],
+        link: &mut dyn Link,
+    ) -> Result<(), Refused> {
+        if channel == 0 && data.is_empty() {
+            if let Some(mut straight) = Sides::straight(&mut self.memory, peer) {
+                if straight.request(peer, handler, words, link) {
+                    return Ok(());
+                }
+            }
+        }
+        self.request_in_general(now, peer, channel, handler, words, data, link)
+    }
+
+    #[allow(clippy::too_many_arguments)] // as above
+    #[inline(never)]
+    fn request_in_general(
         &mut self,
         now: Nanoseconds,
         peer: u32,

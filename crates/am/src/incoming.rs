@@ -499,7 +499,7 @@ impl Side<'_> {
         let mut done = false;
         self.peer.counters.handled += 1;
         let request = (message.handler, message.words);
-        let replier = Replier { side: self.reborrow(), link, now, done: &mut done, request };
+        let replier = Replier { index: self.index, sides: self, link, now, done: &mut done, request };
         dispatch.request(message, replier);
         if !done {
             self.peer.replies_owed = self.peer.replies_owed.saturating_sub(1);

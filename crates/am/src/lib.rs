@@ -73,9 +73,11 @@ pub mod port;
 mod round_trip;
 mod secret;
 mod state;
+mod straight;
 mod transmit;
 
 pub use config::{Config, Nanoseconds};
+pub(crate) use connection::Side;
 pub use dispatch::{Body, Data, Dispatch, Event, Link, Message, Reason, Refused, Replier};
 pub use engine::{Engine, Offer, Status};
 pub use memory::MemoryError;

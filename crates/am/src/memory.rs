@@ -96,6 +96,13 @@ impl<'m> Memory<'m> {
         self.peers.get(index as usize).filter(|_| index < self.shared.config.peers)
     }
 
+    /// What all peers share, and what one has for itself beside its arrays.
+    #[inline]
+    pub(crate) fn shared_and_peer(&mut self, index: u32) -> Option<(&mut Shared, &mut Peer)> {
+        let peer = self.peers.get_mut(index as usize)?;
+        Some((self.shared, peer))
+    }
+
     pub(crate) fn channel(&self, index: u32, channel: u16) -> Option<&Channel> {
         let lanes = self.shared.config.lanes();
         self.channels.get(index as usize * lanes..)?.get(..lanes)?.get(usize::from(channel))

@@ -86,6 +86,15 @@ pub(crate) struct Shared {
     pub busy: [u64; MAXIMUM_PEERS as usize / 64],
 }
 
+impl Shared {
+    /// Something is to be sent to a peer: `transmit` will look there.
+    #[inline]
+    pub(crate) fn mark_busy(&mut self, index: u32) {
+        let index = index as usize;
+        self.busy[index / 64] |= 1 << (index % 64);
+    }
+}
+
 /// A list of slots, first in, first out.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]

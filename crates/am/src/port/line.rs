@@ -63,9 +63,8 @@ impl<E: Endpoint> Line<E> {
 
     /// Peers that the device says are gone, each once.
     #[inline]
-    pub fn gone(&mut self) -> Vec<u32> {
-        // An empty vector allocates nothing.
-        std::mem::take(&mut self.gone)
+    pub fn gone(&mut self) -> Option<u32> {
+        self.gone.pop()
     }
 }
 

@@ -189,7 +189,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
             self.engine.transmit(self.now, &mut self.line, program);
         }
         self.line.flush();
-        for peer in self.line.gone() {
+        while let Some(peer) = self.line.gone() {
             let _ = self.engine.disconnect(self.now, peer, &mut self.line, program);
         }
         taken

@@ -1,5 +1,6 @@
 //! What an endpoint keeps of a channel: in its shared memory, and in this process alone.
 
+use super::lane::Lane;
 use crate::shared::ChannelEntry;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -50,6 +51,21 @@ pub(super) fn flag(entry: &ChannelEntry, flag: u64, on: bool) {
 #[inline(always)]
 pub(super) fn has(entry: &ChannelEntry, flags: u64) -> bool {
     entry.device[word::STATE].load(Relaxed) & flags != 0
+}
+
+/// Where everything of the one channel lies, for an endpoint that has only one open: found once for each change of the registry.
+#[derive(Clone, Copy)]
+pub(super) struct Only {
+    /// Its name, or 0: there is none, or more than one.
+    pub channel: u32,
+    pub entry: *const ChannelEntry,
+    pub lane_in: Lane,
+    /// Null while the peer has not given it.
+    pub out: *mut u8,
+}
+
+impl Only {
+    pub const NONE: Only = Only { channel: 0, entry: core::ptr::null(), lane_in: Lane::NONE, out: core::ptr::null_mut() };
 }
 
 /// What this process alone knows of a channel.

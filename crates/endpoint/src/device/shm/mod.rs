@@ -79,6 +79,7 @@ pub struct Shm {
     open: u32,
     /// Which of the open ones had the last message.
     current: u32,
+    only: Only,
     /// The registry's changes as this handle knows them.
     changes: u64,
     empty_looks: u32,
@@ -157,7 +158,8 @@ impl Shm {
         let fences = calls::membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED, 0, 0).is_err();
         let (open, current, changes, empty_looks, opening, probed) = (0, 0, u64::MAX, 0, true, 0);
         let offers = [direct::Offer::NONE; direct::IMPORTS];
-        Ok(Shm { memory, socket, number, mapped, open, current, changes, empty_looks, opening, probed, fences, offers })
+        let only = Only::NONE;
+        Ok(Shm { memory, socket, number, mapped, open, current, only, changes, empty_looks, opening, probed, fences, offers })
     }
 
     /// The memory, whose memfd goes to another owner together with the socket ([`Endpoint::descriptor`]) and the lanes.
@@ -170,6 +172,22 @@ impl Shm {
         self.memory.registry().get(channel)?;
         let mapped = self.mapped(channel.index())?;
         (mapped.channel == channel.0).then_some((mapped.lane_in, mapped.lane_out))
+    }
+
+    #[inline(always)]
+    fn count_received(&self, arrival: &Arrival) {
+        let counters = self.memory.counters();
+        Counters::add(&counters.received, 1);
+        Counters::add(&counters.received_bytes, arrival.length as u64);
+    }
+
+    /// Nothing has come: now and then the socket is looked at.
+    #[inline(always)]
+    fn look_at_nothing(&mut self) {
+        self.empty_looks += 1;
+        if self.empty_looks > if self.opening { LOOKS_OPENING } else { LOOKS } {
+            self.listen();
+        }
     }
 
     /// The open channels that this process has mapped.
@@ -268,6 +286,17 @@ impl Endpoint for Shm {
         if self.memory.header().device_words[1].load(Relaxed) != self.changes {
             self.list();
         }
+        if self.only.channel != 0 {
+            // SAFETY: the entry lies in the memory, which is mapped as long as the handle lives.
+            let entry = unsafe { &*self.only.entry };
+            let taken = self.take(Channel(self.only.channel), entry, self.only.lane_in, arrival);
+            if taken {
+                self.count_received(arrival);
+            } else {
+                self.look_at_nothing();
+            }
+            return taken;
+        }
         for step in 0..self.open {
             let mut place = self.current + step;
             if place >= self.open {
@@ -275,19 +304,15 @@ impl Endpoint for Shm {
             }
             // SAFETY: the list has `open` entries.
             let channel = Channel(unsafe { *self.order().add(place as usize) });
-            if self.take(channel, arrival) {
+            let Some(entry) = self.memory.registry().entry(channel.index()) else { continue };
+            if self.take(channel, entry, self.lane_in(channel.index()), arrival) {
                 // The next look begins behind it, so that one channel cannot keep the others waiting.
                 self.current = if place + 1 >= self.open { 0 } else { place + 1 };
-                let counters = self.memory.counters();
-                Counters::add(&counters.received, 1);
-                Counters::add(&counters.received_bytes, arrival.length as u64);
+                self.count_received(arrival);
                 return true;
             }
         }
-        self.empty_looks += 1;
-        if self.empty_looks > if self.opening { LOOKS_OPENING } else { LOOKS } {
-            self.listen();
-        }
+        self.look_at_nothing();
         false
     }
 

@@ -8,16 +8,16 @@ use crate::shared::ChannelEntry;
 use crate::{Area, Arrival, Channel, INLINE};
 use core::sync::atomic::{fence, AtomicU32, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
+/// Lines that are fetched ahead of the one that is read.
+const AHEAD: u32 = 6;
+
 impl Shm {
     /// Takes the next message of a channel.
     ///
     /// The way of a message of one line is straight: the next position does not depend on what the line says, so the
     /// processor already fetches the next line while it waits for this one.
     #[inline(always)]
-    pub(super) fn take(&self, channel: Channel, arrival: &mut Arrival) -> bool {
-        let index = channel.index();
-        let Some(entry) = self.memory.registry().entry(index) else { return false };
-        let lane = self.lane_in(index);
+    pub(super) fn take(&self, channel: Channel, entry: &ChannelEntry, lane: Lane, arrival: &mut Arrival) -> bool {
         let (slot, byte) = pair(&entry.device[word::NEXT]);
         let Some(word) = lane.announced(slot) else {
             // The second line of a message then comes beside the first, not after it: 1.3 x faster where there is one.
@@ -33,6 +33,7 @@ impl Shm {
         arrival.count = 0;
         // SAFETY: a slot has 56 bytes, the head has room for two of them.
         unsafe { core::ptr::copy_nonoverlapping(lane.bytes(slot), arrival.head.as_mut_ptr(), SLOT_BYTES) };
+        lane.prefetch(slot.wrapping_add(AHEAD));
         self.taken(entry, lane, slot.wrapping_add(1), byte);
         true
     }

@@ -103,10 +103,19 @@ impl Shm {
     /// The straight way of a message of one line: `None` if anything is unusual.
     #[inline(always)]
     pub(super) fn send_line(&self, channel: Channel, head: &[u8]) -> Option<Ticket> {
-        let entry = self.memory.registry().get(channel)?;
-        let mapped = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0 && !mapped.out.is_null())?;
+        let current = self.memory.header().device_words[1].load(Relaxed) == self.changes;
+        let (entry, out) = if current && self.only.channel == channel.0 {
+            // SAFETY: the entry lies in the memory, which is mapped as long as the handle lives.
+            (unsafe { &*self.only.entry }, self.only.out)
+        } else {
+            let mapped = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0)?;
+            (self.memory.registry().get(channel)?, mapped.out)
+        };
+        if out.is_null() {
+            return None;
+        }
         // SAFETY: mapped until the channel is closed.
-        let lane = unsafe { Lane::at(mapped.out) };
+        let lane = unsafe { Lane::at(out) };
         let (slot, byte) = pair(&entry.device[word::TAIL]);
         let (seen, _) = pair(&entry.device[word::SEEN]);
         if slot.wrapping_sub(seen) >= SLOTS || has(entry, DEAD) || lane.header().closed.0.load(Relaxed) != 0 {

@@ -48,6 +48,11 @@ impl Shm {
             // SAFETY: there are as many places as channels.
             unsafe { self.order().add(self.open as usize).write(channel.0) };
             self.open += 1;
+            self.only =
+                Only { channel: channel.0, entry: &raw const *entry, lane_in: self.lane_in(channel.index()), out: mapped.out };
+        }
+        if self.open != 1 {
+            self.only = Only::NONE;
         }
     }
 
