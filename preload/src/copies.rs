@@ -5,8 +5,9 @@
 
 use crate::real;
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
-use shunt_sockets::sys::{calls, raw};
+use shunt_sockets::sys::{calls, raw, Errno, Result};
 use shunt_sockets::{global, private, process};
 
 /// fork(3).
@@ -54,6 +55,41 @@ fn finish(result: c_int) -> c_int {
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
+/// A copy of the process, made by `copy`, and one end of a pipe whose writing end nobody has but the copy: the parent reads
+/// its end when the copy has become another program or has ended. The lock over forks is held from the making of the pipe
+/// until the parent has closed the writing end, so no child of another thread's gets it. Errors: no descriptors.
+///
+/// # Safety
+/// `copy` forks.
+pub unsafe fn awaited(copy: impl FnOnce() -> c_int) -> Result<(c_int, i32)> {
+    process::before_fork();
+    let (reader, writer) = match pipe() {
+        Ok(ends) => ends,
+        Err(error) => {
+            process::fork_failed();
+            return Err(error);
+        }
+    };
+    let result = copy();
+    if result == 0 {
+        process::after_fork_child();
+        private::close(reader);
+        process::AWAITED.store(writer, Ordering::Relaxed);
+        return Ok((0, writer));
+    }
+    private::close(writer);
+    Ok((finish(result), reader))
+}
+
+/// A pipe of ours: its reading and its writing end.
+fn pipe() -> Result<(i32, i32)> {
+    let mut ends = [-1i32; 2];
+    calls::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC)?;
+    let reader = private::keep(ends[0]).inspect_err(|_| private::close(ends[1]))?;
+    let writer = private::keep(ends[1]).inspect_err(|_| private::close(reader))?;
+    Ok((reader, writer))
+}
+
 /// vfork(2). A child in the parent's memory would edit the parent's table, so it gets a copy; the parent waits, as it
 /// would, until the child is another program or has ended.
 ///
@@ -62,24 +98,26 @@ const ALL_SIGNALS: u64 = u64::MAX;
 pub unsafe fn vfork() -> c_int {
     // SAFETY: plain calls; the pipe is ours.
     unsafe {
-        let mut ends = [-1i32; 2];
-        if !global::ready() || calls::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC).is_err() {
+        if !global::ready() {
             return real::fork();
         }
-        let (Ok(reader), Ok(writer)) = (private::keep(ends[0]), private::keep(ends[1])) else { return real::fork() };
         let mut mask = 0u64;
         let _ = calls::sigprocmask(SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
-        process::before_fork();
-        let copied = finish(real::_Fork());
-        // glibc before 2.34 has no _Fork.
-        let result = if copied < 0 && *crate::__errno_location() == libc::ENOSYS { real::fork() } else { copied };
-        if result != 0 {
-            private::close(writer);
-            let mut byte = 0u8;
-            // Ends when the last descriptor of the other end closes: by exec, or with the process.
-            while result > 0 && calls::read(reader, (&raw mut byte).cast(), 1) == Err(shunt_sockets::sys::Errno(libc::EINTR)) {}
-        }
-        private::close(reader);
+        let result = match awaited(|| real::_Fork()) {
+            Ok((0, _)) => 0,
+            // glibc before 2.34 has no _Fork.
+            Ok((-1, reader)) if *crate::__errno_location() == libc::ENOSYS => {
+                private::close(reader);
+                real::fork()
+            }
+            Ok((result, reader)) => {
+                let mut byte = 0u8;
+                while result > 0 && calls::read(reader, (&raw mut byte).cast(), 1) == Err(Errno(libc::EINTR)) {}
+                private::close(reader);
+                result
+            }
+            Err(_) => real::fork(),
+        };
         let errno = *crate::__errno_location();
         let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
         crate::set_errno(errno);
@@ -133,14 +171,11 @@ pub unsafe fn clone(
     }
 }
 
-/// fork by the kernel's own call, with the signal of a child: for a child that only prepares an exec.
+/// fork by the kernel's own call, with the signal of a child: for a child that only prepares an exec. As [`awaited`].
 ///
 /// # Safety
 /// The child calls nothing of the C library's that needs its thread's number.
-pub unsafe fn bare_fork() -> isize {
-    process::before_fork();
+pub unsafe fn bare_fork() -> Result<(c_int, i32)> {
     // SAFETY: without a stack of its own the child goes on in a copy of this memory.
-    let result = unsafe { raw::call6(libc::SYS_clone, libc::SIGCHLD as usize, 0, 0, 0, 0, 0) };
-    finish(result as c_int);
-    result
+    unsafe { awaited(|| raw::call6(libc::SYS_clone, libc::SIGCHLD as usize, 0, 0, 0, 0, 0) as c_int) }
 }

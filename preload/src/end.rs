@@ -35,7 +35,7 @@ extern "C" fn at_quick_exit(_argument: *mut c_void) {
 }
 
 /// _exit(2): does not return.
-pub fn now(status: c_int) {
+pub fn now(status: c_int) -> ! {
     ending::end();
     loop {
         // SAFETY: ends the process.

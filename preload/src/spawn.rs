@@ -194,44 +194,41 @@ impl Drop for Extended {
 /// # Safety
 /// As the function itself.
 pub unsafe fn plain(request: &Request, environment: Strings) -> c_int {
-    let mut ends = [-1i32; 2];
-    if let Err(error) = calls::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) {
-        return error.0;
-    }
-    let (reader, writer) = (private::keep(ends[0]).unwrap_or(-1), private::keep(ends[1]).unwrap_or(-1));
-    if reader < 0 || writer < 0 {
-        private::close(reader);
-        private::close(writer);
-        return libc::EMFILE;
-    }
     let mut mask = 0u64;
     let _ = calls::sigprocmask(SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
     // SAFETY: the child only prepares an exec.
-    let child = unsafe { copies::bare_fork() };
-    if child == 0 {
-        // A file action may want the pipe's number.
-        process::MOVING.store(writer, Ordering::Relaxed);
-        // SAFETY: the caller's request; this is the child's own copy.
-        let error = unsafe { become_program(request, environment, mask) };
-        let _ = calls::write(process::MOVING.load(Ordering::Relaxed), (&raw const error).cast(), 4);
-        crate::end::now(127);
-    }
-    private::close(writer);
+    let error = match unsafe { copies::bare_fork() } {
+        Ok((0, _)) => {
+            // SAFETY: the caller's request; this is the child's own copy.
+            let error = unsafe { become_program(request, environment, mask) };
+            // A file action may have wanted the pipe's number.
+            let _ = calls::write(process::AWAITED.load(Ordering::Relaxed), (&raw const error).cast(), 4);
+            crate::end::now(127)
+        }
+        // SAFETY: the caller's place for the number.
+        Ok((child, reader)) => unsafe { await_program(child, reader, request.pid) },
+        Err(error) => error.0,
+    };
+    let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
+    error
+}
+
+/// In the parent: the errno of what failed, or 0 when the child has become the program.
+unsafe fn await_program(child: c_int, reader: c_int, pid: *mut c_int) -> c_int {
     let mut error = 0i32;
     if child < 0 {
-        error = -child as c_int;
+        error = -child;
     } else {
         while calls::read(reader, (&raw mut error).cast(), 4) == Err(shunt_sockets::sys::Errno(libc::EINTR)) {}
         if error != 0 {
             // SAFETY: no status is asked for.
             unsafe { syscall!(libc::SYS_wait4, child, 0, 0, 0) };
-        } else if !request.pid.is_null() {
+        } else if !pid.is_null() {
             // SAFETY: the caller's place for the number.
-            unsafe { *request.pid = child as c_int };
+            unsafe { *pid = child };
         }
     }
     private::close(reader);
-    let _ = calls::sigprocmask(SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
     error
 }
 

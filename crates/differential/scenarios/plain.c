@@ -503,6 +503,66 @@ DUET(vfork_waits, "the parent of a vfork goes on when the child has become anoth
     far("recv 1 3");
 }
 
+static int leaving[2];
+
+/* Forks children that stay until the pipe's other end is closed. */
+static void *fork_on(void *stop)
+{
+    while (!atomic_load((atomic_int *)stop)) {
+        if (fork() == 0) {
+            char byte;
+            close(leaving[1]);
+            read(leaving[0], &byte, 1);
+            _exit(0);
+        }
+        milliseconds(1);
+    }
+    return NULL;
+}
+
+DUET(vfork_beside_forks, "the parent of a vfork does not wait for children that another thread forks meanwhile, nor for its child's children")
+{
+    int fd = connected(), waited = 0;
+    atomic_int stop = 0;
+    MUST(pipe(leaving));
+    pthread_t forker = start(fork_on, &stop);
+    for (int i = 0; i < 40; i++) {
+        pid_t process = vfork();
+        if (process == 0)
+            _exit(0);
+        waited += waitpid(process, NULL, 0) == process;
+    }
+    for (int i = 0; i < 5; i++) {
+        pid_t process;
+        char *words[] = {"ldconfig", "--version", NULL};
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+        if (posix_spawn(&process, "/sbin/ldconfig", &actions, NULL, words, environ) == 0)
+            waited += waitpid(process, NULL, 0) == process;
+        posix_spawn_file_actions_destroy(&actions);
+    }
+    atomic_store(&stop, 1);
+    finish(forker);
+    say("%d", waited);
+    pid_t process = vfork();
+    if (process == 0) {
+        if (fork() == 0) {
+            char byte;
+            close(leaving[1]);
+            read(leaving[0], &byte, 1);
+            _exit(0);
+        }
+        _exit(0);
+    }
+    wait_for("child", process);
+    close(leaving[1]);
+    while (wait(NULL) > 0)
+        ;
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 3");
+}
+
 DUET(bare_fork, "_Fork: parent and child share the connection")
 {
     int fd = connected();

@@ -136,11 +136,11 @@ pub fn after_own_fork_child() {
     after_fork_child();
 }
 
-/// After fork, in the parent.
+/// After fork, in the parent. The next fork, of another thread, finds nothing that counts for this one.
 pub fn after_fork_parent() {
-    SETUP.reset();
     uncount();
     crate::datagram::after_fork(false);
+    SETUP.reset();
     section::leave();
 }
 
@@ -184,6 +184,8 @@ pub fn may_live(pid: u32) -> bool {
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
 pub fn after_fork_child() {
     SETUP.reset();
+    // Nobody waits for the children of a child.
+    crate::private::close(AWAITED.swap(-1, Ordering::Relaxed));
     thread::forget_id();
     crate::ending::begin();
     // A parent that cannot be named is in another namespace (pid_namespaces(7)).
@@ -217,8 +219,8 @@ pub fn after_fork_child() {
     section::leave();
 }
 
-/// A private descriptor of the preload library's, kept while file actions may want its number; -1: none.
-pub static MOVING: AtomicI32 = AtomicI32::new(-1);
+/// In a child that is to become another program: the private end of a pipe at which its parent waits for that; -1: none.
+pub static AWAITED: AtomicI32 = AtomicI32::new(-1);
 
 /// A private descriptor got another number: whoever keeps it must know.
 pub fn moved(from: i32, to: i32) {
@@ -251,7 +253,7 @@ pub fn moved(from: i32, to: i32) {
     route::moved(from, to);
     crate::remote::moved(from, to);
     report::moved(from, to);
-    renumber(&MOVING, from, to);
+    renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
     crate::nudge::all();
 }
