@@ -400,3 +400,31 @@ SOLO(defer_closed_by_worker, "a worker that looked at a quiet client and ends le
     await(listener, POLLIN);
     accept_one("left", listener);
 }
+
+static int shared_set;
+static void hears(void *argument)
+{
+    struct epoll_event event;
+    say("child hears: %d", epoll_wait(shared_set, &event, 1, 700));
+    int server = accept(*(int *)argument, NULL, NULL);
+    long got = recv(server, bytes, sizeof bytes, 0);
+    say("child serves '%.*s'", (int)got, bytes);
+}
+
+SOLO(defer_shared_set, "a set made before a fork: the child hears of a client that sends after the fork, and serves it")
+{
+    int listener = deferring(LONG);
+    set_nonblocking(listener);
+    shared_set = MUST(epoll_create1(0));
+    epoll_adding(shared_set, listener, EPOLLIN, 1);
+    int silent = dial_to(listener);
+    show_epoll("parent, before", shared_set, 0);
+    pid_t other = child(hears, &listener);
+    int client = dial_to(listener);
+    await_blocked(other, other);
+    MUST(send(client, "abc", 3, 0));
+    wait_for("child", other);
+    R(send(silent, "later", 5, 0));
+    show_epoll("parent, after", shared_set, 3000);
+    accept_one("parent", listener);
+}

@@ -90,6 +90,43 @@ DUET(recvmsg_fields, "what recvmsg writes into the header: namelen, controllen, 
     R(recvmsg(fd, &message, MSG_DONTWAIT));
 }
 
+DUET(recvmsg_unasked, "recvmsg without a name leaves its length as it was, and tells MSG_CMSG_CLOEXEC back")
+{
+    int fd = connected();
+    far_quiet("send 1 100 1");
+    await_bytes(fd, 100);
+    struct iovec piece = {bytes, 10};
+    struct sockaddr_storage name;
+    struct msghdr message = {.msg_namelen = 77, .msg_iov = &piece, .msg_iovlen = 1, .msg_controllen = 55};
+    struct mmsghdr two[2] = {{.msg_hdr = message}, {.msg_hdr = message}};
+    static const int flags[] = {0, MSG_CMSG_CLOEXEC, MSG_PEEK | MSG_CMSG_CLOEXEC, MSG_OOB | MSG_CMSG_CLOEXEC, MSG_ERRQUEUE | MSG_CMSG_CLOEXEC};
+    for (int i = 0; i < 5; i++) {
+        message.msg_name = NULL;
+        message.msg_namelen = 77;
+        message.msg_flags = 0x7777;
+        RN(i, recvmsg(fd, &message, flags[i]));
+        say("namelen %u, controllen %zu, flags %x", message.msg_namelen, message.msg_controllen, message.msg_flags);
+        message.msg_name = &name;
+        message.msg_flags = 0x7777;
+        RN(i, recvmsg(fd, &message, flags[i]));
+        say("namelen %u, controllen %zu, flags %x", message.msg_namelen, message.msg_controllen, message.msg_flags);
+    }
+    message.msg_name = NULL;
+    message.msg_namelen = (socklen_t)-1;
+    R(recvmsg(fd, &message, 0));
+    message.msg_name = &name;
+    R(recvmsg(fd, &message, 0));
+    two[0].msg_hdr.msg_name = &name;
+    two[1].msg_hdr.msg_flags = 0x7777;
+    R(recvmmsg(fd, two, 2, MSG_CMSG_CLOEXEC, NULL));
+    for (int i = 0; i < 2; i++)
+        say("%d: namelen %u, flags %x, %u bytes", i, two[i].msg_hdr.msg_namelen, two[i].msg_hdr.msg_flags, two[i].msg_len);
+    R(recvmsg(fd, &message, 0x80000000));
+    R(sendmsg(fd, &message, 0x80000000));
+    R(recvmmsg(fd, two, 2, 0x80000000, NULL));
+    R(sendmmsg(fd, two, 2, 0x80000000));
+}
+
 DUET(recvmsg_waitall, "recvmsg with MSG_WAITALL fills every piece")
 {
     int fd = connected();

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! So the bell is readable whenever an offer waits, which is what poll(2) on a listener means; and a client that offers
-//! while others wait rings nothing. The bell may stay readable a moment longer than an offer waits: whoever reports a
-//! listener as ready looks into the queue.
+//! while others wait rings nothing, unless the server wants to hear of each ([`ring_each`]). The bell may stay readable a
+//! moment longer than an offer waits: whoever reports a listener as ready looks into the queue.
 
 use shunt_segment::offers::Offers;
 use shunt_segment::sync::{fence, Ordering};
@@ -43,7 +43,7 @@ pub fn publish(offers: &Offers, channel: usize) -> Offered {
     if offers.taken.backlog.load(Ordering::Relaxed) == 0 {
         return Offered::Closed;
     }
-    if offers.taken.count.load(Ordering::Relaxed) != count {
+    if offers.taken.count.load(Ordering::Relaxed) != count && offers.taken.each.load(Ordering::Relaxed) == 0 {
         return Offered::Quiet;
     }
     let rung = offers.published.rung.load(Ordering::Relaxed);
@@ -83,15 +83,26 @@ pub fn spent_bells(offers: &Offers) -> u32 {
     // Bells counted before the queue is seen empty were rung for offers that had been taken by then.
     let rung = offers.published.rung.load(Ordering::Acquire);
     fence(Ordering::SeqCst);
-    if offers.published.count.load(Ordering::Acquire) != offers.taken.count.load(Ordering::Relaxed) {
-        return 0;
+    let mut spent = rung.wrapping_sub(offers.taken.bells.load(Ordering::Relaxed));
+    let count = offers.published.count.load(Ordering::Acquire);
+    let waiting = count.wrapping_sub(offers.taken.count.load(Ordering::Relaxed));
+    if waiting != 0 {
+        // Where each offer rings, the line must not fill up while the queue never empties: one stays for each that waits.
+        if offers.taken.each.load(Ordering::Relaxed) == 0 || waiting > CHANNELS as u32 {
+            return 0;
+        }
+        spent = spent.checked_sub(waiting).filter(|&rest| rest <= CHANNELS as u32 * 2).unwrap_or(0);
     }
-    let spent = rung.wrapping_sub(offers.taken.bells.load(Ordering::Relaxed));
     if spent <= CHANNELS as u32 * 2 {
         spent
     } else {
         1 // a client that lies about its bells: one at a time, and not for ever
     }
+}
+
+/// Whether a bell that is heard now is one that was counted: it is counted first.
+pub fn counted(offers: &Offers) -> bool {
+    offers.published.rung.load(Ordering::Acquire) != offers.taken.bells.load(Ordering::Relaxed)
 }
 
 /// Bells that the server took off.
@@ -106,9 +117,16 @@ pub fn set_backlog(offers: &Offers, backlog: u32) {
     fence(Ordering::SeqCst);
 }
 
+/// The server wants a bell for each offer from now on: those that see this later ring. What waits has rung as before.
+pub fn ring_each(offers: &Offers) {
+    offers.taken.each.store(1, Ordering::Release);
+    fence(Ordering::SeqCst);
+}
+
 /// The server begins with a queue that was another's, or that nobody served for a while.
 pub fn begin(offers: &Offers, backlog: u32) {
     offers.taken.count.store(offers.published.count.load(Ordering::Acquire), Ordering::Relaxed);
     offers.taken.bells.store(offers.published.rung.load(Ordering::Relaxed), Ordering::Relaxed);
+    offers.taken.each.store(0, Ordering::Relaxed);
     set_backlog(offers, backlog);
 }

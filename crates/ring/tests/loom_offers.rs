@@ -97,6 +97,33 @@ fn a_waiting_offer_is_seen_by_poll() {
     });
 }
 
+/// A server that wants to hear of each: the second offer rings, too, the bells of those that wait stay, and no more.
+#[test]
+fn each_offer_rings_where_that_is_asked() {
+    loom::model(|| {
+        let model = model();
+        offers::ring_each(&model.offers);
+        offer(&model, 1);
+        let client = {
+            let model = model.clone();
+            thread::spawn(move || {
+                offer(&model, 2);
+                offer(&model, 3);
+            })
+        };
+        let spent = offers::take(&model.offers);
+        take_bells(&model, spent);
+        client.join().unwrap();
+        let bell = *model.bell.lock().unwrap();
+        assert!((2..=3).contains(&bell));
+        for _ in 0..2 {
+            let spent = offers::take(&model.offers);
+            take_bells(&model, spent);
+        }
+        assert_eq!(*model.bell.lock().unwrap(), 0);
+    });
+}
+
 /// A listener that closes: an offer is either withdrawn by its client or found by the server's last look.
 #[test]
 fn no_offer_is_lost_when_the_listener_closes() {

@@ -27,6 +27,8 @@ pub struct Taken {
     pub bells: AtomicU32,
     /// Offers that may wait at one time (the listener's backlog); 0: none are accepted.
     pub backlog: AtomicU32,
+    /// Not 0: each offer is to ring, whatever waits: an edge-triggered set hears of every connection.
+    pub each: AtomicU32,
 }
 
 /// The queue.
@@ -46,7 +48,7 @@ impl Offers {
         let narrow = || AtomicU32::new(0);
         Offers {
             published: Published { count: narrow(), rung: narrow(), channels: core::array::from_fn(|_| narrow()) },
-            taken: Taken { count: narrow(), bells: narrow(), backlog: narrow() },
+            taken: Taken { count: narrow(), bells: narrow(), backlog: narrow(), each: narrow() },
         }
     }
 }

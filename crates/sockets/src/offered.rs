@@ -7,7 +7,7 @@
 use crate::accept::{self, Accepted};
 use crate::socket::{flag, Socket};
 use crate::{global, kept, link, private};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use shunt_ring::offers;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, word, ChannelPage};
@@ -90,7 +90,11 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     };
     let link = link::at(index);
     link.bell = bell;
-    offers::begin(&link::header(link.base).offers, backlog);
+    let queue = &link::header(link.base).offers;
+    offers::begin(queue, backlog);
+    if listener.has(flag::LISTENER_EDGES) || EACH.load(Ordering::Relaxed) {
+        offers::ring_each(queue);
+    }
     place.index.store(index as u32, Ordering::Relaxed);
     place.rendezvous.store(link.rendezvous, Ordering::Relaxed);
     place.header.store(link.base.cast(), Ordering::Release);
@@ -106,8 +110,53 @@ pub fn waiting(listener: &Socket) -> bool {
 pub fn take_spent_bells(listener: &Socket) {
     let Some(_setup) = global::SETUP.try_lock() else { return };
     for (header, index) in places(listener) {
-        if offers::waiting(&header.offers) == 0 {
-            silence(index, offers::spent_bells(&header.offers).max(1));
+        if offers::waiting(&header.offers) > 0 {
+            continue;
+        }
+        match offers::spent_bells(&header.offers) {
+            0 => silence_nonsense(header, index),
+            spent => silence(index, spent),
+        }
+    }
+}
+
+/// Takes off what no offer rang for, and notices that the client is gone. A client that offers at this moment counts its bell
+/// before it rings: that one stays.
+fn silence_nonsense(header: &LinkHeader, index: usize) {
+    let (mut byte, none) = (0u8, core::ptr::null_mut());
+    let looked = calls::recvfrom(
+        link::at(index).bell,
+        (&raw mut byte).cast(),
+        1,
+        MSG_DONTWAIT | libc::MSG_PEEK,
+        none,
+        core::ptr::null_mut(),
+    );
+    if looked != Err(Errno(libc::EAGAIN)) && !(looked == Ok(1) && offers::counted(&header.offers)) {
+        silence(index, 1);
+    }
+}
+
+/// Edge-triggered sets around sets: all listeners are to hear of each client.
+static EACH: AtomicBool = AtomicBool::new(false);
+
+/// An edge-triggered set is about to watch `listener`, or (`None`) a set that may hold listeners: an offer is an edge whether
+/// or not others wait (sk_data_ready). Not under the set-up lock.
+pub fn watched_by_edges(listener: Option<&Socket>) {
+    let known = match listener {
+        Some(listener) => listener.flags.fetch_or(flag::LISTENER_EDGES, Ordering::SeqCst) & flag::LISTENER_EDGES != 0,
+        None => EACH.swap(true, Ordering::SeqCst),
+    };
+    if known {
+        return;
+    }
+    let Some(_setup) = global::SETUP.lock() else { return };
+    let rendezvous = listener.map(|listener| listener.private_fd.load(Ordering::Relaxed));
+    for place in &PLACES {
+        // SAFETY: null, or a link's header that is in use: links go under this lock.
+        let header = unsafe { place.header.load(Ordering::Acquire).as_ref() };
+        if let Some(header) = header.filter(|_| rendezvous.is_none_or(|one| one == place.rendezvous.load(Ordering::Relaxed))) {
+            offers::ring_each(&header.offers);
         }
     }
 }

@@ -35,6 +35,8 @@ pub mod flag {
     pub const LINGER_RESET: u32 = 1 << 5;
     /// A listener that was shared with other processes: links must always be sent.
     pub const LISTENER_SHARED: u32 = 1 << 6;
+    /// A listener that an edge-triggered set watches: each client is to be heard.
+    pub const LISTENER_EDGES: u32 = 1 << 30;
     /// TCP_CORK: more bytes will follow at once, so sleeping peers are not woken for each piece.
     pub const CORKED: u32 = 1 << 11;
     /// SO_OOBINLINE.

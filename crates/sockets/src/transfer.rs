@@ -159,11 +159,22 @@ pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, fl
             writer.finish();
             got
         };
-        user::write(&raw mut (*message).msg_namelen, copy.msg_namelen)?;
-        user::write(&raw mut (*message).msg_flags, copy.msg_flags)?;
+        // ____sys_recvmsg: of a name that was not asked for there is no length, and one flag of the call is told back.
+        if !copy.msg_name.is_null() {
+            user::write(&raw mut (*message).msg_namelen, copy.msg_namelen)?;
+        }
+        user::write(&raw mut (*message).msg_flags, copy.msg_flags | flags & libc::MSG_CMSG_CLOEXEC)?;
         user::write(&raw mut (*message).msg_controllen, copy.msg_controllen)?;
         Ok(got)
     }
+}
+
+/// MSG_CMSG_COMPAT: a flag that only the kernel itself may give.
+fn forbid_compat(flags: i32) -> Result<()> {
+    if flags < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(())
 }
 
 /// sendmmsg(2): the number of messages sent, an error only for the first.
@@ -171,6 +182,7 @@ pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, fl
 /// # Safety
 /// `messages` may be any address that is not ours.
 pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) -> Result<isize> {
+    forbid_compat(flags)?;
     let count = (count as usize).min(IOV_MAX);
     for i in 0..count {
         // SAFETY: passed on; addresses of fields.
@@ -203,6 +215,7 @@ pub unsafe fn receive_messages(
     mut flags: i32,
     timeout: *mut timespec,
 ) -> Result<isize> {
+    forbid_compat(flags)?;
     // SAFETY: null, or the program's.
     let time = if timeout.is_null() { None } else { Some(unsafe { user::read(timeout)? }) };
     let end = match time {

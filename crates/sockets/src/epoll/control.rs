@@ -12,7 +12,7 @@ use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHER
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
 use crate::socket::Socket;
 use crate::table::Kind;
-use crate::{accept, private, table};
+use crate::{accept, offered, private, table};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, libc, user, Errno, Result};
@@ -115,6 +115,9 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     }
     if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, word.socket()) {
         crate::spare::spoil(socket);
+    }
+    if operation != libc::EPOLL_CTL_DEL && wanted.events & ET != 0 && matches!(kind, Kind::Listener | Kind::Tcp | Kind::Epoll) {
+        offered::watched_by_edges(word.socket());
     }
     let interrupted = Some(Err(Errno(libc::EINTR)));
     let Some(_watchers) = WATCHERS.lock() else { return interrupted };

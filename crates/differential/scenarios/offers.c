@@ -1,0 +1,264 @@
+/* Clients that come again and again while others wait, from several processes: each is accepted, and each is heard of. */
+#include "laboratory.h"
+#define FAMILY "accepting"
+
+static char bytes[64];
+
+/* Far connects from slot `slot`; near does not accept yet. */
+static void far_connects(int slot, unsigned port) { far_quiet("connect %d 127.0.0.1 %u", slot, port); }
+
+/* The next client is accepted, and ends as far ends it. */
+static void serve_one(int listener, int slot)
+{
+    int server = MUST(accept(listener, NULL, NULL));
+    far_quiet("close %d", slot);
+    R(recv(server, bytes, sizeof bytes, 0));
+    MUST(close(server));
+}
+
+/* A listener that has seen clients of far's before, two at a time. */
+static int known_listener(void)
+{
+    int listener = listen_on("127.0.0.1", 16);
+    for (int i = 0; i < 3; i++) {
+        far_connects(10, port_of(listener));
+        far_connects(11, port_of(listener));
+        serve_one(listener, 10);
+        serve_one(listener, 11);
+    }
+    MUST(fcntl(listener, F_SETFL, O_NONBLOCK));
+    return listener;
+}
+
+static void edges_of(int listener, int set)
+{
+    show_epoll("nobody", set, 0);
+    far_connects(20, port_of(listener));
+    show_epoll("first", set, 2000);
+    show_epoll("first again", set, 0);
+    far_connects(21, port_of(listener));
+    show_epoll("second, the first waits", set, 2000);
+    far_connects(22, port_of(listener));
+    F(accept(listener, NULL, NULL));
+    show_epoll("third, one was accepted", set, 2000);
+    F(accept(listener, NULL, NULL));
+    show_epoll("nobody new", set, 0);
+    F(accept(listener, NULL, NULL));
+    F(accept(listener, NULL, NULL));
+    show_epoll("nobody left", set, 0);
+}
+
+DUET_SERVER(offers_are_edges, "each client is an edge of the listener, also while others wait")
+{
+    int listener = known_listener(), set = MUST(epoll_create1(EPOLL_CLOEXEC));
+    epoll_adding(set, listener, EPOLLIN | EPOLLET, 1);
+    edges_of(listener, set);
+}
+
+DUET_SERVER(offers_are_edges_when_changed, "the same, where a level-triggered entry becomes edge-triggered while clients wait")
+{
+    int listener = known_listener(), set = MUST(epoll_create1(EPOLL_CLOEXEC));
+    epoll_adding(set, listener, EPOLLIN, 1);
+    far_connects(23, port_of(listener));
+    show_epoll("level", set, 2000);
+    epoll_changing(set, listener, EPOLLIN | EPOLLET, 1);
+    show_epoll("changed", set, 2000);
+    far_connects(24, port_of(listener));
+    show_epoll("another", set, 2000);
+    F(accept(listener, NULL, NULL));
+    F(accept(listener, NULL, NULL));
+    edges_of(listener, set);
+}
+
+DUET_SERVER(offers_are_edges_outside, "the same for an edge-triggered set around the listener's")
+{
+    int listener = known_listener(), inner = MUST(epoll_create1(EPOLL_CLOEXEC)), outer = MUST(epoll_create1(EPOLL_CLOEXEC));
+    epoll_adding(inner, listener, EPOLLIN, 1);
+    epoll_adding(outer, inner, EPOLLIN | EPOLLET, 2);
+    edges_of(listener, outer);
+}
+
+DUET_SERVER(offers_are_edges_one_for_each, "a server that accepts one client for each edge: none stays behind")
+{
+    int listener = known_listener(), set = MUST(epoll_create1(EPOLL_CLOEXEC)), slots[60];
+    epoll_adding(set, listener, EPOLLIN | EPOLLET, 1);
+    for (int turn = 0; turn < 5; turn++) {
+        for (int i = 0; i < 12; i++) {
+            far_connects(30 + i, port_of(listener));
+            if (i % 3 == turn % 3)
+                continue; /* the next one joins it */
+            struct epoll_event event;
+            RN(i, epoll_wait(set, &event, 1, 2000));
+            while ((slots[i] = accept(listener, NULL, NULL)) >= 0)
+                close(slots[i]);
+        }
+        while ((slots[0] = accept(listener, NULL, NULL)) >= 0)
+            close(slots[0]);
+        for (int i = 0; i < 12; i++)
+            far_quiet("close %d", 30 + i);
+    }
+    show_epoll("at the end", set, 0);
+}
+
+/* ---- clients of several processes, which begin before this one listens: it alone accepts ------------------------------ */
+
+struct client {
+    struct gate go, done;
+    void (*body)(struct client *client, unsigned port);
+    int told[2];
+};
+
+static void run_client(void *argument)
+{
+    struct client *client = argument;
+    unsigned port;
+    if (read(client->told[0], &port, sizeof port) == sizeof port)
+        client->body(client, port);
+}
+
+static struct client new_client(void (*body)(struct client *client, unsigned port))
+{
+    struct client client = {.go = gate_new(), .done = gate_new(), .body = body};
+    MUST(pipe(client.told));
+    child(run_client, &client);
+    return client;
+}
+
+static void tell(struct client *client, int listener)
+{
+    unsigned port = port_of(listener);
+    MUST(write(client->told[1], &port, sizeof port));
+}
+
+enum { TURNS = 400 };
+
+static void comes_again(struct client *client, unsigned port)
+{
+    for (int i = 0; i < TURNS; i++) {
+        int fd = dial("127.0.0.1", port);
+        char byte;
+        if (read(fd, &byte, 1) != 1)
+            _exit(1);
+        close(fd);
+    }
+}
+
+SOLO(offers_one_shot, "a one-shot listener that is armed again after accepting all: no client is left alone")
+{
+    struct client clients[2] = {new_client(comes_again), new_client(comes_again)};
+    int listener = listen_on("127.0.0.1", 16), set = MUST(epoll_create1(EPOLL_CLOEXEC)), accepted = 0, silent = 0;
+    MUST(fcntl(listener, F_SETFL, O_NONBLOCK));
+    struct epoll_event event;
+    epoll_adding(set, listener, EPOLLIN | EPOLLONESHOT, 1);
+    tell(&clients[0], listener);
+    tell(&clients[1], listener);
+    while (accepted < 2 * TURNS && silent == 0) {
+        silent += epoll_wait(set, &event, 1, 5000) == 0;
+        for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; accepted++) {
+            MUST(write(fd, "x", 1));
+            close(fd);
+        }
+        epoll_changing(set, listener, EPOLLIN | EPOLLONESHOT, 1);
+    }
+    say("silent %d", silent);
+}
+
+enum { PAIRS = 16 };
+
+static void leaves_pairs(struct client *client, unsigned port)
+{
+    int fds[PAIRS];
+    for (int turn = 0; turn < 4; turn++) {
+        gate_pass(&client->go);
+        for (int i = 0; i < PAIRS; i++)
+            fds[i] = dial("127.0.0.1", port);
+        gate_open(&client->done);
+        for (int i = 0; i < PAIRS; i++)
+            close(fds[i]);
+    }
+    gate_pass(&client->go);
+    int fd = dial("127.0.0.1", port);
+    gate_open(&client->done);
+    say("the client that waited: %ld %.5s", (long)recv(fd, bytes, 5, MSG_WAITALL), bytes);
+}
+
+static void stays_a_while(struct client *client, unsigned port)
+{
+    gate_pass(&client->go);
+    int fd = dial("127.0.0.1", port);
+    gate_open(&client->done);
+    gate_pass(&client->go);
+    close(fd);
+    gate_open(&client->done);
+}
+
+static void step(struct client *client)
+{
+    gate_open(&client->go);
+    gate_pass(&client->done);
+}
+
+SOLO(offers_outlive_room, "a client that waits is accepted, though its server needs room for what others leave behind")
+{
+    struct rlimit limit = {256, 4096};
+    struct client first = new_client(leaves_pairs), second = new_client(stays_a_while);
+    MUST(setrlimit(RLIMIT_NOFILE, &limit));
+    int listener = listen_on("127.0.0.1", 128), fds[PAIRS];
+    tell(&first, listener);
+    tell(&second, listener);
+    step(&second);
+    int other = MUST(accept(listener, NULL, NULL));
+    for (int turn = 0; turn < 4; turn++) {
+        step(&first);
+        for (int i = 0; i < PAIRS; i++)
+            fds[i] = MUST(accept(listener, NULL, NULL));
+        for (int i = 0; i < PAIRS; i++) {
+            MUST(recv(fds[i], bytes, 1, 0));
+            MUST(close(fds[i]));
+        }
+    }
+    step(&first);
+    step(&second);
+    R(recv(other, bytes, 1, 0));
+    R(close(other));
+    int waited = F(accept(listener, NULL, NULL));
+    MUST(send(waited, "hello", 5, 0));
+    while (wait(NULL) > 0)
+        ;
+}
+
+static void comes_thrice(struct client *client, unsigned port)
+{
+    for (int i = 0; i < 3; i++) {
+        gate_pass(&client->go);
+        int fd = dial("127.0.0.1", port);
+        gate_open(&client->done);
+        read(fd, bytes, 1); /* and stays: the next one comes through the kernel, too */
+    }
+}
+
+SOLO(offers_to_renumbered, "descriptors put where a library may keep its own: a one-shot listener is armed, and removed, as before")
+{
+    struct client client = new_client(comes_thrice);
+    int listener = listen_on("127.0.0.1", 16), set = MUST(epoll_create1(EPOLL_CLOEXEC));
+    int null = MUST(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    MUST(fcntl(listener, F_SETFL, O_NONBLOCK));
+    epoll_adding(set, listener, EPOLLIN | EPOLLONESHOT, 1);
+    for (int i = 900; i < 912; i++)
+        MUST(dup2(null, i));
+    tell(&client, listener);
+    for (int i = 0; i < 2; i++) {
+        step(&client);
+        show_epoll("a client", set, 2000);
+        int fd = F(accept(listener, NULL, NULL));
+        R(send(fd, "x", 1, 0));
+        show_epoll("not armed", set, 0);
+        epoll_changing(set, listener, EPOLLIN | EPOLLONESHOT, 1);
+    }
+    R(epoll_ctl(set, EPOLL_CTL_DEL, listener, NULL));
+    step(&client);
+    show_epoll("removed", set, 20);
+    int fd = F(accept(listener, NULL, NULL));
+    R(send(fd, "x", 1, 0));
+    wait(NULL);
+}
