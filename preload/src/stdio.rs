@@ -24,7 +24,11 @@ extern "C" {
     fn free(memory: *mut c_void);
     fn setvbuf(stream: *mut c_void, buffer: *mut c_char, mode: c_int, size: usize) -> c_int;
     fn __fpending(stream: *mut c_void) -> usize;
+    fn __fpurge(stream: *mut c_void);
     fn fflush_unlocked(stream: *mut c_void) -> c_int;
+    fn clearerr_unlocked(stream: *mut c_void);
+    fn flockfile(stream: *mut c_void);
+    fn funlockfile(stream: *mut c_void);
 }
 
 /// FILEs of ours in a part of the list.
@@ -226,6 +230,31 @@ unsafe fn flags_of(mode: *const c_char) -> c_int {
     kind | access | if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 } | if mode.contains(&b'x') { libc::O_EXCL } else { 0 }
 }
 
+/// Bits of `_flags`, the first word of the C library's FILE (struct_FILE.h, libio.h): they have not changed since there were
+/// inline functions that looked at them.
+const NO_READS: c_int = 0x4;
+const NO_WRITES: c_int = 0x8;
+const IS_APPENDING: c_int = 0x1000;
+
+/// What a FILE of ours has is sent or forgotten, and its direction is that of `mode` (freopen(3)).
+unsafe fn begin_anew(stream: *mut c_void, mode: *const c_char) {
+    // SAFETY: a FILE, whose lock is held.
+    unsafe {
+        fflush_unlocked(stream);
+        __fpurge(stream);
+        clearerr_unlocked(stream);
+        let opens = flags_of(mode);
+        let forbids = match opens & libc::O_ACCMODE {
+            libc::O_RDONLY => NO_WRITES,
+            libc::O_WRONLY => NO_READS,
+            _ => 0,
+        };
+        let appends = if opens & libc::O_APPEND != 0 { IS_APPENDING } else { 0 };
+        let flags = stream.cast::<c_int>();
+        *flags = *flags & !(NO_READS | NO_WRITES | IS_APPENDING) | forbids | appends;
+    }
+}
+
 /// freopen(3). The C library cannot reopen a FILE of ours, and closes a descriptor past us.
 #[no_mangle]
 unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void {
@@ -241,7 +270,9 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
             }
             return real::freopen(path, mode, stream);
         };
-        fflush_unlocked(stream);
+        flockfile(stream);
+        begin_anew(stream, mode);
+        funlockfile(stream);
         if fd < 3 && STANDARD[fd as usize].load(Ordering::Acquire) == stream {
             let original = ORIGINAL[fd as usize].load(Ordering::Acquire);
             if !original.is_null() {

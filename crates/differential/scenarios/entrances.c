@@ -136,6 +136,50 @@ DUET(entrance_freopen, "freopen of a FILE on a connection")
     unlink(path);
 }
 
+/* A connection whose far end has sent "hello". */
+static FILE *greeting(int fd, const char *mode)
+{
+    FILE *stream = fdopen(fd, mode);
+    far_quiet("sendall 1 5 1");
+    await_bytes(fd, 5);
+    return stream;
+}
+
+static void look(FILE *file)
+{
+    char text[32] = "";
+    size_t got = fread(text, 1, 31, file);
+    say("read %zu %s, end %d, error %d", got, text, feof(file), ferror(file));
+}
+
+DUET(entrance_freopen_read, "freopen forgets what was read ahead, the end and the direction")
+{
+    int fd = connected(), other = connected_slot(2), third = connected_slot(3);
+    char path[] = "/tmp/shunt-entrance-XXXXXX";
+    int file = MUST(mkstemp(path));
+    MUST(write(file, "in the file", 11));
+    FILE *stream = greeting(fd, "r");
+    say("first: %d", fgetc(stream) != EOF);
+    look(stream = freopen(path, "r", stream));
+    fclose(stream);
+    stream = fdopen(other, "r");
+    far_quiet("close 2");
+    say("%d, end %d", fgetc(stream), feof(stream));
+    look(stream = freopen(path, "r+", stream));
+    rewind(stream);
+    say("wrote %d", fputs("IN", stream));
+    fclose(stream);
+    stream = fdopen(third, "w");
+    fputs("abc", stream);
+    look(stream = freopen(path, "r", stream));
+    errno = 0;
+    int refused = fputs("x", stream) == EOF || fflush(stream) == EOF;
+    say("not to be written: %d %s", refused, strerrorname_np(errno));
+    fclose(stream);
+    far("recv 3 10; recv 3 10");
+    unlink(path);
+}
+
 DUET(entrance_freopen_standard, "freopen of stdout and stdin that are a connection")
 {
     int fd = connected();

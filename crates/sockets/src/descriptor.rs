@@ -186,15 +186,16 @@ pub fn duplicated(from: i32, to: i32) {
     report::copy(from, to);
 }
 
-/// Makes room at `fd`, which the program wants for itself: if one of ours lies there it moves away.
-pub fn make_room(fd: i32) {
+/// Makes room at `fd`, which the program wants for itself: if one of ours lies there it moves away. Errors: EMFILE, when it
+/// has no other number to go to.
+pub fn make_room(fd: i32) -> Result<()> {
     wait::uncork_at(fd);
     if table::get(fd).kind() == Kind::Private {
-        if let Ok(moved) = private::evacuate(fd) {
-            crate::process::moved(fd, moved);
-            table::take(fd);
-        }
+        let moved = private::evacuate(fd)?;
+        crate::process::moved(fd, moved);
+        table::take(fd);
     }
+    Ok(())
 }
 
 /// fcntl(2) on one of ours. `None`: the kernel's answer is right as it is.
@@ -322,22 +323,22 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
         }
         return calls::close_range(first, last, flags).map(|()| 0);
     }
-    let mut start = first;
-    let mut flags = flags;
-    let mut next = first;
-    // What closes may leave a private descriptor behind, above all that there were.
-    while next < (table::high_water() as u32).min(last.saturating_add(1)) {
-        let fd = next;
-        next += 1;
-        if table::get(fd as i32).kind() == Kind::Private {
-            if fd > start {
-                calls::close_range(start, fd - 1, flags)?;
-                flags = 0; // the table of descriptors is unshared once
-            }
-            start = fd + 1;
-        } else {
+    let end = || (table::high_water() as u32).min(last.saturating_add(1));
+    // All of the program's first: what closes may leave a private descriptor behind, at any free number.
+    let mut fd = first;
+    while fd < end() {
+        if table::get(fd as i32).kind() != Kind::Private {
             closing(fd as i32);
         }
+        fd += 1;
+    }
+    let (mut start, mut flags) = (first, flags);
+    for fd in (first..end()).filter(|&fd| table::get(fd as i32).kind() == Kind::Private) {
+        if fd > start {
+            calls::close_range(start, fd - 1, flags)?;
+            flags = 0; // the table of descriptors is unshared once
+        }
+        start = fd + 1;
     }
     if start <= last {
         calls::close_range(start, last, flags)?;

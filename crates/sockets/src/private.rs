@@ -2,7 +2,7 @@
 
 use crate::table;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use shunt_sys::libc::{F_DUPFD_CLOEXEC, RLIMIT_NOFILE};
+use shunt_sys::libc::{rlimit64, F_DUPFD_CLOEXEC, RLIMIT_NOFILE};
 use shunt_sys::{calls, Result};
 
 static BASE: AtomicI32 = AtomicI32::new(-1);
@@ -56,10 +56,28 @@ pub fn close(fd: i32) {
     }
 }
 
-/// The program wants the number `fd` for itself (dup2): moves ours elsewhere and gives its new number.
+/// The program wants the number `fd` for itself (dup2): moves ours elsewhere and gives its new number. Errors: EMFILE.
 pub fn evacuate(fd: i32) -> Result<i32> {
     let above = calls::fcntl(fd, F_DUPFD_CLOEXEC, (base().max(fd) + 1) as usize);
-    let moved = above.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST))?;
+    let moved = above.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST)).or_else(|error| beyond(fd).ok_or(error))?;
     table::set_private(moved);
     Ok(moved)
 }
+
+/// All numbers are taken, and dup2 needs none: one that the program's own limit forbids and the hard one allows.
+#[cold]
+fn beyond(fd: i32) -> Option<i32> {
+    let mut limit = rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    calls::prlimit(0, RLIMIT_NOFILE, core::ptr::null(), &mut limit).ok()?;
+    let wider = rlimit64 { rlim_cur: (limit.rlim_cur + MOST_BEYOND).min(limit.rlim_max).min(table::LIMIT as u64), ..limit };
+    if wider.rlim_cur <= limit.rlim_cur {
+        return None;
+    }
+    calls::prlimit(0, RLIMIT_NOFILE, &wider, core::ptr::null_mut()).ok()?;
+    let moved = calls::fcntl(fd, F_DUPFD_CLOEXEC, limit.rlim_cur as usize);
+    let _ = calls::prlimit(0, RLIMIT_NOFILE, &limit, core::ptr::null_mut());
+    moved.ok()
+}
+
+/// Numbers beyond the program's limit.
+const MOST_BEYOND: u64 = 1024;

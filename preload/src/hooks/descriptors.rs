@@ -129,7 +129,10 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
         return duplicate();
     }
     let _section = Section::begin();
-    descriptor::make_room(to);
+    if let Err(error) = descriptor::make_room(to) {
+        set_errno(error.0);
+        return -1;
+    }
     let was = table::take(to);
     // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
     // another file's, into which a doorbell would be a byte of the stream.
