@@ -251,21 +251,28 @@ fn introduce(
     if !table::fits(companion) {
         return Err(Reason::TableFull);
     }
-    {
-        let _setup = if held.is_none() { Some(SETUP.lock().ok_or(Reason::Unknown)?) } else { None };
-        plausible(&hello.client, &hello.server, listener)?;
-    }
+    let quick = held.is_some();
+    let setup = match held {
+        Some(held) => held,
+        None => SETUP.lock().ok_or(Reason::Unknown)?,
+    };
+    plausible(&hello.client, &hello.server, listener)?;
     let sender = passing::creator(companion).map_err(|_| Reason::Refused)?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    // The link's descriptor follows the connection at once; it is received even when the link is known already.
+    // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
+    // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
+    let known = hello.link_follows == 1
+        && link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid)).is_some()
+        && passing::discard(companion);
+    let setup = Some(setup).filter(|_| quick || known);
     let Shipment { client, sent } = match hello.link_follows {
         FOLLOWS_PARCEL => parcel::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
-        1 => Shipment { client: sender, sent: receive_link(companion, sender.uid)? },
+        1 if !known => Shipment { client: sender, sent: receive_link(companion, sender.uid)? },
         _ => Shipment { client: sender, sent: [-1; passing::MOST] },
     };
     let client = (client.pid as u32, client.uid);
-    let setup = match held {
-        Some(held) => held,
+    let setup = match setup {
+        Some(setup) => setup,
         None => SETUP.lock().ok_or(Reason::Unknown)?,
     };
     let (index, _) = find_link(&hello, client, sent, listener)?;

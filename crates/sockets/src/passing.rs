@@ -81,6 +81,13 @@ pub fn receive_with(over: i32, room: &mut [u8], flags: i32) -> Result<(usize, [i
     Ok((got, descriptors))
 }
 
+/// Takes a message off as [`receive`] does, without its descriptors, which the kernel closes. False: there is none.
+pub fn discard(over: i32) -> bool {
+    let mut byte = 0u8;
+    let none = core::ptr::null_mut();
+    calls::recvfrom(over, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT, none, core::ptr::null_mut()) == Ok(1)
+}
+
 /// Who made the AF_UNIX connection that `fd` is the accepted end of (SO_PEERCRED): process and user.
 pub fn creator(fd: i32) -> Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
@@ -107,6 +114,14 @@ mod tests {
             }
         }
         assert_eq!(receive(pair[1], MSG_DONTWAIT), Err(Errno(libc::EAGAIN)));
+        let mut other = [-1; 2];
+        calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other.as_mut_ptr()).unwrap();
+        send(pair[0], &other[..1], MSG_DONTWAIT).unwrap();
+        calls::close(other[0]).unwrap();
+        assert!(discard(pair[1]));
+        assert!(!discard(pair[1]));
+        assert_eq!(receive(other[1], MSG_DONTWAIT), Err(Errno(libc::ECONNRESET)), "what was discarded is closed");
+        calls::close(other[1]).unwrap();
         calls::sendto(pair[0], b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0).unwrap();
         assert_eq!(receive(pair[1], MSG_DONTWAIT), Ok([-1; 2]));
         calls::close(pair[0]).unwrap();

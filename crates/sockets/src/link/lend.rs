@@ -6,7 +6,7 @@ use crate::{kept, ports};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{release, ChannelPage};
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, libc, Errno, Result};
+use shunt_sys::{calls, clock, libc, Errno, Result};
 
 /// A channel for a new connection to the listener with inode `listener`.
 pub struct Offer {
@@ -38,10 +38,36 @@ pub fn offer(listener: u32) -> Result<Offer> {
             }
         }
     }
+    if let Some(offer) = await_server(listener) {
+        return Ok(offer);
+    }
     let index = make(listener)?;
     let link = &mut super::links().all()[index];
     let channel = take_channel(link, index).ok_or(Errno(libc::ENOMEM))?;
     Ok(Offer { index, channel, link: *link })
+}
+
+/// How long a client that is ahead of its server waits for a channel, in ticks (some 20 us): as long as a link takes to be made
+/// here, and taken in there. It comes to that once in [`CHANNELS`] connections.
+const AHEAD: u64 = 50_000;
+
+/// Waits a moment, if all channels of a link are closed here and not yet there: rather than run on into links whose pages nobody
+/// has touched, a client lets its server catch up, on one processor by letting it run.
+fn await_server(listener: u32) -> Option<Offer> {
+    let ahead = |link: &Link| {
+        let waiting: u32 = link.waiting.iter().map(|word| word.count_ones()).sum();
+        !link.base.is_null() && link.ours && !link.inherited && link.listener == listener && waiting == CHANNELS as u32
+    };
+    let index = links().all().iter().rposition(ahead)?;
+    let until = clock::ticks() + AHEAD;
+    while clock::ticks() < until {
+        calls::sched_yield();
+        let link = &mut links().all()[index];
+        if let Some(channel) = take_channel(link, index) {
+            return Some(Offer { index, channel, link: *link });
+        }
+    }
+    None
 }
 
 /// Channels that we closed, and whose server's end nobody will: processes that share a connection after a fork may exit
