@@ -1,0 +1,78 @@
+//! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
+
+use crate::readiness;
+use crate::socket::{flag, Socket};
+use crate::wait;
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::{arm, state, word};
+use shunt_sys::{calls, libc, Errno, Result};
+
+/// The peer wrote nonsense into shared memory: this connection is reset.
+#[cold]
+pub(crate) fn distrust(socket: &Socket) -> Errno {
+    let own = socket.own();
+    own.receive.state.fetch_or(state::DONE | state::END_NOTED, Ordering::AcqRel);
+    let held = socket.lock_send();
+    socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
+    drop(held);
+    Errno(libc::ECONNRESET)
+}
+
+/// The peer has shut down both directions and keeps its descriptor: its kernel would reset the connection for these bytes, on both sides
+/// (tcp_rcv_state_process in FIN_WAIT, after RFC 1122). They are taken and lost; here EPIPE follows, there ECONNRESET.
+#[cold]
+pub(super) fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
+    let held = socket.lock_send()?;
+    socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
+    drop(held);
+    let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
+    socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
+    wait::notify(socket, fd, arm::IN);
+    tell_own_sleepers(socket, fd);
+    Ok(())
+}
+
+/// The connection is over by what this thread did, and no bell tells others of this side: sets are told, and who sleeps on
+/// the companion finds that it reads as ended.
+#[cold]
+pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
+    crate::epoll::changed(socket);
+    if !socket.alone() {
+        socket.set(flag::SPENT);
+        let _ = calls::shutdown(socket.hold.number(fd), libc::SHUT_RD);
+    }
+}
+
+/// shutdown(2).
+pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
+    if !(0..=2).contains(&how) {
+        return Err(Errno(libc::EINVAL));
+    }
+    // inet_shutdown wakes everybody who polls, whatever changes.
+    socket.changes.fetch_add(1, Ordering::Relaxed);
+    readiness::ask_if_refused(socket, fd);
+    if readiness::closed(socket) {
+        return Err(Errno(libc::ENOTCONN));
+    }
+    if how != libc::SHUT_WR {
+        socket.set(flag::SHUT_RD);
+        socket.own().receive.state.fetch_or(state::SHUT_RD, Ordering::AcqRel);
+    }
+    if how != libc::SHUT_RD {
+        let held = socket.lock_send()?;
+        socket.outgoing().end(word::FIN);
+        drop(held);
+        wait::notify(socket, fd, arm::IN);
+        if wait::peer_is_signalled(socket) {
+            wait::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
+        }
+        crate::nudge::all();
+    }
+    // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut
+    // down for good: it reads as ended from now on, and waits for space poll instead (`wait::sleep`).
+    if how != libc::SHUT_WR {
+        let _ = calls::shutdown(fd, libc::SHUT_RD);
+    }
+    crate::epoll::changed(socket);
+    Ok(0)
+}

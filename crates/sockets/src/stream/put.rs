@@ -1,0 +1,170 @@
+//! Putting bytes, without waiting.
+
+use super::distrust;
+use crate::pieces::Pieces;
+use crate::readiness::observe;
+use crate::socket::{flag, Socket};
+use crate::{options, settle, urgent, wait, window};
+use core::sync::atomic::Ordering;
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, state, word};
+use shunt_sys::libc::{self, iovec};
+use shunt_sys::{thread, Errno, Result};
+
+/// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
+#[inline(always)]
+pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<usize> {
+    let held = socket.lock_send()?;
+    if socket.outgoing().announced() & word::FIN != 0 || settle::owed(socket) {
+        return Ok(0);
+    }
+    // SAFETY: promised by the caller; the lock is held.
+    let mut sent = unsafe { socket.outgoing().send(data, length) };
+    if sent < length {
+        let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
+        // SAFETY: as above.
+        sent = unsafe { put_rest(socket, &Pieces::one(&piece), sent) };
+    }
+    if sent == 0 {
+        drop(held);
+        return put_nothing(socket);
+    }
+    drop(held);
+    put_done(socket, fd, sent, length, flags);
+    Ok(sent)
+}
+
+/// Sends what `source` gives of up to `most` bytes at `data`, asked under the sending lock, if there is room for all of
+/// them now; `None`, and nothing asked, where there is not or the connection is not open in this direction. Gives the
+/// number, and whether `source` gave `most`.
+///
+/// # Safety
+/// `source` writes up to `most` bytes to `data`.
+pub(crate) unsafe fn put_from(
+    socket: &Socket,
+    fd: i32,
+    data: *mut u8,
+    most: usize,
+    flags: i32,
+    source: impl FnOnce() -> Result<usize>,
+) -> Option<Result<(usize, bool)>> {
+    if socket.has(flag::FENCE) {
+        wait::reconsider_fence(socket);
+    }
+    options::catch_up(socket);
+    let held = match socket.lock_send() {
+        Ok(held) => held,
+        Err(error) => return Some(Err(error)),
+    };
+    let pipe = socket.outgoing();
+    let peer = socket.peer().post.word.load(Ordering::Acquire);
+    let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
+    if observe(socket, peer) & ended != 0
+        || peer & (word::CLOSED | word::RST) != 0
+        || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
+        || pipe.announced() & word::FIN != 0
+        || pipe.writable().0 < most
+    {
+        return None;
+    }
+    let got = match source() {
+        Err(Errno(libc::EOPNOTSUPP)) => return None,
+        Err(error) => return Some(Err(error)),
+        Ok(got) => got,
+    };
+    let piece = iovec { iov_base: data.cast(), iov_len: got };
+    let pieces = Pieces::one(&piece);
+    // SAFETY: the caller's buffer; the lock is held.
+    let sent = unsafe { put_rest(socket, &pieces, put_once(socket, &pieces, 0)) };
+    drop(held);
+    if sent > 0 {
+        put_done(socket, fd, sent, got, flags);
+    }
+    if sent < got {
+        // Room was there. Under the lock it goes away by a peer that takes its acknowledgements back, or by an SO_SNDBUF
+        // that another thread makes smaller in this moment; bytes are missing then, which no reader may overlook.
+        return Some(Err(distrust(socket)));
+    }
+    Some(Ok((sent, sent == most)))
+}
+
+/// Why nothing was put: a fault, a peer that acknowledges what was never sent, or no room.
+#[cold]
+fn put_nothing(socket: &Socket) -> Result<usize> {
+    if thread::take_fault() {
+        return Err(Errno(libc::EFAULT));
+    }
+    let held = socket.lock_send()?;
+    let deceived = socket.outgoing().deceived();
+    drop(held);
+    if deceived {
+        return Err(distrust(socket));
+    }
+    Ok(0)
+}
+
+/// Wakes whoever waits for what was put.
+#[inline(always)]
+fn put_done(socket: &Socket, fd: i32, sent: usize, length: usize, flags: i32) {
+    if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length && !wait::peer_is_signalled(socket) {
+        wait::cork(fd);
+    } else if sent > 0 {
+        wait::notify(socket, fd, arm::IN);
+    }
+}
+
+/// Puts what fits of the pieces behind byte `done`; gives the new `done`. The caller holds the sending lock.
+unsafe fn put_once(socket: &Socket, pieces: &Pieces, before: usize) -> usize {
+    let mut done = before;
+    for (data, length) in pieces.from(done, usize::MAX) {
+        // SAFETY: the caller's buffer; the lock is held.
+        let part = unsafe { socket.outgoing().send(data, length) };
+        if part == 0 && done > before {
+            thread::take_fault(); // what was put before is the answer
+        }
+        done += part;
+        if part < length {
+            break;
+        }
+    }
+    done
+}
+
+/// Goes on after [`put_once`] as long as a window has to be mapped for it: the lock is kept, so that no other thread's
+/// bytes come in between.
+unsafe fn put_rest(socket: &Socket, pieces: &Pieces, mut done: usize) -> usize {
+    while done < pieces.length() && window::provided_for_sending(socket) == Ok(true) {
+        // SAFETY: passed on.
+        done = unsafe { put_once(socket, pieces, done) };
+    }
+    done
+}
+
+/// As [`put`], from byte `done` of the pieces on; with MSG_OOB the one byte that is left is marked.
+pub(super) unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, flags: i32) -> Result<usize> {
+    let held = socket.lock_send()?;
+    let pipe = socket.outgoing();
+    if pipe.announced() & word::FIN != 0 || settle::owed(socket) {
+        return Ok(0);
+    }
+    let marked = (flags & libc::MSG_OOB != 0).then(|| urgent::mark(socket));
+    // SAFETY: the caller's buffers; the lock is held.
+    let sent = unsafe { put_rest(socket, pieces, put_once(socket, pieces, done)) } - done;
+    if let (Some(before), 0) = (marked, sent) {
+        urgent::unmark(socket, before);
+    }
+    drop(held);
+    if sent == 0 {
+        return put_nothing(socket);
+    }
+    if marked.is_some() && socket.peer().receive.state.load(Ordering::Acquire) & state::OWNED != 0 {
+        bell::must_ring(&socket.peer().wait, arm::IN);
+        wait::ring_urgent(socket, fd);
+        if wait::peer_is_signalled(socket) {
+            wait::ring(socket, fd); // for the byte beside the announcement (tcp_urg, tcp_data_queue)
+        }
+        return Ok(sent);
+    }
+    put_done(socket, fd, sent, pieces.length() - done, flags);
+    Ok(sent)
+}
