@@ -904,6 +904,7 @@ SOLO_KERNEL(dgram_threads_share, "four threads in recv on one socket: each datag
 }
 
 static int stream_from, stream_to;
+static atomic_int stream_ended;
 
 static void *numbered_sender(void *unused)
 {
@@ -913,7 +914,7 @@ static void *numbered_sender(void *unused)
             sched_yield();
     }
     uint32_t last = UINT32_MAX;
-    for (int i = 0; i < 50; i++) {
+    while (!atomic_load(&stream_ended)) {
         send(stream_from, &last, sizeof last, 0);
         milliseconds(2);
     }
@@ -932,6 +933,7 @@ SOLO(dgram_stream_keeps_order, "twenty thousand datagrams to a receiver that sle
         if (number % 3000 == 0)
             milliseconds(1);
     }
+    atomic_store(&stream_ended, 1);
     finish(thread);
     say("%d out of order, some came: %d", wrong, next > 100);
 }

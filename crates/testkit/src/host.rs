@@ -137,8 +137,9 @@ impl Host {
     pub fn finish(self) {
         let gone = wait_until(SETTLING_DEADLINE, || self.processes().is_empty().then_some(()));
         assert!(gone.is_some(), "processes are left behind\n{}", self.describe_processes());
-        let names = inspect::abstract_names(&self.namespace);
-        assert!(names.is_empty(), "abstract names are left behind: {names:?}");
+        // The kernel frees the last files of a process, and sockets that were in flight, behind its end.
+        let none = wait_until(SETTLING_DEADLINE, || (self.abstract_names() == 0).then_some(()));
+        assert!(none.is_some(), "abstract names are left behind: {:?}", inspect::abstract_names(&self.namespace));
         for log in self.logs.lock().expect("no test thread panicked").iter() {
             let text = String::from_utf8_lossy(&fs::read(log.with_extension("err")).unwrap_or_default()).into_owned();
             let complaint = text.lines().find(|line| line.starts_with("shunt:") || line.contains("cannot be preloaded"));
