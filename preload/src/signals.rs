@@ -14,7 +14,7 @@ use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
-use shunt_sockets::global::Mutex;
+use shunt_sockets::signals::CHANGING;
 use shunt_sockets::sys::section::{self, Section};
 use shunt_sockets::sys::{calls, cancel, sleeper, syscall, thread, user};
 
@@ -40,9 +40,6 @@ struct Disposition {
 static DISPOSITIONS: [Disposition; SIGNALS] = [const {
     Disposition { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0), ours: AtomicU32::new(0) }
 }; SIGNALS];
-
-/// Changes are made one after the other.
-static CHANGING: Mutex = Mutex::new();
 
 // The entry: asks `arrived` for the handler, and jumps there as if the kernel had; or returns.
 global_asm!(
@@ -116,12 +113,27 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
             }
             _ => {
                 if disposition.flags.load(Ordering::Relaxed) & SA_RESETHAND as u32 != 0 {
-                    disposition.handler.store(SIG_DFL, Ordering::Release);
+                    reset(number, disposition, handler);
                 }
                 handler
             }
         }
     }
+}
+
+/// A handler for one time has come. Of a signal that is ignored by default the next one must interrupt nothing.
+unsafe fn reset(number: c_int, disposition: &Disposition, handler: usize) {
+    let _changing = CHANGING.lock();
+    if disposition.handler.compare_exchange(handler, SIG_DFL, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        || FAULTS.contains(&number)
+    {
+        return; // another thread has changed it; our look at a fault stays
+    }
+    let (flags, mask) = (disposition.flags.load(Ordering::Relaxed), disposition.mask.load(Ordering::Relaxed));
+    let default = KernelAction { handler: SIG_DFL, flags: flags as u64, restorer: 0, mask };
+    disposition.ours.store(0, Ordering::Release);
+    // SAFETY: a structure of our own. Nothing is returned from, so no restorer is needed.
+    unsafe { syscall!(libc::SYS_rt_sigaction, number, &raw const default, 0, calls::KERNEL_SIGSET) };
 }
 
 /// The default action, which the program left in place, and which ends it: the kernel does it once our entry is out of
@@ -180,7 +192,9 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
                 let result = real::sigaction(number, (&raw const copy).cast(), (&raw mut before).cast());
                 if result == 0 {
                     tell(disposition, &mut before);
-                    disposition.flags.store(new.sa_flags as u32, Ordering::Relaxed);
+                    // The C library always gives a restorer.
+                    let flags = new.sa_flags as u32 & KNOWN_FLAGS | SA_RESTORER as u32;
+                    disposition.flags.store(flags, Ordering::Relaxed);
                     disposition.mask.store((&raw const new.sa_mask).cast::<u64>().read(), Ordering::Relaxed);
                     disposition.handler.store(new.sa_sigaction, Ordering::Release);
                     disposition.ours.store(taken as u32, Ordering::Release);
@@ -199,6 +213,9 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
         result
     }
 }
+
+/// Flags that the kernel knows, and tells again (UAPI_SA_FLAGS of linux/signal_types.h, sigaction(2)).
+const KNOWN_FLAGS: u32 = 0xdc00_0807;
 
 /// Signals whose handlers, installed by signal(3), interrupt calls: siginterrupt(3) said so.
 static INTERRUPTING: AtomicU64 = AtomicU64::new(0);

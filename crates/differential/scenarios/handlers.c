@@ -243,3 +243,78 @@ SOLO(handlers_fork, "handlers fork in the middle of a stream; their children use
         got += part;
     say("received %ld, children's bytes as many as forks: %d, wrong: %d", received, got == turns, wrong);
 }
+
+static atomic_bool enough;
+static void nobody(int signal) { (void)signal; }
+static void *installs(void *unused)
+{
+    (void)unused;
+    while (!enough) {
+        signal(SIGUSR1, nobody);
+        signal(SIGUSR1, SIG_DFL);
+    }
+    return NULL;
+}
+
+SOLO(handlers_change_while_forking, "a thread installs handlers all the time; children of another one install theirs")
+{
+    int client, server;
+    pair(&client, &server);
+    pthread_t thread = start(installs, NULL);
+    int good = 0;
+    for (int i = 0; i < 30; i++) {
+        pid_t process = MUST(fork());
+        if (process == 0) {
+            signal(SIGUSR2, SIG_DFL);
+            signal(SIGUSR1, nobody);
+            raise(SIGUSR1); /* the handler, or nothing works */
+            _exit(send_all(client, 1, 1) == 1 ? 0 : 1);
+        }
+        int status;
+        MUST(waitpid(process, &status, 0));
+        good += status == 0;
+    }
+    enough = true;
+    finish(thread);
+    say("good %d", good);
+    await_bytes(server, 30);
+    R(recv(server, (char[64]){0}, 64, 0));
+}
+
+static void show_disposition(const char *label, int signal)
+{
+    struct sigaction now;
+    MUST(sigaction(signal, NULL, &now));
+    say("%s: %s flags %x", label, now.sa_handler == SIG_DFL ? "default" : "a handler", (unsigned)now.sa_flags);
+}
+
+SOLO_KERNEL(handlers_once, "handlers for one time of signals that are ignored by default: the second one interrupts nothing; flags that are told")
+{
+    static const struct {
+        int signal, flags;
+    } cases[] = {
+        {SIGWINCH, SA_RESETHAND}, {SIGCHLD, SA_RESETHAND | SA_NODEFER | 0x20000000}, {SIGURG, SA_RESTART | SA_RESETHAND | 0x400}, {SIGSEGV, SA_RESETHAND},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sigaction action = {.sa_handler = nobody, .sa_flags = cases[i].flags};
+        MUST(sigaction(cases[i].signal, &action, NULL));
+        show_disposition("installed", cases[i].signal);
+        raise(cases[i].signal);
+        show_disposition("behind one", cases[i].signal);
+        if (cases[i].signal == SIGSEGV)
+            continue;
+        int ends[2];
+        MUST(pipe(ends));
+        pid_t process = MUST(fork());
+        if (process == 0) {
+            await_blocked(getppid(), getppid());
+            kill(getppid(), cases[i].signal);
+            await_blocked(getppid(), getppid());
+            raw_write_all(ends[1], "x", 1);
+            _exit(0);
+        }
+        char byte;
+        RN(i, read(ends[0], &byte, 1));
+        wait_for("it", process);
+    }
+}

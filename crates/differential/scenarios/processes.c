@@ -930,3 +930,44 @@ SOLO(fork_listener_flags, "O_NONBLOCK of a listener is the open file's: a child 
     F(accept(listener, NULL, NULL));
     close(client);
 }
+
+static struct gate workers_end;
+static void *forks_workers(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 30; i++)
+        if (MUST(fork()) == 0) {
+            close(workers_end.pipe[1]);
+            gate_pass(&workers_end);
+            _exit(0);
+        }
+    return NULL;
+}
+
+SOLO(vfork_beside_workers, "a thread forks workers that stay; another one's vfork and posix_spawn wait for their own children alone")
+{
+    int client, server;
+    pair(&client, &server);
+    workers_end = gate_new();
+    pthread_t thread = start(forks_workers, NULL);
+    int good = 0;
+    for (int i = 0; i < 40; i++) {
+        pid_t process = vfork();
+        if (process == 0) {
+            execl("/bin/true", "true", NULL);
+            _exit(127);
+        }
+        int status;
+        good += waitpid(process, &status, 0) == process && status == 0;
+        char *arguments[] = {"scenarios-static", "--helper", "open", "0", NULL};
+        good += posix_spawn(&process, static_path(), NULL, NULL, arguments, environ) == 0;
+        waitpid(process, NULL, 0);
+    }
+    say("good %d", good);
+    finish(thread);
+    close(workers_end.pipe[1]);
+    while (wait(NULL) > 0)
+        ;
+    send_all(client, 10, 1);
+    say_received("server", server, 10, 1);
+}

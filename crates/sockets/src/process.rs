@@ -89,6 +89,7 @@ pub fn before_fork() {
     if listeners {
         crate::parcel::before_sharing();
     }
+    crate::signals::before_fork();
 }
 
 /// From now on calls on the process's streams take the locks in shared memory too. Without the set-up lock: a thread that
@@ -120,10 +121,12 @@ pub fn before_own_fork() {
         Some(held) => core::mem::forget(held),
         None => section::enter(),
     }
+    crate::signals::before_fork();
 }
 
 /// After it, in the parent, whether it failed or not.
 pub fn after_own_fork_parent() {
+    crate::signals::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -138,6 +141,7 @@ pub fn after_own_fork_child() {
 
 /// After fork, in the parent. The next fork, of another thread, finds nothing that counts for this one.
 pub fn after_fork_parent() {
+    crate::signals::after_fork();
     uncount();
     crate::datagram::after_fork(false);
     SETUP.reset();
@@ -156,6 +160,7 @@ pub fn fork_failed() {
         }
     }
     crate::datagram::after_fork(true);
+    crate::signals::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -216,6 +221,7 @@ pub fn after_fork_child() {
     crate::datagram::forked();
     report::forked();
     section::forked();
+    crate::signals::after_fork();
     section::leave();
 }
 

@@ -3,8 +3,26 @@
 //! Most sleeps are in recv on the companion, which the kernel restarts or not by itself. accept sleeps in poll, which
 //! never restarts; so the handlers are asked.
 
+use crate::global::Mutex;
 use shunt_sys::libc::SA_RESTART;
-use shunt_sys::{calls, syscall};
+use shunt_sys::{calls, section, syscall};
+
+/// What the program installed is changed by one thread after the other, and not while a fork copies it.
+pub static CHANGING: Mutex = Mutex::new();
+
+/// Before a fork, in the parent: the child gets a table that is whole, and a lock that nobody holds.
+pub(crate) fn before_fork() {
+    match CHANGING.lock() {
+        Some(held) => core::mem::forget(held),
+        None => section::enter(),
+    }
+}
+
+/// After it, in both, whether it failed or not.
+pub(crate) fn after_fork() {
+    CHANGING.reset();
+    section::leave();
+}
 
 /// The kernel's sigaction on x86-64.
 #[repr(C)]
