@@ -275,3 +275,69 @@ SOLO(entrance_specific_listener, "a more specific listener of the same process i
     close(second);
     close(taken);
 }
+
+/* A listener whose process goes into a network namespace of its own, with two clients that wait and two that come later. */
+static void left_behind(const char *listens, const char *dials)
+{
+    int listener = listen_on(listens, 8);
+    unsigned port = port_of(listener);
+    struct gate met = gate_new(), waiting = gate_new(), gone = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        gate_pass(&met);
+        close(listener);
+        int clients[4];
+        for (int i = 0; i < 3; i++) { /* the second and third in memory */
+            int fd = dial(dials, port);
+            recv(fd, bytes, 1, 0);
+            close(fd);
+        }
+        for (int i = 0; i < 2; i++) {
+            clients[i] = dial(dials, port);
+            send_all(clients[i], 5, 1);
+        }
+        gate_open(&waiting);
+        gate_pass(&gone);
+        for (int i = 2; i < 4; i++) {
+            clients[i] = dial(dials, port);
+            send_all(clients[i], 5, 2);
+        }
+        int good = 0;
+        for (int i = 0; i < 4; i++)
+            good += receive_all(clients[i], 6, 3) == 6;
+        _exit(good);
+    }
+    gate_open(&met);
+    for (int i = 0; i < 3; i++) {
+        int fd = MUST(accept(listener, NULL, NULL));
+        send(fd, "x", 1, 0);
+        await(fd, POLLRDHUP);
+        close(fd);
+    }
+    gate_pass(&waiting);
+    R(unshare(CLONE_NEWNET));
+    gate_open(&gone);
+    for (int i = 0; i < 4; i++) {
+        int fd = F(accept(listener, NULL, NULL));
+        say_received("server", fd, 5, i < 2 ? 1 : 2);
+        RN(i, send_all(fd, 6, 3));
+    }
+    wait_for("clients", process);
+}
+
+SOLO(entrance_namespace_with_clients, "a process with a listener goes into a network namespace of its own: its clients go on")
+{
+    left_behind("127.0.0.1", "127.0.0.1");
+}
+
+SOLO(entrance_namespace_own_address, "the same, the clients come by an address that there is in the old one alone")
+{
+    struct sockaddr_in own = {.sin_family = AF_INET};
+    MUST(inet_pton(AF_INET, "10.1.2.3", &own.sin_addr));
+    int fd = MUST(socket(AF_INET, SOCK_DGRAM, 0));
+    struct ifreq request = {.ifr_name = "lo:1"};
+    memcpy(&request.ifr_addr, &own, sizeof own);
+    MUST(ioctl(fd, SIOCSIFADDR, &request));
+    close(fd);
+    left_behind("0.0.0.0", "10.1.2.3");
+}

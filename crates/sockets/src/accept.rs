@@ -377,7 +377,8 @@ pub fn plausible(client: &Address, server: &Address, listener: &Socket) -> core:
     if server.port as u32 != listener.port.load(Ordering::Relaxed) {
         return Err(Reason::BadSegment);
     }
-    if [client, server].into_iter().all(of_this_host) {
+    let namespace = listener.namespace.load(Ordering::Relaxed);
+    if [client, server].into_iter().all(|address| route::is_local_in(namespace, address)) {
         Ok(())
     } else {
         Err(Reason::NotLocal)
@@ -386,7 +387,7 @@ pub fn plausible(client: &Address, server: &Address, listener: &Socket) -> core:
 
 /// Whether an address is one of this host's. Called under the set-up lock.
 pub(crate) fn of_this_host(address: &Address) -> bool {
-    address.is_loopback() || matches!(route::local_source(address), Ok(Some(_)))
+    route::is_local_in(0, address)
 }
 
 /// The descriptors that the client sends right after connecting: the link's, and its bell's if there is one. It may be a moment away, if the client was preempted

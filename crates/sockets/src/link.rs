@@ -230,6 +230,19 @@ pub fn not_sole() {
     }
 }
 
+/// The process is in another network namespace: it connects to nobody through links that it made in the old one. Its clients go on.
+pub fn namespace_changed() {
+    for index in 0..count() {
+        let link = at(index);
+        if !link.base.is_null() && link.ours && !link.inherited {
+            kept::forget_all(index);
+            private::close(core::mem::replace(&mut link.bell, -1));
+            private::close(core::mem::replace(&mut link.bell_for_server, -1));
+            link.inherited = true;
+        }
+    }
+}
+
 /// In the child after fork: our links' channels are the parent's to give out, and others' offers the parent's to accept.
 /// Descriptors that would keep dead connections alive are closed.
 pub fn forked() {

@@ -4,6 +4,8 @@
 //! that ask the kernel, spare sockets, reserved ports. Connections and listeners stay what they are, as on Linux.
 
 use crate::global::{self, SETUP};
+use crate::socket::Socket;
+use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Threads may live in different namespaces.
@@ -12,6 +14,19 @@ static DIFFER: AtomicBool = AtomicBool::new(false);
 /// Whether threads of this process may live in different namespaces: then new connections are the kernel's.
 pub(crate) fn differ() -> bool {
     DIFFER.load(Ordering::Relaxed)
+}
+
+/// The calling thread may be about to go into another network namespace.
+pub fn changing() {
+    if global::ready() && listeners().next().is_some() {
+        if let Some(_setup) = SETUP.lock() {
+            crate::route::leaving();
+        }
+    }
+}
+
+fn listeners() -> impl Iterator<Item = &'static Socket> {
+    (0..table::high_water()).map(table::get).filter(|word| word.kind() == Kind::Listener).filter_map(|word| word.socket())
 }
 
 /// The calling thread is in another network namespace now.
@@ -23,12 +38,16 @@ pub fn changed() {
         DIFFER.store(true, Ordering::Relaxed);
     }
     let Some(_setup) = SETUP.lock() else { return };
-    // Clients of the namespace that was left go on: what they have offered in memory moves to the rendezvous.
-    crate::parcel::before_sharing();
-    crate::link::forked();
+    crate::link::namespace_changed();
+    if listeners().next().is_some() {
+        let left = crate::route::left();
+        for listener in listeners() {
+            let _ = listener.namespace.compare_exchange(0, left, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
     crate::connect::forget_answers();
     crate::spare::forked();
     crate::ports::forked();
     crate::diag::forked();
-    crate::route::forked();
+    crate::route::forget();
 }

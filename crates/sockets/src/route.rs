@@ -20,14 +20,55 @@ const RTM_F_FIB_MATCH: u32 = 0x2000;
 
 static FD: AtomicI32 = AtomicI32::new(-1);
 
-/// In the child after fork.
+/// Sockets of network namespaces that the process has left, in which listeners of its stay.
+static LEFT: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
+
+/// In the child after fork. Answers on a socket that both have would reach either.
 pub fn forked() {
+    LEFT.iter().chain([&FD]).for_each(|fd| private::close(fd.swap(-1, Ordering::Relaxed)));
+}
+
+/// Asks by another socket from now on.
+pub fn forget() {
     private::close(FD.swap(-1, Ordering::Relaxed));
 }
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    crate::process::renumber(&FD, from, to);
+    LEFT.iter().chain([&FD]).for_each(|fd| crate::process::renumber(fd, from, to));
+}
+
+/// The process is about to leave its network namespace, and has listeners there. Under the set-up lock.
+pub fn leaving() {
+    let _ = diag::socket(&FD, libc::NETLINK_ROUTE);
+}
+
+/// It has left it: the number by which listeners know that one from now on. Under the set-up lock.
+pub fn left() -> u32 {
+    let fd = FD.swap(-1, Ordering::Relaxed);
+    match LEFT.iter().position(|place| place.load(Ordering::Relaxed) < 0) {
+        Some(place) => {
+            LEFT[place].store(fd, Ordering::Relaxed);
+            place as u32 + 1
+        }
+        None => {
+            private::close(fd);
+            u32::MAX
+        }
+    }
+}
+
+/// Whether an address is one of the host's in a listener's namespace ([`left`]). Where that cannot be asked any more only those of
+/// the loopback interface are. Under the set-up lock.
+pub fn is_local_in(namespace: u32, address: &Address) -> bool {
+    let fd = match namespace {
+        0 => &FD,
+        left => match LEFT.get(left as usize - 1).filter(|fd| fd.load(Ordering::Relaxed) >= 0) {
+            Some(fd) => fd,
+            None => return address.is_loopback(),
+        },
+    };
+    address.is_loopback() || way_by(fd, address).is_ok_and(|way| way.is_some_and(|way| way.local))
 }
 
 /// How packets to an address leave this host.
@@ -56,8 +97,12 @@ pub fn local_source(server: &Address) -> Result<Option<Address>> {
 
 /// The way to `server`; `None`: there is none. Called under the set-up lock.
 pub fn way(server: &Address) -> Result<Option<Way>> {
+    way_by(&FD, server)
+}
+
+fn way_by(fd: &AtomicI32, server: &Address) -> Result<Option<Way>> {
     let mut reply = [0u8; 1024];
-    let got = request(server, 0, &mut reply)?;
+    let got = request(fd, server, 0, &mut reply)?;
     parse(&reply[..got], server)
 }
 
@@ -65,7 +110,7 @@ pub fn way(server: &Address) -> Result<Option<Way>> {
 /// Called under the set-up lock.
 pub fn interface_of(address: &Address) -> Option<u32> {
     let mut reply = [0u8; 1024];
-    let got = request(address, RTM_F_FIB_MATCH, &mut reply).ok()?;
+    let got = request(&FD, address, RTM_F_FIB_MATCH, &mut reply).ok()?;
     let reply = &reply[..got];
     let u16_at = |at: usize| reply.get(at..at + 2).map(|b| u16::from_ne_bytes([b[0], b[1]]));
     let mut at = 28;
@@ -79,8 +124,8 @@ pub fn interface_of(address: &Address) -> Option<u32> {
 }
 
 /// Asks for the route to an address; gives the bytes of the reply.
-fn request(server: &Address, flags: u32, reply: &mut [u8; 1024]) -> Result<usize> {
-    let fd = diag::socket(&FD, libc::NETLINK_ROUTE)?;
+fn request(fd: &AtomicI32, server: &Address, flags: u32, reply: &mut [u8; 1024]) -> Result<usize> {
+    let fd = diag::socket(fd, libc::NETLINK_ROUTE)?;
     let v4 = server.as_v4();
     let (family, ip): (i32, &[u8]) = if v4.is_some() { (AF_INET, &server.ip[12..]) } else { (AF_INET6, &server.ip) };
     // nlmsghdr (16), rtmsg (12), rtattr RTA_DST (4 + address)

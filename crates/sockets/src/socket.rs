@@ -187,6 +187,8 @@ pub struct Socket {
     names: Names,
     /// A listener's port.
     pub port: AtomicU32,
+    /// A listener's network namespace: 0, or one that was left since ([`crate::route::leaving`]).
+    pub namespace: AtomicU32,
     /// Index of the link in this process's list.
     pub link_index: AtomicU32,
     /// A listener's inode.
@@ -637,6 +639,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.backlog.store(0, Ordering::Relaxed);
     socket.offering.store(0, Ordering::Relaxed);
     socket.port.store(0, Ordering::Relaxed);
+    socket.namespace.store(0, Ordering::Relaxed);
     socket.link_index.store(u32::MAX, Ordering::Relaxed);
     socket.inode.store(0, Ordering::Relaxed);
     socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);

@@ -73,16 +73,24 @@ hook! {
         crate::end::now(status)
     }
     fn unshare(flags: c_int) -> c_int {
+        let concerns = flags & libc::CLONE_NEWNET != 0;
+        if concerns {
+            namespace::changing();
+        }
         let result = real::unshare(flags);
-        if result == 0 && flags & libc::CLONE_NEWNET != 0 {
-            namespace::changed();
+        if result == 0 && concerns {
+            crate::keeping_errno(namespace::changed);
         }
         result
     }
     fn setns(fd: c_int, kind: c_int) -> c_int {
-        let result = real::setns(fd, kind);
         // 0: whatever the descriptor is.
-        if result == 0 && (kind == 0 || kind & libc::CLONE_NEWNET != 0) {
+        let concerns = kind == 0 || kind & libc::CLONE_NEWNET != 0;
+        if concerns {
+            namespace::changing();
+        }
+        let result = real::setns(fd, kind);
+        if result == 0 && concerns {
             crate::keeping_errno(namespace::changed);
         }
         result
