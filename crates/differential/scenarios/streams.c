@@ -342,3 +342,28 @@ DUET(urgent_none, "MSG_OOB and SIOCATMARK when there is nothing urgent")
     say("at mark %d", mark);
     R(recv(fd, bytes, 1, MSG_OOB | MSG_DONTWAIT));
 }
+
+DUET(reopened_streams, "a FILE on a connection is reopened on a file: what it held, its end and its mode were the connection's")
+{
+    int fd = connected();
+    char text[32] = {0};
+    FILE *stream = fdopen(fd, "r");
+    far("send 1 5 1");
+    await_bytes(fd, 5);
+    R(fgetc(stream) != EOF);
+    stream = freopen("/proc/sys/kernel/ostype", "r", stream);
+    R(fread(text, 1, sizeof text - 1, stream));
+    say("%s", text);
+    R(feof(stream) != 0);
+    stream = freopen("/proc/sys/kernel/ostype", "r", stream);
+    R(feof(stream) != 0);
+    say("%c", fgetc(stream));
+    stream = freopen("/dev/null", "w", stream);
+    R(fgetc(stream));
+    R(ferror(stream) != 0);
+    R(fputs("abc", stream) >= 0);
+    stream = freopen("/proc/sys/kernel/ostype", "r+", stream);
+    say("%c", fgetc(stream));
+    R(fclose(stream));
+    far("await 1 RDHUP; recv 1 1");
+}
