@@ -95,7 +95,12 @@ unsafe fn prepare(ring: *const c_void) -> Result<()> {
         // More than the ring holds there cannot be.
         for i in 0..tail.wrapping_sub(head).min(mask.saturating_add(1)) {
             let place = (head.wrapping_add(i) & mask) << shift;
-            look(&(*ring).requests.add(place as usize).read_volatile())?;
+            let place = (*ring).requests.add(place as usize);
+            match look(&place.read_volatile()) {
+                // A number of the library's own: to the program, and so to the kernel, there is nothing to close.
+                Err(Errno(libc::EBADF)) => (*place.cast_mut()).fd = -1,
+                looked => looked?,
+            }
         }
         Ok(())
     }

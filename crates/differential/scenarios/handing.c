@@ -387,3 +387,84 @@ SOLO(static_program_descriptors, "what a static program finds open, started by o
     }
     wait_for("it", process);
 }
+
+SOLO(rights_in_several, "descriptors in several SCM_RIGHTS of one message arrive in one; lengths that no message has are refused")
+{
+    int channel[2], client, server;
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    struct gate ready = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(channel[0]);
+        close(take(channel[1], 0));
+        gate_open(&ready);
+        char control[CMSG_SPACE(5 * sizeof(int))], byte;
+        struct iovec piece = {&byte, 1};
+        struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        R(recvmsg(channel[1], &message, 0));
+        int fds[5], count = 0;
+        for (struct cmsghdr *header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+            int here = (int)((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            say("%d descriptors", here);
+            memcpy(fds + count, CMSG_DATA(header), (size_t)here * sizeof(int));
+            count += here;
+        }
+        say("null is a socket: %d", recv(fds[0], bytes, 1, 0) == 0);
+        say_received("passed", fds[1], 5, 1);
+        R(send_all(fds[1], 6, 3));
+        say_received("passed twice", fds[2], 5, 2);
+        _exit(0);
+    }
+    close(channel[1]);
+    pass(channel[0], MUST(open("/dev/null", O_RDONLY)));
+    gate_pass(&ready);
+    pair(&client, &server);
+    struct {
+        struct cmsghdr one;
+        int null, unused;
+        struct cmsghdr two;
+        int stream, unused_too;
+        struct cmsghdr three;
+        int again, null_too;
+    } control = {
+        {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}, MUST(open("/dev/null", O_RDONLY)), 0,
+        {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}, server, 0,
+        {CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS}, server, 0,
+    };
+    char byte = 'd';
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    control.three.cmsg_len = 4000;
+    R(sendmsg(channel[0], &message, 0));
+    control.three.cmsg_len = 15;
+    R(sendmsg(channel[0], &message, 0));
+    control.three.cmsg_len = CMSG_LEN(2 * sizeof(int));
+    MUST(sendmsg(channel[0], &message, 0));
+    close(server);
+    send_all(client, 5, 1);
+    send_all(client, 5, 2);
+    wait_for("receiver", process);
+    say_received("client", client, 6, 3);
+    R(recv(client, bytes, 10, 0));
+}
+
+SOLO(exec_fails_with_clients_waiting, "an exec that keeps a listener fails; clients that wait are accepted all the same")
+{
+    static char large[200000];
+    memset(large, 'x', sizeof large - 1);
+    listener = listen_on("127.0.0.1", 8);
+    int waiting[2];
+    for (int i = 0; i < 2; i++) {
+        waiting[i] = dial("127.0.0.1", port_of(listener));
+        RN(i, send_all(waiting[i], 5, 1));
+    }
+    R(execl(static_path(), "scenarios-static", "--helper", large, NULL));
+    for (int i = 0; i < 2; i++) {
+        int fd = F(accept(listener, NULL, NULL));
+        say_received("accepted", fd, 5, 1);
+        RN(i, send_all(fd, 6, 2));
+        say_received("client", waiting[i], 6, 2);
+        close(fd);
+        RN(i, recv(waiting[i], bytes, 10, 0));
+    }
+}

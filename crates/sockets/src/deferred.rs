@@ -21,7 +21,8 @@ use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, epoll_event, timespec};
 use shunt_sys::{calls, clock, Errno, Result};
 
-/// Clients that a process defers at most; further ones are accepted as if nothing had been asked for.
+/// Clients that a process defers at most, or an eighth of its descriptors, as each costs one; further ones are accepted as if
+/// nothing had been asked for.
 const MOST: usize = 1024;
 /// The same for a listener that others have, too: each of them might have to be put back.
 const MOST_SHARED: usize = 32;
@@ -212,8 +213,9 @@ pub(crate) fn evict(listener: &Socket, flags: i32) -> Result<Accepted> {
 }
 
 fn has_room(listener: &Socket) -> bool {
+    let count = COUNT.load(Ordering::Relaxed) as usize;
     let most = if listener.has(flag::LISTENER_SHARED) { MOST_SHARED } else { MOST };
-    (COUNT.load(Ordering::Relaxed) as usize) < most
+    count < most && (count as u64) < calls::soft_limit(libc::RLIMIT_NOFILE) / 8
 }
 
 /// A client from the rendezvous joins the list.

@@ -4,7 +4,7 @@
 //! Each stream that stays open is replaced, under its own numbers, by an end of a kernel connection whose other end a
 //! carrier holds. A listener becomes the kernel's alone: its rendezvous refuses from then on, for every process that has
 //! it, and clients that wait in it are carried to the kernel's queue. If the exec fails everything is as it was, but that
-//! such a listener stays the kernel's.
+//! such a listener stays the kernel's, and its clients are carried all the same.
 
 use crate::carrier::{self, Cargo, Carrier};
 use crate::global::SETUP;
@@ -60,6 +60,10 @@ impl<T: Copy> List<T> {
         // SAFETY: `count` entries were written.
         unsafe { core::slice::from_raw_parts(self.start, self.count) }
     }
+    fn all_mut(&mut self) -> &mut [T] {
+        // SAFETY: as before.
+        unsafe { core::slice::from_raw_parts_mut(self.start, self.count) }
+    }
 }
 
 impl<T: Copy> Drop for List<T> {
@@ -104,11 +108,14 @@ pub fn before_exec() -> Option<HandOver> {
         replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
     }
     for item in cargo.all() {
-        let _ = calls::close(item.carrier);
-        private::close(item.program);
         if item.program < 0 {
-            // A client that waited: the carrier has it now.
-            let _ = calls::fcntl(item.stream, libc::F_SETFD, FD_CLOEXEC as usize);
+            // A client that waited: the carrier has it now. If the exec fails another one gets it.
+            for fd in [item.stream, item.carrier] {
+                let _ = calls::fcntl(fd, libc::F_SETFD, FD_CLOEXEC as usize);
+            }
+        } else {
+            let _ = calls::close(item.carrier);
+            private::close(item.program);
         }
     }
     Some(HandOver { carrier: forked, moved, cargo })
@@ -173,7 +180,7 @@ pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl 
 
 impl HandOver {
     /// The exec failed: every number is what it was.
-    pub fn undo(self) {
+    pub fn undo(mut self) {
         for entry in self.moved.all() {
             let _ = calls::dup3(entry.saved, entry.number, 0);
             let _ = calls::close(entry.saved);
@@ -191,8 +198,9 @@ impl HandOver {
         if let Some(carrier) = self.carrier {
             carrier.give_up();
         }
+        carrier::carry_waiting(self.cargo.all_mut());
         for item in self.cargo.all().iter().filter(|item| item.program < 0) {
-            // A client that waited for the program sees its connection end.
+            let _ = calls::close(item.carrier);
             crate::descriptor::closing(item.stream);
             let _ = calls::close(item.stream);
         }

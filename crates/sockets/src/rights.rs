@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, cmsghdr, msghdr};
+use shunt_sys::user;
 
 /// Room for control messages, ours included.
 const ROOM: usize = 4096;
@@ -60,18 +61,52 @@ unsafe fn rights<'a>(message: *const cmsghdr) -> &'a mut [i32] {
     }
 }
 
-unsafe fn first_rights(message: *const msghdr) -> *mut cmsghdr {
-    // SAFETY: the caller's message header.
-    unsafe {
-        let mut at = libc::CMSG_FIRSTHDR(message);
-        while !at.is_null() {
-            if (*at).cmsg_len as usize >= HEADER && (*at).cmsg_level == libc::SOL_SOCKET && (*at).cmsg_type == libc::SCM_RIGHTS {
-                return at;
-            }
-            at = libc::CMSG_NXTHDR(message, at);
+/// What the program's control messages hold.
+struct Given {
+    /// All descriptors that are passed, in their order: the kernel takes several SCM_RIGHTS as one (`scm_fp_copy`).
+    passed: [i32; MOST],
+    count: usize,
+    /// Bytes of the other messages.
+    others: usize,
+}
+
+/// Reads the program's control messages, and copies those that pass no descriptors to `target`. `None`: the kernel has to refuse
+/// them (`CMSG_OK`, SCM_MAX_FD), or they fault.
+///
+/// # Safety
+/// The messages may fault. `target` holds as many bytes as they have, and 7 more.
+unsafe fn read(message: &msghdr, target: *mut u8) -> Option<Given> {
+    let (start, end) = (message.msg_control as usize, message.msg_controllen as usize);
+    let mut given = Given { passed: [-1; MOST], count: 0, others: 0 };
+    let mut at = 0;
+    while at + HEADER <= end {
+        // SAFETY: any bytes are a header; promised by the caller.
+        let header = unsafe { user::read((start + at) as *const cmsghdr) }.ok()?;
+        let length = header.cmsg_len as usize;
+        if length < HEADER || length > end - at {
+            return None;
         }
-        at
+        if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+            for i in 0..(length - HEADER) / 4 {
+                // SAFETY: as before.
+                *given.passed.get_mut(given.count)? = unsafe { user::read((start + at + HEADER + i * 4) as *const i32) }.ok()?;
+                given.count += 1;
+            }
+        } else {
+            // SAFETY: promised by the caller.
+            if !unsafe { user::copy((start + at) as *const u8, target.add(given.others), length) } {
+                return None;
+            }
+            given.others += aligned(length);
+        }
+        at += aligned(length);
     }
+    Some(given)
+}
+
+/// CMSG_ALIGN of cmsg(3).
+fn aligned(length: usize) -> usize {
+    (length + 7) & !7
 }
 
 /// Before sendmsg on `over`, a socket that is not ours: if the rights hold accelerated descriptors, writes the control
@@ -85,14 +120,9 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         if message.msg_control.is_null() || message.msg_controllen > ROOM - EXTRA * 4 - 16 {
             return false;
         }
-        let found = first_rights(message);
-        if found.is_null() {
-            return false;
-        }
-        let given = rights(found);
-        if given.len() > MOST {
-            return false;
-        }
+        let target = control.bytes.as_mut_ptr();
+        let Some(found) = read(message, target) else { return false };
+        let given = &found.passed[..found.count];
         let ours = given.iter().any(|fd| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener));
         let direct = ours && SETUP.lock().is_some_and(|_setup| receiver::under_shunt(over));
         let mut extra = [-1i32; EXTRA];
@@ -154,23 +184,14 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 }
             }
         }
-        // What stands before the rights stays, the rights grow, what stands behind moves.
-        let start = message.msg_control as usize;
-        let before = found as usize - start;
-        let old = libc::CMSG_SPACE((given.len() * 4) as u32) as usize;
-        let new = libc::CMSG_SPACE(((given.len() + extras) * 4) as u32) as usize;
-        let rest = message.msg_controllen.saturating_sub(before + old);
-        let target = control.bytes.as_mut_ptr();
-        core::ptr::copy_nonoverlapping(start as *const u8, target, before + HEADER);
-        let header = target.add(before).cast::<cmsghdr>();
-        (*header).cmsg_len = libc::CMSG_LEN(((given.len() + extras) * 4) as u32) as _;
+        let count = given.len() + extras;
+        let header = target.add(found.others).cast::<cmsghdr>();
+        let length = libc::CMSG_LEN((count * 4) as u32);
+        header.write(cmsghdr { cmsg_len: length as _, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS });
         let numbers = header.add(1).cast::<i32>();
         core::ptr::copy_nonoverlapping(passed.as_ptr(), numbers, given.len());
         core::ptr::copy_nonoverlapping(extra.as_ptr(), numbers.add(given.len()), extras);
-        if rest > 0 {
-            core::ptr::copy_nonoverlapping((start + before + old) as *const u8, target.add(before + new), rest);
-        }
-        let length = if rest > 0 { before + new + rest } else { before + (*header).cmsg_len };
+        let length = found.others + length as usize;
         message.msg_control = target.cast();
         message.msg_controllen = length as _;
         true
@@ -219,7 +240,10 @@ pub fn sent(control: &mut Control, delivered: bool) {
     }
     match control.carrier.take() {
         Some(carrier) if delivered => carrier.begin(),
-        Some(carrier) => carrier.give_up(),
+        Some(carrier) => {
+            carrier.give_up();
+            carrier::carry_waiting(&mut control.cargo[..control.carried]);
+        }
         None => {}
     }
     for item in &control.cargo[..control.carried] {
@@ -260,7 +284,7 @@ pub unsafe fn narrow(got: &mut msghdr, given: &mut msghdr, flags: i32) {
         let mut message = libc::CMSG_FIRSTHDR(got);
         while !message.is_null() && (*message).cmsg_len as usize >= HEADER {
             if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS {
-                room.put_rights(message, rights(message));
+                room.put_rights(message, rights(message), got.msg_flags & libc::MSG_CTRUNC != 0);
             } else {
                 room.put(message);
             }
@@ -306,7 +330,7 @@ impl Room {
     ///
     /// # Safety
     /// `all` are the descriptors of `message`, which is one of the kernel's.
-    unsafe fn put_rights(&mut self, message: *const cmsghdr, all: &mut [i32]) {
+    unsafe fn put_rights(&mut self, message: *const cmsghdr, all: &mut [i32], short: bool) {
         let mut appended = Appended::new();
         let mut kept = 0;
         for i in 0..all.len() {
@@ -317,10 +341,19 @@ impl Room {
             all[kept] = all[i];
             kept += 1;
         }
-        let all = &all[..kept];
-        for fd in all {
-            appended.serve(*fd, self.came);
+        let came = kept;
+        kept = 0;
+        for i in 0..came {
+            // What has no number is closed, and told, as the kernel does. Passed on as it is, the program would read bells from it.
+            if appended.serve(all[i], self.came) || !short {
+                all[kept] = all[i];
+                kept += 1;
+            } else {
+                let _ = calls::close(all[i]);
+                self.cut = true;
+            }
         }
+        let all = &all[..kept];
         drop(appended);
         let (fitting, others) = all.split_at((self.left.saturating_sub(HEADER) / 4).min(kept));
         for fd in others {

@@ -92,7 +92,7 @@ fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
                 // Stopped, or no carrier at all: these words lie where the peer can write.
                 socket.set(flag::FORSAKEN);
                 lost(socket, carriage, id);
-                break;
+                return;
             }
             if now - knocked > KNOCK_AGAIN {
                 knocked = now;

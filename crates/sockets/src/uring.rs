@@ -11,10 +11,12 @@ use crate::socket::flag;
 use crate::table::{self, Kind};
 use crate::{carried, datagram, global, spare};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use shunt_sys::Result;
+use shunt_sys::{libc, Errno, Result};
 
 /// The process uses a ring for its sockets, or has one whose requests are not seen.
 static USED: AtomicBool = AtomicBool::new(false);
+/// A ring was given a set: what the program adds to it later is the kernel's to look at, too.
+static SETS: AtomicBool = AtomicBool::new(false);
 static CONNECTIONS: AtomicU32 = AtomicU32::new(0);
 
 /// Rings whose requests are seen, by descriptor plus one; those for which there is no room count as unseen.
@@ -81,6 +83,7 @@ pub fn settle(fd: i32) -> Result<()> {
     }
     if word.kind() == Kind::Epoll {
         // Whoever polls a set asks the kernel for all that is in it.
+        SETS.store(true, Ordering::Relaxed);
         return everything();
     }
     let Some(socket) = word.socket() else { return Ok(()) };
@@ -111,14 +114,22 @@ pub fn everything() -> Result<()> {
     Ok(())
 }
 
+/// `fd` came in a message: where a ring watches a set, it may join that.
+pub(crate) fn received(fd: i32) {
+    if SETS.load(Ordering::Relaxed) {
+        let _ = settle(fd);
+    }
+}
+
 /// As [`settle`], before the ring closes `fd`: the number is nobody's from now on.
 ///
 /// # Errors
-/// As [`settle`].
+/// As [`settle`]; EBADF: the program has no such descriptor.
 pub fn closing(fd: i32) -> Result<()> {
-    if table::get(fd).kind() != Kind::Private {
-        settle(fd)?;
-        crate::descriptor::closing(fd);
+    if table::get(fd).kind() == Kind::Private {
+        return Err(Errno(libc::EBADF));
     }
+    settle(fd)?;
+    crate::descriptor::closing(fd);
     Ok(())
 }

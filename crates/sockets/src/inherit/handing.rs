@@ -4,12 +4,12 @@ use super::counted::Counted;
 use super::ends;
 use super::text::Text;
 use crate::global::{Shared, SETUP};
-use crate::socket::flag;
+use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{link, parcel};
+use crate::{link, parcel, private};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
-use shunt_sys::libc::{FD_CLOEXEC, F_GETFD, F_SETFD};
+use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFD, F_SETFD};
 
 /// How the next program comes about.
 pub enum Way<'a> {
@@ -42,14 +42,70 @@ impl Way<'_> {
     }
 }
 
-/// What was made ready.
+/// What was made ready. It stays until this is dropped, whatever other threads close: what is named must be open.
 pub struct Handed {
     /// What the next program is told.
     pub text: Text,
     counted: Counted,
+    links: [u16; NAMED],
+    link_count: usize,
+    /// Duplicates of rendezvous; -1: none.
+    rendezvous: [i32; NAMED],
+}
+
+/// Links, and listeners, that are held for one next program; further ones are named all the same.
+const NAMED: usize = 128;
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        self.rendezvous.iter().for_each(|fd| private::close(*fd));
+        if let Some(_setup) = SETUP.lock() {
+            self.links[..self.link_count].iter().for_each(|index| link::let_go(*index as usize));
+        }
+    }
 }
 
 impl Handed {
+    fn new() -> Handed {
+        Handed { text: Text::new(), counted: Counted::new(), links: [0; NAMED], link_count: 0, rendezvous: [-1; NAMED] }
+    }
+
+    /// Names a listener's rendezvous, by a duplicate.
+    fn name_rendezvous(&mut self, rendezvous: i32) {
+        let place = self.rendezvous.iter_mut().find(|place| **place < 0);
+        let copy = calls::fcntl(rendezvous, libc::F_DUPFD_CLOEXEC, private::lowest() as usize);
+        match (place, copy) {
+            (Some(place), Ok(copy)) => {
+                table::set_private(copy);
+                *place = copy;
+                self.text.name('R', copy);
+            }
+            (None, Ok(copy)) => {
+                let _ = calls::close(copy);
+                self.text.name('R', rendezvous);
+            }
+            _ => self.text.name('R', rendezvous),
+        }
+    }
+
+    /// Names a stream's link. False: the stream was closed meanwhile.
+    fn name_link(&mut self, socket: &Socket) -> bool {
+        let index = socket.link_index.load(Ordering::Relaxed) as usize;
+        let Some(_setup) = SETUP.lock() else { return false };
+        let descriptor = link::descriptor(index);
+        if descriptor < 0 {
+            return false;
+        }
+        let known = self.links[..self.link_count].contains(&(index as u16));
+        if !known && self.link_count < NAMED {
+            self.links[self.link_count] = index as u16;
+            self.link_count += 1;
+            link::enter(index);
+        }
+        self.text.name('L', descriptor);
+        true
+    }
+
     /// The child did not come about.
     pub fn take_back(&mut self) {
         self.counted.take_back();
@@ -72,7 +128,7 @@ pub fn prepare(way: &Way) {
 /// it needs: links, and rendezvous. `ends`: it is to say what an exec ends. The caller lets the named descriptors through.
 pub fn hand(way: &Way, ends: bool) -> Handed {
     let exec = matches!(way, Way::Exec);
-    let mut handed = Handed { text: Text::new(), counted: Counted::new() };
+    let mut handed = Handed::new();
     let mut listeners = false;
     for fd in 0..table::high_water() {
         let word = table::get(fd);
@@ -85,13 +141,12 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
             if rendezvous >= 0 {
                 socket.set(flag::LISTENER_SHARED);
                 listeners = true;
-                handed.text.name('R', rendezvous);
+                handed.name_rendezvous(rendezvous);
             }
             continue;
         }
-        let descriptor = SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.link_index.load(Ordering::Relaxed) as usize));
-        if descriptor < 0 {
-            continue; // closed meanwhile
+        if !handed.name_link(socket) {
+            continue;
         }
         socket.share();
         // Once for all descriptors of the stream, as the next program will count them.
@@ -100,7 +155,6 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
         if !exec && !again {
             handed.counted.count(socket);
         }
-        handed.text.name('L', descriptor);
     }
     if listeners {
         if let Some(_setup) = SETUP.lock() {

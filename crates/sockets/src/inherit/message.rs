@@ -4,7 +4,7 @@ use super::{take_up_listener, take_up_stream, unix_name, Came};
 use crate::global::SETUP;
 use crate::table;
 use crate::{link, private};
-use shunt_segment::name;
+use shunt_segment::name::{self, Hello};
 use shunt_sys::calls;
 use shunt_sys::libc::{self, sockaddr_un};
 
@@ -89,17 +89,24 @@ impl Appended {
         }
     }
 
-    /// A descriptor of the program's came: if it is a companion or a listener, it becomes what it was.
-    pub fn serve(&mut self, fd: i32, received: Received) {
+    /// A descriptor of the program's came: if it is a companion or a listener, it becomes what it was. False: it is a stream
+    /// whose link did not come along, because this process has no number for that; nobody can use it.
+    pub fn serve(&mut self, fd: i32, received: Received) -> bool {
         let came = if received == Received::Peeked { Came::Peeked } else { Came::Received };
-        if take_up_stream(fd, came).is_some() {
-            return;
-        }
-        if let Some(rendezvous) = self.rendezvous_of(fd) {
+        if take_up_stream(fd, came).is_none() {
+            let Some(rendezvous) = self.rendezvous_of(fd) else { return !is_companion(fd) };
             table::take(rendezvous);
             take_up_listener(rendezvous);
         }
+        crate::uring::received(fd);
+        true
     }
+}
+
+/// Whether a descriptor is an end of a connection of shunt's.
+fn is_companion(fd: i32) -> bool {
+    let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
+    [false, true].into_iter().any(|peer| unix_name(fd, peer, &mut room).is_ok_and(|name| Hello::decode(name).is_some()))
 }
 
 impl Drop for Appended {
