@@ -122,6 +122,7 @@ macro_rules! for_each_call {
             "processes" unshare(flags: c_int) -> c_int;
             "processes" setns(fd: c_int, kind: c_int) -> c_int;
             "processes" login_tty(fd: c_int) -> c_int;
+            "processes" daemon(nochdir: c_int, noclose: c_int) -> c_int;
             "processes" forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int;
             "processes" posix_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;

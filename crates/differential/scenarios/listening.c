@@ -303,3 +303,58 @@ SOLO(listener_error_option, "SO_ERROR, SO_ACCEPTCONN, FIONREAD and peeks of a li
     R(shutdown(MUST(dup(listener)), SHUT_WR));
     F(accept(listener, NULL, NULL));
 }
+
+/* A process that connects, waits for whatever becomes of it, and ends. */
+static pid_t start_client(struct gate *begin, unsigned port)
+{
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        gate_pass(begin);
+        int fd = dial("127.0.0.1", port);
+        struct timeval limit = {.tv_sec = 5};
+        MUST(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+        send_all(fd, 5, 1);
+        char byte;
+        recv(fd, &byte, 1, 0);
+        _exit(0);
+    }
+    return process;
+}
+
+SOLO_KERNEL(listener_short_of_numbers, "clients come while hardly a number is left; afterwards the listener is quiet, and accepts others")
+{
+    int listener = listen_on("127.0.0.1", 8), taken[256], count = 0;
+    unsigned port = port_of(listener);
+    struct gate first = gate_new(), second = gate_new();
+    pid_t clients[] = {start_client(&first, port), start_client(&second, port)};
+    MUST(fcntl(listener, F_SETFL, O_NONBLOCK));
+    struct rlimit limit = {200, 200};
+    MUST(setrlimit(RLIMIT_NOFILE, &limit));
+    while (count < 256 && (taken[count] = open("/dev/null", O_RDONLY)) >= 0)
+        count++;
+    close(taken[--count]);
+    close(taken[--count]);
+    gate_open(&first);
+    struct pollfd one = {.fd = listener, .events = POLLIN};
+    while (waitpid(clients[0], NULL, WNOHANG) == 0) {
+        int fd = poll(&one, 1, 10) > 0 ? accept(listener, NULL, NULL) : -1;
+        if (fd >= 0)
+            close(fd);
+    }
+    while (count > 0)
+        close(taken[--count]);
+    for (int fd; (fd = accept(listener, NULL, NULL)) >= 0;)
+        close(fd);
+    show_poll("quiet", listener, POLLIN);
+    int epoll = F(epoll_create1(0));
+    epoll_adding(epoll, listener, EPOLLIN, 1);
+    show_epoll("quiet", epoll, 0);
+    gate_open(&second);
+    R(poll(&one, 1, 5000));
+    MUST(fcntl(listener, F_SETFL, 0));
+    int fd = F(accept(listener, NULL, NULL));
+    say_received("accepted", fd, 5, 1);
+    close(fd);
+    wait_for("client", clients[1]);
+    show_poll("quiet", listener, POLLIN);
+}

@@ -971,3 +971,27 @@ SOLO(vfork_beside_workers, "a thread forks workers that stay; another one's vfor
     send_all(client, 10, 1);
     say_received("server", server, 10, 1);
 }
+
+DUET(daemon_from_connection, "a process with the connection as standard input and output becomes a daemon: they are /dev/null")
+{
+    int fd = connected();
+    struct gate done = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        dup2(fd, 0);
+        dup2(fd, 1);
+        close(fd);
+        send_all(1, 3, 1);
+        if (daemon(1, 0) == 0) {
+            int good = read(0, bytes, 1) == 0 && write(1, "x", 1) == 1 && recv(0, bytes, 1, 0) == -1 && errno == ENOTSOCK;
+            raw_write_all(done.pipe[1], good ? "g" : "b", 1);
+        }
+        _exit(0);
+    }
+    close(fd);
+    char answer;
+    MUST(read(done.pipe[0], &answer, 1));
+    say("%c", answer);
+    wait_for("its parent", process);
+    far("recvall 1 3 1; await 1 RDHUP; recv 1 1");
+}

@@ -201,6 +201,9 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
             Ok(arrived) => return Ok(arrived),
             Err(reason) => {
                 report::count(reason);
+                if matches!(reason, Reason::NoMemory | Reason::NoDescriptors) {
+                    listen::is_short(listener);
+                }
                 // Not an honest shunt client, or we are short of memory: it sees its connection end.
                 let _ = calls::close(companion);
                 if quick {
@@ -312,11 +315,8 @@ fn find_link(
         Err(Reason::BadSegment)
     } else {
         link::adopt(segment, hello.nonce, hello.sequence, client, rendezvous).map_err(|error| match error.0 {
-            // No room for this client, which is lost; those that come later shall find the kernel's TCP.
-            libc::ENOMEM | libc::EMFILE | libc::ENFILE => {
-                let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
-                Reason::NoMemory
-            }
+            libc::ENOMEM => Reason::NoMemory,
+            libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
             _ => Reason::BadSegment,
         })
     };
@@ -396,10 +396,14 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
     match passing::receive(companion, libc::MSG_DONTWAIT) {
         Ok(sent) => return Ok(sent),
         Err(Errno(libc::EAGAIN)) => {}
+        Err(Errno(libc::EMFILE)) => return Err(Reason::NoDescriptors),
         Err(_) => return Err(Reason::BadSegment),
     }
     let _ = calls::poll_one(companion, libc::POLLIN, patience(uid) as i64);
-    passing::receive(companion, libc::MSG_DONTWAIT).map_err(|_| {
+    passing::receive(companion, libc::MSG_DONTWAIT).map_err(|error| {
+        if error == Errno(libc::EMFILE) {
+            return Reason::NoDescriptors;
+        }
         OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
         Reason::BadSegment
     })

@@ -174,12 +174,31 @@ struct UnixRequest {
 }
 
 const UDIAG_SHOW_PEER: u32 = 4;
+const UDIAG_SHOW_RQLEN: u32 = 0x10;
 const UNIX_DIAG_PEER: u16 = 2;
+/// struct unix_diag_rqlen: for a listener, clients that wait.
+const UNIX_DIAG_RQLEN: u16 = 4;
 
 /// The inode of the other end of the AF_UNIX socket `fd`, wherever it is. Called under the set-up lock.
 ///
 /// Errors: ENOTCONN if there is none; those of netlink sockets.
 pub fn unix_peer(fd: i32) -> Result<u32> {
+    match unix_attribute(fd, UDIAG_SHOW_PEER, UNIX_DIAG_PEER) {
+        Ok(Some(0) | None) => Err(Errno(libc::ENOTCONN)),
+        Ok(Some(inode)) => Ok(inode),
+        Err(error) => Err(error),
+    }
+}
+
+/// How many clients wait at the AF_UNIX listener `fd`. Called under the set-up lock.
+///
+/// Errors: those of netlink sockets.
+pub fn unix_waiting(fd: i32) -> Result<u32> {
+    unix_attribute(fd, UDIAG_SHOW_RQLEN, UNIX_DIAG_RQLEN).map(|count| count.unwrap_or(0))
+}
+
+/// The first word of an attribute that the kernel tells of the AF_UNIX socket `fd`.
+fn unix_attribute(fd: i32, show: u32, attribute: u16) -> Result<Option<u32>> {
     // SAFETY: plain integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     calls::fstat(fd, &mut status)?;
@@ -196,7 +215,7 @@ pub fn unix_peer(fd: i32) -> Result<u32> {
         pad: 0,
         states: u32::MAX,
         inode: status.st_ino as u32,
-        show: UDIAG_SHOW_PEER,
+        show,
         cookie: [u32::MAX; 2],
     };
     calls::sendto(diag, (&request as *const UnixRequest).cast(), length, MSG_DONTWAIT, core::ptr::null(), 0)?;
@@ -209,15 +228,12 @@ pub fn unix_peer(fd: i32) -> Result<u32> {
     let mut at = 8;
     while let Some(head) = reply[..got / 4].get(at) {
         let (length, kind) = (*head as u16 as usize, (*head >> 16) as u16);
-        if kind == UNIX_DIAG_PEER {
-            return match reply.get(at + 1) {
-                Some(inode) if length == 8 && *inode != 0 => Ok(*inode),
-                _ => Err(Errno(libc::ENOTCONN)),
-            };
+        if kind == attribute {
+            return Ok(reply.get(at + 1).copied().filter(|_| length >= 8));
         }
         at += length.div_ceil(4).max(1);
     }
-    Err(Errno(libc::ENOTCONN))
+    Ok(None)
 }
 
 fn v4_bytes(ip: [u8; 4]) -> [u8; 16] {

@@ -136,13 +136,21 @@ pub(crate) fn retired(socket: &Socket) -> bool {
     refuses
 }
 
-/// Whether the rendezvous refuses clients. Whoever made it refuse has taken those that waited.
+/// Whether the rendezvous refuses clients, and none waits there any more.
 pub(crate) fn refuses(socket: &Socket) -> bool {
     let rendezvous = socket.private_fd.load(Ordering::Acquire);
     if rendezvous < 0 || !socket.has(flag::LISTENER_SHARED) {
         return false;
     }
     calls::poll_one(rendezvous, libc::POLLRDHUP, 0).is_ok_and(|events| events & libc::POLLRDHUP != 0)
+        && crate::global::SETUP.try_lock().is_some_and(|_setup| crate::diag::unix_waiting(rendezvous).unwrap_or(0) == 0)
+}
+
+/// A client could not be taken in for want of memory or of numbers: those that come from now on find the kernel's TCP, which keeps
+/// them until there is some.
+pub(crate) fn is_short(socket: &Socket) {
+    socket.set(flag::LISTENER_SHARED); // so that the end of the queue is looked for
+    let _ = calls::shutdown(socket.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
 }
 
 /// The rendezvous takes no clients any more: the listener is the kernel's alone.

@@ -42,7 +42,7 @@ pub fn send_with(over: i32, bytes: &[u8], descriptors: &[i32], flags: i32) -> Re
 
 /// Receives one byte and the descriptors that came along (closed on exec); -1 where there are fewer than [`MOST`].
 ///
-/// Errors: EAGAIN; ECONNRESET when the other end has closed.
+/// Errors: EAGAIN; ECONNRESET when the other end has closed; EMFILE: they did not all find a number, and none is kept.
 pub fn receive(over: i32, flags: i32) -> Result<[i32; MOST]> {
     receive_with(over, &mut [0u8], flags).map(|(_, descriptors)| descriptors)
 }
@@ -61,22 +61,27 @@ pub fn receive_with(over: i32, room: &mut [u8], flags: i32) -> Result<(usize, [i
     if got == 0 {
         return Err(Errno(libc::ECONNRESET));
     }
+    // The kernel had no numbers for all of them, or a hostile peer sent more than anybody does.
+    let cut = message.msg_flags & libc::MSG_CTRUNC != 0;
     let mut descriptors = [-1; MOST];
     let header = (control[1] as u32 as i32, (control[1] >> 32) as i32);
     if message.msg_controllen < HEADER + 4 || (control[0] as usize) < HEADER + 4 || header != (libc::SOL_SOCKET, libc::SCM_RIGHTS)
     {
-        return Ok((got, descriptors));
+        return if cut { Err(Errno(libc::EMFILE)) } else { Ok((got, descriptors)) };
     }
     let count = ((control[0] as usize).min(message.msg_controllen) - HEADER) / 4;
     for i in 0..count.min(12) {
         let fd = (control[2 + i / 2] >> (32 * (i % 2))) as u32 as i32;
         match descriptors.get_mut(i) {
-            Some(place) if count <= MOST => *place = fd,
+            Some(place) if count <= MOST && !cut => *place = fd,
             // More than were announced is a hostile peer: none is kept.
             _ => {
                 let _ = calls::close(fd);
             }
         }
+    }
+    if cut {
+        return Err(Errno(libc::EMFILE));
     }
     Ok((got, descriptors))
 }

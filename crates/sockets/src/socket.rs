@@ -562,8 +562,15 @@ impl Locked {
 
 /// While another process holds a lock that we want: let it run, and take the lock from it if it died.
 struct Patience {
-    since: u64,
+    owner: u32,
+    /// For how long the owner has had it, in ns; each look adds what passed since the last one (`looked`), and no more than a moment:
+    /// whoever was stopped himself, with the owner perhaps, has not waited.
+    waited: u64,
+    looked: u64,
 }
+
+/// What passes at most between two looks of somebody who waits.
+const MOMENT: u64 = 100_000_000;
 
 /// Holders copy at most a chunk and never sleep: whoever holds a lock this long in ns is dead, whatever its number says
 /// (numbers are used again, and a hostile peer can write any).
@@ -571,7 +578,7 @@ const LONGEST_HOLD: u64 = 2_000_000_000;
 
 impl Patience {
     fn new() -> Patience {
-        Patience { since: 0 }
+        Patience { owner: 0, waited: 0, looked: 0 }
     }
 
     #[cold]
@@ -579,15 +586,19 @@ impl Patience {
         for _ in 0..64 {
             core::hint::spin_loop();
             if word.load(Ordering::Relaxed) != owner {
+                self.waited = 0;
                 return;
             }
         }
         let now = shunt_sys::clock::monotonic_ns();
-        if self.since == 0 {
-            self.since = now;
+        if self.owner == owner {
+            self.waited += (now - self.looked).min(MOMENT);
+        } else {
+            (self.owner, self.waited) = (owner, 0);
         }
+        self.looked = now;
         let dead = calls::tkill(owner as i32, 0) == Err(Errno(shunt_sys::libc::ESRCH)) && !crate::process::may_live(owner);
-        if dead || now - self.since > LONGEST_HOLD {
+        if dead || self.waited > LONGEST_HOLD {
             lock::revoke(word, owner);
         } else {
             calls::sched_yield();

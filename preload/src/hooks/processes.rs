@@ -19,8 +19,8 @@ unsafe extern "C" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_in
     unsafe { cancel::pthread_setcanceltype(kind, old) }
 }
 
-/// The C library has put a terminal on the standard descriptors by calls of its own.
-unsafe fn standard_are_terminal() {
+/// The C library has put a terminal, or /dev/null, on the standard descriptors by calls of its own.
+unsafe fn standard_are_others() {
     for fd in 0..3 {
         if !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
             descriptor::closing(fd);
@@ -98,7 +98,7 @@ hook! {
     fn login_tty(fd: c_int) -> c_int {
         let result = real::login_tty(fd);
         if result == 0 {
-            standard_are_terminal();
+            standard_are_others();
             if fd > 2 {
                 table::take(fd);
             }
@@ -108,7 +108,14 @@ hook! {
     fn forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int {
         let result = real::forkpty(master, name, settings, size);
         if result == 0 {
-            standard_are_terminal();
+            standard_are_others();
+        }
+        result
+    }
+    fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
+        let result = real::daemon(nochdir, noclose);
+        if result == 0 && noclose == 0 {
+            standard_are_others();
         }
         result
     }
