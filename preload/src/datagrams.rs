@@ -5,7 +5,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_sockets::datagram::send::Answer;
 use shunt_sockets::datagram::{receive, send, Datagram};
-use shunt_sockets::sys::clock;
+use shunt_sockets::pieces::Pieces;
+use shunt_sockets::sys::{clock, user, Errno};
 
 pub(crate) fn settle(given: Answer) -> isize {
     match given {
@@ -22,6 +23,20 @@ pub(crate) fn header(vector: *mut iovec, count: usize, name: *mut sockaddr, name
     message.msg_name = name.cast();
     message.msg_namelen = name_length;
     message
+}
+
+/// The program's vector, copied while `act` works with it; `kernel` if there is anything wrong with it, or nothing in it.
+unsafe fn with_vector(
+    vector: *const iovec,
+    count: usize,
+    kernel: impl FnOnce() -> isize,
+    act: impl FnOnce(&[iovec]) -> isize,
+) -> isize {
+    // SAFETY: any address; what faults is found by copying.
+    match unsafe { Pieces::with(vector, count, |pieces| Ok(act(pieces.list()))) } {
+        Ok(result) => result,
+        Err(_) => kernel(),
+    }
 }
 
 /// recv, recvfrom and read: one buffer.
@@ -43,21 +58,23 @@ pub unsafe fn receive_from(
         // SAFETY: promised by the caller.
         return unsafe { locals::receive_from(fd, socket, data, length, flags, address, address_length, kernel) };
     }
-    let named = !address.is_null();
-    if (length > 0 && (data as usize) < 4096) || (named && (address_length as usize) < 4096) {
-        return kernel(); // EFAULT is the kernel's to find
-    }
     let mut piece = iovec { iov_base: data, iov_len: length };
-    // SAFETY: checked above; the rest is promised by the caller.
+    // SAFETY: what faults is found by copying.
     unsafe {
-        let room = if named { *address_length } else { 0 };
-        if room > i32::MAX as socklen_t {
-            return kernel();
-        }
-        let mut message = header(&mut piece, 1, address, room);
+        let room = if address.is_null() { Ok(0) } else { user::read(address_length) };
+        // What is wrong with the room for the name is found when the datagram has been taken (`move_addr_to_user`).
+        let wrong = match room {
+            Err(error) => Some(error),
+            Ok(room) if (room as i32) < 0 => Some(Errno(libc::EINVAL)),
+            Ok(_) => None,
+        };
+        let name = if wrong.is_none() { address } else { core::ptr::null_mut() };
+        let mut message = header(&mut piece, 1, name, room.unwrap_or(0));
         let given = receive::receive(fd, socket, &mut message, flags, kernel);
-        if let (true, Answer::Done(Ok(_))) = (named, &given) {
-            *address_length = message.msg_namelen;
+        match (&given, wrong) {
+            (Answer::Done(Ok(_)), Some(error)) => return answer(Err(error)),
+            (Answer::Done(Ok(_)), None) if !address.is_null() => _ = user::write(address_length, message.msg_namelen),
+            _ => {}
         }
         settle(given)
     }
@@ -74,13 +91,14 @@ pub unsafe fn receive_vector(fd: c_int, socket: &'static Datagram, vector: *cons
         if socket.is_local() {
             return locals::receive_vector(fd, socket, vector, count, kernel);
         }
-        let sound = (1..=1024).contains(&count) && vector as usize >= 4096;
-        // A vector without room reads nothing and takes no datagram.
-        if !sound || core::slice::from_raw_parts(vector, count as usize).iter().all(|piece| piece.iov_len == 0) {
-            return kernel();
-        }
-        let mut message = header(vector.cast_mut(), count as usize, core::ptr::null_mut(), 0);
-        settle(receive::receive(fd, socket, &mut message, 0, kernel))
+        with_vector(vector, count as usize, kernel, |list| {
+            // A vector without room reads nothing and takes no datagram.
+            if list.iter().all(|piece| piece.iov_len == 0) {
+                return kernel();
+            }
+            let mut message = header(list.as_ptr().cast_mut(), list.len(), core::ptr::null_mut(), 0);
+            settle(receive::receive(fd, socket, &mut message, 0, kernel))
+        })
     }
 }
 
@@ -95,17 +113,20 @@ pub unsafe fn receive_message(fd: c_int, socket: &'static Datagram, message: *mu
             return locals::receive_message(fd, socket, message, flags);
         }
         let kernel = || real::recvmsg(fd, message, flags);
-        if (message as usize) < 4096 || (*message).msg_namelen > i32::MAX as socklen_t {
-            return kernel();
+        let Ok(given) = user::read(message) else { return kernel() };
+        if (given.msg_namelen as i32) < 0 {
+            return kernel(); // EINVAL, before anything is taken
         }
-        let mut copy = *message;
-        let given = receive::receive(fd, socket, &mut copy, flags, kernel);
-        if let Answer::Done(Ok(_)) = &given {
-            (*message).msg_namelen = copy.msg_namelen;
-            (*message).msg_controllen = copy.msg_controllen;
-            (*message).msg_flags = copy.msg_flags;
-        }
-        settle(given)
+        with_vector(given.msg_iov, given.msg_iovlen as usize, kernel, |list| {
+            let mut copy = msghdr { msg_iov: list.as_ptr().cast_mut(), ..given };
+            let given = receive::receive(fd, socket, &mut copy, flags, kernel);
+            if let Answer::Done(Ok(_)) = &given {
+                let _ = user::write(&raw mut (*message).msg_namelen, copy.msg_namelen);
+                let _ = user::write(&raw mut (*message).msg_controllen, copy.msg_controllen);
+                let _ = user::write(&raw mut (*message).msg_flags, copy.msg_flags);
+            }
+            settle(given)
+        })
     }
 }
 
@@ -123,7 +144,10 @@ pub unsafe fn receive_messages(
 ) -> c_int {
     // SAFETY: promised by the caller.
     unsafe {
-        let limit = match timeout.as_ref() {
+        let Ok(given) = (if timeout.is_null() { Ok(None) } else { user::read(timeout).map(Some) }) else {
+            return real::recvmmsg(fd, messages, count, flags, timeout);
+        };
+        let limit = match &given {
             None => u64::MAX,
             Some(t) if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) => 0,
             Some(t) => (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64),
@@ -132,7 +156,7 @@ pub unsafe fn receive_messages(
             return crate::passing::receive_several(fd, messages, count, flags, timeout);
         }
         // No time at all is time for one message.
-        let none = limit == 0 && !(socket.is_local() && timeout.as_ref().is_some_and(|t| (t.tv_sec, t.tv_nsec) == (0, 0)));
+        let none = limit == 0 && !(socket.is_local() && given.is_some_and(|t| (t.tv_sec, t.tv_nsec) == (0, 0)));
         if socket.inbox().is_none() || (messages as usize) < 4096 || none || flags & libc::MSG_ERRQUEUE != 0 {
             return real::recvmmsg(fd, messages, count, flags, timeout);
         }
@@ -140,22 +164,22 @@ pub unsafe fn receive_messages(
         let mut flags_now = flags & !libc::MSG_WAITFORONE;
         let mut done = 0;
         while done < count.min(1024) {
-            let message = &mut *messages.add(done as usize);
-            let got = receive_message(fd, socket, &mut message.msg_hdr, flags_now);
+            let message = messages.wrapping_add(done as usize);
+            let got = receive_message(fd, socket, &raw mut (*message).msg_hdr, flags_now);
             if got < 0 {
                 // An error after the first datagram is the next call's; the kernel keeps it in the socket, and so do we
                 // when it is one that lasts.
                 return if done > 0 { done as c_int } else { got as c_int };
             }
-            message.msg_len = got as c_uint;
+            let _ = user::write(&raw mut (*message).msg_len, got as c_uint);
             done += 1;
             if flags & libc::MSG_WAITFORONE != 0 {
                 flags_now |= libc::MSG_DONTWAIT;
             }
             if limit != u64::MAX {
                 let left = limit.saturating_sub(clock::monotonic_ns() - begun);
-                (*timeout).tv_sec = (left / 1_000_000_000) as i64;
-                (*timeout).tv_nsec = (left % 1_000_000_000) as i64;
+                let left_time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+                let _ = user::write(timeout, left_time);
                 if left == 0 {
                     break;
                 }
@@ -201,13 +225,14 @@ pub unsafe fn send_vector(fd: c_int, socket: &'static Datagram, vector: *const i
         if socket.is_local() {
             return locals::send_vector(fd, socket, vector, count, kernel);
         }
-        let sound = (1..=1024).contains(&count) && vector as usize >= 4096;
-        // A vector of no bytes sends nothing.
-        if !sound || core::slice::from_raw_parts(vector, count as usize).iter().all(|piece| piece.iov_len == 0) {
-            return kernel();
-        }
-        let message = header(vector.cast_mut(), count as usize, core::ptr::null_mut(), 0);
-        settle(send::send(fd, socket, &message, 0, kernel))
+        with_vector(vector, count as usize, kernel, |list| {
+            // A vector of no bytes sends nothing.
+            if list.iter().all(|piece| piece.iov_len == 0) {
+                return kernel();
+            }
+            let message = header(list.as_ptr().cast_mut(), list.len(), core::ptr::null_mut(), 0);
+            settle(send::send(fd, socket, &message, 0, kernel))
+        })
     }
 }
 
@@ -222,10 +247,11 @@ pub unsafe fn send_message(fd: c_int, socket: &'static Datagram, message: *const
             return locals::send_message(fd, socket, message, flags);
         }
         let kernel = || real::sendmsg(fd, message, flags);
-        match message as usize {
-            0..4096 => kernel(),
-            _ => settle(send::send(fd, socket, &*message, flags, kernel)),
-        }
+        let Ok(given) = user::read(message) else { return kernel() };
+        with_vector(given.msg_iov, given.msg_iovlen as usize, kernel, |list| {
+            let message = msghdr { msg_iov: list.as_ptr().cast_mut(), ..given };
+            settle(send::send(fd, socket, &message, flags, kernel))
+        })
     }
 }
 
@@ -241,12 +267,12 @@ pub unsafe fn send_messages(fd: c_int, socket: &'static Datagram, messages: *mut
         }
         let mut done = 0;
         while done < count.min(1024) {
-            let message = &mut *messages.add(done as usize);
-            let sent = send_message(fd, socket, &message.msg_hdr, flags);
+            let message = messages.wrapping_add(done as usize);
+            let sent = send_message(fd, socket, &raw const (*message).msg_hdr, flags);
             if sent < 0 {
                 return if done > 0 { done as c_int } else { -1 };
             }
-            message.msg_len = sent as c_uint;
+            let _ = user::write(&raw mut (*message).msg_len, sent as c_uint);
             done += 1;
         }
         done as c_int

@@ -4,6 +4,7 @@ use crate::datagrams::{header, settle};
 use crate::{answer, passing, real};
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
+use shunt_sockets::datagram::send::Answer;
 use shunt_sockets::datagram::Datagram;
 use shunt_sockets::local::{self, ends, receive, send};
 use shunt_sockets::splice as splicing;
@@ -16,6 +17,17 @@ fn result(got: isize) -> Result<isize> {
     } else {
         Ok(got)
     }
+}
+
+/// As [`settle`]; a reset that the kernel told is not told again.
+fn settled(socket: &Datagram, given: Answer) -> isize {
+    let told_by_kernel = matches!(given, Answer::Raw(-1));
+    let result = settle(given);
+    // SAFETY: the calling thread's own errno.
+    if told_by_kernel && unsafe { *crate::__errno_location() } == libc::ECONNRESET {
+        ends::note_reset(socket);
+    }
+    result
 }
 
 unsafe fn receive_more(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<isize> {
@@ -47,13 +59,21 @@ pub unsafe fn receive_from(
     // SAFETY: what faults is found by copying.
     unsafe {
         let room = if address.is_null() { Ok(0) } else { user::read(address_length) };
-        let Ok(room) = room else { return kernel() };
-        let mut message = header(&mut piece, 1, address, room);
+        // What is wrong with the room for the name is found when the bytes have been taken (`move_addr_to_user`).
+        let wrong = match room {
+            Err(error) => Some(error),
+            Ok(room) if (room as i32) < 0 => Some(Errno(libc::EINVAL)),
+            Ok(_) => None,
+        };
+        let name = if wrong.is_none() { address } else { core::ptr::null_mut() };
+        let mut message = header(&mut piece, 1, name, room.unwrap_or(0));
         let given = receive::receive(fd, socket, &mut message, flags, kernel, receive_more);
-        if let (false, send::Answer::Done(Ok(_))) = (address.is_null(), &given) {
-            let _ = user::write(address_length, message.msg_namelen);
+        match (&given, wrong) {
+            (Answer::Done(Ok(_)), Some(error)) => return answer(Err(error)),
+            (Answer::Done(Ok(_)), None) if !address.is_null() => _ = user::write(address_length, message.msg_namelen),
+            _ => {}
         }
-        settle(given)
+        settled(socket, given)
     }
 }
 
@@ -68,12 +88,15 @@ pub unsafe fn receive_vector(
     count: c_int,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    if !(1..=1024).contains(&count) {
+    // SAFETY: any address; what faults is the kernel's to find.
+    let empty = |i: usize| unsafe { user::read(vector.wrapping_add(i)) }.is_ok_and(|piece| piece.iov_len == 0);
+    // A vector without room reads nothing, and takes no packet.
+    if !(1..=1024).contains(&count) || (0..count as usize).all(empty) {
         return kernel();
     }
     let mut message = header(vector.cast_mut(), count as usize, core::ptr::null_mut(), 0);
     // SAFETY: what faults is found by copying.
-    settle(unsafe { receive::receive(fd, socket, &mut message, 0, kernel, receive_more) })
+    settled(socket, unsafe { receive::receive(fd, socket, &mut message, 0, kernel, receive_more) })
 }
 
 /// recvmsg.
@@ -85,13 +108,16 @@ pub unsafe fn receive_message(fd: c_int, socket: &'static Datagram, message: *mu
     unsafe {
         let kernel = || passing::receive(fd, message, flags);
         let Ok(mut copy) = user::read(message) else { return kernel() };
+        if (copy.msg_namelen as i32) < 0 {
+            return kernel(); // EINVAL, before anything is taken
+        }
         let given = receive::receive(fd, socket, &mut copy, flags, kernel, receive_more);
-        if let send::Answer::Done(Ok(_)) = &given {
+        if let Answer::Done(Ok(_)) = &given {
             let _ = user::write(&raw mut (*message).msg_namelen, copy.msg_namelen);
             let _ = user::write(&raw mut (*message).msg_controllen, copy.msg_controllen);
             let _ = user::write(&raw mut (*message).msg_flags, copy.msg_flags);
         }
-        settle(given)
+        settled(socket, given)
     }
 }
 
@@ -111,7 +137,7 @@ pub unsafe fn send_to(
 ) -> isize {
     let message = header(piece, 1, address.cast_mut(), address_length);
     // SAFETY: what faults is found by copying.
-    settle(unsafe { send::send(fd, socket, &message, flags, kernel, send_more) })
+    settled(socket, unsafe { send::send(fd, socket, &message, flags, kernel, send_more) })
 }
 
 /// writev.
@@ -130,7 +156,7 @@ pub unsafe fn send_vector(
     }
     let message = header(vector.cast_mut(), count as usize, core::ptr::null_mut(), 0);
     // SAFETY: what faults is found by copying.
-    settle(unsafe { send::send(fd, socket, &message, 0, kernel, send_more) })
+    settled(socket, unsafe { send::send(fd, socket, &message, 0, kernel, send_more) })
 }
 
 /// sendmsg.
@@ -142,7 +168,7 @@ pub unsafe fn send_message(fd: c_int, socket: &'static Datagram, message: *const
     unsafe {
         let kernel = || passing::send(fd, message, flags);
         match user::read(message) {
-            Ok(copy) => settle(send::send(fd, socket, &copy, flags, kernel, send_more)),
+            Ok(copy) => settled(socket, send::send(fd, socket, &copy, flags, kernel, send_more)),
             Err(_) => kernel(),
         }
     }
@@ -207,6 +233,9 @@ pub unsafe fn error_option(fd: c_int, socket: &'static Datagram, data: *mut c_vo
     // SAFETY: the kernel has just written there.
     unsafe {
         let whole = user::read(length).is_ok_and(|length| length == 4);
+        if whole && user::read(data.cast::<c_int>()) == Ok(libc::ECONNRESET) {
+            return ends::note_reset(socket);
+        }
         if whole && user::read(data.cast::<c_int>()) == Ok(0) && ends::reset(fd, socket, true) {
             let _ = user::write(data.cast::<c_int>(), libc::ECONNRESET);
         }

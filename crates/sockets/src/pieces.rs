@@ -60,6 +60,11 @@ impl<'a> Pieces<'a> {
         }
     }
 
+    /// The buffers as they were given.
+    pub fn list(&self) -> &'a [iovec] {
+        self.list
+    }
+
     /// Bytes in all.
     pub fn length(&self) -> usize {
         self.length

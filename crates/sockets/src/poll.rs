@@ -162,10 +162,15 @@ impl<'a> Query<'a> {
                     self.check_peers();
                 }
             }
-            // Whether the gate was shut for an entry is kept where its events will come.
-            self.datagrams(|_, socket, revents| *revents = datagram::before_sleep(socket) as i16);
+            // What was shut for an entry is kept where its events will come.
+            self.datagrams(|_, socket, revents| *revents = datagram::before_sleep(socket).pack(socket));
             let slept = self.sleep(began);
-            self.datagrams(|_, socket, revents| datagram::after_sleep(socket, *revents != 0));
+            self.datagrams(|_, socket, revents| {
+                // By number: another thread may have closed the socket, or put another one there.
+                if let Some(sleeper) = datagram::Sleeper::unpack(socket, *revents) {
+                    datagram::after_sleep(socket, sleeper);
+                }
+            });
             spin.end();
             let expired = slept?;
             let ready = self.look()?;

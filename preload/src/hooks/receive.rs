@@ -3,10 +3,10 @@
 use super::swift::{read, recv};
 use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_uint, c_void};
-use shunt_calls::libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
+use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_sockets::pieces::MOST;
 use shunt_sockets::table;
-use shunt_sockets::{datagram, local, stream, transfer};
+use shunt_sockets::{datagram, stream, transfer};
 
 point! {
     fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {
@@ -31,7 +31,17 @@ point! {
     fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
         match table::stream(fd).filter(|_| offset == -1) {
             Some(socket) => answer(transfer::read_flagged(socket, fd, vector, count as usize, flags)),
-            None if offset == -1 && flags == 0 && local::socket(fd).is_some() => readv(fd, vector, count),
+            None if offset == -1 && flags == 0 && datagram::is(fd) => readv(fd, vector, count),
+            None if offset == -1 && datagram::is(fd) => {
+                let got = real::preadv2(fd, vector, count, offset, flags);
+                if got >= 0 || *crate::__errno_location() != libc::EAGAIN {
+                    return got;
+                }
+                // RWF_NOWAIT, which this kernel knows: nothing lies in its queue.
+                let mut message: msghdr = core::mem::zeroed();
+                (message.msg_iov, message.msg_iovlen) = (vector.cast_mut(), count as usize);
+                recvmsg(fd, &mut message, libc::MSG_DONTWAIT)
+            }
             None => real::preadv2(fd, vector, count, offset, flags),
         }
     }

@@ -418,8 +418,38 @@ pub fn next_size(fd: i32, socket: &Datagram) -> Option<usize> {
     (!kernels).then_some(front.length)
 }
 
-/// Before a sleep: the gate shuts. True if it did, so that [`after_sleep`] takes this sleeper back.
-pub fn before_sleep(socket: &Datagram) -> bool {
+/// A thread that sleeps in the kernel for a socket.
+#[derive(Clone, Copy)]
+pub struct Sleeper {
+    /// The gate was shut for it.
+    entered: bool,
+    /// The life of the object: another thread may close the socket meanwhile, and the next one may get it.
+    generation: u32,
+}
+
+impl Sleeper {
+    /// As something that a place for events holds; never 0.
+    pub fn pack(self, socket: &Datagram) -> i16 {
+        (Sleeper::mark(socket, self.generation) << 2) as i16 | (self.entered as i16) << 1 | 1
+    }
+
+    /// What [`Sleeper::pack`] made, if that was for this socket as it is now.
+    pub fn unpack(socket: &Datagram, packed: i16) -> Option<Sleeper> {
+        let generation = socket.generation.load(Ordering::Acquire);
+        let same = packed & 1 != 0 && packed as u16 >> 2 == Sleeper::mark(socket, generation);
+        same.then_some(Sleeper { entered: packed & 2 != 0, generation })
+    }
+
+    /// 14 bits.
+    fn mark(socket: &Datagram, generation: u32) -> u16 {
+        let which = (socket as *const Datagram as usize as u64 >> 6) ^ (generation as u64) << 32;
+        (which.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as u16
+    }
+}
+
+/// Before a sleep: the gate shuts, until [`after_sleep`] takes this sleeper back.
+pub fn before_sleep(socket: &Datagram) -> Sleeper {
+    let generation = socket.generation.load(Ordering::Acquire);
     // An inbox that another thread makes meanwhile stays shut: see `boxes::make`.
     socket.sleeping.fetch_add(1, Ordering::SeqCst);
     let inbox = socket.inbox();
@@ -429,17 +459,21 @@ pub fn before_sleep(socket: &Datagram) -> bool {
         }
         inbox.enter();
     }
-    inbox.is_some()
+    Sleeper { entered: inbox.is_some(), generation }
 }
 
 /// After it.
-pub fn after_sleep(socket: &Datagram, entered: bool) {
+pub fn after_sleep(socket: &Datagram, sleeper: Sleeper) -> bool {
+    if socket.generation.load(Ordering::Acquire) != sleeper.generation {
+        return false;
+    }
     socket.sleeping.fetch_sub(1, Ordering::SeqCst);
-    if let (true, Some(inbox)) = (entered, socket.inbox()) {
+    if let (true, Some(inbox)) = (sleeper.entered, socket.inbox()) {
         inbox.leave();
     }
     socket.let_in();
     reopen(socket);
+    true
 }
 
 /// A thread that polls is about to spin: senders may write from now on.

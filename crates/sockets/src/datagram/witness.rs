@@ -110,11 +110,13 @@ fn gone() {
     }
     WATCHING.fetch_and(!forks, Ordering::Relaxed);
     epoll::children_gone(forks);
-    all(|_, socket| {
+    all(|fd, socket| {
         if socket.forks.fetch_and(!forks, Ordering::Relaxed) & !forks == 0 {
             if socket.is_local() {
                 crate::local::owners::only(socket); // which finds out by itself
             } else {
+                // They may have changed the open file's flags, as shells do.
+                socket.set_nonblocking(calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK != 0);
                 socket.flags.fetch_and(!flag::SHARED, Ordering::Relaxed);
             }
             if let Some(inbox) = socket.inbox() {

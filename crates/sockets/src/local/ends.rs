@@ -47,6 +47,12 @@ pub fn reset(fd: i32, socket: &'static Datagram, take: bool) -> bool {
     gone && (!take || socket.local.told.swap(1, Ordering::AcqRel) == 0)
 }
 
+/// The kernel has told ECONNRESET: it is not told again for what lay in the ring.
+#[cold]
+pub fn note_reset(socket: &Datagram) {
+    socket.local.told.store(1, Ordering::Release);
+}
+
 /// SIOCOUTQ: what the peer has not read, as the kernel charges it.
 pub fn unread(fd: i32, socket: &'static Datagram) -> u64 {
     line::unread(fd).unwrap_or(0) + outgoing_charge(socket)

@@ -10,11 +10,8 @@ use crate::pieces::{Pieces, IOV_MAX};
 use crate::spin;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
-use shunt_sys::libc::{self, iovec, msghdr, MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_WAITALL};
+use shunt_sys::libc::{self, msghdr, MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_WAITALL};
 use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
-
-/// Buffers of a rest that the kernel fills at once.
-const REST: usize = 64;
 
 /// Receives a rest by the kernel.
 pub type More = unsafe fn(i32, *mut msghdr, i32) -> Result<isize>;
@@ -129,10 +126,15 @@ impl Call {
             } else {
                 cancel::guarded(|| unsafe { self.rest(message, pieces, done, flags) }).map_or(-1, |got| got.unwrap_or(-1))
             };
-            datagram::after_sleep(socket, entered);
-            self.open_again();
+            if datagram::after_sleep(socket, entered) {
+                self.open_again();
+            }
             if done > 0 {
                 message.msg_controllen = 0;
+                if !message.msg_name.is_null() {
+                    // SAFETY: the program's buffer.
+                    unsafe { self.name(message) };
+                }
                 done += got.max(0) as usize;
                 return Ok(Answer::Done(Ok(done as isize)));
             }
@@ -253,19 +255,22 @@ impl Call {
     }
 
     /// The kernel's call for what is missing from byte `done` on.
+    #[inline(never)]
     unsafe fn rest(&self, message: &mut msghdr, pieces: &Pieces, done: usize, flags: i32) -> Result<isize> {
-        let mut buffers = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; REST];
-        let (vector, count) = (message.msg_iov, message.msg_iovlen);
-        message.msg_iovlen = send::fill(&mut buffers, pieces, done) as _;
-        message.msg_iov = buffers.as_mut_ptr();
+        let mut buffers = send::Buffers::uninit();
+        let whole = *message;
+        message.msg_iov = send::fill(&mut buffers, pieces, done, &mut message.msg_iovlen);
+        // Its sender's name is told with the whole.
+        (message.msg_name, message.msg_namelen) = (core::ptr::null_mut(), 0);
         // SAFETY: the program's buffers.
         let got = unsafe { self.receive_more(message, flags) };
-        (message.msg_iov, message.msg_iovlen) = (vector, count);
+        (message.msg_iov, message.msg_iovlen) = (whole.msg_iov, whole.msg_iovlen);
+        (message.msg_name, message.msg_namelen) = (whole.msg_name, whole.msg_namelen);
         got
     }
 
     unsafe fn receive_more(&self, message: &mut msghdr, flags: i32) -> Result<isize> {
-        if message.msg_controllen == 0 {
+        if message.msg_controllen == 0 && flags & MSG_DONTWAIT != 0 {
             return calls::recvmsg(self.fd, message, flags).map(|got| got as isize);
         }
         // SAFETY: passed on.
@@ -311,8 +316,10 @@ impl Call {
         if result == Ok(0) && ends::reset(self.fd, self.socket, self.flags & MSG_PEEK == 0) {
             return Answer::Done(Err(Errno(libc::ECONNRESET)));
         }
-        if let Ok(got) = result {
-            plain::count(self.socket, got);
+        match result {
+            Ok(got) => _ = plain::count(self.socket, got),
+            Err(Errno(libc::ECONNRESET)) => ends::note_reset(self.socket),
+            Err(_) => {}
         }
         Answer::Done(result)
     }

@@ -8,8 +8,9 @@ use super::owners;
 pub use crate::datagram::send::Answer;
 use crate::datagram::send::Patience;
 use crate::datagram::{flag, Datagram};
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, IOV_MAX};
 use crate::spin;
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_ring::local::Put;
@@ -19,8 +20,8 @@ use shunt_sys::{cancel, thread, Errno, Result};
 /// Flags with which shared memory does what the kernel would do.
 const KNOWN_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 
-/// Buffers of a rest that is handed to the kernel at once.
-const REST: usize = 64;
+/// Room for the buffers of a rest.
+pub(super) type Buffers = MaybeUninit<[iovec; IOV_MAX]>;
 
 /// sendmsg(2); `kernel` is the call as the program made it, `more` sends a rest.
 ///
@@ -43,6 +44,10 @@ pub unsafe fn send(
     if plain {
         return Answer::Raw(through_kernel(socket, kernel));
     }
+    // Packets are told of a reset before anything else (`unix_seqpacket_sendmsg`).
+    if socket.local.packets() && super::ends::reset(fd, socket, true) {
+        return Answer::Done(Err(Errno(libc::ECONNRESET)));
+    }
     let mut kernel = Some(kernel);
     // SAFETY: passed on.
     let sent = unsafe {
@@ -54,15 +59,11 @@ pub unsafe fn send(
             if done == 0 {
                 return Err(Errno(libc::EAGAIN)); // the whole call is the kernel's
             }
-            let mut buffers = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; REST];
-            let mut rest = *message;
-            rest.msg_iovlen = fill(&mut buffers, pieces, done) as _;
-            rest.msg_iov = buffers.as_mut_ptr();
             if would_block(fd, socket, flags) {
                 return Ok(done as isize);
             }
             // What was sent already is the call's result, whatever becomes of the rest.
-            let sent = through_kernel(socket, || more(fd, &rest, flags | libc::MSG_NOSIGNAL).unwrap_or_default());
+            let sent = through_kernel(socket, || rest(fd, message, pieces, done, flags | libc::MSG_NOSIGNAL, more));
             Ok(done as isize + sent.max(0))
         })
     };
@@ -76,14 +77,33 @@ pub unsafe fn send(
     }
 }
 
-/// The buffers from byte `from` on.
-pub(super) fn fill(buffers: &mut [iovec], pieces: &Pieces, from: usize) -> usize {
-    let mut count = 0;
-    for (place, (data, length)) in buffers.iter_mut().zip(pieces.from(from, usize::MAX)) {
-        *place = iovec { iov_base: data.cast(), iov_len: length };
-        count += 1;
+/// The buffers from byte `from` on, and their number.
+pub(super) fn fill(buffers: &mut Buffers, pieces: &Pieces, from: usize, count: &mut usize) -> *mut iovec {
+    let first = buffers.as_mut_ptr().cast::<iovec>();
+    *count = 0;
+    for (data, length) in pieces.from(from, usize::MAX).take(IOV_MAX) {
+        // SAFETY: room for as many.
+        unsafe { first.add(*count).write(iovec { iov_base: data.cast(), iov_len: length }) };
+        *count += 1;
     }
-    count
+    first
+}
+
+/// Sends what is missing from byte `done` on by the kernel: its result, or 0. Not part of its caller, whose stack would be as large.
+#[inline(never)]
+unsafe fn rest(
+    fd: i32,
+    message: &msghdr,
+    pieces: &Pieces,
+    done: usize,
+    flags: i32,
+    more: unsafe fn(i32, *const msghdr, i32) -> Result<isize>,
+) -> isize {
+    let mut buffers = Buffers::uninit();
+    let mut rest = *message;
+    rest.msg_iov = fill(&mut buffers, pieces, done, &mut rest.msg_iovlen);
+    // SAFETY: passed on.
+    unsafe { more(fd, &rest, flags) }.unwrap_or_default()
 }
 
 /// Calls the kernel, which from now on holds what comes behind everything in the ring.
