@@ -131,7 +131,7 @@ fn bare_flood(length: usize, count: u64) -> f64 {
 
 /// Nanoseconds of a round trip where one thread is both sides: what the instructions cost, without any transfer of a line between
 /// caches. The bare endpoint, and active messages.
-fn alone(rounds: u64) -> [f64; 2] {
+fn alone(rounds: u64, config: impl Fn(Config) -> Config) -> [f64; 2] {
     let [a, b] = wired(Shm::new(Default::default()).expect("shm"), Shm::new(Default::default()).expect("shm"));
     let ((mut a, tags_a, to_a), (mut b, tags_b, to_b)) = (a, b);
     let (one, two) = (a.open(&to_a, tags_a).expect("channel"), b.open(&to_b, tags_b).expect("channel"));
@@ -153,7 +153,7 @@ fn alone(rounds: u64) -> [f64; 2] {
     }
     let bare = start.elapsed().as_nanos() as f64 / rounds as f64;
     let [a, b] = wired(Shm::new(Default::default()).expect("shm"), Shm::new(Default::default()).expect("shm"));
-    let config = config_for(&a.0, 1);
+    let config = config(config_for(&a.0, 1));
     let (mut space_a, mut space_b) = (memory(&config), memory(&config));
     let (mut counter_a, mut counter_b) = (Counter::default(), Counter::default());
     let mut port_a = Port::new(a.0, &mut space_a, &config).expect("port");
@@ -375,8 +375,11 @@ fn round_trips() {
 
 fn instructions() {
     settle_on(0);
-    let [bare, active] = alone(1_000_000);
-    println!("shm, both ends in one thread, round trip            {bare:8.1} ns   active messages {active:8.1} ns");
+    let [bare, active] = alone(1_000_000, |config| config);
+    println!("shm, both ends in one thread, round trip          {bare:8.1} ns   active messages {active:8.1} ns");
+    // As over a device that loses frames, and checks them.
+    let [_, numbered] = alone(1_000_000, |config| Config { checked: 1, ..Config::lossy(1, config.frame) });
+    println!("the same, packets numbered and acknowledged                      active messages {numbered:8.1} ns");
 }
 
 fn rates() {
