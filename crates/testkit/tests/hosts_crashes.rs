@@ -6,6 +6,7 @@ mod two_hosts;
 use shunt_testkit::conversation::{End, Pattern};
 use shunt_testkit::Random;
 use std::time::Duration;
+
 use two_hosts::{peer, until, Site, PORT};
 
 /// The `close` lines of a survivor: seed, bytes and end; each is checked against what the kernel allows.
@@ -159,4 +160,31 @@ fn agents_killed(mut site: Site) {
 }
 mod agents_killed {
     crate::between_hosts!(agents_killed, xdp, Xdp);
+}
+
+/// The keepers of one side are killed, then those of the other: as a network card that is unplugged, but nobody waits for ever, and a client
+/// that begins then has as good a connection as the one before.
+fn keepers_killed(site: Site) {
+    let server = site.serve("server");
+    for (host, seed) in [(0, 100), (1, 200)] {
+        let (mut sender, _) = site.victim(&server, "sender", "v", seed);
+        for keeper in site.hosts[host].processes().into_iter().filter(|process| name(*process) == "shunt-keeper") {
+            // SAFETY: a number, of a process on a host of this test's own.
+            unsafe { libc::kill(keeper as i32, libc::SIGKILL) };
+        }
+        // A reset, at any byte, the first ones that name the conversation included: the shadow connection was the keeper's.
+        let count = |word: &str| server.text().lines().filter(|line| line.starts_with(word)).count();
+        until("the end of the stream", || count("close ") == count("open "));
+        until("the end of the sender", || sender.child.try_wait().expect("a child").is_some());
+    }
+    drop(server);
+    site.finish();
+}
+mod keepers_killed {
+    crate::between_hosts!(keepers_killed, udp, Udp);
+    crate::between_hosts!(keepers_killed, xdp, Xdp);
+}
+
+fn name(process: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default().trim().to_string()
 }
