@@ -5,6 +5,7 @@ use super::control::{change, control_queues, kernel_event};
 use super::entry::{place, tagged, term, Entry};
 use super::events::{find, take};
 use super::list::address;
+use super::order;
 use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
@@ -77,8 +78,10 @@ pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: 
         unsafe { user::copy_all(events.wrapping_add(at).cast(), batch.as_mut_ptr().cast(), size)? };
         // Events of foreign descriptors keep their places among those of streams.
         let mixed = batch[..part].iter().any(|event| event.u64 & TAG_MASK != TAG);
+        // Those whose times of arrival are known are put into order by the look that follows, among others that had no bell.
+        let timed = !mixed && order::all_known(set, batch[..part].iter().map(|event| event.u64));
         for event in &batch[..part] {
-            sort_one(set, event.events, event.u64, mixed, answer);
+            sort_one(set, event.events, event.u64, Sorting { mixed, timed }, answer);
         }
         at += part;
     }
@@ -94,7 +97,16 @@ fn rendezvous_left(set: &Set, entry: &Entry) -> bool {
     calls::poll_one(entry.fd.load(Ordering::Relaxed), libc::POLLIN, 0) == Ok(0)
 }
 
-fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut Answer) {
+/// How a batch of the kernel's is sorted.
+#[derive(Clone, Copy)]
+struct Sorting {
+    /// It names foreign descriptors.
+    mixed: bool,
+    /// It names streams only, and of all of them it is known when their bytes came.
+    timed: bool,
+}
+
+fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut Answer) {
     if data & TAG_MASK != TAG {
         answer.push(flags, data);
         return;
@@ -110,12 +122,12 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, mixed: bool, answer: &mut 
             if finding.events == 0 {
                 return;
             }
-            if mixed && !answer.full() {
+            if how.mixed && !answer.full() {
                 if !answer.names(entry) {
                     deliver(set, entry, &finding, answer);
                 }
             } else if entry.queue.load(Ordering::Relaxed) != place::READY {
-                enqueue(set, entry, place::READY);
+                enqueue(set, entry, if how.timed { place::WATCHED } else { place::READY });
             }
         }
         None if entry.inner().is_some() => {

@@ -1,7 +1,9 @@
 //! The order in which entries that one look finds ready join the queue: that of arrival, as far as senders say.
 
-use super::entry::{place, Entry};
+use super::entry::{place, tagged, Entry};
+use super::list::address;
 use super::set::{enqueue, Set};
+use super::EXCLUSIVE;
 use crate::stamp;
 use crate::table::Kind;
 use core::sync::atomic::Ordering;
@@ -39,6 +41,27 @@ pub(super) fn line_up(set: &'static Set, first: &'static Entry) {
     for (_, entry) in found.iter() {
         enqueue(set, entry, place::READY);
     }
+}
+
+/// Whether the kernel's events `tags` name streams of the set alone, of all of which it is known when their bytes came.
+pub(super) fn all_known(set: &'static Set, tags: impl Iterator<Item = u64>) -> bool {
+    if set.count.load(Ordering::Relaxed) < 2 {
+        return false;
+    }
+    let now = clock::ticks();
+    let known = |entry: &'static Entry| {
+        let ours = entry.set.load(Ordering::Acquire) == address(set) && entry.valid() && entry.wanted() & EXCLUSIVE == 0;
+        let stream = entry.socket().filter(|socket| ours && socket.kind() == Kind::Stream);
+        stream.is_some_and(|socket| stamp::age(socket, now) > 0)
+    };
+    let mut count = 0;
+    for tag in tags {
+        count += 1;
+        if count > MOST || !tagged(tag).is_some_and(known) {
+            return false;
+        }
+    }
+    count > 0
 }
 
 /// A stream is looked at beside others of its set: from now on its peer says when bytes arrive.
