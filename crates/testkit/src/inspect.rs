@@ -63,14 +63,16 @@ pub(crate) fn processes_in(namespace: &NetworkNamespace) -> Vec<u32> {
 
 /// The abstract names of shunt in the namespace, one entry for every socket that carries the name.
 pub(crate) fn abstract_names(namespace: &NetworkNamespace) -> Vec<String> {
-    let table = fs::read_to_string(format!("/proc/{}/net/unix", namespace.holder())).unwrap_or_default();
+    // Companions' names are binary: bytes, and no text.
+    let table = fs::read(format!("/proc/{}/net/unix", namespace.holder())).expect("the holder lives");
+    shunts_names(&table)
+}
+
+fn shunts_names(table: &[u8]) -> Vec<String> {
     // Num RefCount Protocol Flags Type St Inode Path
-    table
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(7))
-        .filter(|name| name.starts_with(ABSTRACT_NAME))
-        .map(str::to_string)
-        .collect()
+    let fields = |line: &[u8]| line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).nth(7).map(<[u8]>::to_vec);
+    let names = table.split(|byte| *byte == b'\n').filter_map(fields);
+    names.map(|name| String::from_utf8_lossy(&name).into_owned()).filter(|name| name.starts_with(ABSTRACT_NAME)).collect()
 }
 
 /// Whether any socket of the namespace listens on TCP port `port`, IPv4 or IPv6.
@@ -120,4 +122,19 @@ pub(crate) fn describe_processes(namespace: &NetworkNamespace) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_names_are_seen() {
+        let mut table = b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec();
+        table.extend_from_slice(b"0000000000000000: 00000002 00000000 00010000 0001 01 23 /run/other\n");
+        table.extend_from_slice(b"0000000000000000: 00000002 00000000 00010000 0001 01 24\n");
+        table.extend_from_slice(b"0000000000000000: 00000002 00000000 00010000 0001 01 25 @shunt1-listen-7\n");
+        table.extend_from_slice(b"0000000000000000: 00000003 00000000 00000000 0001 03 26 @shunt1-client-\xff\xfe@\n\x80\n");
+        assert_eq!(shunts_names(&table).len(), 2);
+    }
 }
