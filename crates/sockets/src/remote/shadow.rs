@@ -217,14 +217,20 @@ impl Tending<'_, '_> {
 
     /// A server before BEGIN: what comes by TCP are the stream's bytes.
     fn await_begin(&mut self) {
+        if self.shadow.ready {
+            // What the client sent by the engine, it sent before it reset the shadow: that comes first.
+            self.driver.drive(self.now, &mut self.pump);
+        }
         self.pump.begin_if_there(self.stream);
         let limit = self.get(words::BEGIN_AT).checked_sub(1).unwrap_or(u64::MAX);
         if words::way(&self.home.station, self.stream) == mode::CLAIMED {
             self.carry_in(BEFORE, limit);
             self.pump.begin_if_there(self.stream);
         }
-        if words::way(&self.home.station, self.stream) == mode::FAST {
-            return self.pump.service(self.driver, self.stream);
+        match words::way(&self.home.station, self.stream) {
+            mode::CLAIMED => {}
+            mode::FAST => return self.pump.service(self.driver, self.stream),
+            _ => return,
         }
         let far = self.home.far(self.stream);
         let (near_word, waiting) = far.incoming().look();
@@ -300,10 +306,18 @@ impl Tending<'_, '_> {
         self.driver.abandon(self.now, self.stream);
         let far = self.home.far(self.stream);
         if !self.has(flag::RECORD_OUT) {
+            let never = self.has(flag::NEVER_FAST);
+            if never {
+                // All that came by TCP are the stream's bytes: they are taken before a client that has reset it is noticed by writing.
+                self.shadow.ready = true;
+                self.carry_in(WINDOW, u64::MAX);
+                if self.has(flag::RESET_IN) {
+                    return;
+                }
+            }
             let known = self.get(words::RECEIVED);
             let received = known + (far.outgoing().announced().wrapping_sub(known) & word::POSITION);
             self.set(words::RECEIVED, received);
-            let never = self.has(flag::NEVER_FAST);
             // Nothing but a token was written before, or everything was read: there is room.
             let kind = if never { NEVER_FAST } else { BY_ENGINE };
             if !self.shadow.write(self.home, self.stream, received, kind) {
@@ -425,11 +439,9 @@ impl Tending<'_, '_> {
                 Err(_) if self.has(flag::FIN_IN) => return self.pump.broken(self.stream),
                 // The reason is read behind the bytes that came before it.
                 Err(_) => {
+                    // Before the token that may be one: who looks for it reads it first.
                     (self.shadow.blocked, self.shadow.ready) = (true, true);
                     self.shadow.look_at = self.now + AGAIN;
-                    if words::way(&self.home.station, self.stream) == mode::PROVISIONAL {
-                        self.by_tcp_for_good();
-                    }
                     return;
                 }
             }
