@@ -40,6 +40,8 @@ pub const BEFORE: u64 = 64 << 10;
 const BEGIN_WITHIN: u64 = 2_000_000_000;
 /// When a token of which a part came, or an OPENED that is late, is looked at again (ns).
 const AGAIN: u64 = 20_000_000;
+/// A reset of the shadow may have overtaken what the client sent by the engine before it (ns).
+const OVERTAKEN: u64 = 20_000_000;
 /// Bytes that are moved at once.
 const PIECE: usize = 16 << 10;
 /// Pieces in one look: other streams wait.
@@ -62,6 +64,8 @@ pub struct Shadow {
     since: u64,
     /// When to look again without an event (ns).
     pub look_at: u64,
+    /// When its reset was seen by a server that waits for BEGIN (ns); 0: it was not.
+    reset_at: u64,
 }
 
 /// What stands next in the shadow.
@@ -74,7 +78,7 @@ enum Next {
 }
 
 impl Shadow {
-    pub const NONE: Shadow = Shadow { fd: -1, ready: false, blocked: false, since: 0, look_at: u64::MAX };
+    pub const NONE: Shadow = Shadow { fd: -1, ready: false, blocked: false, since: 0, look_at: u64::MAX, reset_at: 0 };
 
     /// The keeper's, from now on.
     pub fn new(fd: i32, now: u64) -> Shadow {
@@ -83,7 +87,7 @@ impl Shadow {
             let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
             let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
         }
-        Shadow { fd, ready: true, blocked: false, since: now, look_at: u64::MAX }
+        Shadow { fd, ready: true, blocked: false, since: now, look_at: u64::MAX, reset_at: 0 }
     }
 
     /// The record of this kind; false: it cannot be written.
@@ -217,13 +221,13 @@ impl Tending<'_, '_> {
 
     /// A server before BEGIN: what comes by TCP are the stream's bytes.
     fn await_begin(&mut self) {
-        if self.shadow.ready {
+        if self.shadow.ready || self.shadow.reset_at != 0 {
             // What the client sent by the engine, it sent before it reset the shadow: that comes first.
             self.driver.drive(self.now, &mut self.pump);
         }
         self.pump.begin_if_there(self.stream);
         let limit = self.get(words::BEGIN_AT).checked_sub(1).unwrap_or(u64::MAX);
-        if words::way(&self.home.station, self.stream) == mode::CLAIMED {
+        if words::way(&self.home.station, self.stream) == mode::CLAIMED && self.shadow.reset_at == 0 {
             self.carry_in(BEFORE, limit);
             self.pump.begin_if_there(self.stream);
         }
@@ -237,6 +241,13 @@ impl Tending<'_, '_> {
         // What was sent before arrives before it, by the way that the client chooses.
         if waiting == 0 && self.pump.is_to_be_reset(self.stream, near_word) {
             return self.reset();
+        }
+        if self.shadow.reset_at != 0 {
+            if self.now >= self.shadow.reset_at + OVERTAKEN {
+                return self.pump.broken(self.stream);
+            }
+            self.shadow.look_at = self.now + OVERTAKEN / 8;
+            return;
         }
         let until = self.shadow.since + BEGIN_WITHIN;
         if self.now >= until && limit == u64::MAX {
@@ -464,6 +475,8 @@ impl Tending<'_, '_> {
             let urgent = at_mark(self.shadow.fd);
             let room = if urgent { 1 } else { room };
             match self.receive(&mut bytes[..room], 0) {
+                // The kernel tells a reset once.
+                Ok(0) if self.shadow.reset_at != 0 => return self.pump.broken(self.stream),
                 Ok(0) => return self.pump.ended(self.stream),
                 Ok(got) => {
                     if !self.pump.takes(self.stream) {
@@ -485,6 +498,10 @@ impl Tending<'_, '_> {
                 }
                 Err(Errno(libc::EAGAIN)) => return self.shadow.ready = false,
                 Err(Errno(libc::EINTR)) => {}
+                Err(_) if words::way(&self.home.station, self.stream) == mode::CLAIMED => {
+                    (self.shadow.ready, self.shadow.reset_at) = (false, self.now);
+                    return;
+                }
                 Err(_) => return self.pump.broken(self.stream),
             }
         }
