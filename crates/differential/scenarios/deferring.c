@@ -428,3 +428,54 @@ SOLO(defer_shared_set, "a set made before a fork: the child hears of a client th
     show_epoll("parent, after", shared_set, 3000);
     accept_one("parent", listener);
 }
+
+static void serve_awake(void *argument)
+{
+    struct workers *workers = argument;
+    int epoll = MUST(epoll_create1(0));
+    char text[16];
+    epoll_adding(epoll, workers->listener, EPOLLIN, 1);
+    for (struct epoll_event event; epoll_wait(epoll, &event, 1, -1) == 1;) {
+        int server = accept(workers->listener, NULL, NULL);
+        if (server == -1)
+            continue;
+        MUST(recv(server, text, 15, 0));
+        MUST(send(server, "ok", 2, 0));
+        MUST(write(workers->told[1], text, 1));
+        if (text[0] == 'b')
+            MUST(read(workers->done[0], text, 1)); /* busy */
+        close(server);
+    }
+}
+
+SOLO(defer_workers_awake, "two workers that do not block: one is busy with one client when another, whom it had looked at, speaks")
+{
+    struct workers workers = {.listener = deferring(LONG)};
+    pid_t processes[2];
+    char answer;
+    set_nonblocking(workers.listener);
+    MUST(pipe(workers.told));
+    MUST(pipe(workers.done));
+    for (int i = 0; i < 2; i++) {
+        processes[i] = child(serve_awake, &workers);
+        await_blocked(processes[i], processes[i]);
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        int quiet = dial_to(workers.listener);
+        milliseconds(10);
+        int busy = dial_to(workers.listener);
+        RN(turn, send(busy, "b", 1, 0));
+        RN(turn, recv(busy, bytes, 2, MSG_WAITALL));
+        MUST(read(workers.told[0], &answer, 1));
+        RN(turn, send(quiet, "q", 1, 0));
+        RN(turn, recv(quiet, bytes, 2, MSG_WAITALL));
+        MUST(read(workers.told[0], &answer, 1));
+        MUST(write(workers.done[1], "d", 1));
+        close(quiet), close(busy);
+        milliseconds(10);
+    }
+    for (int i = 0; i < 2; i++) {
+        kill(processes[i], SIGKILL);
+        wait_for("worker", processes[i]);
+    }
+}

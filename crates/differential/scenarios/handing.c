@@ -251,6 +251,60 @@ SOLO(spawn_in_threads, "threads that give each connection to a spawned program a
     wait_for("server", server);
 }
 
+enum { VISITORS = 60 };
+
+/* Accepts, answers, and closes when the client's process has ended. */
+static void *serves_visitors(void *unused)
+{
+    (void)unused;
+    for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; close(fd))
+        while (recv(fd, (char[8]){0}, 8, 0) > 0)
+            send(fd, "answer", 6, MSG_NOSIGNAL);
+    return NULL;
+}
+
+static void visit(void *unused)
+{
+    (void)unused;
+    int fd = dial("127.0.0.1", port);
+    MUST(send(fd, "ask", 3, 0));
+    MUST(recv(fd, bytes, 6, MSG_WAITALL));
+}
+
+SOLO(spawned_beside_closes, "programs are spawned while other threads accept and close connections that the programs have, too")
+{
+    listener = listen_on("127.0.0.1", 16);
+    port = port_of(listener);
+    int visitors[2], done;
+    MUST(pipe2(visitors, O_CLOEXEC));
+    pid_t visiting = MUST(fork());
+    if (visiting == 0) {
+        close(listener);
+        for (int i = 0; i < VISITORS; i++)
+            MUST(waitpid(child(visit, NULL), &done, 0));
+        _exit(0);
+    }
+    close(visitors[1]);
+    for (int i = 0; i < THREADS; i++)
+        start(serves_visitors, NULL);
+    /* Many file actions and descriptors, so that there is time between the look at what is open and the start of the program. */
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    for (int i = 0; i < 300; i++)
+        posix_spawn_file_actions_adddup2(&actions, 2, 200 + i);
+    for (int i = 0; i < 20; i++)
+        MUST(fcntl(listener, F_DUPFD_CLOEXEC, 600));
+    char *arguments[] = {"true", NULL};
+    struct pollfd ended = {.fd = visitors[0]};
+    int failed = 0, started = 0;
+    for (; started < 20 || poll(&ended, 1, 0) == 0; started++) {
+        pid_t process;
+        failed += posix_spawn(&process, "/bin/true", &actions, NULL, arguments, environ) != 0 || waitpid(process, &done, 0) < 0 || done != 0;
+    }
+    say("failed %d", failed);
+    wait_for("visitors", visiting);
+}
+
 static int handed_on[2];
 
 /* Echoes what one thread received, and closes it. */

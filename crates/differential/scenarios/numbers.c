@@ -201,6 +201,91 @@ SOLO_KERNEL(limit_reached_before_listen, "listen with no number left, and a clie
     say_received("server", server, 1000, 1);
 }
 
+struct caller {
+    struct gate gate;
+    pid_t process;
+    unsigned *port;
+};
+
+static void call(void *argument)
+{
+    struct caller *caller = argument;
+    char answer[4];
+    gate_pass(&caller->gate);
+    int fd = dial("127.0.0.1", *caller->port);
+    _exit(send(fd, "ask", 3, 0) == 3 && recv(fd, answer, 4, 0) == 4 ? 0 : 1);
+}
+
+/* Processes that do not have the listener, and as many numbers as they want. */
+static int listen_to_callers(struct caller *callers, int count)
+{
+    unsigned *port = shared(sizeof *port);
+    for (int i = 0; i < count; i++) {
+        callers[i] = (struct caller){.gate = gate_new(), .port = port};
+        callers[i].process = child(call, &callers[i]);
+    }
+    struct rlimit limit;
+    MUST(getrlimit(RLIMIT_NOFILE, &limit));
+    limit.rlim_cur = 128;
+    MUST(setrlimit(RLIMIT_NOFILE, &limit));
+    int listener = listen_on("127.0.0.1", 8);
+    *port = port_of(listener);
+    return listener;
+}
+
+/* Takes all numbers below 128 but `left`; gives one that is taken. */
+static int take_numbers(int left)
+{
+    static int taken[128];
+    int count = 0;
+    while ((taken[count] = open("/dev/null", O_RDONLY)) >= 0)
+        count++;
+    while (left-- > 0)
+        close(taken[--count]);
+    return taken[0];
+}
+
+static void answer(int listener, struct caller *caller)
+{
+    int fd = F(accept(listener, NULL, NULL));
+    R(recv(fd, bytes, 3, MSG_WAITALL));
+    R(send(fd, "done", 4, 0));
+    wait_for("caller", caller->process);
+    close(fd);
+}
+
+SOLO(accept_with_few_numbers, "a server with one, two or three numbers left serves one process after the other")
+{
+    enum { CALLERS = 4 };
+    for (int left = 1; left <= 3; left++) {
+        struct caller callers[CALLERS];
+        pid_t process = fork();
+        if (process == 0) {
+            int listener = listen_to_callers(callers, CALLERS);
+            take_numbers(left);
+            for (int i = 0; i < CALLERS; i++) {
+                gate_open(&callers[i].gate);
+                answer(listener, &callers[i]);
+            }
+            _exit(0);
+        }
+        wait_for("server", process);
+    }
+}
+
+SOLO(accept_with_no_number, "no number is left: accept says so, the caller waits, and is served when there is one")
+{
+    struct caller caller;
+    int listener = listen_to_callers(&caller, 1), spare = take_numbers(0);
+    R(accept(listener, NULL, NULL));
+    gate_open(&caller.gate);
+    await(listener, POLLIN);
+    R(accept(listener, NULL, NULL));
+    show_poll("listener", listener, POLLIN);
+    close(spare);
+    answer(listener, &caller);
+}
+
 SOLO(limit_below_what_is_open, "RLIMIT_NOFILE set below the numbers of live connections: they go on, and can be closed")
 {
     int client, server;

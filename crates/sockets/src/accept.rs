@@ -6,7 +6,7 @@ use crate::holding::Asleep;
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{deferred, descriptor, kept, link, listen, offered, parcel, passing, report, route, spin};
+use crate::{deferred, descriptor, kept, link, listen, offered, parcel, passing, report, reserve, route, spin};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
@@ -267,7 +267,29 @@ fn introduce(
     let known = hello.link_follows == 1
         && link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid)).is_some()
         && passing::discard(companion);
+    // What comes with a client that is new takes numbers.
+    let new = hello.link_follows != 0 && !known;
+    if new {
+        reserve::lend();
+    }
     let setup = Some(setup).filter(|_| quick || known);
+    let arrived = receive(companion, hello, listener, sender, nonblocking, known, setup);
+    if new {
+        reserve::fill();
+    }
+    arrived
+}
+
+/// The link of a companion that said who it is.
+fn receive(
+    companion: i32,
+    hello: Hello,
+    listener: &Socket,
+    sender: libc::ucred,
+    nonblocking: bool,
+    known: bool,
+    setup: Option<Guard<'static>>,
+) -> core::result::Result<(Arrival, Guard<'static>), Reason> {
     let Shipment { client, sent } = match hello.link_follows {
         FOLLOWS_PARCEL => parcel::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
         1 if !known => Shipment { client: sender, sent: receive_link(companion, sender.uid)? },

@@ -5,9 +5,8 @@
 //! channels still offered, and accept gives out those of them that have something. Their companions and a timer lie beside
 //! the clients' bells, so whoever waits for the listener, in whatever call, is woken for them.
 //!
-//! The list is a process's own. One that shares its listener and blocks in accept puts back what it holds when it leaves with a
-//! connection, since others may be idle while it is busy; so does every process before it shares a listener, or closes a
-//! shared one.
+//! The list is a process's own. One that shares its listener puts back what it holds when it leaves accept with a connection,
+//! since others may be idle while it is busy; so does every process before it shares a listener, or closes a shared one.
 
 use crate::accept::{self, Accepted, Arrival};
 use crate::global::{Guard, Shared, SETUP};
@@ -26,6 +25,8 @@ use shunt_sys::{calls, clock, Errno, Result};
 const MOST: usize = 1024;
 /// The same for a listener that others have, too: each of them might have to be put back.
 const MOST_SHARED: usize = 32;
+/// Clients that are put back with each connection that a listener that does not block gives: it takes some microseconds each.
+const PUT_BACK: usize = 16;
 /// What the timer is known under beside the bells; places in the list are their number plus one.
 const TIMER: u64 = u64::MAX;
 
@@ -161,7 +162,8 @@ pub(crate) fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     while let Some(place) = first(listener, &setup) {
         match give(place, listener, flags, &setup) {
             Ok(accepted) => {
-                if listener.has(flag::LISTENER_SHARED) && !listen::nonblocking(listener) {
+                if listener.has(flag::LISTENER_SHARED) && (places(listener).count() <= PUT_BACK || !listen::nonblocking(listener))
+                {
                     to_rendezvous(listener);
                 }
                 return Ok(accepted);

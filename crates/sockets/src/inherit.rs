@@ -122,6 +122,7 @@ fn take_up_listener(rendezvous: i32) {
                 listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);
+                crate::reserve::begin();
                 owner = Some(listener);
                 listener
             }

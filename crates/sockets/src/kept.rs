@@ -6,10 +6,10 @@
 //! stays for as long as the pair does. All functions are called under the set-up lock.
 
 use crate::global::Shared;
-use crate::{link, private};
+use crate::{link, private, reserve};
 use shunt_segment::address::Address;
 use shunt_segment::CHANNELS;
-use shunt_sys::libc::{self, F_DUPFD_CLOEXEC, RLIMIT_NOFILE};
+use shunt_sys::libc::{self, RLIMIT_NOFILE};
 use shunt_sys::{calls, mapping};
 
 /// Pairs that one process keeps at most; a sixteenth of its descriptors if that is less.
@@ -76,6 +76,9 @@ pub fn keep(index: usize, channel: usize, fd: i32, nonblocking: bool, addresses:
         kept.nonblocking = nonblocking;
         return true;
     }
+    if !reserve::is_whole() {
+        return false;
+    }
     if table().rows.is_null() {
         match mapping::reserve(link::MOST * CHANNELS * core::mem::size_of::<Kept>()) {
             Ok(rows) => table().rows = rows.cast(),
@@ -88,7 +91,7 @@ pub fn keep(index: usize, channel: usize, fd: i32, nonblocking: bool, addresses:
             return false;
         }
     }
-    let Ok(copy) = calls::fcntl(fd, F_DUPFD_CLOEXEC, private::base() as usize) else { return false };
+    let Ok(copy) = private::duplicate(fd) else { return false };
     let Some(kept) = slot(index, channel) else { return false };
     crate::table::set_private(copy);
     *kept = Kept { place: copy + 1, nonblocking, client: addresses.0, server: addresses.1 };

@@ -78,6 +78,7 @@ pub mod readiness;
 pub mod receiver;
 mod remote;
 pub mod report;
+mod reserve;
 pub mod rights;
 pub mod room;
 pub mod route;

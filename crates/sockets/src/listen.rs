@@ -60,6 +60,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.inode.store(status.st_ino, Ordering::Relaxed);
             socket.port.store(bound.port as u32, Ordering::Relaxed);
             socket.private_fd.store(unix, Ordering::Release);
+            crate::reserve::begin();
             // Before the kernel listens: who can connect finds the station.
             crate::remote::listens(status.st_ino, &bound);
             Ok(())
@@ -136,14 +137,16 @@ pub(crate) fn retired(socket: &Socket) -> bool {
     refuses
 }
 
-/// Whether the rendezvous refuses clients, and none waits there any more.
+/// Whether the rendezvous refuses clients, and none waits there any more, nor one in memory.
 pub(crate) fn refuses(socket: &Socket) -> bool {
     let rendezvous = socket.private_fd.load(Ordering::Acquire);
     if rendezvous < 0 || !socket.has(flag::LISTENER_SHARED) {
         return false;
     }
     calls::poll_one(rendezvous, libc::POLLRDHUP, 0).is_ok_and(|events| events & libc::POLLRDHUP != 0)
-        && crate::global::SETUP.try_lock().is_some_and(|_setup| crate::diag::unix_waiting(rendezvous).unwrap_or(0) == 0)
+        && crate::global::SETUP
+            .try_lock()
+            .is_some_and(|_setup| crate::diag::unix_waiting(rendezvous).unwrap_or(0) == 0 && offered::cease(socket))
 }
 
 /// A client could not be taken in for want of memory or of numbers: those that come from now on find the kernel's TCP, which keeps

@@ -267,6 +267,20 @@ pub(crate) fn silence(index: usize, count: u32) {
     }
 }
 
+/// The listener takes no offers any more. False: some wait, which have to be accepted first. Under the set-up lock.
+pub(crate) fn cease(listener: &Socket) -> bool {
+    for (header, _) in places(listener) {
+        offers::set_backlog(&header.offers, 0);
+    }
+    if places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0) {
+        return false;
+    }
+    for (_, index) in places(listener) {
+        link::end_offers(index);
+    }
+    true
+}
+
 /// The listener closes: clients that were not accepted see a reset, as TCP gives it.
 pub fn retire(listener: &Socket) {
     if listener.offering.load(Ordering::Acquire) != 0 {

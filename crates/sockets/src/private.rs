@@ -2,8 +2,8 @@
 
 use crate::table;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use shunt_sys::libc::{rlimit64, F_DUPFD_CLOEXEC, RLIMIT_NOFILE};
-use shunt_sys::{calls, Result};
+use shunt_sys::libc::{rlimit64, EINVAL, EMFILE, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_SETFD, RLIMIT_NOFILE};
+use shunt_sys::{calls, Errno, Result};
 
 static BASE: AtomicI32 = AtomicI32::new(-1);
 
@@ -14,25 +14,54 @@ pub fn base() -> i32 {
         return known;
     }
     let limit = calls::soft_limit(RLIMIT_NOFILE).min(1 << 20);
-    let base = if limit >= 1024 { 900 } else { (limit * 3 / 4) as i32 };
+    let base = if limit >= 1024 { 900 } else { ((limit * 3 / 4) as i32).max(LOWEST as i32) };
     BASE.store(base, Ordering::Relaxed);
     base
+}
+
+/// A duplicate of `fd` under a private number, which the caller enters in the table.
+///
+/// Errors: EMFILE; EINVAL: the program has lowered its limit so far that there is none.
+pub fn duplicate(fd: i32) -> Result<i32> {
+    let made = calls::fcntl(fd, F_DUPFD_CLOEXEC, base() as usize);
+    // A program that leaves itself so few means to use them.
+    if made != Err(Errno(EINVAL)) || calls::soft_limit(RLIMIT_NOFILE) < FEW {
+        return made;
+    }
+    BASE.store(-1, Ordering::Relaxed); // the limit is lower than it was
+    calls::fcntl(fd, F_DUPFD_CLOEXEC, base() as usize)
 }
 
 /// Moves `fd` to a private number; the old number is free again. On error the descriptor is closed.
 ///
 /// Where all private numbers are taken it is one of the program's: a client of another process that cannot be taken in would be
-/// reset, and the program's own limit is not reached yet.
+/// reset, and the program's own limit is not reached yet; where that is, too, it stays where it is.
 pub fn keep(fd: i32) -> Result<i32> {
-    let moved = calls::fcntl(fd, F_DUPFD_CLOEXEC, base() as usize);
+    if fd >= base() {
+        SHORT.store(false, Ordering::Relaxed);
+        return stay(fd);
+    }
+    let moved = duplicate(fd);
     SHORT.store(moved.is_err(), Ordering::Relaxed);
-    let moved = moved.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST));
-    let _ = calls::close(fd);
-    let moved = moved?;
-    table::set_private(moved);
-    Ok(moved)
+    match moved.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST)) {
+        Err(Errno(EMFILE)) if fd >= LOWEST as i32 => stay(fd),
+        moved => {
+            let _ = calls::close(fd);
+            table::set_private(moved?);
+            moved
+        }
+    }
 }
 
+/// `fd` is private where it is.
+fn stay(fd: i32) -> Result<i32> {
+    calls::fcntl(fd, F_SETFD, FD_CLOEXEC as usize)?;
+    table::set_private(fd);
+    Ok(fd)
+}
+
+/// Below such a limit nothing but what is needed is kept.
+const FEW: u64 = 64;
 /// The standard descriptors are never taken.
 const LOWEST: usize = 3;
 

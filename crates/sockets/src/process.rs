@@ -259,6 +259,7 @@ pub fn moved(from: i32, to: i32) {
     route::moved(from, to);
     crate::remote::moved(from, to);
     report::moved(from, to);
+    crate::reserve::moved(from, to);
     renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
     crate::nudge::all();

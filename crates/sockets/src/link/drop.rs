@@ -3,7 +3,7 @@
 use super::bell::end_offers;
 use super::lend::return_port;
 use super::{at, count, header, links, Link};
-use crate::{global, kept, private, window};
+use crate::{global, kept, private, reserve, window};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
@@ -44,6 +44,7 @@ pub(super) fn drop_link(index: usize) {
     links.unmap(link.base);
     window::drop_link(index);
     private::close(link.fd);
+    reserve::fill();
 }
 
 pub(super) fn drop_unless_awaited(index: usize) {
