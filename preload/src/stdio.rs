@@ -322,7 +322,7 @@ unsafe extern "C" fn fileno_unlocked(stream: *mut c_void) -> c_int {
 
 /// Whether the C library's own read and write would pass by what shared memory holds.
 fn ours(fd: c_int) -> bool {
-    table::get(fd).kind() == Kind::Stream || shunt_sockets::local::socket(fd).is_some()
+    table::get(fd).kind() == Kind::Stream || shunt_sockets::datagram::is(fd)
 }
 
 /// Formats first, then sends.

@@ -1536,3 +1536,85 @@ SOLO_KERNEL(dgram_random_3, "calls drawn from seed 3") { at_random(3); }
 SOLO_KERNEL(dgram_random_4, "calls drawn from seed 4") { at_random(4); }
 SOLO_KERNEL(dgram_random_5, "calls drawn from seed 5") { at_random(5); }
 SOLO_KERNEL(dgram_random_6, "calls drawn from seed 6") { at_random(6); }
+
+SOLO(dgram_faulting_arguments, "headers, vectors, lengths and arrays at bad addresses, with datagrams that wait: EFAULT, and what is taken")
+{
+    int a, b;
+    two(&a, &b);
+    char room[100], name[100];
+    struct iovec piece = {room, sizeof room};
+    struct msghdr message = {.msg_iov = nowhere, .msg_iovlen = 1};
+    struct mmsghdr several[2] = {{.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = nowhere, .msg_iovlen = 1}}};
+    for (int i = 0; i < 4; i++)
+        R(send(a, "datagram", 8 - (size_t)i, 0));
+    R(recvfrom(b, room, sizeof room, 0, (struct sockaddr *)name, nowhere));
+    socklen_t length = (socklen_t)-1;
+    R(recvfrom(b, room, sizeof room, 0, (struct sockaddr *)name, &length));
+    R(readv(b, nowhere, 2));
+    R(writev(a, nowhere, 2));
+    R(recvmsg(b, nowhere, 0));
+    R(sendmsg(a, nowhere, 0));
+    R(recvmsg(b, &message, 0));
+    R(sendmsg(a, &message, 0));
+    R(recvmmsg(b, nowhere, 2, 0, NULL));
+    R(sendmmsg(a, nowhere, 2, 0));
+    R(recvmmsg(b, several, 1, 0, NULL));
+    R(recvmmsg(b, several, 1, 0, nowhere));
+    R(sendmmsg(a, several, 2, 0));
+    R(recv(b, room, sizeof room, MSG_DONTWAIT));
+    R(recv(b, room, sizeof room, MSG_DONTWAIT));
+    R(recv(b, room, sizeof room, MSG_DONTWAIT));
+}
+
+SOLO(dgram_flagged_reads, "preadv2 with an offset of -1 takes what waits")
+{
+    int a, b;
+    two(&a, &b);
+    char room[100];
+    struct iovec piece = {room, sizeof room};
+    R(send(a, "abc", 3, 0));
+    R(preadv2(b, &piece, 1, -1, 0));
+    R(send(a, "abcd", 4, 0));
+    R(preadv2(b, &piece, 1, -1, RWF_NOWAIT));
+    R(preadv2(b, &piece, 1, -1, RWF_NOWAIT));
+    R(preadv2(b, &piece, 1, 0, 0));
+}
+
+static int sleeping_on;
+static void *receives_one(void *unused)
+{
+    (void)unused;
+    char byte;
+    return (void *)recv(sleeping_on, &byte, 1, 0);
+}
+static void *polls_one(void *unused)
+{
+    (void)unused;
+    struct pollfd one = {.fd = sleeping_on, .events = POLLIN};
+    return (void *)(long)poll(&one, 1, 10000);
+}
+
+SOLO(dgram_closed_under_a_sleeper, "a socket is closed while a thread sleeps for it; the next one takes its number, and a thread sleeps there")
+{
+    for (int turn = 0; turn < 4; turn++) {
+        int sender = on("127.0.0.1"), old = sleeping_on = on("127.0.0.1"), kept = MUST(dup(old));
+        struct endpoint_address first = name_of(old);
+        pthread_t early = start(receives_one, NULL);
+        milliseconds(20);
+        close(old);
+        sleeping_on = on("127.0.0.1");
+        pthread_t late = start(turn % 2 ? polls_one : receives_one, NULL);
+        milliseconds(20);
+        RN(turn, sendto(sender, "a", 1, 0, SA(first)));
+        RN(turn, (long)finish(early));
+        struct endpoint_address second = name_of(sleeping_on);
+        int fresh = on("127.0.0.1");
+        RN(turn, sendto(fresh, "b", 1, 0, SA(second)));
+        RN(turn, (long)finish(late));
+        note_inboxes();
+        close(sender);
+        close(kept);
+        close(sleeping_on);
+        close(fresh);
+    }
+}

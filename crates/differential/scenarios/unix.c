@@ -928,3 +928,157 @@ SOLO_KERNEL(unix_drawn, "drawn ways to send and to receive, between two processe
             close(it.ends[0]);
     }
 }
+
+enum { PIECES = 1000, PIECE = 300 };
+
+static void *reads_all(void *end)
+{
+    static char room[PIECES * PIECE];
+    return (void *)recv(*(int *)end, room, sizeof room, MSG_WAITALL);
+}
+
+static void *reads_in_pieces(void *end)
+{
+    static char room[PIECES * PIECE];
+    static struct iovec list[PIECES];
+    for (int i = 0; i < PIECES; i++)
+        list[i] = (struct iovec){room + i * PIECE, PIECE};
+    struct msghdr message = {.msg_iov = list, .msg_iovlen = PIECES};
+    return (void *)recvmsg(*(int *)end, &message, MSG_WAITALL);
+}
+
+SOLO(unix_many_buffers, "a thousand buffers: a blocking writev takes them all, and MSG_WAITALL fills them all")
+{
+    static struct iovec list[PIECES];
+    for (int i = 0; i < PIECES; i++)
+        list[i] = (struct iovec){bytes + i * PIECE, PIECE};
+    for (int turn = 0; turn < 2; turn++) {
+        int ends[2];
+        stream(ends);
+        text(ends[0], "abc");
+        show("first", ends[1], 3, 0);
+        pthread_t thread = start(turn ? reads_in_pieces : reads_all, &ends[1]);
+        RN(turn, writev(ends[0], list, PIECES));
+        say("read %ld", (long)finish(thread));
+    }
+}
+
+SOLO(unix_reset_told_once, "bytes lie unread in ring and queue when the peer closes: one reset, to whoever asks first")
+{
+    for (int way = 0; way < 4; way++) {
+        int ends[2], error = 0;
+        socklen_t length = sizeof error;
+        (way == 3 ? packets : stream)(ends);
+        R(text(ends[0], "abc"));
+        R(pass(ends[0], "def", ends[0]));
+        R(text(ends[0], "ghi"));
+        note_inboxes();
+        close(ends[1]);
+        if (way == 1) {
+            MUST(getsockopt(ends[0], SOL_SOCKET, SO_ERROR, &error, &length));
+            say("%s", error_name(error));
+        }
+        if (way == 2)
+            show_poll("reset", ends[0], POLLIN | POLLOUT);
+        show("read", ends[0], 10, 0);
+        show("read", ends[0], 10, 0);
+        MUST(getsockopt(ends[0], SOL_SOCKET, SO_ERROR, &error, &length));
+        say("%s", error_name(error));
+        show_poll("after", ends[0], POLLIN | POLLOUT);
+        R(text(ends[0], "abc"));
+    }
+}
+
+SOLO(unix_packets_after_reset, "packets lie unread when the peer closes: a send is told of the reset, and of the end then")
+{
+    int ends[2];
+    packets(ends);
+    R(text(ends[0], "abc"));
+    note_inboxes();
+    close(ends[1]);
+    R(send(ends[0], "abc", 3, 0));
+    R(text(ends[0], "abc"));
+    show("read", ends[0], 10, 0);
+}
+
+SOLO(unix_room_for_nothing, "readv into no room takes nothing; room for a name that is none, too small, or of a bad length")
+{
+    int ends[2];
+    char name[200];
+    struct iovec none[2] = {{bytes, 0}, {bytes + 1, 0}};
+    socklen_t length;
+    packets(ends);
+    R(readv(ends[1], none, 2));
+    R(text(ends[0], "one"));
+    R(readv(ends[1], none, 2));
+    show("packet", ends[1], 10, 0);
+    stream(ends);
+    R(readv(ends[1], none, 2));
+    R(text(ends[0], "abcdefghi"));
+    R(readv(ends[1], none, 2));
+    R(recvfrom(ends[1], bytes, 2, 0, (struct sockaddr *)name, nowhere));
+    length = (socklen_t)-5;
+    R(recvfrom(ends[1], bytes, 2, 0, (struct sockaddr *)name, &length));
+    struct iovec piece = {bytes, 2};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_name = name, .msg_namelen = (socklen_t)-1};
+    R(recvmsg(ends[1], &message, 0));
+    show("rest", ends[1], 10, 0);
+}
+
+SOLO(unix_small_room_for_a_name, "a name of more bytes than there is room, with bytes in ring and queue: nothing is written behind the room")
+{
+    struct sockaddr_un own = {.sun_family = AF_UNIX, .sun_path = "\0a long name of a listener that does not fit"};
+    int listener = MUST(socket(AF_UNIX, SOCK_STREAM, 0)), client = MUST(socket(AF_UNIX, SOCK_STREAM, 0));
+    MUST(bind(listener, (struct sockaddr *)&own, 40));
+    MUST(listen(listener, 1));
+    MUST(connect(client, (struct sockaddr *)&own, 40));
+    int server = MUST(accept(listener, NULL, NULL));
+    for (int turn = 0; turn < 3; turn++) {
+        R(text(server, "abc"));
+        if (turn)
+            R(pass(server, "def", server));
+        char name[64];
+        memset(name, '#', sizeof name);
+        if (turn == 2) {
+            struct iovec piece = {bytes, 100};
+            struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_name = name, .msg_namelen = 4};
+            R(recvmsg(client, &message, 0));
+            say("length %u", message.msg_namelen);
+        } else {
+            socklen_t length = 4;
+            R(recvfrom(client, bytes, 100, 0, (struct sockaddr *)name, &length));
+            say("length %u", length);
+        }
+        say("behind: %.10s", name + 4);
+    }
+}
+
+static int slept[2];
+static void *sleeps(void *unused)
+{
+    (void)unused;
+    char byte;
+    return (void *)recv(slept[1], &byte, 1, 0);
+}
+
+SOLO(unix_closed_under_a_sleeper, "an end is closed while a thread sleeps in it; the next pair takes its numbers, and a thread sleeps there")
+{
+    for (int turn = 0; turn < 3; turn++) {
+        stream(slept);
+        int far = slept[0];
+        pthread_t first = start(sleeps, NULL);
+        milliseconds(20);
+        close(slept[1]);
+        stream(slept);
+        pthread_t second = start(sleeps, NULL);
+        milliseconds(20);
+        RN(turn, text(far, "a"));
+        RN(turn, (long)finish(first));
+        RN(turn, text(slept[0], "b"));
+        RN(turn, (long)finish(second));
+        note_inboxes();
+        close(far);
+        close(slept[0]);
+        close(slept[1]);
+    }
+}

@@ -39,6 +39,12 @@ pub fn changed() {
     }
     let Some(_setup) = SETUP.lock() else { return };
     crate::link::namespace_changed();
+    // The kernel would be asked here who gets what a socket sends there.
+    crate::datagram::all(|_, socket| {
+        if !socket.is_local() {
+            crate::datagram::options::plain(socket, crate::datagram::pin::ELSEWHERE);
+        }
+    });
     if listeners().next().is_some() {
         let left = crate::route::left();
         for listener in listeners() {

@@ -138,6 +138,7 @@ hook! {
             None => {
                 if let Some(socket) = table::datagram(fd) {
                     datagram::options::plain(socket, datagram::pin::SHUT);
+                    datagram::options::settle_sends(socket);
                 }
                 touched(fd);
                 let result = real::shutdown(fd, how);

@@ -633,8 +633,9 @@ pub fn forked() {
             (*socket.routes.get()).before_kernel();
             *socket.routes.get() = Routes::new();
         }
-        // Sets hold pins of the parent's; what they watch was pinned before the fork.
+        // Sets hold pins of the parent's; what they watch was pinned before the fork. So is the one with which an inbox was made.
         socket.cold.store(0, Ordering::Relaxed);
+        socket.flags.fetch_and(!flag::BORN_SHUT, Ordering::Relaxed);
         // The parent's pins are counted in the gate once; ours go with our own copy of the word. What the fork itself
         // pinned is the parent's to take back.
         let pinned = socket.pins.fetch_and(!pin::FORK, Ordering::Relaxed) & !pin::FORK != 0;

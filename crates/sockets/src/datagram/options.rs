@@ -105,6 +105,11 @@ pub fn plain(socket: &'static Datagram, why: u32) {
     socket.pin(why);
 }
 
+/// Whoever writes to a ring at this moment has done so: those that come later see what [`plain`] said.
+pub fn settle_sends(socket: &'static Datagram) {
+    drop(socket.lock_send());
+}
+
 /// F_SETFL went through.
 pub fn set_flags(socket: &'static Datagram, flags: c_int) {
     socket.set_nonblocking(flags & libc::O_NONBLOCK != 0);

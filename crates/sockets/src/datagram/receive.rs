@@ -185,6 +185,9 @@ pub(crate) fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Opt
 /// Counts what came through the kernel.
 #[inline]
 pub(crate) fn count(socket: &Datagram, got: isize) -> isize {
+    if socket.turn.load(Ordering::Relaxed) != 0 {
+        socket.turn.store(0, Ordering::Relaxed); // what is first there now is another one
+    }
     let received = socket.received.load(Ordering::Relaxed);
     if got >= 0 && received < super::ENOUGH {
         socket.received.store(received + 1, Ordering::Relaxed);
@@ -309,6 +312,7 @@ unsafe fn take_from_kernel(
     now: u64,
 ) -> Option<Result<isize>> {
     socket.asked.store(now, Ordering::Relaxed);
+    socket.turn.store(0, Ordering::Relaxed); // what is first there then is another one
     let look = inbox.begin_look();
     match calls::recvmsg(fd, message, flags | MSG_DONTWAIT) {
         Err(Errno(libc::EAGAIN)) => {

@@ -296,7 +296,9 @@ impl Datagram {
     #[inline]
     fn peer(&self, fd: i32) -> Option<Address> {
         let peer = &self.peer;
-        match peer.known.load(Ordering::Acquire) {
+        // Another process that has the socket may connect it anew.
+        let known = if self.has(flag::SHARED) { 0 } else { peer.known.load(Ordering::Acquire) };
+        match known {
             1 => {
                 let words = [peer.words[0].load(Ordering::Relaxed), peer.words[1].load(Ordering::Relaxed)];
                 Some(Address::from_words(words, peer.words[2].load(Ordering::Relaxed) as u16, 0))

@@ -117,6 +117,7 @@ fn gone() {
             } else {
                 // They may have changed the open file's flags, as shells do.
                 socket.set_nonblocking(calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK != 0);
+                socket.peer.forget();
                 socket.flags.fetch_and(!flag::SHARED, Ordering::Relaxed);
             }
             if let Some(inbox) = socket.inbox() {

@@ -176,6 +176,9 @@ unsafe fn post_once(fd: i32, socket: &'static Datagram, pieces: &Pieces, skip: u
     let total = pieces.length();
     let packets = socket.local.packets();
     let Some(_held) = socket.lock_send() else { return (0, false) };
+    if socket.has(flag::SEND_PLAIN) {
+        return (0, false); // since this call began
+    }
     // SAFETY: the lock is held.
     let line: &mut Line = unsafe { &mut *socket.local.line.get() };
     let Some(inbox) = line.ready(fd, socket) else { return (0, false) };
