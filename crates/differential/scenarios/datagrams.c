@@ -1581,17 +1581,31 @@ SOLO(dgram_flagged_reads, "preadv2 with an offset of -1 takes what waits")
 }
 
 static int sleeping_on;
+static atomic_int sleeper;
 static void *receives_one(void *unused)
 {
     (void)unused;
     char byte;
+    sleeper = thread_id();
     return (void *)recv(sleeping_on, &byte, 1, 0);
 }
 static void *polls_one(void *unused)
 {
     (void)unused;
     struct pollfd one = {.fd = sleeping_on, .events = POLLIN};
+    sleeper = thread_id();
     return (void *)(long)poll(&one, 1, 10000);
+}
+
+/* A thread of `body` that sleeps in its call. */
+static pthread_t asleep(void *(*body)(void *))
+{
+    sleeper = 0;
+    pthread_t thread = start(body, NULL);
+    while (sleeper == 0)
+        sched_yield();
+    await_blocked(getpid(), sleeper);
+    return thread;
 }
 
 SOLO(dgram_closed_under_a_sleeper, "a socket is closed while a thread sleeps for it; the next one takes its number, and a thread sleeps there")
@@ -1599,18 +1613,23 @@ SOLO(dgram_closed_under_a_sleeper, "a socket is closed while a thread sleeps for
     for (int turn = 0; turn < 4; turn++) {
         int sender = on("127.0.0.1"), old = sleeping_on = on("127.0.0.1"), kept = MUST(dup(old));
         struct endpoint_address first = name_of(old);
-        pthread_t early = start(receives_one, NULL);
-        milliseconds(20);
+        pthread_t early = asleep(receives_one);
         close(old);
         sleeping_on = on("127.0.0.1");
-        pthread_t late = start(turn % 2 ? polls_one : receives_one, NULL);
-        milliseconds(20);
+        pthread_t late = asleep(turn % 2 ? polls_one : receives_one);
         RN(turn, sendto(sender, "a", 1, 0, SA(first)));
         RN(turn, (long)finish(early));
         struct endpoint_address second = name_of(sleeping_on);
         int fresh = on("127.0.0.1");
         RN(turn, sendto(fresh, "b", 1, 0, SA(second)));
         RN(turn, (long)finish(late));
+        char byte;
+        while (recv(sleeping_on, &byte, 1, MSG_DONTWAIT) == 1)
+            ;
+        for (int i = 0; i < 3; i++) {
+            RN(i, sendto(fresh, "c", 1, 0, SA(second)));
+            RN(i, recv(sleeping_on, &byte, 1, MSG_DONTWAIT));
+        }
         note_inboxes();
         close(sender);
         close(kept);
