@@ -5,6 +5,8 @@
 
 typedef void route(int fd);
 
+static char bytes_of_end[8];
+
 static void by_exit(int fd) { exit(3); }
 static void by_underscore_exit(int fd) { _exit(3); }
 static void by_capital_exit(int fd) { _Exit(3); }
@@ -239,4 +241,28 @@ SOLO(ended_listener, "a process ends with clients that wait for accept: their ne
     char bytes[8];
     R(send(fd, "x", 1, MSG_NOSIGNAL));
     R(recv(fd, bytes, sizeof bytes, 0));
+}
+
+DUET_PROCESS(ended_killed_lingering, "a process that is killed had set SO_LINGER to 0: a reset")
+{
+    int fd = connected();
+    far("linger 1 1 0");
+    far_begin("kill 1");
+    await(fd, POLLHUP | POLLRDHUP);
+    show_state("killed", fd);
+    R(recv(fd, bytes_of_end, 1, 0));
+    R(send(fd, "x", 1, MSG_NOSIGNAL));
+}
+
+DUET_PROCESS(ended_killed_lingering_after_both_ends, "the same, when both directions had ended before: nothing is reset")
+{
+    int fd = connected();
+    far("linger 1 1 0; shutdown 1 WR");
+    await(fd, POLLRDHUP);
+    R(shutdown(fd, SHUT_WR));
+    far("await 1 RDHUP");
+    far_begin("kill 1");
+    milliseconds(30);
+    R(recv(fd, bytes_of_end, 1, 0));
+    show_state("killed", fd);
 }

@@ -100,12 +100,22 @@ DUET(edges_urgent, "urgent bytes are an edge for those that ask about receiving"
     show_sets("taken", sets);
 }
 
+/* The peer has acknowledged the end: where that comes late it is an edge of its own (tcp_rcv_state_process, FIN_WAIT1). */
+static void await_acknowledged_end(int fd)
+{
+    struct tcp_info information;
+    socklen_t length = sizeof information;
+    for (int i = 0; i < 200 && getsockopt(fd, IPPROTO_TCP, TCP_INFO, &information, &length) == 0 && information.tcpi_state == TCP_FIN_WAIT1; i++)
+        milliseconds(1);
+}
+
 DUET(edges_own_shutdown, "each shutdown of one's own is an edge for all")
 {
     int fd = connected(), sets[ASKED];
     open_sets(fd, sets);
     show_sets("added", sets);
     R(shutdown(fd, SHUT_WR));
+    await_acknowledged_end(fd);
     show_sets("WR", sets);
     R(shutdown(fd, SHUT_WR));
     show_sets("WR again", sets);

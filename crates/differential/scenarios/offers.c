@@ -262,3 +262,38 @@ SOLO(offers_to_renumbered, "descriptors put where a library may keep its own: a 
     R(send(fd, "x", 1, 0));
     wait(NULL);
 }
+
+static void calls_on_refused(int fd, int call, int file)
+{
+    switch (call) {
+    case 0: R(send(fd, "abc", 3, MSG_NOSIGNAL)); break;
+    case 1: R(writev(fd, &(struct iovec){"abc", 3}, 1)); break;
+    case 2: R(sendfile(fd, file, NULL, 8)); break;
+    case 3: R(recv(fd, bytes, 10, 0)); break;
+    default: R(recv(fd, bytes, 10, MSG_DONTWAIT));
+    }
+    R(recv(fd, bytes, 10, 0));
+}
+
+SOLO(offers_refused_by_the_last, "clients that nobody accepts, when the last of two processes closes the listener: the next call tells the reset")
+{
+    int file = MUST(memfd_create("file", 0));
+    MUST(write(file, "some bytes", 10));
+    signal(SIGPIPE, SIG_IGN);
+    for (int call = 0; call < 5; call++) {
+        struct gate gate = gate_new();
+        int listener = listen_on("127.0.0.1", 4), fd = dial("127.0.0.1", port_of(listener));
+        lseek(file, 0, SEEK_SET);
+        pid_t other = MUST(fork());
+        if (other == 0) {
+            close(fd);
+            gate_pass(&gate);
+            _exit(0);
+        }
+        R(close(listener));
+        gate_open(&gate);
+        wait_for("child", other);
+        calls_on_refused(fd, call, file);
+        close(fd);
+    }
+}

@@ -277,6 +277,9 @@ fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owne
         let _ = calls::fcntl(companion.0, libc::F_SETFL, libc::O_RDWR as usize);
     }
     settle(setting, base, offer.index, channel);
+    if page.head.state.load(Ordering::Relaxed) != life::ACCEPTED {
+        socket.set(flag::UNACCEPTED);
+    }
     link::note(offer.index, channel, reserved, listener);
     // A bound TCP socket keeps its port from others for as long as the connection lives.
     if socket.has(flag::BOUND) {

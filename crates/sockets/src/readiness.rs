@@ -73,6 +73,16 @@ pub fn ask_if_refused(socket: &Socket, fd: i32) {
     }
 }
 
+/// What comes before the first sends and receives of a client: whether its server has accepted it by now, or refused it.
+#[cold]
+pub fn while_unaccepted(socket: &Socket, fd: i32) {
+    if socket.page().head.state.load(Ordering::Relaxed) == life::ACCEPTED {
+        socket.clear(flag::UNACCEPTED);
+    } else {
+        ask_if_refused(socket, fd);
+    }
+}
+
 /// The companion reads as ended: the peer is gone, unless we shut its receiving half down ourselves.
 pub fn companion_ended(socket: &Socket) {
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0 {
@@ -95,9 +105,12 @@ fn conclude(socket: &Socket) {
     }
     let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
     let unread = socket.outgoing().unacknowledged() > 0;
+    // SO_LINGER with 0 resets however the process ends, unless both directions had ended before.
+    let lingers = socket.peer().receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0
+        && !(peer & word::FIN != 0 && socket.outgoing().announced() & word::FIN != 0);
     let mut bits = state::PEER_GONE;
     // To another host only the keeper can vanish so: what it had not told yet is lost.
-    if unread || !accepted || socket.has(flag::REMOTE) {
+    if unread || lingers || !accepted || socket.has(flag::REMOTE) {
         // A reset that comes after the end finds TCP in CLOSE_WAIT, as in `observe`.
         let error = if peer & word::FIN != 0 { state::PIPE_DUE } else { state::RESET_DUE };
         bits |= error | state::DONE | state::END_NOTED;

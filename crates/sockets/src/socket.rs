@@ -37,6 +37,8 @@ pub mod flag {
     pub const LISTENER_SHARED: u32 = 1 << 6;
     /// A listener that an edge-triggered set watches: each client is to be heard.
     pub const LISTENER_EDGES: u32 = 1 << 30;
+    /// Connected through the rendezvous, and by what was last known not accepted: its server may refuse it without a word.
+    pub const UNACCEPTED: u32 = 1 << 31;
     /// TCP_CORK: more bytes will follow at once, so sleeping peers are not woken for each piece.
     pub const CORKED: u32 = 1 << 11;
     /// SO_OOBINLINE.
@@ -113,6 +115,8 @@ pub mod flag {
             ENDED,
             OWNED,
             FILTERED,
+            LISTENER_EDGES,
+            UNACCEPTED,
             REMOTE,
             FAR,
             LEFT,

@@ -24,6 +24,7 @@ const UNUSUAL: u32 = flag::SHARED
     | flag::TIMED
     | flag::HUNG_UP
     | flag::SHUT_RD
+    | flag::UNACCEPTED
     | flag::REMOTE;
 
 /// Flags of a call that change nothing while it need not wait.

@@ -232,8 +232,9 @@ impl Draw {
         }
         let seed = self.next_seed;
         self.next_seed += 1;
-        // To a side that has shut down both halves it is listed as different.
-        if self.random.once_in(25) && !self.model.urgent[end ^ 1] && self.model.shut[end ^ 1] != [true; 2] {
+        // To a side that has shut down both halves, and to a reader that is blocked, it is listed as different.
+        let listed = self.model.shut[end ^ 1] == [true; 2] || self.model.someone_waits_at(end ^ 1);
+        if self.random.once_in(25) && !self.model.urgent[end ^ 1] && !listed {
             return self.plan(actor, format!("send {slot} 1 {seed} oob"));
         }
         let words = match self.random.below(7) {

@@ -106,6 +106,11 @@ impl Model {
         self.processes[self.process_of(actor)?].slots[slot % SLOTS]
     }
 
+    /// Whether some blocked call waits at the end of a connection.
+    pub fn someone_waits_at(&self, end: usize) -> bool {
+        (0..self.descriptions.len()).any(|at| self.end_at(Some(at)) == Some(end) && self.is_waited_for(at))
+    }
+
     /// Whether some blocked call waits for the description.
     pub fn is_waited_for(&self, description: usize) -> bool {
         self.actors.iter().flatten().any(|actor| actor.blocked.as_ref().is_some_and(|(_, on)| on.contains(&description)))

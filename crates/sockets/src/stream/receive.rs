@@ -21,6 +21,9 @@ use shunt_sys::{clock, section, thread, Errno, Result};
 pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
     let began = thread::handled();
     let alone = global::single_threaded();
+    if socket.has(flag::UNACCEPTED) {
+        readiness::while_unaccepted(socket, fd);
+    }
     if !alone || swift::arrives(socket, flags) {
         // SAFETY: passed on.
         match unsafe {

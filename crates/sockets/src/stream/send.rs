@@ -4,7 +4,7 @@ use super::end::{refuse_for, tell_own_sleepers};
 use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals};
 use crate::pieces::{self, Pieces};
-use crate::readiness::{observe, take_error};
+use crate::readiness::{self, observe, take_error};
 use crate::socket::{flag, Socket};
 use crate::swift::{self, Declined};
 use crate::wait::{self, nonblocking};
@@ -30,8 +30,8 @@ const LONG: usize = 1024;
 /// As for [`receive`].
 #[inline(never)]
 pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
-    if socket.has(flag::FENCE) {
-        wait::reconsider_fence(socket);
+    if socket.has(flag::FENCE | flag::UNACCEPTED) {
+        before_send(socket, fd);
     }
     if !global::single_threaded() {
         // SAFETY: passed on.
@@ -69,6 +69,16 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     unsafe { send_pieces(socket, fd, &Pieces::one(&piece), 0, flags, thread::handled()) }
 }
 
+#[cold]
+fn before_send(socket: &Socket, fd: i32) {
+    if socket.has(flag::FENCE) {
+        wait::reconsider_fence(socket);
+    }
+    if socket.has(flag::UNACCEPTED) {
+        readiness::while_unaccepted(socket, fd);
+    }
+}
+
 /// send from several buffers, in one step as long as there is room: while it waits, others may send.
 ///
 /// # Safety
@@ -76,6 +86,9 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
 pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
     unsafe {
+        if socket.has(flag::UNACCEPTED) {
+            readiness::while_unaccepted(socket, fd);
+        }
         if flags & SPECIAL != 0 {
             return send_special(socket, fd, pieces, flags);
         }
