@@ -14,10 +14,13 @@ use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_station::{FourTuple, Gate, Stream, Token};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, Errno, Result};
 
 /// How long to wait for the lock (ns): whoever drives needs microseconds, unless the processor is taken away from him.
 const PATIENCE: u64 = 20_000_000;
+/// How long `listen` waits for it, which is called once (ns), and between two tries.
+const HEARD_WITHIN: u64 = 200_000_000;
+const LOOK: i64 = 200_000;
 
 /// A token as it travels.
 pub fn token_bytes(token: &Token) -> [u8; 16] {
@@ -39,9 +42,24 @@ pub fn listens(inode: u64, address: &Address) {
         Err(reason) => return report::count(reason),
     };
     open_gates(home);
-    if let Ok(ear) = home.station.listen(inode, address) {
+    if let Ok(ear) = ear(home, inode, address) {
         let _ = Message::Ear(inode).send(home.control.load(Ordering::Relaxed), &[ear]);
         let _ = calls::close(ear);
+    }
+}
+
+/// The listener's ear. Who drives may have lost the processor: without an ear no connection to this listener would ever be a stream.
+///
+/// Errors: as [`shunt_station::Station::listen`].
+fn ear(home: &Home, inode: u64, address: &Address) -> Result<i32> {
+    let deadline = clock::monotonic_ns() + HEARD_WITHIN;
+    loop {
+        match home.station.listen(inode, address) {
+            Err(Errno(libc::EAGAIN)) if clock::monotonic_ns() < deadline => {
+                let _ = calls::nap(LOOK);
+            }
+            other => return other,
+        }
     }
 }
 
