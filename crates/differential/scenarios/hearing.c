@@ -317,6 +317,73 @@ SOLO(sharers_killed, "three processes receive on one connection; one of them is 
     uncrowd();
 }
 
+enum { STOPPED = 3, STOPS = 2 };
+
+/* Writes one letter again and again, and counts what it wrote. */
+static pid_t stoppable(int fd, char letter, _Atomic long *written, _Atomic int *stop)
+{
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        static char data[20000];
+        memset(data, letter, sizeof data);
+        while (!atomic_load(stop)) {
+            ssize_t sent = send(fd, data, sizeof data, MSG_NOSIGNAL);
+            if (sent <= 0)
+                _exit(1);
+            *written += sent;
+        }
+        _exit(0);
+    }
+    return process;
+}
+
+static void *count_letters(void *argument)
+{
+    static unsigned char data[1 << 16];
+    long *counts = argument;
+    ssize_t got;
+    while ((got = recv((int)counts[STOPPED], data, sizeof data, 0)) > 0)
+        for (ssize_t i = 0; i < got; i++)
+            counts[data[i] - 'a' < STOPPED ? data[i] - 'a' : 0]++;
+    counts[STOPPED] = got;
+    return NULL;
+}
+
+SOLO(sharers_stopped, "three processes write to one connection, and are stopped for more than two seconds in the middle of it: each byte arrives once")
+{
+    int client, server, failed = 0;
+    pair(&client, &server);
+    struct {
+        _Atomic long written[STOPPED];
+        _Atomic int stop;
+    } *common = shared(sizeof *common);
+    pid_t writers[STOPPED];
+    for (int i = 0; i < STOPPED; i++)
+        writers[i] = stoppable(client, (char)('a' + i), &common->written[i], &common->stop);
+    close(client);
+    long counts[STOPPED + 1] = {[STOPPED] = server};
+    pthread_t reader = start(count_letters, counts);
+    for (int round = 0; round < STOPS; round++) {
+        milliseconds(50 + 7 * round);
+        for (int i = 0; i < STOPPED; i++)
+            kill(writers[i], SIGSTOP);
+        milliseconds(2300);
+        for (int i = 0; i < STOPPED; i++)
+            kill(writers[i], SIGCONT);
+    }
+    milliseconds(50);
+    atomic_store(&common->stop, 1);
+    for (int i = 0; i < STOPPED; i++) {
+        int status = 0;
+        waitpid(writers[i], &status, 0);
+        failed += status != 0;
+    }
+    finish(reader);
+    for (int i = 0; i < STOPPED; i++)
+        failed += counts[i] != common->written[i];
+    say("failed: %d, end %ld", failed, counts[STOPPED]);
+}
+
 /* ---- a set inside a set ------------------------------------------------------------------------------------------------ */
 
 enum { NESTED_ROUNDS = 20 };

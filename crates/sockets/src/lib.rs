@@ -67,6 +67,7 @@ pub mod options;
 pub mod owner;
 pub mod parcel;
 pub mod passing;
+pub mod patience;
 pub mod pieces;
 pub mod plain;
 pub mod poll;

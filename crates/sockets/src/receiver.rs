@@ -261,6 +261,12 @@ fn holders(inode: u32) -> Result<Holders> {
 /// When a process was started, in clock ticks since boot: field 22 of /proc/PID/stat (proc(5)). `None`: there is none, or it
 /// is hidden.
 fn started(process: u32) -> Option<u64> {
+    status(process, 19, |text| text.parse().ok())?
+}
+
+/// What `read` makes of a field of /proc/PID/stat, counted from the third, which is the state. `None`: there is no such
+/// process or thread, or it is hidden.
+pub(crate) fn status<T>(process: u32, field: usize, read: impl FnOnce(&str) -> T) -> Option<T> {
     let path = Path::new(format_args!("/proc/{process}/stat\0"));
     let fd = calls::openat(AT_FDCWD, path.pointer(), O_RDONLY | O_CLOEXEC, 0).ok()?;
     let mut text = [0u8; 512];
@@ -269,7 +275,7 @@ fn started(process: u32) -> Option<u64> {
     let text = &text[..got.ok()?];
     // The name, field 2, may hold anything but ends with the last parenthesis.
     let behind = text.iter().rposition(|byte| *byte == b')')? + 2;
-    core::str::from_utf8(text.get(behind..)?).ok()?.split(' ').nth(19)?.parse().ok()
+    core::str::from_utf8(text.get(behind..)?).ok()?.split(' ').nth(field).map(read)
 }
 
 /// Whether the state behind `link` holds the receiver.

@@ -20,6 +20,9 @@ pub(crate) static OWN: AtomicU64 = AtomicU64::new(0);
 /// waits for one on the connection again.
 const PATIENCE: u64 = 2_000_000_000;
 
+/// The most that one look adds to the time waited, in ns.
+const MOST_A_LOOK: u64 = 10_000_000;
+
 /// How often it is asked meanwhile whether it still exists, in ns.
 const KNOCK_AGAIN: u64 = 10_000_000;
 
@@ -84,11 +87,14 @@ fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
             continue;
         }
         let mut knocked = clock::monotonic_ns();
-        let deadline = knocked + PATIENCE;
+        let (mut waited, mut last) = (0, knocked);
         while place.load(Ordering::Acquire) == id && (settled.load(Ordering::Acquire).wrapping_sub(ticket) as i32) < 0 {
             calls::sched_yield();
             let now = clock::monotonic_ns();
-            if now > deadline {
+            // A process that is stopped itself does not wait.
+            waited += (now - last).min(MOST_A_LOOK);
+            last = now;
+            if waited > PATIENCE {
                 // Stopped, or no carrier at all: these words lie where the peer can write.
                 socket.set(flag::FORSAKEN);
                 lost(socket, carriage, id);

@@ -9,6 +9,7 @@ use crate::global::{self, Shared, SETUP};
 use crate::holding::Hold;
 use crate::information::Seen;
 use crate::options::Stored;
+use crate::patience::Patience;
 use crate::table::Kind;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_ring::{lock, Pipe, Window};
@@ -456,9 +457,9 @@ impl Socket {
             }
             calls::sched_yield();
         };
-        let mut patience = Patience::new();
+        let mut patience = Patience::default();
         let family = match self.has(flag::SHARED) {
-            true => Some(lock::acquire(shared, me, false, |owner| patience.outlive(shared, owner))?),
+            true => Some(lock::acquire(shared, me, false, |owner| patience.outlive(shared, owner, self.own()))?),
             false => None,
         };
         Some(Locked { _shared: family, _private: held, _section: section })
@@ -499,8 +500,9 @@ impl Socket {
         if !self.has(flag::SHARED) {
             return Ok(Locked { _shared: None, _private: held, _section: section });
         }
-        let mut patience = Patience::new();
-        let family = lock::acquire(shared, thread::id(), false, |owner| patience.outlive(shared, owner)).ok_or(interrupted)?;
+        let mut patience = Patience::default();
+        let family =
+            lock::acquire(shared, thread::id(), false, |owner| patience.outlive(shared, owner, self.own())).ok_or(interrupted)?;
         Ok(Locked { _shared: Some(family), _private: held, _section: section })
     }
 
@@ -561,52 +563,6 @@ impl Locked {
         drop(family);
         core::mem::forget(held);
         drop(section);
-    }
-}
-
-/// While another process holds a lock that we want: let it run, and take the lock from it if it died.
-struct Patience {
-    owner: u32,
-    /// For how long the owner has had it, in ns; each look adds what passed since the last one (`looked`), and no more than a moment:
-    /// whoever was stopped himself, with the owner perhaps, has not waited.
-    waited: u64,
-    looked: u64,
-}
-
-/// What passes at most between two looks of somebody who waits.
-const MOMENT: u64 = 100_000_000;
-
-/// Holders copy at most a chunk and never sleep: whoever holds a lock this long in ns is dead, whatever its number says
-/// (numbers are used again, and a hostile peer can write any).
-const LONGEST_HOLD: u64 = 2_000_000_000;
-
-impl Patience {
-    fn new() -> Patience {
-        Patience { owner: 0, waited: 0, looked: 0 }
-    }
-
-    #[cold]
-    fn outlive(&mut self, word: &AtomicU32, owner: u32) {
-        for _ in 0..64 {
-            core::hint::spin_loop();
-            if word.load(Ordering::Relaxed) != owner {
-                self.waited = 0;
-                return;
-            }
-        }
-        let now = shunt_sys::clock::monotonic_ns();
-        if self.owner == owner {
-            self.waited += (now - self.looked).min(MOMENT);
-        } else {
-            (self.owner, self.waited) = (owner, 0);
-        }
-        self.looked = now;
-        let dead = calls::tkill(owner as i32, 0) == Err(Errno(shunt_sys::libc::ESRCH)) && !crate::process::may_live(owner);
-        if dead || self.waited > LONGEST_HOLD {
-            lock::revoke(word, owner);
-        } else {
-            calls::sched_yield();
-        }
     }
 }
 
