@@ -76,7 +76,7 @@ struct Given {
 /// # Safety
 /// The messages may fault. `target` holds as many bytes as they have, and 7 more.
 unsafe fn read(message: &msghdr, target: *mut u8) -> Option<Given> {
-    let (start, end) = (message.msg_control as usize, message.msg_controllen as usize);
+    let (start, end) = (message.msg_control as usize, message.msg_controllen);
     let mut given = Given { passed: [-1; MOST], count: 0, others: 0 };
     let mut at = 0;
     while at + HEADER <= end {
