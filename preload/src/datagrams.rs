@@ -117,7 +117,7 @@ pub unsafe fn receive_message(fd: c_int, socket: &'static Datagram, message: *mu
         if (given.msg_namelen as i32) < 0 {
             return kernel(); // EINVAL, before anything is taken
         }
-        with_vector(given.msg_iov, given.msg_iovlen as usize, kernel, |list| {
+        with_vector(given.msg_iov, given.msg_iovlen, kernel, |list| {
             let mut copy = msghdr { msg_iov: list.as_ptr().cast_mut(), ..given };
             let given = receive::receive(fd, socket, &mut copy, flags, kernel);
             if let Answer::Done(Ok(_)) = &given {
@@ -248,7 +248,7 @@ pub unsafe fn send_message(fd: c_int, socket: &'static Datagram, message: *const
         }
         let kernel = || real::sendmsg(fd, message, flags);
         let Ok(given) = user::read(message) else { return kernel() };
-        with_vector(given.msg_iov, given.msg_iovlen as usize, kernel, |list| {
+        with_vector(given.msg_iov, given.msg_iovlen, kernel, |list| {
             let message = msghdr { msg_iov: list.as_ptr().cast_mut(), ..given };
             settle(send::send(fd, socket, &message, flags, kernel))
         })
