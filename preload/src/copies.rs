@@ -55,13 +55,13 @@ fn finish(result: c_int) -> c_int {
 
 const ALL_SIGNALS: u64 = u64::MAX;
 
-/// A copy of the process, made by `copy`, and one end of a pipe whose writing end nobody has but the copy: the parent reads
+/// A copy of the process, made by `copy` (which gets both ends of a pipe), and one end of a pipe whose writing end nobody has but the copy: the parent reads
 /// its end when the copy has become another program or has ended. The lock over forks is held from the making of the pipe
 /// until the parent has closed the writing end, so no child of another thread's gets it. Errors: no descriptors.
 ///
 /// # Safety
 /// `copy` forks.
-pub unsafe fn awaited(copy: impl FnOnce() -> c_int) -> Result<(c_int, i32)> {
+pub unsafe fn awaited(copy: impl FnOnce(i32, i32) -> c_int) -> Result<(c_int, i32)> {
     process::before_fork();
     let (reader, writer) = match pipe() {
         Ok(ends) => ends,
@@ -70,15 +70,27 @@ pub unsafe fn awaited(copy: impl FnOnce() -> c_int) -> Result<(c_int, i32)> {
             return Err(error);
         }
     };
-    let result = copy();
+    let result = copy(reader, writer);
     if result == 0 {
-        process::after_fork_child();
-        private::close(reader);
-        process::AWAITED.store(writer, Ordering::Relaxed);
+        begin_awaited(reader, writer);
         return Ok((0, writer));
     }
     private::close(writer);
     Ok((finish(result), reader))
+}
+
+/// In the copy.
+fn begin_awaited(reader: i32, writer: i32) {
+    process::after_fork_child();
+    private::close(reader);
+    process::AWAITED.store(writer, Ordering::Relaxed);
+}
+
+/// In the parent: returns when copy `child` (if one was made) is another program or has ended.
+fn await_end(child: c_int, reader: i32) {
+    let mut byte = 0u8;
+    while child > 0 && calls::read(reader, (&raw mut byte).cast(), 1) == Err(Errno(libc::EINTR)) {}
+    private::close(reader);
 }
 
 /// A pipe of ours: its reading and its writing end.
@@ -103,7 +115,7 @@ pub unsafe fn vfork() -> c_int {
         }
         let mut mask = 0u64;
         let _ = calls::sigprocmask(SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
-        let result = match awaited(|| real::_Fork()) {
+        let result = match awaited(|_, _| real::_Fork()) {
             Ok((0, _)) => 0,
             // glibc before 2.34 has no _Fork.
             Ok((-1, reader)) if *crate::__errno_location() == libc::ENOSYS => {
@@ -111,9 +123,7 @@ pub unsafe fn vfork() -> c_int {
                 real::fork()
             }
             Ok((result, reader)) => {
-                let mut byte = 0u8;
-                while result > 0 && calls::read(reader, (&raw mut byte).cast(), 1) == Err(Errno(libc::EINTR)) {}
-                private::close(reader);
+                await_end(result, reader);
                 result
             }
             Err(_) => real::fork(),
@@ -125,18 +135,19 @@ pub unsafe fn vfork() -> c_int {
     }
 }
 
-/// What a cloned child is to do.
+/// What a cloned child is to do, and the pipe at which its parent waits for its end, or -1.
 #[repr(C)]
 struct Call {
     function: *mut c_void,
     argument: *mut c_void,
+    pipe: [i32; 2],
 }
 
 unsafe extern "C" fn in_child(call: *mut c_void) -> c_int {
-    process::after_fork_child();
     // SAFETY: the parent's stack frame, in the child's copy of the memory.
     unsafe {
         let call = &*call.cast::<Call>();
+        begin_awaited(call.pipe[0], call.pipe[1]);
         let function: unsafe extern "C" fn(*mut c_void) -> c_int = core::mem::transmute(call.function);
         function(call.argument)
     }
@@ -163,11 +174,22 @@ pub unsafe fn clone(
         if !global::ready() || !copied || function.is_null() || stack.is_null() {
             return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
         }
-        let mut call = Call { function, argument };
+        let copy = |flags: c_int, pipe: [i32; 2]| {
+            let mut call = Call { function, argument, pipe };
+            let entry = in_child as *const () as *mut c_void;
+            real::clone(entry, stack, flags & !libc::CLONE_VM, (&raw mut call).cast(), parent_tid, tls, child_tid)
+        };
+        // The kernel would keep the parent, with the lock over forks, until the child has ended.
+        if flags & libc::CLONE_VFORK != 0 {
+            if let Ok((result, reader)) = awaited(|reader, writer| copy(flags & !libc::CLONE_VFORK, [reader, writer])) {
+                let errno = *crate::__errno_location();
+                await_end(result, reader);
+                crate::set_errno(errno);
+                return result;
+            }
+        }
         process::before_fork();
-        let entry = in_child as *const () as *mut c_void;
-        let result = real::clone(entry, stack, flags & !libc::CLONE_VM, (&raw mut call).cast(), parent_tid, tls, child_tid);
-        finish(result)
+        finish(copy(flags, [-1; 2]))
     }
 }
 
@@ -177,5 +199,5 @@ pub unsafe fn clone(
 /// The child calls nothing of the C library's that needs its thread's number.
 pub unsafe fn bare_fork() -> Result<(c_int, i32)> {
     // SAFETY: without a stack of its own the child goes on in a copy of this memory.
-    unsafe { awaited(|| raw::call6(libc::SYS_clone, libc::SIGCHLD as usize, 0, 0, 0, 0, 0) as c_int) }
+    unsafe { awaited(|_, _| raw::call6(libc::SYS_clone, libc::SIGCHLD as usize, 0, 0, 0, 0, 0) as c_int) }
 }
