@@ -7,7 +7,7 @@
 use crate::{private, process};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_sys::calls;
-use shunt_sys::libc::EPOLL_CLOEXEC;
+use shunt_sys::libc::{AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM};
 
 /// How many: a link, its bell, and one of them under two numbers.
 const MOST: usize = 3;
@@ -38,7 +38,7 @@ pub fn fill() {
         let other = HELD.iter().map(|place| place.load(Ordering::Relaxed)).find(|fd| *fd >= 0);
         let made = match other {
             Some(fd) => private::duplicate(fd).inspect(|fd| crate::table::set_private(*fd)),
-            None => calls::epoll_create1(EPOLL_CLOEXEC).and_then(private::keep),
+            None => calls::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0).and_then(private::keep),
         };
         let Ok(made) = made else { return };
         if place.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Relaxed).is_err() {
