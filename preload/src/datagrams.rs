@@ -58,11 +58,29 @@ pub unsafe fn receive_from(
         // SAFETY: promised by the caller.
         return unsafe { locals::receive_from(fd, socket, data, length, flags, address, address_length, kernel) };
     }
+    // SAFETY: promised by the caller.
+    settle(unsafe {
+        into_one(data, length, address, address_length, |message| receive::receive(fd, socket, message, flags, kernel))
+    })
+}
+
+/// A receive into one buffer that tells where the bytes come from. What is wrong with the room for the name is found when they
+/// have been taken (`move_addr_to_user`).
+///
+/// # Safety
+/// As recvfrom(2).
+#[inline]
+pub(crate) unsafe fn into_one(
+    data: *mut c_void,
+    length: usize,
+    address: *mut sockaddr,
+    address_length: *mut socklen_t,
+    receive: impl FnOnce(&mut msghdr) -> Answer,
+) -> Answer {
     let mut piece = iovec { iov_base: data, iov_len: length };
     // SAFETY: what faults is found by copying.
     unsafe {
         let room = if address.is_null() { Ok(0) } else { user::read(address_length) };
-        // What is wrong with the room for the name is found when the datagram has been taken (`move_addr_to_user`).
         let wrong = match room {
             Err(error) => Some(error),
             Ok(room) if (room as i32) < 0 => Some(Errno(libc::EINVAL)),
@@ -70,13 +88,13 @@ pub unsafe fn receive_from(
         };
         let name = if wrong.is_none() { address } else { core::ptr::null_mut() };
         let mut message = header(&mut piece, 1, name, room.unwrap_or(0));
-        let given = receive::receive(fd, socket, &mut message, flags, kernel);
+        let given = receive(&mut message);
         match (&given, wrong) {
-            (Answer::Done(Ok(_)), Some(error)) => return answer(Err(error)),
+            (Answer::Done(Ok(_)), Some(error)) => return Answer::Done(Err(error)),
             (Answer::Done(Ok(_)), None) if !address.is_null() => _ = user::write(address_length, message.msg_namelen),
             _ => {}
         }
-        settle(given)
+        given
     }
 }
 

@@ -1,6 +1,6 @@
 //! The data calls on AF_UNIX sockets: each becomes a message header, and keeps the C library's own call at hand.
 
-use crate::datagrams::{header, settle};
+use crate::datagrams::{header, into_one, settle};
 use crate::{answer, passing, real};
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
@@ -55,26 +55,13 @@ pub unsafe fn receive_from(
     address_length: *mut socklen_t,
     kernel: impl FnOnce() -> isize,
 ) -> isize {
-    let mut piece = iovec { iov_base: data, iov_len: length };
-    // SAFETY: what faults is found by copying.
-    unsafe {
-        let room = if address.is_null() { Ok(0) } else { user::read(address_length) };
-        // What is wrong with the room for the name is found when the bytes have been taken (`move_addr_to_user`).
-        let wrong = match room {
-            Err(error) => Some(error),
-            Ok(room) if (room as i32) < 0 => Some(Errno(libc::EINVAL)),
-            Ok(_) => None,
-        };
-        let name = if wrong.is_none() { address } else { core::ptr::null_mut() };
-        let mut message = header(&mut piece, 1, name, room.unwrap_or(0));
-        let given = receive::receive(fd, socket, &mut message, flags, kernel, receive_more);
-        match (&given, wrong) {
-            (Answer::Done(Ok(_)), Some(error)) => return answer(Err(error)),
-            (Answer::Done(Ok(_)), None) if !address.is_null() => _ = user::write(address_length, message.msg_namelen),
-            _ => {}
-        }
-        settled(socket, given)
-    }
+    // SAFETY: promised by the caller.
+    let given = unsafe {
+        into_one(data, length, address, address_length, |message| {
+            receive::receive(fd, socket, message, flags, kernel, receive_more)
+        })
+    };
+    settled(socket, given)
 }
 
 /// readv.
