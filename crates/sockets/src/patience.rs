@@ -9,11 +9,32 @@ use shunt_segment::channel::{Side, FAMILY};
 use shunt_sys::libc::{timespec, ESRCH};
 use shunt_sys::{calls, clock, Errno};
 
+/// How long somebody has waited, by looks again and again: who is stopped meanwhile does not wait.
+#[derive(Default)]
+pub struct Waited {
+    time: u64,
+    last: u64,
+}
+
+/// The most that one look adds, in ns.
+const MOST_A_LOOK: u64 = 10_000_000;
+
+impl Waited {
+    /// Another look; gives the time so far, in ns.
+    pub fn look(&mut self) -> u64 {
+        let now = clock::monotonic_ns();
+        if self.last != 0 {
+            self.time += (now - self.last).min(MOST_A_LOOK);
+        }
+        self.last = now;
+        self.time
+    }
+}
+
 /// How long one of them has waited for one holder.
 #[derive(Default)]
 pub struct Patience {
-    waited: u64,
-    last: u64,
+    waited: Waited,
     owner: u32,
 }
 
@@ -22,8 +43,6 @@ pub struct Patience {
 const STRANGER: u64 = 2_000_000_000;
 /// The same of an owner that runs: the number is another thread's by now.
 const OWNER: u64 = 30_000_000_000;
-/// The most that one look adds, in ns: a waiter that is stopped itself does not wait.
-const MOST_A_LOOK: u64 = 10_000_000;
 
 impl Patience {
     /// Waits a little for `owner` of the lock `word` of `side`.
@@ -32,26 +51,26 @@ impl Patience {
         for _ in 0..64 {
             core::hint::spin_loop();
             if word.load(Ordering::Relaxed) != owner {
+                // It may be the same one's again by the next look.
+                *self = Patience::default();
                 return;
             }
         }
-        let now = clock::monotonic_ns();
         if self.owner != owner {
-            *self = Patience { waited: 0, last: now, owner };
+            *self = Patience { owner, ..Patience::default() };
         }
-        self.waited += (now - self.last).min(MOST_A_LOOK);
-        self.last = now;
-        if is_dead(owner) || (self.waited > STRANGER && self.gives_up(side)) {
+        let waited = self.waited.look();
+        if is_dead(owner) || (waited > STRANGER && self.gives_up(side, waited)) {
             lock::revoke(word, owner);
-        } else if self.waited > STRANGER {
+        } else if waited > STRANGER {
             let _ = calls::nanosleep(&timespec { tv_sec: 0, tv_nsec: 1_000_000 }, core::ptr::null_mut());
         } else {
             calls::sched_yield();
         }
     }
 
-    fn gives_up(&self, side: &Side) -> bool {
-        !may_own(side, self.owner) || (self.waited > OWNER && !is_held_up(self.owner))
+    fn gives_up(&self, side: &Side, waited: u64) -> bool {
+        !may_own(side, self.owner) || (waited > OWNER && !is_held_up(self.owner))
     }
 }
 

@@ -6,6 +6,7 @@
 //! before it receives, to take back the other as well. Then its own bytes come behind those that were written before, and it finds the bytes
 //! that nobody has read.
 
+use crate::patience::Waited;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::channel::{state, Carriage};
@@ -19,9 +20,6 @@ pub(crate) static OWN: AtomicU64 = AtomicU64::new(0);
 /// How long a carrier may take to settle, in ns; it never sleeps over its work, so one that takes longer is stopped. Nobody
 /// waits for one on the connection again.
 const PATIENCE: u64 = 2_000_000_000;
-
-/// The most that one look adds to the time waited, in ns.
-const MOST_A_LOOK: u64 = 10_000_000;
 
 /// How often it is asked meanwhile whether it still exists, in ns.
 const KNOCK_AGAIN: u64 = 10_000_000;
@@ -87,14 +85,11 @@ fn all(socket: &Socket, carriage: &Carriage, receives: bool) {
             continue;
         }
         let mut knocked = clock::monotonic_ns();
-        let (mut waited, mut last) = (0, knocked);
+        let mut waited = Waited::default();
         while place.load(Ordering::Acquire) == id && (settled.load(Ordering::Acquire).wrapping_sub(ticket) as i32) < 0 {
             calls::sched_yield();
             let now = clock::monotonic_ns();
-            // A process that is stopped itself does not wait.
-            waited += (now - last).min(MOST_A_LOOK);
-            last = now;
-            if waited > PATIENCE {
+            if waited.look() > PATIENCE {
                 // Stopped, or no carrier at all: these words lie where the peer can write.
                 socket.set(flag::FORSAKEN);
                 lost(socket, carriage, id);

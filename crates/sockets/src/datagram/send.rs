@@ -2,6 +2,7 @@
 
 use super::wishes::{self, Wishes};
 use super::{boxes, flag, Datagram};
+use crate::patience::Waited;
 use crate::sockaddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
@@ -154,7 +155,7 @@ unsafe fn put(inbox: &Inbox, mut source: Source, mut details: Details, message: 
     source.processor = unsafe { (*thread::block()).processor } as u16;
     // SAFETY: the program's vector.
     let pieces = unsafe { pieces(message) }.iter().map(|piece| (piece.iov_base.cast_const().cast::<u8>(), piece.iov_len));
-    let mut patience = Patience { inbox: *inbox, since: 0 };
+    let mut patience = Patience { inbox: *inbox, waited: Waited::default() };
     // SAFETY: the pieces are the program's.
     let posted = unsafe { inbox.post(thread::id(), &source, &details, pieces, length, |owner| patience.wait(owner)) };
     (posted, length)
@@ -248,7 +249,7 @@ const LONGEST_DRAIN: u64 = 5_000;
 /// While another sender holds the inbox: it copies one datagram. A dead one leaves an inbox that nobody uses again.
 pub(crate) struct Patience {
     pub(crate) inbox: Inbox,
-    pub(crate) since: u64,
+    pub(crate) waited: Waited,
 }
 
 /// Holders never sleep: whoever holds the lock this long in ns is dead, whatever its number says.
@@ -264,12 +265,8 @@ impl Patience {
                 return;
             }
         }
-        let now = clock::monotonic_ns();
-        if self.since == 0 {
-            self.since = now;
-        }
         let dead = calls::tkill(owner as i32, 0) == Err(Errno(libc::ESRCH));
-        if dead || now - self.since > LONGEST_HOLD {
+        if dead || self.waited.look() > LONGEST_HOLD {
             self.inbox.retire();
             lock::revoke(word, owner);
         } else {

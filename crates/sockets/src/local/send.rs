@@ -8,6 +8,7 @@ use super::owners;
 pub use crate::datagram::send::Answer;
 use crate::datagram::send::Patience;
 use crate::datagram::{flag, Datagram};
+use crate::patience::Waited;
 use crate::pieces::{Pieces, IOV_MAX};
 use crate::spin;
 use core::mem::MaybeUninit;
@@ -188,7 +189,7 @@ unsafe fn post_once(fd: i32, socket: &'static Datagram, pieces: &Pieces, skip: u
     }
     // SAFETY: the calling thread's own block.
     let processor = unsafe { (*thread::block()).processor } as u16;
-    let mut patience = Patience { inbox, since: 0 };
+    let mut patience = Patience { inbox, waited: Waited::default() };
     let mut done = skip;
     while done < total {
         let length = (total - done).min(most);
