@@ -1,0 +1,83 @@
+//! Where socket objects come from: slabs that are never unmapped.
+
+use super::Socket;
+use crate::global::SETUP;
+use crate::table::Kind;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use shunt_sys::mapping;
+
+static FREE: AtomicPtr<Socket> = AtomicPtr::new(core::ptr::null_mut());
+const SLAB: usize = 256;
+
+/// A fresh socket object; `None` when memory is short.
+pub fn allocate(family: i32) -> Option<&'static Socket> {
+    let _setup = SETUP.lock()?;
+    allocate_locked(family)
+}
+
+/// The same, under the set-up lock.
+pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
+    let mut first = FREE.load(Ordering::Relaxed);
+    if first.is_null() {
+        let slab = mapping::reserve(SLAB * core::mem::size_of::<Socket>()).ok()?.cast::<Socket>();
+        for i in (0..SLAB).rev() {
+            // SAFETY: inside the fresh slab; all-zero is a valid Socket.
+            unsafe {
+                let socket = slab.add(i);
+                (*socket).next_free.store(first, Ordering::Relaxed);
+                first = socket;
+            }
+        }
+    }
+    // SAFETY: a slab object that nobody uses.
+    let socket = unsafe { &*first };
+    FREE.store(socket.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+    socket.flags.store(0, Ordering::Relaxed);
+    socket.last_check.store(0, Ordering::Relaxed);
+    socket.receive_timeout.store(0, Ordering::Relaxed);
+    socket.send_timeout.store(0, Ordering::Relaxed);
+    socket.references.store(1, Ordering::Relaxed);
+    socket.hold.reset();
+    socket.ear.reset();
+    socket.family.store(family, Ordering::Relaxed);
+    socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
+    socket.private_fd.store(-1, Ordering::Relaxed);
+    socket.bells_fd.store(-1, Ordering::Relaxed);
+    socket.timer_fd.store(-1, Ordering::Relaxed);
+    socket.defers.store(0, Ordering::Relaxed);
+    socket.spare.store(0, Ordering::Relaxed);
+    socket.left_port.store(0, Ordering::Relaxed);
+    socket.backlog.store(0, Ordering::Relaxed);
+    socket.offering.store(0, Ordering::Relaxed);
+    socket.port.store(0, Ordering::Relaxed);
+    socket.namespace.store(0, Ordering::Relaxed);
+    socket.link_index.store(u32::MAX, Ordering::Relaxed);
+    socket.inode.store(0, Ordering::Relaxed);
+    socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
+    socket.accepts.store(0, Ordering::Relaxed);
+    socket.changes.store(0, Ordering::Relaxed);
+    socket.sleeps.store(0, Ordering::Relaxed);
+    socket.spins.store(0, Ordering::Relaxed);
+    socket.low_water.store(1, Ordering::Relaxed);
+    socket.peek_offset.store(-1, Ordering::Relaxed);
+    socket.seen_sending.reset();
+    socket.seen_receiving.reset();
+    for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
+        word.store(0, Ordering::Relaxed);
+    }
+    crate::earlier::forget(socket);
+    // SAFETY: nobody else uses the object.
+    unsafe { (*socket.stored.get()).clear() };
+    Some(socket)
+}
+
+/// Gives a socket object back. Its link pointers stay valid memory for late readers.
+pub fn free(socket: &'static Socket) {
+    socket.ear.close();
+    socket.generation.fetch_add(1, Ordering::Release);
+    if let Some(_setup) = SETUP.lock() {
+        socket.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
+        FREE.store(socket as *const Socket as *mut Socket, Ordering::Relaxed);
+    }
+    // A signal handler that interrupted the holder leaves the object unused: a leak of a few hundred bytes, no harm.
+}
