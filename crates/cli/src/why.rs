@@ -172,6 +172,7 @@ impl Tables {
             None => told(Reason::NotTcp),
         };
         let (local, remote) = match (companion, kernel) {
+            _ if row_kind == Some(kind::PRIVATE) => (None, None),
             (Some(Companion { hello, end }), _) => {
                 let ends = [&hello.client, &hello.server];
                 (Some(ends[*end]), Some(ends[1 - *end]))
@@ -215,12 +216,12 @@ fn text(report: &Report) -> String {
         (None, false) => text.push_str(" does not run under shunt; start it by: shunt run -- PROGRAM"),
     }
     text.push('\n');
-    if report.sockets.is_empty() {
+    let (own, sockets): (Vec<&Socket>, Vec<&Socket>) = report.sockets.iter().partition(|socket| socket.kind == OWN.0);
+    if sockets.is_empty() {
         text.push_str("it has no sockets\n");
     } else {
         let cell = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        let rows: Vec<Vec<String>> = report
-            .sockets
+        let rows: Vec<Vec<String>> = sockets
             .iter()
             .map(|socket| {
                 vec![
@@ -234,6 +235,10 @@ fn text(report: &Report) -> String {
             })
             .collect();
         text.push_str(&text_table(&["FD", "KIND", "LOCAL", "REMOTE", "CARRIER", "WHY"], &rows));
+    }
+    if !own.is_empty() {
+        let numbers: Vec<String> = own.iter().map(|socket| socket.descriptor.to_string()).collect();
+        text.push_str(&format!("shunt keeps for itself: {}\n", numbers.join(", ")));
     }
     if !report.counters.is_empty() {
         let counts: Vec<String> = report.counters.iter().map(|(word, count)| format!("{word} {count}")).collect();

@@ -101,6 +101,12 @@ fn a_connection_is_shown_with_both_ends_and_then_no_more() {
     assert_eq!(asked["remote"], format!("127.0.0.1:{port}"));
     let listening = json(&["why", &server.pid().to_string()]);
     assert!(!listening.to_string().contains("no-record"), "{listening}");
+    // What shunt keeps for itself is not taken for the program's.
+    for program in [&client, &server] {
+        let report = json(&["why", &program.pid().to_string()]);
+        let of_kind = |kind| report["sockets"].as_array().unwrap().iter().filter(|socket| socket["kind"] == kind).count();
+        assert_eq!((of_kind("tcp"), of_kind("other")), (1, 0), "{report}");
+    }
 
     client.end();
     server.end();

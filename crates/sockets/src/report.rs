@@ -1,7 +1,7 @@
 //! What tools see of this process: reasons per descriptor and counters, in a memfd that `shunt why` reads.
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-use shunt_segment::process::{self, row, ProcessState, ROWS};
+use shunt_segment::process::{self, kind, row, ProcessState, ROWS};
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, MFD_ALLOW_SEALING, MFD_CLOEXEC};
 use shunt_sys::{calls, mapping};
@@ -105,6 +105,17 @@ pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
         }
         if !matches!(reason, Reason::Unconnected | Reason::Unknown) {
             state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// `fd` is ours alone: not the program's affair, and not counted.
+pub fn keep(fd: i32) {
+    let state = STATE.load(Ordering::Acquire);
+    // In a child that has noted nothing yet, the rows are its parent's. SAFETY: null or mapped.
+    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
+        if OWNER.load(Ordering::Relaxed) != 0 {
+            slot.store(row::pack(Reason::Unknown as u8, kind::PRIVATE, 0), Ordering::Relaxed);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::datagram::Datagram;
 use crate::epoll::Set;
+use crate::report;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -187,6 +188,7 @@ pub fn set_datagram(fd: i32, socket: &'static Datagram) {
 /// Marks a descriptor as ours alone.
 pub fn set_private(fd: i32) {
     put(fd, Word::new(Kind::Private, 0));
+    report::keep(fd);
 }
 
 /// Marks a descriptor as ours alone, which keeps something open.
@@ -197,7 +199,13 @@ pub fn set_lingering(fd: i32, what: Lingerer) {
 /// Removes the entry and gives what it was: one of several racing closers gets it.
 pub fn take(fd: i32) -> Word {
     match TABLE.get(fd as u32 as usize) {
-        Some(slot) if slot.load(Ordering::Relaxed) != 0 => Word(slot.swap(0, Ordering::AcqRel)),
+        Some(slot) if slot.load(Ordering::Relaxed) != 0 => {
+            let word = Word(slot.swap(0, Ordering::AcqRel));
+            if word.kind() == Kind::Private {
+                report::forget(fd);
+            }
+            word
+        }
         _ => Word(0),
     }
 }
