@@ -516,3 +516,117 @@ DUET_CLIENT(accepted_before_connect_returns, "a connection closed by the server 
     R(recv(fd, bytes, 10, 0));
     R(send(fd, bytes, 10, 0));
 }
+
+/* Far sends more than a window holds, and ends: its FIN waits until near has made room. */
+static int ended_behind(const char *end)
+{
+    int fd = connected();
+    far("sendall 1 600000 1; %s", end);
+    await(fd, POLLIN);
+    milliseconds(30);
+    return fd;
+}
+
+static void waits_for_end(const char *label, int fd, unsigned events, int near_end)
+{
+    show_poll(label, fd, events);
+    receive_all(fd, 600000 - near_end, 1);
+    await(fd, POLLRDHUP);
+    show_poll("near the end", fd, events);
+    say_drained("rest", fd);
+    show_poll("at the end", fd, events);
+}
+
+DUET(end_behind_window, "an end behind more bytes than the window holds: no POLLRDHUP before there is room")
+{
+    waits_for_end("behind", ended_behind("shutdown 1 WR"), POLLIN | POLLOUT | POLLRDHUP, 1000);
+}
+
+DUET(end_behind_window_closed, "the same, and far has closed")
+{
+    waits_for_end("behind", ended_behind("close 1"), POLLIN | POLLOUT | POLLRDHUP, 1000);
+}
+
+DUET(end_behind_window_alone, "the same, and nobody asks for input")
+{
+    waits_for_end("behind", ended_behind("shutdown 1 WR"), POLLRDHUP, 60000);
+}
+
+DUET(end_behind_window_both, "POLLHUP comes with the end, not before")
+{
+    int fd = ended_behind("recv 1 1 MSG_DONTWAIT; shutdown 1 WR");
+    R(shutdown(fd, SHUT_WR));
+    waits_for_end("behind", fd, 0, 10);
+}
+
+DUET(end_behind_window_edge, "the end is an edge when it comes, for who asks for that only")
+{
+    int fd = ended_behind("shutdown 1 WR"), epoll = MUST(epoll_create1(0));
+    MUST(epoll_adding(epoll, fd, EPOLLRDHUP | EPOLLET, 7));
+    show_epoll("behind", epoll, 0);
+    receive_all(fd, 599000, 1);
+    show_epoll("near the end", epoll, 5000);
+    show_epoll("again", epoll, 0);
+    say_drained("rest", fd);
+    show_epoll("at the end", epoll, 0);
+}
+
+struct watcher {
+    int fd, epoll;
+    short events;
+};
+
+static void *polls_for_end(void *argument)
+{
+    struct watcher *watcher = argument;
+    struct pollfd entry = {.fd = watcher->fd, .events = watcher->events};
+    poll(&entry, 1, 10000);
+    watcher->events = entry.revents;
+    return NULL;
+}
+
+static void *waits_in_set(void *argument)
+{
+    struct watcher *watcher = argument;
+    struct epoll_event event = {0};
+    epoll_wait(watcher->epoll, &event, 1, 10000);
+    watcher->events = (short)event.events;
+    return NULL;
+}
+
+static void told_by_reader(struct watcher *watcher, void *(*body)(void *))
+{
+    pthread_t thread = start(body, watcher);
+    milliseconds(30);
+    receive_all(watcher->fd, 599000, 1);
+    finish(thread);
+    say("told: %s", mask_names((unsigned short)watcher->events));
+    say_drained("rest", watcher->fd);
+}
+
+DUET(end_behind_window_polled, "a thread that sleeps in poll hears of the end when another has made room")
+{
+    struct watcher watcher = {.fd = ended_behind("shutdown 1 WR"), .events = POLLRDHUP};
+    told_by_reader(&watcher, polls_for_end);
+}
+
+DUET(end_behind_window_in_set, "a thread that sleeps in epoll_wait hears of it too")
+{
+    struct watcher watcher = {.fd = ended_behind("close 1"), .epoll = MUST(epoll_create1(0))};
+    MUST(epoll_adding(watcher.epoll, watcher.fd, EPOLLRDHUP | EPOLLET, 7));
+    told_by_reader(&watcher, waits_in_set);
+}
+
+DUET(end_behind_window_state, "TCP_INFO says ESTABLISHED until the end has come")
+{
+    int fd = ended_behind("shutdown 1 WR");
+    struct tcp_info info;
+    socklen_t length = sizeof info;
+    MUST(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length));
+    say("behind: %d", info.tcpi_state);
+    receive_all(fd, 599000, 1);
+    await(fd, POLLRDHUP);
+    length = sizeof info;
+    MUST(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length));
+    say("come: %d", info.tcpi_state);
+}

@@ -460,10 +460,10 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Whether a `shutdown` by this side's own threads can be news for who asks for `events`: that there is space (an error),
-/// or, once the peer has ended, POLLHUP. Who asks for input knows of that end already.
+/// Whether what this side's own threads do can be news for who asks for `events`: a `shutdown`, that there is space (an error) or,
+/// once the peer has ended, POLLHUP; a receive, that the end behind the bytes has come. Who asks for input knows already.
 fn nudged(events: i16) -> bool {
-    events & (POLLOUT | libc::POLLWRNORM) != 0 || events & (POLLIN | libc::POLLRDNORM | libc::POLLRDHUP) == 0
+    events & (POLLOUT | libc::POLLWRNORM) != 0 || events & (POLLIN | libc::POLLRDNORM) == 0
 }
 
 /// Before sleeping in a set: conditions armed; true if a barrier is due (one for all).

@@ -65,11 +65,11 @@ pub fn note_gone(socket: &Socket) {
 /// A listener of several processes, or of one that was exec'd, refuses those that wait without a word when it goes: the kernel
 /// is asked.
 pub fn ask_if_refused(socket: &Socket, fd: i32) {
-    if socket.page().head.state.load(Ordering::Relaxed) != life::ACCEPTED {
-        let gone = calls::poll_one(socket.hold.number(fd), 0, 0).is_ok_and(|events| events & POLLHUP != 0);
-        if gone && !socket.has(flag::SHUT_RD) {
-            note_gone(socket);
-        }
+    let accepted = || socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
+    // A shutdown of our own alone is no hang-up. One of the server's as well would be, but then it has accepted before.
+    let hung_up = || calls::poll_one(socket.hold.number(fd), 0, 0).is_ok_and(|events| events & POLLHUP != 0);
+    if !accepted() && hung_up() && !accepted() {
+        note_gone(socket);
     }
 }
 
@@ -202,6 +202,34 @@ pub fn take_error(socket: &Socket) -> Option<i32> {
     }
 }
 
+/// Whether the peer's end stands behind more unread bytes, of `waiting`, than TCP's window takes: its FIN would not have come
+/// yet. Reads are not concerned: they find the end when they have everything.
+#[cold]
+pub fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
+    let pipe = socket.incoming();
+    let window = pipe.own_window();
+    if waiting <= window {
+        return false;
+    }
+    // Somebody may sleep until it comes. The reader looks at the word after it has taken bytes, and without a fence.
+    let known = socket.end_behind.load(Ordering::Relaxed) != 0;
+    if !known && !socket.alone() && socket.end_behind.swap(1, Ordering::SeqCst) == 0 {
+        crate::wait::barrier();
+        return pipe.look().1 > window;
+    }
+    true
+}
+
+/// Bytes were taken, and somebody may wait for the end behind them.
+#[cold]
+pub fn end_may_come(socket: &Socket) {
+    let pipe = socket.incoming();
+    if pipe.look().1 <= pipe.own_window() && socket.end_behind.swap(0, Ordering::SeqCst) != 0 {
+        crate::epoll::changed(socket);
+        crate::nudge::all();
+    }
+}
+
 /// The events of poll(2) that hold now, all of them (the caller masks what was asked for).
 #[inline]
 pub fn events(socket: &Socket) -> i16 {
@@ -210,7 +238,8 @@ pub fn events(socket: &Socket) -> i16 {
     let (peer, waiting) = incoming.look();
     let own_state = observe(socket, peer);
     let done = own_state & state::DONE != 0;
-    let end = done || peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
+    let ended = peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
+    let end = done || ended && !end_is_behind(socket, waiting);
     let no_receive = end || own_state & state::SHUT_RD != 0;
     let no_send = done || socket.outgoing().announced() & word::FIN != 0;
     let mut events = 0;

@@ -42,6 +42,8 @@ pub struct Socket {
     pub last_check: AtomicU64,
     sending: AtomicU32,
     receiving: AtomicU32,
+    /// A thread was told that the peer's end has not come yet, as too much is unread ([`crate::readiness::end_is_behind`]): 1.
+    pub end_behind: AtomicU32,
 
     /// Where this process has the largest rings: of the direction it sends in, and of the other.
     windows: [Window; 2],
@@ -214,6 +216,7 @@ impl Socket {
         self.windows[1].clear();
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
+        self.end_behind.store(0, Ordering::Relaxed);
         self.settings_seen.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! How much room a sender has: what the peer has received, what is still under way, and what SO_SNDBUF allows of the rest.
 
 use super::{class_of, distance, switch_of, Pipe, POSITION};
-use shunt_segment::channel::word;
+use shunt_segment::channel::{word, Side};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed};
 
 /// Window that Linux offers with the default SO_RCVBUF of 131,072 (tcp_rmem, tcp_adv_win_scale).
@@ -12,6 +12,13 @@ const WINDOW: usize = 64 << 10;
 #[inline(always)]
 pub(super) fn ahead(current: u64, ack: u64) -> bool {
     distance(ack, current & POSITION) >= 1 << 47
+}
+
+fn window(receiver: &Side) -> usize {
+    match receiver.receive_buffer.load(Relaxed) {
+        0 => WINDOW,
+        set => set as usize / 2,
+    }
 }
 
 impl Pipe<'_> {
@@ -39,10 +46,12 @@ impl Pipe<'_> {
 
     /// Bytes that the peer's kernel would hold for it: half of SO_RCVBUF.
     pub fn window_of_peer(&self) -> usize {
-        match self.peer.receive_buffer.load(Relaxed) {
-            0 => WINDOW,
-            set => set as usize / 2,
-        }
+        window(self.peer)
+    }
+
+    /// Bytes that this receiver's kernel would hold for it.
+    pub fn own_window(&self) -> usize {
+        window(self.own)
     }
 
     /// The newest position up to which the peer has received, as far as known without touching its receiving line.

@@ -28,10 +28,15 @@ pub(super) const NOTHING: Finding = Finding { events: 0, signature: 0, blocked: 
 /// Changes with everything that is an edge for an entry that asks for `wanted`, but for space.
 fn signature(socket: &Socket, wanted: u32) -> u64 {
     let peer = socket.peer();
-    let ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
+    let mut ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
+    let (mut word, waiting) = socket.incoming().look();
+    let ended = word & (word::FIN | word::CLOSED) != 0 || ends & state::PEER_GONE != 0;
+    if ended && readiness::end_is_behind(socket, waiting) {
+        word &= !(word::FIN | word::CLOSED);
+        ends &= !state::PEER_GONE;
+    }
     let changes = socket.changes.load(Ordering::Relaxed);
     let own = (ends as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let word = peer.post.word.load(Ordering::Acquire);
     if wanted & ARRIVALS == 0 {
         return (word & (word::FIN | word::CLOSED | word::RST)) ^ own;
     }

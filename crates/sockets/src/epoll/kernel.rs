@@ -94,7 +94,7 @@ fn rendezvous_left(set: &Set, entry: &Entry) -> bool {
     let own = entry.queues[0].load(Ordering::Relaxed);
     let rendezvous = if own >= 0 { own } else { listener.private_fd.load(Ordering::Relaxed) };
     let _ = calls::epoll_ctl(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
-    calls::poll_one(entry.fd.load(Ordering::Relaxed), libc::POLLIN, 0) == Ok(0)
+    entry.descriptor().is_some_and(|fd| calls::poll_one(fd, libc::POLLIN, 0) == Ok(0))
 }
 
 /// How a batch of the kernel's is sorted.
@@ -140,7 +140,8 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
         _ => {
             // A bell whose offer has been accepted is no event.
             let listener = entry.socket().filter(|s| s.kind() == Kind::Listener);
-            if flags & (ERR | HUP) == 0 && listener.is_some_and(|s| !accept::ready(entry.fd.load(Ordering::Relaxed), s)) {
+            let spent = |listener| entry.descriptor().is_some_and(|fd| !accept::ready(fd, listener));
+            if flags & (ERR | HUP) == 0 && listener.is_some_and(spent) {
                 rearm(set, entry);
                 return;
             }

@@ -3,7 +3,7 @@
 use super::distrust;
 use crate::pieces::Pieces;
 use crate::socket::{flag, Socket};
-use crate::{urgent, wait, window};
+use crate::{readiness, urgent, wait, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::Trouble;
 use shunt_segment::channel::{arm, word};
@@ -171,6 +171,9 @@ pub unsafe fn peek(socket: &Socket, skip: usize, target: *mut u8, length: usize)
 #[inline(always)]
 pub(crate) fn taken(socket: &Socket, fd: i32) {
     space_came_free(socket, fd);
+    if socket.end_behind.load(Ordering::Relaxed) != 0 {
+        readiness::end_may_come(socket);
+    }
     if socket.has(flag::ASYNC | flag::TIMED) {
         wait::arm_for_signals(socket, fd);
     }
