@@ -26,7 +26,7 @@ pub struct History {
 }
 
 /// The options are about to change, while clients may wait. Under the set-up lock.
-pub fn before_change(listener: &Socket, options: &Stored) {
+pub fn before_change(listener: &Socket) {
     let place = &listener.earlier;
     if place.load(Ordering::Relaxed).is_null() {
         // All-zero is an empty history. It stays with the socket's object.
@@ -40,16 +40,17 @@ pub fn before_change(listener: &Socket, options: &Stored) {
         history.list.rotate_left(1);
         count -= 1;
     }
-    history.list[count] = Past { until: clock::monotonic_ns(), options: *options };
+    history.list[count].until = clock::monotonic_ns();
+    history.list[count].options.follow(&listener.stored);
     *history.count.get_mut() = count as u32 + 1;
 }
 
 /// The options at `time` (CLOCK_MONOTONIC, ns), if they were others than now. Under the set-up lock.
-pub fn at(listener: &Socket, time: u64) -> Option<Stored> {
+pub fn at(listener: &Socket, time: u64) -> Option<&Stored> {
     // SAFETY: null or a history; under the set-up lock nobody changes it.
     let history = unsafe { listener.earlier.load(Ordering::Relaxed).as_ref() }?;
     let list = &history.list[..(history.count.load(Ordering::Relaxed) as usize).min(MOST)];
-    list.iter().find(|past| time < past.until).map(|past| past.options)
+    list.iter().find(|past| time < past.until).map(|past| &past.options)
 }
 
 /// The object serves another socket.

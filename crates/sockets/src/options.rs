@@ -28,14 +28,13 @@ use kinds::{changed_with, defers, is_simple};
 use owners::{publish, write_down};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{user, Errno, Result};
-use stored::stored;
 
 /// A judge with the options that the program set on the stream.
 fn judge(socket: &Socket) -> Result<Judge> {
     Judge::new(socket, |fd| {
-        let list = stored(socket);
-        for entry in list.all().iter().filter(|entry| !defers(entry)) {
-            tcp::give(fd, entry);
+        let list = &socket.stored;
+        for entry in list.all().filter(|entry| !defers(entry)) {
+            tcp::give(fd, &entry);
         }
     })
 }
@@ -49,19 +48,19 @@ pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
     if fresh && socket.has(flag::LINGER_RESET) {
         tell_linger(socket);
     }
-    if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_RCVBUF) {
+    if let Some(entry) = socket.stored.find(SOL_SOCKET, libc::SO_RCVBUF) {
         let set = integer(&entry.data) as u32;
         // A window that was offered is not taken back.
         if fresh || set > socket.own().receive_buffer.load(Ordering::Relaxed).max(131_072) {
             socket.own().receive_buffer.store(set, Ordering::Relaxed);
         }
     }
-    if let Some(entry) = stored(socket).find(SOL_SOCKET, libc::SO_SNDBUF) {
+    if let Some(entry) = socket.stored.find(SOL_SOCKET, libc::SO_SNDBUF) {
         socket.own().transmit.send_buffer.store(integer(&entry.data) as u32, Ordering::Relaxed);
     }
     if !fresh {
         publish(socket);
-    } else if !stored(socket).all().is_empty() {
+    } else if !socket.stored.is_empty() {
         write_down(socket);
     }
 }
@@ -77,7 +76,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
         // SAFETY: passed on.
         let on = unsafe { user::read(data.cast::<c_int>())? } != 0;
-        stored(socket).store(level, name, &(on as c_int).to_ne_bytes());
+        socket.stored.store(level, name, &(on as c_int).to_ne_bytes());
         publish(socket);
         if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
             if on {
@@ -104,15 +103,15 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     if let Ok((mut bytes, length)) = judge.read(level, name) {
         if (level, name) == (SOL_SOCKET, libc::SO_LINGER) && integer(&bytes) == 0 {
             // Switching off leaves the time as it was; a judge that was never on does not know it.
-            if let Some(entry) = stored(socket).find(level, name) {
+            if let Some(entry) = socket.stored.find(level, name) {
                 bytes[4..8].copy_from_slice(&entry.data[4..8]);
             }
         }
-        stored(socket).store(level, name, &bytes[..length]);
+        socket.stored.store(level, name, &bytes[..length]);
         apply(socket, level, name, &bytes[..length]);
         for &(level, name) in changed_with(level, name) {
-            if let (true, Ok((bytes, length))) = (stored(socket).find(level, name).is_some(), judge.read(level, name)) {
-                stored(socket).store(level, name, &bytes[..length]);
+            if let (true, Ok((bytes, length))) = (socket.stored.find(level, name).is_some(), judge.read(level, name)) {
+                socket.stored.store(level, name, &bytes[..length]);
             }
         }
         if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {

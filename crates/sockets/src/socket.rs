@@ -13,7 +13,6 @@ pub use locks::Locked;
 pub use slab::{allocate, allocate_locked, free};
 
 use crate::bells::Ear;
-use crate::global::Shared;
 use crate::holding::Hold;
 use crate::information::Seen;
 use crate::options::Stored;
@@ -119,7 +118,7 @@ pub struct Socket {
     /// See [`Socket::zero_copies`].
     pub zero_copies_reported: AtomicU32,
     /// Options that the program set.
-    pub stored: Shared<Stored>,
+    pub stored: Stored,
     /// What a listener's options were earlier; null: nothing was kept.
     pub earlier: AtomicPtr<crate::earlier::History>,
     /// Which version of the side's options ([`Socket::settings`]) they are.

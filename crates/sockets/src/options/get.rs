@@ -4,7 +4,6 @@ use super::effects::integer;
 use super::judge;
 use super::kinds::leaves_information;
 use super::owners::catch_up;
-use super::stored::stored;
 use crate::judge::Judge;
 use crate::socket::Socket;
 use crate::{information, readiness};
@@ -33,9 +32,9 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
             (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
             (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, fd, data, length),
-            (SOL_SOCKET, libc::SO_COOKIE) if stored(socket).find(level, name).is_none() => cookie(socket, fd, data, length),
+            (SOL_SOCKET, libc::SO_COOKIE) if socket.stored.find(level, name).is_none() => cookie(socket, fd, data, length),
             _ => {
-                let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { stored(socket).find(level, name) };
+                let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { socket.stored.find(level, name) };
                 if let Some(entry) = kept {
                     return tell_bytes(entry.bytes(), data, length);
                 }
@@ -84,8 +83,8 @@ unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
 /// TCP_INFO: a judge's, with what is true of the stream in its place.
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     let family = socket.family.load(Ordering::Relaxed);
-    let list = stored(socket);
-    let usual = list.all().iter().all(leaves_information);
+    let list = &socket.stored;
+    let usual = list.all().all(|entry| leaves_information(&entry));
     let (known, segment, mut bytes) = match information::remembered(family).filter(|_| usual) {
         Some(answer) => answer,
         None => {

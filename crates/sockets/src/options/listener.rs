@@ -2,7 +2,6 @@
 
 use super::effects::apply;
 use super::kinds::INHERITED;
-use super::stored::stored;
 use super::tcp::note_set;
 use crate::earlier;
 use crate::global::SETUP;
@@ -15,7 +14,7 @@ use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int) {
     let Some(_setup) = SETUP.lock() else { return };
     if crate::accept::someone_waits(listener) {
-        earlier::before_change(listener, stored(listener));
+        earlier::before_change(listener);
     }
     note_set(fd, listener, level, name);
 }
@@ -38,11 +37,11 @@ pub fn learn(fd: i32, listener: &Socket) {
 /// Under the set-up lock.
 pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     let earlier = earlier::at(listener, time);
-    let list = earlier.as_ref().unwrap_or(stored(listener));
-    if list.all().is_empty() {
+    let list = earlier.unwrap_or(&listener.stored);
+    if list.is_empty() {
         return;
     }
-    let copy = stored(accepted);
+    let copy = &accepted.stored;
     copy.follow(list);
     // The copy's priority is none (sk_clone_lock), whatever IP_TOS says; the queue of TCP_FASTOPEN is the listener's alone.
     if copy.find(SOL_SOCKET, libc::SO_PRIORITY).is_some() || copy.find(libc::IPPROTO_IP, libc::IP_TOS).is_some() {

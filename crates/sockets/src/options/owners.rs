@@ -1,7 +1,6 @@
 //! Options of a stream that several processes own: each has its copy, and a version in shared memory says whether it is the latest.
 
 use super::effects::{apply, integer};
-use super::stored::stored;
 use crate::control;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
@@ -18,13 +17,9 @@ pub(super) fn publish(socket: &Socket) {
 
 /// As [`publish`]; nobody else can write now.
 pub(super) fn write_down(socket: &Socket) {
-    let list = stored(socket);
-    let settings = list.all().iter().map(|entry| Setting {
-        level: entry.level,
-        name: entry.name,
-        length: entry.length as usize,
-        data: entry.data,
-    });
+    let list = &socket.stored;
+    let settings =
+        list.all().map(|entry| Setting { level: entry.level, name: entry.name, length: entry.length as usize, data: entry.data });
     socket.settings_seen.store(socket.settings().publish(settings), Ordering::Relaxed);
 }
 
@@ -47,7 +42,7 @@ fn take_over(socket: &Socket) {
     if socket.settings_seen.compare_exchange(before, version, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
-    let list = stored(socket);
+    let list = &socket.stored;
     for Setting { level, name, length, data } in copied.iter() {
         let bytes = &data[..length];
         if list.find(level, name).is_some_and(|entry| entry.bytes() == bytes) {

@@ -1,11 +1,16 @@
 //! What a program set on one socket.
+//!
+//! Threads that set options of one socket at the same time can mix up their values, which are all of this process.
 
 use crate::judge::LONGEST;
-use crate::socket::Socket;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_sys::libc::c_int;
 
+/// Different options of one socket; more than any program sets.
 const MOST: usize = 64;
+const WORDS: usize = LONGEST / 8;
 
+/// An option, and what it was set to.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub level: c_int,
@@ -20,68 +25,89 @@ impl Entry {
     }
 }
 
-/// Options that a program set on a socket, in the order of setting.
-#[derive(Clone, Copy)]
+/// An [`Entry`] in memory that threads share.
+struct Place {
+    level: AtomicU32,
+    name: AtomicU32,
+    length: AtomicU32,
+    data: [AtomicU64; WORDS],
+}
+
+impl Place {
+    fn is(&self, level: c_int, name: c_int) -> bool {
+        self.name.load(Ordering::Relaxed) == name as u32 && self.level.load(Ordering::Relaxed) == level as u32
+    }
+
+    fn load(&self) -> Entry {
+        let mut data = [0; LONGEST];
+        for (bytes, word) in data.chunks_exact_mut(8).zip(&self.data) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        Entry {
+            level: self.level.load(Ordering::Relaxed) as c_int,
+            name: self.name.load(Ordering::Relaxed) as c_int,
+            length: self.length.load(Ordering::Relaxed).min(LONGEST as u32) as u8,
+            data,
+        }
+    }
+
+    fn store(&self, entry: &Entry) {
+        for (bytes, word) in entry.data.chunks_exact(8).zip(&self.data) {
+            word.store(bytes.try_into().map_or(0, u64::from_ne_bytes), Ordering::Relaxed);
+        }
+        self.level.store(entry.level as u32, Ordering::Relaxed);
+        self.name.store(entry.name as u32, Ordering::Relaxed);
+        self.length.store(entry.length as u32, Ordering::Relaxed);
+    }
+}
+
+/// Options that a program set on a socket, in the order of setting. All zero: none.
 pub struct Stored {
-    count: usize,
-    entries: [Entry; MOST],
+    count: AtomicU32,
+    places: [Place; MOST],
 }
 
 impl Stored {
-    /// None set.
-    pub const fn new() -> Stored {
-        Stored { count: 0, entries: [Entry { level: 0, name: 0, length: 0, data: [0; LONGEST] }; MOST] }
+    fn places(&self) -> &[Place] {
+        &self.places[..(self.count.load(Ordering::Acquire) as usize).min(MOST)]
     }
 
     /// Forgets them all. What is not looked at is not touched: most sockets have few.
-    pub fn clear(&mut self) {
-        self.count = 0;
+    pub fn clear(&self) {
+        self.count.store(0, Ordering::Relaxed);
     }
 
-    pub(super) fn all(&self) -> &[Entry] {
-        &self.entries[..self.count]
+    pub(super) fn is_empty(&self) -> bool {
+        self.places().is_empty()
     }
 
-    pub(super) fn all_mut(&mut self) -> &mut [Entry] {
-        &mut self.entries[..self.count]
+    pub(super) fn all(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.places().iter().map(Place::load)
     }
 
     /// Becomes the same as `other`.
-    pub(super) fn follow(&mut self, other: &Stored) {
-        self.entries[..other.count].copy_from_slice(other.all());
-        self.count = other.count;
+    pub fn follow(&self, other: &Stored) {
+        let others = other.places();
+        for (place, other) in self.places.iter().zip(others) {
+            place.store(&other.load());
+        }
+        self.count.store(others.len() as u32, Ordering::Release);
     }
 
-    pub(super) fn find(&self, level: c_int, name: c_int) -> Option<&Entry> {
-        self.all().iter().find(|e| e.level == level && e.name == name)
+    pub(super) fn find(&self, level: c_int, name: c_int) -> Option<Entry> {
+        self.places().iter().find(|place| place.is(level, name)).map(Place::load)
     }
 
-    pub(super) fn store(&mut self, level: c_int, name: c_int, bytes: &[u8]) {
+    pub(super) fn store(&self, level: c_int, name: c_int, bytes: &[u8]) {
         let length = bytes.len().min(LONGEST);
-        let index = match self.all().iter().position(|e| e.level == level && e.name == name) {
-            Some(index) => index,
-            None => {
-                let index = self.count;
-                self.count = (index + 1).min(MOST);
-                index
-            }
-        };
-        // More different options than any program sets are not kept.
-        let Some(entry) = self.entries.get_mut(index) else { return };
-        (entry.level, entry.name, entry.length) = (level, name, length as u8);
+        let mut entry = Entry { level, name, length: length as u8, data: [0; LONGEST] };
         entry.data[..length].copy_from_slice(&bytes[..length]);
+        let known = self.places();
+        if let Some(place) = known.iter().find(|place| place.is(level, name)) {
+            place.store(&entry);
+        } else if let Some(place) = self.places.get(known.len()) {
+            place.store(&entry);
+            self.count.store(known.len() as u32 + 1, Ordering::Release);
+        }
     }
-}
-
-impl Default for Stored {
-    fn default() -> Self {
-        Stored::new()
-    }
-}
-
-#[allow(clippy::mut_from_ref)]
-pub(super) fn stored(socket: &Socket) -> &mut Stored {
-    // SAFETY: plain bytes of this process; threads that set options of one socket at the same time can only mix up
-    // their own values.
-    unsafe { &mut *socket.stored.get() }
 }

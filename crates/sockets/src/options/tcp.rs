@@ -3,7 +3,7 @@
 use super::effects::{apply, integer};
 use super::kinds::changed_with;
 use super::owners::catch_up;
-use super::stored::{stored, Entry};
+use super::stored::Entry;
 use crate::judge::LONGEST;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
@@ -26,11 +26,11 @@ pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
     let mut length = LONGEST as socklen_t;
     if calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok() {
         let bytes = &data[..(length as usize).min(LONGEST)];
-        stored(socket).store(level, name, bytes);
+        socket.stored.store(level, name, bytes);
         apply(socket, level, name, bytes);
     }
     for &(level, name) in changed_with(level, name) {
-        let list = stored(socket);
+        let list = &socket.stored;
         if list.find(level, name).is_some() {
             if let Ok(value) = calls::getsockopt_int(fd, level, name) {
                 list.store(level, name, &value.to_ne_bytes());
@@ -41,13 +41,11 @@ pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
 
 /// The TCP socket `fd` is about to be replaced: reads back what its options really are.
 pub fn carry_over(fd: i32, socket: &Socket) {
-    let list = stored(socket);
-    for entry in list.all_mut() {
+    for Entry { level, name, .. } in socket.stored.all() {
         let mut length = LONGEST as socklen_t;
         let mut data = [0u8; LONGEST];
-        if calls::getsockopt(fd, entry.level, entry.name, data.as_mut_ptr().cast(), &mut length).is_ok() {
-            entry.length = (length as usize).min(LONGEST) as u8;
-            entry.data = data;
+        if calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok() {
+            socket.stored.store(level, name, &data[..(length as usize).min(LONGEST)]);
         }
     }
 }
@@ -55,15 +53,15 @@ pub fn carry_over(fd: i32, socket: &Socket) {
 /// The way back: a fresh TCP socket gets what the program had set on the stream.
 pub fn give_back(fd: i32, socket: &Socket, next: &Socket) {
     give_to(fd, socket);
-    stored(next).follow(stored(socket));
+    next.stored.follow(&socket.stored);
 }
 
 /// A TCP socket of the kernel gets what the program had set on the stream.
 pub fn give_to(fd: i32, socket: &Socket) {
     catch_up(socket);
-    let list = stored(socket);
+    let list = &socket.stored;
     for entry in list.all() {
-        give(fd, entry);
+        give(fd, &entry);
     }
 }
 

@@ -66,8 +66,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
         word.store(0, Ordering::Relaxed);
     }
     crate::earlier::forget(socket);
-    // SAFETY: nobody else uses the object.
-    unsafe { (*socket.stored.get()).clear() };
+    socket.stored.clear();
     Some(socket)
 }
 
