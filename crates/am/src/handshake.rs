@@ -46,8 +46,9 @@ const AGAIN: Nanoseconds = 20 * MILLISECOND;
 /// Resets that may be sent: one in so long, to all peers together.
 const RESET_PAUSE: Nanoseconds = MILLISECOND;
 
-/// The integrity word of frames that belong to no connection yet.
-pub(crate) fn greeting_check(head: &[u8; SHORT], body: &[u8]) -> u32 {
+/// The integrity word of frames that belong to no connection yet, and of resets and byes: anybody can make it.
+#[must_use]
+pub fn greeting_check(head: &[u8; SHORT], body: &[u8]) -> u32 {
     let mut head = *head;
     head[4..8].fill(0);
     Sum::new(0).add(&head).add(body).finish()

@@ -80,6 +80,7 @@ pub use config::{Config, Nanoseconds};
 pub(crate) use connection::Side;
 pub use dispatch::{Body, Data, Dispatch, Event, Link, Message, Reason, Refused, Replier};
 pub use engine::{Engine, Offer, Status};
+pub use handshake::greeting_check;
 pub use memory::MemoryError;
 pub use outgoing::{Fill, Get, Store};
 pub use secret::siphash;

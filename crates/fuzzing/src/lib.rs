@@ -9,6 +9,7 @@
 mod gate;
 mod handover;
 mod hello;
+mod hellos;
 mod image;
 mod inbox;
 mod input;
@@ -16,6 +17,7 @@ mod list;
 mod messages;
 mod pipe;
 mod rights;
+mod shadow;
 
 /// A target: its name, which is that of its corpus and of its program in `fuzz/`, and its body.
 pub type Target = (&'static str, fn(&[u8]));
@@ -31,6 +33,8 @@ pub const TARGETS: &[Target] = &[
     ("image", image::run),
     ("gate", gate::run),
     ("messages", messages::run),
+    ("hellos", hellos::run),
+    ("shadow", shadow::run),
 ];
 
 /// Runs the target `name`.

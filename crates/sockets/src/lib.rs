@@ -102,5 +102,7 @@ pub mod uring;
 pub mod wait;
 pub mod window;
 
+#[cfg(feature = "alone")]
+pub use remote::alone;
 pub use shunt_segment as segment;
 pub use shunt_sys as sys;

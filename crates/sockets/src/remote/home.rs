@@ -116,6 +116,21 @@ fn make(device: &Device) -> Result<&'static Home> {
         station.renumber(fd, number);
         let _ = calls::close(fd);
     }
+    let mut pair = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
+    let control = private::keep(pair[0])?;
+    let home = lay(station, control).inspect_err(|_| {
+        private::close(control);
+        let _ = calls::close(pair[1]);
+    })?;
+    let forked = fork::keeper(home, control, pair[1]);
+    let _ = calls::close(pair[1]);
+    forked.inspect_err(|_| private::close(control))?;
+    Ok(home)
+}
+
+/// The home of a station whose keeper, if there is one, is told things over `control`.
+pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
     let mut links = [(core::ptr::null_mut(), 0); LINKS];
     {
         let _setup = crate::global::SETUP.lock().ok_or(shunt_sys::Errno(libc::EINTR))?;
@@ -124,14 +139,11 @@ fn make(device: &Device) -> Result<&'static Home> {
             *place = (link::at(index).base, index);
         }
     }
-    let mut pair = [-1; 2];
-    calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
-    let control = private::keep(pair[0])?;
     let far = mapping::reserve(words::STREAMS as usize * core::mem::size_of::<Socket>())?.cast::<Socket>();
     let near = mapping::reserve(words::STREAMS as usize * core::mem::size_of::<AtomicPtr<Socket>>())?.cast();
     let home = mapping::reserve(core::mem::size_of::<Home>())?.cast::<Home>();
     // SAFETY: fresh memory of the right size.
-    let home = unsafe {
+    unsafe {
         home.write(Home {
             station,
             links,
@@ -141,12 +153,8 @@ fn make(device: &Device) -> Result<&'static Home> {
             near,
             far_fds: Shared::new([-1; words::STREAMS as usize]),
         });
-        &*home
-    };
-    let forked = fork::keeper(home, control, pair[1]);
-    let _ = calls::close(pair[1]);
-    forked.inspect_err(|_| private::close(control))?;
-    Ok(home)
+        Ok(&*home)
+    }
 }
 
 /// Descriptors that this process may allow itself, as its keeper does.

@@ -13,6 +13,8 @@
 //! Rings of these links stop at 256 KiB, so no window has to be mapped, and a peer is granted as much as such a ring holds.
 
 mod accept;
+#[cfg(feature = "alone")]
+pub mod alone;
 mod area;
 mod connect;
 mod fork;
