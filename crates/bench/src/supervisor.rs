@@ -2,8 +2,8 @@
 //!
 //! The process that the user started becomes the supervisor; the measuring happens in a child.
 //! The supervisor is the reaper of all descendants (`PR_SET_CHILD_SUBREAPER`, prctl(2)): whatever
-//! the child leaves when it ends, crashes or is killed is adopted here, killed by its process id
-//! and waited for. Every started program also asks for SIGKILL when its parent dies
+//! the child leaves when it ends, crashes or is killed is adopted here and waited for, and killed by
+//! its process id if it does not end by itself. Every started program also asks for SIGKILL when its parent dies
 //! (`PR_SET_PDEATHSIG`), which covers a killed supervisor.
 
 use std::fs::{self, File};
@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -71,14 +72,15 @@ pub fn supervise(body: impl FnOnce(&Path) -> u8) -> ExitCode {
     }
 }
 
-/// Waits for the child; a request to end is passed on as one that cannot be refused.
+/// Waits for the child, and for what was adopted and ended meanwhile: processes of shunt's own, which are nobody's children. A request to
+/// end is passed on as one that cannot be refused.
 fn wait_for(child: Pid, watched: &SigSet) -> u8 {
     loop {
-        match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(_, code)) => return code as u8,
-            Ok(WaitStatus::Signaled(_, signal, _)) => return 128 + signal as u8,
-            Ok(_) => {}
-            Err(Errno::EINTR) => continue,
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(ended, code)) if ended == child => return code as u8,
+            Ok(WaitStatus::Signaled(ended, signal, _)) if ended == child => return 128 + signal as u8,
+            Ok(WaitStatus::StillAlive) => {}
+            Ok(_) | Err(Errno::EINTR) => continue,
             Err(_) => return 1,
         }
         match watched.wait() {
@@ -92,9 +94,20 @@ fn wait_for(child: Pid, watched: &SigSet) -> u8 {
     }
 }
 
-/// Kills and waits for everything that descends from this process. Returns how many there were.
+/// How long what ends with its last program may take for it, on a crowded machine.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Waits for everything that descends from this process, and kills what does not end by itself. Returns how many those were.
 fn reap_descendants() -> usize {
     let me = nix::unistd::getpid();
+    let began = Instant::now();
+    while began.elapsed() < ENDS_WITHIN {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_millis(5)),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return 0,
+        }
+    }
     let mut ended = 0;
     loop {
         // Children of a killed child become ours in the next round.
