@@ -48,6 +48,8 @@ pub struct Agent {
     /// Some next hop is not known yet.
     pub(crate) resolving: bool,
     pub(crate) next_refresh: Instant,
+    /// When those that are not known are asked for again.
+    pub(crate) next_question: Instant,
     /// Frames that belong to no endpoint, by reason.
     pub(crate) dropped: [u64; Reason::COUNT],
     /// Datagrams that came the kernel's way.
@@ -122,6 +124,9 @@ pub enum End {
 
 /// While there is work, the descriptors are looked at so often.
 const LOOK: Duration = Duration::from_micros(100);
+
+/// How much longer than the questions for neighbours took they rest.
+const SHARE: u32 = 4;
 
 impl Agent {
     pub(crate) fn watch(&self, fd: RawFd, token: Token) -> io::Result<()> {
@@ -223,12 +228,15 @@ impl Agent {
             }
         }
         let now = Instant::now();
-        if self.resolving || now >= self.next_refresh {
-            let all = now >= self.next_refresh;
+        let all = now >= self.next_refresh;
+        if all || (self.resolving && now >= self.next_question) {
             if all {
                 self.next_refresh = now + Duration::from_secs(1);
             }
             self.refresh_neighbours(all);
+            // Somebody may have channels to thousands that do not answer: the others get most of the time.
+            let asked = Instant::now();
+            self.next_question = asked + (asked - now) * SHARE;
         }
         Ok(None)
     }

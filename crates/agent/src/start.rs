@@ -118,6 +118,7 @@ impl Agent {
             by_tag: HashMap::default(),
             resolving: false,
             next_refresh: Instant::now() + Duration::from_secs(1),
+            next_question: Instant::now(),
             dropped: Default::default(),
             astray: 0,
             began: Instant::now(),

@@ -9,9 +9,8 @@ use shunt_sys::{calls, libc};
 use std::sync::OnceLock;
 
 const RECORD: usize = 32;
-/// Kinds of records: by the engine, never by it, ended; and one that does not exist.
+/// The kind of a record that names bytes received by the engine, too.
 const BY_ENGINE: u64 = 1;
-const NEVER_FAST: u64 = 2;
 /// Bytes of either program, at most.
 const MOST: usize = 40_000;
 /// Records and tokens that may be taken for what they are in one life.

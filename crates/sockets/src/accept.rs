@@ -80,7 +80,7 @@ unsafe fn from_kernel(fd: i32, listener: &Socket, address: *mut c_sockaddr, leng
     }
     let accepted = calls::accept4(listener.hold.number(fd), address, length, flags)?;
     table::take(accepted);
-    if crate::remote::accepted(accepted, listener, flags) {
+    if crate::remote::accepted(accepted, listener.hold.number(fd), listener, flags) {
         return Ok(accepted as isize);
     }
     report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);

@@ -114,6 +114,14 @@ impl Device {
         }
     }
 
+    /// Whether nothing can ever arrive or leave again.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Device::Xdp(xdp) => xdp.agent_is_gone(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn renumber(&mut self, from: i32, to: i32) {
         match self {
             Device::Udp(udp) => udp.renumber(from, to),

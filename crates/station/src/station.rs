@@ -386,6 +386,17 @@ impl Station {
         }
     }
 
+    /// The listeners, by inode.
+    pub fn listeners(&self) -> impl Iterator<Item = u64> + '_ {
+        self.shared().listeners.iter().map(|listener| listener.inode.load(Relaxed)).filter(|inode| *inode != 0)
+    }
+
+    /// Whether the device is of no use for ever: its agent ended. One call of the system's where there is one.
+    pub fn is_over(&self) -> bool {
+        // SAFETY: see `descriptors`; nothing is written.
+        unsafe { &*self.inner.get() }.device.is_over()
+    }
+
     /// What happened so far.
     pub fn count(&self, what: Count) -> u64 {
         self.shared().counts[what as usize].load(Relaxed)

@@ -222,7 +222,12 @@ impl Xdp {
         }
     }
 
-    /// Whether the agent is gone, asked now.
+    /// Whether the agent is gone.
+    pub fn agent_is_gone(&self) -> bool {
+        self.connection.is_over()
+    }
+
+    /// Whether the agent is gone, asked now, and remembered.
     fn look_after_agent(&mut self) -> bool {
         self.idle = 0;
         if !self.over && self.connection.is_over() {

@@ -1,6 +1,6 @@
 //! accept from another host: a TCP connection that a reservation waits for becomes a stream.
 
-use super::connect::{begin, companion, seat, Start};
+use super::connect::{begin, companion, give_up, seat, Start};
 use super::home::{self, home, Home};
 use super::message::Message;
 use super::{area, near, words};
@@ -8,7 +8,7 @@ use crate::global::SETUP;
 use crate::socket::{self, Socket};
 use crate::table::{self, Kind};
 use crate::{listen, report};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -20,6 +20,8 @@ use shunt_sys::{calls, clock, Errno, Result};
 const PATIENCE: u64 = 20_000_000;
 /// How long `listen` waits for it, which is called once (ns), and between two tries.
 const HEARD_WITHIN: u64 = 200_000_000;
+/// How long for another home's keeper to give the ear's name up (ns).
+const MOVED_WITHIN: u64 = 20_000_000;
 const LOOK: i64 = 200_000;
 
 /// A token as it travels.
@@ -52,10 +54,15 @@ pub fn listens(inode: u64, address: &Address) {
 ///
 /// Errors: as [`shunt_station::Station::listen`].
 fn ear(home: &Home, inode: u64, address: &Address) -> Result<i32> {
-    let deadline = clock::monotonic_ns() + HEARD_WITHIN;
+    let began = clock::monotonic_ns();
     loop {
+        let waited = clock::monotonic_ns() - began;
         match home.station.listen(inode, address) {
-            Err(Errno(libc::EAGAIN)) if clock::monotonic_ns() < deadline => {
+            Err(Errno(libc::EAGAIN)) if waited < HEARD_WITHIN => {
+                let _ = calls::nap(LOOK);
+            }
+            // The name is another home's until its keeper has heard that the listener moves.
+            Err(Errno(libc::EADDRINUSE)) if waited < MOVED_WITHIN => {
                 let _ = calls::nap(LOOK);
             }
             other => return other,
@@ -91,19 +98,38 @@ pub fn listens_no_longer(inode: u64) {
 
 /// The kernel gave the connection `fd` from `client`: true if it is a stream now.
 #[inline(always)]
-pub fn accepted(fd: i32, listener: &Socket, flags: i32) -> bool {
+pub fn accepted(fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
     match home() {
-        Some(home) => claim(home, fd, listener, flags),
+        Some(home) => claim(home, fd, listening, listener, flags),
         None => false,
+    }
+}
+
+/// Between two tries to be heard by another home (ns).
+const MOVE_AGAIN: u64 = 1_000_000_000;
+
+/// The listener is not heard at this process's home, or that is of no use any more, because the agent was started again: the next clients
+/// are to find it.
+#[cold]
+fn move_ear(listening: i32, listener: &Socket) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let now = clock::monotonic_ns();
+    let inode = listener.inode.load(Ordering::Relaxed);
+    if inode != 0 && now >= NEXT.load(Ordering::Relaxed) {
+        NEXT.store(now + MOVE_AGAIN, Ordering::Relaxed);
+        listens(inode, &listen::bound_address(listening));
     }
 }
 
 #[cold]
 #[inline(never)]
-fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
+fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
     let (Some(client), server) = (peer_of(fd), listen::bound_address(fd)) else { return false };
     if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) {
         return false;
+    }
+    if home.station.is_over() || !home.station.listeners().any(|inode| inode == listener.inode.load(Ordering::Relaxed)) {
+        move_ear(listening, listener);
     }
     // OPEN left before the connection was made: it is here, or it comes too late.
     near::drive();
@@ -113,19 +139,19 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
     near::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };
     if stream >= words::STREAMS || !home.has_room() {
-        return refuse(home, stream, fd);
+        return refuse(home, stream);
     }
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     let family = listener.family.load(Ordering::Relaxed);
     let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
     if shadow < 0 {
-        return refuse(home, stream, fd);
+        return refuse(home, stream);
     }
     let pair = companion(home, stream, &server, &client, nonblocking);
     let socket = socket::allocate(family);
     let (Ok([near, far]), Some(socket)) = (pair, socket) else {
         let _ = calls::close(shadow);
-        return refuse(home, stream, fd);
+        return refuse(home, stream);
     };
     let bytes = token_bytes(&token);
     let sent = calls::sendto(shadow, bytes.as_ptr().cast(), 16, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
@@ -135,7 +161,7 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
             let _ = calls::close(fd);
         }
         socket::free(socket);
-        return refuse(home, stream, fd);
+        return refuse(home, stream);
     }
     let _ = calls::fcntl(shadow, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
     let _ = calls::dup3(near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });
@@ -153,11 +179,8 @@ fn claim(home: &'static Home, fd: i32, listener: &Socket, flags: i32) -> bool {
 }
 
 /// There is no room for the stream: its client goes on by TCP, where no token comes.
-fn refuse(home: &Home, stream: Stream, _fd: i32) -> bool {
-    if let Some(mut driver) = home.station.lock() {
-        driver.release(clock::monotonic_ns(), stream);
-    }
-    near::drive();
+fn refuse(home: &Home, stream: Stream) -> bool {
+    give_up(home, stream);
     false
 }
 

@@ -152,17 +152,23 @@ fn await_opening(home: &Home, stream: Stream, deadline: u64) -> Opening {
 }
 
 /// The stream's end is nobody's business any more: it is released when the station knows what became of it.
-fn give_up(home: &Home, stream: Stream) {
-    let now = clock::monotonic_ns();
-    if let Some(mut driver) = home.station.lock() {
-        if home.station.opening(stream) == Opening::Pending && stream < words::STREAMS {
-            words::raise(&home.station, stream, bit::GIVEN_UP);
-            near::mark(home, stream);
-        } else {
-            driver.release(now, stream);
+pub fn give_up(home: &Home, stream: Stream) {
+    match home.station.lock() {
+        Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= words::STREAMS => {
+            driver.release(clock::monotonic_ns(), stream);
         }
+        _ => leave_behind(home, stream),
     }
     near::drive();
+}
+
+/// Whoever has the lock next releases the stream, when it is known what became of it.
+fn leave_behind(home: &Home, stream: Stream) {
+    if stream < words::STREAMS {
+        words::raise(&home.station, stream, bit::GIVEN_UP);
+        near::mark(home, stream);
+        near::wake_keeper(home);
+    }
 }
 
 /// Gives the reservation up, and waits until it is known whether somebody had claimed it. True: nobody has, nor will: no
@@ -244,6 +250,7 @@ fn connect_by_tcp(
         return Outcome::Done(Err(if certain { error } else { Errno(libc::ETIMEDOUT) }), Reason::TooSlow);
     }
     let Some(driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) else {
+        leave_behind(home, stream);
         return Outcome::Done(Err(Errno(libc::ETIMEDOUT)), Reason::TooSlow);
     };
     let token = driver.token(stream);
@@ -271,8 +278,9 @@ fn connect_by_tcp(
         if shadow < 0 { Err(Errno(libc::EMFILE)) } else { companion(home, stream, &four.client, &four.server, nonblocking) };
     let Ok([near_fd, far_fd]) = made else {
         // The other side may believe in a stream: there is none.
-        if let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) {
-            driver.release(clock::monotonic_ns(), stream);
+        match near::lock(home, clock::monotonic_ns() + PROMPT[2]) {
+            Some(mut driver) => driver.release(clock::monotonic_ns(), stream),
+            None => leave_behind(home, stream),
         }
         let _ = calls::close(shadow);
         return Outcome::Done(Err(Errno(libc::ECONNRESET)), Reason::NoDescriptors);
@@ -390,6 +398,8 @@ pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start
         drop(driver);
         // If there is no keeper, the program finds its companion hung up, too.
         let _ = Message::Stream(stream).send(home.control.load(Ordering::Relaxed), &[far_fd, shadow]);
+    } else {
+        leave_behind(home, stream);
     }
     let _ = calls::close(far_fd);
     let _ = calls::close(shadow);

@@ -1,6 +1,7 @@
 //! What this process has for other hosts: its station, the links of that, and the way to its keeper.
 
 use super::area::Device;
+use super::message::Message;
 use super::{fork, words};
 use crate::global::Shared;
 use crate::socket::{flag, Socket};
@@ -61,6 +62,12 @@ pub fn settle(device: &Device) -> core::result::Result<&'static Home, Reason> {
             // Somebody else may have made it since.
             let made = kept().map_or_else(|| make(device).map_err(|_| Reason::NoStation), Ok);
             if let Ok(made) = made {
+                if let Some(old) = home().filter(|old| !core::ptr::eq(*old, made)) {
+                    // Its listeners can be heard by another one. Streams that it keeps ring it by their companions.
+                    for inode in old.station.listeners() {
+                        let _ = Message::NoEar(inode).send(old.control.load(Ordering::Relaxed), &[]);
+                    }
+                }
                 // If the keeper of the last one is gone, so is every stream that it kept: the next ones get another.
                 HOME.store(made as *const Home as *mut Home, Ordering::Release);
             }
@@ -76,9 +83,10 @@ pub fn settle(device: &Device) -> core::result::Result<&'static Home, Reason> {
     }
 }
 
-/// This process's home, if its keeper lives.
+/// This process's home, if its keeper lives and its device may still bring something: an agent that was started again knows nothing of
+/// the endpoints that the last one had.
 fn kept() -> Option<&'static Home> {
-    home().filter(|home| super::message::Message::Wake.send(home.control.load(Ordering::Relaxed), &[]).is_ok_or_full())
+    home().filter(|home| !home.station.is_over() && Message::Wake.send(home.control.load(Ordering::Relaxed), &[]).is_ok_or_full())
 }
 
 /// In the child after fork. `strange`: in a PID namespace of its own, where numbers of processes, by which the station's lock knows who

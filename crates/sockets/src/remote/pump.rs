@@ -236,6 +236,8 @@ impl Pump for Rings<'_> {
         if !self.active(stream) {
             return;
         }
+        // A driver that was killed may have taken a sleeper's announcement, and not rung.
+        words::raise(&self.0.station, stream, flag::RING);
         match self.way(stream) {
             mode::FAST => self.to_tcp(stream, 0),
             mode::CLAIMED => self.to_tcp(stream, flag::NEVER_FAST),
