@@ -31,6 +31,13 @@ impl Agent {
         Ok(agent)
     }
 
+    /// Asks it to end (SIGTERM), and waits for that.
+    pub fn stop(mut self) {
+        // SAFETY: a child that was not waited for: the number is its.
+        unsafe { libc::kill(self.0.id() as i32, libc::SIGTERM) };
+        let _ = self.0.wait();
+    }
+
     /// Its process.
     pub fn id(&self) -> u32 {
         self.0.id()

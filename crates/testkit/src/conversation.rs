@@ -7,6 +7,8 @@
 
 mod bytes;
 mod end;
+pub mod forks;
+pub mod urgent;
 
 pub use bytes::Bytes;
 pub use end::End;

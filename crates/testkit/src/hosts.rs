@@ -72,19 +72,27 @@ pub fn segment(count: u8, joint: Joint) -> Result<Segment, String> {
     let mut hosts = Vec::new();
     for number in 1..=count.min(8) {
         let host = host("left0", number)?;
-        let other = format!("/proc/{}/fd/{}", std::process::id(), switch.namespace.as_raw_fd());
-        let Joint { queues, mtu } = joint;
-        let count = format!("numtxqueues {queues} numrxqueues {queues}");
-        host.batch(&[format!("link add left0 {count} type veth peer name port{number} {count} netns {other}")])?;
-        switch.batch(&[
-            format!("link set port{number} mtu {mtu}"),
-            format!("link set port{number} master bridge0"),
-            format!("link set port{number} up"),
-        ])?;
-        host.configure(mtu)?;
+        plug(&host, &switch, number, joint)?;
         hosts.push(host);
     }
     Ok(Segment { hosts, switch })
+}
+
+/// Gives a host its interface, and plugs that into the switch; again, if it was removed (`ip link del`).
+///
+/// # Errors
+/// As [`pair`].
+pub fn plug(host: &Host, switch: &Host, number: u8, joint: Joint) -> Result<(), String> {
+    let other = format!("/proc/{}/fd/{}", std::process::id(), switch.namespace.as_raw_fd());
+    let Joint { queues, mtu } = joint;
+    let count = format!("numtxqueues {queues} numrxqueues {queues}");
+    host.batch(&[format!("link add {} {count} type veth peer name port{number} {count} netns {other}", host.interface)])?;
+    switch.batch(&[
+        format!("link set port{number} mtu {mtu}"),
+        format!("link set port{number} master bridge0"),
+        format!("link set port{number} up"),
+    ])?;
+    host.configure(mtu)
 }
 
 fn host(interface: &str, number: u8) -> Result<Host, String> {

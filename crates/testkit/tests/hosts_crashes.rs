@@ -4,6 +4,7 @@
 mod two_hosts;
 
 use shunt_testkit::conversation::{End, Pattern};
+use shunt_testkit::hosts::{plug, Joint};
 use shunt_testkit::Random;
 use std::time::Duration;
 
@@ -97,17 +98,33 @@ fn cable_pulled(site: Site) {
 }
 between_hosts!(cable_pulled);
 
-/// Datagrams no longer arrive, TCP does: streams go on over TCP, and every byte of theirs is the right one.
-fn fast_path_lost(site: Site) {
+/// The interface is taken away, with its address and its routes, and another one is put in its place.
+fn cable_replaced(site: Site) {
     let server = site.serve("server");
     let bystander = site.bystander(&server);
     let (sender, sent) = site.victim(&server, "sender", "v", 77);
-    for host in &site.hosts {
-        // Dropped as they come in, without a word: the table of local addresses is asked second.
-        host.ip("rule add pref 100 lookup local");
-        host.ip("rule del pref 0");
-        host.ip(&format!("rule add pref 1 iif {} ipproto udp blackhole", host.interface));
+    site.hosts[0].ip("link del left0");
+    std::thread::sleep(Duration::from_millis(300));
+    plug(&site.hosts[0], &site.switch, 1, Joint::default()).expect("an interface");
+    // A UDP socket serves the new one as well, within the time after which silence is a loss.
+    if site.way == two_hosts::Way::Xdp {
+        site.wait_for_tcp(&bystander);
     }
+    // Its last round is verified after that, or it would not end well.
+    assert!(bystander.end_of_input().contains("fine "));
+    sender.kill();
+    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
+    drop(server);
+    site.finish();
+}
+between_hosts!(cable_replaced);
+
+/// Datagrams no longer arrive, TCP does: streams go on over TCP, and every byte of theirs is the right one.
+fn fast_path_lost(mut site: Site) {
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    let (sender, sent) = site.victim(&server, "sender", "v", 77);
+    site.lose_path();
     // Its last round is verified after that, or it would not end well.
     assert!(bystander.end_of_input().contains("fine "));
     sender.kill();
@@ -118,6 +135,40 @@ fn fast_path_lost(site: Site) {
 mod fast_path_lost {
     crate::between_hosts!(fast_path_lost, udp, Udp);
 }
+
+/// The same, for a stream with urgent bytes: each is at its place, once, and nobody is at a mark elsewhere.
+fn urgent_bytes_go_on(mut site: Site) {
+    let server = site.serve_as("serve-urgent", "server");
+    let arguments = |attempt: u64| vec!["urgent".to_string(), PORT.to_string(), (5 + attempt).to_string()];
+    let (client, _) = site.client(&server, "client", &arguments, "connected");
+    std::thread::sleep(Duration::from_millis(50));
+    site.lose_path();
+    site.wait_for_tcp(&client);
+    let said = client.end_of_input();
+    let rounds = said.lines().find_map(|line| line.strip_prefix("fine ")).unwrap_or_else(|| panic!("{said}")).to_string();
+    server.wait_for(&format!("heard {rounds}\n"));
+    drop(server);
+    site.finish();
+}
+between_hosts!(urgent_bytes_go_on);
+
+/// The same, for a stream on which a process and its children speak by turns, one forked after the other all the while.
+fn forks_go_on(mut site: Site) {
+    let server = site.serve("server");
+    let arguments = |attempt: u64| vec!["fork".to_string(), PORT.to_string(), (5 + attempt).to_string()];
+    let (client, _) = site.client(&server, "client", &arguments, "connected");
+    std::thread::sleep(Duration::from_millis(50));
+    site.lose_path();
+    site.wait_for_tcp(&client);
+    assert!(client.end_of_input().contains("fine "));
+    until("the server to see its end", || {
+        let text = server.text();
+        text.matches("close ").count() == text.matches("open ").count()
+    });
+    drop(server);
+    site.finish();
+}
+between_hosts!(forks_go_on);
 
 /// What the tools tell of a stream, its process and the host, while it is fast.
 fn tools(site: Site) {
@@ -160,6 +211,36 @@ fn agents_killed(mut site: Site) {
 }
 mod agents_killed {
     crate::between_hosts!(agents_killed, xdp, Xdp);
+}
+
+/// Agents end in mid-stream, killed or asked to, and are started again: what went through them goes on, and who connects then is accelerated
+/// as before, to a server that has listened all the time.
+fn agents_restarted(mut site: Site) {
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    let mut senders = vec![site.victim(&server, "first", "v", 1000)];
+    for turn in 0..4u64 {
+        let agent = site.agents.remove(0);
+        // Those of the first host and of the second take turns.
+        if turn < 2 {
+            drop(agent);
+        } else {
+            agent.stop();
+        }
+        let agent = site.start_agent(turn as usize % 2);
+        site.agents.push(agent);
+    }
+    senders.push(site.victim(&server, "second", "v", 2000));
+    assert!(bystander.end_of_input().contains("fine "));
+    for (sender, sent) in senders {
+        sender.kill();
+        until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
+    }
+    drop(server);
+    site.finish();
+}
+mod agents_restarted {
+    crate::between_hosts!(agents_restarted, xdp, Xdp);
 }
 
 /// The keepers of one side are killed, then those of the other: as a network card that is unplugged, but nobody waits for ever, and a client

@@ -8,15 +8,18 @@
 //!                                             a line "PORT visit SEED" is one short conversation
 //! testkit-peer bystander PORT                 echoes, checking every byte, until its input ends
 //! testkit-peer outlive PORT LETTER SEED       one connection, as the survivor
+//! testkit-peer serve-urgent PORT              as serve, for those of the next line
+//! testkit-peer urgent PORT SEED               rounds with an urgent byte each, until its input ends
+//! testkit-peer fork PORT SEED                 as bystander; each second round is a child's
 //! testkit-peer visit PORT                     one short conversation, which it ends itself
 //! ```
 //!
 //! The server's address is 127.0.0.1, or the variable `TESTKIT_ADDRESS`.
 //!
 //! Lines on standard output: `open N`, `suffers SEED`, `rest SEED`, `close N SEED LETTER BYTES END`, `connected SEED`,
-//! `fine ROUNDS`. A connection whose header never came closes with seed 0 and letter `-`.
+//! `fine ROUNDS`, `heard ROUNDS`. A connection whose header never came closes with seed 0 and letter `-`.
 
-use shunt_testkit::conversation::{read_header, suffer, survive, write_header, Bytes, Pattern};
+use shunt_testkit::conversation::{forks, read_header, suffer, survive, urgent, write_header, Bytes, Pattern};
 use std::io::{self, BufRead, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +58,12 @@ fn main() {
             bystander(number(port) as u16);
         }
         ["outlive", port, letter, seed] => survive_one(&format!("{port} {letter} {seed}")),
+        ["serve-urgent", port] => serve_urgent(&listen(number(port) as u16)),
+        ["urgent", port, seed] => until_input_ends(number(port) as u16, |mut stream, ended| urgent::send(&mut stream, number(seed), ended)),
+        ["fork", port, seed] => until_input_ends(number(port) as u16, |mut stream, ended| {
+            write_header(&mut stream, false, Pattern::Echo, number(seed))?;
+            forks::converse(&mut stream, number(seed), ended)
+        }),
         ["visit", port] => drop(visit(number(port) as u16, 1)),
         ["visit-in-a-row", port] => {
             drop(visit(number(port) as u16, 1));
@@ -62,7 +71,7 @@ fn main() {
             // The last one ends with the process.
             std::mem::forget(visit(number(port) as u16, 3));
         }
-        _ => panic!("usage: serve PORT | serve-shared PORT | visit-in-a-row PORT | connect PORT LETTERS SEED | survive PORT | outlive PORT LETTER SEED | bystander PORT | visit PORT"),
+        _ => panic!("usage: serve PORT | serve-shared PORT | visit-in-a-row PORT | connect PORT LETTERS SEED | survive PORT | outlive PORT LETTER SEED | bystander PORT | visit PORT | serve-urgent PORT | urgent PORT SEED | fork PORT SEED"),
     }
 }
 
@@ -125,6 +134,29 @@ fn serve(listener: TcpListener) {
             }
         });
     }
+}
+
+fn serve_urgent(listener: &TcpListener) {
+    for id in 0_u64.. {
+        let Ok((mut stream, _)) = listener.accept() else { continue };
+        say(format!("open {id}"));
+        thread::spawn(move || match urgent::receive(&mut stream) {
+            Ok(rounds) => say(format!("heard {rounds}")),
+            Err(error) => say(format!("close {id}: {error}")),
+        });
+    }
+}
+
+/// A conversation that takes a question whether standard input has ended.
+fn until_input_ends(port: u16, converse: impl FnOnce(TcpStream, &dyn Fn() -> bool) -> io::Result<u64>) {
+    thread::spawn(|| {
+        let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+        INPUT_ENDED.store(true, Ordering::Relaxed);
+    });
+    let stream = TcpStream::connect((address().as_str(), port)).expect("the server listens");
+    say("connected".to_string());
+    let rounds = converse(stream, &|| INPUT_ENDED.load(Ordering::Relaxed)).expect("nothing is lost, repeated or misplaced");
+    say(format!("fine {rounds}"));
 }
 
 fn connect(port: u16, letters: &str, seed: u64) {

@@ -182,9 +182,39 @@ impl Site {
         (victim, seed + attempt)
     }
 
+    /// Takes the way away by which streams between the first two hosts are accelerated, and leaves TCP's.
+    pub fn lose_path(&mut self) {
+        self.agents.clear();
+        for host in self.hosts.iter().filter(|_| self.way != Way::Xdp) {
+            // Dropped as they come in, without a word: the table of local addresses is asked second.
+            host.ip("rule add pref 100 lookup local");
+            host.ip("rule del pref 0");
+            host.ip(&format!("rule add pref 1 iif {} ipproto udp blackhole", host.interface));
+        }
+    }
+
+    /// Waits until the stream of a program on the first host, which was accelerated, goes by TCP.
+    pub fn wait_for_tcp(&self, client: &Running) {
+        if self.way.accelerates() {
+            let program = format!("testkit-peer/{}", client.child.id());
+            let is_it = |line: &str| line.starts_with("tcp ") && line.split_ascii_whitespace().any(|word| word == program);
+            until("the stream to go by TCP", || self.shunt(0, &["ss"]).lines().any(is_it));
+        }
+    }
+
+    /// An agent on a host, in place of one that ended.
+    pub fn start_agent(&self, host: usize) -> Agent {
+        Agent::start(&self.hosts[host], &self.shunt, &[]).expect("the agent starts")
+    }
+
     /// `testkit-peer serve` on the second host.
     pub fn serve(&self, name: &str) -> Running {
-        let server = self.start(1, name, &peer(), &["serve", &PORT.to_string()]);
+        self.serve_as("serve", name)
+    }
+
+    /// A server of `testkit-peer` on the second host.
+    pub fn serve_as(&self, word: &str, name: &str) -> Running {
+        let server = self.start(1, name, &peer(), &[word, &PORT.to_string()]);
         self.wait_for_listener(PORT);
         server
     }
@@ -213,6 +243,13 @@ impl Site {
         let agents: Vec<u32> = self.agents.iter().map(Agent::id).collect();
         until("everything of shunt's to leave the hosts", || {
             self.hosts.iter().flat_map(Host::processes).all(|process| agents.contains(&process))
+        });
+        // The kernel frees what a process had behind its end.
+        until("shunt's names to leave the hosts", || {
+            self.hosts.iter().all(|host| {
+                let table = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default());
+                !table.lines().any(|line| line.contains("@shunt1-") && !line.contains("@shunt1-agent-"))
+            })
         });
     }
 }
