@@ -198,7 +198,10 @@ impl Site {
         if self.way.accelerates() {
             let program = format!("testkit-peer/{}", client.child.id());
             let is_it = |line: &str| line.starts_with("tcp ") && line.split_ascii_whitespace().any(|word| word == program);
-            until("the stream to go by TCP", || self.shunt(0, &["ss"]).lines().any(is_it));
+            until("the stream to go by TCP", || {
+                std::thread::sleep(Duration::from_millis(100)); // it is much to look at
+                self.shunt(0, &["ss"]).lines().any(is_it)
+            });
         }
     }
 
