@@ -287,8 +287,10 @@ impl Tally {
 /// Does `work` for seed after seed while `more` says so, several at a time.
 fn each_seed(first: u64, more: impl Fn(u64) -> bool + Sync, work: impl Fn(u64) + Sync) {
     let next = std::sync::atomic::AtomicU64::new(first);
+    // Actors mostly wait for each other.
+    let several = 6 * std::thread::available_parallelism().map_or(1, |cores| cores.get());
     std::thread::scope(|scope| {
-        for _ in 0..6 {
+        for _ in 0..several {
             scope.spawn(|| loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
                 if !more(seed) {

@@ -11,7 +11,7 @@ use crate::link;
 use crate::socket::{self, flag, Socket};
 use crate::table;
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::release;
+use shunt_segment::channel::{release, state};
 use shunt_segment::CHANNELS;
 use shunt_sys::{libc, thread};
 
@@ -103,6 +103,9 @@ fn say_one(index: usize, base: *mut u8, channel: usize, side: usize) {
     let Some(socket) = socket::allocate(libc::AF_INET) else { return };
     socket.attach(base, channel, side);
     socket.link_index.store(index as u32, Ordering::Relaxed);
+    if own.receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0 {
+        socket.set(flag::LINGER_RESET);
+    }
     let ended = crate::readiness::closed(socket);
     crate::descriptor::say_end(socket, ended);
     socket::free(socket);
