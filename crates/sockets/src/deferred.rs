@@ -5,7 +5,7 @@
 //! channels still offered, and accept gives out those of them that have something. Their companions and a timer lie beside
 //! the clients' bells, so whoever waits for the listener, in whatever call, is woken for them.
 //!
-//! The list is a process's own. One that shares its listener puts back what it holds when it leaves accept with a connection,
+//! The list is a process's own. One that shares its listener puts back what it holds before it leaves accept with a connection,
 //! since others may be idle while it is busy; so does every process before it shares a listener, or closes a shared one.
 
 use crate::accept::{self, Accepted, Arrival};
@@ -154,20 +154,25 @@ pub(crate) fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
         }
         take(listener, arrival, &setup);
     }
-    let setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
+    let mut setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
     if let Some(accepted) = usual_offer(listener, flags, &setup)? {
         return Ok(accepted);
     }
     take_offers(listener, &setup);
+    if listener.has(flag::LISTENER_SHARED) {
+        if let Some(place) = first(listener, &setup) {
+            if places(listener).count() <= PUT_BACK + 1 || !listen::nonblocking(listener) {
+                put_back(listener, Some(place));
+                // Signals that came meanwhile are heard before there is a client in hand: a handler may end the process,
+                // as uWSGI's does in a worker that has none.
+                drop(setup);
+                setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
+            }
+        }
+    }
     while let Some(place) = first(listener, &setup) {
         match give(place, listener, flags, &setup) {
-            Ok(accepted) => {
-                if listener.has(flag::LISTENER_SHARED) && (places(listener).count() <= PUT_BACK || !listen::nonblocking(listener))
-                {
-                    to_rendezvous(listener);
-                }
-                return Ok(accepted);
-            }
+            Ok(accepted) => return Ok(accepted),
             Err(Some(error)) => return Err(error),
             Err(None) => {}
         }
@@ -474,8 +479,13 @@ fn drop_client(place: usize) {
 
 /// Puts the listener's clients back where any process may take them, as far as there is room. Under the set-up lock.
 pub(crate) fn to_rendezvous(listener: &Socket) {
+    put_back(listener, None);
+}
+
+/// The same for all but the client at `stays`.
+fn put_back(listener: &Socket, stays: Option<usize>) {
     for place in places(listener) {
-        let Some(waiting) = list()[place] else { continue };
+        let Some(waiting) = list()[place].filter(|_| Some(place) != stays) else { continue };
         if waiting.holds() && parcel::post(waiting.index, waiting.channel, waiting.descriptor(), listener).is_err() {
             return;
         }
