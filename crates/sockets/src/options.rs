@@ -4,6 +4,7 @@
 //! what is valid: a new value is first given to a TCP socket (see [`crate::judge`]) and read back, so errors, clamping and doubling
 //! (SO_SNDBUF) are its own.
 
+mod constants;
 mod effects;
 mod get;
 mod kinds;

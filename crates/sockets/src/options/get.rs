@@ -1,5 +1,6 @@
 //! getsockopt(2) on a stream.
 
+use super::constants;
 use super::effects::integer;
 use super::judge;
 use super::kinds::leaves_information;
@@ -37,6 +38,20 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
                 let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { socket.stored.find(level, name) };
                 if let Some(entry) = kept {
                     return tell_bytes(entry.bytes(), data, length);
+                }
+                if let Some(place) = constants::place(&socket.stored, family, level, name) {
+                    let value = match constants::known(place) {
+                        Some(value) => value,
+                        None => {
+                            let value = integer(&judge(socket)?.read(level, name)?.0);
+                            // Unless a thread has given it an option meanwhile.
+                            if constants::place(&socket.stored, family, level, name).is_some() {
+                                constants::remember(place, value);
+                            }
+                            value
+                        }
+                    };
+                    return tell(value, data, length);
                 }
                 // A judge is bound, which says v6 only, and has dropped a segment of its own.
                 let fresh = matches!((level, name), (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) | (SOL_SOCKET, SO_MEMINFO));
@@ -84,7 +99,8 @@ unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     let family = socket.family.load(Ordering::Relaxed);
     let list = &socket.stored;
-    let usual = list.all().all(|entry| leaves_information(&entry));
+    let is_usual = || list.all().all(|entry| leaves_information(&entry));
+    let usual = is_usual();
     let (known, segment, mut bytes) = match information::remembered(family).filter(|_| usual) {
         Some(answer) => answer,
         None => {
@@ -94,7 +110,7 @@ unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result
             judge.get(IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr(), &mut known)?;
             let segment = judge.read(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |(bytes, _)| integer(&bytes).max(0) as u64);
             let answer = (known as usize, segment, bytes);
-            if usual {
+            if usual && is_usual() {
                 information::remember(family, answer);
             }
             answer

@@ -1,0 +1,48 @@
+//! What a judge answers for every stream that was given no option that matters: asked once a process.
+//!
+//! A judge costs eight system calls and a connection to itself. gevent asks for SO_SNDBUF before each send of its servers'
+//! answers, others for buffers and flags once a connection.
+
+use super::kinds::leaves_information;
+use super::stored::{Entry, Stored};
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_sys::libc::{self, c_int, IPPROTO_TCP, SOL_SOCKET};
+
+/// Integers that are the host's, or what every socket begins with; no option that `leaves_information` changes another of them.
+const NAMES: [(c_int, c_int); 8] = [
+    (SOL_SOCKET, libc::SO_SNDBUF),
+    (SOL_SOCKET, libc::SO_RCVBUF),
+    (SOL_SOCKET, libc::SO_KEEPALIVE),
+    (SOL_SOCKET, libc::SO_REUSEADDR),
+    (SOL_SOCKET, libc::SO_REUSEPORT),
+    (SOL_SOCKET, libc::SO_OOBINLINE),
+    (IPPROTO_TCP, libc::TCP_NODELAY),
+    (IPPROTO_TCP, libc::TCP_CORK),
+];
+
+/// Set beside a value that is known.
+const KNOWN: u64 = 1 << 32;
+
+static VALUES: [[AtomicU64; NAMES.len()]; 2] = [const { [const { AtomicU64::new(0) }; NAMES.len()] }; 2];
+
+/// The place of an option that is a constant for a socket with these options of its own.
+pub(super) fn place(list: &Stored, family: c_int, level: c_int, name: c_int) -> Option<&'static AtomicU64> {
+    let which = NAMES.iter().position(|known| *known == (level, name))?;
+    list.all().all(|entry| entry_is_other(&entry, level, name)).then(|| &VALUES[(family == libc::AF_INET6) as usize][which])
+}
+
+/// Whether a socket's own option leaves the asked one as it is.
+fn entry_is_other(entry: &Entry, level: c_int, name: c_int) -> bool {
+    leaves_information(entry) && (entry.level, entry.name) != (level, name)
+}
+
+/// The value at a place, if it is known.
+pub(super) fn known(place: &AtomicU64) -> Option<c_int> {
+    let word = place.load(Ordering::Relaxed);
+    (word & KNOWN != 0).then_some(word as u32 as c_int)
+}
+
+/// A judge has told the value.
+pub(super) fn remember(place: &AtomicU64, value: c_int) {
+    place.store(KNOWN | value as u32 as u64, Ordering::Relaxed);
+}
