@@ -181,9 +181,14 @@ pub fn fork_had_failed() {
 /// The numbers of this process's relatives mean others here: it was made in a PID namespace of its own.
 static STRANGE: AtomicBool = AtomicBool::new(false);
 
+/// Whether the numbers of this process's relatives say nothing here.
+pub fn numbers_are_strange() -> bool {
+    STRANGE.load(Ordering::Relaxed)
+}
+
 /// Whether process `pid`, an owner of one of our sockets, may live. In doubt it does.
 pub fn may_live(pid: u32) -> bool {
-    STRANGE.load(Ordering::Relaxed) || calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH))
+    numbers_are_strange() || calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH))
 }
 
 /// After fork, in the child: one thread, its own identity, nothing lent by us.

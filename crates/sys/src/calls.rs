@@ -131,6 +131,8 @@ calls! {
     tgkill(group: c_int, thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tgkill;
     /// tkill(2): signal 0 asks whether a thread exists
     tkill(thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tkill;
+    /// process_vm_readv(2)
+    process_vm_readv(pid: c_int, here: *const libc::iovec, here_count: usize, there: *const libc::iovec, there_count: usize, flags: usize) -> Result<usize> = check, SYS_process_vm_readv;
     /// sched_yield(2)
     sched_yield() -> () = ignore, SYS_sched_yield;
     /// socketpair(2)
