@@ -506,6 +506,70 @@ DUET_PROCESS(far_killed_while_full, "far is killed while near is blocked in a fu
     R(send(fd, bytes, 1, MSG_NOSIGNAL));
 }
 
+static void sleeps_in_recv(void *argument)
+{
+    int fd = dial("127.0.0.1", *(unsigned *)argument);
+    recv(fd, bytes, 10, 0);
+}
+
+static void sleeps_in_set(void *argument)
+{
+    int fd = dial("127.0.0.1", *(unsigned *)argument);
+    int epoll = MUST(epoll_create1(0));
+    struct epoll_event event;
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 1));
+    epoll_wait(epoll, &event, 1, -1);
+}
+
+static void sends_and_sleeps(void *argument)
+{
+    int fd = dial("127.0.0.1", *(unsigned *)argument);
+    MUST(send(fd, "data", 4, 0));
+    recv(fd, bytes, 10, 0);
+}
+
+/* Kills the process when it sleeps; the connection has been told by then, also by a kernel that is in no hurry. */
+static int connected_to_killed(void (*body)(void *))
+{
+    int listener = listen_on("127.0.0.1", 5);
+    unsigned port = port_of(listener);
+    pid_t process = child(body, &port);
+    int fd = MUST(accept(listener, NULL, NULL));
+    await_blocked(process, process);
+    kill(process, SIGKILL);
+    waitpid(process, NULL, 0);
+    milliseconds(30);
+    MUST(close(listener));
+    return fd;
+}
+
+static void send_to_killed(void (*body)(void *))
+{
+    int fd = connected_to_killed(body);
+    R(send(fd, "hello", 5, MSG_NOSIGNAL));
+    await(fd, POLLHUP);
+    R(send(fd, "hello", 5, MSG_NOSIGNAL));
+    R(send(fd, "hello", 5, MSG_NOSIGNAL));
+    R(recv(fd, bytes, 10, 0));
+}
+
+SOLO(far_killed_sent_to, "a process is killed asleep in recv: who only sends is told with the second message") { send_to_killed(sleeps_in_recv); }
+SOLO(far_killed_sent_to_set, "the same, asleep in epoll_wait") { send_to_killed(sleeps_in_set); }
+
+SOLO(far_killed_ready, "a process is killed whose bytes are unread, and whose peer always finds something ready in poll")
+{
+    int fd = connected_to_killed(sends_and_sleeps), client, server;
+    show_poll("unread", fd, POLLIN | POLLOUT | POLLRDHUP);
+    R(recv(fd, bytes, 10, 0));
+    show_poll("read", fd, POLLIN | POLLOUT | POLLRDHUP);
+    pair(&client, &server);
+    MUST(send(client, "x", 1, 0));
+    await(server, POLLIN);
+    struct pollfd both[] = {{server, POLLIN, 0}, {connected_to_killed(sleeps_in_recv), POLLIN, 0}};
+    R(poll(both, 2, 0));
+    say("%s, %s", mask_names(both[0].revents), mask_names(both[1].revents));
+}
+
 DUET_CLIENT(accepted_before_connect_returns, "a connection closed by the server at once: the client reads the end")
 {
     int fd = connected();

@@ -317,6 +317,51 @@ SOLO(sharers_killed, "three processes receive on one connection; one of them is 
     uncrowd();
 }
 
+enum { UNWAITED = 40 };
+
+/* Sends records of one letter until it is killed, or its peer has closed. */
+static pid_t sending_sharer(int fd, char letter)
+{
+    pid_t process = MUST(fork());
+    char record[RECORD];
+    memset(record, letter, sizeof record);
+    while (process == 0)
+        if (send(fd, record, sizeof record, MSG_NOSIGNAL) != sizeof record)
+            _exit(0);
+    return process;
+}
+
+SOLO(senders_killed_unwaited, "two processes send on one connection; one is killed, nobody waits for it, and the other goes on")
+{
+    int mixed = 0, missing = 0;
+    crowd();
+    for (int round = 0; round < UNWAITED; round++) {
+        int client, server;
+        pair(&client, &server);
+        pid_t senders[2] = {sending_sharer(client, 'a'), sending_sharer(client, 'b')};
+        close(client);
+        char record[RECORD];
+        int killed_at = 37 * round, last = killed_at + 500;
+        for (int i = 0; i < last; i++) {
+            if (recv(server, record, sizeof record, MSG_WAITALL) != sizeof record) {
+                missing++;
+                break;
+            }
+            for (int j = 1; j < RECORD; j++)
+                mixed += record[j] != record[0];
+            if (i == killed_at)
+                kill(senders[0], SIGKILL);
+        }
+        close(server);
+        for (int i = 0; i < 2; i++) {
+            kill(senders[i], SIGKILL);
+            waitpid(senders[i], NULL, 0);
+        }
+    }
+    say("mixed %d, missing in %d rounds", mixed, missing);
+    uncrowd();
+}
+
 enum { STOPPED = 3, STOPS = 2 };
 
 /* Writes one letter again and again, and counts what it wrote. */

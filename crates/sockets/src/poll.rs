@@ -138,7 +138,7 @@ impl<'a> Query<'a> {
         crate::remote::drive();
         let ready = self.look()?;
         if ready > 0 || self.deadline == 0 {
-            if (ready == 0 && self.check_peers()) || (ready > 0 && self.check_half_ended()) {
+            if (ready == 0 && self.check_peers()) || (ready > 0 && (self.check_half_ended() || self.check_now_and_then())) {
                 return self.look();
             }
             if ready == 0 {
@@ -332,11 +332,26 @@ impl<'a> Query<'a> {
         gone
     }
 
+    /// Ticks between two looks for peers that were killed while something is always ready (about a millisecond), and the addition for
+    /// each entry.
+    const BETWEEN: [u64; 2] = [2_000_000, 25_000];
+
+    /// The same, where a program that finds something ready in each call never comes to wait.
+    fn check_now_and_then(&self) -> bool {
+        let [least, each] = Self::BETWEEN;
+        let (now, between) = (clock::ticks(), least + each * self.entries.len() as u64);
+        self.check_those(|s| now.wrapping_sub(s.last_check.load(Ordering::Relaxed)) > between)
+    }
+
     /// Whether some peer turns out to be gone.
     fn check_peers(&self) -> bool {
+        self.check_those(|_| true)
+    }
+
+    fn check_those(&self, due: impl Fn(&Socket) -> bool) -> bool {
         let mut gone = false;
         for entry in self.entries.iter() {
-            if let Some(s) = table::stream(entry.fd) {
+            if let Some(s) = table::stream(entry.fd).filter(|s| due(s)) {
                 wait::check_peer(s, entry.fd);
                 gone |= s.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
             }

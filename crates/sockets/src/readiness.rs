@@ -58,8 +58,15 @@ fn slow(socket: &Socket, conditions: u32, peer: u64) -> bool {
 /// whenever the socket is looked at.
 #[cold]
 pub fn note_gone(socket: &Socket) {
+    note_gone_after(socket, 0);
+}
+
+/// The same, when `put` bytes were sent to the peer after it had gone: they are taken and lost, its kernel resets the
+/// connection for them, and the next call says so.
+#[cold]
+pub fn note_gone_after(socket: &Socket, put: usize) {
     socket.set(flag::HUNG_UP);
-    conclude(socket);
+    conclude_after(socket, put);
 }
 
 /// A listener of several processes, or of one that was exec'd, refuses those that wait without a word when it goes: the kernel
@@ -92,6 +99,11 @@ pub fn companion_ended(socket: &Socket) {
 
 #[cold]
 fn conclude(socket: &Socket) {
+    conclude_after(socket, 0);
+}
+
+#[cold]
+fn conclude_after(socket: &Socket, put: usize) {
     let own = socket.own();
     let peer = socket.peer().post.word.load(Ordering::Acquire);
     // Where both ends have shut down their receiving halves, the kernel thinks both are gone. Whether we have is known
@@ -104,7 +116,7 @@ fn conclude(socket: &Socket) {
         return;
     }
     let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
-    let unread = socket.outgoing().unacknowledged() > 0;
+    let unread = socket.outgoing().unacknowledged() > put as u64;
     // SO_LINGER with 0 resets however the process ends, unless both directions had ended before.
     let lingers = socket.peer().receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0
         && !(peer & word::FIN != 0 && socket.outgoing().announced() & word::FIN != 0);
@@ -114,6 +126,8 @@ fn conclude(socket: &Socket) {
         // A reset that comes after the end finds TCP in CLOSE_WAIT, as in `observe`.
         let error = if peer & word::FIN != 0 { state::PIPE_DUE } else { state::RESET_DUE };
         bits |= error | state::DONE | state::END_NOTED;
+    } else if put > 0 {
+        bits |= state::PIPE_DUE | state::DONE | state::END_NOTED;
     }
     own.receive.state.fetch_or(bits, Ordering::AcqRel);
 }

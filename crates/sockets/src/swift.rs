@@ -126,7 +126,9 @@ pub unsafe fn send<const ALONE: bool>(
     }
     // The look must follow the announcement: see `shunt_ring::bell`.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
-    if pipe.peer.wait.armed.load(Ordering::Relaxed) & ASKED != 0 {
+    // Now and then the peer may turn out to be gone: who only sends would not hear of it until the ring is full.
+    let behind = pipe.own.transmit.word.load(Ordering::Relaxed) as usize & (wait::LOOK_AFTER - 1);
+    if pipe.peer.wait.armed.load(Ordering::Relaxed) & ASKED != 0 || behind < length {
         return Ok(tell(socket, fd, length));
     }
     Ok(length as isize)
@@ -142,7 +144,8 @@ fn interrupted_sender(socket: &Socket, fd: i32, length: usize) -> isize {
 #[cold]
 #[inline(never)]
 fn tell(socket: &Socket, fd: i32, length: usize) -> isize {
-    wait::notify(socket, fd, arm::IN);
+    wait::notify_after(socket, fd, arm::IN, length);
+    wait::check_peer_of_sender(socket, fd);
     length as isize
 }
 

@@ -21,6 +21,12 @@ const CHECK_EVERY_IF_HEARD: u64 = 2_000_000;
 /// After publishing something: wakes the peer if it sleeps for `conditions`.
 #[inline(always)]
 pub fn notify(socket: &Socket, fd: i32, conditions: u32) {
+    notify_after(socket, fd, conditions, 0);
+}
+
+/// The same, when `put` bytes were sent to the peer.
+#[inline(always)]
+pub fn notify_after(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     if socket.has(flag::FENCE) {
         fence(Ordering::SeqCst);
     }
@@ -28,20 +34,20 @@ pub fn notify(socket: &Socket, fd: i32, conditions: u32) {
         stamp::arrived(socket);
     }
     if bell::may_ask(&socket.peer().wait, conditions) {
-        ring_if_asked(socket, fd, conditions);
+        ring_if_asked(socket, fd, conditions, put);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32) {
+fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     let wait = &socket.peer().wait;
     if !socket.has(flag::SHARED) {
         if bell::take(wait, conditions) {
-            ring(socket, fd);
+            ring_after(socket, fd, put);
         }
     } else if let Some(due) = bell::due(wait, conditions) {
-        ring(socket, fd);
+        ring_after(socket, fd, put);
         due.rung(wait);
     }
 }
@@ -76,8 +82,15 @@ pub fn uncork() {
 
 /// One byte on the companion makes the peer's descriptor readable.
 #[cold]
-#[inline(never)]
 pub fn ring(socket: &Socket, fd: i32) {
+    ring_after(socket, fd, 0);
+}
+
+/// The same, when `put` bytes were sent to the peer. One who was killed in its sleep is heard of here, and perhaps nowhere else:
+/// by a program that only sends.
+#[cold]
+#[inline(never)]
+fn ring_after(socket: &Socket, fd: i32, put: usize) {
     if socket.has(flag::REMOTE) && crate::remote::kick(socket) {
         return;
     }
@@ -97,6 +110,9 @@ pub fn ring(socket: &Socket, fd: i32) {
     let fd = socket.hold.number(fd);
     if calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0).is_err() {
         socket.own().transmit.rung.fetch_sub(1, Ordering::Relaxed);
+        if is_hung_up(fd) {
+            readiness::note_gone_after(socket, put);
+        }
     }
 }
 
@@ -201,13 +217,29 @@ pub fn check_peer(socket: &Socket, fd: i32) {
     ask_peer(socket, fd);
 }
 
+/// After so many bytes, a power of two, a program that sends short messages, and hears nothing, looks whether its peer was killed.
+pub const LOOK_AFTER: usize = 4096;
+
+/// Of a peer that was killed awake, or with bytes unread, no bell tells: asks at most every millisecond.
+#[cold]
+pub fn check_peer_of_sender(socket: &Socket, fd: i32) {
+    let now = clock::ticks();
+    if now.wrapping_sub(socket.last_check.load(Ordering::Relaxed)) >= CHECK_EVERY_IF_HEARD {
+        socket.last_check.store(now, Ordering::Relaxed);
+        ask_peer(socket, fd);
+    }
+}
+
 /// Asks the kernel at once.
 pub fn ask_peer(socket: &Socket, fd: i32) {
-    if let Ok(events) = calls::poll_one(socket.hold.number(fd), 0, 0) {
-        if events & (libc::POLLHUP | libc::POLLERR) != 0 {
-            readiness::note_gone(socket);
-        }
+    if is_hung_up(socket.hold.number(fd)) {
+        readiness::note_gone(socket);
     }
+}
+
+/// Whether the companion `fd` has no other end any more.
+fn is_hung_up(fd: i32) -> bool {
+    calls::poll_one(fd, 0, 0).is_ok_and(|events| events & (libc::POLLHUP | libc::POLLERR) != 0)
 }
 
 /// A first connection begins before the peer has said that it issues barriers.

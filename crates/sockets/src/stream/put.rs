@@ -109,7 +109,10 @@ fn put_done(socket: &Socket, fd: i32, sent: usize, length: usize, flags: i32) {
     if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length && !wait::peer_is_signalled(socket) {
         wait::cork(fd);
     } else if sent > 0 {
-        wait::notify(socket, fd, arm::IN);
+        wait::notify_after(socket, fd, arm::IN, sent);
+    }
+    if socket.outgoing().announced() as usize & (4 * wait::LOOK_AFTER - 1) < sent {
+        wait::check_peer_of_sender(socket, fd);
     }
 }
 
