@@ -90,6 +90,8 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
             fence(Ordering::SeqCst);
             keep = socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
             wait::notify(socket, fd, arm::IN | arm::OUT);
+            // A bell that nobody hears: the peer's end has gone.
+            keep &= !socket.has(flag::HUNG_UP);
         }
         link::about_to_release(index, socket.link(), socket.channel(), socket.side());
         own.released.store(if keep { release::KEPT } else { release::CLOSED }, Ordering::Release);
