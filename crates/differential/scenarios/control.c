@@ -1,4 +1,4 @@
-/* Control messages that the program has too little room for, on sockets that are not TCP. */
+/* Control messages: that the program has too little room for, on sockets that are not TCP; that it sends on TCP. */
 #include "laboratory.h"
 #define FAMILY "control"
 
@@ -62,4 +62,33 @@ SOLO_KERNEL(control_cut_rights, "credentials and three descriptors, in every roo
     /* None of the descriptors was left open. */
     int next = dup(0);
     R(next == pair[1] + 1);
+}
+
+DUET(control_sent_on_stream, "each kind of control message, of several lengths and values, with a byte on a stream")
+{
+    static const struct {
+        const char *name;
+        int type;
+    } kinds[] = {
+        {"SO_PRIORITY", SO_PRIORITY}, {"SCM_SECURITY", 3},         {"SO_TIMESTAMP", SO_TIMESTAMP},
+        {"SO_MARK", SO_MARK},         {"SO_TIMESTAMPING", SO_TIMESTAMPING}, {"SO_TXTIME", 61},
+        {"SO_TIMESTAMPING_NEW", 65},  {"77", 77},                  {"79", 79},
+    };
+    static const unsigned values[] = {0, 2, 5, 256};
+    int fd = connected();
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (size_t length = 0; length <= 8; length += 4)
+            for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
+                _Alignas(8) char control[CMSG_SPACE(8)];
+                memset(control, 0, sizeof control);
+                struct iovec piece = {"x", 1};
+                struct msghdr message = {
+                    .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(length)};
+                struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+                *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = kinds[i].type, .cmsg_len = CMSG_LEN(length)};
+                if (length > 0)
+                    memcpy(CMSG_DATA(header), &values[j], sizeof values[j]);
+                long result = sendmsg(fd, &message, 0);
+                say("%s, %zu bytes, %u: %ld %s", kinds[i].name, length, values[j], result, result < 0 ? error_name(errno) : "");
+            }
 }

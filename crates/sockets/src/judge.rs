@@ -63,6 +63,14 @@ impl Judge {
         calls::ioctl(self.0, request, argument).map(|value| value as isize)
     }
 
+    /// sendmsg(2) of no bytes, with the control messages of `message`.
+    pub fn send_nothing(&self, message: &libc::msghdr) -> Result<()> {
+        // SAFETY: plain integers and null pointers.
+        let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+        (header.msg_control, header.msg_controllen) = (message.msg_control, message.msg_controllen);
+        calls::sendmsg(self.0, &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).map(|_| ())
+    }
+
     /// setsockopt(2).
     pub fn set(&self, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<()> {
         calls::setsockopt(self.0, level, name, data.cast(), length).map(|_| ())
