@@ -311,6 +311,11 @@ impl Memory {
         unsafe { Segment::new(self.at(self.layout.segment), self.layout.shape.segment + self.extra as u32) }
     }
 
+    /// All of it, where it is mapped: for devices that make it known to an interface.
+    pub fn whole(&self) -> (*mut u8, usize) {
+        (self.base, self.layout.size)
+    }
+
     /// Offset of the communication segment in the memfd: for devices that map or register it themselves.
     pub fn segment_offset(&self) -> usize {
         self.layout.segment
