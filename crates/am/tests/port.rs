@@ -1,91 +1,12 @@
 //! Ports over real endpoints: two threads, each with its own.
 
-use shunt_am::port::{config_for, memory, Port, Table, Trouble};
-use shunt_am::{Config, Get, Reason, Store};
+mod ports;
+
+use ports::{exercise, server_that_vanishes, with_server};
+use shunt_am::Config;
 use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
 use shunt_endpoint::wrapper::fault::{Fault, Faults};
-use shunt_endpoint::{Address, Endpoint, Tags};
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
-
-const SOON: Duration = Duration::from_secs(20);
-
-#[derive(Default)]
-struct Seen {
-    answers: Vec<u64>,
-    data: usize,
-    stop: bool,
-}
-
-fn table() -> Table<Seen> {
-    let mut table = Table::new(Seen::default());
-    table.segment = vec![0; 1 << 20];
-    table
-        .on_request(1, |_, message, replier| replier.reply(2, message.words, message.data).unwrap())
-        .on_request(3, |seen, _, _| seen.stop = true)
-        .on_reply(2, |seen, message| {
-            seen.answers.push(message.words[0]);
-            seen.data += message.data.len();
-        });
-    table
-}
-
-/// Runs `first` against a server that answers until it is told to stop.
-fn with_server<E: Endpoint + Send>(
-    mut a: E,
-    mut b: E,
-    config: impl Fn(Config) -> Config + Sync,
-    first: impl FnOnce(&mut Port<'_, E>),
-) {
-    let (for_a, for_b) = (a.new_tag().unwrap(), b.new_tag().unwrap());
-    let (at_a, at_b): (Address, Address) = (a.address(), b.address());
-    let config = &config;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let config = config(config_for(&b, 1));
-            let mut space = memory(&config);
-            let mut port = Port::new(b, &mut space, &config).unwrap();
-            let peer = port.open(&at_a, Tags { receive: for_b, send: for_a }).unwrap();
-            let mut table = table();
-            port.accept(peer, &mut table, SOON).unwrap();
-            port.wait_until(peer, &mut table, SOON, |table| table.context.stop).unwrap();
-            let _ = port.drain(peer, &mut table);
-        });
-        let config = config(config_for(&a, 1));
-        let mut space = memory(&config);
-        let mut port = Port::new(a, &mut space, &config).unwrap();
-        assert_eq!(port.open(&at_b, Tags { receive: for_a, send: for_b }).unwrap(), 0);
-        port.connect(0, &mut table()).unwrap();
-        first(&mut port);
-        port.request(0, 3, &[], &[], &mut table()).unwrap();
-        let _ = port.drain(0, &mut table());
-    });
-}
-
-/// All verbs, against a server that has the same table.
-fn exercise<E: Endpoint>(port: &mut Port<'_, E>) {
-    let mut table = table();
-    let most = port.engine().medium_maximum();
-    for name in 0..300u64 {
-        port.request(0, 1, &[name, 1, 2, 3, 4, 5, 6, 7], &vec![name as u8; most * (name as usize % 2)], &mut table).unwrap();
-    }
-    port.wait_until(0, &mut table, SOON, |table| table.context.answers.len() == 300).unwrap();
-    table.context.answers.sort_unstable();
-    assert_eq!(table.context.answers, (0..300).collect::<Vec<_>>());
-    assert_eq!(table.context.data, 150 * most);
-
-    let block: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 4) as u8).collect();
-    port.store(0, &Store { offset: 1000, handler: 1, words: &[900] }, &block, &mut table).unwrap();
-    port.wait_until(0, &mut table, SOON, |table| table.context.answers.last() == Some(&900)).unwrap();
-    let get = Get { from: 1000, to: 500, length: block.len() as u64, handler: 2, words: &[901] };
-    port.get(0, &get, &mut table).unwrap();
-    port.wait_until(0, &mut table, SOON, |table| table.context.answers.last() == Some(&901)).unwrap();
-    assert!(table.segment[500..][..block.len()] == block);
-
-    let too_long = port.request(0, 1, &[], &vec![0; most + 65], &mut table);
-    assert_eq!(too_long, Err(Trouble::Refused(shunt_am::Refused::TooLong)));
-}
 
 #[test]
 fn over_shared_memory() {
@@ -110,46 +31,6 @@ fn over_a_bad_network() {
         Fault::new(udp(), faults)
     };
     with_server(bad(1), bad(2), |config| config, exercise);
-}
-
-/// The server's endpoint is gone in mid-conversation: whoever waits hears of it within the declared time.
-fn server_that_vanishes<E: Endpoint + Send>(mut a: E, mut b: E) {
-    const DECLARED: u32 = 1_000;
-    let (for_a, for_b) = (a.new_tag().unwrap(), b.new_tag().unwrap());
-    let (at_a, at_b) = (a.address(), b.address());
-    let (vanish, now) = channel();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let config = config_for(&b, 1);
-            let mut space = memory(&config);
-            let mut port = Port::new(b, &mut space, &config).unwrap();
-            port.open(&at_a, Tags { receive: for_b, send: for_a }).unwrap();
-            let mut table = table();
-            port.accept(0, &mut table, SOON).unwrap();
-            while now.try_recv().is_err() {
-                port.wait(&mut table, Duration::from_millis(1));
-            }
-        });
-        let config = Config { lost_after: DECLARED, ..config_for(&a, 1) };
-        let mut space = memory(&config);
-        let mut port = Port::new(a, &mut space, &config).unwrap();
-        port.open(&at_b, Tags { receive: for_a, send: for_b }).unwrap();
-        let mut table = table();
-        port.connect(0, &mut table).unwrap();
-        vanish.send(()).unwrap();
-        let began = Instant::now();
-        let trouble = loop {
-            if let Err(trouble) = port.request(0, 3, &[], &[], &mut table) {
-                break trouble;
-            }
-            assert!(began.elapsed() < SOON);
-            port.wait(&mut table, Duration::from_millis(10));
-        };
-        assert!(matches!(trouble, Trouble::Lost | Trouble::TimedOut), "{trouble:?}");
-        let waited = port.wait_until(0, &mut table, SOON, |_| false);
-        assert_eq!(waited, Err(Trouble::Lost));
-        assert!(table.events.iter().any(|(_, event)| matches!(event, shunt_am::Event::Lost(Reason::Silent | Reason::Closed))));
-    });
 }
 
 #[test]
