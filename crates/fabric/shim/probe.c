@@ -1,0 +1,1 @@
+#include <rdma/fabric.h>

@@ -1,0 +1,85 @@
+//! The suites of endpoints, direct access and active messages over libfabric's providers `tcp` and `shm`, and with wrappers.
+#![cfg(feature = "libfabric")]
+
+#[path = "../../am/tests/ports/mod.rs"]
+mod ports;
+mod providers;
+
+use providers::{made, shm, tcp, TCP};
+use shunt_endpoint::conformance::direct::updates_arrive;
+use shunt_endpoint::conformance::Couple;
+use shunt_endpoint::wrapper::capture::Capture;
+use shunt_endpoint::wrapper::fault::{Fault, Faults};
+use shunt_endpoint::wrapper::trace::Trace;
+use shunt_fabric::{Fabric, Options, Progress};
+
+mod over_tcp {
+    use super::*;
+    shunt_endpoint::conformance!(|| Some(Couple::new(tcp(), tcp())));
+
+    #[test]
+    fn direct_access() {
+        updates_arrive(tcp(), tcp());
+    }
+
+    #[test]
+    fn active_messages() {
+        ports::with_server(tcp(), tcp(), |config| config, ports::exercise);
+    }
+
+    #[test]
+    fn a_vanished_server_is_noticed() {
+        ports::server_that_vanishes(tcp(), tcp());
+    }
+}
+
+mod over_tcp_by_thread {
+    use super::*;
+    fn by_thread() -> Fabric {
+        made(Options { progress: Progress::ByThread, ..TCP })
+    }
+    shunt_endpoint::conformance!(|| Some(Couple::new(by_thread(), by_thread())));
+}
+
+mod over_shm {
+    use super::*;
+    shunt_endpoint::conformance!(|| Some(Couple::new(shm(), shm())));
+
+    #[test]
+    fn direct_access() {
+        updates_arrive(shm(), shm());
+    }
+
+    #[test]
+    fn active_messages() {
+        ports::with_server(shm(), shm(), |config| config, ports::exercise);
+    }
+
+    #[test]
+    fn a_vanished_server_is_noticed() {
+        ports::server_that_vanishes(shm(), shm());
+    }
+}
+
+mod with_faults {
+    use super::*;
+    const BAD: Faults = Faults { seed: 7, loss: 100_000, duplicate: 50_000, reorder: 100_000, corrupt: 10_000, delay: 2 };
+    shunt_endpoint::conformance!(|| Some(Couple::new(Fault::new(tcp(), BAD), Fault::new(tcp(), BAD))));
+
+    #[test]
+    fn active_messages() {
+        let bad = |seed| {
+            Fault::new(shm(), Faults { seed, loss: 50_000, duplicate: 20_000, reorder: 20_000, corrupt: 10_000, delay: 0 })
+        };
+        ports::with_server(bad(1), bad(2), |config| config, ports::exercise);
+    }
+}
+
+mod traced_and_captured {
+    use super::*;
+    fn couple() -> Option<Couple> {
+        let traced = Trace::new(shm(), |event| drop(format!("{event:?}")));
+        Some(Couple::new(traced, Capture::new(shm(), std::io::sink()).expect("a sink takes all")))
+    }
+    shunt_endpoint::conformance!(couple);
+}
