@@ -1,6 +1,6 @@
 //! Forking the keeper: twice, as a carrier, so that it is nobody's child.
 
-use super::home::Home;
+use super::home::{self, Home};
 use super::keeper;
 use crate::carrier::{self, shed};
 use crate::process;
@@ -68,6 +68,7 @@ fn begin(home: &'static Home, control: i32) -> ! {
     let byte = 1u8;
     let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
     home.station.set_keeper();
+    home::keeps(home);
     keeper::run(home, control)
 }
 

@@ -51,6 +51,13 @@ pub fn home() -> Option<&'static Home> {
     (!home.is_null()).then(|| unsafe { &*home })
 }
 
+/// In the keeper: its home, which its maker does not have yet when it forks. Without it nobody would be rung for whom the keeper finds
+/// bytes or space before it has heard of the stream.
+pub fn keeps(home: &'static Home) {
+    home.control.store(-1, Ordering::Relaxed); // nobody wakes himself
+    HOME.store(core::ptr::from_ref(home).cast_mut(), Ordering::Release);
+}
+
 /// This process's home; it is made if there is none, for the device by which the first peer is reached.
 pub fn settle(device: &Device) -> core::result::Result<&'static Home, Reason> {
     let mut until = 0;

@@ -157,7 +157,8 @@ pub fn watch() -> Option<Watch> {
 #[inline(never)]
 fn begin(home: &'static Home) -> Option<Watch> {
     work(home);
-    home.station.arm().then_some(Watch { home: Some(home), armed: None })
+    // Made only if it is armed: what it takes back when it goes would be another sleeper's arming.
+    home.station.arm().then(|| Watch { home: Some(home), armed: None })
 }
 
 impl Watch {
