@@ -254,6 +254,20 @@ DUET_PROCESS(ended_killed_lingering, "a process that is killed had set SO_LINGER
     R(send(fd, "x", 1, MSG_NOSIGNAL));
 }
 
+DUET_PROCESS(ended_killed_unread_after_both_ends, "a process is killed with bytes unread, when both directions had ended before: nothing is reset")
+{
+    int fd = connected();
+    R(send_all(fd, 5000, 1));
+    far("available 1 5000; shutdown 1 WR");
+    await(fd, POLLRDHUP);
+    R(shutdown(fd, SHUT_WR));
+    far("await 1 RDHUP");
+    far_begin("kill 1");
+    milliseconds(30);
+    R(recv(fd, bytes_of_end, 1, 0));
+    show_state("killed", fd);
+}
+
 DUET_PROCESS(ended_killed_lingering_after_both_ends, "the same, when both directions had ended before: nothing is reset")
 {
     int fd = connected();

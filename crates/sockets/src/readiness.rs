@@ -116,10 +116,11 @@ fn conclude_after(socket: &Socket, put: usize) {
         return;
     }
     let accepted = socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
-    let unread = socket.outgoing().unacknowledged() > put as u64;
-    // SO_LINGER with 0 resets however the process ends, unless both directions had ended before.
-    let lingers = socket.peer().receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0
-        && !(peer & word::FIN != 0 && socket.outgoing().announced() & word::FIN != 0);
+    // Once both directions had ended there was nothing left to reset (tcp_close, TCP_CLOSE), as in `announce_end`.
+    let both_ended = peer & word::FIN != 0 && socket.outgoing().announced() & word::FIN != 0;
+    let unread = !both_ended && socket.outgoing().unacknowledged() > put as u64;
+    // SO_LINGER with 0 resets however the process ends.
+    let lingers = !both_ended && socket.peer().receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0;
     let mut bits = state::PEER_GONE;
     // To another host only the keeper can vanish so: what it had not told yet is lost.
     if unread || lingers || !accepted || socket.has(flag::REMOTE) {
