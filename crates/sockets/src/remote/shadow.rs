@@ -40,8 +40,9 @@ pub const BEFORE: u64 = 64 << 10;
 const BEGIN_WITHIN: u64 = 2_000_000_000;
 /// When a token of which a part came, or an OPENED that is late, is looked at again (ns).
 const AGAIN: u64 = 20_000_000;
-/// A reset of the shadow may have overtaken what the client sent by the engine before it (ns).
-const OVERTAKEN: u64 = 20_000_000;
+/// A reset of the shadow may have overtaken what the client sent by the engine before it (ns): agents of both hosts may have to pass that
+/// on, and get the processor late. A client that sent nothing there says CLOSE, which ends the waiting.
+const OVERTAKEN: u64 = 500_000_000;
 /// Bytes that are moved at once.
 const PIECE: usize = 16 << 10;
 /// Pieces in one look: other streams wait.
@@ -246,7 +247,7 @@ impl Tending<'_, '_> {
             if self.now >= self.shadow.reset_at + OVERTAKEN {
                 return self.pump.broken(self.stream);
             }
-            self.shadow.look_at = self.now + OVERTAKEN / 8;
+            self.shadow.look_at = self.now + AGAIN;
             return;
         }
         let until = self.shadow.since + BEGIN_WITHIN;
