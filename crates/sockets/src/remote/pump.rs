@@ -11,7 +11,7 @@ use crate::{urgent, wait};
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
 use shunt_segment::area::RING_SIZE;
-use shunt_segment::channel::{arm, release, urgent as mark, word};
+use shunt_segment::channel::{arm, release, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Pump, Stream};
 use shunt_sys::clock;
 
@@ -304,10 +304,17 @@ impl Rings<'_> {
     /// Whether the program, or what it left unread, ends the stream with a reset.
     pub fn is_to_be_reset(&self, stream: Stream, near_word: u64) -> bool {
         let flags = words::flags(&self.0.station, stream);
-        let gone = flags & flag::NEAR_GONE != 0;
-        near_word & word::RST != 0
-            || flags & flag::REFUSED != 0
-            || (gone && near_word & word::CLOSED == 0 && self.0.far(stream).outgoing().unacknowledged() > 0)
+        if near_word & word::RST != 0 || flags & flag::REFUSED != 0 {
+            return true;
+        }
+        if flags & flag::NEAR_GONE == 0 || near_word & word::CLOSED != 0 {
+            return false;
+        }
+        // It ended without a word, as one that is killed: with bytes unread, or with SO_LINGER set to 0 before both directions ended.
+        let far = self.0.far(stream);
+        let lingers = far.peer().receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0;
+        let both = near_word & word::FIN != 0 && far.outgoing().announced() & word::FIN != 0;
+        far.outgoing().unacknowledged() > 0 || (lingers && !both)
     }
 
     /// Grants the peer the room that the program has made.
