@@ -228,7 +228,7 @@ impl Lane {
             }
             self.pump_outbound();
             // Among carriers alone, bytes whose program may be anywhere go to whoever is first.
-            let pumps = others == Others::None || (others == Others::Carriers && self.twin < 0);
+            let mut pumps = others == Others::None || (others == Others::Carriers && self.twin < 0);
             if !self.over && recalled {
                 let _ = carriage.recalled.compare_exchange(id as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
                 self.take_back(id);
@@ -236,8 +236,13 @@ impl Lane {
                 self.waiting_since = 0;
             }
             if !self.over {
-                if pumps {
+                if pumps && others != Others::None && !self.claim(id) {
+                    // The bell stays on the companion meanwhile.
+                    pumps = false;
+                    self.look = FIRST_LOOK / 2;
+                } else if pumps {
                     self.pump_inbound();
+                    self.disclaim(id);
                 } else if self.twin >= 0 {
                     wishes.look_again = self.lend(id, now);
                 }
@@ -394,6 +399,22 @@ impl Lane {
         }
     }
 
+    /// Beside other carriers: makes this one the only one that takes from the ring. False: another has lent its program what waits
+    /// there, and is asked to take it back.
+    fn claim(&self, id: u64) -> bool {
+        let lender = &self.socket.carriage().lender;
+        let claimed = lender.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire);
+        if claimed.is_ok() || claimed == Err(id) {
+            return true;
+        }
+        settle::ask_lender(self.socket);
+        false
+    }
+
+    fn disclaim(&self, id: u64) {
+        let _ = self.socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     /// Lends the program what waits in the ring, and gives back to the ring's sender what it has read. When to look again.
     fn lend(&mut self, id: u64, now: u64) -> u64 {
         let socket = self.socket;
@@ -429,7 +450,7 @@ impl Lane {
             self.waiting_since = 0;
         }
         if self.lent == 0 {
-            let _ = socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+            self.disclaim(id);
             return match waiting {
                 0 => u64::MAX,
                 _ if self.deaf => now + LAST_LOOK,
@@ -529,7 +550,7 @@ impl Lane {
             self.consume(read);
         }
         self.lent = 0;
-        let _ = self.socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.disclaim(id);
     }
 
     /// The carrier is the only owner, or the program's process is gone: its end tells from now on when nobody has it any
@@ -546,7 +567,7 @@ impl Lane {
         } else {
             self.take_back(id);
         }
-        let _ = self.socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.disclaim(id);
         self.waiting_since = 0;
         let _ = calls::close(core::mem::replace(&mut self.twin, -1));
         if self.life >= 0 {
