@@ -165,6 +165,10 @@ unsafe extern "C" fn leave(frame: *mut Frame) {
     unsafe {
         call(&FUNCTIONS.unregister, frame);
         (*thread::block()).guard = (*frame).outer as usize;
+        // An unwinding that a guard inside has stopped goes on behind this one, whose frame is about to go.
+        if noted() & bit::UNWINDING != 0 {
+            (*thread::block()).unwind_to = (*frame).buffer[BEFORE];
+        }
     }
     section::leave();
 }
