@@ -96,12 +96,50 @@ pub fn due() {
         let information = (&raw const (*block).kept).cast::<siginfo_t>();
         let (process, thread) = (calls::getpid(), calls::gettid());
         let number = (*information).si_signo;
-        let queued = syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, number, information);
-        if queued != 0 {
-            // No room left to queue what it says: that it came, at least.
-            let _ = calls::tgkill(process as i32, thread as i32, number);
+        let send = |information: *const siginfo_t| {
+            let queued = syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, number, information);
+            if queued != 0 {
+                // No room left to queue what it says: that it came, at least.
+                let _ = calls::tgkill(process as i32, thread as i32, number);
+            }
+        };
+        if number < FIRST_QUEUED {
+            send(information);
+        } else {
+            before_those_that_wait(number, || send(information), send);
         }
         let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    }
+}
+
+/// The kernel's SIGRTMIN: signals from here on queue, in their order (signal(7)).
+const FIRST_QUEUED: c_int = 32;
+
+/// Signals of one number that may wait behind the kept one; further ones would come before them.
+const MOST_WAITING: usize = 16;
+
+/// Sends the kept signal `number` by `first`, and by `again` those of its number that came after it and wait, behind it.
+#[inline(never)]
+unsafe fn before_those_that_wait(number: c_int, first: impl FnOnce(), again: impl Fn(*const siginfo_t)) {
+    let mut waiting = [const { core::mem::MaybeUninit::<siginfo_t>::uninit() }; MOST_WAITING];
+    let mut count = 0;
+    let only = bit(number);
+    let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for one siginfo each; all signals are blocked, so whatever waits stays until it is taken here.
+    unsafe {
+        while count < MOST_WAITING
+            && syscall!(
+                libc::SYS_rt_sigtimedwait,
+                &raw const only,
+                waiting[count].as_mut_ptr(),
+                &raw const no_time,
+                calls::KERNEL_SIGSET
+            ) == number as isize
+        {
+            count += 1;
+        }
+        first();
+        waiting[..count].iter().for_each(|one| again(one.as_ptr()));
     }
 }
 
@@ -137,6 +175,55 @@ pub fn forked() {
             (*block).section &= !DUE;
             let mask = (*block).kept_mask;
             let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    static SEEN: Mutex<Vec<(c_int, usize)>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context: *mut core::ffi::c_void) {
+        // SAFETY: the kernel's structures.
+        unsafe {
+            if inside() && defer(number, information, context.cast()) {
+                return;
+            }
+            SEEN.lock().unwrap().push((number, (*information).si_value().sival_ptr as usize));
+        }
+    }
+
+    #[test]
+    fn queued_signals_come_in_their_order_behind_a_section() {
+        let numbers = [libc::SIGUSR1, libc::SIGRTMIN() + 3];
+        // SAFETY: handlers of this test, for this thread alone; only signals that it sends to itself arrive.
+        unsafe {
+            for number in numbers {
+                let mut action: libc::sigaction = core::mem::zeroed();
+                action.sa_sigaction = arrived as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO;
+                assert_eq!(libc::sigaction(number, &action, core::ptr::null_mut()), 0);
+            }
+            let send = |number: c_int, value: usize| {
+                let value = libc::sigval { sival_ptr: value as *mut core::ffi::c_void };
+                assert_eq!(libc::pthread_sigqueue(libc::pthread_self(), number, value), 0);
+            };
+            for count in 1..=MOST_WAITING + 1 {
+                let section = Section::begin();
+                (0..count).for_each(|value| send(numbers[1], value));
+                assert!(SEEN.lock().unwrap().is_empty(), "no handler runs in a section");
+                drop(section);
+                let seen = core::mem::take(&mut *SEEN.lock().unwrap());
+                assert_eq!(seen, (0..count).map(|value| (numbers[1], value)).collect::<Vec<_>>());
+            }
+            // One that does not queue comes once.
+            let section = Section::begin();
+            (0..3).for_each(|value| send(numbers[0], value));
+            drop(section);
+            assert!(!SEEN.lock().unwrap().is_empty());
         }
     }
 }
