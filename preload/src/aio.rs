@@ -1,61 +1,263 @@
 //! POSIX AIO (aio(7)): threads of the C library read and write descriptors past the hooks, so what they are given must be
 //! the kernel's.
+//!
+//! A socket with an inbox keeps what lies there when that happens. A read that finds something there is done at once, and told as the
+//! C library tells of those that its threads have done.
 
-use crate::{real, set_errno};
+use crate::{datagrams, real, set_errno};
 use core::ffi::{c_int, c_void};
-use shunt_sockets::sys::user;
-use shunt_sockets::{carried, datagram, table};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use shunt_calls::libc;
+use shunt_sockets::datagram::Datagram;
+use shunt_sockets::sys::{calls, mapping, syscall, user};
+use shunt_sockets::{carried, datagram, local, table};
 
-/// The descriptor of a request is the kernel's from now on. False: it could not be made so, and errno tells.
-unsafe fn prepare(request: *const c_void) -> bool {
-    // aio_fildes is the first field of struct aiocb. One that faults is the C library's to find.
-    // SAFETY: the program's structure.
-    let Ok(fd) = (unsafe { user::read(request.cast::<c_int>()) }) else { return true };
+/// struct aiocb of the C library (aio.h), as far as it goes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    fd: c_int,
+    operation: c_int,
+    priority: c_int,
+    buffer: *mut c_void,
+    length: usize,
+    event: Event,
+    next: usize,
+    absolute_priority: c_int,
+    policy: c_int,
+    error: c_int,
+    result: isize,
+}
+const _: () = assert!(core::mem::offset_of!(Request, event) == 32 && core::mem::offset_of!(Request, result) == 120);
+
+/// struct sigevent of the C library (sigevent(7)).
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Event {
+    value: usize,
+    signal: c_int,
+    notify: c_int,
+    function: usize,
+    attributes: *const c_void,
+    rest: [u64; 4],
+}
+const _: () = assert!(core::mem::size_of::<Event>() == 64);
+
+const SIGEV_SIGNAL: c_int = 0;
+const SIGEV_THREAD: c_int = 2;
+const LIO_WAIT: c_int = 0;
+const LIO_READ: c_int = 0;
+const LIO_NOP: c_int = 2;
+
+/// AIO_PRIO_DELTA_MAX of bits/local_lim.h.
+const HIGHEST_PRIORITY: c_int = 20;
+
+/// What becomes of a request.
+#[derive(PartialEq)]
+enum Fate {
+    /// The C library's.
+    Theirs,
+    /// It is done.
+    Done,
+    /// It cannot be, and errno tells.
+    Refused,
+}
+
+/// The descriptor of a request is the kernel's from now on.
+unsafe fn prepare(request: *mut c_void, reads: bool) -> Fate {
+    // A request that faults is the C library's to find.
+    // SAFETY: the program's structure; aio_fildes is its first field.
+    let Ok(fd) = (unsafe { user::read(request.cast::<c_int>()) }) else { return Fate::Theirs };
     if let Some(socket) = table::datagram(fd) {
         datagram::options::plain(socket, datagram::pin::ELSEWHERE);
+        // SAFETY: as above.
+        return if reads && unsafe { read_now(fd, socket, request.cast()) } { Fate::Done } else { Fate::Theirs };
     }
-    match table::stream(fd) {
-        None => true,
-        Some(socket) => match carried::carry(fd, socket) {
-            Ok(()) => true,
-            Err(error) => {
-                set_errno(error.0);
-                false
+    let Some(socket) = table::stream(fd) else { return Fate::Theirs };
+    match carried::carry(fd, socket) {
+        Ok(()) => Fate::Theirs,
+        Err(error) => {
+            set_errno(error.0);
+            Fate::Refused
+        }
+    }
+}
+
+/// Reads what lies in the inbox, where nothing new comes any more. False: nothing does.
+unsafe fn read_now(fd: c_int, socket: &'static Datagram, place: *mut Request) -> bool {
+    let waits = if socket.is_local() { local::ends::has_waiting(socket) } else { datagram::events(socket) != 0 };
+    // SAFETY: the program's structure.
+    let Ok(request) = (unsafe { user::read(place) }) else { return false };
+    if !waits || request.length == 0 || !(0..=HIGHEST_PRIORITY).contains(&request.priority) {
+        return false;
+    }
+    let nobody = core::ptr::null_mut();
+    // SAFETY: the program's buffer, which may fault; its structure, which was read above.
+    unsafe {
+        let got = datagrams::receive_from(
+            fd,
+            socket,
+            request.buffer,
+            request.length,
+            libc::MSG_DONTWAIT,
+            nobody,
+            core::ptr::null_mut(),
+            || real::recv(fd, request.buffer, request.length, libc::MSG_DONTWAIT),
+        );
+        let error = if got < 0 { *crate::__errno_location() } else { 0 };
+        if error == libc::EAGAIN {
+            return false;
+        }
+        (*place).result = got;
+        (&raw mut (*place).error).write_volatile(error);
+    }
+    true
+}
+
+/// Tells that a request is done, as its program wants it.
+unsafe fn tell(event: &Event) {
+    match event.notify {
+        SIGEV_SIGNAL => {
+            #[repr(C, align(8))]
+            struct Information {
+                signal: c_int,
+                error: c_int,
+                code: c_int,
+                padding: c_int,
+                process: c_int,
+                user: u32,
+                value: usize,
+                rest: [u64; 12],
             }
-        },
+            const SI_ASYNCIO: c_int = -4;
+            let (process, user) = (calls::getpid(), calls::getuid());
+            let information = Information {
+                signal: event.signal,
+                error: 0,
+                code: SI_ASYNCIO,
+                padding: 0,
+                process: process as c_int,
+                user,
+                value: event.value,
+                rest: [0; 12],
+            };
+            // SAFETY: a structure of our own, of the size of siginfo_t.
+            unsafe { syscall!(libc::SYS_rt_sigqueueinfo, process, event.signal, &raw const information) };
+        }
+        // SAFETY: the program's function and attributes.
+        SIGEV_THREAD => unsafe { tell_by_thread(event) },
+        _ => {}
+    }
+}
+
+/// Functions that are to be called by threads of their own: function and value.
+static CALLS: [[AtomicUsize; 2]; 64] = [const { [const { AtomicUsize::new(0) }; 2] }; 64];
+
+unsafe extern "C" fn call(place: *mut c_void) -> *mut c_void {
+    // SAFETY: what `tell_by_thread` passes; a function of the program's.
+    unsafe {
+        let place = &*place.cast::<[AtomicUsize; 2]>();
+        let value = place[1].load(Ordering::Relaxed);
+        let function: extern "C" fn(usize) = core::mem::transmute(place[0].swap(0, Ordering::AcqRel));
+        function(value);
+    }
+    core::ptr::null_mut()
+}
+
+unsafe fn tell_by_thread(event: &Event) {
+    type Begin =
+        unsafe extern "C" fn(*mut usize, *const c_void, unsafe extern "C" fn(*mut c_void) -> *mut c_void, *mut c_void) -> c_int;
+    type Detach = unsafe extern "C" fn(usize) -> c_int;
+    // SAFETY: the C library's functions, with their prototypes.
+    unsafe {
+        let (begin, detach) = (real::find(b"pthread_create\0"), real::find(b"pthread_detach\0"));
+        let taken =
+            |place: &&[AtomicUsize; 2]| place[0].compare_exchange(0, event.function, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let Some(place) = CALLS.iter().find(taken) else { return };
+        place[1].store(event.value, Ordering::Relaxed);
+        let mut thread = 0;
+        let argument = place.as_ptr().cast_mut().cast::<c_void>();
+        if begin.is_null() || core::mem::transmute::<_, Begin>(begin)(&mut thread, event.attributes, call, argument) != 0 {
+            place[0].store(0, Ordering::Release);
+        } else if event.attributes.is_null() && !detach.is_null() {
+            let _ = core::mem::transmute::<_, Detach>(detach)(thread);
+        }
     }
 }
 
 macro_rules! requests {
-    ($($name:ident),*) => {
+    ($($name:ident $reads:literal),*) => {
         $(
             #[no_mangle]
             unsafe extern "C" fn $name(request: *mut c_void) -> c_int {
                 // SAFETY: as the function of this name.
                 unsafe {
-                    if prepare(request) { real::$name(request) } else { -1 }
+                    match prepare(request, $reads) {
+                        Fate::Theirs => real::$name(request),
+                        Fate::Refused => -1,
+                        Fate::Done => {
+                            tell(&(*request.cast::<Request>()).event);
+                            0
+                        }
+                    }
                 }
             }
         )*
     };
 }
-requests!(aio_read, aio_read64, aio_write, aio_write64);
+requests!(aio_read true, aio_read64 true, aio_write false, aio_write64 false);
+
+type Listing = unsafe fn(c_int, *const *mut c_void, c_int, *mut c_void) -> c_int;
+
+/// lio_listio(3): the C library sees those requests that are not done yet. (It tells of the whole list only.)
+unsafe fn list(listing: Listing, mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int {
+    // SAFETY: as lio_listio(3); requests may be null, and whatever faults is the C library's to find.
+    unsafe {
+        let mut rest = core::ptr::null_mut::<*mut c_void>();
+        let length = count.max(0) as usize * core::mem::size_of::<*mut c_void>();
+        let mut failed = false;
+        for i in 0..count.max(0) as usize {
+            let Ok(request) = user::read(list.wrapping_add(i)) else { continue };
+            let operation =
+                |request: *mut c_void| user::read(&raw const (*request.cast::<Request>()).operation).unwrap_or(LIO_NOP);
+            if request.is_null() || operation(request) == LIO_NOP {
+                continue;
+            }
+            match prepare(request, operation(request) == LIO_READ) {
+                Fate::Theirs => continue,
+                Fate::Refused => return -1,
+                Fate::Done => failed |= (*request.cast::<Request>()).error != 0,
+            }
+            if rest.is_null() {
+                let Ok(room) = mapping::reserve(length) else {
+                    set_errno(libc::EAGAIN);
+                    return -1;
+                };
+                rest = room.cast();
+                core::ptr::copy_nonoverlapping(list, rest, count as usize);
+            }
+            rest.add(i).write(core::ptr::null_mut());
+        }
+        if rest.is_null() {
+            return listing(mode, list, count, event);
+        }
+        let result = listing(mode, rest, count, event);
+        let _ = calls::munmap(rest.cast(), length);
+        if result == 0 && failed && mode == LIO_WAIT {
+            set_errno(libc::EIO);
+            return -1;
+        }
+        result
+    }
+}
 
 macro_rules! lists {
     ($($name:ident),*) => {
         $(
             #[no_mangle]
-            unsafe extern "C" fn $name(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int {
-                // SAFETY: as the function of this name; requests may be null.
-                unsafe {
-                    for i in 0..count.max(0) as usize {
-                        match user::read(list.wrapping_add(i)) {
-                            Ok(request) if !request.is_null() && !prepare(request) => return -1,
-                            _ => {}
-                        }
-                    }
-                    real::$name(mode, list, count, event)
-                }
+            unsafe extern "C" fn $name(mode: c_int, requests: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int {
+                // SAFETY: as the function of this name.
+                unsafe { list(real::$name, mode, requests, count, event) }
             }
         )*
     };

@@ -22,6 +22,7 @@ mod passing;
 mod real;
 mod signals;
 mod spawn;
+mod splices;
 mod start;
 mod stdio;
 mod timed;

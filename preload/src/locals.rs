@@ -1,14 +1,13 @@
 //! The data calls on AF_UNIX sockets: each becomes a message header, and keeps the C library's own call at hand.
 
 use crate::datagrams::{header, into_one, settle};
-use crate::{answer, passing, real};
-use core::ffi::{c_int, c_uint, c_ulong, c_void};
+use crate::passing;
+use core::ffi::{c_int, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
 use shunt_sockets::datagram::send::Answer;
 use shunt_sockets::datagram::Datagram;
-use shunt_sockets::local::{self, ends, receive, send};
-use shunt_sockets::splice as splicing;
-use shunt_sockets::sys::{thread, user, Errno, Result};
+use shunt_sockets::local::{ends, receive, send};
+use shunt_sockets::sys::{user, Errno, Result};
 
 fn result(got: isize) -> Result<isize> {
     if got < 0 {
@@ -30,7 +29,7 @@ fn settled(socket: &Datagram, given: Answer) -> isize {
     result
 }
 
-unsafe fn receive_more(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<isize> {
+pub(crate) unsafe fn receive_more(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<isize> {
     // SAFETY: passed on.
     result(unsafe { passing::receive(fd, message, flags) })
 }
@@ -157,57 +156,6 @@ pub unsafe fn send_message(fd: c_int, socket: &'static Datagram, message: *const
         match user::read(message) {
             Ok(copy) => settled(socket, send::send(fd, socket, &copy, flags, kernel, send_more)),
             Err(_) => kernel(),
-        }
-    }
-}
-
-/// A call by which the kernel sends on `fd`, whatever that is.
-pub fn through_kernel(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
-    match local::socket(fd) {
-        Some(socket) => send::through_kernel(socket, kernel),
-        None => kernel(),
-    }
-}
-
-/// Bytes of a ring that one splice moves.
-const STEP: usize = 16 << 10;
-
-/// splice(2) between descriptors of which none is a stream of shunt's. Bytes of a ring are looked at, written, and taken
-/// as far as the pipe took them; the rest is the kernel's.
-///
-/// # Safety
-/// As splice(2).
-pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
-    // SAFETY: passed on.
-    unsafe {
-        let kernel = || through_kernel(to, || real::splice(from, from_offset, to, to_offset, length, flags));
-        let Some(socket) = local::socket(from).filter(|socket| ends::has_waiting(socket)) else { return kernel() };
-        let usual = from_offset.is_null() && to_offset.is_null() && splicing::begins(length, flags).is_none();
-        if !usual || splicing::check_pipe(to, libc::O_WRONLY).is_err() {
-            return kernel(); // which finds what is wrong before it looks at the socket
-        }
-        let began = thread::handled();
-        let mut buffer = core::mem::MaybeUninit::<[u8; STEP]>::uninit();
-        let data = buffer.as_mut_ptr().cast::<c_void>();
-        let nobody = || -1isize;
-        let piece = |length: usize, flags: c_int| {
-            let mut piece = iovec { iov_base: data, iov_len: length };
-            let mut message = header(&mut piece, 1, core::ptr::null_mut(), 0);
-            settle(receive::receive(from, socket, &mut message, flags | libc::MSG_DONTWAIT, nobody, receive_more))
-        };
-        loop {
-            if let Err(error) = splicing::await_room(to, flags, began) {
-                return answer(Err(error));
-            }
-            let seen = piece(length.min(STEP), libc::MSG_PEEK);
-            if seen <= 0 {
-                return seen;
-            }
-            match splicing::write_at_once(to, data.cast(), seen as usize) {
-                Ok(written) => return piece(written, 0),
-                Err(Errno(libc::EAGAIN)) => {} // somebody else has filled it
-                Err(error) => return answer(Err(error)),
-            }
         }
     }
 }

@@ -117,6 +117,8 @@ calls! {
     gettid() -> u32 = value, SYS_gettid;
     /// getpid(2)
     getpid() -> u32 = value, SYS_getpid;
+    /// getuid(2)
+    getuid() -> u32 = value, SYS_getuid;
     /// geteuid(2)
     geteuid() -> u32 = value, SYS_geteuid;
     /// kill(2)

@@ -2,7 +2,7 @@
 
 use super::sockets::touched;
 use super::swift::{send, write};
-use crate::{answer, cancel, datagrams, locals, real, set_errno};
+use crate::{answer, cancel, datagrams, real, set_errno, splices};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_sockets::pieces::MOST;
@@ -25,7 +25,7 @@ point! {
     fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
         match table::stream(fd).filter(|_| offset == -1) {
             Some(socket) => answer(transfer::write_flagged(socket, fd, vector, count as usize, flags)),
-            None if offset == -1 => locals::through_kernel(fd, || real::pwritev2(fd, vector, count, offset, flags)),
+            None if offset == -1 => splices::through_kernel(fd, || real::pwritev2(fd, vector, count, offset, flags)),
             None => real::pwritev2(fd, vector, count, offset, flags),
         }
     }
@@ -92,7 +92,7 @@ point! {
             return answer(at_once);
         }
         match ends {
-            (None, None) => locals::splice(from, from_offset, to, to_offset, length, flags),
+            (None, None) => splices::splice(from, from_offset, to, to_offset, length, flags),
             // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL).
             (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
             (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
@@ -112,7 +112,7 @@ hook! {
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
         match table::stream(out) {
             Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),
-            None => locals::through_kernel(out, || real::sendfile(out, from, offset, count)),
+            None => splices::through_kernel(out, || real::sendfile(out, from, offset, count)),
         }
     }
     fn sendfile64(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {

@@ -240,6 +240,11 @@ impl Datagram {
         self.family.load(Ordering::Relaxed) == libc::AF_UNIX
     }
 
+    /// Whether it is an AF_UNIX socket that keeps packets apart.
+    pub fn has_packets(&self) -> bool {
+        self.is_local() && self.local.packets()
+    }
+
     /// Whether its inbox exists from the beginning, and is open whenever nobody sleeps.
     pub(crate) fn is_eager(&self) -> bool {
         if self.is_local() {

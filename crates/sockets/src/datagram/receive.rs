@@ -362,8 +362,10 @@ unsafe fn deliver(
             address = Address::v4([source.ip[12], source.ip[13], source.ip[14], source.ip[15]], source.port);
         }
         let encoded = Encoded::new(socket.family.load(Ordering::Relaxed), &address);
-        // SAFETY: the program's buffer of msg_namelen bytes.
-        let _ = unsafe { encoded.write(message.msg_name.cast(), &mut message.msg_namelen) };
+        // SAFETY: the program's buffer of msg_namelen bytes, which may fault.
+        if let Err(error) = unsafe { encoded.write(message.msg_name.cast(), &mut message.msg_namelen) } {
+            return Some(Err(error));
+        }
     }
     message.msg_flags = (flags & libc::MSG_CMSG_CLOEXEC) | if truncated { libc::MSG_TRUNC } else { 0 };
     if asks == 0 {

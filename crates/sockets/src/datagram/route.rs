@@ -76,11 +76,14 @@ impl Routes {
         Routes { places: [NO_ROUTE; PLACES] }
     }
 
+    /// The inboxes that are known.
+    pub fn inboxes(&self) -> impl Iterator<Item = Inbox> + '_ {
+        self.places.iter().filter_map(|route| route.found).map(|found| found.inbox)
+    }
+
     /// The socket's datagrams go through the kernel from now on: what lies in inboxes comes first.
     pub fn before_kernel(&self) {
-        for found in self.places.iter().filter_map(|route| route.found) {
-            found.inbox.before_kernel();
-        }
+        self.inboxes().for_each(|inbox| _ = inbox.before_kernel());
     }
 
     /// Forgets all.
@@ -99,9 +102,7 @@ impl Routes {
 
     /// Datagrams went through the kernel, nobody knows where to.
     pub fn after_kernel(&self) {
-        for found in self.places.iter().filter_map(|route| route.found) {
-            found.inbox.after_kernel();
-        }
+        self.inboxes().for_each(|inbox| inbox.after_kernel());
     }
 
     /// The place of a destination; what lay there before goes if it was another one.

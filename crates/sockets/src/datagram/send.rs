@@ -10,7 +10,7 @@ use shunt_ring::lock;
 use shunt_segment::address::Address;
 use shunt_segment::inbox::ask;
 use shunt_sys::libc::{self, iovec, msghdr};
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
 
 /// What a call gives: our answer, or the result of the C library's own function.
 pub enum Answer {
@@ -50,6 +50,7 @@ pub unsafe fn send(fd: i32, socket: &'static Datagram, message: &msghdr, flags: 
         Missed::Nothing => {}
         Missed::Inbox(inbox) => inbox.after_kernel(),
         Missed::Port(port) => boxes::passed_by(port),
+        Missed::Any => boxes::all_passed_by(),
     }
     if unbound && result >= 0 {
         super::begin_eagerly(fd, socket); // the first datagram gave the socket its port
@@ -64,6 +65,27 @@ enum Missed {
     Inbox(Inbox),
     /// Whatever inboxes other sockets of the process know at this port.
     Port(u16),
+    /// Nobody knows: only the kernel understands where it goes.
+    Any,
+}
+
+/// A call that the kernel alone understands sends on `socket`: no datagram that comes before or after overtakes what it sends.
+pub fn through_kernel(socket: &'static Datagram, kernel: impl FnOnce() -> isize) -> isize {
+    if let Some(_held) = socket.lock_send() {
+        // SAFETY: the lock is held.
+        unsafe { (*socket.routes.get()).inboxes() }.for_each(keep_before);
+    }
+    let result = cancel::guarded(kernel).unwrap_or(-1);
+    socket.through_kernel.fetch_or(USED | UNCHECKED, Ordering::Relaxed);
+    boxes::all_passed_by();
+    result
+}
+
+/// What lies in `inbox` comes before what is sent through the kernel from now on.
+fn keep_before(inbox: Inbox) {
+    if inbox.before_kernel() {
+        let_drain(&inbox);
+    }
 }
 
 /// Puts the datagram into its receiver's inbox. `None`: the kernel's.
@@ -107,10 +129,13 @@ unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32,
         *missed = Missed::Inbox(inbox);
     } else if let Some(destination) = destination {
         *missed = Missed::Port(destination.port);
+    } else {
+        *missed = Missed::Any;
+        routes.inboxes().for_each(keep_before);
     }
     drop(held);
-    if let Some((inbox, _)) = found.filter(|(inbox, _)| inbox.before_kernel()) {
-        let_drain(&inbox);
+    if let Some((inbox, _)) = found {
+        keep_before(inbox);
     }
     None
 }
@@ -119,6 +144,9 @@ unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32,
 #[inline(always)]
 fn details(fd: i32, socket: &Datagram, inbox: &Inbox, to: &Address, wishes: &Wishes, interface: u32) -> Option<Details> {
     let asks = inbox.asks();
+    if socket.has(flag::SHARED) && asks != 0 {
+        socket.outgoing.forget(); // another process that has the socket may have set them
+    }
     let (ttl, tos) = socket.outgoing.get(fd, socket, to.as_v4().is_none());
     let informed = asks & (ask::INFO | ask::INFO6) != 0;
     if informed && interface == 0 {

@@ -131,10 +131,8 @@ impl Call {
             }
             if done > 0 {
                 message.msg_controllen = 0;
-                if !message.msg_name.is_null() {
-                    // SAFETY: the program's buffer.
-                    unsafe { self.name(message) };
-                }
+                // SAFETY: the program's buffer.
+                unsafe { self.name(message)? };
                 done += got.max(0) as usize;
                 return Ok(Answer::Done(Ok(done as isize)));
             }
@@ -161,11 +159,14 @@ impl Call {
                 }
             };
             let Some(seen) = seen else { return Ok(None) };
-            if seen.fault && (seen.copied == 0 || self.socket.local.packets()) {
+            if seen.fault && seen.copied == 0 && !self.socket.local.packets() {
                 return Err(Errno(libc::EFAULT));
             }
             let peek = self.flags & MSG_PEEK != 0;
             if if peek { self.inbox.is_still(&seen) } else { self.inbox.take_seen(&seen) } {
+                if seen.fault && self.socket.local.packets() {
+                    return Err(Errno(libc::EFAULT)); // the packet is lost, as in the kernel
+                }
                 self.socket.local.processor.store(seen.processor as u32, Ordering::Relaxed);
                 return Ok(Some(if self.socket.local.packets() {
                     Taken::Packet(seen.copied, seen.whole)
@@ -209,19 +210,12 @@ impl Call {
             self.inbox.leave();
             self.open_again();
         }
-        if !message.msg_name.is_null() {
-            // SAFETY: the program's buffer.
-            unsafe { self.name(message) };
-        }
         message.msg_flags = flags;
-        Answer::Done(Ok(total as isize))
+        // SAFETY: the program's buffer.
+        Answer::Done(unsafe { self.name(message) }.map(|()| total as isize))
     }
 
     unsafe fn packet(&self, message: &mut msghdr, copied: usize, whole: usize) -> Answer {
-        if !message.msg_name.is_null() {
-            // SAFETY: the program's buffer.
-            unsafe { self.name(message) };
-        }
         let mut flags = self.flags & libc::MSG_CMSG_CLOEXEC;
         if self.socket.has(flag::CREDENTIALS) {
             // SAFETY: the program's buffer.
@@ -230,21 +224,27 @@ impl Call {
             message.msg_controllen = 0;
         }
         message.msg_flags = flags | if copied < whole { libc::MSG_TRUNC } else { 0 };
-        Answer::Done(Ok(if self.flags & libc::MSG_TRUNC != 0 { whole } else { copied } as isize))
+        let told = if self.flags & libc::MSG_TRUNC != 0 { whole } else { copied };
+        // SAFETY: the program's buffer.
+        Answer::Done(unsafe { self.name(message) }.map(|()| told as isize))
     }
 
-    /// The sender's address: none if it is not bound (`unix_copy_addr`).
-    unsafe fn name(&self, message: &mut msghdr) {
+    /// The sender's address: none if it is not bound (`unix_copy_addr`). Errors: EFAULT.
+    unsafe fn name(&self, message: &mut msghdr) -> Result<()> {
+        if message.msg_name.is_null() {
+            return Ok(());
+        }
         let mut address = [0u64; 16];
         let mut length = 128;
         if calls::getpeername(self.fd, address.as_mut_ptr().cast(), &mut length).is_err() || length <= 2 {
             message.msg_namelen = 0;
-            return;
+            return Ok(());
         }
         let room = (message.msg_namelen as usize).min(length as usize);
-        // SAFETY: `room` bytes of either.
-        unsafe { shunt_sys::user::copy(address.as_ptr().cast(), message.msg_name.cast(), room) };
+        // SAFETY: `room` bytes of either; the program's may fault.
+        unsafe { shunt_sys::user::copy_all(address.as_ptr().cast(), message.msg_name.cast(), room)? };
         message.msg_namelen = length;
+        Ok(())
     }
 
     /// Whether the kernel's queue begins with an urgent byte: a read of the bytes before it ends there.
