@@ -51,3 +51,50 @@ DUET(confined_child_serves, "a child that gave up files, descriptors and most sy
     R(close(fd));
     far("recv 1 10");
 }
+
+static void echo_one(int listener)
+{
+    char byte;
+    int server = accept(listener, NULL, NULL);
+    if (server < 0 || recv(server, &byte, 1, MSG_WAITALL) != 1 || send(server, &byte, 1, 0) != 1)
+        _exit(errno);
+    close(server);
+}
+
+static void ask(int client, char byte)
+{
+    char answer = '?';
+    R(send(client, &byte, 1, 0));
+    R(recv(client, &answer, 1, MSG_WAITALL));
+    say("answer %c", answer);
+    R(close(client));
+}
+
+SOLO(confined_without_forks, "a worker of another user that may make no process serves clients of before and after it said so")
+{
+    int listener = listen_on("127.0.0.1", 16), begin[2], ready[2];
+    char byte = 0;
+    MUST(pipe(begin));
+    MUST(pipe(ready));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        MUST(setgid(65534));
+        MUST(setuid(65534));
+        MUST(read(begin[0], &byte, 1));
+        MUST(setrlimit(RLIMIT_NPROC, &(struct rlimit){1, 1}));
+        MUST(write(ready[1], &byte, 1));
+        for (int turn = 0; turn < 4; turn++)
+            echo_one(listener);
+        _exit(0);
+    }
+    int before[2];
+    for (int i = 0; i < 2; i++)
+        before[i] = dial("127.0.0.1", port_of(listener));
+    MUST(write(begin[1], &byte, 1));
+    MUST(read(ready[0], &byte, 1));
+    ask(before[0], 'a');
+    ask(before[1], 'b');
+    ask(dial("127.0.0.1", port_of(listener)), 'c');
+    ask(dial("127.0.0.1", port_of(listener)), 'd');
+    wait_for("worker", process);
+}
