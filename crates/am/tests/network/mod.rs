@@ -1,6 +1,9 @@
 //! Hosts and a network at virtual time: engines on both ends of links that lose, double, reorder, change and delay frames.
 #![allow(dead_code)] // each test uses its part
 
+pub mod reno;
+
+use reno::Reno;
 use shunt_am::{Config, Data, Dispatch, Engine, Event, Link, Message, Nanoseconds, Reason, Replier};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -167,6 +170,11 @@ impl Link for Wires<'_> {
     }
 }
 
+/// The sender of a flow beside the engines' from host 0 to host 1, and its receiver, as senders and receivers of frames.
+const BESIDE: usize = 1 << 20;
+/// Ethernet, IPv4 and UDP around a frame; TCP's header is a little longer than UDP's, and counted in its packets.
+const AROUND: usize = 28 + 38;
+
 type Flight = Reverse<(Nanoseconds, u64, usize, usize, Vec<u8>)>;
 
 /// All of it.
@@ -178,6 +186,8 @@ pub struct World {
     pub config: Config,
     pub frames: u64,
     pub bytes: u64,
+    /// A flow beside those of the engines, from host 0 to host 1.
+    pub beside: Option<Reno>,
     flights: BinaryHeap<Flight>,
     busy_until: HashMap<(usize, usize), Nanoseconds>,
     sent: Vec<(usize, usize, Vec<u8>)>,
@@ -195,6 +205,7 @@ impl World {
             config: Config { peers: hosts as u32, ..config },
             frames: 0,
             bytes: 0,
+            beside: None,
             flights: BinaryHeap::new(),
             busy_until: HashMap::new(),
             sent: vec![],
@@ -249,8 +260,8 @@ impl World {
             let faults = self.faults;
             let mut leaves = self.now;
             if faults.byte_time > 0 {
-                let busy = self.busy_until.entry((from, to)).or_insert(0);
-                let takes = faults.byte_time * (frame.len() as u64 + 28 + 38);
+                let busy = self.busy_until.entry((from % BESIDE, to % BESIDE)).or_insert(0);
+                let takes = faults.byte_time * (frame.len() + AROUND) as u64;
                 if *busy > self.now + takes * faults.queue as u64 {
                     continue;
                 }
@@ -276,6 +287,31 @@ impl World {
         }
     }
 
+    /// The flow beside sends what it may.
+    fn pour(&mut self) {
+        let now = self.now;
+        if let Some(beside) = &mut self.beside {
+            while let Some(number) = beside.send(now) {
+                let mut packet = vec![0; beside.packet - AROUND];
+                packet[..8].copy_from_slice(&number.to_le_bytes());
+                self.sent.push((BESIDE, BESIDE + 1, packet));
+            }
+        }
+        self.launch();
+    }
+
+    /// A packet of the flow beside has arrived, or an acknowledgement of one.
+    fn arrived_beside(&mut self, to: usize, packet: &[u8]) {
+        let Some(beside) = &mut self.beside else { return };
+        if to == BESIDE {
+            beside.acknowledged(self.now, u64::from_le_bytes(packet[..8].try_into().unwrap()));
+        } else {
+            beside.delivered += 1;
+            self.sent.push((BESIDE + 1, BESIDE, packet[..8].to_vec()));
+        }
+        self.pour();
+    }
+
     fn poll(&mut self, host: usize) {
         self.at(host, |engine, now, wires, program| engine.transmit(now, wires, program));
     }
@@ -298,15 +334,28 @@ impl World {
                 }
             }
         }
+        if let Some(at) = self.beside.as_ref().and_then(|beside| beside.timer).filter(|&at| next.is_none_or(|next| at < next)) {
+            next = Some(at);
+            timer = Some(BESIDE);
+        }
         let Some(next) = next.filter(|&at| at <= until) else {
             self.now = self.now.max(until);
             return false;
         };
         self.now = self.now.max(next);
         match timer {
+            Some(BESIDE) => {
+                let now = self.now;
+                self.beside.iter_mut().for_each(|beside| beside.time_out(now));
+                self.pour();
+            }
             Some(host) => self.poll(host),
             None => {
                 let Reverse((_, _, from, to, frame)) = self.flights.pop().unwrap();
+                if to >= BESIDE {
+                    self.arrived_beside(to, &frame);
+                    return true;
+                }
                 let host = &mut self.hosts[to];
                 if host.stalled {
                     // Its device's queue.
@@ -354,6 +403,12 @@ impl World {
             "no connection: {:?}",
             self.hosts[from].program.events
         );
+    }
+
+    /// Begins the flow beside, with packets of so many bytes in all.
+    pub fn begin_beside(&mut self, packet: usize) {
+        self.beside = Some(Reno::new(packet));
+        self.pour();
     }
 
     pub fn ups(&self, host: usize) -> usize {
