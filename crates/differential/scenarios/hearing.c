@@ -317,7 +317,7 @@ SOLO(sharers_killed, "three processes receive on one connection; one of them is 
     uncrowd();
 }
 
-enum { UNWAITED = 40 };
+enum { UNWAITED = 8 };
 
 /* Sends records of one letter until it is killed, or its peer has closed. */
 static pid_t sending_sharer(int fd, char letter)
@@ -341,7 +341,7 @@ SOLO(senders_killed_unwaited, "two processes send on one connection; one is kill
         pid_t senders[2] = {sending_sharer(client, 'a'), sending_sharer(client, 'b')};
         close(client);
         char record[RECORD];
-        int killed_at = 37 * round, last = killed_at + 500;
+        int killed_at = 37 * round, last = killed_at + 300;
         for (int i = 0; i < last; i++) {
             if (recv(server, record, sizeof record, MSG_WAITALL) != sizeof record) {
                 missing++;
