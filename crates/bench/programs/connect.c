@@ -2,11 +2,12 @@
  * close in a loop there. No byte is exchanged, and neither loop waits for the
  * other except as connect() and accept() themselves do.
  *
- *   connect server --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1] [--forked 1]
+ *   connect server --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1] [--forked 1|2]
  *   connect client --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1]
  *
- * With --forked the server forks after listen(), and the child accepts: the parent keeps the listener and waits, as
- * nginx and other servers with workers do.
+ * With --forked 1 the server forks after listen(), and the child accepts: the parent keeps the listener and waits, as
+ * nginx and other servers with workers do. With --forked 2 the child ends at once and the parent accepts, as servers do
+ * that start helpers.
  *
  * With --exchange each connection carries a request and a reply of 8 bytes, so that the loops go in step; with --spin
  * both ends ask for them again and again instead of sleeping.
@@ -47,11 +48,14 @@ static void serve(const struct place *place, int count, int forked)
         pid_t child = fork();
         if (child < 0)
             die("fork");
+        if (child == 0 && forked == 2)
+            _exit(0);
         if (child > 0) {
             int status = 0;
             if (waitpid(child, &status, 0) != child || status != 0)
                 die("the child");
-            return;
+            if (forked != 2)
+                return;
         }
     }
     for (int i = 0; i < WARM_UP_CONNECTIONS; i++)

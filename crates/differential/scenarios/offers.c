@@ -297,3 +297,145 @@ SOLO(offers_refused_by_the_last, "clients that nobody accepts, when the last of 
         close(fd);
     }
 }
+
+/* Clients in turn, one at a time, over as long as a server may take to find out that it is alone. */
+static void comes_for_a_while(struct client *client, unsigned port)
+{
+    (void)client;
+    for (int i = 0; i < 60; i++) {
+        int fd = dial("127.0.0.1", port);
+        char byte;
+        if (read(fd, &byte, 1) != 1)
+            _exit(1);
+        close(fd);
+        if (i % 10 == 9)
+            usleep(11000);
+    }
+}
+
+static int serve_for_a_while(int listener)
+{
+    int served = 0;
+    for (; served < 60; served++) {
+        int fd = MUST(accept(listener, NULL, NULL));
+        MUST(write(fd, "x", 1));
+        close(fd);
+    }
+    return served;
+}
+
+SOLO(offers_after_children, "a server that forks helpers, which exit, are killed, close the listener, or are there for a while: all clients are served")
+{
+    struct client clients[8];
+    for (int i = 0; i < 8; i++)
+        clients[i] = new_client(comes_for_a_while);
+    int listener = listen_on("127.0.0.1", 64);
+    MUST(fcntl(listener, F_SETFD, FD_CLOEXEC));
+    for (int i = 0; i < 8; i++) {
+        struct gate gate = gate_new();
+        pid_t helper = i == 7 ? 0 : MUST(fork());
+        if (helper == 0 && i < 7) {
+            if (i % 3 == 1)
+                close(listener);
+            if (i % 3 != 0)
+                gate_pass(&gate);
+            _exit(0);
+        }
+        tell(&clients[i], listener);
+        say("served %d", serve_for_a_while(listener));
+        if (helper > 0 && i % 2)
+            kill(helper, SIGKILL);
+        gate_open(&gate);
+        if (helper > 0)
+            waitpid(helper, NULL, 0);
+    }
+    while (wait(NULL) > 0)
+        ;
+}
+
+SOLO(offers_after_parent, "a server that goes on in its child when the parent has ended: all clients are served")
+{
+    struct client clients[3] = {new_client(comes_for_a_while), new_client(comes_for_a_while), new_client(comes_for_a_while)};
+    struct gate gone = gate_new();
+    int listener = listen_on("127.0.0.1", 64);
+    tell(&clients[0], listener);
+    say("served %d", serve_for_a_while(listener));
+    pid_t parent = MUST(fork());
+    if (parent == 0) {
+        if (MUST(fork()) == 0) {
+            gate_pass(&gone);
+            for (int i = 1; i < 3; i++) {
+                tell(&clients[i], listener);
+                say("served by the child %d", serve_for_a_while(listener));
+            }
+            _exit(0);
+        }
+        _exit(0);
+    }
+    wait_for("parent", parent);
+    close(listener);
+    gate_open(&gone);
+    while (wait(NULL) > 0)
+        ;
+}
+
+static void comes_twice(struct client *client, unsigned port)
+{
+    comes_for_a_while(client, port);
+    gate_open(&client->done);
+    gate_pass(&client->go);
+    comes_for_a_while(client, port);
+}
+
+static void pass_listener(int channel, int listener)
+{
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec piece = {"l", 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &listener, sizeof listener);
+    MUST(sendmsg(channel, &message, 0));
+}
+
+static int take_listener(int channel)
+{
+    char control[CMSG_SPACE(sizeof(int))], byte;
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    int listener;
+    MUST(recvmsg(channel, &message, 0));
+    memcpy(&listener, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof listener);
+    return listener;
+}
+
+SOLO(offers_elsewhere, "a child passes the listener on and exits: whoever got it serves clients while the parent does not")
+{
+    struct client client = new_client(comes_twice);
+    struct gate turn = gate_new();
+    int channel[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    pid_t other = MUST(fork());
+    if (other == 0) {
+        int listener = take_listener(channel[1]);
+        gate_pass(&turn);
+        say("served by the other %d", serve_for_a_while(listener));
+        _exit(0);
+    }
+    int listener = listen_on("127.0.0.1", 64);
+    pid_t child = MUST(fork());
+    if (child == 0) {
+        pass_listener(channel[0], listener);
+        _exit(0);
+    }
+    wait_for("child", child);
+    tell(&client, listener);
+    say("served %d", serve_for_a_while(listener));
+    gate_pass(&client.done);
+    gate_open(&turn);
+    gate_open(&client.go);
+    while (wait(NULL) > 0)
+        ;
+}

@@ -6,7 +6,7 @@ use crate::holding::Asleep;
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{deferred, descriptor, kept, link, listen, offered, parcel, passing, report, reserve, route, spin};
+use crate::{deferred, descriptor, kept, link, listen, offered, parcel, passing, relatives, report, reserve, route, spin};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
@@ -259,14 +259,14 @@ fn introduce(
         Some(held) => held,
         None => SETUP.lock().ok_or(Reason::Unknown)?,
     };
+    relatives::look_around(listener);
     plausible(&hello.client, &hello.server, listener)?;
     let sender = passing::creator(companion).map_err(|_| Reason::Refused)?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
-    let known = hello.link_follows == 1
-        && link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid)).is_some()
-        && passing::discard(companion);
+    let link = link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid));
+    let known = hello.link_follows == 1 && link.is_some_and(|(_, link)| settled(&link, listener)) && passing::discard(companion);
     // What comes with a client that is new takes numbers.
     let new = hello.link_follows != 0 && !known;
     if new {
@@ -314,6 +314,12 @@ pub struct Shipment {
     pub sent: [i32; passing::MOST],
 }
 
+/// Whether a link that is known needs nothing of what its client sends along. It does when the listener has become this process's
+/// alone: the client may offer from now on.
+fn settled(link: &link::Link, listener: &Socket) -> bool {
+    listener.has(flag::LISTENER_SHARED) || link::header(link.base).sole.load(Ordering::Relaxed) == 1
+}
+
 /// The link that a hello names: known, or just `sent` with its bell. Under the set-up lock.
 fn find_link(
     hello: &Hello,
@@ -329,7 +335,18 @@ fn find_link(
     };
     if let Some(found) = link::known(hello.nonce, hello.sequence, client) {
         discard(segment);
-        discard(bell);
+        let (index, link) = found;
+        if hello.link_follows != 1 || settled(&link, listener) {
+            discard(bell);
+            return Ok(found);
+        }
+        if link.bell >= 0 {
+            discard(bell);
+            offered::resume(index, listener);
+        } else if bell >= 0 {
+            offered::begin(index, bell, listener);
+        }
+        link::header(link.base).sole.store(1, Ordering::Release);
         return Ok(found);
     }
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);

@@ -21,6 +21,9 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     let Some(index) = link::for_offers(listener) else { return false };
     let base = link::at(index).base;
     let header = link::header(base);
+    if header.sole.load(Ordering::Acquire) == 1 {
+        link::bell_known(index);
+    }
     let Some(channel) = find(index, header, source, server) else { return false };
     let Some(kept) = kept::get(index, channel) else { return false };
     let page = link::page(base, channel);

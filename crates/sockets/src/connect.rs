@@ -260,7 +260,8 @@ fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owne
             let both = [offer.link.fd, offer.link.bell_for_server];
             let sent = &both[..1 + (both[1] >= 0) as usize];
             passing::send(companion.0, sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
-            link::bell_sent(offer.index);
+        } else {
+            link::bell_known(offer.index);
         }
         Ok(())
     })();

@@ -65,7 +65,12 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
                 crate::accept::refuse_waiting(socket);
             }
             offered::retire(socket);
-            private::close(socket.private_fd.swap(-1, Ordering::AcqRel))
+            private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
+            if kind == Kind::Listener {
+                if let Some(_setup) = SETUP.lock() {
+                    crate::relatives::listener_closed();
+                }
+            }
         }
     }
     socket::free(socket);

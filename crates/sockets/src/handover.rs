@@ -12,7 +12,7 @@ use crate::inherit::kept_over_exec;
 use crate::plain::{self, Pending};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, link, listen, options, private, report};
+use crate::{accept, link, listen, options, private, relatives, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -158,6 +158,7 @@ pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl 
     if rendezvous >= 0 {
         if let Some(_setup) = SETUP.lock() {
             link::not_sole(); // ends offers in memory
+            relatives::out_of_sight(listener);
         }
         let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
         // The kernel refuses new connections now, and gives those that it had taken.

@@ -77,6 +77,7 @@ pub mod private;
 pub mod process;
 pub mod readiness;
 pub mod receiver;
+mod relatives;
 mod remote;
 pub mod report;
 mod reserve;

@@ -12,7 +12,7 @@ mod lend;
 mod make;
 
 pub use adopt::{accept_channel, adopt, by_name, is_segment, known, take_up};
-pub use bell::{bell_sent, client_left, end_offers, for_offers, forget_idle_pairs};
+pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
 pub use drop::{drop_owed, drop_unused, sweep};
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{note, offer, reusable, Offer};

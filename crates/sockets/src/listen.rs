@@ -153,6 +153,7 @@ pub(crate) fn refuses(socket: &Socket) -> bool {
 /// them until there is some.
 pub(crate) fn is_short(socket: &Socket) {
     socket.set(flag::LISTENER_SHARED); // so that the end of the queue is looked for
+    socket.only_forked.store(0, Ordering::Relaxed);
     let _ = calls::shutdown(socket.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
 }
 

@@ -101,6 +101,14 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     listener.offering.store(1, Ordering::Release);
 }
 
+/// The client of link `index` may offer again, as its listener is this process's alone again. Under the set-up lock.
+pub(crate) fn resume(index: usize, listener: &Socket) {
+    let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+    for (header, _) in places(listener).filter(|(_, place)| *place == index) {
+        offers::set_backlog(&header.offers, backlog);
+    }
+}
+
 /// Whether some client's offer waits. Takes no lock.
 pub fn waiting(listener: &Socket) -> bool {
     listener.offering.load(Ordering::Acquire) != 0 && places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0)

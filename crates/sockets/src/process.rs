@@ -79,6 +79,11 @@ pub fn before_fork() {
                 socket.own().join(thread::process());
             }
             Kind::Listener => {
+                if socket.defers.load(Ordering::Relaxed) != 0 {
+                    socket.only_forked.store(0, Ordering::Relaxed); // the child gets bells that its sets do not hear
+                } else if !socket.has(flag::LISTENER_SHARED) {
+                    socket.only_forked.store(1, Ordering::Relaxed);
+                }
                 socket.set(flag::LISTENER_SHARED);
                 listeners = true;
             }
@@ -88,6 +93,7 @@ pub fn before_fork() {
     }
     if listeners {
         crate::parcel::before_sharing();
+        crate::relatives::before_fork();
     }
     crate::signals::before_fork();
 }
@@ -144,6 +150,7 @@ pub fn after_fork_parent() {
     crate::signals::after_fork();
     uncount();
     crate::datagram::after_fork(false);
+    crate::relatives::after_fork(Some(0));
     SETUP.reset();
     section::leave();
 }
@@ -160,6 +167,7 @@ pub fn fork_failed() {
         }
     }
     crate::datagram::after_fork(true);
+    crate::relatives::after_fork(None);
     crate::signals::after_fork();
     SETUP.reset();
     section::leave();
@@ -194,6 +202,7 @@ pub fn may_live(pid: u32) -> bool {
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
 pub fn after_fork_child() {
     SETUP.reset();
+    crate::relatives::after_fork(Some(1));
     // Nobody waits for the children of a child.
     crate::private::close(AWAITED.swap(-1, Ordering::Relaxed));
     thread::forget_id();
@@ -265,6 +274,7 @@ pub fn moved(from: i32, to: i32) {
     crate::remote::moved(from, to);
     report::moved(from, to);
     crate::reserve::moved(from, to);
+    crate::relatives::moved(from, to);
     renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
     crate::nudge::all();

@@ -164,6 +164,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 socket.set(flag::LISTENER_SHARED);
                 if let Some(_setup) = SETUP.lock() {
                     crate::parcel::before_sharing();
+                    crate::relatives::out_of_sight(socket);
                 }
             }
             if !known {
@@ -212,6 +213,9 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
             room
         });
         socket.set(flag::LISTENER_SHARED);
+        if let Some(_setup) = crate::global::SETUP.lock() {
+            crate::relatives::out_of_sight(socket);
+        }
         return fd;
     }
     // A descriptor that is passed twice is the same connection twice.

@@ -73,6 +73,8 @@ pub struct Socket {
     pub received_at_check: AtomicU32,
     /// A listener's backlog.
     pub backlog: AtomicU32,
+    /// A listener that others have, if at all, by forks alone (`crate::relatives`): 1.
+    pub only_forked: AtomicU32,
     /// A listener to which clients may offer connections in memory: 1.
     pub offering: AtomicU32,
     /// TCP_DEFER_ACCEPT of a listener, in seconds; 0: off ([`crate::deferred`]).

@@ -6,7 +6,7 @@ use super::text::Text;
 use crate::global::{Shared, SETUP};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{link, parcel, private};
+use crate::{link, parcel, private, relatives};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFD, F_SETFD};
@@ -159,6 +159,12 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
     if listeners {
         if let Some(_setup) = SETUP.lock() {
             parcel::before_sharing();
+            for fd in 0..table::high_water() {
+                let word = table::get(fd);
+                if let (Kind::Listener, Some(listener), true) = (word.kind(), word.socket(), way.keeps(fd)) {
+                    relatives::out_of_sight(listener);
+                }
+            }
         }
     }
     if exec && ends {

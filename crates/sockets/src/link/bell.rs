@@ -37,8 +37,9 @@ pub fn client_left(index: usize) {
     }
 }
 
-/// The bell's other end has been sent.
-pub fn bell_sent(index: usize) {
+/// Who accepts has the bell's other end. Until the link's header says so (`sole`) it is sent with each connection: several
+/// processes accept, and one of them may be left alone.
+pub fn bell_known(index: usize) {
     private::close(core::mem::replace(&mut at(index).bell_for_server, -1));
 }
 

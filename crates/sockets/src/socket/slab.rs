@@ -49,6 +49,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.left_port.store(0, Ordering::Relaxed);
     socket.backlog.store(0, Ordering::Relaxed);
     socket.offering.store(0, Ordering::Relaxed);
+    socket.only_forked.store(0, Ordering::Relaxed);
     socket.port.store(0, Ordering::Relaxed);
     socket.namespace.store(0, Ordering::Relaxed);
     socket.link_index.store(u32::MAX, Ordering::Relaxed);
