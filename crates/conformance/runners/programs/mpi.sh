@@ -59,7 +59,11 @@ int main(int count, char **arguments) {
 END
 }
 _openmpi() {
+    _program
+    mpicc.openmpi -O2 -w ranks.c -o ranks
     HOME=$PWD timeout 100 mpirun.openmpi --allow-run-as-root --oversubscribe --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo \
-        --mca oob_tcp_if_include lo --mca mpi_yield_when_idle 1 "$@" 2>errors
+        --mca oob_tcp_if_include lo --mca mpi_yield_when_idle 1 -np 3 ./ranks "$@" 2>errors
+    echo "ended $?"
 }
-_
+collectives() { _openmpi; }
+rank_killed() { _openmpi die; }
