@@ -286,6 +286,10 @@ impl Endpoint for Fabric {
     fn receive(&mut self, arrival: &mut Arrival) -> bool {
         if self.open.memory.receive_queue().is_empty() {
             self.take_in();
+            // Who waits for an answer may have a question that the provider did not take.
+            if self.sending.is_stuck() && self.open.memory.receive_queue().is_empty() {
+                self.drive();
+            }
         }
         let Some(next) = self.open.memory.receive_queue().take() else { return false };
         *arrival = next;
