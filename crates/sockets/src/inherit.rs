@@ -26,6 +26,7 @@ use crate::table::{self, Kind};
 use crate::{link, passing, receiver, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
+use shunt_segment::channel::life;
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -204,6 +205,9 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
     socket.attach(base, channel, side);
     socket.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::SHARED);
+    if side == 0 && link::page(base, channel).head.state.load(Ordering::Relaxed) != life::ACCEPTED {
+        socket.set(flag::UNACCEPTED);
+    }
     if calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK != 0 {
         socket.set(flag::NONBLOCK);
     }

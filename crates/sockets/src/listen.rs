@@ -180,7 +180,18 @@ pub fn stopped(fd: i32, socket: &'static Socket) {
     if calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(0) {
         return;
     }
+    refuse_waiting(socket);
     cease(fd, socket);
+}
+
+/// Who waits in the rendezvous is refused, though others may hold it: TCP resets them all (inet_csk_listen_stop).
+fn refuse_waiting(socket: &Socket) {
+    let rendezvous = socket.private_fd.load(Ordering::Acquire);
+    let _ = calls::shutdown(rendezvous, libc::SHUT_RDWR);
+    // Nobody comes any more, and where nobody is left accept does not wait.
+    while let Ok(waiting) = calls::accept4(rendezvous, core::ptr::null_mut(), core::ptr::null_mut(), libc::SOCK_CLOEXEC) {
+        let _ = calls::close(waiting);
+    }
 }
 
 /// A listener that is the kernel's alone from now on, as it asks for signals.

@@ -320,14 +320,20 @@ impl<'a> Query<'a> {
         ready
     }
 
-    /// The same, of those that said an end and have more to say: what was found may be that end, which is nothing new.
+    /// The same, of those that said an end and have more to say: what was found may be that end, which is nothing new. And of
+    /// servers that have not accepted: they refuse without a word.
     fn check_half_ended(&self) -> bool {
         let mut gone = false;
         for entry in self.entries.iter().filter(|entry| entry.revents != 0) {
-            if let Some(s) = table::stream(entry.fd).filter(|s| readiness::half_ended(s)) {
+            let Some(s) = table::stream(entry.fd) else { continue };
+            if s.has(flag::UNACCEPTED) {
+                readiness::while_unaccepted(s, entry.fd);
+            } else if readiness::half_ended(s) {
                 wait::ask_peer(s, entry.fd);
-                gone |= s.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
+            } else {
+                continue;
             }
+            gone |= s.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
         }
         gone
     }
