@@ -186,7 +186,7 @@ unsafe fn tell_by_thread(event: &Event) {
 }
 
 macro_rules! requests {
-    ($($name:ident $reads:literal),*) => {
+    ($reads:literal: $($name:ident),*) => {
         $(
             #[no_mangle]
             unsafe extern "C" fn $name(request: *mut c_void) -> c_int {
@@ -205,7 +205,14 @@ macro_rules! requests {
         )*
     };
 }
-requests!(aio_read true, aio_read64 true, aio_write false, aio_write64 false);
+macro_rules! reads {
+    ($($name:ident),*) => { requests!(true: $($name),*); };
+}
+macro_rules! writes {
+    ($($name:ident),*) => { requests!(false: $($name),*); };
+}
+reads!(aio_read, aio_read64);
+writes!(aio_write, aio_write64);
 
 type Listing = unsafe fn(c_int, *const *mut c_void, c_int, *mut c_void) -> c_int;
 

@@ -223,7 +223,8 @@ pub fn take_error(socket: &Socket) -> Option<i32> {
 pub fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
     let pipe = socket.incoming();
     let window = pipe.own_window();
-    if waiting <= window {
+    // Behind what a peer that is gone has left there, nonsense perhaps, its end might never come.
+    if waiting <= window || socket.has(flag::HUNG_UP) {
         return false;
     }
     // Somebody may sleep until it comes. The reader looks at the word after it has taken bytes, and without a fence.
@@ -254,7 +255,9 @@ pub fn events(socket: &Socket) -> i16 {
     let own_state = observe(socket, peer);
     let done = own_state & state::DONE != 0;
     let ended = peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
-    let end = done || ended && !end_is_behind(socket, waiting);
+    let readable = waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket);
+    // Where nothing else makes it readable the end does, whatever a peer has written there.
+    let end = done || ended && !(readable && end_is_behind(socket, waiting));
     let no_receive = end || own_state & state::SHUT_RD != 0;
     let no_send = done || socket.outgoing().announced() & word::FIN != 0;
     let mut events = 0;
@@ -263,7 +266,7 @@ pub fn events(socket: &Socket) -> i16 {
         if no_send {
             events |= POLLHUP;
         }
-    } else if waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket) {
+    } else if readable {
         events |= POLLIN | POLLRDNORM;
     }
     if no_send {
