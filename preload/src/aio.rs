@@ -177,10 +177,12 @@ unsafe fn tell_by_thread(event: &Event) {
         place[1].store(event.value, Ordering::Relaxed);
         let mut thread = 0;
         let argument = place.as_ptr().cast_mut().cast::<c_void>();
-        if begin.is_null() || core::mem::transmute::<_, Begin>(begin)(&mut thread, event.attributes, call, argument) != 0 {
+        if begin.is_null()
+            || core::mem::transmute::<*mut c_void, Begin>(begin)(&mut thread, event.attributes, call, argument) != 0
+        {
             place[0].store(0, Ordering::Release);
         } else if event.attributes.is_null() && !detach.is_null() {
-            let _ = core::mem::transmute::<_, Detach>(detach)(thread);
+            let _ = core::mem::transmute::<*mut c_void, Detach>(detach)(thread);
         }
     }
 }

@@ -55,7 +55,7 @@ pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *
             }
             // Whatever comes while the kernel's call sleeps comes to the kernel.
             let sleeper = datagram::before_sleep(socket);
-            let result = if waits(socket) { None } else { Some(cancel::guarded(&kernel).unwrap_or(-1)) };
+            let result = if waits(socket) { None } else { Some(cancel::guarded(kernel).unwrap_or(-1)) };
             datagram::after_sleep(socket, sleeper);
             if let Some(result) = result {
                 return result;
