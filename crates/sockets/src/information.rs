@@ -65,8 +65,7 @@ pub fn tcp_state(socket: &Socket) -> u8 {
     let (peer, waiting) = socket.incoming().look();
     let own_state = readiness::observe(socket, peer);
     let sent_fin = socket.outgoing().announced() & word::FIN != 0;
-    let ended = peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
-    let got_fin = ended && !readiness::end_is_behind(socket, waiting);
+    let got_fin = readiness::end_shows(socket, peer, own_state, waiting);
     if own_state & state::DONE != 0 || (sent_fin && got_fin) {
         TCP_CLOSE
     } else if sent_fin {

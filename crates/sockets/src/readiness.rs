@@ -217,14 +217,21 @@ pub fn take_error(socket: &Socket) -> Option<i32> {
     }
 }
 
-/// Whether the peer's end stands behind more unread bytes, of `waiting`, than TCP's window takes: its FIN would not have come
-/// yet. Reads are not concerned: they find the end when they have everything.
+/// Whether the peer's end shows, of which its word `peer` and the own state `own` know: TCP's FIN comes when no more is unread, of
+/// `waiting` bytes, than the window takes. Reads are not concerned: they find the end when they have everything.
+#[inline(always)]
+pub fn end_shows(socket: &Socket, peer: u64, own: u32, waiting: usize) -> bool {
+    let ended = peer & (word::FIN | word::CLOSED) != 0 || own & state::PEER_GONE != 0;
+    ended && !end_is_behind(socket, waiting)
+}
+
 #[cold]
-pub fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
+fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
     let pipe = socket.incoming();
     let window = pipe.own_window();
-    // Behind what a peer that is gone has left there, nonsense perhaps, its end might never come.
-    if waiting <= window || socket.has(flag::HUNG_UP) {
+    // What is not enough to be readable hides no end: nobody would read on. Behind what a peer that is gone has left there, nonsense
+    // perhaps, its end might never come.
+    if waiting <= window || !is_enough(socket, waiting) || socket.has(flag::HUNG_UP) {
         return false;
     }
     // Somebody may sleep until it comes. The reader looks at the word after it has taken bytes, and without a fence.
@@ -246,6 +253,12 @@ pub fn end_may_come(socket: &Socket) {
     }
 }
 
+/// Whether so many unread bytes make it readable (SO_RCVLOWAT).
+#[inline(always)]
+fn is_enough(socket: &Socket, waiting: usize) -> bool {
+    waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket)
+}
+
 /// The events of poll(2) that hold now, all of them (the caller masks what was asked for).
 #[inline]
 pub fn events(socket: &Socket) -> i16 {
@@ -254,10 +267,7 @@ pub fn events(socket: &Socket) -> i16 {
     let (peer, waiting) = incoming.look();
     let own_state = observe(socket, peer);
     let done = own_state & state::DONE != 0;
-    let ended = peer & (word::FIN | word::CLOSED) != 0 || own_state & state::PEER_GONE != 0;
-    let readable = waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket);
-    // Where nothing else makes it readable the end does, whatever a peer has written there.
-    let end = done || ended && !(readable && end_is_behind(socket, waiting));
+    let end = done || end_shows(socket, peer, own_state, waiting);
     let no_receive = end || own_state & state::SHUT_RD != 0;
     let no_send = done || socket.outgoing().announced() & word::FIN != 0;
     let mut events = 0;
@@ -266,7 +276,7 @@ pub fn events(socket: &Socket) -> i16 {
         if no_send {
             events |= POLLHUP;
         }
-    } else if readable {
+    } else if is_enough(socket, waiting) {
         events |= POLLIN | POLLRDNORM;
     }
     if no_send {

@@ -30,8 +30,7 @@ fn signature(socket: &Socket, wanted: u32) -> u64 {
     let peer = socket.peer();
     let mut ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
     let (mut word, waiting) = socket.incoming().look();
-    let ended = word & (word::FIN | word::CLOSED) != 0 || ends & state::PEER_GONE != 0;
-    if ended && readiness::end_is_behind(socket, waiting) {
+    if !readiness::end_shows(socket, word, ends, waiting) {
         word &= !(word::FIN | word::CLOSED);
         ends &= !state::PEER_GONE;
     }
