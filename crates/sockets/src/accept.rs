@@ -265,8 +265,10 @@ fn introduce(
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
-    let link = link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid));
-    let known = hello.link_follows == 1 && link.is_some_and(|(_, link)| settled(&link, listener)) && passing::discard(companion);
+    let known = hello.link_follows == 1
+        && link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid))
+            .is_some_and(|(_, link)| settled(&link, listener))
+        && passing::discard(companion);
     // What comes with a client that is new takes numbers.
     let new = hello.link_follows != 0 && !known;
     if new {

@@ -180,12 +180,13 @@ pub fn stopped(fd: i32, socket: &'static Socket) {
     if calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) != Ok(0) {
         return;
     }
-    refuse_waiting(socket);
+    hang_up_on_waiting(socket);
     cease(fd, socket);
 }
 
-/// Who waits in the rendezvous is refused, though others may hold it: TCP resets them all (inet_csk_listen_stop).
-fn refuse_waiting(socket: &Socket) {
+/// Who waits in the rendezvous is refused, though others may hold it: TCP resets them all. Without a word, as
+/// [`crate::accept::refuse_waiting`], which takes each in, would retire what is about to cease.
+fn hang_up_on_waiting(socket: &Socket) {
     let rendezvous = socket.private_fd.load(Ordering::Acquire);
     let _ = calls::shutdown(rendezvous, libc::SHUT_RDWR);
     // Nobody comes any more, and where nobody is left accept does not wait.
