@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc;
 use shunt_sockets::datagram::Datagram;
 use shunt_sockets::sys::{calls, mapping, syscall, user};
-use shunt_sockets::{carried, datagram, local, table};
+use shunt_sockets::{carried, datagram, table};
 
 /// struct aiocb of the C library (aio.h), as far as it goes.
 #[repr(C)]
@@ -85,10 +85,9 @@ unsafe fn prepare(request: *mut c_void, reads: bool) -> Fate {
 
 /// Reads what lies in the inbox, where nothing new comes any more. False: nothing does.
 unsafe fn read_now(fd: c_int, socket: &'static Datagram, place: *mut Request) -> bool {
-    let waits = if socket.is_local() { local::ends::has_waiting(socket) } else { datagram::events(socket) != 0 };
     // SAFETY: the program's structure.
     let Ok(request) = (unsafe { user::read(place) }) else { return false };
-    if !waits || request.length == 0 || !(0..=HIGHEST_PRIORITY).contains(&request.priority) {
+    if !socket.has_waiting() || request.length == 0 || !(0..=HIGHEST_PRIORITY).contains(&request.priority) {
         return false;
     }
     let nobody = core::ptr::null_mut();

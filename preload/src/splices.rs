@@ -24,15 +24,6 @@ const STEP: usize = 16 << 10;
 /// What the longest datagram needs, and the longest packet of a ring.
 const LONGEST: usize = 64 << 10;
 
-/// Whether something waits where the kernel does not see it.
-fn waits(socket: &Datagram) -> bool {
-    if socket.is_local() {
-        local::ends::has_waiting(socket)
-    } else {
-        datagram::events(socket) != 0
-    }
-}
-
 /// splice(2) between descriptors of which none is a stream of shunt's.
 ///
 /// # Safety
@@ -48,14 +39,14 @@ pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *
         }
         let began = thread::handled();
         loop {
-            if waits(socket) {
+            if socket.has_waiting() {
                 if let Some(result) = out(socket, from, to, length, flags, began) {
                     return result;
                 }
             }
             // Whatever comes while the kernel's call sleeps comes to the kernel.
             let sleeper = datagram::before_sleep(socket);
-            let result = if waits(socket) { None } else { Some(cancel::guarded(kernel).unwrap_or(-1)) };
+            let result = if socket.has_waiting() { None } else { Some(cancel::guarded(kernel).unwrap_or(-1)) };
             datagram::after_sleep(socket, sleeper);
             if let Some(result) = result {
                 return result;

@@ -240,6 +240,15 @@ impl Datagram {
         self.family.load(Ordering::Relaxed) == libc::AF_UNIX
     }
 
+    /// Whether something waits in its inbox, where the kernel does not see it.
+    pub fn has_waiting(&self) -> bool {
+        if self.is_local() {
+            crate::local::ends::has_waiting(self)
+        } else {
+            events(self) != 0
+        }
+    }
+
     /// Whether it is an AF_UNIX socket that keeps packets apart.
     pub fn has_packets(&self) -> bool {
         self.is_local() && self.local.packets()
