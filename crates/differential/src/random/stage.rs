@@ -304,8 +304,14 @@ impl Stage {
         if !gone(process) {
             return;
         }
-        for actor in self.actors.iter_mut().filter(|actor| actor.process == process) {
-            actor.condition = Condition::Absent;
+        for other in 0..ACTORS {
+            if self.actors[other].process != process || self.actors[other].condition == Condition::Absent {
+                continue;
+            }
+            self.actors[other].condition = Condition::Absent;
+            // What it said with its last breath is not the introduction of who comes next.
+            while self.listen(other, Duration::ZERO).is_some() {}
+            self.actors[other].heard.clear();
         }
     }
 
