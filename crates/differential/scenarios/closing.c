@@ -608,7 +608,7 @@ DUET(end_behind_window, "an end behind more bytes than the window holds: no POLL
 
 DUET(end_behind_window_alone, "the same, where nobody asks for input")
 {
-    waits_for_end("behind", ended_behind("shutdown 1 WR"), POLLRDHUP, 60000);
+    waits_for_end("behind", ended_behind("shutdown 1 WR"), POLLRDHUP, 10000);
 }
 
 DUET(end_behind_window_both, "POLLHUP comes with the end, not before")

@@ -41,7 +41,7 @@ pub struct Socket {
     pub last_check: AtomicU64,
     sending: AtomicU32,
     receiving: AtomicU32,
-    /// A thread was told that the peer's end has not come yet, as too much is unread ([`crate::readiness::end_is_behind`]): 1.
+    /// A thread was told that the peer's end has not come yet, as too much is unread ([`crate::readiness::end_shows`]): 1.
     pub end_behind: AtomicU32,
 
     /// Where this process has the largest rings: of the direction it sends in, and of the other.

@@ -32,7 +32,7 @@ pub(super) fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
     Ok(())
 }
 
-/// The connection is over by what this thread did, and no bell tells others of this side: sets are told, and who sleeps on
+/// The connection is over by what this thread did last, and no bell tells others of this side: sets are told, and who sleeps on
 /// the companion finds that it reads as ended.
 #[cold]
 pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
@@ -67,6 +67,10 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
             wait::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
         }
         crate::nudge::all();
+        // With the peer's end before ours all is over, and no bell comes any more that would tell others who have this side.
+        if socket.has(flag::SHARED) && socket.incoming().look().0 & word::FIN != 0 {
+            tell_own_sleepers(socket, fd);
+        }
     }
     // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut
     // down for good: it reads as ended from now on, and waits for space poll instead (`wait::sleep`).
