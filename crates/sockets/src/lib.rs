@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! table        one word per descriptor: what it is, and its socket
-//! socket       the private half of a socket; slabs that are never unmapped
+//! socket       the private half of a socket       slab: memory for those, never unmapped
 //! rendezvous   listen, connect, accept      diag, route: what the kernel knows    ports: local ports kept reserved
 //! again        connecting in memory: offered (accepting that), kept (companions), spare (TCP sockets)
 //! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
@@ -88,6 +88,7 @@ mod scratch;
 pub mod select;
 pub mod settle;
 pub mod signals;
+mod slab;
 pub mod sockaddr;
 pub mod socket;
 pub mod spare;

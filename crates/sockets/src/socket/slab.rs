@@ -1,13 +1,21 @@
-//! Where socket objects come from: slabs that are never unmapped.
+//! Where socket objects come from, and how a fresh one looks.
 
 use super::Socket;
 use crate::global::SETUP;
+use crate::slab::{Slab, Slabbed};
 use crate::table::Kind;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use shunt_sys::mapping;
 
-static FREE: AtomicPtr<Socket> = AtomicPtr::new(core::ptr::null_mut());
-const SLAB: usize = 256;
+static SOCKETS: Slab<Socket> = Slab::new();
+
+// SAFETY: atomics and what is made of them.
+unsafe impl Slabbed for Socket {
+    const AT_ONCE: usize = 256;
+
+    fn next_free(&self) -> &AtomicPtr<Socket> {
+        &self.next_free
+    }
+}
 
 /// A fresh socket object; `None` when memory is short.
 pub fn allocate(family: i32) -> Option<&'static Socket> {
@@ -17,21 +25,7 @@ pub fn allocate(family: i32) -> Option<&'static Socket> {
 
 /// The same, under the set-up lock.
 pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
-    let mut first = FREE.load(Ordering::Relaxed);
-    if first.is_null() {
-        let slab = mapping::reserve(SLAB * core::mem::size_of::<Socket>()).ok()?.cast::<Socket>();
-        for i in (0..SLAB).rev() {
-            // SAFETY: inside the fresh slab; all-zero is a valid Socket.
-            unsafe {
-                let socket = slab.add(i);
-                (*socket).next_free.store(first, Ordering::Relaxed);
-                first = socket;
-            }
-        }
-    }
-    // SAFETY: a slab object that nobody uses.
-    let socket = unsafe { &*first };
-    FREE.store(socket.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+    let socket = SOCKETS.take()?;
     socket.flags.store(0, Ordering::Relaxed);
     socket.last_check.store(0, Ordering::Relaxed);
     socket.receive_timeout.store(0, Ordering::Relaxed);
@@ -75,9 +69,5 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
 pub fn free(socket: &'static Socket) {
     socket.ear.close();
     socket.generation.fetch_add(1, Ordering::Release);
-    if let Some(_setup) = SETUP.lock() {
-        socket.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
-        FREE.store(socket as *const Socket as *mut Socket, Ordering::Relaxed);
-    }
-    // A signal handler that interrupted the holder leaves the object unused: a leak of a few hundred bytes, no harm.
+    SOCKETS.give(socket);
 }
