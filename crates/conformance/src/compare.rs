@@ -5,6 +5,7 @@ use crate::trial::{self, Run, Side};
 use crate::verdicts::{class, Class, Format, Verdicts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Formatter};
 
 /// How often a part runs again on both sides while a difference remains.
 const AGAIN: usize = 3;
@@ -16,18 +17,44 @@ pub struct Outcome {
     pub kernel: [usize; 3],
     /// The same under shunt.
     pub shunt: [usize; 3],
-    /// Connections that the kernel's TCP opened, on the kernel and under shunt.
+    /// Connections that the kernel's TCP opened.
     #[serde(default)]
-    pub opened: [u64; 2],
+    pub opened: Opened,
     /// How often processes under shunt gave each reason.
     #[serde(default)]
     pub reasons: BTreeMap<String, u64>,
+    /// Programs and their versions, where the part says which it runs.
+    #[serde(default)]
+    pub versions: Vec<String>,
     /// Cases with different verdicts in every run.
     #[serde(default)]
     pub different: Vec<Difference>,
     /// Cases whose verdicts differed once, and agreed when they ran again.
     #[serde(default)]
     pub unsteady: Vec<Difference>,
+}
+
+/// Connections that the kernel's TCP opened, as far as the runs told.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Opened {
+    /// On the kernel.
+    pub kernel: Option<u64>,
+    /// Under shunt.
+    pub shunt: Option<u64>,
+}
+
+impl Opened {
+    /// Whether more than a quarter of what a part connects went through the kernel under shunt, too.
+    pub fn by_kernel(&self) -> bool {
+        matches!((self.kernel, self.shunt), (Some(kernel), Some(shunt)) if shunt > kernel / 4)
+    }
+}
+
+impl Display for Opened {
+    fn fmt(&self, text: &mut Formatter<'_>) -> std::fmt::Result {
+        let told = |count: Option<u64>| count.map_or("unknown".into(), |count| count.to_string());
+        write!(text, "{} / {}", told(self.kernel), told(self.shunt))
+    }
 }
 
 /// A case and the verdicts of all its runs, oldest first.
@@ -87,7 +114,7 @@ impl Compared {
             }
         }
         note(&mut pending, &kernel, &shunt);
-        let opened = [on_kernel.opened, under_shunt.opened];
+        let opened = Opened { kernel: on_kernel.opened, shunt: under_shunt.opened };
         let reasons = under_shunt.reasons;
         let outcome = Outcome { kernel: counted(&kernel), shunt: counted(&shunt), opened, reasons, ..Outcome::default() };
         Ok(Compared { outcome, pending })

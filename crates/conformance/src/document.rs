@@ -1,49 +1,29 @@
 //! `docs/CONFORMANCE.md` and `docs/PROGRAMS.md`, from the suites' descriptions and what the last runs left.
 
-use crate::compare::{Difference, Outcome};
-use crate::paths;
+use crate::compare::{Difference, Opened, Outcome};
+use crate::record::{self, Record};
 use crate::suite::{Exception, Part, Suite};
+use crate::{paths, pattern};
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 
 /// How many differing cases of a part are listed.
 const LISTED: usize = 12;
-
-/// Keeps a part's outcome for the document.
-///
-/// # Errors
-/// A sentence, when it cannot be written.
-pub fn keep(suite: &Suite, part: &Part, outcome: &Outcome) -> Result<(), String> {
-    let file = file(suite, part);
-    let text = toml::to_string(outcome).map_err(|error| error.to_string())?;
-    fs::create_dir_all(paths::results())
-        .and_then(|()| fs::write(&file, text))
-        .map_err(|error| format!("{}: {error}", file.display()))
-}
-
-/// The outcome of a part's last run, if there was one.
-pub fn kept(suite: &Suite, part: &Part) -> Option<Outcome> {
-    toml::from_str(&fs::read_to_string(file(suite, part)).ok()?).ok()
-}
-
-fn file(suite: &Suite, part: &Part) -> PathBuf {
-    paths::results().join(format!("{}.{}.toml", suite.name, part.name))
-}
 
 /// Writes the documents.
 ///
 /// # Errors
 /// A sentence, when one cannot be written.
 pub fn write(suites: &[Suite]) -> Result<(), String> {
-    let (programs, strangers): (Vec<&Suite>, Vec<&Suite>) =
-        suites.iter().partition(|suite| suite.part.iter().any(|part| !part.about.is_empty()));
+    let recorded: Vec<(&Suite, Record)> =
+        suites.iter().map(|suite| Ok((suite, record::take_over(suite)?))).collect::<Result<_, String>>()?;
+    let (programs, strangers): (Vec<_>, Vec<_>) =
+        recorded.iter().partition(|(suite, _)| suite.part.iter().any(|part| !part.about.is_empty()));
     let mut text = String::from(include_str!("preface.md"));
-    strangers.into_iter().try_for_each(|suite| describe(&mut text, suite)).expect("a string takes all");
+    strangers.into_iter().try_for_each(|(suite, record)| describe(&mut text, suite, record)).expect("a string takes all");
     put("CONFORMANCE.md", &text)?;
     let mut text = String::from(include_str!("preface_programs.md"));
-    programs.into_iter().try_for_each(|suite| describe_programs(&mut text, suite)).expect("a string takes all");
+    programs.into_iter().try_for_each(|(suite, record)| describe_programs(&mut text, suite, record)).expect("a string takes all");
     put("PROGRAMS.md", &text)
 }
 
@@ -52,19 +32,19 @@ fn put(name: &str, text: &str) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn describe_programs(text: &mut String, suite: &Suite) -> std::fmt::Result {
+fn describe_programs(text: &mut String, suite: &Suite, record: &Record) -> std::fmt::Result {
     writeln!(text, "| program | what was done | cases | verdicts | connections | reasons |")?;
     writeln!(text, "|---|---|---|---|---|---|")?;
-    let outcomes: Vec<(&Part, Option<Outcome>)> = suite.part.iter().map(|part| (part, kept(suite, part))).collect();
+    let outcomes: Vec<(&Part, Option<&Outcome>)> = suite.part.iter().map(|part| (part, record.get(&part.name))).collect();
     for (part, outcome) in &outcomes {
-        let versions: Vec<String> = part.programs.iter().map(|name| format!("{name} {}", version(name))).collect();
-        let (name, about) = (versions.join(", "), &part.about);
+        let about = &part.about;
         match outcome {
-            None => writeln!(text, "| {name} | {about} | | not run | | |")?,
+            None => writeln!(text, "| {} | {about} | | not run | | |", part.programs.join(", "))?,
             Some(outcome) => {
-                let ([by_kernel, by_shunt], cases) = (outcome.opened, outcome.cases());
+                let name = outcome.versions.join(", ");
+                let (cases, opened) = (outcome.cases(), connections(outcome.opened));
                 let (summary, reasons) = (summary(outcome), reasons_given(outcome));
-                writeln!(text, "| {name} | {about} | {cases} | {summary} | {by_kernel} / {by_shunt} | {reasons} |")?;
+                writeln!(text, "| {name} | {about} | {cases} | {summary} | {opened} | {reasons} |")?;
             }
         }
     }
@@ -84,15 +64,7 @@ fn reasons_given(outcome: &Outcome) -> String {
     given.iter().map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The version of an installed package, without what Debian adds to it.
-fn version(package: &str) -> String {
-    let told = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output();
-    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let upstream = told.split_once(':').map_or(&*told, |(_, rest)| rest);
-    upstream.split(['-', '+']).next().unwrap_or_default().to_owned()
-}
-
-fn describe(text: &mut String, suite: &Suite) -> std::fmt::Result {
+fn describe(text: &mut String, suite: &Suite, record: &Record) -> std::fmt::Result {
     writeln!(text, "\n## {}\n", suite.title)?;
     if !suite.sources.is_empty() || !suite.packages.is_empty() {
         let names: Vec<String> = (suite.sources.iter().map(|name| format!("source package {name}")))
@@ -102,16 +74,15 @@ fn describe(text: &mut String, suite: &Suite) -> std::fmt::Result {
     }
     writeln!(text, "| part | cases | kernel | shunt | verdicts | connections |")?;
     writeln!(text, "|---|---|---|---|---|---|")?;
-    let outcomes: Vec<(&Part, Option<Outcome>)> = suite.part.iter().map(|part| (part, kept(suite, part))).collect();
+    let outcomes: Vec<(&Part, Option<&Outcome>)> = suite.part.iter().map(|part| (part, record.get(&part.name))).collect();
     for (part, outcome) in &outcomes {
         let name = format!("{}{}", part.name, if part.quick { " (quick)" } else { "" });
         match outcome {
             None => writeln!(text, "| {name} | | | | not run | |")?,
             Some(outcome) => {
                 let (kernel, shunt) = (counts(outcome.kernel), counts(outcome.shunt));
-                let [by_kernel, by_shunt] = outcome.opened;
-                let (cases, summary) = (outcome.cases(), summary(outcome));
-                writeln!(text, "| {name} | {cases} | {kernel} | {shunt} | {summary} | {by_kernel} / {by_shunt} |")?;
+                let (cases, summary, opened) = (outcome.cases(), summary(outcome), connections(outcome.opened));
+                writeln!(text, "| {name} | {cases} | {kernel} | {shunt} | {summary} | {opened} |")?;
             }
         }
     }
@@ -120,8 +91,35 @@ fn describe(text: &mut String, suite: &Suite) -> std::fmt::Result {
         list(text, &format!("Different in {}", part.name), &outcome.different)?;
         list(text, &format!("Unsteady in {}", part.name), &outcome.unsteady)?;
     }
+    by_kernel(text, suite, &outcomes)?;
     reasons(text, "Not compared", &suite.excluded)?;
     reasons(text, "Different, and why", &suite.different)
+}
+
+/// What the kernel opened; what was not accelerated, though shunt ran, stands out.
+fn connections(opened: Opened) -> String {
+    if opened.by_kernel() {
+        format!("**{opened}**")
+    } else {
+        opened.to_string()
+    }
+}
+
+/// Why parts of which much went through the kernel did.
+fn by_kernel(text: &mut String, suite: &Suite, outcomes: &[(&Part, Option<&Outcome>)]) -> std::fmt::Result {
+    let parts: Vec<&Part> = (outcomes.iter())
+        .filter(|(_, outcome)| outcome.is_some_and(|outcome| outcome.opened.by_kernel()))
+        .map(|(part, _)| *part)
+        .collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\nThrough the kernel, and why:\n")?;
+    for part in parts {
+        let known = suite.by_kernel.iter().find(|exception| pattern::matches(&exception.case, &part.name));
+        writeln!(text, "- {}: {}", part.name, known.map_or("Nobody has looked.", |exception| &exception.reason))?;
+    }
+    Ok(())
 }
 
 fn counts([passed, failed, skipped]: [usize; 3]) -> String {

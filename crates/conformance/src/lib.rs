@@ -10,7 +10,8 @@
 //! - [`verdicts`]: what the run's output says about each case.
 //! - [`compare`]: both sides, and again where they differ, to tell a difference from a test that is unsteady.
 //! - [`schedule`]: several runs at once.
-//! - [`document`]: `docs/CONFORMANCE.md`, from the results that the runs left.
+//! - [`record`]: what the last run of each part said, in `results/`.
+//! - [`document`]: `docs/CONFORMANCE.md`, from the records.
 //!
 //! ```text
 //! scripts/conformance                 all suites; an hour and more
@@ -24,6 +25,7 @@ pub mod document;
 pub mod fetch;
 pub mod paths;
 pub mod pattern;
+pub mod record;
 pub mod schedule;
 pub mod suite;
 pub mod trial;

@@ -4,13 +4,13 @@
 //! shunt-conformance [--quick] [SUITE | SUITE/PART]...   run, compare, keep the results
 //! shunt-conformance --list                              what there is
 //! shunt-conformance --needs                             what has to be installed, for scripts/prepare
-//! shunt-conformance --document                          docs/CONFORMANCE.md from the results kept
+//! shunt-conformance --document                          docs/CONFORMANCE.md and PROGRAMS.md, from the results kept
 //! ```
 
 use shunt_conformance::compare::{Compared, Difference, Outcome};
 use shunt_conformance::schedule::{self, Pair};
 use shunt_conformance::suite::{Part, Suite};
-use shunt_conformance::{document, pattern};
+use shunt_conformance::{document, pattern, record};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ struct Count {
 impl Count {
     fn add(&mut self, suite: &Suite, part: &Part, outcome: Result<Outcome, String>, time: Duration) {
         let name = format!("{}/{}", suite.name, part.name);
-        let outcome = match outcome.and_then(|outcome| document::keep(suite, part, &outcome).map(|()| outcome)) {
+        let outcome = match outcome.and_then(|outcome| record::keep(suite, part, &outcome).map(|()| outcome)) {
             Ok(outcome) => outcome,
             Err(message) => {
                 println!("test {name} ... FAILED ({message})");

@@ -27,7 +27,12 @@ pub fn packages() -> PathBuf {
     work().join("packages")
 }
 
-/// What the runs left.
+/// What the last run of each part said, a file for each suite: part of the repository, as the documents are.
+pub fn records() -> PathBuf {
+    own().join("results")
+}
+
+/// What the runs left that the documents do not know yet.
 pub fn results() -> PathBuf {
     work().join("results")
 }

@@ -47,7 +47,7 @@ pub struct Run {
     pub verdicts: Verdicts,
     /// Connections that the kernel's TCP was asked to open in there (ActiveOpens, RFC 4022): those that shunt carries
     /// are none of them. A run that did not end tells nothing.
-    pub opened: u64,
+    pub opened: Option<u64>,
     /// How often `shunt why` gave each reason, `accelerated` among them, as far as the run asked: `$VERDICTS.why`.
     pub reasons: BTreeMap<String, u64>,
 }
@@ -62,12 +62,12 @@ pub fn run(suite: &Suite, part: &Part, side: Side, cases: Option<&[String]>) -> 
     if part.each.is_empty() {
         return run_once(suite, part, side, None, &place);
     }
-    let mut all = Run::default();
+    let mut all = Run { opened: Some(0), ..Run::default() };
     let files = suite.files(part)?;
     for (index, file) in files.iter().enumerate() {
         if cases.is_none_or(|cases| cases.iter().any(|case| case == file)) {
             let mut run = run_once(suite, part, side, Some(file), &place.join(index.to_string()))?;
-            all.opened += run.opened;
+            all.opened = all.opened.zip(run.opened).map(|(before, here)| before + here);
             all.verdicts.extend(run.verdicts.remove(WHOLE).map(|verdict| (file.clone(), verdict)));
             all.verdicts.extend(run.verdicts.into_iter().map(|(case, verdict)| (format!("{file}: {case}"), verdict)));
         }
@@ -126,11 +126,11 @@ fn reasons(lines: &str) -> BTreeMap<String, u64> {
 }
 
 /// ActiveOpens of /proc/net/snmp: a line of names and a line of figures for each protocol.
-fn opened(table: &str) -> u64 {
+fn opened(table: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (Some(names), Some(figures)) = (lines.next(), lines.next()) else { return 0 };
+    let (names, figures) = (lines.next()?, lines.next()?);
     let mut columns = names.split(' ').zip(figures.split(' '));
-    columns.find(|(name, _)| *name == "ActiveOpens").and_then(|(_, figure)| figure.parse().ok()).unwrap_or(0)
+    columns.find(|(name, _)| *name == "ActiveOpens").and_then(|(_, figure)| figure.parse().ok())
 }
 
 /// A run's output with what it calls its own scratch files, which has another name in each run, made the same.
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn connections_are_counted() {
         let table = "Ip: Forwarding\nIp: 2\nTcp: RtoAlgorithm ActiveOpens PassiveOpens\nTcp: 1 42 41\n";
-        assert_eq!(super::opened(table), 42);
-        assert_eq!(super::opened(""), 0);
+        assert_eq!(super::opened(table), Some(42));
+        assert_eq!(super::opened(""), None);
     }
 
     #[test]
