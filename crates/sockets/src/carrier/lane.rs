@@ -1,10 +1,19 @@
 //! One connection that a carrier carries.
+//!
+//! ```text
+//! lane   what it knows, one look at everything, its end    pump: bytes that go on, each way
+//! lend   bytes that the program sees and the ring keeps
+//! ```
+
+mod lend;
+mod pump;
 
 use super::me;
 use crate::socket::{flag, Socket};
-use crate::{descriptor, receiver, report, settle, stream, table, urgent};
+use crate::{descriptor, receiver, report, table};
 use core::sync::atomic::Ordering;
-use shunt_segment::channel::{state, word, CARRIERS};
+use pump::Buffer;
+use shunt_segment::channel::{state, CARRIERS};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT};
@@ -41,26 +50,6 @@ const LONGEST_DELAY: u64 = 256_000_000;
 /// How often a lane beside other owners is looked at, at first and at last, in ns.
 const FIRST_LOOK: u64 = 500_000;
 const LAST_LOOK: u64 = 32_000_000;
-
-/// Bytes on their way.
-struct Buffer {
-    data: *mut u8,
-    start: usize,
-    end: usize,
-}
-
-impl Buffer {
-    fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-    fn left(&self) -> (*const u8, usize) {
-        // SAFETY: start <= PIECE.
-        (unsafe { self.data.add(self.start) }, self.end - self.start)
-    }
-    fn filled(&mut self, count: usize) {
-        (self.start, self.end) = (0, count);
-    }
-}
 
 /// One connection.
 pub struct Lane {
@@ -356,291 +345,6 @@ impl Lane {
         true
     }
 
-    // ---- to the program ------------------------------------------------------------------------------------------
-
-    fn pump_inbound(&mut self) {
-        while !self.over {
-            if self.inbound.is_empty() {
-                if self.inbound_ended {
-                    return;
-                }
-                if urgent::pending(self.socket) && urgent::at_mark(self.socket) {
-                    self.urgent_inbound();
-                    continue;
-                }
-                // SAFETY: a piece fits the buffer.
-                match unsafe { stream::receive(self.socket, self.stream, self.inbound.data, PIECE, MSG_DONTWAIT) } {
-                    Ok(0) => {
-                        self.inbound_ended = true;
-                        let _ = calls::shutdown(self.program, libc::SHUT_WR);
-                        return;
-                    }
-                    Ok(got) => self.inbound.filled(got as usize),
-                    Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
-                    Err(_) => return self.reset_program(),
-                }
-            }
-            let (data, length) = self.inbound.left();
-            match to(self.program, data, length, 0) {
-                Ok(sent) => self.inbound.start += sent,
-                Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
-                Err(_) => return self.reset_peer(),
-            }
-        }
-    }
-
-    /// The peer's urgent byte stands here: it goes on as one.
-    fn urgent_inbound(&mut self) {
-        let mut byte = 0u8;
-        // SAFETY: room for one byte.
-        let got = unsafe { stream::receive(self.socket, self.stream, &raw mut byte, 1, libc::MSG_OOB | MSG_DONTWAIT) };
-        if got == Ok(1) {
-            let _ = to(self.program, &raw const byte, 1, libc::MSG_OOB);
-        }
-    }
-
-    /// Beside other carriers: makes this one the only one that takes from the ring. False: another has lent its program what waits
-    /// there, and is asked to take it back.
-    fn claim(&self, id: u64) -> bool {
-        let lender = &self.socket.carriage().lender;
-        let claimed = lender.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire);
-        if claimed.is_ok() || claimed == Err(id) {
-            return true;
-        }
-        settle::ask_lender(self.socket);
-        false
-    }
-
-    fn disclaim(&self, id: u64) {
-        let _ = self.socket.carriage().lender.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Lends the program what waits in the ring, and gives back to the ring's sender what it has read. When to look again.
-    fn lend(&mut self, id: u64, now: u64) -> u64 {
-        let socket = self.socket;
-        if self.lent > 0 {
-            self.note_reading();
-        }
-        let (peer, waiting) = socket.incoming().look();
-        if waiting > self.lent && !self.deaf {
-            let lender = socket.carriage().lender.load(Ordering::Acquire);
-            if self.waiting_since == 0 {
-                self.waiting_since = now;
-            }
-            let due = self.waiting_since + if lender == 0 || lender == id { self.delay } else { LONGEST_DELAY };
-            if now < due {
-                return due;
-            }
-            if lender != 0 && lender != id {
-                settle::ask_lender(socket);
-                return now + LAST_LOOK;
-            }
-            self.lend_more(id, waiting);
-        }
-        if waiting == self.lent {
-            if peer & word::RST != 0 {
-                self.reset_program();
-                return u64::MAX;
-            }
-            // Told with bytes still lent, the end would stay when these are taken back.
-            if waiting == 0 && (peer & (word::FIN | word::CLOSED) != 0 || self.peer_gone()) && !self.inbound_ended {
-                self.inbound_ended = true;
-                let _ = calls::shutdown(self.program, libc::SHUT_WR);
-            }
-            self.waiting_since = 0;
-        }
-        if self.lent == 0 {
-            self.disclaim(id);
-            return match waiting {
-                0 => u64::MAX,
-                _ if self.deaf => now + LAST_LOOK,
-                _ => now + FIRST_LOOK,
-            };
-        }
-        u64::MAX
-    }
-
-    fn lend_more(&mut self, id: u64, waiting: usize) {
-        let socket = self.socket;
-        let Ok(_held) = socket.lock_receive_settled() else { return };
-        let lender = &socket.carriage().lender;
-        if lender.load(Ordering::Acquire) != id && lender.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return;
-        }
-        // What is lent lies in the program's queue as a whole, so that it can be taken back in one step.
-        let room = self.lendable();
-        if self.lent >= room || outgoing(self.program) > 0 {
-            return;
-        }
-        let most = (waiting - self.lent).min(room - self.lent);
-        // SAFETY: at most a piece; the lock is held.
-        let Ok(seen) = (unsafe { stream::peek(socket, self.lent, self.inbound.data, most) }) else { return };
-        match to(self.program, self.inbound.data, seen, 0) {
-            Ok(sent) => {
-                self.lent += sent;
-                self.look = FIRST_LOOK;
-            }
-            Err(Errno(libc::EPIPE | libc::ECONNRESET)) => self.deaf = true,
-            Err(_) => {}
-        }
-    }
-
-    /// Bytes that the program has read leave the ring.
-    fn note_reading(&mut self) {
-        // In this order: what moves from the one to the other meanwhile is counted twice, never not at all.
-        let under_way = outgoing(self.program);
-        let unread = (under_way + incoming(self.twin)).min(self.lent);
-        self.consume(self.lent - unread);
-    }
-
-    fn consume(&mut self, count: usize) {
-        if count == 0 {
-            return;
-        }
-        let Ok(_held) = self.socket.lock_receive_settled() else { return };
-        let mut left = count;
-        while left > 0 {
-            // SAFETY: a piece fits the buffer, which holds nothing while bytes are lent; the lock is held.
-            match unsafe { stream::take_within(self.socket, self.inbound.data, left.min(PIECE)) } {
-                Ok(got) if got > 0 => left -= got,
-                _ => break,
-            }
-        }
-        self.lent -= count;
-        self.delay = 0;
-        self.look = FIRST_LOOK;
-        drop(_held);
-        // The sender may sleep for the space.
-        crate::wait::notify(self.socket, self.stream, shunt_segment::channel::arm::OUT);
-    }
-
-    /// How much the program's queue holds for sure, however its bytes came.
-    fn lendable(&self) -> usize {
-        let held = calls::getsockopt_int(self.twin, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0);
-        (held as usize / 4).clamp(1, PIECE)
-    }
-
-    /// Another owner wants to receive: what the program has not read is the ring's again.
-    ///
-    /// In one call, under one lock of the kernel's: between two of them the program could read what lies behind the bytes of the
-    /// first, and those that it had read would be given out again in their place.
-    fn take_back(&mut self, id: u64) {
-        let mut back = 0;
-        while back < self.lent && self.twin >= 0 {
-            let under_way = outgoing(self.program);
-            let room = self.lent - back;
-            let flags = MSG_DONTWAIT | libc::MSG_TRUNC;
-            let nowhere = core::ptr::null_mut();
-            match calls::recvfrom(self.twin, nowhere, room, flags, core::ptr::null_mut(), core::ptr::null_mut()) {
-                Ok(got) if got > 0 => back += got,
-                Err(Errno(libc::EAGAIN)) if under_way > 0 => {
-                    calls::sched_yield();
-                    continue;
-                }
-                _ => break,
-            }
-            if under_way == 0 {
-                break;
-            }
-        }
-        let read = self.lent - back;
-        self.lent = back;
-        if read > 0 {
-            self.lent += read;
-            self.consume(read);
-        }
-        self.lent = 0;
-        self.disclaim(id);
-    }
-
-    /// The carrier is the only owner, or the program's process is gone: its end tells from now on when nobody has it any
-    /// more.
-    fn stop_lending(&mut self, alone: bool, id: u64) {
-        if self.twin < 0 {
-            return;
-        }
-        if alone {
-            // What was lent is the program's for good.
-            self.note_reading();
-            let rest = self.lent;
-            self.consume(rest);
-        } else {
-            self.take_back(id);
-        }
-        self.disclaim(id);
-        self.waiting_since = 0;
-        let _ = calls::close(core::mem::replace(&mut self.twin, -1));
-        if self.life >= 0 {
-            let _ = calls::close(core::mem::replace(&mut self.life, -1));
-        }
-        self.process = 0;
-    }
-
-    // ---- from the program ----------------------------------------------------------------------------------------
-
-    fn pump_outbound(&mut self) {
-        while !self.over {
-            if self.outbound.is_empty() {
-                if self.outbound_ended {
-                    return;
-                }
-                let urgent = at_mark(self.program);
-                let room = if urgent { 1 } else { PIECE };
-                let got = calls::recvfrom(
-                    self.program,
-                    self.outbound.data.cast(),
-                    room,
-                    MSG_DONTWAIT,
-                    core::ptr::null_mut(),
-                    core::ptr::null_mut(),
-                );
-                match got {
-                    Ok(0) => return self.program_ended(),
-                    Ok(1) if urgent => {
-                        let flags = libc::MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL;
-                        // SAFETY: one byte.
-                        let _ = unsafe { stream::send(self.socket, self.stream, self.outbound.data, 1, flags) };
-                        continue;
-                    }
-                    Ok(got) => self.outbound.filled(got),
-                    Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
-                    Err(_) => return self.reset_peer(),
-                }
-            }
-            let (data, length) = self.outbound.left();
-            // SAFETY: the bytes that are left.
-            match unsafe { stream::send(self.socket, self.stream, data, length, MSG_DONTWAIT | MSG_NOSIGNAL) } {
-                Ok(sent) => self.outbound.start += sent as usize,
-                Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
-                Err(_) => return self.reset_program(),
-            }
-        }
-    }
-
-    /// The program has shut its sending half, or nobody has its end any more.
-    fn program_ended(&mut self) {
-        self.outbound_ended = true;
-        if self.twin < 0 && self.others() != Others::None {
-            // Its end is closed, not shut: the connection is that of the others alone.
-            self.over = true;
-            return;
-        }
-        // Whether it was shut or closed shows with bytes that it has not got yet: a closed end answers them with a reset,
-        // as Linux answers for what a program leaves unread.
-        if self.socket.incoming().look().1 > 0 || !self.inbound.is_empty() {
-            self.pump_inbound();
-            if !self.over && calls::poll_one(self.program, 0, 0).is_ok_and(|events| events & libc::POLLERR != 0) {
-                self.reset_peer();
-            }
-            if self.over {
-                return;
-            }
-        }
-        let _ = stream::shutdown(self.socket, self.stream, libc::SHUT_WR);
-    }
-
-    // ---- ends ----------------------------------------------------------------------------------------------------
-
     /// The peer reset the connection: the program's end is reset.
     fn reset_program(&mut self) {
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
@@ -677,27 +381,14 @@ enum Others {
     Some,
 }
 
+/// To the program's connection, as many bytes as it takes.
 fn to(fd: i32, data: *const u8, length: usize, flags: i32) -> Result<usize> {
     calls::sendto(fd, data.cast(), length, flags | MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0)
 }
 
+/// What an ioctl that answers with a number says of a descriptor.
 fn asked(fd: i32, request: u64) -> usize {
     let mut value = 0i32;
     let _ = calls::ioctl(fd, request, &raw mut value as usize);
     value.max(0) as usize
-}
-
-/// Bytes that wait to be read.
-fn incoming(fd: i32) -> usize {
-    asked(fd, libc::FIONREAD)
-}
-
-/// Bytes that the other end has not taken into its queue for sure.
-fn outgoing(fd: i32) -> usize {
-    asked(fd, libc::TIOCOUTQ)
-}
-
-fn at_mark(fd: i32) -> bool {
-    const SIOCATMARK: u64 = 0x8905;
-    asked(fd, SIOCATMARK) != 0
 }
