@@ -113,7 +113,7 @@ pub enum Action {
         #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
         milliseconds: u64,
         /// Bytes of messages
-        #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8usize, 64, 512, 1400])]
+        #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8usize, 512, 1400])]
         sizes: Vec<usize>,
         /// Which tables [default: all]
         #[arg(long, value_name = "TABLE", value_delimiter = ',')]
@@ -121,6 +121,9 @@ pub enum Action {
         /// Without programs under shunt
         #[arg(long)]
         no_sockets: bool,
+        /// Directory of hosts.txt and hosts.json
+        #[arg(long, value_name = "DIRECTORY", default_value = "target/hosts")]
+        output: PathBuf,
     },
     /// Names the cells
     List,
@@ -181,10 +184,11 @@ impl Bench {
                 }
                 ExitCode::SUCCESS
             }
-            Action::Hosts { shunt, repeat, milliseconds, sizes, tables, no_sockets } => {
+            Action::Hosts { shunt, repeat, milliseconds, sizes, tables, no_sockets, output } => {
                 let found = shunt.clone().or_else(crate::contenders::shunt_beside_us);
-                let Some(shunt) = found else {
-                    eprintln!("shunt bench hosts: no shunt command beside this one, and no --shunt PATH");
+                // Programs are started in another directory.
+                let Some(shunt) = found.and_then(|path| fs::canonicalize(path).ok()) else {
+                    eprintln!("shunt bench hosts: no shunt command beside this one or at --shunt PATH");
                     return ExitCode::from(2);
                 };
                 let time = std::time::Duration::from_millis(*milliseconds);
@@ -193,7 +197,8 @@ impl Bench {
                     let devices = [hosts::Carrier::Own, hosts::Carrier::Udp];
                     let sockets = devices.into_iter().filter(|_| !no_sockets).collect();
                     let (sizes, repeats) = (sizes.clone(), *repeat as usize);
-                    let plan = hosts::Plan { shunt: &shunt, repeats, time, sizes, tables: tables.clone(), sockets, scratch };
+                    let tables = tables.clone();
+                    let plan = hosts::Plan { shunt: &shunt, repeats, time, sizes, tables, sockets, scratch, output };
                     let done = programs::unpack(scratch).map_err(|error| error.to_string()).and_then(|()| hosts::run(&plan));
                     done.inspect_err(|error| eprintln!("shunt bench hosts: {error}")).is_err().into()
                 })

@@ -11,7 +11,7 @@ pub mod matrix;
 mod memcached;
 mod nginx;
 pub mod pair;
-mod peers;
+pub mod peers;
 mod pingpong;
 mod postgres;
 pub mod redis;

@@ -16,7 +16,8 @@ use crate::programs::External;
 const SOCKPERF: External = External { name: "sockperf", package: "sockperf" };
 const NETPERF: External = External { name: "netperf", package: "netperf" };
 const NETSERVER: External = External { name: "netserver", package: "netperf" };
-const UCX: External = External { name: "ucx_perftest", package: "ucx-utils" };
+/// UCX's own.
+pub const UCX: External = External { name: "ucx_perftest", package: "ucx-utils" };
 /// What sockperf's smallest message has.
 const BYTES: &str = "14";
 
@@ -66,7 +67,7 @@ impl Cell for Peers {
             .args(arguments)
             .core(instrument.machine.client_core)
             .run(&instrument.scratch, RUN_LIMIT)?;
-        let one_way = ucx(&client.output)?;
+        let one_way = ucx_one_way(&client.output)?;
         let figure = Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, one_way * 2e3);
         collector.add_floor("UCX am_lat, shared memory", vec![figure]);
         Ok(())
@@ -151,7 +152,7 @@ fn netperf(output: &str) -> io::Result<f64> {
 }
 
 /// Microseconds one way: in the last line, behind the count of iterations stands the median.
-fn ucx(output: &str) -> io::Result<f64> {
+pub fn ucx_one_way(output: &str) -> io::Result<f64> {
     let line = output.lines().rev().find(|line| !line.trim().is_empty());
     line.and_then(|line| line.trim().trim_start_matches("Final:").split_ascii_whitespace().nth(1)?.parse().ok())
         .ok_or_else(|| io::Error::other(format!("ucx_perftest printed no latency: {output:?}")))
@@ -166,10 +167,13 @@ mod tests {
         assert_eq!(sockperf("sockperf: ---> percentile 50.000 =   68.601\n").unwrap(), 68.601);
         assert_eq!(netperf("16384  131072 1        1       1.00     38547.60   \n16384  131072 \n").unwrap(), 38547.6);
         assert_eq!(netperf("131072  16384  16384    1.00     6600.93   \n").unwrap(), 6600.93);
-        assert_eq!(ucx("|  Test  | # iterations |\n       100000      0.135     0.170     0.170       78.42\n").unwrap(), 0.135);
+        assert_eq!(
+            ucx_one_way("|  Test  | # iterations |\n       100000      0.135     0.170     0.170       78.42\n").unwrap(),
+            0.135
+        );
         let final_line = "Final:                200000      0.542     4.078     7.804        1.87\n";
-        assert_eq!(ucx(final_line).unwrap(), 0.542);
+        assert_eq!(ucx_one_way(final_line).unwrap(), 0.542);
         assert!(sockperf("").is_err() && netperf("establish control: are you sure\n").is_err());
-        assert!(ucx("").is_err() && ucx("+----+\n").is_err());
+        assert!(ucx_one_way("").is_err() && ucx_one_way("+----+\n").is_err());
     }
 }

@@ -8,6 +8,7 @@ use shunt_testkit::hosts::Host;
 use super::endpoints::{Carrier, Endpoints};
 use super::messages::Messages;
 use super::programs::{Programs, Way};
+use super::tables::MESSAGES;
 use super::{kernel, Plan};
 
 /// How messages go.
@@ -62,7 +63,7 @@ pub fn all(sockets: &[Carrier]) -> Vec<Box<dyn Contender>> {
         Box::new(Endpoints { name: "endpoint xdp, own queue", carrier: Carrier::Own }),
         Box::new(Endpoints { name: "endpoint xdp, emulated", carrier: Carrier::Multiplexed }),
         Box::new(Endpoints { name: "endpoint udp", carrier: Carrier::Udp }),
-        Box::new(Messages { name: "active messages, xdp, own queue", carrier: Carrier::Own }),
+        Box::new(Messages { name: MESSAGES, carrier: Carrier::Own }),
         Box::new(Messages { name: "active messages, udp", carrier: Carrier::Udp }),
     ];
     for carrier in sockets {
@@ -84,6 +85,13 @@ pub fn pin(processor: usize) {
         libc::CPU_SET(processor, &mut set);
         libc::sched_setaffinity(0, size_of_val(&set), &set);
     }
+}
+
+/// The calling thread goes before everything that has no real-time priority, where that is permitted (sched(7)).
+pub fn first_of_all() {
+    let priority = libc::sched_param { sched_priority: 10 };
+    // SAFETY: concerns the calling thread; the structure is as large as said.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) };
 }
 
 /// Seconds of processor time that the calling thread has used.

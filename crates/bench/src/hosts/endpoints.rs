@@ -25,6 +25,12 @@ pub enum Carrier {
     Multiplexed,
     /// UDP sockets.
     Udp,
+    /// Memory that both ends have.
+    #[cfg(feature = "libfabric")]
+    Shm,
+    /// A provider of libfabric's, on this host.
+    #[cfg(feature = "libfabric")]
+    Fabric(&'static str),
 }
 
 impl Carrier {
@@ -33,6 +39,10 @@ impl Carrier {
         match self {
             Carrier::Own | Carrier::Multiplexed => "xdp",
             Carrier::Udp => "udp",
+            #[cfg(feature = "libfabric")]
+            Carrier::Shm => "shm",
+            #[cfg(feature = "libfabric")]
+            Carrier::Fabric(provider) => provider,
         }
     }
 
@@ -40,7 +50,7 @@ impl Carrier {
     pub fn sockets(self) -> &'static str {
         match self {
             Carrier::Own | Carrier::Multiplexed => "sockets, xdp",
-            Carrier::Udp => "sockets, udp",
+            _ => "sockets, udp",
         }
     }
 }
@@ -67,8 +77,8 @@ struct Joined {
 /// An agent on either host, where the device wants one.
 pub fn agents(carrier: Carrier, hosts: [&Host; 2], plan: &Plan<'_>) -> Result<Vec<Agent>, String> {
     match carrier {
-        Carrier::Udp => Ok(Vec::new()),
-        _ => hosts.into_iter().map(|host| agent(host, plan, carrier)).collect(),
+        Carrier::Own | Carrier::Multiplexed => hosts.into_iter().map(|host| agent(host, plan, carrier)).collect(),
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -117,6 +127,17 @@ pub fn end(carrier: Carrier, host: &Host) -> Result<Boxed, String> {
             let made = Udp::bind(&ipv4(ip.octets(), 0), options);
             made.map(|endpoint| Box::new(endpoint) as Boxed).map_err(|errno| format!("the endpoint: {errno:?}"))
         }),
+        #[cfg(feature = "libfabric")]
+        Carrier::Shm => shunt_endpoint::device::shm::Shm::new(Default::default())
+            .map(|endpoint| Box::new(endpoint) as Boxed)
+            .map_err(|errno| format!("the endpoint: {errno:?}")),
+        // libfabric's tcp makes sockets whenever it connects, by whichever thread drives it: those are not of a host's namespace.
+        #[cfg(feature = "libfabric")]
+        Carrier::Fabric(provider) => {
+            let node = (provider == "tcp").then_some("127.0.0.1");
+            let made = shunt_fabric::Fabric::new(shunt_fabric::Options { provider, node, ..Default::default() });
+            made.map(|endpoint| Box::new(endpoint) as Boxed).map_err(|error| format!("the endpoint: {error:?}"))
+        }
     }
 }
 

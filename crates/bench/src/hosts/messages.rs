@@ -61,8 +61,8 @@ const CONNECTING: Duration = Duration::from_secs(5);
 /// How far ahead of what has arrived a sender may be.
 const ROOM: u64 = 4 << 20;
 
-/// Takes a stream, granting room as it goes, until `over`; `count` tells how far it is.
-pub fn take((endpoint, tags, at): Loose, over: &AtomicBool, count: &AtomicU64) -> Result<(), String> {
+/// Takes a stream, granting room as it goes, until `over`; `count` tells how far it is. It spins while nothing comes, or sleeps.
+pub fn take((endpoint, tags, at): Loose, over: &AtomicBool, count: &AtomicU64, sleeps: bool) -> Result<(), String> {
     let config = config(&endpoint);
     let mut space = memory(&config);
     let mut port = Port::new(endpoint, &mut space, &config).map_err(|error| format!("{error:?}"))?;
@@ -75,7 +75,9 @@ pub fn take((endpoint, tags, at): Loose, over: &AtomicBool, count: &AtomicU64) -
             granted = program.bytes + ROOM;
             let _ = port.engine().grant(peer, 1, granted, 1);
         }
-        if port.poll(&mut program) == 0 {
+        if sleeps {
+            port.wait(&mut program, Duration::from_millis(5));
+        } else if port.poll(&mut program) == 0 {
             std::hint::spin_loop();
         }
         count.store(program.bytes, Relaxed);
@@ -158,7 +160,7 @@ impl Contender for Messages {
     fn stream(&self, hosts: &[Host; 2], plan: &Plan<'_>, size: usize) -> Result<Streamed, String> {
         let agents = agents(self.carrier, hosts.each_ref(), plan)?;
         let [a, b] = loose(self.carrier, hosts.each_ref())?;
-        let serve = |over: &AtomicBool, count: &AtomicU64| take(b, over, count).map(|()| thread_time());
+        let serve = |over: &AtomicBool, count: &AtomicU64| take(b, over, count, false).map(|()| thread_time());
         let drive = |count: &AtomicU64| {
             let seconds = give(a, size, plan.time)?;
             Ok::<_, String>((count.load(Relaxed), seconds, thread_time()))

@@ -3,21 +3,26 @@
 //! Contenders take turns, so that a busy moment hits all of them; each figure is the median of its turns. Both ends have a processor of
 //! their own, and spin where the row does not say that they block.
 
+mod aims;
 mod contender;
 mod endpoints;
 mod kernel;
 mod messages;
 mod papers;
 mod programs;
+mod record;
 mod sharing;
+mod shm;
 mod switch;
 mod tables;
+mod ucx;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 pub use endpoints::Carrier;
+use record::Record;
 use shunt_testkit::hosts::{pair, Joint};
 
 /// How to measure.
@@ -36,15 +41,23 @@ pub struct Plan<'a> {
     pub sockets: Vec<Carrier>,
     /// A directory with the measuring programs.
     pub scratch: &'a Path,
+    /// Directory of hosts.txt and hosts.json.
+    pub output: &'a Path,
 }
 
 /// A table, or a few that are measured together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Table {
+    /// One host: active messages over shm beside the bare endpoint, a bare ring and UCX.
+    Shm,
+    /// Endpoints over libfabric, if this was built with the feature libfabric.
+    Fabric,
     /// Round trips.
     RoundTrip,
     /// One host sends as fast as it can.
     Stream,
+    /// A stream of large sends: sockets, the endpoint beneath them, kernel TCP with segmentation offload and without.
+    Bulk,
     /// A stream while a switch drops packets.
     Loss,
     /// redis-benchmark with one connection, with fifty, and with several requests under way in each.
@@ -71,26 +84,32 @@ impl Plan<'_> {
 /// A sentence: no privilege, an agent that does not start.
 pub fn run(plan: &Plan<'_>) -> Result<(), String> {
     let hosts = pair(Joint::default()).map_err(|error| format!("two hosts cannot be made: {error}"))?;
-    println!("two network namespaces, one veth of one queue, MTU 1500; median of {} turns\n", plan.repeats);
+    let began = Instant::now();
+    let mut record = Record::new(plan.repeats, plan.time.as_millis() as u64);
     let mut sockets = Vec::new();
     for carrier in &plan.sockets {
         if programs::accelerates(*carrier, &hosts, plan)? {
             sockets.push(*carrier);
         } else {
-            println!("streams under shunt over {} go through the kernel here, and are left out\n", carrier.word());
+            record.say(&format!("streams under shunt over {} go through the kernel here, and are left out\n", carrier.word()));
         }
     }
     let plan = &Plan { sockets, sizes: plan.sizes.clone(), tables: plan.tables.clone(), ..*plan };
+    let record = &mut record;
     for table in &plan.tables {
         match table {
-            Table::RoundTrip => tables::round_trips(&hosts, plan)?,
-            Table::Stream => tables::streams(&hosts, plan)?,
-            Table::Loss => tables::loss(plan)?,
-            Table::Redis => tables::redis(&hosts, plan)?,
-            Table::Share => tables::share(plan)?,
-            Table::Papers => papers::papers(&hosts, plan)?,
-            Table::Multiplexed => tables::multiplexed(&hosts, plan)?,
+            Table::Shm => shm::add(plan, record)?,
+            Table::Fabric => tables::fabric(&hosts, plan, record)?,
+            Table::RoundTrip => tables::round_trips(&hosts, plan, record)?,
+            Table::Stream => tables::streams(&hosts, plan, record)?,
+            Table::Bulk => tables::bulk(&hosts, plan, record)?,
+            Table::Loss => tables::loss(plan, record)?,
+            Table::Redis => tables::redis(&hosts, plan, record)?,
+            Table::Share => tables::share(plan, record)?,
+            Table::Papers => papers::papers(&hosts, plan, record)?,
+            Table::Multiplexed => tables::multiplexed(&hosts, plan, record)?,
         }
     }
-    Ok(())
+    aims::add(record);
+    record.write(plan.output, began.elapsed().as_secs_f64()).map_err(|error| format!("{}: {error}", plan.output.display()))
 }

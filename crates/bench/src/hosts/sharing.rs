@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use shunt_endpoint::{Arrival, Message};
 use shunt_testkit::hosts::Host;
 
+use super::contender::first_of_all;
 use super::endpoints::{agents, post, Carrier};
 use super::messages::{give, loose, take};
 use super::switch::Switched;
@@ -21,11 +22,30 @@ pub struct Shares {
     pub tcp: f64,
 }
 
+/// How the ends of both streams get processors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Before everything without real-time priority, and a receiver sleeps while nothing comes: the link is all that is scarce.
+    First,
+    /// In turn with whatever else runs, and ends of active messages spin. The kernel's TCP acts in interrupts at once; deadlines of ends
+    /// that wait for their turn are met late.
+    AmongOthers,
+}
+
+impl Ends {
+    /// What each thread of an end does first.
+    fn begin(self) {
+        if self == Ends::First {
+            first_of_all();
+        }
+    }
+}
+
 /// Streams to the second host for `time`: over active messages by `carrier` (none: TCP), and over TCP beside it.
 ///
 /// # Errors
 /// A sentence.
-pub fn share(site: &Switched, plan: &Plan<'_>, carrier: Option<Carrier>, time: Duration) -> Result<Shares, String> {
+pub fn share(site: &Switched, plan: &Plan<'_>, carrier: Option<Carrier>, ends: Ends, time: Duration) -> Result<Shares, String> {
     let hosts = &site.hosts;
     let agents = carrier.map(|carrier| agents(carrier, hosts.each_ref(), plan)).transpose()?;
     let over = AtomicBool::new(false);
@@ -38,23 +58,29 @@ pub fn share(site: &Switched, plan: &Plan<'_>, carrier: Option<Carrier>, time: D
             None => None,
             Some(carrier) => Some(loose(carrier, hosts.each_ref())?),
         };
-        let mut ends = Vec::new();
+        let mut threads = Vec::new();
         match own {
             Some([a, b]) => {
                 let (over, first) = (&over, &first);
-                ends.push(scope.spawn(move || take(b, over, first)));
+                threads.push(scope.spawn(move || {
+                    ends.begin();
+                    take(b, over, first, ends == Ends::First)
+                }));
                 // It ends after the others, so that it is there as long as they are measured.
-                ends.push(scope.spawn(move || give(a, 1400, settle + time).map(drop)));
+                threads.push(scope.spawn(move || {
+                    ends.begin();
+                    give(a, 1400, settle + time).map(drop)
+                }));
             }
-            None => carry(scope, stream(hosts)?, &over, &first),
+            None => carry(scope, stream(hosts)?, ends, &over, &first),
         }
-        carry(scope, beside, &over, &tcp);
+        carry(scope, beside, ends, &over, &tcp);
         std::thread::sleep(settle);
         let before = [first.load(Relaxed), tcp.load(Relaxed)];
         std::thread::sleep(time);
         let after = [first.load(Relaxed), tcp.load(Relaxed)];
         over.store(true, Relaxed);
-        for end in ends {
+        for end in threads {
             // The sender may have been cut off in its last call, when the receiver went.
             let result = end.join().map_err(|_| "an end panicked".to_string())?;
             result.or_else(|error| if after[0] > before[0] { Ok(()) } else { Err(error) })?;
@@ -80,14 +106,17 @@ fn stream(hosts: &[Host; 2]) -> Result<[TcpStream; 2], String> {
 fn carry<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     [mut from, mut to]: [TcpStream; 2],
+    ends: Ends,
     over: &'scope AtomicBool,
     count: &'scope AtomicU64,
 ) {
     scope.spawn(move || {
+        ends.begin();
         let bytes = [7u8; 16384];
         while !over.load(Relaxed) && from.write_all(&bytes).is_ok() {}
     });
     scope.spawn(move || {
+        ends.begin();
         let mut bytes = [0u8; 65536];
         while let Ok(got @ 1..) = to.read(&mut bytes) {
             count.store(count.load(Relaxed) + got as u64, Relaxed);

@@ -1,18 +1,27 @@
-//! What is measured, and how it is printed.
+//! What is measured between hosts, table by table.
 
 use std::time::Duration;
 
 use shunt_testkit::hosts::Host;
 
 use super::contender::{self, Contender, Pattern, Streamed};
-use super::endpoints::Carrier;
+use super::endpoints::{Carrier, Endpoints};
 use super::messages::Messages;
 use super::programs::{self, Programs, Way};
-use super::sharing;
+use super::record::{Record, Sheet};
+use super::sharing::{self, Ends};
 use super::switch::Switched;
 use super::Plan;
 
-type Row<'a> = (&'a str, Vec<String>);
+pub const ROUND_TRIPS: &str = "round trip, us";
+pub const BULK: &str = "stream of 64 KiB sends (bare endpoint: of packets)";
+pub const LOSS: &str = "stream through a switch that drops packets, MB/s";
+pub const REDIS: &str = "redis-benchmark, GET in a second";
+pub const SHARE: &str = "share of a link beside a TCP connection (reno), %";
+/// Rows that ratios are made of.
+pub const MESSAGES: &str = "active messages, xdp, own queue";
+pub const TCP: &str = "kernel TCP";
+pub const UNAIDED: &str = "kernel TCP, no offload";
 
 /// Each contender's turns for each size: `figures[contender][turn]` goes to `finish`, size after size.
 pub fn turns<T>(
@@ -38,92 +47,132 @@ pub fn turns<T>(
     Ok(())
 }
 
-fn empty(contenders: &[Box<dyn Contender>]) -> Vec<Row<'_>> {
-    contenders.iter().map(|contender| (contender.name(), Vec::new())).collect()
-}
-
 /// Round trips by size.
-pub fn round_trips(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
+pub fn round_trips(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     let contenders = contender::all(&plan.sockets);
-    let mut rows = empty(&contenders);
+    let mut sheet = Sheet::new(ROUND_TRIPS, &sizes(plan), &[2]);
     turns(
         &contenders,
         plan,
         Pattern::RoundTrip,
         |contender, size| contender.round_trip(hosts, plan, size),
-        |index, _, figures| rows[index].1.push(format!("{:.2}", median(figures) * 1e6)),
+        |index, _, figures| sheet.put(contenders[index].name(), &[median(figures) * 1e6]),
     )?;
-    print_table("round trip, us", &sizes(plan), &rows);
+    record.add(sheet);
     Ok(())
 }
 
 /// Streams by size.
-pub fn streams(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
+pub fn streams(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     let contenders = contender::all(&plan.sockets);
-    let (mut rates, mut bits, mut costs) = (empty(&contenders), empty(&contenders), empty(&contenders));
-    let mut losses = empty(&contenders);
+    let sheet = |title, places| Sheet::new(title, &sizes(plan), &[places]);
+    let mut rates = sheet("one way, million messages received in a second", 3);
+    let mut bits = sheet("one way, Gb/s of messages", 2);
+    let mut costs = sheet("one way, processor time of a message, both hosts and agents, us", 2);
+    let mut losses = sheet("one way, lost by the receiver, %", 1);
     turns(
         &contenders,
         plan,
         Pattern::Stream,
         |contender, size| contender.stream(hosts, plan, size),
         |index, size, figures| {
-            let of = |pick: fn(&Streamed) -> f64| median(figures.iter().map(pick).collect());
+            let (name, of) = (contenders[index].name(), |pick: fn(&Streamed) -> f64| of_all(&figures, pick));
             let rate = of(|figure| figure.messages / figure.seconds);
-            rates[index].1.push(format!("{:.3}", rate / 1e6));
-            bits[index].1.push(format!("{:.2}", rate * size as f64 * 8.0 / 1e9));
-            costs[index].1.push(format!("{:.2}", of(|figure| figure.processor / figure.messages) * 1e6));
-            losses[index].1.push(format!("{:.1}", of(|figure| figure.lost) * 100.0));
+            rates.put(name, &[rate / 1e6]);
+            bits.put(name, &[rate * size as f64 * 8.0 / 1e9]);
+            costs.put(name, &[of(|figure| figure.processor / figure.messages) * 1e6]);
+            losses.put(name, &[of(|figure| figure.lost) * 100.0]);
         },
     )?;
-    print_table("one way, million messages received in a second", &sizes(plan), &rates);
-    print_table("one way, Gb/s of messages", &sizes(plan), &bits);
-    print_table("one way, processor time of a message, both hosts and agents, us", &sizes(plan), &costs);
-    print_table("one way, lost by the receiver, %", &sizes(plan), &losses);
+    [rates, bits, costs, losses].into_iter().for_each(|sheet| record.add(sheet));
+    Ok(())
+}
+
+/// Streams of large sends, against the bare endpoint and against kernel TCP with segmentation offload and without.
+pub fn bulk(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    const PACKET: usize = 1400;
+    const SEND: usize = 64 << 10;
+    let mut contenders: Vec<(Box<dyn Contender>, usize)> = vec![
+        (Box::new(Endpoints { name: "endpoint xdp, own queue", carrier: Carrier::Own }), PACKET),
+        (Box::new(Messages { name: MESSAGES, carrier: Carrier::Own }), SEND),
+    ];
+    for carrier in &plan.sockets {
+        contenders.push((Box::new(Programs { name: carrier.sockets(), way: Way::Shunt(*carrier) }), SEND));
+    }
+    contenders.push((Box::new(Programs { name: UNAIDED, way: Way::WithoutOffload }), SEND));
+    contenders.push((Box::new(Programs { name: TCP, way: Way::Blocking }), SEND));
+    let mut found: Vec<Vec<Streamed>> = contenders.iter().map(|_| Vec::new()).collect();
+    for _ in 0..plan.repeats {
+        for ((contender, size), found) in contenders.iter().zip(&mut found) {
+            let one = contender.stream(hosts, plan, *size);
+            found.push(one.map_err(|error| format!("{}, {size} bytes: {error}", contender.name()))?);
+        }
+    }
+    let rate = |at: usize| of_all(&found[at], |figure| figure.messages / figure.seconds) * contenders[at].1 as f64;
+    let last = contenders.len() - 1;
+    let mut sheet = Sheet::new(BULK, &["Gb/s", "us/64 KiB", "lost, %", "/ bare", "/ no off.", "/ TCP"], &[2, 1, 1, 2]);
+    for (at, (contender, size)) in contenders.iter().enumerate() {
+        let processor = of_all(&found[at], |figure| figure.processor / figure.messages) * (SEND / size) as f64 * 1e6;
+        let lost = of_all(&found[at], |figure| figure.lost) * 100.0;
+        let ratios = [0, last - 1, last].map(|below| rate(at) / rate(below));
+        sheet.put(contender.name(), &[rate(at) * 8.0 / 1e9, processor, lost]);
+        sheet.put(contender.name(), &ratios);
+    }
+    record.add(sheet);
+    record.say(
+        "us/64 KiB: processor time of both hosts and agents. With segmentation offload TCP hands 64 KiB over at once, and a veth, which
+         has no wire, never cuts them: both kernels have one packet's work where all others have 45. Without offload TCP cuts them itself.
+",
+    );
     Ok(())
 }
 
 /// Streams of 16 KiB messages while a switch drops packets.
-pub fn loss(plan: &Plan<'_>) -> Result<(), String> {
+pub fn loss(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     let site = Switched::new()?;
+    let few = fewer(plan);
     let mut contenders: Vec<Box<dyn Contender>> = vec![
-        Box::new(Messages { name: "active messages, xdp, own queue", carrier: Carrier::Own }),
+        Box::new(Messages { name: MESSAGES, carrier: Carrier::Own }),
         Box::new(Messages { name: "active messages, udp", carrier: Carrier::Udp }),
-        Box::new(Programs { name: "kernel TCP (reno)", way: Way::Blocking }),
+        Box::new(Programs { name: TCP, way: Way::Blocking }),
     ];
     for carrier in &plan.sockets {
         contenders.push(Box::new(Programs { name: carrier.sockets(), way: Way::Shunt(*carrier) }));
     }
     let shares = [0u32, 1, 10, 50];
-    let mut rows = empty(&contenders);
+    let heads = shares.map(|share| format!("{:.1} %", f64::from(share) / 10.0));
+    let mut sheet = Sheet::new(LOSS, &heads, &[1]);
     for per_mille in shares {
         // Programs are attached without loss as well: they change what a veth hands on at once.
         let lossy = site.lose(per_mille).map_err(|error| format!("no program may be put at the interface: {error}"))?;
-        let one = Plan { sizes: vec![16 << 10], tables: Vec::new(), sockets: Vec::new(), time: plan.time * 5, ..*plan };
+        let one = Plan { sizes: vec![16 << 10], tables: Vec::new(), sockets: Vec::new(), time: plan.time * 3, ..few };
         turns(
             &contenders,
             &one,
             Pattern::Stream,
             |contender, size| contender.stream(&site.hosts, &one, size),
             |index, size, figures: Vec<Streamed>| {
-                let rates = figures.iter().map(|figure| figure.messages / figure.seconds * size as f64).collect();
-                rows[index].1.push(format!("{:.1}", median(rates) / 1e6));
+                let rate = of_all(&figures, |figure| figure.messages / figure.seconds) * size as f64;
+                sheet.put(contenders[index].name(), &[rate / 1e6]);
             },
         )?;
         drop(lossy);
     }
-    let heads: Vec<String> = shares.iter().map(|share| format!("{:.1} %", f64::from(*share) / 10.0)).collect();
-    print_table("stream through a switch that drops packets, MB/s", &heads, &rows);
+    record.add(sheet);
     Ok(())
 }
 
 /// Requests in a second, of one client, of many, and of many with several requests under way; and what each costs.
-pub fn redis(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
-    let mut ways = vec![("kernel TCP", Way::Blocking)];
+pub fn redis(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    let mut ways = vec![(TCP, Way::Blocking)];
     ways.extend(plan.sockets.iter().map(|carrier| (carrier.sockets(), Way::Shunt(*carrier))));
     let loads = [(1, 1, 20_000), (50, 1, 40_000), (50, 16, 200_000)];
-    let empty = || ways.iter().map(|(name, _)| (*name, Vec::new())).collect::<Vec<Row<'_>>>();
-    let (mut rates, mut costs) = (empty(), empty());
+    let heads = loads.map(|(connections, pipeline, _)| match pipeline {
+        1 => format!("-c {connections}"),
+        _ => format!("-c {connections} -P {pipeline}"),
+    });
+    let mut rates = Sheet::new(REDIS, &heads, &[0]);
+    let mut costs = Sheet::new("redis-benchmark, processor time of a request, both programs, us", &heads, &[1]);
     for (connections, pipeline, requests) in loads {
         let mut figures = vec![Vec::new(); ways.len()];
         for _ in 0..plan.repeats {
@@ -132,62 +181,89 @@ pub fn redis(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
                 figures.push(found.map_err(|error| format!("redis, {name}, -c {connections} -P {pipeline}: {error}"))?);
             }
         }
-        for ((rate, cost), figures) in rates.iter_mut().zip(&mut costs).zip(figures) {
-            rate.1.push(format!("{:.0}", median(figures.iter().map(|found| found.0).collect())));
-            cost.1.push(format!("{:.1}", median(figures.iter().map(|found| found.1).collect())));
+        for ((name, _), figures) in ways.iter().zip(figures) {
+            rates.put(name, &[of_all(&figures, |found| found.0)]);
+            costs.put(name, &[of_all(&figures, |found| found.1)]);
         }
     }
-    let heads = loads.map(|(connections, pipeline, _)| match pipeline {
-        1 => format!("-c {connections}"),
-        _ => format!("-c {connections} -P {pipeline}"),
-    });
-    print_table("redis-benchmark, GET in a second", &heads, &rates);
-    print_table("redis-benchmark, processor time of a request, both programs, us", &heads, &costs);
+    record.add(rates);
+    record.add(costs);
     Ok(())
 }
 
 /// A slow link shared with a TCP connection.
-pub fn share(plan: &Plan<'_>) -> Result<(), String> {
-    let site = Switched::new()?;
-    let ways = [("kernel TCP", None), ("active messages, udp", Some(Carrier::Udp)), ("active messages, xdp", Some(Carrier::Own))];
-    let time = Duration::from_secs(3);
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    let heads = [(100, 64 << 10), (100, 256 << 10), (400, 256 << 10)];
-    for (name, carrier) in ways {
-        let mut row = Vec::new();
-        for (megabits, queue) in heads {
-            site.shape(megabits, queue)?;
-            let mut shares = Vec::new();
-            for _ in 0..plan.repeats.div_ceil(2) {
-                let found = sharing::share(&site, plan, carrier, time).map_err(|error| format!("{name}: {error}"))?;
+pub fn share(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    let (site, few) = (Switched::new()?, fewer(plan));
+    let ways = [
+        (TCP, None, Ends::First),
+        ("active messages, udp", Some(Carrier::Udp), Ends::First),
+        ("active messages, xdp", Some(Carrier::Own), Ends::First),
+        ("active messages, udp, ends that spin among others", Some(Carrier::Udp), Ends::AmongOthers),
+        ("active messages, xdp, ends that spin among others", Some(Carrier::Own), Ends::AmongOthers),
+    ];
+    let time = Duration::from_secs(2);
+    let links = [(100, 64 << 10), (400, 256 << 10)];
+    let heads = links.map(|(rate, queue)| format!("{rate}M/{}K", queue >> 10));
+    let mut sheet = Sheet::new(SHARE, &heads, &[0]);
+    for (megabits, queue) in links {
+        site.shape(megabits, queue)?;
+        let mut shares = vec![Vec::new(); ways.len()];
+        for _ in 0..few.repeats {
+            for ((name, carrier, ends), shares) in ways.iter().zip(&mut shares) {
+                let found = sharing::share(&site, plan, *carrier, *ends, time).map_err(|error| format!("{name}: {error}"))?;
                 shares.push(found.first / (found.first + found.tcp));
             }
-            row.push(format!("{:.0} %", median(shares) * 100.0));
         }
-        rows.push((name, row));
+        for ((name, ..), shares) in ways.iter().zip(shares) {
+            sheet.put(name, &[median(shares) * 100.0]);
+        }
     }
-    let heads: Vec<String> = heads.iter().map(|(rate, queue)| format!("{rate}M/{}K", queue >> 10)).collect();
-    print_table("share of a link beside a TCP connection (reno)", &heads, &rows);
+    record.add(sheet);
+    Ok(())
+}
+
+/// Bare endpoints over libfabric's providers for one host and for TCP, beside `shm`.
+#[cfg(feature = "libfabric")]
+pub fn fabric(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    let plan = &Plan { sizes: vec![8, 112, 1024], tables: Vec::new(), sockets: Vec::new(), ..*plan };
+    let contenders: Vec<Box<dyn Contender>> = vec![
+        Box::new(Endpoints { name: "endpoint shm", carrier: Carrier::Shm }),
+        Box::new(Endpoints { name: "endpoint fabric, libfabric's shm", carrier: Carrier::Fabric("shm") }),
+        Box::new(Endpoints { name: "endpoint fabric, libfabric's tcp, loopback", carrier: Carrier::Fabric("tcp") }),
+    ];
+    let mut sheet = Sheet::new("endpoints over libfabric: round trip, us", &sizes(plan), &[2]);
+    turns(
+        &contenders,
+        plan,
+        Pattern::RoundTrip,
+        |contender, size| contender.round_trip(hosts, plan, size),
+        |index, _, figures| sheet.put(contenders[index].name(), &[median(figures) * 1e6]),
+    )?;
+    record.add(sheet);
+    Ok(())
+}
+
+#[cfg(not(feature = "libfabric"))]
+pub fn fabric(_: &[Host; 2], _: &Plan<'_>, record: &mut Record) -> Result<(), String> {
+    record.say("endpoints over libfabric are left out: this was built without the feature libfabric of shunt-bench\n");
     Ok(())
 }
 
 /// Several pairs of emulated endpoints on the queue of an agent.
-pub fn multiplexed(hosts: &[Host; 2], plan: &Plan<'_>) -> Result<(), String> {
+pub fn multiplexed(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     let counts = [1usize, 2, 4, 8];
-    let (mut middle, mut tail, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let heads = counts.map(|count| format!("{count} pairs"));
+    let mut sheet = Sheet::new("emulated endpoints on one queue of each host", &heads, &[1]);
     for pairs in counts {
         let mut found = Vec::new();
         for _ in 0..plan.repeats {
             found.push(sharing::multiplexed(hosts, plan, pairs)?);
         }
-        middle.push(format!("{:.1}", median(found.iter().map(|found| found.0).collect()) * 1e6));
-        tail.push(format!("{:.1}", median(found.iter().map(|found| found.1).collect()) * 1e6));
-        rates.push(format!("{:.0}", median(found.iter().map(|found| found.2).collect()) / 1e3));
+        sheet.put("round trip, us", &[of_all(&found, |found| found.0) * 1e6]);
+        sheet.put("its 99th percentile, us", &[of_all(&found, |found| found.1) * 1e6]);
+        sheet.put("round trips of all, thousands in a second", &[of_all(&found, |found| found.2) / 1e3]);
     }
-    let heads: Vec<String> = counts.iter().map(|count| format!("{count} pairs")).collect();
-    let rows =
-        [("round trip, us", middle), ("its 99th percentile, us", tail), ("round trips of all, thousands in a second", rates)];
-    print_table("emulated endpoints on one queue of each host", &heads, &rows);
+    record.add(sheet);
     Ok(())
 }
 
@@ -200,15 +276,12 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn print_table(title: &str, heads: &[String], rows: &[Row<'_>]) {
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(title.len());
-    print!("{title:width$}");
-    heads.iter().for_each(|head| print!(" {head:>9}"));
-    println!();
-    for (name, cells) in rows {
-        print!("{name:width$}");
-        cells.iter().for_each(|cell| print!(" {:>9}", if cell == "NaN" { "too large" } else { cell }));
-        println!();
-    }
-    println!();
+/// A plan of at most three turns: where one is long, or there are many.
+pub fn fewer<'a>(plan: &Plan<'a>) -> Plan<'a> {
+    Plan { sizes: Vec::new(), tables: Vec::new(), sockets: plan.sockets.clone(), repeats: plan.repeats.min(3), ..*plan }
+}
+
+/// The median of what `pick` takes from each.
+fn of_all<T>(all: &[T], pick: impl Fn(&T) -> f64) -> f64 {
+    median(all.iter().map(pick).collect())
 }
