@@ -39,6 +39,10 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
                 if let Some(entry) = kept {
                     return tell_bytes(entry.bytes(), data, length);
                 }
+                if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
+                    // Never set, and no other option changes it. Java asks before it closes a channel.
+                    return tell_bytes(&[0; size_of::<libc::linger>()], data, length);
+                }
                 if let Some(place) = constants::place(&socket.stored, family, level, name) {
                     let value = match constants::known(place) {
                         Some(value) => value,
