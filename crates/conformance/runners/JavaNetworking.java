@@ -44,8 +44,14 @@ public class JavaNetworking {
                         ProcessHandle.current().info().command().get(), "-cp", System.getProperty("java.class.path"),
                         "JavaNetworking", epoll ? "epoll" : "nio").redirectError(ProcessBuilder.Redirect.INHERIT).start();
                 try (Echo echo = new Echo(epoll)) {
-                    int port = Integer.parseInt(new BufferedReader(new InputStreamReader(server.getInputStream())).readLine());
-                    echo.clients(port, 500, 20, 700);
+                    BufferedReader told = new BufferedReader(new InputStreamReader(server.getInputStream()));
+                    String line = told.readLine();
+                    // The virtual machine's own warnings (memory, containers) go to standard output, too.
+                    while (line != null && !line.matches("[0-9]+")) {
+                        System.err.println("the server says: " + line);
+                        line = told.readLine();
+                    }
+                    echo.clients(Integer.parseInt(line), 500, 20, 700);
                 } finally {
                     server.getOutputStream().close();
                     server.waitFor();
