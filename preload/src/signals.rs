@@ -14,6 +14,7 @@ use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
+use shunt_sockets::owner;
 use shunt_sockets::signals::CHANGING;
 use shunt_sockets::sys::section::{self, Section};
 use shunt_sockets::sys::{calls, cancel, sleeper, syscall, thread, user};
@@ -99,6 +100,9 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
             shunt_sockets::sys::raw::leave_sleep(context);
             cancel::before_handler();
             sleeper::before_handler();
+            if !BY_INSTRUCTIONS.contains(&number) && number != libc::SIGCHLD {
+                owner::say_cause(information);
+            }
             let restarts = disposition.flags.load(Ordering::Relaxed) & SA_RESTART as u32 != 0;
             if disposition.handler.load(Ordering::Relaxed) > SIG_IGN {
                 thread::count_handler(restarts);

@@ -72,6 +72,50 @@ DUET(signal_driven_fields, "F_SETSIG: each arrival is a signal of its own, with 
     say_seen(0, fd);
 }
 
+DUET(signal_driven_reset, "a reset is POLL_ERR, and one signal")
+{
+    int fd = connected();
+    note_signal(SIGRTMIN + 1);
+    MUST(fcntl(fd, F_SETOWN, getpid()));
+    MUST(fcntl(fd, F_SETSIG, SIGRTMIN + 1));
+    become_async(fd);
+    far("linger 1 1 0; close 1");
+    await_signals("reset", 1);
+    say_seen(0, fd);
+    R(recv(fd, bytes, 100, 0));
+    await_signals("told", 1);
+}
+
+DUET(signal_driven_closed, "the peer closes: POLL_IN")
+{
+    int fd = connected();
+    note_signal(SIGRTMIN + 1);
+    MUST(fcntl(fd, F_SETOWN, getpid()));
+    MUST(fcntl(fd, F_SETSIG, SIGRTMIN + 1));
+    become_async(fd);
+    far("close 1");
+    while (seen_count == 0)
+        milliseconds(1);
+    /* Linux sends two. */
+    say("code %d, %s, %s", seen[0].code, seen[0].fd == fd ? "this descriptor" : "another number", mask_names((unsigned)seen[0].band));
+    R(recv(fd, bytes, 100, 0));
+}
+
+DUET(signal_driven_shut, "this side is shut down, then the peer's is: POLL_HUP")
+{
+    int fd = connected();
+    note_signal(SIGRTMIN + 1);
+    MUST(fcntl(fd, F_SETOWN, getpid()));
+    MUST(fcntl(fd, F_SETSIG, SIGRTMIN + 1));
+    become_async(fd);
+    R(shutdown(fd, SHUT_WR));
+    await_signals("here", 0);
+    far("shutdown 1 WR");
+    await_signals("both", 1);
+    say_seen(0, fd);
+    R(recv(fd, bytes, 100, 0));
+}
+
 DUET(signal_driven_plain, "SIGIO by default")
 {
     int fd = connected();
@@ -262,6 +306,30 @@ DUET(signal_urgent_before_blocked, "SIGURG interrupts a recv without SA_RESTART"
     far_end();
     say("signals %d", signals_seen);
     R(recv(fd, bytes, 10, MSG_OOB));
+}
+
+SOLO_KERNEL(signal_driven_listener_late, "O_ASYNC for a listener at which clients wait: they stay, and those that come later are signalled")
+{
+    int listener = listen_on("127.0.0.1", 8), clients[4];
+    note_signal(SIGIO);
+    MUST(fcntl(listener, F_SETOWN, getpid()));
+    for (int i = 0; i < 3; i++) {
+        clients[i] = dial("127.0.0.1", port_of(listener));
+        RN(i, send(clients[i], "abc", 3, 0));
+    }
+    int first = F(accept(listener, NULL, NULL));
+    become_async(listener);
+    await_signals("waiting", 0);
+    clients[3] = dial("127.0.0.1", port_of(listener));
+    await_signals("come", 1);
+    R(send(clients[3], "defg", 4, 0));
+    R(recv(first, bytes, 10, 0));
+    for (int i = 1; i < 4; i++) {
+        int server = F(accept(listener, NULL, NULL));
+        RN(i, recv(server, bytes, 10, 0));
+        RN(i, send(server, bytes, 2, 0));
+        RN(i, recv(clients[i], bytes, 10, 0));
+    }
 }
 
 SOLO_KERNEL(signal_driven_listener, "a listener with O_ASYNC: a signal for each connection")

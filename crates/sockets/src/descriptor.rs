@@ -213,12 +213,13 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &'static Socket, command: c_int, argum
         libc::F_GETFL | libc::F_GETFD => {}
         _ => spare::spoil(socket),
     }
+    let kind = owner::before_async(socket, kind, fd, command == libc::F_SETFL && argument as i32 & libc::O_ASYNC != 0);
     match (command, kind) {
         (libc::F_SETFL, Kind::Stream | Kind::Tcp) => {
             let result = calls::fcntl(fd, command, argument);
             if result.is_ok() {
                 set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
-                owner::set_async(socket, kind, fd, argument as i32 & libc::O_ASYNC != 0);
+                owner::set_async(socket, kind, argument as i32 & libc::O_ASYNC != 0);
             }
             Some(result.map(|v| v as isize))
         }
@@ -227,7 +228,6 @@ pub fn fcntl(fd: i32, kind: Kind, socket: &'static Socket, command: c_int, argum
             let result = calls::fcntl(fd, command, argument | libc::O_NONBLOCK as usize);
             if result.is_ok() {
                 listen::set_nonblocking(socket, argument as i32 & libc::O_NONBLOCK != 0);
-                owner::set_async(socket, kind, fd, argument as i32 & libc::O_ASYNC != 0);
             }
             Some(result.map(|v| v as isize))
         }
@@ -292,9 +292,10 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
                 Ok(value) => value != 0,
                 Err(error) => return Some(Err(error)),
             };
+            let kind = owner::before_async(socket, kind, fd, on);
             let result = calls::ioctl(fd, request, argument as usize);
             if result.is_ok() {
-                owner::set_async(socket, kind, fd, on);
+                owner::set_async(socket, kind, on);
             }
             Some(result.map(|v| v as isize))
         }

@@ -181,7 +181,7 @@ pub fn stopped(fd: i32, socket: &'static Socket) {
         return;
     }
     hang_up_on_waiting(socket);
-    cease(fd, socket);
+    left(fd, socket);
 }
 
 /// Who waits in the rendezvous is refused, though others may hold it: TCP resets them all. Without a word, as
@@ -195,18 +195,8 @@ fn hang_up_on_waiting(socket: &Socket) {
     }
 }
 
-/// A listener that is the kernel's alone from now on, as it asks for signals.
-pub fn leave_to_kernel(fd: i32, socket: &'static Socket) {
-    cease(fd, socket);
-    report::count(Reason::UnsupportedSocket);
-}
-
 /// A listener that was given to the kernel.
 pub(crate) fn left(fd: i32, socket: &'static Socket) {
-    cease(fd, socket);
-}
-
-fn cease(fd: i32, socket: &'static Socket) {
     crate::epoll::ceased_to_listen(socket);
     crate::deferred::listener_ends(socket);
     offered::retire(socket);

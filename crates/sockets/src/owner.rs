@@ -6,8 +6,8 @@
 //! kernel, because their clients' connections arrive at descriptors that the program does not know.
 
 use crate::socket::{flag, Socket};
-use crate::table::Kind;
-use crate::{listen, wait};
+use crate::table::{self, Kind};
+use crate::{carried, readiness, wait};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::state;
 use shunt_sys::libc::{self, c_int};
@@ -25,7 +25,7 @@ pub const FIOSETOWN: u64 = 0x8901;
 pub const SIOCSPGRP: u64 = 0x8902;
 
 /// O_ASYNC of a socket was set or taken back.
-pub fn set_async(socket: &'static Socket, kind: Kind, fd: i32, on: bool) {
+pub fn set_async(socket: &'static Socket, kind: Kind, on: bool) {
     if on == socket.has(flag::ASYNC) {
         return;
     }
@@ -42,9 +42,17 @@ pub fn set_async(socket: &'static Socket, kind: Kind, fd: i32, on: bool) {
             socket.set(flag::SPENT);
             wait::ring_always(socket, true);
         }
-        Kind::Listener => listen::leave_to_kernel(fd, socket),
         _ => socket.set(flag::OWNED),
     }
+}
+
+/// A listener is about to get O_ASYNC: it becomes the kernel's first, because those who wait already are not signalled.
+pub fn before_async(socket: &'static Socket, kind: Kind, fd: i32, on: bool) -> Kind {
+    if kind != Kind::Listener || !on {
+        return kind;
+    }
+    let _ = carried::leave_listener(fd, socket);
+    table::get(fd).kind()
 }
 
 /// The descriptor's owner or signal is about to change.
@@ -129,10 +137,38 @@ impl Owner {
     }
 }
 
+/// A signal about input has come to a handler. The kernel tells of the companion: that a bell came (POLL_IN), or that its
+/// other end is closed (POLL_HUP). TCP says POLL_ERR for a reset (tcp_reset), and POLL_IN for an end (tcp_fin).
+///
+/// # Safety
+/// The kernel's structure, in the frame of a handler.
+pub unsafe fn say_cause(information: *mut libc::siginfo_t) {
+    // SAFETY: as in `connected`; only signals about input have these codes and the number of a stream that asked for signals.
+    unsafe {
+        let code = (*information).si_code;
+        if !matches!(code, POLL_IN | POLL_HUP) {
+            return;
+        }
+        let about = information.cast::<u8>().add(16).cast::<About>();
+        let word = table::get((*about).fd);
+        let Some(socket) = word.socket().filter(|socket| word.kind() == Kind::Stream && socket.has(flag::ASYNC)) else { return };
+        if readiness::reset(socket) {
+            (*information).si_code = POLL_ERR;
+            (*about).band = libc::POLLERR as i64;
+        } else if code == POLL_HUP {
+            (*information).si_code = POLL_IN;
+            (*about).band = (libc::POLLIN | libc::POLLRDNORM) as i64;
+        }
+    }
+}
+
 const F_OWNER_TID: c_int = 0;
 const F_OWNER_PID: c_int = 1;
 const SI_KERNEL: c_int = 0x80;
+const POLL_IN: c_int = 1;
 const POLL_OUT: c_int = 2;
+const POLL_ERR: c_int = 4;
+const POLL_HUP: c_int = 6;
 
 /// siginfo_t's fields for signals about input: si_band and si_fd.
 #[repr(C)]

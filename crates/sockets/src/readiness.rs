@@ -176,6 +176,12 @@ pub fn reset_before_end(socket: &Socket) -> bool {
     observe(socket, peer) & state::DONE != 0 && !ended
 }
 
+/// Whether the peer has reset the connection, taken note of or not.
+pub fn reset(socket: &Socket) -> bool {
+    let (peer, _) = socket.incoming().look();
+    peer & word::RST != 0 || socket.own().receive.state.load(Ordering::Acquire) & (state::RESET_DUE | state::PIPE_DUE) != 0
+}
+
 /// Whether the end of one direction is known, and of the other only the companion could tell: the peer may have been killed
 /// since.
 pub fn half_ended(socket: &Socket) -> bool {
