@@ -83,6 +83,36 @@ DUET(zero_copy_epoll, "a completion is an error event, and an edge")
     show_epoll("taken", epoll, 0);
 }
 
+static void *sleeps_in_poll(void *argument) { return (void *)(long)poll(argument, 1, 5000); }
+
+static void *sleeps_in_epoll(void *argument)
+{
+    static struct epoll_event event;
+    int count = epoll_wait(*(int *)argument, &event, 1, 5000);
+    return (void *)(long)(count == 1 ? (int)event.events : -count);
+}
+
+DUET(zero_copy_wakes, "a completion wakes another thread in poll, and one in epoll_wait")
+{
+    int fd = connected(), epoll = MUST(epoll_create1(0));
+    R(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)));
+    struct pollfd entry = {.fd = fd};
+    pthread_t thread = start(sleeps_in_poll, &entry);
+    milliseconds(50);
+    R(send(fd, bytes, 1000, MSG_ZEROCOPY));
+    far("recv 1 1000 WAITALL");
+    long told = (long)finish(thread);
+    say("polled %ld, %s", told, mask_names(entry.revents));
+    say_completions("polled", fd, 1);
+    MUST(epoll_adding(epoll, fd, 0, 7));
+    thread = start(sleeps_in_epoll, &epoll);
+    milliseconds(50);
+    R(send(fd, bytes, 1000, MSG_ZEROCOPY));
+    far("recv 1 1000 WAITALL");
+    say("waited %s", mask_names((unsigned)(long)finish(thread)));
+    say_completions("waited", fd, 1);
+}
+
 DUET(zero_copy_recv, "recv with MSG_ERRQUEUE takes a completion as well")
 {
     int fd = connected();

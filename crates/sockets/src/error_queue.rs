@@ -5,6 +5,7 @@
 //! (Documentation/networking/msg_zerocopy.rst).
 
 use crate::socket::{flag, Socket};
+use crate::{epoll, nudge};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::sock_extended_err;
 
@@ -12,6 +13,9 @@ use shunt_sys::libc::sock_extended_err;
 pub fn completed(socket: &Socket) {
     socket.zero_copies.fetch_add(1, Ordering::Release);
     socket.changes.fetch_add(1, Ordering::Relaxed); // an edge
+                                                    // Threads that wait for completions: the peer knows of none, and rings for none.
+    epoll::changed(socket);
+    nudge::all();
 }
 
 /// Whether something waits in the queue (POLLERR).
