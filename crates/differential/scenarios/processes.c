@@ -995,3 +995,20 @@ DUET(daemon_from_connection, "a process with the connection as standard input an
     wait_for("its parent", process);
     far("recvall 1 3 1; await 1 RDHUP; recv 1 1");
 }
+
+DUET_PROCESS(shutdown_by_child_while_sending, "a child shuts down what its parent is blocked in send on: EPIPE")
+{
+    int fd = connected();
+    fill_until_full(fd);
+    pid_t parent = getpid(), child = MUST(fork());
+    if (child == 0) {
+        await_blocked(parent, parent);
+        _exit(shutdown(fd, SHUT_WR) != 0);
+    }
+    ssize_t sent;
+    do
+        sent = send(fd, bytes, sizeof bytes, MSG_NOSIGNAL);
+    while (sent > 0);
+    report("send", sent, errno);
+    wait_for("child", child);
+}

@@ -360,6 +360,9 @@ const DEAF: i64 = 50_000;
 /// The same where the companion says again and again that it has ended, and memory does not.
 const ENDED: i64 = 1_000_000;
 
+/// How long a sender sleeps at most where another process could shut the socket down: nothing rings for that, in ns.
+const UNHEARD: i64 = 50_000_000;
+
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::nudge`]).
 fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [fd, beside] = fds;
@@ -389,11 +392,12 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
         return Err(Errno(libc::EINTR));
     }
     let polled = Polled { companion: fd, listening, beside: [beside, watch.descriptor()] };
+    let unheard = conditions & arm::OUT != 0 && socket.has(flag::SHARED);
     if deadline == u64::MAX {
         let slept = if listening.ear < 0 && polled.beside == [-1; 2] {
             sleep_for_ever(socket, polled, conditions, looked)
         } else {
-            sleep_in_poll(socket, polled, conditions, -1, looked)
+            sleep_in_poll(socket, polled, conditions, if unheard { UNHEARD } else { -1 }, looked)
         };
         return match slept {
             Err(Errno(libc::EINTR)) => thread::resume(began, looked, true),
@@ -402,6 +406,7 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
     }
     match deadline.saturating_sub(clock::monotonic_ns()) {
         0 => Err(Errno(libc::EAGAIN)),
+        left if unheard => sleep_in_poll(socket, polled, conditions, (left as i64).min(UNHEARD), looked),
         left => sleep_in_poll(socket, polled, conditions, left as i64, looked),
     }
 }
