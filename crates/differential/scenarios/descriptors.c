@@ -1,5 +1,8 @@
 /* Descriptors: duplicates, flags, numbers, and what the kernel says a socket is. */
 #include "laboratory.h"
+#include <dlfcn.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #define FAMILY "descriptors"
 
 static char bytes[1 << 16];
@@ -274,6 +277,42 @@ DUET(fstat_socket, "fstat says socket; isatty, lseek and ftruncate refuse")
     R(readlink(path, link, sizeof link - 1) > 8);
     link[8] = '\0';
     say("%s", link);
+}
+
+DUET(fstatfs_socket, "fstatfs and fstatvfs tell the file system of sockets")
+{
+    int fd = connected();
+    struct statfs told;
+    R(fstatfs(fd, &told));
+    say("type %lx, blocks of %ld, %ld of them, names of %ld", (long)told.f_type, (long)told.f_bsize, (long)told.f_blocks, (long)told.f_namelen);
+    struct statvfs more;
+    R(fstatvfs(fd, &more));
+    say("blocks of %lu, names of %lu", more.f_bsize, more.f_namemax);
+}
+
+DUET(symbols_next, "calls through dlsym(RTLD_NEXT)")
+{
+    int fd = connected();
+    ssize_t (*next_send)(int, const void *, size_t, int) = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
+    ssize_t (*next_read)(int, void *, size_t) = (ssize_t(*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+    int (*next_close)(int) = (int (*)(int))dlsym(RTLD_NEXT, "close");
+    R(next_send(fd, "abc", 3, 0));
+    far("recv 1 100; send 1 5 1");
+    char bytes[16];
+    R(next_read(fd, bytes, 16));
+    R(next_close(fd));
+    R(fcntl(fd, F_GETFD));
+    far("recv 1 100");
+}
+
+DUET(symbols_of_the_library, "calls that were looked up in the C library itself")
+{
+    int fd = connected();
+    void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+    ssize_t (*own_send)(int, const void *, size_t, int) = (ssize_t(*)(int, const void *, size_t, int))dlsym(library, "send");
+    R(own_send(fd, "abc", 3, 0));
+    milliseconds(50);
+    far("recv 1 100 DONTWAIT");
 }
 
 SOLO(close_all_above, "close_range and closefrom take the sockets with them, and the program goes on to make new ones")

@@ -106,7 +106,7 @@ SOLO(defer_accept, "TCP_DEFER_ACCEPT: a connection with bytes is accepted")
     R(recv(server, bytes, 10, 0));
 }
 
-DUET(identifiers, "SO_COOKIE, SO_INCOMING_CPU, SO_PEERCRED, SO_PEERNAME, SO_PASSCRED on a TCP connection")
+DUET(identifiers, "SO_COOKIE, SO_PEERCRED, SO_PEERNAME, SO_PASSCRED on a TCP connection")
 {
     int fd = connected();
     uint64_t cookie = 0, again = 0;

@@ -127,6 +127,19 @@ DUET(stdout_is_connection, "printf and puts with the connection on descriptor 1"
     far("available 1 28; recv 1 100; poll 1");
 }
 
+DUET(standard_stream_saved, "a FILE * of standard output that was read before the connection came to 1")
+{
+    int fd = connected(), saved = MUST(dup(1));
+    FILE *out = stdout;
+    fflush(out);
+    MUST(dup2(fd, 1));
+    R(fprintf(out, "through a saved pointer\n"));
+    R(fflush(out));
+    MUST(dup2(saved, 1));
+    milliseconds(50);
+    far("recv 1 100 DONTWAIT");
+}
+
 DUET(stdin_is_connection, "scanf and getchar with the connection on descriptor 0")
 {
     int fd = connected();

@@ -126,6 +126,30 @@ fn proxies(host: &Host) {
 }
 in_mode!(beside_proxychains, Both, proxies);
 
+/// A program that has the names of calls itself and passes them on, and an allocator; with `-Bsymbolic`, as others link.
+fn own_symbols(host: &Host) {
+    let own = script("own_symbols.c");
+    let own = own.to_str().expect("the checkout's path is text");
+    for (name, flags) in [
+        ("calls", &[own][..]),
+        ("memory", &[own, "-DOWN_MEMORY", "-fno-builtin"]),
+        ("symbolic", &[own, "-DOWN_MEMORY", "-fno-builtin", "-pie", "-fPIE", "-Wl,-Bsymbolic"]),
+    ] {
+        let target = host.scratch().join(name);
+        host.plain(program("gcc", "gcc"))
+            .args(["-O1", "-pthread", "-o"])
+            .arg(&target)
+            .arg(script("neighbour.c"))
+            .args(flags)
+            .run(DEADLINE)
+            .expect_success();
+        let output = host.client(target).run(DEADLINE);
+        assert_eq!(output.text(), "fine; the kernel opened 0\n", "{name}\n{}", output.describe());
+        assert_eq!(output.error_text(), "", "{name}");
+    }
+}
+in_mode!(own_symbols_of_a_program, Both, own_symbols);
+
 /// A profiler that starts the program with its own preloaded library and looks on by signals.
 fn collectors(host: &Host) {
     let neighbour = neighbour(host, &[]);
