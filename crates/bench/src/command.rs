@@ -70,9 +70,12 @@ pub enum Action {
     },
     /// Never slower: sizes x connections x threads x waiting x place x sides, with a heat map
     Matrix {
-        /// A quarter of the combinations, twice instead of three times
+        /// A third of the combinations: 8 B and 64 KiB, one thread, without edge-triggered epoll
         #[arg(long)]
         quick: bool,
+        /// Only fields whose titles contain this, as "50 connections, 1 thread, blocking, apart"
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        only: String,
         /// How to measure
         #[command(flatten)]
         options: Options,
@@ -82,7 +85,7 @@ pub enum Action {
     },
     /// Every cell, the papers' tables and the matrix, within ten minutes
     AllOfIt {
-        /// Within three minutes: fewer repeats, a quarter of the matrix
+        /// Within four minutes: fewer repeats, a third of the matrix
         #[arg(long)]
         quick: bool,
         /// How to measure
@@ -221,14 +224,14 @@ impl Bench {
                 let options = Options { repeat: options.repeat.or(Some(5)), ..options.clone() };
                 Plan { cells, options: &options, limit_seconds: None, output: output.as_deref(), stem: "papers" }.run()
             }
-            Action::Matrix { quick, options, output } => matrix(*quick, options, output, if *quick { 60 } else { 300 }),
+            Action::Matrix { quick, only, options, output } => matrix(*quick, only, options, output),
             Action::AllOfIt { quick, options, output } => {
                 let limit_seconds = Some(if *quick { 120 } else { 330 });
                 let repeat = options.repeat.or(Some(if *quick { 3 } else { 5 }));
                 let cells = cells::all();
                 let chosen = Options { repeat, ..options.clone() };
                 let first = Plan { cells, options: &chosen, limit_seconds, output: Some(output), stem: "all" }.run();
-                let second = matrix(*quick, options, output, if *quick { 60 } else { 270 });
+                let second = matrix(*quick, "", options, output);
                 if first == ExitCode::SUCCESS {
                     second
                 } else {
@@ -268,15 +271,21 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Two or three short turns of each combination: there are many.
-fn matrix(quick: bool, options: &Options, output: &Path, limit_seconds: u64) -> ExitCode {
+/// Short turns of each combination, as many as decide whether it is slower than the kernel.
+fn matrix(quick: bool, only: &str, options: &Options, output: &Path) -> ExitCode {
     let options = Options {
-        repeat: options.repeat.or(Some(if quick { 2 } else { 3 })),
+        repeat: options.repeat.or(Some(cells::matrix::TURNS)),
         milliseconds: options.milliseconds.or(Some(40)),
         ..options.clone()
     };
-    let cells = cells::matrix::matrix(quick);
-    Plan { cells, options: &options, limit_seconds: Some(limit_seconds), output: Some(output), stem: "matrix" }.run()
+    let cells = cells::matrix::matrix(quick, only);
+    if cells.is_empty() {
+        eprintln!(
+            "shunt bench matrix: no field's title contains {only:?}; one is \"8 B, 1 connection, 1 thread, poll, apart, both\""
+        );
+        return ExitCode::from(2);
+    }
+    Plan { cells, options: &options, limit_seconds: None, output: Some(output), stem: "matrix" }.run()
 }
 
 /// A run about to happen.
@@ -363,12 +372,13 @@ impl Plan<'_> {
     }
 
     fn publish(&self, document: &Document) -> io::Result<()> {
-        let mut table = document.table();
         let is_matrix = self.stem == "matrix";
+        let mut table;
         if is_matrix {
-            table = format!("{}\n{table}", heat::summary(document));
+            table = format!("{}\n{}", heat::summary(document), heat::table(document));
             println!("\n{}", heat::summary(document));
         } else {
+            table = document.table();
             if document.cells.iter().any(|cell| cell.name == "bandwidth") {
                 table = format!("{table}\n{}", papers::tables(document));
             }

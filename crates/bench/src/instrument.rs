@@ -88,9 +88,9 @@ pub trait Cell {
         settings.repeats
     }
 
-    /// Whether the turns so far answer the question. Asked after the last of them, and after each of the `further` ones that
-    /// are made until it says yes, up to [`MOST_TURNS`].
-    fn settled(&self, _rows: &[Row], _further: usize) -> bool {
+    /// Whether the turns so far answer the question. Asked after the last of them, and after each further one that is made
+    /// until it says yes, up to [`MOST_TURNS`].
+    fn settled(&self, _rows: &[Row]) -> bool {
         true
     }
 
@@ -179,7 +179,7 @@ impl Instrument {
                 planned = repeat;
             }
             if repeat >= planned {
-                if cell.settled(collector.rows(), repeat - planned) {
+                if cell.settled(collector.rows()) {
                     break;
                 }
                 since.get_or_insert(self.progress.elapsed());
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::measurement::Unit;
 
-    /// A question that is answered after so many further rounds.
+    /// A question that is answered after so many rounds.
     struct Question(usize);
 
     impl Cell for Question {
@@ -226,9 +226,9 @@ mod tests {
             ""
         }
 
-        fn settled(&self, rows: &[Row], further: usize) -> bool {
+        fn settled(&self, rows: &[Row]) -> bool {
             assert_eq!(rows.len(), 1);
-            further >= self.0
+            rows[0].series(Carrier::Shunt).unwrap().values.len() >= self.0
         }
 
         fn turn(&mut self, _: &mut Instrument, _: &Contender, repeat: usize) -> io::Result<Turn> {
@@ -248,8 +248,8 @@ mod tests {
             settings: Settings { repeats: 2, ..Settings::default() },
             progress: Progress::new(3),
         };
-        for (further, turns) in [(0, 2), (3, 5), (usize::MAX, MOST_TURNS)] {
-            let report = instrument.measure(&mut Question(further));
+        for (needed, turns) in [(0, 2), (5, 5), (usize::MAX, MOST_TURNS)] {
+            let report = instrument.measure(&mut Question(needed));
             for carrier in [Carrier::Kernel, Carrier::Shunt] {
                 assert_eq!(report.rows[0].series(carrier).unwrap().values.len(), turns);
             }

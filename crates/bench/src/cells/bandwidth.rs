@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use super::pair::{self, Pair};
+use super::pair::{self, Pair, Sides};
 use super::RUN_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
@@ -65,7 +65,7 @@ impl Cell for Bandwidth {
                 client: &["--milliseconds".into(), milliseconds.to_string()],
                 measured: Duration::from_millis(milliseconds),
                 look: contender.carrier == Carrier::Shunt && repeat == 0 && size == SIZES[0],
-                bare_server: false,
+                sides: Sides::Both,
             }
             .over_tcp(instrument, contender)?;
             rates.insert(size, rate(&report.client));

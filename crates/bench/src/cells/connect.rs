@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::pair::{Pair, PairReport};
+use super::pair::{Pair, PairReport, Sides};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Turn};
 use crate::measurement::{Collector, Figure, Unit};
@@ -96,6 +96,6 @@ fn pair(both: &[String], cores: (usize, usize), look: bool) -> Pair<'_> {
         client: &[],
         measured: Duration::ZERO,
         look,
-        bare_server: false,
+        sides: Sides::Both,
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::pair::Pair;
+use super::pair::{Pair, Sides};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
@@ -59,7 +59,7 @@ impl Cell for Idle {
             client: &client,
             measured: Duration::from_millis(milliseconds),
             look: contender.carrier == Carrier::Shunt,
-            bare_server: false,
+            sides: Sides::Both,
         }
         .over_tcp(instrument, contender)?;
         let mut figures = vec![Figure::new(

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::pair::Pair;
+use super::pair::{Pair, Sides};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
@@ -27,8 +27,8 @@ pub struct Spec {
     pub place: Place,
     /// A mix of sizes: its number among [`MIXES`]; then latencies by size class are told.
     pub mix: Option<usize>,
-    /// Only the client is under the contender.
-    pub bare_server: bool,
+    /// Which ends are under the contender.
+    pub sides: Sides,
 }
 
 /// Where the two sides run.
@@ -79,7 +79,7 @@ impl Spec {
             client: &client,
             measured: Duration::from_millis(2 * milliseconds),
             look: look && contender.carrier == Carrier::Shunt,
-            bare_server: self.bare_server && contender.carrier == Carrier::Shunt,
+            sides: self.sides,
         }
         .over_tcp(instrument, contender)?;
         let rate = report.client.operations as f64 * 1e9 / report.client.elapsed_ns.max(1) as f64;

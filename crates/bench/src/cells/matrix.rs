@@ -3,8 +3,9 @@
 use std::io;
 
 use super::load::{Place, Spec};
+use super::pair::Sides;
 use crate::contenders::{Carrier, Contender};
-use crate::heat::NOISE;
+use crate::heat::Verdict;
 use crate::instrument::{Cell, Instrument, Turn};
 use crate::measurement::{Figure, Row, Unit};
 
@@ -14,36 +15,48 @@ pub const SIZES: [u32; 3] = [8, 4096, 65536];
 pub const SHAPES: [(u32, u32); 3] = [(1, 1), (50, 1), (50, 2)];
 /// Ways of waiting.
 pub const WAITS: [&str; 4] = ["blocking", "poll", "epoll", "edge"];
-/// Places by name.
+/// Places by name. Crowded: four processes a side on all cores, more than fit, none of them pinned.
 pub const PLACES: [(&str, Place); 3] = [("apart", Place::Apart), ("one core", Place::OneCore), ("crowded", Place::Anywhere)];
 /// Who is under shunt.
-pub const SIDES: [&str; 2] = ["both", "client"];
+pub const SIDES: [(&str, Sides); 3] = [("both", Sides::Both), ("client", Sides::Client), ("server", Sides::Server)];
+/// The fewest turns of which an interval can be told.
+pub const TURNS: u64 = 6;
 
-/// One combination. The kernel's figure serves both of its sides.
-#[derive(Debug)]
-struct Combination {
-    name: &'static str,
-    title: String,
-    spec: Spec,
+/// The title of a field, by which it is found again.
+pub fn title(size: u32, (connections, threads): (u32, u32), wait: &str, place: &str, side: &str) -> String {
+    let many = |count: u32, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    format!("{size} B, {}, {}, {wait}, {place}, {side}", many(connections, "connection"), many(threads, "thread"))
 }
 
-/// All combinations; of a quick run every other.
-pub fn matrix(quick: bool) -> Vec<Box<dyn Cell>> {
+/// One combination. The kernel's figure serves all of its sides.
+#[derive(Debug)]
+struct Combination {
+    spec: Spec,
+    sides: Vec<(String, Sides)>,
+}
+
+/// All combinations; of a quick run a third: one thread, the smallest and the largest size, not edge-triggered. Of these the
+/// fields whose titles contain `only`.
+pub fn matrix(quick: bool, only: &str) -> Vec<Box<dyn Cell>> {
     let mut cells: Vec<Box<dyn Cell>> = Vec::new();
     for size in SIZES {
-        for (connections, threads) in SHAPES {
+        for shape @ (connections, threads) in SHAPES {
             for wait in WAITS {
                 for (place, where_) in PLACES {
                     if quick && (size == 4096 || threads == 2 || wait == "edge") {
                         continue;
                     }
-                    let title = format!("{size} B, {connections} connections, {threads} threads, {wait}, {place}");
-                    // Four processes a side on two cores: more than fit, and none is pinned.
+                    let sides = SIDES.map(|(side, sides)| (title(size, shape, wait, place, side), sides));
+                    let sides: Vec<_> = sides.into_iter().filter(|(title, _)| title.contains(only)).collect();
+                    if sides.is_empty() {
+                        continue;
+                    }
                     let crowd = if where_ == Place::Anywhere { 4 } else { 1 };
-                    let connections = if connections == 1 { 1 } else { connections / crowd };
-                    let both = format!("--wait {wait} --connections {connections} --threads {threads} --processes {crowd}");
-                    let spec = Spec::new(&title, &title, &both, &format!("--size {size}"));
-                    cells.push(Box::new(Combination { name: "matrix", title, spec: Spec { place: where_, ..spec } }));
+                    let each = (connections / crowd).max(1);
+                    let both = format!("--wait {wait} --connections {each} --threads {threads} --processes {crowd}");
+                    let name = title(size, shape, wait, place, "");
+                    let spec = Spec { place: where_, ..Spec::new(&name, &name, &both, &format!("--size {size}")) };
+                    cells.push(Box::new(Combination { spec, sides }));
                 }
             }
         }
@@ -53,41 +66,50 @@ pub fn matrix(quick: bool) -> Vec<Box<dyn Cell>> {
 
 impl Cell for Combination {
     fn name(&self) -> &'static str {
-        self.name
+        "matrix"
     }
 
     fn about(&self) -> &'static str {
         "one combination of size, connections, threads, waiting and place"
     }
 
-    /// A combination in which shunt looks slower is asked again until it is known to be, or known not to be.
-    fn settled(&self, rows: &[Row], further: usize) -> bool {
-        rows.iter().all(|row| {
-            let (Some(kernel), Some(shunt)) = (row.series(Carrier::Kernel), row.series(Carrier::Shunt)) else { return true };
-            if further == 0 {
-                return row.unit.times_better(kernel, shunt).is_none_or(|ratio| ratio >= 1.0 - NOISE);
-            }
-            let known = row.unit.interval(kernel, shunt);
-            known.is_some_and(|(least, most)| most < 1.0 - NOISE || least >= 1.0 - NOISE)
+    /// A combination is asked until it is known, of each of its sides, to be slower or not to be.
+    fn settled(&self, rows: &[Row]) -> bool {
+        let series = |row: &Row| Some((row.series(Carrier::Kernel)?.clone(), row.series(Carrier::Shunt)?.clone()));
+        rows.iter().filter_map(|row| Some((row.unit, series(row)?))).all(|(unit, (kernel, shunt))| {
+            unit.times_better(&kernel, &shunt).is_none() || Verdict::of(unit.interval(&kernel, &shunt)) != Verdict::Open
         })
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, _: usize) -> io::Result<Turn> {
         let milliseconds = instrument.settings.milliseconds;
         let mut turn = Turn::default();
-        let mut figure = |side: &str, rate: f64, cpu: f64| {
-            let row = format!("matrix/{}, {side}", self.title);
-            turn.figures.push(Figure::new(row, format!("{}, {side}", self.title), Unit::PerSecond, rate).with_cpu(cpu));
+        let figure =
+            |title: &str, (rate, cpu)| Figure::new(format!("matrix/{title}"), title, Unit::PerSecond, rate).with_cpu(cpu);
+        let mut run = |sides: Sides| {
+            let spec = Spec { sides, ..self.spec.clone() };
+            spec.run(instrument, contender, milliseconds, false).map(|(rate, cpu, _, _)| (rate, cpu))
         };
-        let (rate, cpu, _, _) = self.spec.run(instrument, contender, milliseconds, false)?;
-        figure(SIDES[0], rate, cpu);
         if contender.carrier == Carrier::Shunt {
-            let one_side = Spec { bare_server: true, ..self.spec.clone() };
-            let (rate, cpu, _, _) = one_side.run(instrument, contender, milliseconds, false)?;
-            figure(SIDES[1], rate, cpu);
+            for (title, sides) in &self.sides {
+                turn.figures.push(figure(title, run(*sides)?));
+            }
         } else {
-            figure(SIDES[1], rate, cpu);
+            let measured = run(Sides::Both)?;
+            turn.figures.extend(self.sides.iter().map(|(title, _)| figure(title, measured)));
         }
         Ok(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_is_a_third_and_a_text_names_fields() {
+        assert_eq!(matrix(true, "").len() * 3, matrix(false, "").len());
+        assert_eq!(matrix(false, "").len(), 108);
+        assert_eq!(matrix(false, "8 B, 1 connection, 1 thread, blocking, apart, server").len(), 1);
     }
 }

@@ -49,6 +49,18 @@ impl PairReport {
     }
 }
 
+/// Which ends are under shunt; the others are plain programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sides {
+    /// Server and client.
+    #[default]
+    Both,
+    /// The client alone.
+    Client,
+    /// The server alone.
+    Server,
+}
+
 /// How to run a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
@@ -64,8 +76,8 @@ pub struct Pair<'a> {
     pub measured: Duration,
     /// Whether to look for a link segment while they run: once is enough, and looking costs time.
     pub look: bool,
-    /// Whether the server runs without the contender's prefix: only one side is under shunt.
-    pub bare_server: bool,
+    /// Which of them run behind the contender's prefix.
+    pub sides: Sides,
 }
 
 impl Pair<'_> {
@@ -91,10 +103,11 @@ impl Pair<'_> {
             Launch::through(contender, &path).args([role, "--core", &core]).args(&place).args(self.both)
         };
         let bare = Contender { carrier: Carrier::Kernel, prefix: Vec::new() };
-        let server = if self.bare_server { &bare } else { contender };
+        let server = if self.sides == Sides::Client { &bare } else { contender };
+        let client = if self.sides == Sides::Server { &bare } else { contender };
         let mut server = side(server, "server", self.cores.map(|cores| cores.0)).start(scratch)?;
         server.wait_for_output("ready", START_LIMIT)?;
-        let client = side(contender, "client", self.cores.map(|cores| cores.1)).args(self.client).start(scratch)?;
+        let client = side(client, "client", self.cores.map(|cores| cores.1)).args(self.client).start(scratch)?;
         let (client, accelerated) = finish_watching(client, &server, self.measured + RUN_LIMIT, self.look)?;
         let server = server.finish(RUN_LIMIT)?;
         Ok(PairReport { server: report(&server)?, client: report(&client)?, accelerated })

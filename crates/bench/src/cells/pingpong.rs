@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::pair::{self, Pair};
+use super::pair::{self, Pair, Sides};
 use super::RUN_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Turn};
@@ -78,7 +78,7 @@ pub(super) fn round_trips(
         client: &["--milliseconds".into(), milliseconds.to_string(), "--samples".into(), samples.to_string_lossy().into_owned()],
         measured: Duration::from_millis(milliseconds),
         look: look && contender.carrier == Carrier::Shunt,
-        bare_server: false,
+        sides: Sides::Both,
     }
     .over_tcp(instrument, contender)?;
     Ok((read(&samples)?, report.cpu_per_operation_ns(), report.accelerated))

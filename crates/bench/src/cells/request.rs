@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::pair::Pair;
+use super::pair::{Pair, Sides};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Turn};
 use crate::measurement::{Figure, Unit};
@@ -54,7 +54,7 @@ impl Cell for Request {
                 client: &[],
                 measured: Duration::from_secs(30),
                 look: contender.carrier == Carrier::Shunt && repeat == 0,
-                bare_server: false,
+                sides: Sides::Both,
             }
             .over_tcp(instrument, contender)?;
             let end = report.server.end_ns.max(report.client.end_ns);

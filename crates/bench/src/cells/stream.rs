@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::pair::{self, Pair};
+use super::pair::{self, Pair, Sides};
 use super::RUN_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Turn};
@@ -52,7 +52,7 @@ impl Cell for Stream {
             client: &["--milliseconds".into(), milliseconds.to_string()],
             measured: Duration::from_millis(milliseconds),
             look: contender.carrier == Carrier::Shunt && repeat == 0,
-            bare_server: false,
+            sides: Sides::Both,
         }
         .over_tcp(instrument, contender)?;
         // CPU time of one message, so that the figure can be read beside its time.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::pair::Pair;
+use super::pair::{Pair, Sides};
 use super::pingpong::read;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Turn};
@@ -41,7 +41,7 @@ impl Cell for Unix {
                 client: &client,
                 measured: Duration::from_millis(milliseconds),
                 look: false,
-                bare_server: false,
+                sides: Sides::Both,
             }
             .over_unix(instrument, contender)
         };
