@@ -11,6 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cells;
 use crate::contenders::{contenders, Carrier};
+use crate::curves;
+use crate::drawing;
 use crate::heat;
 use crate::hosts;
 use crate::instrument::{Cell, Instrument, Settings};
@@ -218,7 +220,7 @@ impl Bench {
                 Plan { cells, options: &options, limit_seconds: None, output: Some(output), stem: "applications" }.run()
             }
             Action::Papers { options, output } => {
-                let names = ["latency", "bandwidth", "ftp"];
+                let names = ["latency", "bandwidth", "ttcp", "ftp"];
                 let cells =
                     cells::all().into_iter().chain(cells::applications()).filter(|cell| names.contains(&cell.name())).collect();
                 let options = Options { repeat: options.repeat.or(Some(5)), ..options.clone() };
@@ -389,8 +391,12 @@ impl Plan<'_> {
         fs::write(path("txt"), &table)?;
         fs::write(path("json"), serde_json::to_string_pretty(document)? + "\n")?;
         let svg = if is_matrix { heat::svg(document) } else { plot::svg(document) }.map_err(io::Error::other)?;
-        fs::write(path("png"), plot::png(&svg).map_err(io::Error::other)?)?;
+        fs::write(path("png"), drawing::png(&svg).map_err(io::Error::other)?)?;
         fs::write(path("svg"), svg)?;
+        for (stem, svg) in curves::pictures(document).map_err(io::Error::other)? {
+            fs::write(directory.join(format!("{stem}.png")), drawing::png(&svg).map_err(io::Error::other)?)?;
+            fs::write(directory.join(format!("{stem}.svg")), svg)?;
+        }
         println!("wrote {} (and .txt, .json, .svg) in {:.0} s", path("png").display(), document.seconds);
         Ok(())
     }

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use crate::cells::matrix::{title, PLACES, SHAPES, SIDES, SIZES, WAITS};
 use crate::contenders::Carrier;
+use crate::drawing::{drawing, picture, write_middle, INK, QUIET, SHUNT, WORSE};
 use crate::report::{figure, Comparison, Document};
 use crate::statistics::median;
 
@@ -15,12 +16,7 @@ const LEFT: i32 = 230;
 const TOP: i32 = 160;
 /// What a repeat of the same measurement may differ by.
 const NOISE: f64 = 0.03;
-const FONT: &str = "Ubuntu, DejaVu Sans, Helvetica, Arial, sans-serif";
-const INK: RGBColor = RGBColor(33, 37, 41);
-const QUIET: RGBColor = RGBColor(110, 118, 126);
-const RED: RGBColor = RGBColor(201, 42, 42);
 const ORANGE: RGBColor = RGBColor(240, 140, 0);
-const BLUE: RGBColor = RGBColor(11, 114, 133);
 
 /// What the turns say of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,9 +154,9 @@ fn colour(field: &Field) -> RGBColor {
         RGBColor(mix(to.0), mix(to.1), mix(to.2))
     };
     match field.verdict() {
-        Verdict::Slower => blend(RED, 0.35 + (1.0 - field.ratio)),
+        Verdict::Slower => blend(WORSE, 0.35 + (1.0 - field.ratio)),
         _ if field.looks_slower() => blend(ORANGE, 0.4),
-        _ => blend(BLUE, field.ratio.max(1.0).log10()),
+        _ => blend(SHUNT, field.ratio.max(1.0).log10()),
     }
 }
 
@@ -179,17 +175,13 @@ pub fn svg(document: &Document) -> Result<String, String> {
     let columns = (WAITS.len() * PLACES.len() * SIDES.len()) as i32;
     let rows = (SIZES.len() * SHAPES.len()) as i32;
     let size = (LEFT + columns * FIELD.0 + 30, TOP + rows * FIELD.1 + 100);
-    let mut text = String::new();
-    {
-        let area = SVGBackend::with_string(&mut text, (size.0 as u32, size.1 as u32)).into_drawing_area();
+    picture(size, |area| {
         let write = |text: &str, at: (i32, i32), height: i32, side: HPos, colour: &RGBColor| {
-            let style = TextStyle::from((FONT, height).into_font()).color(colour).pos(Pos::new(side, VPos::Center));
-            area.draw_text(text, &style, at).map_err(|error| error.to_string())
+            write_middle(area, text, at, height, colour, side)
         };
         let fill = |from: (i32, i32), to: (i32, i32), colour: RGBColor| {
-            area.draw(&Rectangle::new([from, to], colour.filled())).map_err(|error| error.to_string())
+            area.draw(&Rectangle::new([from, to], colour.filled())).map_err(drawing)
         };
-        area.fill(&WHITE).map_err(|error| error.to_string())?;
         write("Requests in a second: shunt / kernel TCP", (24, 26), 22, HPos::Left, &INK)?;
         write(&document.machine.describe(), (24, 54), 13, HPos::Left, &QUIET)?;
         for (line, words) in summary(document).lines().take(3).enumerate() {
@@ -234,7 +226,7 @@ pub fn svg(document: &Document) -> Result<String, String> {
         }
         let (mut x, y) = (LEFT, bottom + 26);
         let legend = [
-            (RED, 300, "slower by more than 3 %, beyond doubt"),
+            (WORSE, 300, "slower by more than 3 %, beyond doubt"),
             (RGBColor(249, 209, 153), 300, "looks slower, the turns do not decide it"),
             (RGBColor(170, 212, 218), 260, "faster: the darker, the more"),
             (ORANGE, 0, "not decided whether more than 3 % slower"),
@@ -248,10 +240,8 @@ pub fn svg(document: &Document) -> Result<String, String> {
         let words = "both, client, server: who is under shunt.  apart: a core each; one core: both ends on it; crowded: four \
                      processes a side (12 connections each where it says 50) on all cores, none pinned.";
         write(words, (LEFT, y + 26), 13, HPos::Left, &QUIET)?;
-        write(&format!("made by: {}", document.command), (LEFT, y + 50), 12, HPos::Left, &QUIET)?;
-        area.present().map_err(|error| error.to_string())?;
-    }
-    Ok(text)
+        write(&format!("made by: {}", document.command), (LEFT, y + 50), 12, HPos::Left, &QUIET)
+    })
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@
 mod cells;
 mod command;
 pub mod contenders;
+mod curves;
+mod drawing;
 mod heat;
 mod hosts;
 pub mod instrument;

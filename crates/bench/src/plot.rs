@@ -1,21 +1,18 @@
 //! The run as one picture: how many times better, and how the round trips are distributed.
-//!
-//! Drawn once, as SVG; the PNG is a rendering of the same drawing at twice the size.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use crate::contenders::Carrier;
+use crate::drawing::{
+    drawing, line, micro, picture, short_time, write, write_middle, Area, Drawn, Logarithmic, FLOOR, GRID, INK, KERNEL, QUIET,
+    SHUNT, SPINNING, WORSE,
+};
 use crate::measurement::{Row, Series, Unit};
 use crate::report::{self, figure, Comparison, Document};
 use crate::statistics::Point;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), String>;
-
 const WIDTH: i32 = 1180;
-const FONT: &str = "Ubuntu, DejaVu Sans, Helvetica, Arial, sans-serif";
 const LEFT: i32 = 300;
 const RIGHT: i32 = WIDTH - 250;
 const ROW: i32 = 26;
@@ -25,48 +22,6 @@ const KERNEL_COLUMN: i32 = WIDTH - 118;
 const SHUNT_COLUMN: i32 = WIDTH - 20;
 /// What a repeat of the same measurement may differ by.
 const NOISE: f64 = 0.03;
-
-const INK: RGBColor = RGBColor(33, 37, 41);
-const QUIET: RGBColor = RGBColor(110, 118, 126);
-const GRID: RGBColor = RGBColor(226, 229, 233);
-const KERNEL: RGBColor = RGBColor(134, 142, 150);
-const SPINNING: RGBColor = RGBColor(214, 137, 16);
-const SHUNT: RGBColor = RGBColor(11, 114, 133);
-const WORSE: RGBColor = RGBColor(201, 42, 42);
-const FLOOR: RGBColor = RGBColor(33, 37, 41);
-
-/// A scale that gives every factor of ten the same length.
-#[derive(Clone, Copy)]
-struct Logarithmic {
-    from: f64,
-    to: f64,
-    left: i32,
-    right: i32,
-}
-
-impl Logarithmic {
-    /// A scale that holds all values, from a power of ten or `lowest` on.
-    fn holding(values: impl Iterator<Item = f64>, lowest: f64, left: i32, right: i32) -> Self {
-        let (least, most) =
-            values.fold((lowest, lowest * 10.0), |(least, most), value| (f64::min(least, value), f64::max(most, value)));
-        Self { from: least * 0.9, to: most * 1.15, left, right }
-    }
-
-    fn at(self, value: f64) -> i32 {
-        let share = (value / self.from).ln() / (self.to / self.from).ln();
-        self.left + (share.clamp(0.0, 1.0) * f64::from(self.right - self.left)).round() as i32
-    }
-
-    /// 1, 2 and 5 times the powers of ten while there is room, else the powers alone.
-    fn ticks(self) -> Vec<f64> {
-        let decades = (self.to / self.from).log10();
-        let steps: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-        (-12..13)
-            .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
-            .filter(|tick| (self.from..=self.to).contains(tick))
-            .collect()
-    }
-}
 
 /// The whole picture as an SVG document.
 pub fn svg(document: &Document) -> Result<String, String> {
@@ -79,38 +34,17 @@ pub fn svg(document: &Document) -> Result<String, String> {
     let bars = if comparisons.is_empty() { 60 } else { bars_height(&comparisons) };
     let height = HEAD + bars + if timed.is_some() { CURVES } else { 0 } + 40;
 
-    let mut text = String::new();
-    {
-        let area = SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
-        area.fill(&WHITE).map_err(drawing)?;
-        draw_head(&area, document)?;
+    picture((WIDTH, height), |area| {
+        draw_head(area, document)?;
         match comparisons.is_empty() {
-            true => write(&area, "Only the kernel was measured: nothing to compare.", (24, HEAD + 20), 15, &QUIET, HPos::Left)?,
-            false => draw_bars(&area, &comparisons)?,
+            true => write(area, "Only the kernel was measured: nothing to compare.", (24, HEAD + 20), 15, &QUIET, HPos::Left)?,
+            false => draw_bars(area, &comparisons)?,
         }
         if let Some(row) = timed {
-            draw_curves(&area, row, HEAD + bars)?;
+            draw_curves(area, row, HEAD + bars)?;
         }
-        write(&area, &format!("made by: {}", document.command), (24, height - 22), 12, &QUIET, HPos::Left)?;
-        area.present().map_err(drawing)?;
-    }
-    Ok(text)
-}
-
-/// The same drawing as PNG, twice as large, with letters that need no font of the machine.
-pub fn png(svg: &str) -> Result<Vec<u8>, String> {
-    use resvg::{tiny_skia, usvg};
-    let mut options = usvg::Options::default();
-    let fonts = options.fontdb_mut();
-    fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
-    let family = fonts.faces().next().and_then(|face| face.families.first()).map(|(name, _)| name.clone());
-    fonts.set_sans_serif_family(family.ok_or("the font inside this program has no name")?);
-    let tree = usvg::Tree::from_str(svg, &options).map_err(|error| error.to_string())?;
-    let size = tree.size();
-    let (width, height) = (2 * size.width() as u32, 2 * size.height() as u32);
-    let mut pixels = tiny_skia::Pixmap::new(width, height).ok_or("the picture has no size")?;
-    resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut pixels.as_mut());
-    pixels.encode_png().map_err(|error| error.to_string())
+        write(area, &format!("made by: {}", document.command), (24, height - 22), 12, &QUIET, HPos::Left)
+    })
 }
 
 fn draw_head(area: &Area, document: &Document) -> Drawn {
@@ -243,44 +177,10 @@ fn draw_curves(area: &Area, row: &Row, top: i32) -> Drawn {
     Ok(())
 }
 
-/// The micro sign, which a terminal may lack and a picture has.
-fn micro(figure: String) -> String {
-    figure.replace(" us", " µs")
-}
-
-/// A round time for an axis: `100 ns`, `2 µs`.
-fn short_time(nanoseconds: f64) -> String {
-    match nanoseconds {
-        value if value < 999.5 => format!("{value:.0} ns"),
-        value if value < 999_500.0 => format!("{:.0} µs", value / 1e3),
-        value => format!("{:.0} ms", value / 1e6),
-    }
-}
-
-fn line(area: &Area, from: (i32, i32), to: (i32, i32), colour: &RGBColor, width: u32) -> Drawn {
-    area.draw(&PathElement::new([from, to], colour.stroke_width(width))).map_err(drawing)
-}
-
-fn write(area: &Area, text: &str, at: (i32, i32), size: i32, colour: &RGBColor, side: HPos) -> Drawn {
-    write_at(area, text, at, size, colour, Pos::new(side, VPos::Top))
-}
-
-fn write_middle(area: &Area, text: &str, at: (i32, i32), size: i32, colour: &RGBColor, side: HPos) -> Drawn {
-    write_at(area, text, at, size, colour, Pos::new(side, VPos::Center))
-}
-
-fn write_at(area: &Area, text: &str, at: (i32, i32), size: i32, colour: &RGBColor, position: Pos) -> Drawn {
-    let style = TextStyle::from((FONT, size).into_font()).color(colour).pos(position);
-    area.draw_text(text, &style, at).map_err(drawing)
-}
-
-fn drawing(error: impl std::fmt::Display) -> String {
-    format!("cannot draw: {error}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawing::png;
     use crate::measurement::{Collector, Figure};
     use crate::statistics::Distribution;
 
