@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use crate::cells::bytes;
 use crate::contenders::Carrier;
 use crate::measurement::{Row, Series};
 use crate::report::Document;
@@ -114,6 +115,11 @@ fn fast_sockets_bandwidth(document: &Document, text: &mut String) {
         fit(&format!("today, {}", carrier.title()), most, half, text);
     }
     fit("today, bare byte ring", floor(document, "bandwidth/r-infinity"), floor(document, "bandwidth/n-half"), text);
+    for carrier in [Carrier::Shunt, Carrier::Kernel] {
+        let (most, half) = (median(document, "ttcp/r-infinity", carrier), median(document, "ttcp/n-half", carrier));
+        fit(&format!("today, {}, ttcp (nuttcp)", carrier.title()), most, half, text);
+    }
+    let _ = writeln!(text, "{NO_NETPERF}");
     for (name, most, half) in [
         ("1997, Fast Sockets", 32.9, 441.0),
         ("1997, Active Messages beneath it", 39.2, 372.0),
@@ -131,33 +137,117 @@ fn fast_sockets_bandwidth(document: &Document, text: &mut String) {
     }
 }
 
-fn shrimp(document: &Document, text: &mut String) {
-    let _ = writeln!(text, "\nSHRIMP, figures 10 to 13: sockets over mapped memory");
-    let now = (
-        median(document, "latency/8B/p50", Carrier::Shunt),
-        floor(document, "latency/8B/p50"),
-        median(document, "bandwidth/n-half", Carrier::Shunt),
-        median(document, "bandwidth/r-infinity", Carrier::Shunt),
-        floor(document, "bandwidth/r-infinity"),
-    );
-    if let (Some(trip), Some(line), Some(half), Some(most), Some(ring)) = now {
+/// What stands in the places of netperf's rows.
+const NO_NETPERF: &str =
+    "today, netperf: not in Debian's main archive; where it is installed `shunt bench cell peers` runs its stream of 64 KiB";
+
+/// Sizes and rates of a cell's stream for one contender, or for its floor.
+fn stream(document: &Document, cell: &str, carrier: Option<Carrier>) -> Vec<(usize, f64)> {
+    let point = |row: &Row| {
+        let size = row.name.strip_prefix(cell)?.strip_prefix('/')?.strip_suffix('B')?.parse().ok()?;
+        let series = match carrier {
+            Some(carrier) => row.series(carrier)?,
+            None => &row.floors.first()?.series,
+        };
+        Some((size, series.median()?))
+    };
+    document.cells.iter().flat_map(|found| &found.rows).filter_map(point).collect()
+}
+
+fn at(points: &[(usize, f64)], size: usize) -> Option<f64> {
+    points.iter().find(|(known, _)| *known == size).map(|(_, value)| *value)
+}
+
+/// A figure with so many places behind the point, or a dash.
+fn or_dash(value: Option<f64>, places: usize) -> String {
+    value.map_or("-".into(), |value| format!("{value:.places$}"))
+}
+
+/// A stream by size: each rate, and what part it is of the largest, beside that part by the published fit `n / (n + n1/2)`.
+fn by_size(document: &Document, cell: &str, (most, half): (f64, f64), text: &mut String) {
+    let shunt = stream(document, cell, Some(Carrier::Shunt));
+    let (kernel, ring) = (stream(document, cell, Some(Carrier::Kernel)), stream(document, cell, None));
+    let Some(today) = median(document, &format!("{cell}/r-infinity"), Carrier::Shunt) else { return };
+    let _ = writeln!(text, "{:>10} {:>34} {:>28}", "", "today, MB/s", "1997, by the text's fit");
+    let heads = ["size", "shunt", "of r-inf", "of ring", "kernel", "MB/s", "of r-inf"];
+    let [size, a, b, c, d, e, f] = heads;
+    let _ = writeln!(text, "{size:>10} {a:>9} {b:>9} {c:>8} {d:>9} {e:>12} {f:>9}");
+    for (size, rate) in &shunt {
+        let share = *size as f64 / (*size as f64 + half);
+        let of_ring = at(&ring, *size).map(|ring| rate / ring);
         let _ = writeln!(
             text,
-            "one way, small        today {:>6.0} ns, {:.2} x the hardware   1997 11 us, 2.75 x",
-            trip / 2.0,
-            trip / line
-        );
-        let _ = writeln!(text, "n1/2                  today {half:>6.0} B                      1997 256 B (ttcp 512 B)");
-        let _ = writeln!(
-            text,
-            "of the raw bandwidth  today {:>6.2}                        1997 0.96 to 1 (12.4 to 13.5 MB/s)",
-            most / ring
+            "{:>10} {:>9.0} {:>9.2} {:>8} {:>9} {:>12.2} {share:>9.2}",
+            bytes(*size),
+            rate / 1e6,
+            rate / today,
+            or_dash(of_ring, 2),
+            or_dash(at(&kernel, *size).map(|rate| rate / 1e6), 0),
+            most * share,
         );
     }
 }
 
+/// One way by size: half of a round trip's median.
+fn one_way(document: &Document, text: &mut String) {
+    let _ =
+        writeln!(text, "{:>10} {:>10} {:>12} {:>16} {:>16}", "size", "shunt", "x hardware", "kernel spinning", "kernel blocking");
+    for size in SIZES {
+        let name = format!("latency/{size}B/p50");
+        let half = |carrier| median(document, &name, carrier).map(|trip| trip / 2e3);
+        let shunt = half(Carrier::Shunt);
+        if shunt.is_none() {
+            continue;
+        }
+        let above = shunt.zip(floor(document, &name)).map(|(shunt, line)| shunt * 2e3 / line);
+        let _ = writeln!(
+            text,
+            "{:>10} {:>7} us {:>12} {:>13} us {:>13} us",
+            bytes(size),
+            or_dash(shunt, 3),
+            or_dash(above, 2),
+            or_dash(half(Carrier::KernelSpinning), 2),
+            or_dash(half(Carrier::Kernel), 2)
+        );
+    }
+}
+
+fn shrimp(document: &Document, text: &mut String) {
+    let _ = writeln!(text, "\nSHRIMP, figure 10: bandwidth of sockets over mapped memory (r-infinity 13.5 MB/s, n1/2 256 B)");
+    by_size(document, "bandwidth", (13.5, 256.0), text);
+    let _ = writeln!(text, "\nSHRIMP, figure 11: one way (1997: 11 us for small messages, 2.75 x the hardware's 4 us)");
+    one_way(document, text);
+    let _ = writeln!(text, "\nSHRIMP, figure 12: ttcp (r-infinity 12.4 MB/s, n1/2 512 B)");
+    by_size(document, "ttcp", (12.4, 512.0), text);
+    let _ = writeln!(text, "\nSHRIMP, figure 13: netperf (r-infinity 13 MB/s, n1/2 256 B)\n{NO_NETPERF}");
+    let (half, most, ring) = (
+        median(document, "bandwidth/n-half", Carrier::Shunt),
+        median(document, "bandwidth/r-infinity", Carrier::Shunt),
+        floor(document, "bandwidth/r-infinity"),
+    );
+    if let (Some(half), Some(most), Some(ring)) = (half, most, ring) {
+        let _ = writeln!(text, "\nn1/2                  today {half:>6.0} B      1997 256 B (ttcp 512 B)");
+        let _ = writeln!(text, "of the raw bandwidth  today {:>6.2}        1997 0.92 (ttcp) to 1", most / ring);
+    }
+}
+
 fn sovia(document: &Document, text: &mut String) {
-    let _ = writeln!(text, "\nSOVIA, figure 9: latency and bandwidth");
+    let _ = writeln!(text, "\nSOVIA, figure 9(a): one way (2003, 4 B: SOVIA 10.5 us, VIA beneath it 8.5, TCP 55)");
+    one_way(document, text);
+    let _ = writeln!(text, "\nSOVIA, figure 9(b): bandwidth, Mbps (2003, 32 KB: SOVIA and VIA 815, TCP 450)");
+    let _ = writeln!(text, "{:>10} {:>10} {:>10} {:>10}", "size", "shunt", "kernel", "ratio");
+    let kernel = stream(document, "bandwidth", Some(Carrier::Kernel));
+    for (size, rate) in stream(document, "bandwidth", Some(Carrier::Shunt)) {
+        let below = at(&kernel, size);
+        let ratio = or_dash(below.map(|below| rate / below), 2);
+        let _ = writeln!(
+            text,
+            "{:>10} {:>10.0} {:>10} {ratio:>10}",
+            bytes(size),
+            rate * 8e-6,
+            or_dash(below.map(|rate| rate * 8e-6), 0)
+        );
+    }
     let now = (
         median(document, "latency/8B/p50", Carrier::Shunt),
         floor(document, "latency/8B/p50"),
@@ -166,8 +256,11 @@ fn sovia(document: &Document, text: &mut String) {
         median(document, "bandwidth/65536B", Carrier::Kernel),
     );
     if let (Some(trip), Some(line), Some(kernel), Some(stream), Some(kernel_stream)) = now {
-        let _ =
-            writeln!(text, "above its layer       today {:.2} x              2003 1.24 x (10.5 us over VIA's 8.5)", trip / line);
+        let _ = writeln!(
+            text,
+            "\nabove its layer       today {:.2} x              2003 1.24 x (10.5 us over VIA's 8.5)",
+            trip / line
+        );
         let _ = writeln!(text, "faster than TCP       today {:.0} x blocking       2003 5.2 x (55 us)", kernel / trip);
         let _ = writeln!(
             text,
@@ -224,5 +317,18 @@ mod tests {
         let text = tables(&crate::report::tests::document_of(collector));
         assert!(text.contains("today 1.28 x, 1997 1.28 x; faster than TCP: today 50.0 x"), "{text}");
         assert!(!text.contains("19090223 bytes  today"));
+        assert!(text.contains("     8 B   0.064 us         1.28          3.20 us             - us"), "{text}");
+    }
+
+    #[test]
+    fn a_stream_stands_beside_the_published_fit() {
+        let mut collector = Collector::default();
+        let figure = |name: &str, value| vec![Figure::new(format!("bandwidth/{name}"), "", Unit::BytesPerSecond, value)];
+        collector.add_floor("ring", figure("256B", 8e9));
+        collector.add(Carrier::Shunt, figure("256B", 4e9), None);
+        collector.add(Carrier::Shunt, figure("r-infinity", 16e9), None);
+        let text = tables(&crate::report::tests::document_of(collector));
+        assert!(text.contains("     256 B      4000      0.25     0.50         -         6.75      0.50"), "{text}");
+        assert!(text.contains("     256 B      32000          -          -"), "{text}");
     }
 }

@@ -50,7 +50,8 @@ impl Cell for Bandwidth {
             let report = pair::report(&finished)?;
             rates.insert(size, rate(&report));
         }
-        collector.add_floor("byte ring 4 MiB", figures(&rates, None));
+        collector.add_floor("byte ring 4 MiB", figures("bandwidth", &SIZES, &rates, None));
+        collector.add_floor("byte ring 4 MiB", vec![smallest(&rates)]);
         Ok(())
     }
 
@@ -72,7 +73,8 @@ impl Cell for Bandwidth {
             cpu.insert(size, report.cpu_per_operation_ns() * size as f64);
             turn.accelerated = report.accelerated.or(turn.accelerated);
         }
-        turn.figures = figures(&rates, Some(&cpu));
+        turn.figures = figures("bandwidth", &SIZES, &rates, Some(&cpu));
+        turn.figures.push(smallest(&rates));
         Ok(turn)
     }
 }
@@ -85,21 +87,30 @@ fn rate(report: &pair::Report) -> f64 {
     report.operations as f64 * 1e9 / report.elapsed_ns.max(1) as f64
 }
 
-/// The curve, the rate of the smallest messages, and the fit.
-fn figures(rates: &HashMap<usize, f64>, cpu: Option<&HashMap<usize, f64>>) -> Vec<Figure> {
+/// The curve, named after the cell, and its fit.
+pub(super) fn figures(
+    cell: &str,
+    sizes: &[usize],
+    rates: &HashMap<usize, f64>,
+    cpu: Option<&HashMap<usize, f64>>,
+) -> Vec<Figure> {
     let mut all = Vec::new();
-    for size in SIZES {
-        let title = format!("stream, {} sends", super::bytes(size));
-        let figure = Figure::new(format!("bandwidth/{size}B"), title, Unit::BytesPerSecond, rates[&size]);
+    for size in sizes {
+        let title = format!("stream, {} sends", super::bytes(*size));
+        let figure = Figure::new(format!("{cell}/{size}B"), title, Unit::BytesPerSecond, rates[size]);
         all.push(match cpu {
-            Some(cpu) => figure.with_cpu(cpu[&size]),
+            Some(cpu) => figure.with_cpu(cpu[size]),
             None => figure,
         });
     }
-    all.push(Figure::new("bandwidth/rate", "8 B sends", Unit::PerSecond, rates[&SIZES[0]] / SIZES[0] as f64));
-    let points: Vec<(f64, f64)> = SIZES.iter().map(|size| (*size as f64, rates[size])).collect();
+    let points: Vec<(f64, f64)> = sizes.iter().map(|size| (*size as f64, rates[size])).collect();
     let (most, half) = fit_half_power(&points);
-    all.push(Figure::new("bandwidth/r-infinity", "r-infinity", Unit::BytesPerSecond, most));
-    all.push(Figure::new("bandwidth/n-half", "n1/2", Unit::Bytes, half));
+    all.push(Figure::new(format!("{cell}/r-infinity"), "r-infinity", Unit::BytesPerSecond, most));
+    all.push(Figure::new(format!("{cell}/n-half"), "n1/2", Unit::Bytes, half));
     all
+}
+
+/// How many of the smallest messages go in a second.
+fn smallest(rates: &HashMap<usize, f64>) -> Figure {
+    Figure::new("bandwidth/rate", "8 B sends", Unit::PerSecond, rates[&SIZES[0]] / SIZES[0] as f64)
 }

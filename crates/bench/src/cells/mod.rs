@@ -17,6 +17,7 @@ mod postgres;
 pub mod redis;
 mod request;
 mod stream;
+mod ttcp;
 mod unix;
 mod web;
 
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(nginx::Nginx),
         Box::new(postgres::Postgres::few()),
         Box::new(peers::Peers),
+        Box::new(ttcp::Ttcp),
         Box::new(idle::Idle::few()),
         Box::new(idle::Idle::many()),
     ]
