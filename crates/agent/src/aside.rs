@@ -3,14 +3,27 @@
 
 use std::collections::VecDeque;
 
+use shunt_wire::endpoint::Kind;
+
 use crate::client::Fate;
 
 /// Messages that one endpoint may have here; what comes on top of them is lost, and counted.
 const MOST: usize = 32;
 
-/// The messages, in order, each with the channel that it is for.
+/// One of them.
+#[derive(Debug, PartialEq)]
+pub struct Kept {
+    /// The channel that it is for.
+    pub channel: u32,
+    /// What its frame is.
+    pub kind: Kind,
+    /// The frame's payload.
+    pub bytes: Box<[u8]>,
+}
+
+/// The messages, in order.
 #[derive(Default)]
-pub struct Aside(VecDeque<(u32, Box<[u8]>)>);
+pub struct Aside(VecDeque<Kept>);
 
 impl Aside {
     /// Whether none waits.
@@ -19,24 +32,25 @@ impl Aside {
     }
 
     /// Keeps a message; false: there are too many.
-    pub fn push(&mut self, channel: u32, message: Box<[u8]>) -> bool {
+    pub fn push(&mut self, message: Kept) -> bool {
         let room = self.0.len() < MOST;
         if room {
-            self.0.push_back((channel, message));
+            self.0.push_back(message);
         }
         room
     }
 
     /// The first message that need not wait any more, and what becomes of it.
-    pub fn next(&mut self, fate: impl Fn(u32) -> Fate) -> Option<(u32, Box<[u8]>, Fate)> {
-        let at = self.0.iter().position(|(channel, _)| fate(*channel) != Fate::Waits)?;
-        let (channel, message) = self.0.remove(at)?;
-        Some((channel, message, fate(channel)))
+    pub fn next(&mut self, fate: impl Fn(u32) -> Fate) -> Option<(Kept, Fate)> {
+        let at = self.0.iter().position(|kept| fate(kept.channel) != Fate::Waits)?;
+        let kept = self.0.remove(at)?;
+        let fate = fate(kept.channel);
+        Some((kept, fate))
     }
 
     /// Takes back what [`Aside::next`] gave.
-    pub fn undo(&mut self, channel: u32, message: Box<[u8]>) {
-        self.0.push_front((channel, message));
+    pub fn undo(&mut self, message: Kept) {
+        self.0.push_front(message);
     }
 }
 
@@ -48,24 +62,25 @@ mod tests {
     #[test]
     fn only_the_unknown_wait() {
         let (mut aside, mac) = (Aside::default(), [2, 0, 0, 0, 0, 1]);
+        let kept = |channel: u32, byte: u8| Kept { channel, kind: Kind::Message, bytes: Box::new([byte]) };
         for (channel, byte) in [(1, 10), (2, 20), (1, 11), (3, 30)] {
-            assert!(aside.push(channel, Box::new([byte])));
+            assert!(aside.push(kept(channel, byte)));
         }
         let fate = |channel: u32| match channel {
             1 => Fate::Waits,
             2 => Fate::Goes(mac),
             _ => Fate::Lost,
         };
-        assert_eq!(aside.next(fate), Some((2, [20].into(), Fate::Goes(mac))));
-        assert_eq!(aside.next(fate), Some((3, [30].into(), Fate::Lost)));
+        assert_eq!(aside.next(fate), Some((kept(2, 20), Fate::Goes(mac))));
+        assert_eq!(aside.next(fate), Some((kept(3, 30), Fate::Lost)));
         assert_eq!(aside.next(fate), None);
         let known = |_: u32| Fate::Goes(mac);
-        let (channel, message, _) = aside.next(known).expect("the first");
-        aside.undo(channel, message);
-        assert_eq!(aside.next(known).map(|(_, message, _)| message), Some([10].into()));
-        assert_eq!(aside.next(known).map(|(_, message, _)| message), Some([11].into()));
+        let (message, _) = aside.next(known).expect("the first");
+        aside.undo(message);
+        assert_eq!(aside.next(known).map(|(message, _)| message), Some(kept(1, 10)));
+        assert_eq!(aside.next(known).map(|(message, _)| message), Some(kept(1, 11)));
         assert!(aside.is_empty());
-        let taken = (0..2 * MOST).filter(|_| aside.push(1, Box::new([]))).count();
+        let taken = (0..2 * MOST).filter(|_| aside.push(kept(1, 0))).count();
         assert_eq!(taken, MOST);
     }
 }

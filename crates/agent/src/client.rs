@@ -11,7 +11,7 @@ use crate::aside::Aside;
 use shunt_endpoint::shared::{Memory, SendDescriptor};
 use shunt_endpoint::{Area, Arrival, ArrivalParts, Drop as Reason, Gather, Segment, INLINE, SCATTER};
 use shunt_sys::calls;
-use shunt_wire::endpoint::HEADER;
+use shunt_wire::endpoint::{Kind as FrameKind, HEADER};
 use shunt_xdp::multiplexed::BOUNCED;
 use shunt_xdp::own::{LARGEST, NEXT_HOP};
 use shunt_xdp::protocol::Kind;
@@ -159,11 +159,12 @@ impl Attached {
         Gather::of_descriptor(descriptor, segment, largest - HEADER as u32).ok()
     }
 
-    /// Puts a message that came from `source` by channel `number` into the receive queue, or says why not.
+    /// Puts a message that came by channel `number` into the receive queue, or says why not. An update's frame goes there
+    /// too: its owner knows what it exports.
     ///
     /// # Errors
     /// The counter.
-    pub fn deliver(&mut self, number: u32, message: &[u8]) -> Result<(), Reason> {
+    pub fn deliver(&mut self, number: u32, kind: FrameKind, message: &[u8]) -> Result<(), Reason> {
         let memory = &self.memory;
         let (free, queue, segment) = (memory.free_queue(), memory.receive_queue(), memory.segment());
         if queue.len() == queue.capacity() {
@@ -196,6 +197,9 @@ impl Attached {
             areas: &areas[..count],
             buffers: &buffers[..count],
         });
+        if kind != FrameKind::Message {
+            arrival.mark_update(kind == FrameKind::UpdateNotify);
+        }
         let _ = queue.put(&arrival);
         self.moved[1] += 1;
         self.due = true;

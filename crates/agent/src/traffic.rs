@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 
 use shunt_endpoint::{Counters, Drop as Reason, Gather};
 use shunt_wire::endpoint::{Frame, Kind as FrameKind, Repr, HEADER};
+use shunt_xdp::multiplexed::BOUNCED;
 use shunt_xdp::own::reason_of;
 use shunt_xdp::packet::{Envelope, Path, Sum, LONGEST};
 use shunt_xdp::protocol::Kind;
 
 use crate::agent::Agent;
+use crate::aside::Kept;
 use crate::client::{Attached, Fate, NextHop};
 use crate::paths;
 use crate::trunk::{NotSent, Trunk};
@@ -147,15 +149,16 @@ fn send_one(endpoint: &mut Attached, trunk: &mut Trunk, mac: [u8; 6]) -> Sent {
     let Some(descriptor) = queue.peek(0) else { return Sent::Nothing };
     let index = shunt_endpoint::Channel(descriptor.channel).index();
     let channel = endpoint.channels.get(&index).filter(|channel| channel.number == descriptor.channel);
+    let kind = FrameKind::from_code(u64::from(descriptor.kind & !BOUNCED));
     let outcome = channel.and_then(|channel| {
         let to = match channel.next_hop.fate() {
             Fate::Waits => return Some(Err(Sent::Aside)),
             Fate::Lost => return None,
             Fate::Goes(mac) => mac,
         };
-        let gather = endpoint.gather(&descriptor, channel.largest)?;
+        let (kind, gather) = (kind?, endpoint.gather(&descriptor, channel.largest)?);
         let path = Path { from: mac, to, source: endpoint.address, destination: channel.peer };
-        match trunk.send(&path, channel.send, &gather) {
+        match trunk.send(&path, channel.send, kind, &gather) {
             Ok(()) => Some(Ok(())),
             Err(NotSent::Full) => Some(Err(Sent::Full)),
             Err(NotSent::Fault) => None,
@@ -164,7 +167,8 @@ fn send_one(endpoint: &mut Attached, trunk: &mut Trunk, mac: [u8; 6]) -> Sent {
     match outcome {
         Some(Err(Sent::Aside)) => {
             let kept = channel.and_then(|channel| copy_of(&endpoint.gather(&descriptor, channel.largest)?));
-            if !kept.is_some_and(|bytes| endpoint.aside.push(descriptor.channel, bytes)) {
+            let kept = kept.zip(kind).map(|(bytes, kind)| Kept { channel: descriptor.channel, kind, bytes });
+            if !kept.is_some_and(|kept| endpoint.aside.push(kept)) {
                 Counters::add(&endpoint.memory.counters().unsent, 1);
             }
             queue.advance(1);
@@ -191,19 +195,19 @@ fn send_aside(endpoint: &mut Attached, trunk: &mut Trunk, mac: [u8; 6], moved: &
     let Attached { aside, channels, memory, address, moved: counts, .. } = endpoint;
     let find = |number: u32| channels.get(&shunt_endpoint::Channel(number).index()).filter(|channel| channel.number == number);
     let fate = |number: u32| find(number).map_or(Fate::Lost, |channel| channel.next_hop.fate());
-    while let Some((number, bytes, fate)) = aside.next(fate) {
+    while let Some((kept, fate)) = aside.next(fate) {
         *moved = true;
-        let sent = match (fate, find(number)) {
+        let sent = match (fate, find(kept.channel)) {
             (Fate::Goes(to), Some(channel)) => {
                 let path = Path { from: mac, to, source: *address, destination: channel.peer };
-                trunk.send(&path, channel.send, &Gather::of_bytes(&bytes, memory.segment()))
+                trunk.send(&path, channel.send, kept.kind, &Gather::of_bytes(&kept.bytes, memory.segment()))
             }
             _ => Err(NotSent::Fault),
         };
         match sent {
             Ok(()) => counts[0] += 1,
             Err(NotSent::Full) => {
-                aside.undo(number, bytes);
+                aside.undo(kept);
                 return false;
             }
             Err(NotSent::Fault) => Counters::add(&memory.counters().unsent, 1),
@@ -227,12 +231,10 @@ fn sort<S: std::hash::BuildHasher>(
     let channel = endpoint.channels.get(&index).filter(|channel| channel.receive == repr.tag).ok_or(Reason::Tag)?;
     let judged = if channel.peer != *source {
         Err(Reason::Source)
-    } else if repr.kind != FrameKind::Message {
-        Err(Reason::Kind)
     } else if !intact(datagram) {
         Err(Reason::Length)
     } else {
-        endpoint.deliver(number, &datagram[HEADER..])
+        endpoint.deliver(number, repr.kind, &datagram[HEADER..])
     };
     if let Err(reason) = judged {
         endpoint.memory.counters().drop(reason);

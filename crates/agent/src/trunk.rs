@@ -73,11 +73,11 @@ impl Trunk {
         self.socket.statistics().unwrap_or_default()
     }
 
-    /// Puts a message on the transmit ring, behind its headers.
+    /// Puts a frame on the transmit ring, behind its headers.
     ///
     /// # Errors
     /// [`NotSent`].
-    pub fn send(&mut self, path: &Path, tag: u64, gather: &Gather<'_>) -> Result<(), NotSent> {
+    pub fn send(&mut self, path: &Path, tag: u64, kind: Kind, gather: &Gather<'_>) -> Result<(), NotSent> {
         if self.free.is_empty() {
             self.flush();
         }
@@ -88,7 +88,7 @@ impl Trunk {
             return Err(NotSent::Fault);
         }
         let mut head = [0; HEADER];
-        Repr { kind: Kind::Message, tag, length: gather.len() as u32 }.emit(&mut head);
+        Repr { kind, tag, length: gather.len() as u32 }.emit(&mut head);
         // SAFETY: inside the chunk, which is ours.
         unsafe {
             let datagram = frame.add(header);

@@ -152,10 +152,13 @@ fn hostile_frames_reach_nobody() {
         let before = count(&b, Reason::Source);
         raw.send(&message(&spoofed, b"spoofed"));
         raw.send(&message(&other_port, b"spoofed"));
-        // Lengths that lie, a kind that is not for endpoints of this device, a checksum that is wrong.
+        // Lengths that lie, a kind that is none, updates of memory that was not exported, a checksum that is wrong.
         raw.send(&frame(&good, tags.receive.0, FrameKind::Message, 4, b"longer than said"));
         raw.send(&frame(&good, tags.receive.0, FrameKind::Message, 4000, b"shorter than said"));
         raw.send(&frame(&good, tags.receive.0, FrameKind::UpdateNotify, 20, &[0; 20]));
+        let mut strange = message(&good, b"of no kind");
+        strange[good.header() + 3] = 9;
+        raw.send(&strange);
         let mut damaged = message(&good, b"something to protect");
         *damaged.last_mut().unwrap() ^= 4;
         raw.send(&damaged);
@@ -185,8 +188,9 @@ fn hostile_frames_reach_nobody() {
                 delivered += 1;
                 b.release(&mut arrival);
             }
-            let reasons = [Reason::Source, Reason::Length, Reason::Kind];
+            let reasons = [Reason::Length, Reason::Kind];
             count(&b, Reason::Source) >= before + 2
+                && count(&b, Reason::Export) > 0
                 && (reasons.iter().all(|reason| count(&b, *reason) > 0) || kind == Kind::Multiplexed)
         });
         assert_eq!(delivered, 0, "malformed frames were delivered");

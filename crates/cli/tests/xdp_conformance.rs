@@ -3,79 +3,9 @@ mod agents;
 
 use agents::{attach, pair, Agent};
 use shunt_endpoint::conformance::{Boxed, Couple};
-use shunt_endpoint::{
-    Address, Area, Arrival, Backlog, Capabilities, Channel, Counters, Endpoint, Message, OpenError, PostError, Segment,
-    SendError, Tags, Ticket,
-};
+use shunt_endpoint::Endpoint;
 use shunt_testkit::hosts::Joint;
 use shunt_xdp::protocol::Kind;
-
-/// A device that says it loses messages, as any between hosts must, where nothing loses them: so the suite asks for all.
-struct Faithful<E> {
-    endpoint: E,
-    capabilities: Capabilities,
-}
-
-impl<E: Endpoint> Faithful<E> {
-    fn new(endpoint: E) -> Faithful<E> {
-        let capabilities = Capabilities { lossy: false, ..*endpoint.capabilities() };
-        Faithful { endpoint, capabilities }
-    }
-}
-
-impl<E: Endpoint> Endpoint for Faithful<E> {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-    fn segment(&self) -> Segment {
-        self.endpoint.segment()
-    }
-    fn address(&self) -> Address {
-        self.endpoint.address()
-    }
-    fn new_tag(&mut self) -> Result<shunt_endpoint::Tag, shunt_sys::Errno> {
-        self.endpoint.new_tag()
-    }
-    fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError> {
-        self.endpoint.open(remote, tags)
-    }
-    fn close(&mut self, channel: Channel) {
-        self.endpoint.close(channel)
-    }
-    fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        self.endpoint.send(message)
-    }
-    fn flush(&mut self) -> Result<bool, SendError> {
-        self.endpoint.flush()
-    }
-    fn injected(&mut self) -> Ticket {
-        self.endpoint.injected()
-    }
-    fn post(&mut self, buffer: Area) -> Result<(), PostError> {
-        self.endpoint.post(buffer)
-    }
-    fn receive(&mut self, arrival: &mut Arrival) -> bool {
-        self.endpoint.receive(arrival)
-    }
-    fn release(&mut self, arrival: &mut Arrival) {
-        self.endpoint.release(arrival)
-    }
-    fn backlog(&mut self) -> Backlog {
-        self.endpoint.backlog()
-    }
-    fn descriptor(&self) -> i32 {
-        self.endpoint.descriptor()
-    }
-    fn arm(&mut self) -> bool {
-        self.endpoint.arm()
-    }
-    fn disarm(&mut self) {
-        self.endpoint.disarm()
-    }
-    fn counters(&self) -> &Counters {
-        self.endpoint.counters()
-    }
-}
 
 /// How a couple is made.
 #[derive(Clone, Copy)]
@@ -90,45 +20,48 @@ struct How {
 const OWN: How = How { kinds: [Kind::Own; 2], version_6: false, queues: 1, lend: "0", more: &[] };
 const MULTIPLEXED: How = How { kinds: [Kind::Multiplexed; 2], lend: "none", ..OWN };
 
-fn couple(how: How, faithful: bool) -> Option<Couple> {
+fn couple(how: How) -> Option<Couple> {
     let hosts = pair(Joint { queues: how.queues, ..Joint::default() })?;
     let lend = ["--lend", how.lend];
     let agents: Vec<Agent> = hosts.iter().map(|host| Agent::start(host, &[&lend[..], how.more].concat())).collect();
     let [a, b] = [0, 1].map(|index: usize| -> Boxed {
         let endpoint = attach(&hosts[index], how.kinds[index], how.version_6);
         assert_eq!(endpoint.kind(), how.kinds[index]);
-        if faithful {
-            Box::new(Faithful::new(endpoint))
-        } else {
-            Box::new(endpoint)
-        }
+        Box::new(endpoint)
     });
     Some(Couple { a, b, keep: Some(Box::new((agents, hosts))) })
 }
 
+/// The suite asks for all where nothing is lost on the way.
+fn faithful(how: How) -> Option<Couple> {
+    couple(how).map(Couple::faithful)
+}
+
 mod own_queues {
     use super::*;
-    shunt_endpoint::conformance!(|| couple(OWN, false));
+    shunt_endpoint::conformance!(|| couple(OWN));
+    shunt_endpoint::conformance!(@wrapped || couple(OWN));
 }
 
 mod own_queues_without_loss {
     use super::*;
     shunt_endpoint::conformance!(
-        @each || couple(OWN, true);
-        ordered_stream held_arrivals injection arming no_wake_up_is_lost counting
+        @each || faithful(OWN);
+        ordered_stream held_arrivals injection arming no_wake_up_is_lost counting updates_arrive
     );
 }
 
 mod multiplexed {
     use super::*;
-    shunt_endpoint::conformance!(|| couple(MULTIPLEXED, false));
+    shunt_endpoint::conformance!(|| couple(MULTIPLEXED));
+    shunt_endpoint::conformance!(@wrapped || couple(MULTIPLEXED));
 }
 
 mod multiplexed_without_loss {
     use super::*;
     shunt_endpoint::conformance!(
-        @each || couple(How { version_6: true, ..MULTIPLEXED }, true);
-        ordered_stream no_buffers held_arrivals injection arming counting
+        @each || faithful(How { version_6: true, ..MULTIPLEXED });
+        ordered_stream no_buffers held_arrivals injection arming counting updates_arrive
     );
 }
 
@@ -137,23 +70,22 @@ fn couple_with_udp(kind: Kind, version_6: bool) -> Option<Couple> {
     use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
     let hosts = pair(Joint::default())?;
     let agent = Agent::start(&hosts[0], &["--lend", if kind == Kind::Own { "0" } else { "none" }]);
-    let xdp = Faithful::new(attach(&hosts[0], kind, version_6));
+    let xdp = attach(&hosts[0], kind, version_6);
     let address = match hosts[1].addresses[usize::from(version_6)] {
         std::net::IpAddr::V4(ip) => ipv4(ip.octets(), 0),
         std::net::IpAddr::V6(ip) => ipv6(ip.octets(), 0, 0),
     };
     // One size for both: what the suite sends as the largest message, both can receive.
     let udp = hosts[1].enter(|| Udp::bind(&address, Options::default())).expect("a UDP endpoint");
-    let udp = Faithful::new(udp);
     assert_eq!(xdp.capabilities().largest, udp.capabilities().largest);
-    Some(Couple { a: Box::new(xdp), b: Box::new(udp), keep: Some(Box::new((agent, hosts))) })
+    Some(Couple { a: Box::new(xdp), b: Box::new(udp), keep: Some(Box::new((agent, hosts))) }.faithful())
 }
 
 mod own_queue_with_udp {
     use super::*;
     shunt_endpoint::conformance!(
         @each || couple_with_udp(Kind::Own, false);
-        small_messages large_messages gathered ordered_stream tags_protect held_arrivals arming counting
+        small_messages large_messages gathered ordered_stream tags_protect held_arrivals arming counting updates_arrive
     );
 }
 
@@ -161,7 +93,7 @@ mod multiplexed_with_udp {
     use super::*;
     shunt_endpoint::conformance!(
         @each || couple_with_udp(Kind::Multiplexed, true);
-        small_messages large_messages ordered_stream tags_protect counting
+        small_messages large_messages ordered_stream tags_protect counting updates_arrive
     );
 }
 
@@ -171,7 +103,7 @@ mod udp_with_own_queue {
     fn couple() -> Option<Couple> {
         couple_with_udp(Kind::Own, true).map(|Couple { a, b, keep }| Couple { a: b, b: a, keep })
     }
-    shunt_endpoint::conformance!(@each || couple(); small_messages large_messages ordered_stream held_arrivals arming);
+    shunt_endpoint::conformance!(@each || couple(); small_messages large_messages ordered_stream held_arrivals arming updates_arrive);
 }
 
 mod udp_with_multiplexed {
@@ -179,7 +111,7 @@ mod udp_with_multiplexed {
     fn couple() -> Option<Couple> {
         couple_with_udp(Kind::Multiplexed, false).map(|Couple { a, b, keep }| Couple { a: b, b: a, keep })
     }
-    shunt_endpoint::conformance!(@each || couple(); small_messages large_messages ordered_stream held_arrivals arming);
+    shunt_endpoint::conformance!(@each || couple(); small_messages large_messages ordered_stream held_arrivals arming updates_arrive);
 }
 
 /// Over IPv6, through the stack's hook, from a queue of one's own to an emulated endpoint.
@@ -188,7 +120,7 @@ mod mixed_generic {
     const HOW: How =
         How { kinds: [Kind::Own, Kind::Multiplexed], version_6: true, queues: 2, lend: "1", more: &["--attach", "generic"] };
     shunt_endpoint::conformance!(
-        @each || couple(HOW, true);
-        small_messages large_messages ordered_stream arming counting
+        @each || faithful(HOW);
+        small_messages large_messages ordered_stream arming counting updates_arrive
     );
 }

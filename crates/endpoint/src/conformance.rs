@@ -9,16 +9,18 @@
 //! leaves out what only a faithful one can promise. Deadlines are long and end a test only by failing it.
 
 use crate::{
-    Area, Arrival, Body, Buffers, Bytes, Channel, Drop as Reason, Endpoint, Message, OpenError, PostError, SendError, Tag, Tags,
-    Ticket, INLINE,
+    Area, Arrival, Body, Buffers, Bytes, Channel, DirectAccess, Drop as Reason, Endpoint, Message, OpenError, PostError,
+    SendError, Tag, Tags, Ticket, INLINE,
 };
 use std::any::Any;
 use std::time::{Duration, Instant};
 
 pub mod direct;
+pub mod wrapped;
+pub use direct::{updates_are_checked, updates_arrive};
 
 /// An endpoint that may move to another thread.
-pub type Boxed = Box<dyn Endpoint + Send>;
+pub type Boxed = Box<dyn DirectAccess + Send>;
 
 /// Two endpoints that can reach each other, and whatever must live as long.
 pub struct Couple {
@@ -32,7 +34,7 @@ pub struct Couple {
 
 impl Couple {
     /// Two endpoints that need nothing else.
-    pub fn new(a: impl Endpoint + Send + 'static, b: impl Endpoint + Send + 'static) -> Couple {
+    pub fn new(a: impl DirectAccess + Send + 'static, b: impl DirectAccess + Send + 'static) -> Couple {
         Couple { a: Box::new(a), b: Box::new(b), keep: None }
     }
 }
@@ -512,15 +514,34 @@ pub fn counting(make: Make<'_>) {
     assert!(backlog.waiting == 0 && backlog.capacity > 0);
 }
 
-/// One `#[test]` for each function of the suite; the argument is a maker of couples.
+/// One `#[test]` for each function of the suite; the argument is a maker of couples. With `@wrapped`, the same behind each of the
+/// wrappers; with `@each`, only the functions that are named.
 #[macro_export]
 macro_rules! conformance {
     ($make:expr) => {
         $crate::conformance!(
             @each $make;
             small_messages large_messages gathered ordered_stream refusals opening tags_protect back_pressure no_buffers
-            held_arrivals injection arming no_wake_up_is_lost counting
+            held_arrivals injection arming no_wake_up_is_lost counting updates_arrive
+            updates_are_checked
         );
+    };
+    (@wrapped $make:expr) => {
+        mod traced_and_captured {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance!(|| $make().map($crate::conformance::Couple::traced_and_captured));
+        }
+        mod captured_and_traced {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance!(|| $make().map($crate::conformance::Couple::captured_and_traced));
+        }
+        mod bad_network {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance!(|| $make().map(|couple| couple.with_faults($crate::conformance::wrapped::BAD_NETWORK)));
+        }
     };
     (@each $make:expr; $($name:ident)*) => {
         $(

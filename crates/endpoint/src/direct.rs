@@ -9,15 +9,15 @@
 //! SHRIMP's three states of notifications: *ignore* is [`DirectAccess::notify`] off; *queue* is on, with upcalls
 //! [disabled](crate::upcall::Gate::disable); *deliver* is on, with upcalls enabled.
 
-use crate::address::Channel;
+use crate::address::{Channel, Tag};
 use crate::area::{Area, Bytes};
 use crate::error::SendError;
-use crate::message::Arrival;
+use crate::message::{Arrival, ArrivalParts, Body, Message};
 use crate::shared::Memory;
 use crate::{Counters, Drop as Reason, Endpoint, Ticket};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use shunt_sys::Errno;
-use shunt_wire::endpoint::Update;
+use shunt_wire::endpoint::{Kind, Update};
 
 /// Exports of an endpoint at most.
 pub const EXPORTS: usize = 32;
@@ -67,11 +67,6 @@ pub struct Import {
 unsafe impl Send for Import {}
 
 impl Import {
-    /// An import by frames. For devices.
-    pub fn emulated(channel: Channel, key: Key, size: u32) -> Import {
-        Import { channel, key, size, rights: Rights::Write, base: core::ptr::null_mut() }
-    }
-
     /// Where the memory is mapped here: automatic update. `None` where it is emulated. Read-only without
     /// [`Rights::Write`]. The other side reads and writes the same bytes at the same time; mapped while the endpoint lives.
     pub fn mapped(&self) -> Option<*mut u8> {
@@ -152,7 +147,8 @@ pub trait DirectAccess: Endpoint {
     fn import(&mut self, channel: Channel, key: Key, size: u32) -> Result<Import, DirectError>;
 
     /// Deliberate update: writes `bytes` at `offset` of the imported memory, and asks for a notification if `notify`.
-    /// Where it is emulated it leaves with the next `flush`, in as many frames as it takes.
+    /// Where it is emulated it leaves with the next `flush`, in as many frames as it takes: of one that is longer than the
+    /// send queue, the first frames leave at once.
     ///
     /// # Errors
     /// [`SendError`]: `Area` outside the import or without the right. After `NoResource` of an emulated update its first
@@ -219,6 +215,13 @@ impl<'a> Exports<'a> {
         Some(area)
     }
 
+    /// Forgets the exports of a channel: it is closed.
+    pub fn forget(&self, channel: Channel) {
+        self.of_channel(channel).for_each(|key| {
+            self.remove(key);
+        });
+    }
+
     /// The exports of a channel: they go when it is closed.
     pub fn of_channel(&self, channel: Channel) -> impl Iterator<Item = Key> + 'a {
         let exports = Exports(self.0);
@@ -243,42 +246,171 @@ impl<'a> Exports<'a> {
         let flags = entry.flags.load(Relaxed);
         let inside = update.offset.checked_add(length as u64).is_some_and(|end| end <= area.length as u64);
         let may = entry.channel.load(Relaxed) == channel.0 && Rights::from_code(flags & 3) == Rights::Write;
-        (inside && may).then(|| (Area::new(area.offset + update.offset as u32, length), flags & NOTIFY != 0))
+        let offset = area.offset.checked_add(update.offset as u32).filter(|_| inside && may)?;
+        Some((Area::new(offset, length), flags & NOTIFY != 0))
     }
 }
 
-/// What a receiving device does with a frame of kind update: `payload` is all of it, in memory that only this side writes.
-/// True: a notification is on the receive queue.
-pub fn apply(memory: &Memory, channel: Channel, payload: &[u8], notify: bool) -> bool {
+/// A device whose direct access is frames: each says where its bytes go, and the receiving endpoint checks and copies.
+pub trait Emulated: Endpoint {
+    /// The endpoint's memory, with its exports.
+    fn exporting(&self) -> &Memory;
+
+    /// Puts a frame of some kind on the send queue, as [`Endpoint::send`] one with a message.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::send`].
+    fn put_frame(&mut self, message: &Message<'_>, kind: Kind) -> Result<Ticket, SendError>;
+}
+
+impl<E: Emulated> DirectAccess for E {
+    fn export(&mut self, channel: Channel, area: Area, rights: Rights) -> Result<Key, DirectError> {
+        if rights != Rights::Write {
+            return Err(DirectError::Unsupported);
+        }
+        let key = Key(Tag::random().map_err(DirectError::System)?.0);
+        let memory = self.exporting();
+        Exports::of(memory).insert(memory, channel, key, area, rights).map(|()| key)
+    }
+
+    fn unexport(&mut self, key: Key) {
+        Exports::of(self.exporting()).remove(key);
+    }
+
+    fn notify(&mut self, key: Key, on: bool) {
+        Exports::of(self.exporting()).notify(key, on);
+    }
+
+    fn import(&mut self, channel: Channel, key: Key, size: u32) -> Result<Import, DirectError> {
+        self.exporting().registry().get(channel).ok_or(DirectError::Channel)?;
+        Ok(Import { channel, key, size, rights: Rights::Write, base: core::ptr::null_mut() })
+    }
+
+    fn update(&mut self, import: &Import, offset: u32, bytes: Bytes<'_>, notify: bool) -> Result<Ticket, SendError> {
+        if !import.contains(offset, bytes.len()) {
+            return Err(SendError::Area);
+        }
+        let most = self.capabilities().largest as usize - Update::HEADER;
+        let mut done = 0;
+        loop {
+            let length = (bytes.len() - done).min(most);
+            let last = done + length == bytes.len();
+            let mut head = [0; Update::HEADER];
+            Update { key: import.key.0, offset: (offset as usize + done) as u64 }.emit(&mut head);
+            // SAFETY: part of what the caller named.
+            let part = unsafe { Bytes::named(bytes.address().wrapping_add(done), length) };
+            let message = Message { channel: import.channel, head: &head, body: Body::Bytes(part) };
+            let kind = if last && notify { Kind::UpdateNotify } else { Kind::Update };
+            let put = match self.put_frame(&message, kind) {
+                // Once: a device may be empty and have no resource yet.
+                Err(SendError::NoResource) if self.flush()? => self.put_frame(&message, kind),
+                put => put,
+            };
+            let ticket = put?;
+            if last {
+                return Ok(ticket);
+            }
+            done += length;
+        }
+    }
+}
+
+/// Boxed: what chooses its device at run time.
+#[cfg(feature = "std")]
+impl DirectAccess for Box<dyn DirectAccess + Send> {
+    fn export(&mut self, channel: Channel, area: Area, rights: Rights) -> Result<Key, DirectError> {
+        (**self).export(channel, area, rights)
+    }
+    fn unexport(&mut self, key: Key) {
+        (**self).unexport(key)
+    }
+    fn notify(&mut self, key: Key, on: bool) {
+        (**self).notify(key, on)
+    }
+    fn import(&mut self, channel: Channel, key: Key, size: u32) -> Result<Import, DirectError> {
+        (**self).import(channel, key, size)
+    }
+    fn update(&mut self, import: &Import, offset: u32, bytes: Bytes<'_>, notify: bool) -> Result<Ticket, SendError> {
+        (**self).update(import, offset, bytes, notify)
+    }
+}
+
+/// What a receiving device does with a frame of kind update, in the form of an arrival whose bytes are the frame's payload:
+/// checks it, and copies its data to where it belongs. Gives the notification, where one was asked for and is wanted.
+///
+/// Buffer and export may be the same memory. Nothing is written of a frame that does not fit.
+pub fn apply(memory: &Memory, frame: &ArrivalParts<'_>, notify: bool) -> Option<Notification> {
     let counters = memory.counters();
-    let parsed = Update::parse(payload).and_then(|update| {
-        let data = &payload[Update::HEADER..];
-        Exports::of(memory).target(channel, update, data.len() as u32).map(|(area, wanted)| (update, data, area, wanted))
-    });
-    let Some((update, data, area, wanted)) = parsed.filter(|(_, data, area, _)| memory.segment().write(*area, data)) else {
+    let Some((notification, wanted)) = write(memory, frame) else {
         counters.drop(Reason::Export);
-        return false;
+        return None;
     };
     Counters::add(&counters.updates, 1);
-    if !(notify && wanted) {
-        return false;
-    }
-    let (key, offset, length) = (Key(update.key), update.offset as u32, data.len() as u32);
-    let mut arrival = Arrival::empty();
-    arrival.fill_notification(channel, Notification { key, offset, length });
-    let _ = area;
-    let queued = memory.receive_queue().put(&arrival).is_ok();
-    if !queued {
-        counters.drop(Reason::QueueFull);
-    }
-    queued
+    (notify && wanted).then_some(notification)
 }
+
+/// As [`apply`], with the notification put on the receive queue. For devices that are the only ones who put there.
+pub fn apply_and_queue(memory: &Memory, frame: &ArrivalParts<'_>, notify: bool) {
+    if let Some(notification) = apply(memory, frame, notify) {
+        let mut arrival = Arrival::empty();
+        arrival.fill_notification(frame.channel, notification);
+        if memory.receive_queue().put(&arrival).is_err() {
+            memory.counters().drop(Reason::QueueFull);
+        }
+    }
+}
+
+fn write(memory: &Memory, frame: &ArrivalParts<'_>) -> Option<(Notification, bool)> {
+    let update = Update::parse(frame.head)?;
+    let (head, segment) = (&frame.head[Update::HEADER..], memory.segment());
+    let rest: u64 = frame.areas.iter().map(|area| u64::from(area.length)).sum();
+    let length = frame.length.checked_sub(Update::HEADER as u32)?;
+    if head.len() as u64 + rest != length.into() || !frame.areas.iter().all(|area| segment.contains(*area)) {
+        return None;
+    }
+    let (area, wanted) = Exports::of(memory).target(frame.channel, update, length)?;
+    // The first one fails if the export is not inside the segment; the others lie behind it.
+    let mut written = segment.contains(area) && segment.write(area, head);
+    let mut to = area.offset + head.len() as u32;
+    for part in frame.areas {
+        written = written && segment.copy_within(*part, to);
+        to += part.length;
+    }
+    let notification = Notification { key: Key(update.key), offset: update.offset as u32, length };
+    written.then_some((notification, wanted))
+}
+
+/// [`Arrival`]s that no program sees: an update's frame, and one that asks for a notification.
+const UPDATE: u32 = 2;
+const UPDATE_NOTIFY: u32 = UPDATE | 1;
 
 impl Arrival {
     /// Fills in a notification. For devices.
     pub fn fill_notification(&mut self, channel: Channel, notification: Notification) {
         (self.channel, self.length, self.kind, self.count) = (channel.0, Notification::SIZE as u32, 1, 0);
         self.head[..Notification::SIZE].copy_from_slice(&notification.to_bytes());
+    }
+
+    /// Makes a message that was filled in the payload of an update's frame, for the receiver's device to [`apply`]. For devices
+    /// whose other half puts frames on the receive queue.
+    pub fn mark_update(&mut self, notify: bool) {
+        self.kind = if notify { UPDATE_NOTIFY } else { UPDATE };
+    }
+
+    /// Whether it is an update's frame, and whether that asks for a notification. For devices.
+    #[inline(always)]
+    pub fn update(&self) -> Option<bool> {
+        (self.kind & UPDATE != 0).then_some(self.kind == UPDATE_NOTIFY)
+    }
+
+    /// Takes an update's frame off the receive queue, as it were: what the program is to see of it, if anything.
+    pub fn applied(&self, memory: &Memory, notify: bool) -> Option<Arrival> {
+        let (channel, buffers) = (self.channel(), self.buffers());
+        let frame = ArrivalParts { channel, length: self.length, head: self.head(), areas: self.areas(), buffers };
+        let notification = apply(memory, &frame, notify)?;
+        let mut arrival = Arrival::empty();
+        arrival.fill_notification(channel, notification);
+        Some(arrival)
     }
 
     /// What it says, if it is a notification.

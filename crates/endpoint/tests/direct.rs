@@ -1,32 +1,14 @@
 //! Direct access over memory and over frames, and upcalls.
 
-use shunt_endpoint::conformance::direct::{import, until, update, updates_arrive, AREA};
-use shunt_endpoint::conformance::{connect, provide};
+use shunt_endpoint::conformance::connect;
+use shunt_endpoint::conformance::direct::{import, AREA};
 use shunt_endpoint::device::shm::{Options as ShmOptions, Shm};
-use shunt_endpoint::device::udp::{ipv4, Options, Udp};
 use shunt_endpoint::upcall::{Condition, Gate};
-use shunt_endpoint::{Area, Arrival, DirectAccess, DirectError, Drop as Reason, Endpoint, Key, Message, Rights, SendError};
+use shunt_endpoint::{Area, DirectAccess, DirectError, Endpoint, Key, Message, Rights, SendError};
 
 fn shm() -> (Shm, Shm) {
     let make = || Shm::new(ShmOptions::default()).unwrap();
     (make(), make())
-}
-
-fn udp() -> (Udp, Udp) {
-    let make = || Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
-    (make(), make())
-}
-
-#[test]
-fn updates_of_memory() {
-    let (a, b) = shm();
-    updates_arrive(a, b);
-}
-
-#[test]
-fn updates_by_frames() {
-    let (a, b) = udp();
-    updates_arrive(a, b);
 }
 
 #[test]
@@ -84,34 +66,6 @@ fn exports_are_refused_and_foreign_ones_do_not_exist() {
     assert_eq!(a.import(to_b, Key(key.0 ^ 1), AREA.length).map(|_| ()), Err(DirectError::NoResource));
     assert_eq!(a.import(to_b, key, AREA.length / 2).map(|_| ()), Err(DirectError::Area));
     assert_eq!(stranger.import(to_b_too, key, AREA.length).map(|_| ()), Err(DirectError::NoResource), "offered to another");
-}
-
-#[test]
-fn frames_for_memory_of_others_are_counted() {
-    let (mut a, mut b) = udp();
-    let mut c = Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
-    provide(&mut b, 16);
-    let (to_b, to_a) = connect(&mut a, &mut b);
-    let (to_b_from_c, _) = connect(&mut c, &mut b);
-    let key = b.export(to_a, AREA, Rights::Write).unwrap();
-    // c learned the key, but it is a's; a writes beyond the end, to a key that is none, and no key at all.
-    let stolen = c.import(to_b_from_c, key, AREA.length).unwrap();
-    update(&mut c, &stolen, 0, b"stolen", true).unwrap();
-    let larger = a.import(to_b, key, u32::MAX).unwrap();
-    update(&mut a, &larger, AREA.length - 2, b"beyond", true).unwrap();
-    for wrong in [Key(key.0 ^ 1), Key(0)] {
-        let wrong = a.import(to_b, wrong, AREA.length).unwrap();
-        update(&mut a, &wrong, 0, &[1; 1000], true).unwrap();
-    }
-    let mut arrival = Arrival::empty();
-    until("four drops", || {
-        assert!(!b.receive(&mut arrival));
-        (b.counters().dropped(Reason::Export) == 4).then_some(())
-    });
-    let mut bytes = [1u8; 6];
-    assert!(b.segment().read(AREA, &mut bytes));
-    assert_eq!(bytes, [0; 6]);
-    assert_eq!(b.memory().free_queue().len(), 16);
 }
 
 #[test]

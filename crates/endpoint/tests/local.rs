@@ -1,30 +1,27 @@
-//! The suite over the switch in the process, plain and behind a bad network.
+//! The suite over the switch in the process, plain and behind wrappers.
 
 use shunt_endpoint::conformance::Couple;
 use shunt_endpoint::device::local::Switch;
-use shunt_endpoint::wrapper::fault::{Fault, Faults};
+use shunt_endpoint::wrapper::fault::Faults;
 
 fn plain() -> Option<Couple> {
     let switch = Switch::new().unwrap();
     Some(Couple::new(switch.plug().unwrap(), switch.plug().unwrap()))
 }
 
-fn faulty(faults: Faults) -> Option<Couple> {
-    let switch = Switch::new().unwrap();
-    let wrap = |seed| Fault::new(switch.plug().unwrap(), Faults { seed, ..faults });
-    Some(Couple::new(wrap(1), wrap(2)))
-}
-
 mod switch {
-    shunt_endpoint::conformance!(super::plain);
+    use super::*;
+    shunt_endpoint::conformance!(plain);
+    shunt_endpoint::conformance!(@wrapped plain);
 }
 
 mod without_faults {
-    shunt_endpoint::conformance!(|| super::faulty(Default::default()));
+    use super::*;
+    shunt_endpoint::conformance!(|| plain().map(|couple| couple.with_faults(Faults::default())));
 }
 
-mod bad_network {
-    use super::Faults;
+mod worse_network {
+    use super::*;
     const BAD: Faults = Faults { seed: 0, loss: 200_000, duplicate: 50_000, reorder: 100_000, corrupt: 20_000, delay: 3 };
-    shunt_endpoint::conformance!(|| super::faulty(BAD));
+    shunt_endpoint::conformance!(|| plain().map(|couple| couple.with_faults(BAD)));
 }

@@ -2,7 +2,6 @@
 
 use shunt_endpoint::conformance::Couple;
 use shunt_endpoint::device::shm::{Options, Shm};
-use shunt_endpoint::wrapper::fault::{Fault, Faults};
 
 fn plain() -> Option<Couple> {
     let make = || Shm::new(Options::default()).expect("shared memory");
@@ -10,17 +9,9 @@ fn plain() -> Option<Couple> {
 }
 
 mod shared_memory {
-    shunt_endpoint::conformance!(super::plain);
-}
-
-mod bad_network {
     use super::*;
-    const BAD: Faults = Faults { seed: 3, loss: 100_000, duplicate: 50_000, reorder: 100_000, corrupt: 10_000, delay: 2 };
-    fn couple() -> Option<Couple> {
-        let make = || Fault::new(Shm::new(Options::default()).expect("shared memory"), BAD);
-        Some(Couple::new(make(), make()))
-    }
-    shunt_endpoint::conformance!(couple);
+    shunt_endpoint::conformance!(plain);
+    shunt_endpoint::conformance!(@wrapped plain);
 }
 
 use shunt_endpoint::conformance::connect;

@@ -3,44 +3,10 @@
 use shunt_endpoint::conformance::{connect, provide, Couple};
 use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
 use shunt_endpoint::shared::Shape;
-use shunt_endpoint::wrapper::fault::{Fault, Faults};
-use shunt_endpoint::{Address, Arrival, Drop as Reason, Endpoint, Message};
+use shunt_endpoint::{Arrival, Drop as Reason, Endpoint, Message};
 use shunt_testkit::hosts;
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
-
-/// On loopback nothing is lost as long as the socket's buffer holds it: the suite may ask for more there.
-struct Faithful(Udp, shunt_endpoint::Capabilities);
-
-macro_rules! faithful {
-    ($($call:item)*) => { impl Endpoint for Faithful { $($call)* } };
-}
-
-fn faithful(udp: Udp) -> Faithful {
-    let capabilities = shunt_endpoint::Capabilities { lossy: false, ordered: true, ..*udp.capabilities() };
-    Faithful(udp, capabilities)
-}
-
-faithful! {
-    fn capabilities(&self) -> &shunt_endpoint::Capabilities { &self.1 }
-    fn segment(&self) -> shunt_endpoint::Segment { self.0.segment() }
-    fn address(&self) -> Address { self.0.address() }
-    fn open(&mut self, remote: &Address, tags: shunt_endpoint::Tags) -> Result<shunt_endpoint::Channel, shunt_endpoint::OpenError> {
-        self.0.open(remote, tags)
-    }
-    fn close(&mut self, channel: shunt_endpoint::Channel) { self.0.close(channel) }
-    fn send(&mut self, message: &Message<'_>) -> Result<shunt_endpoint::Ticket, shunt_endpoint::SendError> { self.0.send(message) }
-    fn flush(&mut self) -> Result<bool, shunt_endpoint::SendError> { self.0.flush() }
-    fn injected(&mut self) -> shunt_endpoint::Ticket { self.0.injected() }
-    fn post(&mut self, buffer: shunt_endpoint::Area) -> Result<(), shunt_endpoint::PostError> { self.0.post(buffer) }
-    fn receive(&mut self, arrival: &mut Arrival) -> bool { self.0.receive(arrival) }
-    fn release(&mut self, arrival: &mut Arrival) { self.0.release(arrival) }
-    fn backlog(&mut self) -> shunt_endpoint::Backlog { self.0.backlog() }
-    fn descriptor(&self) -> i32 { self.0.descriptor() }
-    fn arm(&mut self) -> bool { self.0.arm() }
-    fn disarm(&mut self) { self.0.disarm() }
-    fn counters(&self) -> &shunt_endpoint::Counters { self.0.counters() }
-}
 
 const COALESCING: Options =
     Options { mtu: 1500, coalesce: true, socket_buffer: 16 << 20, shape: Shape { segment: 16 << 20, ..Shape::SMALL } };
@@ -67,11 +33,13 @@ fn between_hosts(options: Options, family: usize) -> Option<Couple> {
 
 mod on_loopback {
     use super::*;
+    /// On loopback nothing is lost as long as the socket's buffer holds it: the suite may ask for more there.
     fn couple() -> Option<Couple> {
         let options = Options { socket_buffer: 32 << 20, ..Options::default() };
-        Some(Couple::new(faithful(loopback(options)), faithful(loopback(options))))
+        Some(Couple::new(loopback(options), loopback(options)).faithful())
     }
     shunt_endpoint::conformance!(couple);
+    shunt_endpoint::conformance!(@wrapped couple);
 }
 
 mod coalesced {
@@ -88,16 +56,6 @@ mod two_hosts {
 
 mod two_hosts_ipv6 {
     shunt_endpoint::conformance!(|| super::between_hosts(super::COALESCING, 1));
-}
-
-mod bad_network {
-    use super::*;
-    const BAD: Faults = Faults { seed: 7, loss: 100_000, duplicate: 50_000, reorder: 100_000, corrupt: 10_000, delay: 2 };
-    fn couple() -> Option<Couple> {
-        let wrap = |_| Fault::new(loopback(Options::default()), BAD);
-        Some(Couple::new(wrap(0), wrap(1)))
-    }
-    shunt_endpoint::conformance!(couple);
 }
 
 /// Waits until the endpoint has dropped `count` frames in all.

@@ -1,6 +1,6 @@
-//! The suite over traced and captured endpoints; and what a trace and a capture say.
+//! What a trace and a capture say.
 
-use shunt_endpoint::conformance::{connect, Couple};
+use shunt_endpoint::conformance::connect;
 use shunt_endpoint::device::local::{Local, Switch};
 use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
 use shunt_endpoint::wrapper::capture::Capture;
@@ -12,24 +12,6 @@ use std::process::{Command, Stdio};
 fn couple() -> (Local, Local) {
     let switch = Switch::new().unwrap();
     (switch.plug().unwrap(), switch.plug().unwrap())
-}
-
-mod traced {
-    use super::*;
-    fn made() -> Option<Couple> {
-        let (a, b) = couple();
-        Some(Couple::new(Trace::new(a, |event| drop(format!("{event:?}"))), Trace::new(b, |_| {})))
-    }
-    shunt_endpoint::conformance!(made);
-}
-
-mod captured {
-    use super::*;
-    fn made() -> Option<Couple> {
-        let (a, b) = couple();
-        Some(Couple::new(Capture::new(a, std::io::sink()).unwrap(), Capture::new(b, Vec::new()).unwrap()))
-    }
-    shunt_endpoint::conformance!(made);
 }
 
 #[test]

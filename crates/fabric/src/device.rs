@@ -7,7 +7,7 @@ use crate::peers::Peers;
 use crate::receiving::{self, Receiving};
 use crate::sending::{self, stride, Sending};
 use crate::{address, interface};
-use shunt_endpoint::direct::Exports;
+use shunt_endpoint::direct::{Emulated, Exports};
 use shunt_endpoint::shared::{ChannelEntry, Memory, Shape};
 use shunt_endpoint::{
     Address, Area, Arrival, Backlog, Buffers, Capabilities, Channel, Counters, Endpoint, Family, Gather, Message, OpenError,
@@ -240,18 +240,13 @@ impl Endpoint for Fabric {
     fn close(&mut self, channel: Channel) {
         if let Some(entry) = self.open.memory.registry().remove(channel) {
             self.peers.close(peer_of(entry));
-            let exports = Exports::of(&self.open.memory);
-            exports.of_channel(channel).for_each(|key| {
-                exports.remove(key);
-            });
+            Exports::of(&self.open.memory).forget(channel);
         }
     }
 
     #[inline]
     fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        let gather = Gather::of(message, self.open.memory.segment(), &self.capabilities)?;
-        let (sending, mut means) = self.sending();
-        sending.put(&mut means, message.channel, &gather, Kind::Message)
+        self.put_frame(message, Kind::Message)
     }
 
     fn flush(&mut self) -> Result<bool, SendError> {
@@ -338,5 +333,18 @@ impl Endpoint for Fabric {
 
     fn counters(&self) -> &Counters {
         self.open.memory.counters()
+    }
+}
+
+impl Emulated for Fabric {
+    fn exporting(&self) -> &Memory {
+        self.memory()
+    }
+
+    #[inline]
+    fn put_frame(&mut self, message: &Message<'_>, kind: Kind) -> Result<Ticket, SendError> {
+        let gather = Gather::of(message, self.open.memory.segment(), &self.capabilities)?;
+        let (sending, mut means) = self.sending();
+        sending.put(&mut means, message.channel, &gather, kind)
     }
 }

@@ -29,7 +29,6 @@
 mod address;
 mod bells;
 mod device;
-mod direct;
 mod foreign;
 pub mod interface;
 mod open;

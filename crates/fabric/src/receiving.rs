@@ -6,11 +6,11 @@
 
 use crate::interface::{Completion, Interface, Memory as Registered, Queue, Taken, BATCH};
 use crate::peers::Peers;
-use shunt_endpoint::direct::apply;
+use shunt_endpoint::direct::apply_and_queue;
 use shunt_endpoint::shared::Memory;
 use shunt_endpoint::{Area, Arrival, ArrivalParts, Drop as Reason, Tag, INLINE};
 use shunt_sys::Errno;
-use shunt_wire::endpoint::{Frame, Kind, Repr, Update, HEADER};
+use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
 
 /// Bytes of a frame that are read before its message is known: header and head.
 const START: usize = HEADER + INLINE;
@@ -139,54 +139,26 @@ impl Receiving {
         if told && completion.source != means.peers.number(crate::device::peer_of(entry)) {
             return refused(Reason::Source);
         }
-        match repr.kind {
-            Kind::Message => {
-                let rest = frame.without(START as u32);
-                let refers = rest.length > 0;
-                let (areas, buffers) = ([rest], [buffer]);
-                let count = refers as usize;
-                let mut arrival = Arrival::empty();
-                arrival.fill(&ArrivalParts {
-                    channel,
-                    length: repr.length,
-                    head: &start[HEADER..head],
-                    areas: &areas[..count],
-                    buffers: &buffers[..count],
-                });
-                if memory.receive_queue().put(&arrival).is_err() {
-                    return refused(Reason::QueueFull);
-                }
-                refers
-            }
-            kind => {
-                update(memory, channel, frame.without(HEADER as u32), kind == Kind::UpdateNotify);
-                false
-            }
+        let rest = frame.without(START as u32);
+        let refers = rest.length > 0;
+        let (areas, buffers) = ([rest], [buffer]);
+        let count = refers as usize;
+        let parts = ArrivalParts {
+            channel,
+            length: repr.length,
+            head: &start[HEADER..head],
+            areas: &areas[..count],
+            buffers: &buffers[..count],
+        };
+        if repr.kind != Kind::Message {
+            apply_and_queue(memory, &parts, repr.kind == Kind::UpdateNotify);
+            return false;
         }
-    }
-}
-
-/// Does an update of exported memory, in parts that are copied first: buffer and export may be the same memory.
-fn update(memory: &Memory, channel: shunt_endpoint::Channel, payload: Area, notify: bool) {
-    const PART: u32 = 2048;
-    let mut bytes = [0u8; Update::HEADER + PART as usize];
-    let head = (payload.length as usize).min(Update::HEADER);
-    memory.segment().read(payload, &mut bytes[..head]);
-    let Some(Update { key, mut offset }) = Update::parse(&bytes[..head]) else {
-        memory.counters().drop(Reason::Export);
-        return;
-    };
-    let mut rest = payload.without(Update::HEADER as u32);
-    loop {
-        let part = rest.first(PART);
-        let length = part.length as usize;
-        memory.segment().read(part, &mut bytes[Update::HEADER..][..length]);
-        Update { key, offset }.emit(&mut bytes);
-        rest = rest.without(part.length);
-        apply(memory, channel, &bytes[..Update::HEADER + length], notify && rest.length == 0);
-        if rest.length == 0 {
-            break;
+        let mut arrival = Arrival::empty();
+        arrival.fill(&parts);
+        if memory.receive_queue().put(&arrival).is_err() {
+            return refused(Reason::QueueFull);
         }
-        offset = offset.wrapping_add(length as u64);
+        refers
     }
 }

@@ -6,21 +6,14 @@ mod ports;
 mod providers;
 
 use providers::{made, shm, tcp, TCP};
-use shunt_endpoint::conformance::direct::updates_arrive;
+use shunt_endpoint::conformance::wrapped::BAD_NETWORK;
 use shunt_endpoint::conformance::Couple;
-use shunt_endpoint::wrapper::capture::Capture;
 use shunt_endpoint::wrapper::fault::{Fault, Faults};
-use shunt_endpoint::wrapper::trace::Trace;
 use shunt_fabric::{Fabric, Options, Progress};
 
 mod over_tcp {
     use super::*;
     shunt_endpoint::conformance!(|| Some(Couple::new(tcp(), tcp())));
-
-    #[test]
-    fn direct_access() {
-        updates_arrive(tcp(), tcp());
-    }
 
     #[test]
     fn active_messages() {
@@ -43,12 +36,11 @@ mod over_tcp_by_thread {
 
 mod over_shm {
     use super::*;
-    shunt_endpoint::conformance!(|| Some(Couple::new(shm(), shm())));
-
-    #[test]
-    fn direct_access() {
-        updates_arrive(shm(), shm());
+    fn couple() -> Option<Couple> {
+        Some(Couple::new(shm(), shm()))
     }
+    shunt_endpoint::conformance!(couple);
+    shunt_endpoint::conformance!(@wrapped couple);
 
     #[test]
     fn active_messages() {
@@ -63,8 +55,7 @@ mod over_shm {
 
 mod with_faults {
     use super::*;
-    const BAD: Faults = Faults { seed: 7, loss: 100_000, duplicate: 50_000, reorder: 100_000, corrupt: 10_000, delay: 2 };
-    shunt_endpoint::conformance!(|| Some(Couple::new(Fault::new(tcp(), BAD), Fault::new(tcp(), BAD))));
+    shunt_endpoint::conformance!(|| Some(Couple::new(tcp(), tcp()).with_faults(BAD_NETWORK)));
 
     #[test]
     fn active_messages() {
@@ -73,13 +64,4 @@ mod with_faults {
         };
         ports::with_server(bad(1), bad(2), |config| config, ports::exercise);
     }
-}
-
-mod traced_and_captured {
-    use super::*;
-    fn couple() -> Option<Couple> {
-        let traced = Trace::new(shm(), |event| drop(format!("{event:?}")));
-        Some(Couple::new(traced, Capture::new(shm(), std::io::sink()).expect("a sink takes all")))
-    }
-    shunt_endpoint::conformance!(couple);
 }

@@ -44,7 +44,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn from_code(code: u64) -> Option<Kind> {
+    /// The kind of that number.
+    #[inline(always)]
+    pub fn from_code(code: u64) -> Option<Kind> {
         match code {
             0 => Some(Kind::Message),
             1 => Some(Kind::Update),

@@ -11,13 +11,14 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use shunt_endpoint::direct::{Emulated, Exports};
 use shunt_endpoint::shared::Memory;
 use shunt_endpoint::{
     Address, Area, Arrival, Backlog, Buffers, Capabilities, Channel, Counters, Endpoint, Gather, Message, OpenError, PostError,
     Segment, SendError, Tag, Tags, Ticket,
 };
 use shunt_sys::{calls, libc, Errno};
-use shunt_wire::endpoint::HEADER;
+use shunt_wire::endpoint::{Kind as FrameKind, HEADER};
 
 use crate::multiplexed::Multiplexed;
 use crate::own::Own;
@@ -227,6 +228,24 @@ impl Xdp {
         self.connection.is_over()
     }
 
+    /// Takes what the agent has put on the receive queue.
+    #[inline]
+    fn take(&mut self, arrival: &mut Arrival) -> bool {
+        while let Some(mut next) = self.memory.receive_queue().take() {
+            let Some(notify) = next.update() else {
+                *arrival = next;
+                return true;
+            };
+            let notification = next.applied(&self.memory, notify);
+            self.release(&mut next);
+            if let Some(notification) = notification {
+                *arrival = notification;
+                return true;
+            }
+        }
+        false
+    }
+
     /// Whether the agent is gone, asked now, and remembered.
     fn look_after_agent(&mut self) -> bool {
         self.idle = 0;
@@ -282,6 +301,7 @@ impl Endpoint for Xdp {
     fn close(&mut self, channel: Channel) {
         if let Some(entry) = self.memory.registry().remove(channel) {
             let request = Request::new(Operation::Close).channel(channel.0, &entry.address(), entry.tags());
+            Exports::of(&self.memory).forget(channel);
             // If the agent is gone, so is the channel.
             let _ = self.connection.ask::<0>(&request);
         }
@@ -289,33 +309,7 @@ impl Endpoint for Xdp {
 
     #[inline]
     fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        let memory = &self.memory;
-        let registry = memory.registry();
-        let entry = registry.get(message.channel).ok_or(SendError::Channel)?;
-        let gather = Gather::of(message, memory.segment(), &self.capabilities)?;
-        let sent = match &mut self.way {
-            Way::Own(own) => own.send(memory, entry, &gather),
-            Way::Multiplexed(multiplexed) => multiplexed.send(memory, message.channel, &gather),
-        };
-        let counters = memory.counters();
-        match sent {
-            Ok(()) => {
-                Counters::add(&counters.sent, 1);
-                Counters::add(&counters.sent_bytes, gather.len() as u64);
-            }
-            Err(SendError::NoResource) => {
-                Counters::add(&counters.refused, 1);
-                if self.look_after_agent() {
-                    return Err(SendError::Device(Errno(libc::ECONNRESET)));
-                }
-            }
-            Err(_) => {}
-        }
-        let ticket = &State::of(&self.memory).ticket;
-        let number = ticket.load(Relaxed);
-        sent?;
-        ticket.store(number.wrapping_add(1), Relaxed);
-        Ok(Ticket(number))
+        self.put_frame(message, FrameKind::Message)
     }
 
     #[inline]
@@ -351,20 +345,12 @@ impl Endpoint for Xdp {
 
     #[inline]
     fn receive(&mut self, arrival: &mut Arrival) -> bool {
-        let memory = &self.memory;
-        let counters = memory.counters();
         let got = match &mut self.way {
-            Way::Own(own) => own.receive(memory, arrival),
+            Way::Own(own) => own.receive(&self.memory, arrival),
             Way::Multiplexed(_) => false,
         };
-        let got = got
-            || match memory.receive_queue().take() {
-                Some(next) => {
-                    *arrival = next;
-                    true
-                }
-                None => false,
-            };
+        let got = got || self.take(arrival);
+        let counters = self.memory.counters();
         if got {
             Counters::add(&counters.received, 1);
             Counters::add(&counters.received_bytes, arrival.len() as u64);
@@ -444,5 +430,42 @@ impl Endpoint for Xdp {
 
     fn counters(&self) -> &Counters {
         self.memory.counters()
+    }
+}
+
+impl Emulated for Xdp {
+    fn exporting(&self) -> &Memory {
+        &self.memory
+    }
+
+    #[inline]
+    fn put_frame(&mut self, message: &Message<'_>, kind: FrameKind) -> Result<Ticket, SendError> {
+        let memory = &self.memory;
+        let registry = memory.registry();
+        let entry = registry.get(message.channel).ok_or(SendError::Channel)?;
+        let gather = Gather::of(message, memory.segment(), &self.capabilities)?;
+        let sent = match &mut self.way {
+            Way::Own(own) => own.send(memory, entry, &gather, kind),
+            Way::Multiplexed(multiplexed) => multiplexed.send(memory, message.channel, &gather, kind),
+        };
+        let counters = memory.counters();
+        match sent {
+            Ok(()) => {
+                Counters::add(&counters.sent, 1);
+                Counters::add(&counters.sent_bytes, gather.len() as u64);
+            }
+            Err(SendError::NoResource) => {
+                Counters::add(&counters.refused, 1);
+                if self.look_after_agent() {
+                    return Err(SendError::Device(Errno(libc::ECONNRESET)));
+                }
+            }
+            Err(_) => {}
+        }
+        let ticket = &State::of(&self.memory).ticket;
+        let number = ticket.load(Relaxed);
+        sent?;
+        ticket.store(number.wrapping_add(1), Relaxed);
+        Ok(Ticket(number))
     }
 }

@@ -5,10 +5,11 @@ use core::sync::atomic::{fence, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use shunt_endpoint::shared::{Memory, SendDescriptor};
 use shunt_endpoint::{Area, Channel, Gather, SendError, INLINE};
 use shunt_sys::{calls, libc, Errno};
+use shunt_wire::endpoint::Kind;
 
 use crate::state::STATE;
 
-/// In [`SendDescriptor::kind`]: the one area lies in the device part of the memory, not in the segment.
+/// In [`SendDescriptor::kind`], besides the frame's: the one area lies in the device part of the memory, not in the segment.
 pub const BOUNCED: u32 = 1 << 8;
 
 const PAGE: usize = 4096;
@@ -76,9 +77,9 @@ impl Multiplexed {
 
     /// Puts a message on the send queue; bytes of the program are copied into the chunk that belongs to the queue's entry.
     #[inline]
-    pub fn send(&mut self, memory: &Memory, channel: Channel, gather: &Gather<'_>) -> Result<(), SendError> {
+    pub fn send(&mut self, memory: &Memory, channel: Channel, gather: &Gather<'_>, kind: Kind) -> Result<(), SendError> {
         let queue = memory.send_queue();
-        let descriptor = match gather.descriptor(channel.0, 0) {
+        let mut descriptor = match gather.descriptor(channel.0, 0) {
             Some(descriptor) => descriptor,
             None => {
                 if queue.len() == queue.capacity() {
@@ -87,6 +88,7 @@ impl Multiplexed {
                 self.bounced(memory, channel, gather, queue.tail() & (queue.capacity() - 1))?
             }
         };
+        descriptor.kind |= kind as u32;
         match queue.put(&descriptor) {
             Ok(()) => Ok(()),
             Err(_) => self.refuse(memory),

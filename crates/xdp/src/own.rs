@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use shunt_endpoint::direct::apply;
 use shunt_endpoint::shared::{ChannelEntry, Memory};
 use shunt_endpoint::{Area, Arrival, ArrivalParts, Counters, Drop as Reason, Gather, PostError, SendError, INLINE};
 use shunt_sys::{libc, Errno};
@@ -30,6 +31,7 @@ pub struct Own {
 
 /// A valid frame: the fields of its arrival.
 struct Valid {
+    kind: Kind,
     channel: shunt_endpoint::Channel,
     /// First byte of the message in the frame, and its bytes.
     at: usize,
@@ -44,7 +46,7 @@ impl Own {
 
     /// Writes a frame into a free chunk and puts it on the transmit ring.
     #[inline]
-    pub fn send(&mut self, memory: &Memory, entry: &ChannelEntry, gather: &Gather<'_>) -> Result<(), SendError> {
+    pub fn send(&mut self, memory: &Memory, entry: &ChannelEntry, gather: &Gather<'_>, kind: Kind) -> Result<(), SendError> {
         let state = State::of(memory);
         let next_hop = entry.device[NEXT_HOP].load(Relaxed);
         if next_hop == 0 {
@@ -70,7 +72,7 @@ impl Own {
             return Err(SendError::Device(Errno(libc::EINVAL)));
         };
         let mut head = [0; HEADER];
-        Repr { kind: Kind::Message, tag: entry.tags().send.0, length: gather.len() as u32 }.emit(&mut head);
+        Repr { kind, tag: entry.tags().send.0, length: gather.len() as u32 }.emit(&mut head);
         // SAFETY: the chunk lies in the memory and is ours; `header + length` bytes were checked.
         unsafe {
             let datagram = frame.add(header);
@@ -182,14 +184,23 @@ impl Own {
                     } else {
                         let _ = self.socket.give(chunk.into());
                     }
-                    arrival.fill(&ArrivalParts {
+                    let parts = ArrivalParts {
                         channel: valid.channel,
                         length: valid.length as u32,
                         head: &start[valid.at..][..head],
                         areas,
                         buffers,
-                    });
-                    return true;
+                    };
+                    if valid.kind == Kind::Message {
+                        arrival.fill(&parts);
+                        return true;
+                    }
+                    let notification = apply(memory, &parts, valid.kind == Kind::UpdateNotify);
+                    buffers.iter().for_each(|buffer| self.give_back(*buffer));
+                    if let Some(notification) = notification {
+                        arrival.fill_notification(valid.channel, notification);
+                        return true;
+                    }
                 }
             }
         }
@@ -215,9 +226,6 @@ impl Own {
         let envelope = Envelope::parse(&start[..known.min(LONGEST)], length).map_err(reason_of)?;
         let header = Frame::new(&start[envelope.at..known.min(envelope.at + envelope.length)]);
         let repr = Repr::parse_start(&header, envelope.length)?;
-        if repr.kind != Kind::Message {
-            return Err(Reason::Kind);
-        }
         let (channel, entry) = memory.registry().by_tag(shunt_endpoint::Tag(repr.tag)).ok_or(Reason::Tag)?;
         if decode(&entry.address()).is_none_or(|(peer, _)| peer != envelope.source) {
             return Err(Reason::Source);
@@ -227,7 +235,7 @@ impl Own {
         if !envelope.is_intact(sum) {
             return Err(Reason::Length);
         }
-        Ok(Valid { channel, at: envelope.at + HEADER, length: repr.length as usize })
+        Ok(Valid { kind: repr.kind, channel, at: envelope.at + HEADER, length: repr.length as usize })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Endpoints inside one process, joined by a switch: for tests, and to learn from. It loses nothing on the way; what a
 //! receiver has no buffer or place for is dropped and counted there, as by a network interface.
 
+use crate::direct::{Emulated, Exports};
 use crate::gather::Gather;
 use crate::shared::{Memory, Shape};
 use crate::{
@@ -12,6 +13,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use shunt_ring::lock;
 use shunt_sys::{calls, libc, mapping, thread, Errno};
+use shunt_wire::endpoint::Kind;
 
 /// Ports of a switch.
 pub const PORTS: usize = 16;
@@ -158,8 +160,9 @@ impl Local {
         let memory = self.memory();
         let queue = memory.send_queue();
         while let Some(descriptor) = queue.peek(0) {
-            let sent = Gather::of_descriptor(&descriptor, memory.segment(), CAPABILITIES.largest)
-                .and_then(|gather| self.deliver(Channel(descriptor.channel), &gather));
+            let kind = Kind::from_code(descriptor.kind.into()).ok_or(SendError::Area);
+            let gather = Gather::of_descriptor(&descriptor, memory.segment(), CAPABILITIES.largest);
+            let sent = kind.and_then(|kind| self.deliver(Channel(descriptor.channel), &gather?, kind));
             if sent.is_err() {
                 Counters::add(&memory.counters().unsent, 1);
             }
@@ -168,14 +171,14 @@ impl Local {
     }
 
     /// Copies a message into the endpoint that the channel leads to, or counts why not.
-    fn deliver(&self, channel: Channel, gather: &Gather<'_>) -> Result<(), SendError> {
+    fn deliver(&self, channel: Channel, gather: &Gather<'_>, kind: Kind) -> Result<(), SendError> {
         let registry = self.memory().registry();
         let entry = registry.get(channel).ok_or(SendError::Channel)?;
         let number = entry.address().bytes().first().copied().unwrap_or(u8::MAX) as usize;
         let port = self.switch.state().ports.get(number).ok_or(SendError::Channel)?;
         let _held = port.lock();
         let Some(memory) = port.memory() else { return Ok(()) };
-        let outcome = receive_into(memory, &self.address(), entry.tags(), gather)?;
+        let outcome = receive_into(memory, &self.address(), entry.tags(), gather, kind)?;
         match outcome {
             Err(reason) => memory.counters().drop(reason),
             Ok(()) if memory.header().armed.0.swap(0, SeqCst) != 0 => ring(port.bell.load(Relaxed)),
@@ -192,7 +195,15 @@ fn ring(bell: i32) {
 }
 
 /// What the interface of the receiver does. The outer error is the sender's: its bytes fault.
-fn receive_into(memory: &Memory, from: &Address, tags: Tags, gather: &Gather<'_>) -> Result<Result<(), Reason>, SendError> {
+///
+/// An update's frame goes the way of messages, and is applied by its receiver: so the exports are only that one's.
+fn receive_into(
+    memory: &Memory,
+    from: &Address,
+    tags: Tags,
+    gather: &Gather<'_>,
+    kind: Kind,
+) -> Result<Result<(), Reason>, SendError> {
     let Some((channel, entry)) = memory.registry().by_tag(tags.send) else { return Ok(Err(Reason::Tag)) };
     if entry.address() != *from {
         return Ok(Err(Reason::Source));
@@ -226,6 +237,9 @@ fn receive_into(memory: &Memory, from: &Address, tags: Tags, gather: &Gather<'_>
         arrival.count += 1;
         done += area.length as usize;
     }
+    if kind != Kind::Message {
+        arrival.mark_update(kind == Kind::UpdateNotify);
+    }
     free.advance(arrival.count);
     let _ = queue.put(&arrival);
     Ok(Ok(()))
@@ -255,33 +269,11 @@ impl Endpoint for Local {
     fn close(&mut self, channel: Channel) {
         let _held = self.port().lock();
         self.memory().registry().remove(channel);
+        Exports::of(self.memory()).forget(channel);
     }
 
     fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        let memory = self.memory();
-        memory.registry().get(message.channel).ok_or(SendError::Channel)?;
-        let gather = Gather::of(message, memory.segment(), &CAPABILITIES)?;
-        let queue = memory.send_queue();
-        let ticket = Ticket(queue.tail());
-        let put = match gather.descriptor(message.channel.0, 0) {
-            Some(descriptor) => queue.put(&descriptor),
-            None => {
-                // The program's bytes are its own again when this returns: so they are sent now, behind the others.
-                self.send_all();
-                self.deliver(message.channel, &gather)?;
-                let put = queue.put(&crate::shared::SendDescriptor::empty());
-                queue.advance(1);
-                put
-            }
-        };
-        let counters = memory.counters();
-        if put.is_err() {
-            Counters::add(&counters.refused, 1);
-            return Err(SendError::NoResource);
-        }
-        Counters::add(&counters.sent, 1);
-        Counters::add(&counters.sent_bytes, gather.len() as u64);
-        Ok(ticket)
+        self.put_frame(message, Kind::Message)
     }
 
     fn flush(&mut self) -> Result<bool, SendError> {
@@ -303,10 +295,17 @@ impl Endpoint for Local {
     }
 
     fn receive(&mut self, arrival: &mut Arrival) -> bool {
-        let memory = self.memory();
-        let Some(next) = memory.receive_queue().take() else { return false };
+        let next = loop {
+            let Some(mut next) = self.memory().receive_queue().take() else { return false };
+            let Some(notify) = next.update() else { break next };
+            let notification = next.applied(self.memory(), notify);
+            self.release(&mut next);
+            if let Some(notification) = notification {
+                break notification;
+            }
+        };
         *arrival = next;
-        let counters = memory.counters();
+        let counters = self.memory().counters();
         Counters::add(&counters.received, 1);
         Counters::add(&counters.received_bytes, arrival.length as u64);
         true
@@ -354,6 +353,39 @@ impl Endpoint for Local {
 
     fn counters(&self) -> &Counters {
         self.memory().counters()
+    }
+}
+
+impl Emulated for Local {
+    fn exporting(&self) -> &Memory {
+        self.memory()
+    }
+
+    fn put_frame(&mut self, message: &Message<'_>, kind: Kind) -> Result<Ticket, SendError> {
+        let memory = self.memory();
+        memory.registry().get(message.channel).ok_or(SendError::Channel)?;
+        let gather = Gather::of(message, memory.segment(), &CAPABILITIES)?;
+        let queue = memory.send_queue();
+        let ticket = Ticket(queue.tail());
+        let put = match gather.descriptor(message.channel.0, kind as u32) {
+            Some(descriptor) => queue.put(&descriptor),
+            None => {
+                // The program's bytes are its own again when this returns: so they are sent now, behind the others.
+                self.send_all();
+                self.deliver(message.channel, &gather, kind)?;
+                let put = queue.put(&crate::shared::SendDescriptor::empty());
+                queue.advance(1);
+                put
+            }
+        };
+        let counters = memory.counters();
+        if put.is_err() {
+            Counters::add(&counters.refused, 1);
+            return Err(SendError::NoResource);
+        }
+        Counters::add(&counters.sent, 1);
+        Counters::add(&counters.sent_bytes, gather.len() as u64);
+        Ok(ticket)
     }
 }
 

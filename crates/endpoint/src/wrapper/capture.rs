@@ -2,13 +2,17 @@
 //!
 //! Each message becomes an IPv4 or IPv6 packet with a UDP header, whatever the device: the endpoint's own addresses where
 //! it has such, 127.0.0.1 and 127.0.0.2 and port [`PORT`] where it has none. The payload is the frame as it would travel
-//! between hosts. Format: draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
+//! between hosts. Updates of the peer's memory are written where they are sent; of those that come, the ones that notify, with the
+//! bytes as they are then. Format: draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
 
 use super::pass_on;
 use crate::gather::Gather;
-use crate::{Address, Arrival, Channel, Endpoint, Family, Message, OpenError, SendError, Tags, Ticket};
+use crate::{
+    Address, Area, Arrival, Bytes, Channel, DirectAccess, DirectError, Endpoint, Family, Import, Key, Message, OpenError, Rights,
+    SendError, Tags, Ticket,
+};
 use shunt_sys::clock;
-use shunt_wire::endpoint::{Kind, Repr, HEADER};
+use shunt_wire::endpoint::{Kind, Repr, Update, HEADER};
 use std::io::{self, Write};
 
 /// The port of packets that have none: "sh".
@@ -22,6 +26,7 @@ pub struct Capture<E, W> {
     inner: E,
     file: W,
     channels: Vec<(Channel, Address, Tags)>,
+    exports: Vec<(Key, Area)>,
     /// What the file answered first that was no success; nothing is written after that.
     failure: Option<io::Error>,
 }
@@ -52,7 +57,7 @@ impl<E: Endpoint, W: Write> Capture<E, W> {
         option(&mut interface, 9, &[9]);
         option(&mut interface, 0, &[]);
         file.write_all(&block(1, &interface))?;
-        Ok(Capture { inner, file, channels: Vec::new(), failure: None })
+        Ok(Capture { inner, file, channels: Vec::new(), exports: Vec::new(), failure: None })
     }
 
     /// Ends the capture; gives the file.
@@ -66,7 +71,7 @@ impl<E: Endpoint, W: Write> Capture<E, W> {
         }
     }
 
-    fn write(&mut self, channel: Channel, direction: Direction, message: &[u8]) {
+    fn write(&mut self, channel: Channel, direction: Direction, kind: Kind, message: &[u8]) {
         let Some((_, remote, tags)) = self.channels.iter().find(|(known, ..)| *known == channel) else { return };
         let own = self.inner.address();
         let (from, to, tag) = match direction {
@@ -74,7 +79,7 @@ impl<E: Endpoint, W: Write> Capture<E, W> {
             Direction::In => (Party::of(remote, 2), Party::of(&own, 1), tags.receive),
         };
         let mut payload = vec![0; HEADER];
-        Repr { kind: Kind::Message, tag: tag.0, length: message.len() as u32 }.emit(&mut payload);
+        Repr { kind, tag: tag.0, length: message.len() as u32 }.emit(&mut payload);
         payload.extend_from_slice(message);
         let packet = packet(from, to, &payload);
         let now = clock::realtime_ns();
@@ -88,6 +93,26 @@ impl<E: Endpoint, W: Write> Capture<E, W> {
         option(&mut body, 0, &[]);
         if self.failure.is_none() {
             self.failure = self.file.write_all(&block(6, &body)).err();
+        }
+    }
+}
+
+impl<E: Endpoint, W: Write> Capture<E, W> {
+    /// Writes an update in as many frames as it would take.
+    fn write_update(&mut self, channel: Channel, direction: Direction, update: Update, bytes: &[u8], notify: bool) {
+        let most = self.inner.capabilities().largest as usize - Update::HEADER;
+        let mut done = 0;
+        loop {
+            let part = &bytes[done..][..most.min(bytes.len() - done)];
+            let mut payload = vec![0; Update::HEADER];
+            Update { offset: update.offset + done as u64, ..update }.emit(&mut payload);
+            payload.extend_from_slice(part);
+            done += part.len();
+            let last = done == bytes.len();
+            self.write(channel, direction, if last && notify { Kind::UpdateNotify } else { Kind::Update }, &payload);
+            if last {
+                break;
+            }
         }
     }
 }
@@ -204,7 +229,7 @@ impl<E: Endpoint, W: Write> Endpoint for Capture<E, W> {
             let mut bytes = vec![0; gather.len()];
             // SAFETY: as long as the message.
             if unsafe { gather.copy_to(0, bytes.as_mut_ptr(), bytes.len()) } {
-                self.write(message.channel, Direction::Out, &bytes);
+                self.write(message.channel, Direction::Out, Kind::Message, &bytes);
             }
         }
         Ok(ticket)
@@ -214,9 +239,45 @@ impl<E: Endpoint, W: Write> Endpoint for Capture<E, W> {
         if !self.inner.receive(arrival) {
             return false;
         }
+        if let Some(notification) = arrival.notification() {
+            let export = self.exports.iter().find(|(key, _)| *key == notification.key);
+            let mut bytes = vec![0; notification.length as usize];
+            let written = export.map(|(_, area)| area.without(notification.offset));
+            if written.is_some_and(|area| self.inner.segment().read(area, &mut bytes)) {
+                let update = Update { key: notification.key.0, offset: notification.offset.into() };
+                self.write_update(arrival.channel(), Direction::In, update, &bytes, true);
+            }
+            return true;
+        }
         let mut bytes = vec![0; arrival.len()];
         let length = arrival.copy_to(&self.inner.segment(), 0, &mut bytes);
-        self.write(arrival.channel(), Direction::In, &bytes[..length]);
+        self.write(arrival.channel(), Direction::In, Kind::Message, &bytes[..length]);
         true
+    }
+}
+
+impl<E: DirectAccess, W: Write> DirectAccess for Capture<E, W> {
+    pass_on!(notify import);
+
+    fn export(&mut self, channel: Channel, area: Area, rights: Rights) -> Result<Key, DirectError> {
+        let key = self.inner.export(channel, area, rights)?;
+        self.exports.push((key, area));
+        Ok(key)
+    }
+
+    fn unexport(&mut self, key: Key) {
+        self.inner.unexport(key);
+        self.exports.retain(|(known, _)| *known != key);
+    }
+
+    fn update(&mut self, import: &Import, offset: u32, bytes: Bytes<'_>, notify: bool) -> Result<Ticket, SendError> {
+        let ticket = self.inner.update(import, offset, bytes, notify)?;
+        let mut copy = vec![0; bytes.len()];
+        // SAFETY: as many bytes as there are.
+        if unsafe { bytes.copy_to(0, copy.as_mut_ptr(), copy.len()) } {
+            let update = Update { key: import.key.0, offset: offset.into() };
+            self.write_update(import.channel, Direction::Out, update, &copy, notify);
+        }
+        Ok(ticket)
     }
 }

@@ -2,9 +2,12 @@
 //!
 //! Faults happen to what arrives. Delay is counted in calls of `receive`, not in time, so a run at virtual time repeats
 //! exactly: the same seed and the same calls give the same faults.
+//!
+//! Updates by frames never arrive at the program, so they are lost, doubled and corrupted where they are sent, each as a
+//! whole; they are not reordered or delayed. Memory that is mapped has no faults.
 
 use super::pass_on;
-use crate::{Area, Arrival, Capabilities, Endpoint};
+use crate::{Area, Arrival, ArrivalKind, Bytes, Capabilities, DirectAccess, Endpoint, Import, SendError, Ticket};
 
 /// What happens to arrivals, each in parts of a million.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,7 +120,7 @@ impl<E: Endpoint> Fault<E> {
                 self.inner.release(&mut arrival);
                 continue;
             }
-            if self.happens(self.faults.corrupt) && !arrival.is_empty() {
+            if self.happens(self.faults.corrupt) && !arrival.is_empty() && arrival.kind() == ArrivalKind::Message {
                 self.happened.corrupted += 1;
                 let at = self.draw() as usize;
                 self.turn_a_bit(&mut arrival, at);
@@ -199,5 +202,40 @@ impl<E: Endpoint> Endpoint for Fault<E> {
     fn arm(&mut self) -> bool {
         // What is held comes by polling: a sleeper would wait for it for ever.
         self.held.is_empty() && self.inner.arm()
+    }
+}
+
+impl<E: DirectAccess> DirectAccess for Fault<E> {
+    pass_on!(export unexport notify import);
+
+    fn update(&mut self, import: &Import, offset: u32, bytes: Bytes<'_>, notify: bool) -> Result<Ticket, SendError> {
+        // What is refused is not sent, and so not lost.
+        if import.mapped().is_some() || !import.contains(offset, bytes.len()) {
+            return self.inner.update(import, offset, bytes, notify);
+        }
+        if self.happens(self.faults.loss) {
+            self.happened.lost += 1;
+            // One that has left already.
+            return Ok(Ticket(self.inner.injected().0.wrapping_sub(1)));
+        }
+        let mut copy = Vec::new();
+        let mut sent = bytes;
+        if self.happens(self.faults.corrupt) && !bytes.is_empty() {
+            self.happened.corrupted += 1;
+            copy.resize(bytes.len(), 0);
+            // SAFETY: as many bytes as there are.
+            if !unsafe { bytes.copy_to(0, copy.as_mut_ptr(), copy.len()) } {
+                return Err(SendError::Fault);
+            }
+            let at = self.draw() as usize;
+            let place = at % copy.len();
+            copy[place] ^= 1 << (at >> 32 & 7);
+            sent = Bytes::from(&copy[..]);
+        }
+        if self.happens(self.faults.duplicate) {
+            self.happened.duplicated += 1;
+            self.inner.update(import, offset, sent, notify)?;
+        }
+        self.inner.update(import, offset, sent, notify)
     }
 }

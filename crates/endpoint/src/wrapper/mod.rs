@@ -33,6 +33,39 @@ macro_rules! pass_on {
     (@ descriptor) => { fn descriptor(&self) -> i32 { self.inner.descriptor() } };
     (@ arm) => { fn arm(&mut self) -> bool { self.inner.arm() } };
     (@ disarm) => { fn disarm(&mut self) { self.inner.disarm() } };
+    (@ export) => {
+        fn export(
+            &mut self,
+            channel: $crate::Channel,
+            area: $crate::Area,
+            rights: $crate::Rights,
+        ) -> Result<$crate::Key, $crate::DirectError> {
+            self.inner.export(channel, area, rights)
+        }
+    };
+    (@ unexport) => { fn unexport(&mut self, key: $crate::Key) { self.inner.unexport(key) } };
+    (@ notify) => { fn notify(&mut self, key: $crate::Key, on: bool) { self.inner.notify(key, on) } };
+    (@ import) => {
+        fn import(
+            &mut self,
+            channel: $crate::Channel,
+            key: $crate::Key,
+            size: u32,
+        ) -> Result<$crate::Import, $crate::DirectError> {
+            self.inner.import(channel, key, size)
+        }
+    };
+    (@ update) => {
+        fn update(
+            &mut self,
+            import: &$crate::Import,
+            offset: u32,
+            bytes: $crate::Bytes<'_>,
+            notify: bool,
+        ) -> Result<$crate::Ticket, $crate::SendError> {
+            self.inner.update(import, offset, bytes, notify)
+        }
+    };
     (@ counters) => { fn counters(&self) -> &$crate::Counters { self.inner.counters() } };
 }
 pub(crate) use pass_on;

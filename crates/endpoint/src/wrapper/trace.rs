@@ -1,7 +1,10 @@
 //! Tells what is done with an endpoint, call by call.
 
 use super::pass_on;
-use crate::{Address, Area, Arrival, Channel, Endpoint, Message, OpenError, PostError, SendError, Tags, Ticket};
+use crate::{
+    Address, Area, Arrival, Bytes, Channel, DirectAccess, DirectError, Endpoint, Import, Key, Message, OpenError, PostError,
+    Rights, SendError, Tags, Ticket,
+};
 
 /// One call and what came of it. Calls that did nothing (an empty receive queue, say) are not told.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +27,14 @@ pub enum Event<'a> {
     Arm(bool),
     /// After sleeping.
     Disarm,
+    /// Memory was to be exported.
+    Export(Channel, Area, Result<Key, DirectError>),
+    /// An export was taken back.
+    Unexport(Key),
+    /// Memory of the peer was to be imported.
+    Import(Channel, Result<Key, DirectError>),
+    /// So many bytes at some offset of imported memory were to be updated.
+    Update(Key, u32, usize, Result<Ticket, SendError>),
 }
 
 /// An endpoint whose calls are told to `tell`.
@@ -93,5 +104,32 @@ impl<E: Endpoint, F: FnMut(Event<'_>)> Endpoint for Trace<E, F> {
     fn disarm(&mut self) {
         self.inner.disarm();
         (self.tell)(Event::Disarm);
+    }
+}
+
+impl<E: DirectAccess, F: FnMut(Event<'_>)> DirectAccess for Trace<E, F> {
+    pass_on!(notify);
+
+    fn export(&mut self, channel: Channel, area: Area, rights: Rights) -> Result<Key, DirectError> {
+        let exported = self.inner.export(channel, area, rights);
+        (self.tell)(Event::Export(channel, area, exported));
+        exported
+    }
+
+    fn unexport(&mut self, key: Key) {
+        self.inner.unexport(key);
+        (self.tell)(Event::Unexport(key));
+    }
+
+    fn import(&mut self, channel: Channel, key: Key, size: u32) -> Result<Import, DirectError> {
+        let imported = self.inner.import(channel, key, size);
+        (self.tell)(Event::Import(channel, imported.map(|import| import.key)));
+        imported
+    }
+
+    fn update(&mut self, import: &Import, offset: u32, bytes: Bytes<'_>, notify: bool) -> Result<Ticket, SendError> {
+        let updated = self.inner.update(import, offset, bytes, notify);
+        (self.tell)(Event::Update(import.key, offset, bytes.len(), updated));
+        updated
     }
 }

@@ -1,11 +1,11 @@
 //! From the kernel to the receive queue.
 
 use super::{from_sockaddr, Udp};
-use crate::direct::apply;
-use crate::{Address, Area, Arrival, ArrivalParts, Channel, Drop as Reason, Segment, Tag, INLINE};
+use crate::direct::apply_and_queue;
+use crate::{Address, Area, Arrival, ArrivalParts, Drop as Reason, Segment, Tag, INLINE};
 use core::mem::zeroed;
 use shunt_sys::{calls, libc};
-use shunt_wire::endpoint::{Frame, Kind, Repr, Update, HEADER};
+use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
 
 /// Datagrams that one call takes at most.
 const BATCH: usize = 16;
@@ -143,45 +143,22 @@ impl Udp {
         if message > self.capabilities.largest as usize {
             return refused(Reason::Oversized);
         }
-        if kind != Kind::Message {
-            self.update(channel, start, place.map(|(_, frame)| frame), kind == Kind::UpdateNotify);
-            return false;
-        }
-        let mut arrival = Arrival::empty();
         let rest = place.map(|(buffer, frame)| (buffer, frame.without(START as u32))).filter(|(_, rest)| rest.length > 0);
         let (buffers, areas) = match &rest {
             Some((buffer, area)) => (core::slice::from_ref(buffer), core::slice::from_ref(area)),
             None => (&[][..], &[][..]),
         };
-        arrival.fill(&ArrivalParts { channel, length: message as u32, head: &start[HEADER..], areas, buffers });
+        let parts = ArrivalParts { channel, length: message as u32, head: &start[HEADER..], areas, buffers };
+        if kind != Kind::Message {
+            apply_and_queue(memory, &parts, kind == Kind::UpdateNotify);
+            return false;
+        }
+        let mut arrival = Arrival::empty();
+        arrival.fill(&parts);
         if memory.receive_queue().put(&arrival).is_err() {
             return refused(Reason::QueueFull);
         }
         rest.is_some()
-    }
-
-    /// Does an update of exported memory. The frame is copied once more, so that buffer and export may be the same memory.
-    fn update(&self, channel: Channel, start: &[u8], frame: Option<Area>, notify: bool) {
-        let memory = &self.memory;
-        let Some(frame) = frame.filter(|frame| frame.length as usize > START) else {
-            apply(memory, channel, &start[HEADER..], notify);
-            return;
-        };
-        // In parts that fit the stack; the last one notifies.
-        let mut bytes = [0u8; Update::HEADER + 2048];
-        let payload = frame.without(HEADER as u32);
-        memory.segment().read(payload, &mut bytes[..Update::HEADER]);
-        let Some(Update { key, mut offset }) = Update::parse(&bytes) else { return };
-        let mut rest = payload.without(Update::HEADER as u32);
-        while rest.length > 0 {
-            let part = rest.first(2048);
-            let length = part.length as usize;
-            memory.segment().read(part, &mut bytes[Update::HEADER..][..length]);
-            Update { key, offset }.emit(&mut bytes);
-            rest = rest.without(part.length);
-            apply(memory, channel, &bytes[..Update::HEADER + length], notify && rest.length == 0);
-            offset = offset.wrapping_add(length as u64);
-        }
     }
 
     /// A message that referred to `buffer` is released; the last one frees it.

@@ -6,14 +6,13 @@
 //! what has come with recvmmsg(2), straight into buffers of the free queue. With [`Options::coalesce`] (UDP_GRO) one
 //! buffer of 64 KiB takes a run of messages; it is free again when all of them are released.
 
-mod direct;
 mod incoming;
 mod outgoing;
 mod socket_address;
 
 pub use socket_address::{from_sockaddr, ipv4, ipv6};
 
-use crate::direct::Exports;
+use crate::direct::{Emulated, Exports};
 use crate::gather::Gather;
 use crate::shared::{Memory, SendDescriptor, Shape};
 use crate::{
@@ -258,17 +257,13 @@ impl Endpoint for Udp {
 
     fn close(&mut self, channel: Channel) {
         if self.memory.registry().remove(channel).is_some() {
-            let exports = Exports::of(&self.memory);
-            exports.of_channel(channel).for_each(|key| {
-                exports.remove(key);
-            });
+            Exports::of(&self.memory).forget(channel);
         }
     }
 
     #[inline]
     fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
-        let gather = Gather::of(message, self.memory.segment(), &self.capabilities)?;
-        self.put(message.channel, &gather, Kind::Message)
+        self.put_frame(message, Kind::Message)
     }
 
     fn flush(&mut self) -> Result<bool, SendError> {
@@ -333,6 +328,18 @@ impl Endpoint for Udp {
 
     fn counters(&self) -> &Counters {
         self.memory.counters()
+    }
+}
+
+impl Emulated for Udp {
+    fn exporting(&self) -> &Memory {
+        &self.memory
+    }
+
+    #[inline]
+    fn put_frame(&mut self, message: &Message<'_>, kind: Kind) -> Result<Ticket, SendError> {
+        let gather = Gather::of(message, self.memory.segment(), &self.capabilities)?;
+        self.put(message.channel, &gather, kind)
     }
 }
 
