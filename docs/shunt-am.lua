@@ -1,8 +1,9 @@
--- Wireshark dissector of active messages (docs/WIRE.md), behind the endpoint's header of 16 bytes ("sh", version 1).
+-- Wireshark dissector of endpoints' frames (docs/WIRE.md, "sh", version 1): updates, and the active messages in messages.
 --   tshark -X lua_script:docs/shunt-am.lua -r FILE
 local am = Proto("shunt_am", "Shunt active messages")
 
 local version = 2
+local frames = { [0] = "message", [1] = "update", [2] = "update with notification" }
 local kinds = {
     [1] = "ask", [2] = "data", [3] = "acknowledge", [4] = "reset", [5] = "probe", [6] = "plain", [7] = "bye",
     [8] = "answer", [9] = "prove", [10] = "confirm",
@@ -11,6 +12,9 @@ local hello = { [1] = true, [8] = true, [9] = true, [10] = true }
 local tasks = { [1] = "request", [2] = "reply", [3] = "stream", [4] = "store", [5] = "get", [6] = "fetched", [7] = "room", [8] = "returned" }
 
 local f = {
+    frame = ProtoField.uint8("shunt_am.frame", "Endpoint's frame", base.DEC, frames),
+    key = ProtoField.uint64("shunt_am.update.key", "Key of the export", base.HEX),
+    offset = ProtoField.uint64("shunt_am.update.offset", "Offset in the export"),
     tag = ProtoField.uint64("shunt_am.tag", "Endpoint's tag", base.HEX),
     kind = ProtoField.uint8("shunt_am.kind", "Kind", base.DEC, kinds, 0x0f),
     prompt = ProtoField.bool("shunt_am.prompt", "Prompt", 8, nil, 1),
@@ -93,13 +97,27 @@ local function frame(range, info, tree)
     return true
 end
 
+-- Data for memory that the receiver exported.
+local function update(range, info, tree, name)
+    info.cols.protocol = "shunt-am"
+    local node = tree:add(am, range)
+    node:add_le(f.key, range(0, 8))
+    node:add_le(f.offset, range(8, 8))
+    if range:len() > 16 then node:add(f.data, range(16)) end
+    info.cols.info = name .. " at " .. tostring(range(8, 8):le_uint64()) .. ", " .. (range:len() - 16) .. " bytes"
+    return true
+end
+
 -- Behind the endpoint's header, if it is there.
 local function heuristic(buffer, info, tree)
-    if buffer:len() < 32 or buffer(0, 2):string() ~= "sh" or buffer(2, 1):uint() ~= 1 or buffer(3, 1):uint() ~= 0 then return false end
-    local length = buffer(4, 4):le_uint()
-    if length > buffer:len() - 16 then return false end
+    if buffer:len() < 32 or buffer(0, 2):string() ~= "sh" or buffer(2, 1):uint() ~= 1 then return false end
+    local kind, length = buffer(3, 1):uint(), buffer(4, 4):le_uint()
+    if not frames[kind] or length < 16 or length > buffer:len() - 16 then return false end
+    tree:add(f.frame, buffer(3, 1))
     tree:add_le(f.tag, buffer(8, 8))
-    return frame(buffer(16, length), info, tree)
+    local payload = buffer(16, length)
+    if kind == 0 then return frame(payload, info, tree) end
+    return update(payload, info, tree, frames[kind])
 end
 
 function am.dissector(buffer, info, tree)

@@ -1,11 +1,21 @@
-//! The Wireshark dissector reads what engines send. Without tshark there is nothing to ask.
+//! The Wireshark dissector reads what engines send, in captures made by hand and by the wrapper. `scripts/prepare test` installs
+//! tshark.
 
 mod network;
+#[allow(dead_code)]
+mod ports;
 
 use network::*;
 use shunt_am::{Config, Link};
+use shunt_endpoint::conformance::direct::{import, update, AREA};
+use shunt_endpoint::device::udp::{ipv4, Options, Udp};
+use shunt_endpoint::wrapper::capture::Capture;
+use shunt_endpoint::{DirectAccess, Rights};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// Frames as a capture file of Ethernet, IPv4 and UDP, each behind an endpoint's header.
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -44,12 +54,76 @@ impl Link for Tap<'_> {
     }
 }
 
+/// What tshark says of these fields of a capture, a line for each packet.
+fn tshark(bytes: &[u8], fields: &[&str]) -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let file = std::env::temp_dir().join(format!("shunt-am-{}-{number}.pcap", std::process::id()));
+    std::fs::write(&file, bytes).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/shunt-am.lua");
+    let mut command = Command::new("tshark");
+    command.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&file).args(["-T", "fields"]);
+    command.args(fields.iter().flat_map(|field| ["-e", field]));
+    let output = command.output().expect("tshark, which `scripts/prepare test` installs");
+    std::fs::remove_file(&file).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A file in memory that outlives the capture.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn captured(file: &Shared) -> Capture<Udp, Shared> {
+    let udp = Udp::bind(&ipv4([127, 0, 0, 1], 0), Options::default()).unwrap();
+    Capture::new(udp, file.clone()).unwrap()
+}
+
+/// All packets of a whole conversation between two programs, by all verbs, are ours and whole.
+#[test]
+fn tshark_reads_a_captured_exchange() {
+    let (file, other) = (Shared::default(), Shared::default());
+    ports::with_server(captured(&file), captured(&other), |config| config, ports::exercise);
+    let bytes = file.0.lock().unwrap();
+    let text = tshark(&bytes, &["_ws.col.Protocol", "_ws.col.Info", "_ws.malformed", "_ws.lua.error"]);
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines.len() > 300, "{} packets", lines.len());
+    for line in &lines {
+        let fields: Vec<_> = line.split('\t').collect();
+        assert_eq!((fields[0], &fields[2..]), ("shunt-am", &["", ""][..]), "{line}");
+    }
+    for what in ["ask", "answer", "data seq", "acknowledge", "request", "reply", "store", "get", "fetched", "bye"] {
+        assert!(lines.iter().any(|line| line.contains(what)), "no {what} among {} packets", lines.len());
+    }
+}
+
+#[test]
+fn tshark_reads_updates() {
+    let (file, other) = (Shared::default(), Shared::default());
+    let (mut a, mut b) = (captured(&file), captured(&other));
+    let (to_b, to_a) = shunt_endpoint::conformance::connect(&mut a, &mut b);
+    let key = b.export(to_a, AREA, Rights::Write).unwrap();
+    let import = import(&mut a, to_b, key);
+    update(&mut a, &import, 5, b"quiet", false).unwrap();
+    update(&mut a, &import, 4096, b"and loud", true).unwrap();
+    let fields = ["_ws.col.Info", "shunt_am.update.key", "shunt_am.data"];
+    let key = format!("0x{:016x}", key.0);
+    let told =
+        format!("update at 5, 5 bytes\t{key}\t7175696574\nupdate with notification at 4096, 8 bytes\t{key}\t616e64206c6f7564\n");
+    assert_eq!(tshark(&file.0.lock().unwrap(), &fields), told);
+}
+
 #[test]
 fn tshark_reads_our_frames() {
-    if Command::new("tshark").arg("--version").output().is_err() {
-        eprintln!("tshark is not installed: nothing to ask");
-        return;
-    }
     let mut frames = vec![];
     let config = Config { combine: 1, ..Config::lossy(2, 1472) };
     let mut world = World::new(2, config, Faults::NONE, 5);
@@ -63,21 +137,9 @@ fn tshark_reads_our_frames() {
         engine.transmit(now, &mut Tap(&mut frames), program);
         engine.disconnect(now, 1, &mut Tap(&mut frames), program).unwrap();
     });
-    let file = std::env::temp_dir().join(format!("shunt-am-{}.pcap", std::process::id()));
-    std::fs::write(&file, capture(&frames)).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/shunt-am.lua");
-    let output = Command::new("tshark")
-        .arg("-X")
-        .arg(format!("lua_script:{}", script.display()))
-        .arg("-r")
-        .arg(&file)
-        .args(["-T", "fields", "-e", "_ws.col.Info", "-e", "shunt_am.word", "-e", "shunt_am.handler"])
-        .output()
-        .unwrap();
-    std::fs::remove_file(&file).unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = tshark(&capture(&frames), &["_ws.col.Info", "shunt_am.word", "shunt_am.handler"]);
     let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines.len(), frames.len(), "{text} {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(lines.len(), frames.len(), "{text}");
     assert!(lines[0].starts_with("ask"), "{text}");
     let data = lines.iter().find(|line| line.starts_with("data seq")).unwrap_or_else(|| panic!("{text}"));
     assert!(data.contains("request, request"), "{data}");
