@@ -1,4 +1,4 @@
-//! What endpoints cost: `cargo run --release -p shunt-endpoint --example measure [shm] [udp]`.
+//! What endpoints cost: `cargo run --release -p shunt-endpoint --example measure [gate] [shm] [udp]`.
 //!
 //! Two pinned threads, at real-time priority where that is permitted; medians of five runs, each with its floor. For `udp`
 //! two network namespaces joined by veth (needs root), and kernel TCP over the same pair, spinning as we do. Compare within
@@ -8,6 +8,7 @@ use shunt_endpoint::conformance::{connect, provide};
 use shunt_endpoint::device::shm::{Options as ShmOptions, Shm};
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
 use shunt_endpoint::shared::Shape;
+use shunt_endpoint::upcall::Gate;
 use shunt_endpoint::{Arrival, Body, Channel, Endpoint, Message, SendError, INLINE};
 use shunt_sys::libc;
 use shunt_testkit::hosts;
@@ -386,11 +387,30 @@ fn udp() {
     }
 }
 
+/// A critical section of nothing, and what the same loop takes without it.
+fn gate() {
+    const ROUNDS: u64 = 50_000_000;
+    let gate = std::hint::black_box(Box::new(Gate::new()));
+    let each = |body: &(dyn Fn() + Sync)| median(|| race(body, || ())) / ROUNDS as f64 * 1e9;
+    let section = || {
+        for round in 0..ROUNDS {
+            gate.disable();
+            std::hint::black_box(round);
+            std::hint::black_box(gate.enable());
+        }
+    };
+    let nothing = || (0..ROUNDS).for_each(|round| _ = std::hint::black_box(round));
+    println!("upcalls disabled and enabled               {:8.2} ns   an empty loop {:.2}", each(&section), each(&nothing));
+}
+
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| asked.is_empty() || asked.iter().any(|word| word == name);
     if asked.iter().any(|word| word == "quick") {
         quick();
+    }
+    if wanted("gate") {
+        gate();
     }
     if wanted("shm") {
         shm();

@@ -3,11 +3,11 @@
 //! with respect to reception.
 //!
 //! What makes the call is the program's choice: a signal ([`request_signal`]: SIGIO of the endpoint's descriptor), a
-//! thread that sleeps on the descriptor, or a loop. Each calls [`Gate::deliver`].
+//! thread that sleeps on the descriptor, or a loop. A signal handler calls [`Gate::deliver_and_arm`], the others [`Gate::deliver`].
 
 use crate::{Arrival, Endpoint};
 use core::sync::atomic::{compiler_fence, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
-use shunt_sys::{calls, libc, Result};
+use shunt_sys::{calls, libc, Errno, Result};
 
 /// When to call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,35 +31,48 @@ impl Condition {
     }
 }
 
-const DISABLED: u32 = 1;
-const RUNNING: u32 = 2;
-const MISSED: u32 = 4;
-
 /// Whether upcalls may run. One thread's: its handler interrupts it, and nobody else.
+///
+/// Three words rather than bits of one, so that no read-modify-write is needed, which a handler could come into.
 #[derive(Debug, Default)]
-pub struct Gate(AtomicU32);
+pub struct Gate {
+    shut: AtomicU32,
+    running: AtomicU32,
+    /// An upcall found the gate shut, or another one running.
+    missed: AtomicU32,
+}
 
 impl Gate {
     /// An open gate.
     pub const fn new() -> Gate {
-        Gate(AtomicU32::new(0))
+        Gate { shut: AtomicU32::new(0), running: AtomicU32::new(0), missed: AtomicU32::new(0) }
     }
 
-    /// No upcalls from here on: two instructions, no system call.
+    /// No upcalls from here on: one store.
     #[inline(always)]
     pub fn disable(&self) {
-        self.0.store(self.0.load(Relaxed) | DISABLED, Relaxed);
+        self.shut.store(1, Relaxed);
         compiler_fence(SeqCst);
     }
 
-    /// Upcalls again. True: one was held back meanwhile, and is to be made up for by [`Gate::deliver`].
+    /// Upcalls again: a store, a load and a branch. True: one was held back meanwhile, and is to be made up for by doing it.
     #[inline(always)]
     #[must_use]
     pub fn enable(&self) -> bool {
         compiler_fence(SeqCst);
-        // A handler between these two would run to its end: it sees an open gate or leaves its mark in the old word, which
-        // the exchange gives.
-        self.0.fetch_and(!(DISABLED | MISSED), Relaxed) & MISSED != 0
+        self.shut.store(0, Relaxed);
+        // A handler that comes before this leaves its mark, one that comes after runs.
+        compiler_fence(SeqCst);
+        self.take_mark()
+    }
+
+    #[inline(always)]
+    fn take_mark(&self) -> bool {
+        let marked = self.missed.load(Relaxed) != 0;
+        if marked {
+            self.missed.store(0, Relaxed);
+        }
+        marked
     }
 
     /// The upcall: if the gate is open and the condition holds, gives every pending message to `handler`, and releases it.
@@ -68,42 +81,72 @@ impl Gate {
         &self,
         endpoint: &mut E,
         condition: Condition,
+        handler: impl FnMut(&mut E, &Arrival),
+    ) -> usize {
+        let nothing_more = |_: &mut E| true;
+        self.run(endpoint, |endpoint| condition.holds(endpoint), nothing_more, handler)
+    }
+
+    /// The upcall of a signal handler: all pending messages, and then the endpoint is armed for the next signal. Also arms it
+    /// the first time, and makes up for what was held back.
+    pub fn deliver_and_arm<E: Endpoint + ?Sized>(&self, endpoint: &mut E, handler: impl FnMut(&mut E, &Arrival)) -> usize {
+        let begin = |endpoint: &mut E| {
+            endpoint.disarm();
+            true
+        };
+        self.run(endpoint, begin, |endpoint| endpoint.arm(), handler)
+    }
+
+    fn run<E: Endpoint + ?Sized>(
+        &self,
+        endpoint: &mut E,
+        mut begin: impl FnMut(&mut E) -> bool,
+        mut end: impl FnMut(&mut E) -> bool,
         mut handler: impl FnMut(&mut E, &Arrival),
     ) -> usize {
-        if self.0.load(Relaxed) & (DISABLED | RUNNING) != 0 {
-            self.0.fetch_or(MISSED, Relaxed);
+        if self.shut.load(Relaxed) != 0 || self.running.load(Relaxed) != 0 {
+            self.missed.store(1, Relaxed);
             return 0;
         }
-        if !condition.holds(endpoint) {
-            return 0;
-        }
-        self.0.fetch_or(RUNNING, Relaxed);
         let (mut arrival, mut count) = (Arrival::empty(), 0);
         loop {
-            while endpoint.receive(&mut arrival) {
-                handler(endpoint, &arrival);
-                endpoint.release(&mut arrival);
-                count += 1;
+            self.running.store(1, Relaxed);
+            compiler_fence(SeqCst);
+            if begin(endpoint) {
+                loop {
+                    while endpoint.receive(&mut arrival) {
+                        handler(endpoint, &arrival);
+                        endpoint.release(&mut arrival);
+                        count += 1;
+                    }
+                    if end(endpoint) {
+                        break;
+                    }
+                }
             }
-            // An upcall that came inside the handler found the gate shut: its messages are taken here.
-            if self.0.fetch_and(!MISSED, Relaxed) & MISSED == 0 {
-                break;
+            compiler_fence(SeqCst);
+            self.running.store(0, Relaxed);
+            compiler_fence(SeqCst);
+            // An upcall that came meanwhile found this one running: what it was for is done here.
+            if !self.take_mark() {
+                return count;
             }
         }
-        self.0.fetch_and(!RUNNING, Relaxed);
-        count
     }
 }
 
 /// Asks for `signal` to thread `thread` whenever the endpoint's descriptor becomes readable: after [`Endpoint::arm`], and on
-/// some devices at other times too. The handler is the program's; between sleeps it must arm again.
+/// some devices at other times too. The handler is the program's, and calls [`Gate::deliver_and_arm`].
 ///
 /// # Errors
-/// What fcntl(2) answers: F_SETOWN_EX, F_SETSIG, O_ASYNC.
+/// EOPNOTSUPP: the device's descriptor is no socket, and the kernel would never send the signal (`shm` and `udp` have sockets; for the
+/// others sleep on the descriptor in a thread). What fcntl(2) answers: F_SETOWN_EX, F_SETSIG, O_ASYNC.
 pub fn request_signal(endpoint: &(impl Endpoint + ?Sized), thread: u32, signal: i32) -> Result<()> {
     const F_SETSIG: i32 = 10;
     const F_SETOWN_EX: i32 = 15;
     let descriptor = endpoint.descriptor();
+    // O_ASYNC on an eventfd or an epoll is taken, and does nothing.
+    calls::getsockopt_int(descriptor, libc::SOL_SOCKET, libc::SO_TYPE).map_err(|_| Errno(libc::EOPNOTSUPP))?;
     // struct f_owner_ex: F_OWNER_TID, and the thread.
     let owner = [0i32, thread as i32];
     calls::fcntl(descriptor, F_SETOWN_EX, owner.as_ptr() as usize)?;

@@ -310,18 +310,6 @@ impl Socket {
         self.completion.pop()
     }
 
-    /// Turns the interface's queue into one that is driven by our calls rather than by interrupts, `microseconds` at a
-    /// time (SO_PREFER_BUSY_POLL, SO_BUSY_POLL; Documentation/networking/napi.rst).
-    ///
-    /// Errors: what setsockopt(2) answers: EPERM without CAP_NET_ADMIN, ENOPROTOOPT before Linux 5.11.
-    pub fn poll_busily(&self, microseconds: i32) -> Result<(), Errno> {
-        const SO_PREFER_BUSY_POLL: i32 = 69;
-        const SO_BUSY_POLL_BUDGET: i32 = 70;
-        calls::setsockopt_int(self.fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
-        calls::setsockopt_int(self.fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds)?;
-        calls::setsockopt_int(self.fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, 64)
-    }
-
     /// What the kernel counted for this socket.
     ///
     /// Errors: what getsockopt(2) answers.
