@@ -20,7 +20,7 @@ fn the_example_runs() {
     let compiled = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
         .arg(here.join("include"))
-        .arg(here.join("examples/messages.c"))
+        .arg(here.join("../../examples/messages.c"))
         .arg(library.expect("cargo builds the static library with the tests"))
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)

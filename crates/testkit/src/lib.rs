@@ -27,6 +27,7 @@
 
 pub mod agent;
 pub mod conversation;
+mod example;
 mod host;
 pub mod hosts;
 mod inspect;
@@ -40,6 +41,7 @@ mod random;
 mod scratch;
 mod wait;
 
+pub use example::example;
 pub use host::{copy_shunt, Host};
 pub use inspect::{tcp_segments_sent, Inspection};
 pub use launch::{spawn, Launch, Side};

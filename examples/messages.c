@@ -1,4 +1,5 @@
-/* Ten lines of active messages in C: a request that adds, a reply that brings the sum. Both ends in one process. */
+/* A request that adds, a reply that brings the sum; both ends here: `cargo build --release -p shunt-am-c`, then
+ * cc -Icrates/am-c/include examples/messages.c target/release/libshunt_am_c.a -lm -o messages && ./messages */
 #include "shunt_am.h"
 #include <stdio.h>
 
