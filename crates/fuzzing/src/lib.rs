@@ -6,6 +6,7 @@
 //! A body panics where a promise is broken: a length out of bounds, a descriptor too many. What is outside the memory that
 //! a peer shares is not mapped, or is watched by the fuzzer's sanitizer.
 
+mod frames;
 mod gate;
 mod handover;
 mod hello;
@@ -16,8 +17,10 @@ mod input;
 mod list;
 mod messages;
 mod pipe;
+mod requests;
 mod rights;
 mod shadow;
+mod updates;
 
 /// A target: its name, which is that of its corpus and of its program in `fuzz/`, and its body.
 pub type Target = (&'static str, fn(&[u8]));
@@ -35,6 +38,9 @@ pub const TARGETS: &[Target] = &[
     ("messages", messages::run),
     ("hellos", hellos::run),
     ("shadow", shadow::run),
+    ("frames", frames::run),
+    ("agent_requests", requests::run),
+    ("updates", updates::run),
 ];
 
 /// Runs the target `name`.
