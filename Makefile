@@ -2,7 +2,7 @@
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
 # make applications  installs what is missing, builds, measures redis, memcached, nginx, haproxy, PostgreSQL, FTP, Python and Node.js
 # make test     installs what is missing, builds, runs every test
-# make test-fabric  endpoints over libfabric, which `make test` leaves out: installs libfabric-dev, half a minute
+# make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
