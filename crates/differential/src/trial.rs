@@ -194,14 +194,18 @@ impl Trial {
 }
 
 fn inherit(command: &mut Command, pairs: &[(RawFd, RawFd)]) {
-    let pairs: Vec<(RawFd, RawFd)> = pairs.to_vec();
-    // SAFETY: the closure calls dup2 alone, which is async-signal-safe, and allocates nothing.
+    let mut pairs: Vec<(RawFd, RawFd)> = pairs.to_vec();
+    let beyond = pairs.iter().map(|(_, there)| there + 1).max().unwrap_or(0);
+    let result = |number: RawFd| if number == -1 { Err(io::Error::last_os_error()) } else { Ok(number) };
+    // SAFETY: the closure calls fcntl and dup2 alone, which are async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(move || {
+            // With a dozen trials at once a number here may be one there: first they all go out of the way.
+            for (here, _) in &mut pairs {
+                *here = result(libc::fcntl(*here, libc::F_DUPFD_CLOEXEC, beyond))?;
+            }
             for (here, there) in &pairs {
-                if libc::dup2(*here, *there) == -1 {
-                    return Err(io::Error::last_os_error());
-                }
+                result(libc::dup2(*here, *there))?;
             }
             Ok(())
         });

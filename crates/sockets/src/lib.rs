@@ -34,6 +34,7 @@ pub mod again;
 pub mod bells;
 pub mod carried;
 pub mod carrier;
+mod claimed;
 pub mod confinement;
 pub mod connect;
 pub mod control;

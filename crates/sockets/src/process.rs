@@ -221,6 +221,7 @@ pub fn after_fork_child() {
     }
     uncount();
     crate::holding::forked();
+    crate::claimed::forked();
     crate::nudge::forked();
     crate::carried::forked();
     epoll::forked();
@@ -274,6 +275,7 @@ pub fn moved(from: i32, to: i32) {
     crate::remote::moved(from, to);
     report::moved(from, to);
     crate::reserve::moved(from, to);
+    crate::claimed::moved(from, to);
     crate::relatives::moved(from, to);
     renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.

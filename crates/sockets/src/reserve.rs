@@ -35,8 +35,7 @@ pub fn fill() {
     }
     for place in HELD.iter().filter(|place| place.load(Ordering::Relaxed) < 0) {
         // Duplicates of the first: any open file does.
-        let other = HELD.iter().map(|place| place.load(Ordering::Relaxed)).find(|fd| *fd >= 0);
-        let made = match other {
+        let made = match any() {
             Some(fd) => private::duplicate(fd).inspect(|fd| crate::table::set_private(*fd)),
             None => calls::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0).and_then(private::keep),
         };
@@ -45,6 +44,11 @@ pub fn fill() {
             private::close(made);
         }
     }
+}
+
+/// One of them, for who needs any open file.
+pub fn any() -> Option<i32> {
+    HELD.iter().map(|place| place.load(Ordering::Relaxed)).find(|fd| *fd >= 0)
 }
 
 /// Whether all that should be held back is. If not, what only makes things faster does without.
