@@ -1012,3 +1012,24 @@ DUET_PROCESS(shutdown_by_child_while_sending, "a child shuts down what its paren
     report("send", sent, errno);
     wait_for("child", child);
 }
+
+DUET_PROCESS(shutdown_by_child_while_polling, "a child shuts down what its parent polls for space: an error is space")
+{
+    int fd = connected();
+    struct gate full = gate_new();
+    pid_t parent = getpid(), child = MUST(fork());
+    if (child == 0) {
+        gate_pass(&full);
+        await_blocked(parent, parent);
+        _exit(shutdown(fd, SHUT_WR) != 0);
+    }
+    struct pollfd entry = {.fd = fd, .events = POLLOUT};
+    /* What is under way makes room on the kernel for a while. */
+    do
+        fill_until_full(fd);
+    while (poll(&entry, 1, 100) == 1 && send(fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1);
+    gate_open(&full);
+    R(poll(&entry, 1, -1));
+    say("%s", mask_names((unsigned)entry.revents));
+    wait_for("child", child);
+}

@@ -444,6 +444,10 @@ impl<'a> Query<'a> {
         if deaf {
             limit = limit.min(clock::monotonic_ns() + 1_000_000);
         }
+        let for_space = |e: &pollfd| e.events & (POLLOUT | libc::POLLWRNORM) != 0;
+        if self.entries.iter().any(|e| for_space(e) && table::stream(e.fd).is_some_and(|s| s.has(flag::SHARED))) {
+            limit = limit.min(clock::monotonic_ns() + wait::UNHEARD as u64);
+        }
         let mut time;
         let mut pointer = core::ptr::null_mut();
         if limit != u64::MAX {

@@ -360,8 +360,8 @@ const DEAF: i64 = 50_000;
 /// The same where the companion says again and again that it has ended, and memory does not.
 const ENDED: i64 = 1_000_000;
 
-/// How long a sender sleeps at most where another process could shut the socket down: nothing rings for that, in ns.
-const UNHEARD: i64 = 50_000_000;
+/// How long who waits for space sleeps at most where another process could shut the socket down: nothing rings for that, in ns.
+pub const UNHEARD: i64 = 50_000_000;
 
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::nudge`]).
 fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
