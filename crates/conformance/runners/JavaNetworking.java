@@ -46,7 +46,8 @@ public class JavaNetworking {
                 try (Echo echo = new Echo(epoll)) {
                     BufferedReader told = new BufferedReader(new InputStreamReader(server.getInputStream()));
                     String line = told.readLine();
-                    // The virtual machine's own warnings (memory, containers) go to standard output, too.
+                    // The virtual machine's own warnings go to standard output, too: that /tmp/hsperfdata_* is locked by
+                    // another process, say, of which the other side's run has one under the same number.
                     while (line != null && !line.matches("[0-9]+")) {
                         System.err.println("the server says: " + line);
                         line = told.readLine();

@@ -120,7 +120,7 @@ impl Suite {
     pub fn make_ready(&self) -> Result<(), String> {
         let directory = self.directory();
         let stamp = directory.join(".prepared");
-        let state = format!("{:?} {:?} {}", self.sources, self.packages, self.prepare);
+        let state = format!("{:?} {:?} {}{}", self.sources, self.packages, self.prepare, self.prepared_with());
         if std::fs::read_to_string(&stamp).is_ok_and(|found| found == state) {
             return Ok(());
         }
@@ -140,6 +140,12 @@ impl Suite {
             return Err(format!("{}: preparing failed ({status}); see {}", self.name, log.display()));
         }
         std::fs::write(&stamp, state).map_err(|error| format!("{}: {error}", stamp.display()))
+    }
+
+    /// The text of the runners that the preparation uses: it compiles them.
+    fn prepared_with(&self) -> String {
+        let named = self.prepare.split_whitespace().filter_map(|word| word.strip_prefix("$RUNNERS/"));
+        named.filter_map(|name| std::fs::read_to_string(paths::own().join("runners").join(name)).ok()).collect()
     }
 
     /// Tells a command where things are.
