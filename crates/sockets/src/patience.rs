@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::lock;
 use shunt_segment::channel::{Side, FAMILY};
-use shunt_sys::libc::{iovec, timespec, ESRCH};
+use shunt_sys::libc::{timespec, ESRCH};
 use shunt_sys::{calls, clock, Errno};
 
 /// How long somebody has waited, by looks again and again: who is stopped meanwhile does not wait.
@@ -79,16 +79,9 @@ const BRIEF: u64 = 1_000_000;
 
 fn is_dead(thread: u32, waited: u64) -> bool {
     let known = !crate::process::numbers_are_strange();
-    known && (calls::tkill(thread as i32, 0) == Err(Errno(ESRCH)) || (waited > BRIEF && has_no_memory(thread)))
-}
-
-/// Whether a thread has ended although its number is still taken: until its parent waits for it. (mm_access in kernel/fork.c: ESRCH
-/// where the memory was left, whatever else this process may know.) It costs no descriptor, needs no /proc, and no right.
-fn has_no_memory(thread: u32) -> bool {
-    let mut byte = 0u8;
-    let here = iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let there = iovec { iov_base: core::ptr::null_mut(), iov_len: 1 };
-    calls::process_vm_readv(thread as i32, &here, 1, &there, 1, 0) == Err(Errno(ESRCH))
+    known
+        && (calls::tkill(thread as i32, 0) == Err(Errno(ESRCH))
+            || (waited > BRIEF && shunt_sys::process::thread_has_ended(thread)))
 }
 
 /// Whether `thread` is one of a process that is entered as owner of `side`; or lives, where there are more than can be entered.

@@ -7,7 +7,7 @@ use crate::{diag, epoll, link, ports, report, route};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_options::Options;
 use shunt_sys::libc;
-use shunt_sys::{calls, clock, section, thread, Errno};
+use shunt_sys::{calls, clock, section, thread};
 
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 
@@ -196,7 +196,7 @@ pub fn numbers_are_strange() -> bool {
 
 /// Whether process `pid`, an owner of one of our sockets, may live. In doubt it does.
 pub fn may_live(pid: u32) -> bool {
-    numbers_are_strange() || calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH))
+    numbers_are_strange() || !shunt_sys::process::has_ended(pid)
 }
 
 /// After fork, in the child: one thread, its own identity, nothing lent by us.

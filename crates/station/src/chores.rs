@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 use shunt_am::{config::MILLISECOND, Nanoseconds};
-use shunt_sys::{calls, libc, Errno};
+use shunt_sys::process;
 
 use crate::hands::Hands;
 use crate::line::Line;
@@ -17,10 +17,6 @@ const PATIENCE: Nanoseconds = 5_000 * MILLISECOND;
 const RESERVATION: Nanoseconds = 30_000 * MILLISECOND;
 /// Streams that somebody opened and does not bind are looked after for so long.
 const ORPHAN: Nanoseconds = 10_000 * MILLISECOND;
-
-fn is_gone(process: u32) -> bool {
-    calls::kill(process as i32, 0) == Err(Errno(libc::ESRCH))
-}
 
 impl Driver<'_> {
     pub(crate) fn chores(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {
@@ -39,7 +35,7 @@ impl Driver<'_> {
                 }
                 state::RESERVED => more = true,
                 state::OPENING | state::OPENED | state::REFUSED | state::CLAIMED => {
-                    if age > ORPHAN && is_gone(entry.owner.load(Relaxed)) {
+                    if age > ORPHAN && process::has_ended(entry.owner.load(Relaxed)) {
                         shared.release(stream, entry);
                     }
                     more = true;

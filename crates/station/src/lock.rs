@@ -5,7 +5,7 @@
 //! would go on where it stopped.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use shunt_sys::{calls, libc, thread, Errno};
+use shunt_sys::{process, thread};
 
 /// How the lock was got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,24 +67,13 @@ pub(crate) fn take_mark(again: &AtomicU32) -> bool {
 }
 
 fn is_dead(owner: u64) -> bool {
-    let (process, thread) = ((owner >> 32) as i32, owner as u32 as i32);
-    if calls::tkill(thread, 0) == Err(Errno(libc::ESRCH)) {
-        return true;
-    }
-    // A process that was killed and that nobody has waited for still has a number.
-    match calls::pidfd_open(process, 0) {
-        Ok(fd) => {
-            let over = calls::poll_one(fd, libc::POLLIN, 0).is_ok_and(|events| events & libc::POLLIN != 0);
-            let _ = calls::close(fd);
-            over
-        }
-        Err(Errno(errno)) => errno == libc::ESRCH,
-    }
+    process::thread_has_ended(owner as u32) || process::has_ended((owner >> 32) as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shunt_sys::{calls, libc};
 
     #[test]
     fn the_dead_hold_nothing() {

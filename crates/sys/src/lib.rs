@@ -16,6 +16,7 @@ pub mod cancel;
 pub mod clock;
 mod errno;
 pub mod mapping;
+pub mod process;
 pub mod raw;
 pub mod section;
 pub mod sleeper;

@@ -17,7 +17,7 @@ use shunt_segment::channel::{state, CARRIERS};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT};
-use shunt_sys::{calls, mapping, Errno, Result};
+use shunt_sys::{calls, mapping, process, Result};
 
 /// What a carrier is given: a stream of the giver's, and the two ends of the program's connection.
 #[derive(Clone, Copy)]
@@ -279,7 +279,7 @@ impl Lane {
     /// flight, or were lost with a process that was killed.
     fn kin_lives(&self) -> bool {
         let mine = me();
-        let lives = |pid: u32| pid != 0 && pid != mine && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+        let lives = |pid: u32| pid != 0 && pid != mine && !process::has_ended(pid);
         self.socket.own().family.iter().any(|place| lives(place.load(Ordering::Acquire)))
     }
 
@@ -297,7 +297,7 @@ impl Lane {
             return Others::None;
         }
         let mine = me();
-        let alive = |pid: u32| pid != mine && calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+        let alive = |pid: u32| pid != mine && !process::has_ended(pid);
         if own.orphaned(owners, alive) {
             return Others::None;
         }
@@ -323,7 +323,7 @@ impl Lane {
             return others != Others::Carriers;
         }
         let ended = match self.life {
-            -1 => calls::kill(self.process as i32, 0) == Err(Errno(libc::ESRCH)),
+            -1 => process::has_ended(self.process),
             life => calls::poll_one(life, POLLIN, 0).is_ok_and(|events| events != 0),
         };
         !ended

@@ -10,7 +10,7 @@ use shunt_ring::lock;
 use shunt_segment::address::Address;
 use shunt_segment::inbox::ask;
 use shunt_sys::libc::{self, iovec, msghdr};
-use shunt_sys::{calls, cancel, clock, thread, Errno, Result};
+use shunt_sys::{calls, cancel, clock, process, thread, Errno, Result};
 
 /// What a call gives: our answer, or the result of the C library's own function.
 pub enum Answer {
@@ -293,8 +293,7 @@ impl Patience {
                 return;
             }
         }
-        let dead = calls::tkill(owner as i32, 0) == Err(Errno(libc::ESRCH));
-        if dead || self.waited.look() > LONGEST_HOLD {
+        if process::thread_has_ended(owner) || self.waited.look() > LONGEST_HOLD {
             self.inbox.retire();
             lock::revoke(word, owner);
         } else {

@@ -6,7 +6,7 @@ use super::{header, links, page, Link};
 use crate::{global, kept, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{ring_offset, FIRST_IN_WINDOW, RING_SIZE};
-use shunt_sys::{calls, clock, libc, Errno};
+use shunt_sys::{calls, clock, libc, process};
 
 /// Counts a connection of this process in or out of link `index`.
 pub fn enter(index: usize) {
@@ -75,7 +75,7 @@ fn client_ended(link: &mut Link) -> bool {
         return said;
     }
     link.asked = now;
-    said || ended(link.other.0)
+    said || process::has_ended(link.other.0)
 }
 
 /// This process ends, in good order: those who serve it keep its links no longer than its connections. Said before the
@@ -87,18 +87,6 @@ pub fn ending() {
             header(link.base).client.ending.store(1, Ordering::Release);
         }
     }
-}
-
-/// Whether process `pid` has ended. Its number lives on until somebody has waited for it, so a process descriptor is asked:
-/// nothing would look at the link again before another client comes.
-fn ended(pid: u32) -> bool {
-    let pidfd = match calls::pidfd_open(pid as i32, 0) {
-        Ok(pidfd) => pidfd,
-        Err(error) => return error == Errno(libc::ESRCH),
-    };
-    let ended = calls::poll_one(pidfd, libc::POLLIN, 0).is_ok_and(|events| events != 0);
-    let _ = calls::close(pidfd);
-    ended
 }
 
 /// The server is about to release a channel: if its client has done so already, the memory goes now, because afterwards

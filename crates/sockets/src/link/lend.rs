@@ -6,7 +6,7 @@ use crate::{kept, ports};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{release, ChannelPage};
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, clock, libc, Errno, Result};
+use shunt_sys::{calls, clock, libc, process, Errno, Result};
 
 /// A channel for a new connection to the listener with inode `listener`.
 pub struct Offer {
@@ -82,7 +82,7 @@ fn reclaim(link: &mut Link) -> bool {
     for channel in (0..CHANNELS).filter(|channel| link.waiting(*channel)) {
         let page = page(link.base, channel);
         let side = &page.sides[1];
-        let alive = |pid: u32| calls::kill(pid as i32, 0) != Err(Errno(libc::ESRCH));
+        let alive = |pid: u32| !process::has_ended(pid);
         if released(page, 0) && !released(page, 1) && side.orphaned(side.owners.load(Ordering::Acquire).max(1), alive) {
             side.released.store(release::CLOSED, Ordering::Release);
             any = true;
