@@ -14,7 +14,7 @@ use shunt_sockets::sys::{calls, check, mapping, syscall};
 pub(crate) type Strings = *const *const c_char;
 
 extern "C" {
-    static environ: Strings;
+    pub(crate) static environ: Strings;
 }
 
 /// The value of LD_PRELOAD with which this program was started: given on to programs whose environment was cleaned
@@ -217,7 +217,10 @@ unsafe fn in_path(file: *const c_char) -> Start {
 }
 
 /// `spawn` is given the environment and the file actions.
-unsafe fn spawn(
+///
+/// # Safety
+/// As posix_spawn(3).
+pub unsafe fn spawn(
     request: &Request,
     given: Strings,
     judge: impl FnOnce() -> Start,
@@ -288,54 +291,6 @@ unsafe extern "C" fn posix_spawnp(
         let judge = || in_path(file);
         spawn(&request, environment, judge, |e, actions| real::posix_spawnp(pid, file, actions, attributes, arguments, e))
     }
-}
-
-extern "C" {
-    fn putenv(text: *mut c_char) -> c_int;
-    fn unsetenv(name: *const c_char) -> c_int;
-}
-
-/// system and popen start a shell by the C library's own means, with the environment of this process. `failed` tells of a
-/// result that there is no shell.
-unsafe fn with_shell<T>(start: impl FnOnce() -> T, failed: impl FnOnce(&T) -> bool) -> T {
-    if !shunt_sockets::global::ready() {
-        return start();
-    }
-    let way = Way::Shell;
-    inherit::prepare(&way);
-    let mut handed = inherit::hand(&way, false);
-    if handed.text.is_empty() {
-        return start();
-    }
-    // SAFETY: the text lies in static memory.
-    inherit::shell_begins(&handed.text, |text| unsafe {
-        putenv(text.with_nul().as_ptr().cast_mut().cast());
-    });
-    let result = start();
-    crate::keeping_errno(|| {
-        let mut name = [0u8; 32];
-        name[..VARIABLE.len()].copy_from_slice(VARIABLE.as_bytes());
-        // SAFETY: a C string.
-        inherit::shell_ends(|| unsafe {
-            unsetenv(name.as_ptr().cast());
-        });
-        if failed(&result) {
-            handed.take_back();
-        }
-    });
-    result
-}
-
-#[no_mangle]
-unsafe extern "C" fn system(command: *const c_char) -> c_int {
-    // SAFETY: as system(3).
-    unsafe { with_shell(|| real::system(command), |status| *status == -1) }
-}
-
-#[no_mangle]
-unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
-    // SAFETY: as popen(3).
-    unsafe { with_shell(|| real::popen(command, mode), |stream| stream.is_null()) }
 }
 
 /// An entry point with a variable argument list: arguments in rsi, rdx, rcx, r8, r9, then on the stack.

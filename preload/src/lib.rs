@@ -20,6 +20,7 @@ mod locals;
 mod memory;
 mod passing;
 mod real;
+mod shell;
 mod signals;
 mod spawn;
 mod splices;

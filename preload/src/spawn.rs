@@ -30,15 +30,27 @@ pub struct Request {
     pub arguments: Strings,
 }
 
-/// glibc's posix_spawnattr_t (bits/types of spawn.h): part of its ABI.
+/// glibc's posix_spawnattr_t (spawn.h): part of its ABI.
 #[repr(C)]
-struct Attributes {
+#[derive(Default)]
+pub struct Attributes {
     flags: c_short,
     group: c_int,
     defaults: [u64; 16],
     mask: [u64; 16],
     parameters: c_int,
     policy: c_int,
+    _room: [c_int; 16],
+}
+
+impl Attributes {
+    /// A child that has the signals `defaults` at their default action, and blocks those in `mask`.
+    pub fn of_signals(defaults: u64, mask: u64) -> Attributes {
+        let flags = (libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK) as c_short;
+        let mut attributes = Attributes { flags, ..Attributes::default() };
+        (attributes.defaults[0], attributes.mask[0]) = (defaults, mask);
+        attributes
+    }
 }
 
 /// glibc's posix_spawn_file_actions_t.
@@ -265,21 +277,29 @@ unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64)
 
 /// The kernel's struct sigaction, for the system call.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct KernelAction {
-    handler: usize,
+#[derive(Clone, Copy)]
+pub struct KernelAction {
+    /// Its address, SIG_DFL or SIG_IGN.
+    pub handler: usize,
     flags: u64,
     restorer: usize,
     mask: u64,
 }
 
+impl KernelAction {
+    /// An action without flags.
+    pub const fn of(handler: usize) -> KernelAction {
+        KernelAction { handler, flags: 0, restorer: 0, mask: 0 }
+    }
+}
+
 fn reset_handler(signal: c_int) {
-    let mut now = KernelAction::default();
+    let mut now = KernelAction::of(libc::SIG_DFL);
     // SAFETY: the structures are ours.
     unsafe {
         let known = syscall!(libc::SYS_rt_sigaction, signal, 0, &raw mut now, 8) == 0;
         if known && now.handler != libc::SIG_IGN && now.handler != libc::SIG_DFL {
-            let default = KernelAction::default();
+            let default = KernelAction::of(libc::SIG_DFL);
             syscall!(libc::SYS_rt_sigaction, signal, &raw const default, 0, 8);
         }
     }
@@ -292,7 +312,7 @@ unsafe fn apply(attributes: &Attributes) -> Result<(), c_int> {
     // SAFETY: plain system calls on our own structures.
     unsafe {
         if has(libc::POSIX_SPAWN_SETSIGDEF as c_int) {
-            let default = KernelAction::default();
+            let default = KernelAction::of(libc::SIG_DFL);
             for signal in (1..=64).filter(|signal| attributes.defaults[0] >> (signal - 1) & 1 == 1) {
                 syscall!(libc::SYS_rt_sigaction, signal, &raw const default, 0, 8);
             }

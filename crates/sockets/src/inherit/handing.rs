@@ -17,8 +17,6 @@ pub enum Way<'a> {
     Exec,
     /// As a child that shares this process's memory until then: file actions of posix_spawn(3) decide what it keeps.
     Spawn(&'a dyn Fn(i32) -> bool),
-    /// As a shell of the C library's, for system(3) and popen(3). It can only use what lies on its standard descriptors.
-    Shell,
 }
 
 /// Whether `fd` is not closed on exec.
@@ -32,7 +30,6 @@ impl Way<'_> {
         match self {
             Way::Exec => kept_over_exec(fd),
             Way::Spawn(keeps) => keeps(fd),
-            Way::Shell => fd < 3 && kept_over_exec(fd),
         }
     }
 
@@ -197,8 +194,8 @@ fn close_on_exec() {
     }
 }
 
-/// Calls of system and popen that are under way. The C library starts their shells by means of its own, so what they need
-/// is let through for all threads, and told by this process's own environment.
+/// Calls of popen that are under way. The C library starts their shells by means of its own, so what they need is let through
+/// for all threads, until the shell runs, and told by this process's own environment.
 struct Shells {
     running: u32,
     text: Text,
@@ -223,7 +220,7 @@ pub fn shell_begins(text: &Text, put: impl FnOnce(&'static Text)) {
     put(&shells.text);
 }
 
-/// It has ended, or runs on its own. `remove` takes the text out of the environment.
+/// It runs, or does not. `remove` takes the text out of the environment.
 pub fn shell_ends(remove: impl FnOnce()) {
     let Some(_setup) = SETUP.lock() else { return };
     let shells = shells();
