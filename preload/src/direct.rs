@@ -129,3 +129,4 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         }
     }
 }
+            SYS_pidfd_getfd => pidfd_getfd(a, b, c);

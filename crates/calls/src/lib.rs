@@ -113,6 +113,7 @@ macro_rules! for_each_call {
             "descriptors" fstatat(fd: c_int, path: *const c_char, state: *mut c_void, flags: c_int) -> c_int;
             "descriptors" fstatat64(fd: c_int, path: *const c_char, state: *mut c_void, flags: c_int) -> c_int;
             "descriptors" statx(fd: c_int, path: *const c_char, flags: c_int, mask: c_uint, state: *mut c_void) -> c_int;
+            "descriptors" pidfd_getfd(process: c_int, number: c_int, flags: c_uint) -> c_int;
             "processes" execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
             "processes" execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;

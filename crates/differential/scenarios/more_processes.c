@@ -148,28 +148,6 @@ SOLO(exec_self_keeps_both_ends, "a program that execs itself with both ends of a
     say_received("client", client, 10, 1);
 }
 
-SOLO(pidfd_steals, "pidfd_getfd takes a connection out of a child")
-{
-    int client, server;
-    pair(&client, &server);
-    struct gate gate = gate_new();
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        gate_pass(&gate);
-        _exit(0);
-    }
-    close(server);
-    int pidfd = (int)syscall(SYS_pidfd_open, process, 0);
-    int stolen = (int)syscall(SYS_pidfd_getfd, pidfd, server, 0);
-    R(stolen >= 0);
-    gate_open(&gate);
-    wait_for("child", process);
-    R(send_all(client, 100, 1));
-    say_received("stolen", stolen, 100, 1);
-    R(send_all(stolen, 100, 2));
-    say_received("client", client, 100, 2);
-}
-
 DUET(fork_epoll_in_child, "a child makes a set of its own over the inherited connection")
 {
     int fd = connected();

@@ -108,6 +108,8 @@ pub mod state {
     pub const OWNED: u32 = 1 << 8;
     /// A non-blocking connect was answered with EINPROGRESS; the next connect gives 0, whoever calls it.
     pub const CONNECTING: u32 = 1 << 9;
+    /// All who own this side know that it has, or had, several owners.
+    pub const SHARED: u32 = 1 << 10;
 }
 
 /// What a side waits for; the peer looks at it after each send and receive, so it changes rarely.

@@ -185,7 +185,10 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
         let companion = match calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags) {
             // Another process may have given the listener to a program without shunt: then it is the kernel's alone.
-            Err(Errno(libc::EAGAIN | libc::EINVAL)) => {
+            Err(Errno(error @ (libc::EAGAIN | libc::EINVAL))) => {
+                if error == libc::EINVAL {
+                    listener.set(flag::LISTENER_SHARED); // somebody took it without a word of ours (pidfd_getfd)
+                }
                 if held.is_none() {
                     listen::retired(listener);
                     link::drop_owed();

@@ -10,6 +10,7 @@ mod counted;
 mod ends;
 mod handing;
 mod message;
+mod taken;
 mod text;
 
 pub(crate) use counted::Counted;
@@ -17,6 +18,7 @@ pub use ends::{any as any_ends, come_back, leave};
 pub(crate) use handing::forked;
 pub use handing::{failed, hand, kept_over_exec, let_through, prepare, shell_begins, shell_ends, Handed, Way};
 pub use message::{Appended, Received};
+pub use taken::take as take_out_of;
 pub use text::{Text, VARIABLE};
 
 use crate::accept::of_this_host;

@@ -11,7 +11,7 @@ mod leave;
 mod lend;
 mod make;
 
-pub use adopt::{accept_channel, adopt, by_name, is_segment, known, take_up};
+pub use adopt::{accept_channel, adopt, by_name, is_named, is_segment, known, name_of, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
 pub use drop::{drop_owed, drop_unused, sweep};
 pub use leave::{about_to_release, ending, enter, leave, let_go};
@@ -222,11 +222,19 @@ pub fn descriptor_unlocked(index: usize) -> i32 {
 
 /// Before a fork of a process whose listener others will share: clients must send their links again.
 pub fn not_sole() {
-    for link in links().all() {
-        if !link.base.is_null() && !link.ours {
-            header(link.base).sole.store(0, Ordering::Release);
-            offers::set_backlog(&header(link.base).offers, 0);
-        }
+    links().all().iter().filter(|link| !link.base.is_null() && !link.ours).for_each(end_sole);
+}
+
+fn end_sole(link: &Link) {
+    header(link.base).sole.store(0, Ordering::Release);
+    offers::set_backlog(&header(link.base).offers, 0);
+}
+
+/// Link `index`, if `server` is the process at its server's end: clients are to come through the rendezvous, or the kernel.
+pub fn end_offers_to(index: usize, server: u32) {
+    let link = at(index);
+    if !link.base.is_null() && header(link.base).server.pid.load(Ordering::Relaxed) == server {
+        end_sole(link);
     }
 }
 

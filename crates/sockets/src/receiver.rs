@@ -264,15 +264,19 @@ fn started(process: u32) -> Option<u64> {
     status(process, 19, |text| text.parse().ok())?
 }
 
+/// How a file begins.
+pub(crate) fn text<'a>(path: &Path, room: &'a mut [u8; 512]) -> Result<&'a [u8]> {
+    let fd = calls::openat(AT_FDCWD, path.pointer(), O_RDONLY | O_CLOEXEC, 0)?;
+    let got = calls::read(fd, room.as_mut_ptr().cast(), room.len());
+    let _ = calls::close(fd);
+    Ok(&room[..got?])
+}
+
 /// What `read` makes of a field of /proc/PID/stat, counted from the third, which is the state. `None`: there is no such
 /// process or thread, or it is hidden.
 pub(crate) fn status<T>(process: u32, field: usize, read: impl FnOnce(&str) -> T) -> Option<T> {
-    let path = Path::new(format_args!("/proc/{process}/stat\0"));
-    let fd = calls::openat(AT_FDCWD, path.pointer(), O_RDONLY | O_CLOEXEC, 0).ok()?;
-    let mut text = [0u8; 512];
-    let got = calls::read(fd, text.as_mut_ptr().cast(), text.len());
-    let _ = calls::close(fd);
-    let text = &text[..got.ok()?];
+    let mut room = [0u8; 512];
+    let text = text(&Path::new(format_args!("/proc/{process}/stat\0")), &mut room).ok()?;
     // The name, field 2, may hold anything but ends with the last parenthesis.
     let behind = text.iter().rposition(|byte| *byte == b')')? + 2;
     core::str::from_utf8(text.get(behind..)?).ok()?.split(' ').nth(field).map(read)

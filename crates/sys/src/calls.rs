@@ -129,6 +129,8 @@ calls! {
     timerfd_settime(fd: c_int, flags: c_int, new: *const libc::itimerspec, old: *mut libc::itimerspec) -> Result<()> = unit, SYS_timerfd_settime;
     /// pidfd_open(2): readable once the process has ended
     pidfd_open(pid: c_int, flags: u32) -> Result<c_int> = descriptor, SYS_pidfd_open;
+    /// pidfd_getfd(2)
+    pidfd_getfd(process: c_int, number: c_int, flags: u32) -> Result<c_int> = descriptor, SYS_pidfd_getfd;
     /// tgkill(2)
     tgkill(group: c_int, thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tgkill;
     /// tkill(2): signal 0 asks whether a thread exists

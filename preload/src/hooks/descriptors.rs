@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
 use shunt_sockets::sys::section::Section;
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{datagram, descriptor, global};
+use shunt_sockets::{datagram, descriptor, global, inherit};
 
 hook! {
     fn close(fd: c_int) -> c_int {
@@ -45,6 +45,12 @@ hook! {
         }
         let copy = real::dup(fd);
         if copy >= 0 {
+    fn pidfd_getfd(process: c_int, number: c_int, flags: c_uint) -> c_int {
+        if !global::ready() {
+            return real::pidfd_getfd(process, number, flags);
+        }
+        answer(inherit::take_out_of(process, number, flags).map(|fd| fd as isize)) as c_int
+    }
             descriptor::duplicated(fd, copy);
         }
         copy

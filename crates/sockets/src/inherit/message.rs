@@ -58,6 +58,11 @@ impl Appended {
         rendezvous
     }
 
+    /// Links that were taken up, or known before.
+    pub(super) fn links(&self) -> impl Iterator<Item = usize> + '_ {
+        self.links[..self.count].iter().map(|index| *index as usize)
+    }
+
     /// The rendezvous of the listener at `fd`, if it came.
     fn rendezvous_of(&mut self, fd: i32) -> Option<i32> {
         // SAFETY: plain integers.

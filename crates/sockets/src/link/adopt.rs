@@ -78,7 +78,7 @@ pub fn is_segment(fd: i32) -> bool {
 }
 
 /// Reads a link's name from its file, which need not be mapped.
-fn name_of(fd: i32) -> Result<(u64, u32)> {
+pub fn name_of(fd: i32) -> Result<(u64, u32)> {
     let mut words = [0u64; 4];
     calls::pread(fd, words.as_mut_ptr().cast(), 32, 0)?;
     if words[0] != link::MAGIC {
@@ -91,6 +91,11 @@ fn name_of(fd: i32) -> Result<(u64, u32)> {
 pub fn by_name(nonce: u64, sequence: u32) -> Option<(usize, Link)> {
     let found = links().all().iter().enumerate().find(|(_, l)| !l.base.is_null() && l.nonce == nonce && l.sequence == sequence);
     found.map(|(index, link)| (index, *link))
+}
+
+/// Whether `base` is a mapping of the link of that name. There are two where both ends of its connections are this process's.
+pub fn is_named(base: *mut u8, nonce: u64, sequence: u32) -> bool {
+    !base.is_null() && links().all().iter().any(|l| l.base == base && l.nonce == nonce && l.sequence == sequence)
 }
 
 /// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.

@@ -8,6 +8,7 @@ use crate::global;
 use crate::patience::Patience;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::lock;
+use shunt_segment::channel::state;
 use shunt_sys::section::Section;
 use shunt_sys::{calls, thread, Errno};
 
@@ -115,6 +116,7 @@ impl Socket {
         if !self.has(flag::SHARED) {
             let held = self.lock_both_settled();
             self.set(flag::SHARED);
+            self.own().receive.state.fetch_or(state::SHARED, Ordering::Release);
             drop(held);
         }
     }
