@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
 use shunt_sockets::sys::{calls, raw, Errno, Result};
-use shunt_sockets::{global, private, process};
+use shunt_sockets::{global, opening, private, process};
 
 /// fork(3).
 ///
@@ -153,8 +153,15 @@ unsafe extern "C" fn in_child(call: *mut c_void) -> c_int {
     }
 }
 
-/// clone(2) with a function and a stack. Threads are the C library's own; a child that shares memory and not descriptors,
-/// while its parent waits, gets a copy as of vfork.
+/// What a copy of ours cannot share with its parent: descriptors, of which both have a table of their own; and, as handlers belong to
+/// the memory, these with it.
+pub fn unshared(flags: u64) -> u64 {
+    let memory = (libc::CLONE_VM | libc::CLONE_SIGHAND) as u64;
+    flags & !(libc::CLONE_FILES as u64) & !(if flags & libc::CLONE_VM as u64 != 0 { memory } else { 0 })
+}
+
+/// clone(2) with a function and a stack. Threads are the C library's own; a child that would share memory and not descriptors gets
+/// a copy as of vfork if its parent waits, or if there are connections: the two would edit one table for two sets of numbers.
 ///
 /// # Safety
 /// As the function itself.
@@ -168,19 +175,21 @@ pub unsafe fn clone(
     child_tid: usize,
 ) -> c_int {
     let shares = flags & libc::CLONE_VM != 0;
-    let copied = !shares || flags & (libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_THREAD) == libc::CLONE_VFORK;
+    let apart = shares && flags & (libc::CLONE_FILES | libc::CLONE_THREAD) == 0;
+    let waits = flags & libc::CLONE_VFORK != 0;
+    let copied = global::ready() && (!shares || (apart && (waits || !opening::leave_descriptors())));
     // SAFETY: passed on.
     unsafe {
-        if !global::ready() || !copied || function.is_null() || stack.is_null() {
+        if !copied || function.is_null() || stack.is_null() {
             return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
         }
         let copy = |flags: c_int, pipe: [i32; 2]| {
             let mut call = Call { function, argument, pipe };
             let entry = in_child as *const () as *mut c_void;
-            real::clone(entry, stack, flags & !libc::CLONE_VM, (&raw mut call).cast(), parent_tid, tls, child_tid)
+            real::clone(entry, stack, unshared(flags as u32 as u64) as c_int, (&raw mut call).cast(), parent_tid, tls, child_tid)
         };
         // The kernel would keep the parent, with the lock over forks, until the child has ended.
-        if flags & libc::CLONE_VFORK != 0 {
+        if waits {
             if let Ok((result, reader)) = awaited(|reader, writer| copy(flags & !libc::CLONE_VFORK, [reader, writer])) {
                 let errno = *crate::__errno_location();
                 await_end(result, reader);

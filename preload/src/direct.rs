@@ -1,6 +1,6 @@
 //! syscall(2) by number: programs that go past the C library's wrappers, yet through this function.
 
-use crate::{exec, hooks};
+use crate::{copies, exec, hooks};
 use core::ffi::c_long;
 use shunt_calls::libc;
 use shunt_sockets::sys::user;
@@ -17,7 +17,7 @@ macro_rules! route {
 
 /// Whether a system call copies the process as fork does, past the C library: containers and vsftpd do this. With a stack of its
 /// own the child would not return from here.
-unsafe fn copies(number: c_long, first: usize, second: usize) -> bool {
+unsafe fn is_copy(number: c_long, first: usize, second: usize) -> bool {
     let shared = (libc::CLONE_VM | libc::CLONE_THREAD) as u64;
     if number == libc::SYS_clone3 {
         // struct clone_args: flags at 0, stack at 40 (clone(2)).
@@ -26,6 +26,27 @@ unsafe fn copies(number: c_long, first: usize, second: usize) -> bool {
         return second >= 64 && word(0).is_ok_and(|flags| flags & shared == 0) && word(40) == Ok(0);
     }
     number == libc::SYS_fork || (number == libc::SYS_clone && second == 0 && first as u64 & shared == 0)
+}
+
+/// Such a call, with what copies of ours may share ([`copies::unshared`]).
+unsafe fn copy(number: c_long, first: usize, [b, c, d, e, f]: [usize; 5]) -> isize {
+    /// struct clone_args as far as it is known.
+    const WORDS: usize = 11;
+    // SAFETY: passed on.
+    let kernel = |first| unsafe { shunt_sockets::sys::raw::call6(number, first, b, c, d, e, f) };
+    if number == libc::SYS_clone {
+        return kernel(copies::unshared(first as u64) as usize);
+    }
+    let mut words = [0u64; WORDS];
+    // SAFETY: the program's structure, which may fault; room for as many words.
+    let read = number == libc::SYS_clone3
+        && b <= core::mem::size_of_val(&words)
+        && unsafe { user::copy(first as *const u8, words.as_mut_ptr().cast(), b) };
+    if !read {
+        return kernel(first);
+    }
+    words[0] = copies::unshared(words[0]);
+    kernel(words.as_ptr() as usize)
 }
 
 /// Answers a call whose number is one of the intercepted calls; `None`: the kernel's.
@@ -55,10 +76,10 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         crate::end::now(a as _);
     }
     // SAFETY: passed on.
-    if unsafe { copies(number, a, b) } {
+    if unsafe { is_copy(number, a, b) } {
         process::before_fork();
         // SAFETY: without a stack of its own the child goes on from here in a copy of this memory.
-        let result = unsafe { shunt_sockets::sys::raw::call6(number, a, b, c, d, e, f) };
+        let result = unsafe { copy(number, a, [b, c, d, e, f]) };
         if result == 0 {
             process::after_fork_child();
         } else if result > 0 {
@@ -124,9 +145,9 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_fcntl => fcntl(a, b, c);
             SYS_ioctl => ioctl(a, b, c);
             SYS_close_range => close_range(a, b, c);
+            SYS_pidfd_getfd => pidfd_getfd(a, b, c);
             SYS_unshare => unshare(a);
             SYS_setns => setns(a, b);
         }
     }
 }
-            SYS_pidfd_getfd => pidfd_getfd(a, b, c);

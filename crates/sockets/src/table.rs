@@ -210,6 +210,11 @@ pub fn take(fd: i32) -> Word {
     }
 }
 
+/// Whether any number is that of a socket or a set of ours.
+pub fn any_ours() -> bool {
+    (0..high_water()).any(|fd| !matches!(get(fd).kind(), Kind::Foreign | Kind::Private))
+}
+
 static HIGH_WATER: AtomicU64 = AtomicU64::new(0);
 
 fn raise_high_water(fd: i32) {

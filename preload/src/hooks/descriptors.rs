@@ -1,5 +1,6 @@
 //! Descriptors: closed, duplicated, controlled.
 
+use super::processes::may_have_own_descriptors;
 use crate::{answer, cancel, real, set_errno};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
@@ -33,10 +34,22 @@ hook! {
         close(fd)
     }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        const FLAGS: c_int = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;
+        let unshares = first <= last && flags & !FLAGS == 0 && flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0;
+        if unshares && !may_have_own_descriptors() {
+            set_errno(libc::ENOMEM);
+            return -1;
+        }
         answer(descriptor::close_range(first, last, flags as u32)) as c_int
     }
     fn closefrom(first: c_int) -> () {
         let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);
+    }
+    fn pidfd_getfd(process: c_int, number: c_int, flags: c_uint) -> c_int {
+        if !global::ready() {
+            return real::pidfd_getfd(process, number, flags);
+        }
+        answer(inherit::take_out_of(process, number, flags).map(|fd| fd as isize)) as c_int
     }
     fn dup(fd: c_int) -> c_int {
         if table::get(fd).kind() == Kind::Private {
@@ -45,12 +58,6 @@ hook! {
         }
         let copy = real::dup(fd);
         if copy >= 0 {
-    fn pidfd_getfd(process: c_int, number: c_int, flags: c_uint) -> c_int {
-        if !global::ready() {
-            return real::pidfd_getfd(process, number, flags);
-        }
-        answer(inherit::take_out_of(process, number, flags).map(|fd| fd as isize)) as c_int
-    }
             descriptor::duplicated(fd, copy);
         }
         copy

@@ -3,9 +3,9 @@
 use crate::{cancel, real};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_calls::libc::{self, rlimit};
-use shunt_sockets::sys::user;
+use shunt_sockets::sys::{calls, user};
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{descriptor, global, namespace};
+use shunt_sockets::{descriptor, global, namespace, opening};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -29,6 +29,22 @@ unsafe fn standard_are_others() {
     }
 }
 
+/// How many threads the process has: each has a directory (proc(5)).
+fn threads() -> Option<u64> {
+    let directory = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let fd = calls::openat(libc::AT_FDCWD, c"/proc/self/task".as_ptr().cast(), directory, 0).ok()?;
+    // SAFETY: plain integers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    let known = calls::fstat(fd, &mut status);
+    let _ = calls::close(fd);
+    known.ok().map(|()| status.st_nlink.saturating_sub(2))
+}
+
+/// Whether this thread may get descriptors of its own, while others go on with theirs.
+pub fn may_have_own_descriptors() -> bool {
+    !global::ready() || global::single_threaded() || threads() == Some(1) || opening::leave_descriptors()
+}
+
 /// Address space of the descriptor table and other constant parts of this library.
 const OWN_SPACE: u64 = 32 << 20;
 
@@ -44,7 +60,7 @@ unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
     wider.rlim_max = wider.rlim_max.saturating_add(ours);
     // Only root may go beyond the hard limit that there is.
     let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: u64::MAX };
-    let _ = shunt_sockets::sys::calls::prlimit(0, resource as u32, core::ptr::null(), &mut now);
+    let _ = calls::prlimit(0, resource as u32, core::ptr::null(), &mut now);
     wider.rlim_max = wider.rlim_max.min(now.rlim_max);
     wider.rlim_cur = wider.rlim_cur.min(wider.rlim_max);
     Some(wider)
@@ -73,6 +89,10 @@ hook! {
         crate::end::now(status)
     }
     fn unshare(flags: c_int) -> c_int {
+        if flags & libc::CLONE_FILES != 0 && !may_have_own_descriptors() {
+            crate::set_errno(libc::ENOMEM);
+            return -1;
+        }
         let concerns = flags & libc::CLONE_NEWNET != 0;
         if concerns {
             namespace::changing();
