@@ -128,6 +128,54 @@ fn a_stopped_program_is_inspected_like_any_other() {
     assert_eq!(socket_of(&client)["carrier"], "shared-memory");
 }
 
+const SERVER: &str = "
+import socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+";
+const CLIENT: &str = "
+import socket, sys
+connection = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+print(connection.fileno(), flush=True)
+";
+const UNTIL_RESET: &str = "
+try:
+    print(connection.recv(100), flush=True)
+except ConnectionResetError:
+    print('reset', flush=True)
+sys.stdin.read()
+";
+
+/// Another process writes on the client's descriptor, as a system call of the client's own would that the library does not see.
+#[test]
+fn both_ends_tell_of_bytes_that_were_written_past_the_library() {
+    let python = |script: &str, arguments: &[&str]| {
+        let mut command = plain(SHUNT);
+        command.args(["run", "--"]).arg(shunt_testkit::python_program()).env("SHUNT_LIBRARY", library());
+        Program::start(command.arg("-c").arg(format!("{script}{UNTIL_RESET}")).args(arguments))
+    };
+    let mut server = python(SERVER, &[]);
+    let port = server.line();
+    let mut client = python(CLIENT, &[&port]);
+    let descriptor: i32 = client.line().parse().unwrap();
+    let process = rustix::process::Pid::from_child(&client.child);
+    let process = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).unwrap();
+    let flags = rustix::process::PidfdGetfdFlags::empty();
+    let copy = rustix::process::pidfd_getfd(process, descriptor, flags).unwrap();
+    assert_eq!(rustix::io::write(&copy, b"hello").unwrap(), 5);
+    drop(copy);
+
+    assert_eq!((server.line().as_str(), client.line().as_str()), ("reset", "reset"));
+    assert_eq!(connections(&port)[0]["state"], "foreign-bytes");
+    assert_eq!(
+        (&socket_of(&server)["reason"], &socket_of(&client)["reason"]),
+        (&"foreign-bytes".into(), &"foreign-bytes".into())
+    );
+    client.end();
+    server.end();
+}
+
 /// Every way to miss shared memory that a user can choose has its own reason, and the programs talk all the same.
 #[test]
 fn the_kernel_carries_what_cannot_be_accelerated_and_the_reason_is_told() {

@@ -48,12 +48,15 @@ pub struct Post {
     pub inline: [AtomicU64; INLINE / 8],
 }
 
-/// A side's sending state; the peer reads `rung`, rarely.
+/// What a doorbell is: a byte with which no text begins. Any other byte on a companion was put there past the library.
+pub const BELL: u8 = 0xbe;
+
+/// A side's sending state; the peer reads the counts of bells, rarely.
 #[repr(C, align(64))]
 pub struct Transmit {
     /// Thread that is sending, 0: none.
     pub lock: AtomicU32,
-    /// Doorbells rung so far: bytes written on the companion.
+    /// Doorbells rung so far, those included that are about to be written on the companion: no more lie there, or were taken.
     pub rung: AtomicU32,
     /// The last of [`Side::borders`].
     pub switch: AtomicU64,
@@ -69,6 +72,10 @@ pub struct Transmit {
     pub send_buffer: AtomicU32,
     /// Copy of [`Post::word`], to be read without disturbing that line.
     pub word: AtomicU64,
+    /// Doorbells written on the companion so far, urgent ones left out: no fewer lie there, or were taken.
+    pub written: AtomicU32,
+    /// Why this side reset the connection, where TCP would not have: a code of [`crate::reason::Reason`].
+    pub broken: AtomicU32,
 }
 
 /// A side's receiving state; the peer reads `position` when it is out of space.
@@ -312,6 +319,8 @@ impl Side {
                 blocked: narrow(),
                 send_buffer: narrow(),
                 word: wide(),
+                written: narrow(),
+                broken: narrow(),
             },
             receive: Receive {
                 position: wide(),
@@ -342,7 +351,7 @@ impl Side {
     /// that nobody uses.
     pub fn clear(&self) {
         self.clear_for_next();
-        for word in [&self.transmit.rung, &self.receive.taken] {
+        for word in [&self.transmit.rung, &self.transmit.written, &self.receive.taken] {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -356,7 +365,7 @@ impl Side {
             word.store(0, Ordering::Relaxed);
         }
         let narrow = [&transmit.lock, &transmit.small, &transmit.class_limit, &transmit.blocked, &transmit.send_buffer];
-        for word in narrow {
+        for word in narrow.into_iter().chain([&transmit.broken]) {
             word.store(0, Ordering::Relaxed);
         }
         for word in [&receive.lock, &receive.class, &receive.switch, &receive.state] {

@@ -72,6 +72,7 @@ reasons! {
     PathLost = 39, "path-lost", "The way to the other host was lost while connecting: the kernel carries it.";
     Local = 40, "unix", "AF_UNIX: the kernel carries it until its receiver is seen to spin.";
     LocalPinned = 41, "unix-kernel", "AF_UNIX that the kernel must see: credentials, O_ASYNC, an end or a set that other processes have.";
+    ForeignReads = 42, "foreign-reads", "This program read past the library, and got doorbells for bytes of the connection.";
 }
 
 /// Number of codes that counters keep room for.

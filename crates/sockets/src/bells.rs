@@ -17,6 +17,7 @@
 //! [`Hold::when_all_heard`]: crate::holding::Hold::when_all_heard
 
 use crate::epoll;
+use crate::foreign;
 use crate::readiness;
 use crate::socket::{flag, Socket};
 use crate::{private, process};
@@ -133,16 +134,22 @@ fn surplus(socket: &Socket) -> u32 {
 fn take(socket: &Socket, fd: i32) {
     if socket.has(flag::SHARED) {
         socket.ear.hear();
-        return trim(socket, fd);
+        trim(socket, fd);
+        // Nobody takes them here, so what else there is would never be seen.
+        if foreign::is_there(socket, fd) {
+            foreign::break_off(socket, fd);
+        }
+        return;
     }
-    let taken = {
+    let found = {
         // Whoever shares the socket takes this lock before.
         let Ok(_held) = socket.lock_receive_settled() else { return };
-        !socket.has(flag::SHARED) && take_bells(socket, fd, 64)
+        if socket.has(flag::SHARED) {
+            return;
+        }
+        take_bells(socket, fd, 64)
     };
-    if taken {
-        epoll::bells_taken(socket);
-    }
+    found.tell(socket, fd);
 }
 
 /// Bells above which some are taken where they need not be: a long row of them would fill the companion.
@@ -166,19 +173,22 @@ pub fn are_many(socket: &Socket) -> bool {
 
 #[cold]
 fn trim_now(socket: &Socket, fd: i32) {
-    let Ok(_held) = socket.lock_receive_settled() else { return };
+    let Ok(held) = socket.lock_receive_settled() else { return };
     let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
     let mut waiting = 0i32;
     if calls::ioctl(socket.hold.number(fd), libc::FIONREAD, &raw mut waiting as usize).is_err() || waiting < 0 {
         return;
     }
-    // The count goes astray where a waker was killed before its bell. A few may be on their way.
+    // The count goes astray where a waker was killed before its bell. A few may be on their way, and would be taken for foreign
+    // bytes if they were not counted any more.
     let taken = &socket.own().receive.taken;
     if rung.wrapping_sub(taken.load(Ordering::Relaxed)).wrapping_sub(waiting as u32) > ON_THEIR_WAY {
-        taken.store(rung.wrapping_sub(waiting as u32), Ordering::Relaxed);
+        taken.store(rung.wrapping_sub(waiting as u32).wrapping_sub(ON_THEIR_WAY), Ordering::Relaxed);
     }
-    if waiting > 1 {
-        take_bells(socket, fd, (waiting as usize - 1).min(64));
+    let found = if waiting > 1 { take_bells(socket, fd, (waiting as usize - 1).min(64)) } else { Found::Nothing };
+    drop(held);
+    if found == Found::Foreign {
+        foreign::break_off(socket, fd);
     }
 }
 
@@ -186,44 +196,76 @@ fn trim_now(socket: &Socket, fd: i32) {
 pub fn relieve(socket: &Socket, fd: i32) {
     if !socket.alone() {
         trim(socket, fd);
-    } else if are_counted(socket) && take_bells(socket, fd, 64) {
-        epoll::bells_taken(socket);
+    } else if are_counted(socket) {
+        take_bells(socket, fd, 64).tell(socket, fd);
     }
 }
 
 /// Takes the bells of a stream of which its only set has heard. False: others may need them.
 pub fn silence(socket: &Socket, fd: i32) -> bool {
-    let mut silenced = false;
+    let (mut silenced, mut found) = (false, Found::Nothing);
     let heard = socket.hold.when_all_heard(0, || {
         // Whoever shares the socket takes this lock before.
         let Ok(_held) = socket.lock_receive_settled() else { return };
         silenced = !socket.has(flag::SHARED);
         if silenced {
-            take_bells(socket, fd, 64);
+            found = take_bells(socket, fd, 64);
         }
     });
+    if found == Found::Foreign {
+        foreign::break_off(socket, fd);
+    }
     heard && silenced && !socket.has(flag::SHARED)
 }
 
-/// A blocking receive on the companion took `count` bells, of a socket that nobody else can use.
-pub fn taken_alone(socket: &Socket, count: usize) {
-    socket.own().receive.taken.fetch_add(count as u32, Ordering::Relaxed);
-    epoll::bells_taken(socket);
+/// A blocking receive on the companion `fd` took `bytes`, of a socket that nobody else can use; `written`: as
+/// [`foreign::written`] told before.
+pub fn taken_alone(socket: &Socket, fd: i32, bytes: &[u8], written: u32) {
+    note_taken(socket, bytes, 64, written).tell(socket, fd);
 }
 
-/// True if any were taken.
+/// What was taken off a companion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Bells,
+    /// See [`crate::foreign`].
+    Foreign,
+}
+
+impl Found {
+    /// Tells sets that bells were taken, or ends the connection. The caller holds no lock of the socket's.
+    fn tell(self, socket: &Socket, fd: i32) {
+        if self == Found::Foreign {
+            foreign::break_off(socket, fd);
+        }
+        if self != Found::Nothing {
+            epoll::bells_taken(socket);
+        }
+    }
+}
+
+fn note_taken(socket: &Socket, bytes: &[u8], most: usize, written: u32) -> Found {
+    if foreign::took(socket, bytes) {
+        return Found::Foreign;
+    }
+    if bytes.len() < most {
+        foreign::emptied(socket, written);
+    }
+    Found::Bells
+}
+
 #[cold]
-fn take_bells(socket: &Socket, fd: i32, most: usize) -> bool {
+fn take_bells(socket: &Socket, fd: i32, most: usize) -> Found {
     let mut bytes = [0u8; 64];
     let (fd, most) = (socket.hold.number(fd), most.min(bytes.len()));
+    let written = foreign::written(socket);
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), most, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
         Ok(0) => readiness::companion_ended(socket),
-        Ok(n) => {
-            socket.own().receive.taken.fetch_add(n as u32, Ordering::Relaxed);
-            return true;
-        }
-        Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
+        Ok(n) => return note_taken(socket, &bytes[..n], most, written),
+        Err(Errno(libc::EAGAIN)) => foreign::emptied(socket, written),
+        Err(Errno(libc::EINTR)) => {}
         Err(_) => readiness::note_gone(socket),
     }
-    false
+    Found::Nothing
 }

@@ -15,7 +15,7 @@ use crate::{kept, link, listen, offered, parcel, private, table, wait};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::{bell, offers};
 use shunt_segment::address::Address;
-use shunt_segment::channel::{arm, life, word, ChannelPage, STAMP_POSITION};
+use shunt_segment::channel::{arm, life, word, ChannelPage, BELL, STAMP_POSITION};
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, epoll_event, timespec};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -95,7 +95,7 @@ impl Waiting {
 
     /// Whether bytes or an end have come.
     fn has_something(&self) -> bool {
-        self.gone || said_something(self.page())
+        self.gone || self.early || said_something(self.page())
     }
 
     /// For how long there has been something, in ticks; those of which that is not known come in the order of connecting.
@@ -401,7 +401,19 @@ fn hear(listener: &Socket) {
         } else if !waiting.has_something() {
             let mut bytes = [0u8; 64];
             let (fd, start) = (waiting.descriptor(), bytes.as_mut_ptr().cast());
-            let taken = calls::recvfrom(fd, start, 64, libc::MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+            let take = |flags: i32| {
+                calls::recvfrom(fd, start, 64, libc::MSG_DONTWAIT | flags, core::ptr::null_mut(), core::ptr::null_mut())
+            };
+            // What is no bell is left to the connection (see `foreign`).
+            let looked = take(libc::MSG_PEEK);
+            let taken = match looked {
+                Ok(count) if bytes[..count].iter().any(|byte| *byte != BELL) => {
+                    waiting.early = true;
+                    continue;
+                }
+                Ok(_) => take(0),
+                error => error,
+            };
             match taken {
                 Ok(0) => waiting.gone = true,
                 Ok(count) => {

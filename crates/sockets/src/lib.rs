@@ -47,6 +47,7 @@ pub mod earlier;
 pub mod ending;
 pub mod epoll;
 pub mod error_queue;
+pub mod foreign;
 pub mod global;
 pub mod handover;
 pub mod holding;

@@ -144,6 +144,7 @@ pub fn observe(socket: &Socket, peer: u64) -> u32 {
         // A reset after the end was announced finds TCP in CLOSE_WAIT: the error is EPIPE (tcp_reset).
         let error = if peer & word::LATE != 0 { state::PIPE_DUE } else { state::RESET_DUE };
         let bits = error | state::DONE | state::END_NOTED;
+        crate::foreign::note_reset(socket);
         return socket.own().receive.state.fetch_or(bits, Ordering::AcqRel) | bits;
     }
     own

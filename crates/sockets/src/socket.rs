@@ -105,6 +105,8 @@ pub struct Socket {
     pub sleeps: AtomicU32,
     /// Waits that ended awake since the last sleep.
     pub spins: AtomicU32,
+    /// Bells that were found missing ([`crate::foreign`]).
+    pub missed: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
     /// SO_PEEK_OFF; negative: none.
@@ -219,6 +221,7 @@ impl Socket {
         self.receiving.store(0, Ordering::Relaxed);
         self.end_behind.store(0, Ordering::Relaxed);
         self.settings_seen.store(0, Ordering::Relaxed);
+        self.missed.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Relaxed);

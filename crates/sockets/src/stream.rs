@@ -9,8 +9,8 @@ mod receive;
 mod send;
 mod take;
 
-pub(crate) use end::distrust;
 pub use end::shutdown;
+pub(crate) use end::{distrust, wake_own_sleepers};
 pub(crate) use put::put_from;
 pub use receive::{receive, receive_pieces};
 pub use send::{send, send_vector};

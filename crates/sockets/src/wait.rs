@@ -4,10 +4,10 @@ use crate::bells::{self, Listening};
 use crate::holding::Asleep;
 use crate::readiness;
 use crate::socket::{flag, Socket};
-use crate::{global, link, spin, stamp, table};
+use crate::{foreign, global, link, spin, stamp, table};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
-use shunt_segment::channel::{arm, style, word};
+use shunt_segment::channel::{arm, style, word, BELL};
 use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK};
 use shunt_sys::{calls, clock, thread, Errno, Result};
 
@@ -80,7 +80,7 @@ pub fn uncork() {
     }
 }
 
-/// One byte on the companion makes the peer's descriptor readable.
+/// One byte on the companion, a [`BELL`], makes the peer's descriptor readable.
 #[cold]
 pub fn ring(socket: &Socket, fd: i32) {
     ring_after(socket, fd, 0);
@@ -106,9 +106,10 @@ fn ring_after(socket: &Socket, fd: i32, put: usize) {
     if socket.peer().asks_time.load(Ordering::Relaxed) != 0 {
         socket.own().rung_at.store(clock::realtime_ns(), Ordering::Release);
     }
-    let byte = 1u8;
-    let fd = socket.hold.number(fd);
-    if calls::sendto(fd, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0).is_err() {
+    let (byte, fd) = (BELL, socket.hold.number(fd));
+    if calls::sendto(fd, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0).is_ok() {
+        socket.own().transmit.written.fetch_add(1, Ordering::Release);
+    } else {
         socket.own().transmit.rung.fetch_sub(1, Ordering::Relaxed);
         if is_hung_up(fd) {
             readiness::note_gone_after(socket, put);
@@ -166,7 +167,7 @@ pub fn ring_urgent(socket: &Socket, fd: i32) {
         return crate::remote::ring_near_urgent(socket);
     }
     socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
-    let byte = 1u8;
+    let byte = BELL;
     let flags = MSG_DONTWAIT | MSG_NOSIGNAL | libc::MSG_OOB;
     if calls::sendto(socket.hold.number(fd), (&raw const byte).cast(), 1, flags, core::ptr::null(), 0).is_err() {
         // Before Linux 5.15 such sockets have no urgent bytes.
@@ -230,16 +231,22 @@ pub fn check_peer_of_sender(socket: &Socket, fd: i32) {
     }
 }
 
-/// Asks the kernel at once.
+/// Asks the kernel at once; the same question tells of bytes that nobody has rung.
 pub fn ask_peer(socket: &Socket, fd: i32) {
-    if is_hung_up(socket.hold.number(fd)) {
+    let events = calls::poll_one(socket.hold.number(fd), libc::POLLIN, 0).unwrap_or(0);
+    if events & GONE != 0 {
         readiness::note_gone(socket);
+    } else if events & libc::POLLIN != 0 && !bells::are_counted(socket) && foreign::is_there(socket, fd) {
+        foreign::break_off(socket, fd);
     }
 }
 
+/// What poll says of a companion that has no other end any more.
+const GONE: i16 = libc::POLLHUP | libc::POLLERR;
+
 /// Whether the companion `fd` has no other end any more.
 fn is_hung_up(fd: i32) -> bool {
-    calls::poll_one(fd, 0, 0).is_ok_and(|events| events & (libc::POLLHUP | libc::POLLERR) != 0)
+    calls::poll_one(fd, 0, 0).is_ok_and(|events| events & GONE != 0)
 }
 
 /// A first connection begins before the peer has said that it issues barriers.
@@ -460,6 +467,7 @@ fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64)
     let mut bytes = [0u8; 64];
     let flags = if alone { 0 } else { MSG_PEEK };
     let room = if alone { 64 } else { 1 };
+    let written = foreign::written(socket);
     match calls::recvfrom_sleeping(polled.companion, bytes.as_mut_ptr().cast(), room, flags, looked) {
         Ok(0) => {
             readiness::companion_ended(socket);
@@ -468,7 +476,7 @@ fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64)
                 return calls::nap(ENDED);
             }
         }
-        Ok(n) if alone => bells::taken_alone(socket, n),
+        Ok(n) if alone => bells::taken_alone(socket, polled.companion, &bytes[..n], written),
         Ok(_) => socket.hold.woken(),
         // Somebody made the open file non-blocking: sleep in poll instead.
         Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, polled, conditions, -1, looked)?,

@@ -4,8 +4,9 @@ use std::mem::{offset_of, size_of};
 
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, CLASSES, PAGE, RING_SIZE};
-use shunt_segment::channel::{life, state, style, word, ChannelPage, Head, Post, Receive, Side, Wait};
+use shunt_segment::channel::{life, state, style, word, ChannelPage, Head, Post, Receive, Side, Transmit, Wait};
 use shunt_segment::link::{LinkHeader, Party, MAGIC};
+use shunt_segment::reason::Reason;
 use shunt_segment::{CHANNELS, VERSION};
 
 use super::processes::printable;
@@ -63,6 +64,8 @@ pub struct End {
     pub closed: bool,
     /// It was closed in a way that TCP answers by RST, or was reset.
     pub reset: bool,
+    /// It reset the connection for this reason, which TCP does not know.
+    pub broken: Option<Reason>,
     /// It noticed that the other end vanished.
     pub peer_gone: bool,
     /// How it last waited.
@@ -131,6 +134,10 @@ fn end(words: &Words, side: usize) -> End {
         fin: post & word::FIN != 0,
         closed: post & word::CLOSED != 0,
         reset: post & word::RST != 0 || flags & state::RESET_DUE != 0,
+        broken: match words.word32(side + offset_of!(Side, transmit) + offset_of!(Transmit, broken)) {
+            0 => None,
+            code => Reason::from_code(code as u8),
+        },
         peer_gone: flags & state::PEER_GONE != 0,
         waits: match words.word32(side + offset_of!(Side, wait) + offset_of!(Wait, style)) {
             style::NONE => "not-yet",
@@ -157,7 +164,9 @@ impl Channel {
     /// The state of the connection in a word.
     pub fn state(&self) -> &'static str {
         let [client, server] = &self.ends;
-        if client.reset || server.reset {
+        if let Some(reason) = client.broken.or(server.broken) {
+            reason.word()
+        } else if client.reset || server.reset {
             "reset"
         } else if client.peer_gone || server.peer_gone {
             "peer-gone"
@@ -214,6 +223,14 @@ mod tests {
         assert_eq!((channel.in_flight(0), channel.in_flight(1)), (Some(100), Some(0)));
         assert_eq!(channel.ends[0].ring, Some(16 << 10));
         assert_eq!((channel.ends[1].pid, channel.ends[1].waits), (77, "polls"));
+    }
+
+    #[test]
+    fn the_state_tells_why_a_connection_was_reset() {
+        let mut bytes = segment();
+        let server = CHANNEL_PAGES + 3 * PAGE + offset_of!(ChannelPage, sides) + size_of::<Side>();
+        bytes[server + offset_of!(Side, transmit) + offset_of!(Transmit, broken)] = Reason::ForeignBytes as u8;
+        assert_eq!(Link::from_words(&Words::from_bytes(bytes)).unwrap().channels[0].state(), "foreign-bytes");
     }
 
     #[test]

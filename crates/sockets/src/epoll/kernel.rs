@@ -10,7 +10,7 @@ use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
 use crate::table::{self, Kind};
-use crate::{accept, listen, readiness};
+use crate::{accept, foreign, listen, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
 use shunt_sys::{calls, clock, user, Errno, Result};
@@ -118,7 +118,10 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
             if !hear(set, entry, flags) {
                 return;
             }
-            let finding = find(entry);
+            let mut finding = find(entry);
+            if breaks_off(entry, finding.events == 0) {
+                finding = find(entry);
+            }
             if finding.events == 0 {
                 return;
             }
@@ -192,6 +195,16 @@ fn of_datagrams(set: &'static Set, entry: &'static Entry, flags: u32, answer: &m
     } else if take(entry, &finding) || wanted & ONESHOT == 0 {
         answer.push(events, data);
     }
+}
+
+/// Whether what was heard of a stream was no bell, so that its connection ends; `silent`: there is nothing else to tell.
+fn breaks_off(entry: &'static Entry, silent: bool) -> bool {
+    let (Some(socket), Some(fd)) = (entry.socket(), entry.descriptor()) else { return false };
+    let foreign = if silent { foreign::is_there(socket, fd) } else { foreign::is_counted(socket, fd) };
+    if foreign {
+        foreign::break_off(socket, fd);
+    }
+    foreign
 }
 
 /// A stream's bell, or the end of its companion. True if the stream is to be looked at.

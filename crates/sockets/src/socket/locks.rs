@@ -88,6 +88,11 @@ impl Socket {
         Some((receiving, self.lock_until(&self.sending, &self.own().transmit.lock, deadline)?))
     }
 
+    /// The lock for sending, without asking carriers to settle: `None` as for [`Socket::lock_both_until`].
+    pub fn lock_send_until(&self, deadline: u64) -> Option<Locked> {
+        self.lock_until(&self.sending, &self.own().transmit.lock, deadline)
+    }
+
     fn lock_until(&self, private: &AtomicU32, shared: &'static AtomicU32, deadline: u64) -> Option<Locked> {
         // SAFETY: sockets live in slabs that are never unmapped.
         let private = unsafe { &*(private as *const AtomicU32) };

@@ -33,10 +33,16 @@ pub(super) fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
 }
 
 /// The connection is over by what this thread did last, and no bell tells others of this side: sets are told, and who sleeps on
-/// the companion finds that it reads as ended.
+/// the companion.
 #[cold]
 pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
     crate::epoll::changed(socket);
+    wake_own_sleepers(socket, fd);
+}
+
+/// Who sleeps on the companion, in whatever call, finds that it reads as ended.
+#[cold]
+pub(crate) fn wake_own_sleepers(socket: &Socket, fd: i32) {
     if !socket.alone() {
         socket.set(flag::SPENT);
         let _ = calls::shutdown(socket.hold.number(fd), libc::SHUT_RD);

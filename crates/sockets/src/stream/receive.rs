@@ -7,7 +7,7 @@ use crate::readiness::{self, observe, take_reset};
 use crate::socket::{flag, Socket};
 use crate::swift::{self, Declined};
 use crate::wait::{self, nonblocking};
-use crate::{error_queue, global, options, urgent};
+use crate::{error_queue, foreign, global, options, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
@@ -119,6 +119,10 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             }
             // The word may have been published after we looked for bytes.
             if socket.incoming().look().1 > seen || !was_over {
+                continue;
+            }
+            if foreign::is_there(socket, fd) {
+                foreign::break_off(socket, fd);
                 continue;
             }
             return Ok(0);
