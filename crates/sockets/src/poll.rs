@@ -207,7 +207,7 @@ impl<'a> Query<'a> {
         let mut ready = 0;
         for entry in self.entries.iter_mut() {
             entry.revents = match table::stream(entry.fd) {
-                Some(s) => readiness::events(s) & (entry.events | ALWAYS),
+                Some(s) => readiness::events(s, entry.events | ALWAYS),
                 None => 0,
             };
             ready += (entry.revents != 0) as isize;
@@ -220,7 +220,7 @@ impl<'a> Query<'a> {
 
     fn any_stream_ready(&self) -> bool {
         self.entries.iter().any(|e| match table::stream(e.fd) {
-            Some(s) => readiness::events(s) & (e.events | ALWAYS) != 0,
+            Some(s) => readiness::events(s, e.events | ALWAYS) != 0,
             None => table::datagram(e.fd).is_some_and(|d| datagram::events(d) & e.events != 0),
         })
     }

@@ -266,9 +266,9 @@ fn is_enough(socket: &Socket, waiting: usize) -> bool {
     waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket)
 }
 
-/// The events of poll(2) that hold now, all of them (the caller masks what was asked for).
+/// Those of the events of poll(2) in `asked` that hold now.
 #[inline]
-pub fn events(socket: &Socket) -> i16 {
+pub fn events(socket: &Socket, asked: i16) -> i16 {
     options::catch_up(socket);
     let incoming = socket.incoming();
     let (peer, waiting) = incoming.look();
@@ -288,7 +288,7 @@ pub fn events(socket: &Socket) -> i16 {
     }
     if no_send {
         events |= POLLOUT | POLLWRNORM;
-    } else {
+    } else if asked & (POLLOUT | POLLWRNORM) != 0 {
         let (free, size) = socket.outgoing().writable();
         if free * 3 >= size || socket.outgoing().can_grow() {
             events |= POLLOUT | POLLWRNORM;
@@ -300,5 +300,5 @@ pub fn events(socket: &Socket) -> i16 {
     if urgent::pending(socket) {
         events |= POLLPRI;
     }
-    events
+    events & asked
 }

@@ -182,6 +182,22 @@ pub unsafe fn receive<const ALONE: bool>(
     Ok(taken as isize)
 }
 
+/// Whether a receive that must not wait has nothing to take, and there is nothing else to say: its answer is EAGAIN. So ends each
+/// turn of a program that goes by edges.
+pub fn drained(socket: &Socket, fd: i32, flags: i32) -> bool {
+    const OVER: u32 = state::DONE | state::PEER_GONE | state::SHUT_RD | state::RESET_DUE | state::PIPE_DUE;
+    if !usual(socket, flags) || flags & MSG_DONTWAIT == 0 && !socket.has(flag::NONBLOCK) || socket.incoming().look().1 > 0 {
+        return false;
+    }
+    wait::check_peer(socket, fd);
+    let (word, waiting) = socket.incoming().look();
+    waiting == 0
+        && word & (word::FIN | word::CLOSED | word::RST) == 0
+        && socket.peer().urgent.load(Ordering::Acquire) == 0
+        && socket.own().receive.state.load(Ordering::Relaxed) & OVER == 0
+        && !socket.has(flag::HUNG_UP)
+}
+
 #[cold]
 #[inline(never)]
 fn interrupted_receiver(socket: &Socket, fd: i32, taken: usize) -> isize {

@@ -61,15 +61,18 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     let wanted = terms.events.load(Ordering::Relaxed);
     let asked = wanted & !MODES | ERR | HUP;
     if wanted & ET == 0 {
-        return Finding { events: readiness::events(socket) as u16 as u32 & asked, signature: 0, blocked: 0 };
+        return Finding { events: readiness::events(socket, asked as i16) as u16 as u32, signature: 0, blocked: 0 };
     }
     // In this order: what comes in between is then another edge, not a lost one.
     let signature = signature(socket, wanted);
     let blocked = socket.own().transmit.blocked.load(Ordering::Acquire);
-    let now = readiness::events(socket) as u16 as u32 & asked;
+    let changed = flags & term::FRESH != 0 || signature != terms.seen.load(Ordering::Relaxed);
+    if !changed && asked & OUT == 0 {
+        return Finding { events: 0, signature, blocked };
+    }
+    let now = readiness::events(socket, asked as i16) as u16 as u32;
     let space = now & OUT != 0 && (flags & term::NO_SPACE != 0 || blocked != terms.unblocked.load(Ordering::Relaxed));
-    let edge = flags & term::FRESH != 0 || space || signature != terms.seen.load(Ordering::Relaxed);
-    Finding { events: if edge { now } else { 0 }, signature, blocked }
+    Finding { events: if changed || space { now } else { 0 }, signature, blocked }
 }
 
 /// What the entry of a datagram socket reports because of its inbox; the kernel reports the rest.
@@ -94,7 +97,7 @@ fn in_inbox(entry: &'static Entry, socket: &'static Datagram, wanted: u32, flags
 pub(super) fn take(entry: &'static Entry, finding: &Finding) -> bool {
     let terms = entry.terms();
     let wanted = terms.events.load(Ordering::Relaxed);
-    let heard = entry.heard.swap(false, Ordering::Relaxed);
+    let heard = entry.heard.load(Ordering::Relaxed) && entry.heard.swap(false, Ordering::Relaxed);
     let mut due = true;
     if wanted & ET != 0 {
         let old = terms.seen.swap(finding.signature, Ordering::Relaxed);

@@ -98,9 +98,10 @@ pub(super) fn deliver(set: &'static Set, entry: &'static Entry, finding: &Findin
 /// Looks at the active entries, and reports what there is room for. Under the set's lock.
 pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
     let time = clock::ticks();
-    let (mut first, mut several) = (None, false);
+    let (mut first, mut several) = (None, !set.ready.is_empty());
     for entry in set.watched.iter() {
-        if found(set, entry) {
+        let finding = found(set, entry);
+        if finding.events != 0 {
             entry.last.store(time, Ordering::Relaxed);
             enqueue(set, entry, place::READY);
             if let Some(socket) = entry.socket() {
@@ -108,13 +109,18 @@ pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
                 set.peer_processor.store(socket.peer().wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             several |= first.is_some();
-            first = first.or(Some(entry));
+            first = first.or(Some((entry, finding)));
         } else {
             cool_down(set, entry, time);
         }
     }
-    if let (Some(first), true) = (first, several) {
-        order::line_up(set, first);
+    if let Some((entry, finding)) = first {
+        if several {
+            order::line_up(set, entry);
+        } else if !answer.full() && !answer.names(entry) {
+            // The only one: what was found is told, without another look.
+            return deliver(set, entry, &finding, answer);
+        }
     }
     let Some(last) = set.ready.last() else { return };
     for entry in set.ready.iter() {
@@ -126,7 +132,7 @@ pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
         if finding.events == 0 {
             entry.last.store(time, Ordering::Relaxed);
             enqueue(set, entry, place::WATCHED);
-            let _ = found(set, entry);
+            found(set, entry);
         } else if !reported {
             entry.answer.store(answer.number, Ordering::Relaxed);
             deliver(set, entry, &finding, answer);
@@ -137,23 +143,21 @@ pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
     }
 }
 
-/// Whether a watched entry has something to report. An EPOLLEXCLUSIVE one is not watched in memory: the kernel chooses
-/// which of its sets hears a bell.
-fn found(set: &'static Set, entry: &'static Entry) -> bool {
-    if find(entry).events != 0 {
-        return true;
-    }
-    if entry.wanted() & EXCLUSIVE == 0 || entry.inner().is_some() {
-        return false;
+/// What a watched entry has to report. An EPOLLEXCLUSIVE one is not watched in memory: the kernel chooses which of its
+/// sets hears a bell.
+fn found(set: &'static Set, entry: &'static Entry) -> Finding {
+    let finding = find(entry);
+    if finding.events != 0 || entry.wanted() & EXCLUSIVE == 0 || entry.inner().is_some() {
+        return finding;
     }
     if arm(entry) {
         waiting::barrier();
     }
-    if find(entry).events != 0 {
-        return true;
+    let finding = find(entry);
+    if finding.events == 0 {
+        enqueue(set, entry, place::NONE);
     }
-    enqueue(set, entry, place::NONE);
-    false
+    finding
 }
 
 /// A stream without events is armed, and later left to its bell. What is inside an inner set is looked at for as long as

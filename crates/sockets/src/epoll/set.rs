@@ -283,7 +283,9 @@ pub(super) fn unwatch(entry: &'static Entry) {
 
 /// Puts the entry into one of the set's queues, at its end, or into none. Under the set's lock.
 pub(super) fn enqueue(set: &'static Set, entry: &'static Entry, queue: u32) {
-    match entry.queue.swap(queue, Ordering::Relaxed) {
+    let before = entry.queue.load(Ordering::Relaxed);
+    entry.queue.store(queue, Ordering::Relaxed);
+    match before {
         place::WATCHED => set.watched.remove(entry),
         place::READY => set.ready.remove(entry),
         _ => {}

@@ -38,6 +38,9 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
             Err(Declined::Unusual) => {}
         }
     }
+    if length > 0 && swift::drained(socket, fd, flags) {
+        return Err(Errno(libc::EAGAIN));
+    }
     let simple = flags == 0 || flags == MSG_DONTWAIT || flags == MSG_NOSIGNAL;
     if simple && !socket.has(flag::CAREFUL) && (length as isize) >= 0 {
         // SAFETY: passed on.
