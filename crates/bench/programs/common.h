@@ -66,13 +66,19 @@ static inline uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* User and system time of this process in nanoseconds. */
+/* User and system time in nanoseconds. */
+static inline uint64_t of_usage(const struct rusage *usage)
+{
+    return (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000000u +
+           (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) * 1000u;
+}
+
+/* That of this process. */
 static inline uint64_t cpu_ns(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000u +
-           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000u;
+    return of_usage(&usage);
 }
 
 /* Resident memory of this process in bytes, what it shares with others included. */
@@ -174,12 +180,13 @@ static inline void no_delay(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
+/* Sends all of it; on a non-blocking descriptor it asks again and again. */
 static inline void send_all(int fd, const void *bytes, size_t length)
 {
     const char *at = bytes;
     while (length > 0) {
         ssize_t sent = send(fd, at, length, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
+        if (sent < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (sent < 0)
             die("send");

@@ -2,12 +2,12 @@
  * close in a loop there. No byte is exchanged, and neither loop waits for the
  * other except as connect() and accept() themselves do.
  *
- *   connect server --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1] [--forked 1|2]
+ *   connect server --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1] [--forked 1|2|3]
  *   connect client --port P|--unix NAME [--core N] [--connections N] [--exchange 1] [--spin 1]
  *
  * With --forked 1 the server forks after listen(), and the child accepts: the parent keeps the listener and waits, as
  * nginx and other servers with workers do. With --forked 2 the child ends at once and the parent accepts, as servers do
- * that start helpers.
+ * that start helpers. With --forked 3 both accept, half of the connections each.
  *
  * With --exchange each connection carries a request and a reply of 8 bytes, so that the loops go in step; with --spin
  * both ends ask for them again and again instead of sleeping.
@@ -41,29 +41,45 @@ static void serve_one(int listener)
     close(fd);
 }
 
+static void await(pid_t child)
+{
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || status != 0)
+        die("the child");
+}
+
 static void serve(const struct place *place, int count, int forked)
 {
-    int listener = listen_at(place, 4096);
-    if (forked) {
-        pid_t child = fork();
-        if (child < 0)
-            die("fork");
-        if (child == 0 && forked == 2)
+    int listener = listen_at(place, 4096), warm_up = WARM_UP_CONNECTIONS, mine = count;
+    pid_t child = forked ? fork() : 0;
+    if (child < 0)
+        die("fork");
+    if (forked == 2) {
+        if (child == 0)
             _exit(0);
-        if (child > 0) {
-            int status = 0;
-            if (waitpid(child, &status, 0) != child || status != 0)
-                die("the child");
-            if (forked != 2)
-                return;
-        }
+        await(child);
+    } else if (forked == 1 && child > 0) {
+        await(child);
+        return;
+    } else if (forked == 3) {
+        warm_up /= 2;
+        mine = child ? count / 2 : count - count / 2;
     }
-    for (int i = 0; i < WARM_UP_CONNECTIONS; i++)
+    for (int i = 0; i < warm_up; i++)
         close(accept_from(listener));
     uint64_t start = now_ns(), cpu = cpu_ns();
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < mine; i++)
         serve_one(listener);
-    report((uint64_t)count, start, now_ns(), cpu_ns() - cpu);
+    cpu = cpu_ns() - cpu;
+    if (forked == 3) {
+        if (child == 0)
+            _exit(0);
+        await(child);
+        struct rusage usage;
+        getrusage(RUSAGE_CHILDREN, &usage);
+        cpu += of_usage(&usage);
+    }
+    report((uint64_t)count, start, now_ns(), cpu);
 }
 
 /* With `in_step` it reads to the end of the stream before it closes, so that one

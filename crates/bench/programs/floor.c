@@ -2,12 +2,14 @@
  *
  *   floor line   --core A --peer-core B [--milliseconds N] [--samples FILE]
  *   floor ring   --core A --peer-core B [--milliseconds N] [--size BYTES] [--capacity BYTES]
+ *   floor trip   --core A --peer-core B [--milliseconds N] [--size BYTES] [--capacity BYTES] [--samples FILE]
  *   floor posting --core A --peer-core B [--milliseconds N] [--size BYTES]
  *   floor memcpy --core A [--milliseconds N] [--size BYTES]
  *
  * line    two pinned processes pass a number to and fro through two cache lines;
  * ring    one process streams messages to another through a byte ring, indices
  *         on lines of their own, each side keeping a copy of the other's index;
+ * trip    messages to and fro through two such rings;
  * posting the receiver says where its buffer lies, and the sender writes there with
  *         process_vm_writev: one copy, made by the kernel;
  * memcpy  one process copies one buffer to another: half of a stream's work.
@@ -130,81 +132,130 @@ static inline void ring_copy(char *ring, size_t capacity, uint64_t index, char *
     }
 }
 
+/* Who puts messages into a ring, or takes them out: what it knows of the two indices. */
+struct end {
+    struct shared *shared;
+    size_t capacity;
+    uint64_t put, taken;
+};
+
 /* `ping` counts the bytes put in, `pong` the bytes taken out. Both sides copy
  * what is there, in pieces of at most an eighth of the ring, so that the copy
  * out of one piece overlaps the copy in of the next. */
-static void consume(struct shared *shared, size_t capacity, size_t size, char *message)
+static void put_message(struct end *end, char *message, size_t size)
 {
-    uint64_t taken = 0, put = 0, filled = 0;
-    size_t piece = capacity / 8;
-    unsigned tries = 0;
-    for (;;) {
-        if (put == taken) {
-            put = atomic_load_explicit(&shared->ping, memory_order_acquire);
-            if (put == taken) {
-                if (atomic_load_explicit(&shared->stop, memory_order_acquire) &&
-                    atomic_load_explicit(&shared->ping, memory_order_acquire) == taken)
-                    return;
-                wait_a_little(&tries);
-                continue;
-            }
-            tries = 0;
+    size_t piece = end->capacity / 8;
+    for (size_t sent = 0; sent < size;) {
+        size_t room;
+        unsigned tries = 0;
+        while ((room = end->capacity - (size_t)(end->put - end->taken)) == 0) {
+            end->taken = atomic_load_explicit(&end->shared->pong, memory_order_acquire);
+            wait_a_little(&tries);
         }
-        size_t length = (size_t)(put - taken);
+        size_t length = size - sent < piece ? size - sent : piece;
+        if (length > room)
+            length = room;
+        ring_copy(end->shared->ring, end->capacity, end->put, message + sent, length, 1);
+        end->put += length;
+        sent += length;
+        atomic_store_explicit(&end->shared->ping, end->put, memory_order_release);
+    }
+}
+
+/* 0: the other side has stopped, and nothing is left. */
+static int take_message(struct end *end, char *message, size_t size)
+{
+    size_t piece = end->capacity / 8;
+    for (size_t filled = 0; filled < size;) {
+        if (end->put == end->taken) {
+            unsigned tries = 0;
+            while ((end->put = atomic_load_explicit(&end->shared->ping, memory_order_acquire)) == end->taken) {
+                if (atomic_load_explicit(&end->shared->stop, memory_order_acquire) &&
+                    atomic_load_explicit(&end->shared->ping, memory_order_acquire) == end->taken)
+                    return 0;
+                wait_a_little(&tries);
+            }
+        }
+        size_t length = (size_t)(end->put - end->taken);
         if (length > piece)
             length = piece;
         if (length > size - filled)
             length = size - filled;
-        ring_copy(shared->ring, capacity, taken, message + filled, length, 0);
-        taken += length;
-        filled = (filled + length) % size;
-        atomic_store_explicit(&shared->pong, taken, memory_order_release);
+        ring_copy(end->shared->ring, end->capacity, end->taken, message + filled, length, 0);
+        end->taken += length;
+        filled += length;
+        atomic_store_explicit(&end->shared->pong, end->taken, memory_order_release);
     }
+    return 1;
 }
 
 static void ring_floor(long core, long peer_core, uint64_t length_ns, size_t size, size_t capacity)
 {
     struct shared *shared = shared_memory(capacity);
+    struct end end = {.shared = shared, .capacity = capacity};
     char *message = aligned_alloc(4096, size);
     memset(message, 's', size);
     pid_t peer = fork_peer(peer_core);
     if (peer == 0) {
         memset(message, 0, size);
-        consume(shared, capacity, size, message);
+        while (take_message(&end, message, size))
+            ;
         _exit(0);
     }
     pin_to_core(core);
-    size_t piece = capacity / 8;
-    uint64_t put = 0, taken = 0, from = 0, cpu = 0, start = 0, begin = now_ns();
+    uint64_t from = 0, cpu = 0, start = 0, begin = now_ns();
     for (;;) {
         uint64_t now = now_ns();
         if (start == 0 && now - begin > length_ns / 10) {
             start = now;
-            from = put;
+            from = end.put;
             cpu = cpu_ns();
         }
         if (start != 0 && now - start > length_ns)
             break;
         for (size_t k = 0; k < BETWEEN_CLOCKS; k += size)
-            for (size_t sent = 0; sent < size;) {
-                size_t room;
-                unsigned tries = 0;
-                while ((room = capacity - (size_t)(put - taken)) == 0) {
-                    taken = atomic_load_explicit(&shared->pong, memory_order_acquire);
-                    wait_a_little(&tries);
-                }
-                size_t length = size - sent < piece ? size - sent : piece;
-                if (length > room)
-                    length = room;
-                ring_copy(shared->ring, capacity, put, message + sent, length, 1);
-                put += length;
-                sent += length;
-                atomic_store_explicit(&shared->ping, put, memory_order_release);
-            }
+            put_message(&end, message, size);
     }
     atomic_store_explicit(&shared->stop, 1, memory_order_release);
     waitpid(peer, NULL, 0);
-    report(put - from, now_ns() - start, cpu_ns() - cpu);
+    report(end.put - from, now_ns() - start, cpu_ns() - cpu);
+}
+
+static void trip_floor(long core, long peer_core, uint64_t length_ns, size_t size, size_t capacity, const char *path)
+{
+    struct end there = {.shared = shared_memory(capacity), .capacity = capacity};
+    struct end back = {.shared = shared_memory(capacity), .capacity = capacity};
+    char *message = aligned_alloc(4096, (size + 4095) & ~(size_t)4095);
+    memset(message, 's', size);
+    pid_t peer = fork_peer(peer_core);
+    if (peer == 0) {
+        while (take_message(&there, message, size))
+            put_message(&back, message, size);
+        _exit(0);
+    }
+    pin_to_core(core);
+    uint32_t *samples = malloc(MOST_SAMPLES * sizeof *samples);
+    memset(samples, 0xff, MOST_SAMPLES * sizeof *samples);
+    uint64_t rounds = 0, cpu = 0, start = now_ns(), last = start;
+    for (int warm = 1; warm || (last - start < length_ns && rounds < MOST_SAMPLES);) {
+        put_message(&there, message, size);
+        take_message(&back, message, size);
+        uint64_t now = now_ns(), took = now - last;
+        if (!warm)
+            samples[rounds++] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
+        last = now;
+        if (warm && now - start > length_ns / 10) {
+            warm = 0;
+            start = now;
+            cpu = cpu_ns();
+        }
+    }
+    uint64_t cpu_end = cpu_ns();
+    atomic_store_explicit(&there.shared->stop, 1, memory_order_release);
+    waitpid(peer, NULL, 0);
+    if (path)
+        write_samples(path, samples, rounds);
+    report(rounds, last - start, cpu_end - cpu);
 }
 
 /* A receiver uses what it got: one look at each line. */
@@ -275,7 +326,7 @@ static void memcpy_floor(long core, uint64_t length_ns, size_t size)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fputs("usage: floor line|ring|posting|memcpy [options]\n", stderr);
+        fputs("usage: floor line|ring|trip|posting|memcpy [options]\n", stderr);
         return 2;
     }
     long core = number_option(argc, argv, "--core", -1);
@@ -288,6 +339,8 @@ int main(int argc, char **argv)
         line_floor(core, peer_core, length_ns, text_option(argc, argv, "--samples", NULL));
     else if (strcmp(argv[1], "ring") == 0)
         ring_floor(core, peer_core, length_ns, size, capacity);
+    else if (strcmp(argv[1], "trip") == 0)
+        trip_floor(core, peer_core, length_ns, size, capacity, text_option(argc, argv, "--samples", NULL));
     else if (strcmp(argv[1], "posting") == 0)
         posting_floor(core, peer_core, length_ns, size);
     else

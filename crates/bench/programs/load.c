@@ -8,6 +8,7 @@
  *   --threads N       threads of each process, which share its connections (1)
  *   --processes N     processes of each side (1)
  *   --sharers N       server processes that read the same connections, after fork (1)
+ *   --common 1        one connection that all threads send on and receive from, blocking: an operation is 8 bytes and their echo
  *   --wait HOW        blocking, poll, epoll (level) or edge (1 thread a connection in a blocking server)
  * The client's:
  *   --active N        connections that carry requests; the others stay silent (all)
@@ -35,7 +36,7 @@ struct result {
 };
 static struct result *result; /* shared by all processes of this side */
 static struct place place;
-static int connections, threads, sharers, how, active, outstanding, look, warming;
+static int connections, threads, sharers, how, active, outstanding, look, warming, common;
 static uint32_t *sizes, size_count, *samples;
 static _Atomic uint64_t sample_count;
 static uint64_t length_ns;
@@ -211,9 +212,25 @@ static void look_on(struct share *share)
                 die("recv");
 }
 
+/* Requests and echoes on the connection that all threads have. Whose echo a thread takes is not told. */
+static void ask_in_common(struct share *share)
+{
+    char message[8] = "request";
+    uint64_t end = now_ns() + length_ns;
+    for (; now_ns() < end; share->operations++) {
+        send_all(share->all[0].fd, message, sizeof message);
+        if (!receive_all(share->all[0].fd, message, sizeof message, MSG_WAITALL))
+            die("the server closed");
+    }
+}
+
 static void *ask(void *argument)
 {
     struct share *share = argument;
+    if (common) {
+        ask_in_common(share);
+        return NULL;
+    }
     if (look) {
         look_on(share);
         return NULL;
@@ -244,7 +261,7 @@ static uint64_t run_threads(struct connection *all, void *(*body)(void *), int n
     pthread_t *handles = calloc((size_t)number, sizeof *handles);
     struct share *shares = calloc((size_t)number, sizeof *shares);
     for (int i = 0; i < number; i++) {
-        shares[i] = (struct share){.all = all, .first = i, .step = number, .count = connections};
+        shares[i] = (struct share){.all = all, .first = common ? 0 : i, .step = common ? 1 : number, .count = connections};
         if (i > 0 && pthread_create(&handles[i], NULL, body, &shares[i]) != 0)
             die("pthread_create");
     }
@@ -268,7 +285,7 @@ static void server_process(int listener)
         if (fork() == 0)
             break;
     uint64_t cpu = cpu_ns();
-    run_threads(all, serve, how == BLOCKING ? connections : threads);
+    run_threads(all, serve, how == BLOCKING && !common ? connections : threads);
     result->cpu_ns += cpu_ns() - cpu;
     while (wait(NULL) > 0)
         ;
@@ -333,6 +350,7 @@ int main(int argc, char **argv)
     active = (int)number_option(argc, argv, "--active", connections);
     outstanding = (int)number_option(argc, argv, "--outstanding", 1);
     look = (int)number_option(argc, argv, "--look", 0);
+    common = (int)number_option(argc, argv, "--common", 0);
     length_ns = (uint64_t)number_option(argc, argv, "--milliseconds", 100) * 1000000u;
     read_sizes(text_option(argc, argv, "--sizes", NULL), number_option(argc, argv, "--size", 8));
     pin_to_core(number_option(argc, argv, "--core", -1));

@@ -1,19 +1,27 @@
 /* One-way bulk transfer over one connection.
  *
- *   stream server --port P [--core N] [--size BYTES]
- *   stream client --port P [--core N] [--size BYTES] [--milliseconds N]
+ *   stream server --port P|--unix NAME [--core N] [--size BYTES] [--spin 1]
+ *   stream client --port P|--unix NAME [--core N] [--size BYTES] [--spin 1] [--milliseconds N]
  *
  * Both sides use the same message size for send() and recv(). The client sends
  * for a while after a warm-up, closes its direction, and reads back how many
  * bytes the server saw: every byte must have arrived. The time runs until that
- * answer, so nothing counts that is still in a buffer.
+ * answer, so nothing counts that is still in a buffer. With --spin both ask
+ * again and again instead of sleeping.
  */
 #include "common.h"
+#include <fcntl.h>
 
 static void report(uint64_t bytes, uint64_t elapsed, uint64_t cpu)
 {
     printf("{\"operations\":%llu,\"elapsed_ns\":%llu,\"cpu_ns\":%llu}\n", (unsigned long long)bytes,
            (unsigned long long)elapsed, (unsigned long long)cpu);
+}
+
+static void set_spinning(int fd, int spin)
+{
+    if (spin && fcntl(fd, F_SETFL, O_NONBLOCK) != 0)
+        die("fcntl");
 }
 
 static char *touched_buffer(size_t size)
@@ -25,15 +33,16 @@ static char *touched_buffer(size_t size)
     return buffer;
 }
 
-static void serve(const struct place *place, size_t size)
+static void serve(const struct place *place, size_t size, int spin)
 {
     int listener = listen_at(place, 16);
     int fd = accept_from(listener);
+    set_spinning(fd, spin);
     char *buffer = touched_buffer(size);
     uint64_t bytes = 0, start = now_ns(), cpu = cpu_ns();
     for (;;) {
         ssize_t got = recv(fd, buffer, size, 0);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got < 0)
             die("recv");
@@ -58,10 +67,11 @@ static uint64_t send_for(int fd, const char *buffer, size_t size, uint64_t lengt
     return bytes;
 }
 
-static void feed(const struct place *place, size_t size, uint64_t length_ns)
+static void feed(const struct place *place, size_t size, int spin, uint64_t length_ns)
 {
     char *buffer = touched_buffer(size);
     int fd = connect_to(place);
+    set_spinning(fd, spin);
     uint64_t warm_up = send_for(fd, buffer, size, length_ns / 10), answer = 0;
     uint64_t cpu = cpu_ns(), start = now_ns();
     uint64_t bytes = send_for(fd, buffer, size, length_ns);
@@ -82,10 +92,11 @@ int main(int argc, char **argv)
     }
     struct place place = place_from_options(argc, argv);
     size_t size = (size_t)number_option(argc, argv, "--size", 65536);
+    int spin = number_option(argc, argv, "--spin", 0) != 0;
     pin_to_core(number_option(argc, argv, "--core", -1));
     if (strcmp(argv[1], "server") == 0)
-        serve(&place, size);
+        serve(&place, size, spin);
     else
-        feed(&place, size, (uint64_t)number_option(argc, argv, "--milliseconds", 300) * 1000000u);
+        feed(&place, size, spin, (uint64_t)number_option(argc, argv, "--milliseconds", 300) * 1000000u);
     return 0;
 }

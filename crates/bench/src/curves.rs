@@ -73,7 +73,7 @@ fn latency(document: &Document) -> Panel {
         curves.push(percentile("50", Some(carrier), carrier.title(), 3));
         curves.push(percentile("99", Some(carrier), &format!("{}, p99", carrier.title()), 1));
     }
-    curves.push(percentile("50", None, "floor: a cache line to and fro", 3));
+    curves.push(percentile("50", None, "floor: a cache line to and fro; a bare ring beyond 48 B", 3));
     Panel { title: "median and 99th percentile", under: "bytes each way", unit: Unit::Nanoseconds, label: bytes, curves }
 }
 

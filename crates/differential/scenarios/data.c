@@ -641,3 +641,24 @@ SOLO(one_thread_both_ends, "one thread writes a hundred requests, then reads the
             say("answer %u is wrong", turn);
     say("done");
 }
+
+/* Eight bytes behind eight that nobody has read: they come without a further call. */
+static void lone_message(int no_delay)
+{
+    int fd = connected();
+    R(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay, sizeof no_delay));
+    R(send(fd, "earlier.", 8, 0));
+    far("available 1 8");
+    R(send(fd, "alone...", 8, 0));
+    far("available 1 16; recv 1 100");
+}
+
+DUET(lone_message_with_delay, "a small message behind unread bytes arrives without a further call")
+{
+    lone_message(0);
+}
+
+DUET(lone_message_without_delay, "the same with TCP_NODELAY")
+{
+    lone_message(1);
+}

@@ -23,6 +23,34 @@ enum Placement {
     TwoCores,
 }
 
+/// Who holds the listener.
+#[derive(Clone, Copy, Debug)]
+enum Server {
+    /// One process that never forked.
+    Alone,
+    /// A child accepts, and its parent has the listener as well.
+    Forked,
+    /// Parent and child accept.
+    Acceptors,
+    /// A child came and went.
+    AloneAgain,
+}
+
+impl Server {
+    const ALL: [Server; 4] = [Server::Alone, Server::Forked, Server::Acceptors, Server::AloneAgain];
+
+    /// `--forked` of `programs/connect.c`.
+    fn options(self) -> [String; 4] {
+        let forked = match self {
+            Server::Alone => "0",
+            Server::Forked => "1",
+            Server::AloneAgain => "2",
+            Server::Acceptors => "3",
+        };
+        ["--connections".into(), CONNECTIONS.to_string(), "--forked".into(), forked.into()]
+    }
+}
+
 impl Placement {
     fn all(instrument: &Instrument) -> &'static [Placement] {
         match instrument.machine.server_core == instrument.machine.client_core {
@@ -39,12 +67,16 @@ impl Placement {
         }
     }
 
-    fn figure(self, forked: bool, report: &PairReport) -> Figure {
-        let (name, title) = match (self, forked) {
-            (Placement::OneCore, false) => ("connect/one-core", "connect+accept+close, one core"),
-            (Placement::TwoCores, false) => ("connect/two-cores", "connect+accept+close, two cores"),
-            (Placement::OneCore, true) => ("connect/forked/one-core", "the same, the server forked after listen"),
-            (Placement::TwoCores, true) => ("connect/forked/two-cores", "the same, two cores"),
+    fn figure(self, server: Server, report: &PairReport) -> Figure {
+        let (place, where_) = match self {
+            Placement::OneCore => ("one-core", "one core"),
+            Placement::TwoCores => ("two-cores", "two cores"),
+        };
+        let (name, title) = match server {
+            Server::Alone => (format!("connect/{place}"), format!("connect+accept+close, {where_}")),
+            Server::Forked => (format!("connect/forked/{place}"), format!("  child accepts, parent listens, {where_}")),
+            Server::Acceptors => (format!("connect/acceptors/{place}"), format!("  two processes accept, {where_}")),
+            Server::AloneAgain => (format!("connect/alone-again/{place}"), format!("  forked, alone again, {where_}")),
         };
         let end = report.server.end_ns.max(report.client.end_ns);
         let each = (end - report.client.start_ns) as f64 / report.client.operations.max(1) as f64;
@@ -58,14 +90,14 @@ impl Cell for Connect {
     }
 
     fn about(&self) -> &'static str {
-        "connect+accept+close, both ends on one core and on two; floor: the same over abstract AF_UNIX"
+        "connect+accept+close, both ends on one core and on two, servers of one process and of several; floor: AF_UNIX"
     }
 
     fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
         let bare = Contender { carrier: Carrier::Kernel, prefix: Vec::new() };
         for placement in Placement::all(instrument) {
-            let report = pair(&options(false), placement.cores(instrument), false).over_unix(instrument, &bare)?;
-            collector.add_floor("AF_UNIX", vec![placement.figure(false, &report), placement.figure(true, &report)]);
+            let report = pair(&Server::Alone.options(), placement.cores(instrument), false).over_unix(instrument, &bare)?;
+            collector.add_floor("AF_UNIX", Server::ALL.map(|server| placement.figure(server, &report)).to_vec());
         }
         Ok(())
     }
@@ -73,19 +105,15 @@ impl Cell for Connect {
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
         let look = contender.carrier == Carrier::Shunt && repeat == 0;
         let mut turn = Turn::default();
-        for forked in [false, true] {
+        for server in Server::ALL {
             for placement in Placement::all(instrument) {
-                let report = pair(&options(forked), placement.cores(instrument), look).over_tcp(instrument, contender)?;
-                turn.figures.push(placement.figure(forked, &report));
+                let report = pair(&server.options(), placement.cores(instrument), look).over_tcp(instrument, contender)?;
+                turn.figures.push(placement.figure(server, &report));
                 turn.accelerated = report.accelerated.or(turn.accelerated);
             }
         }
         Ok(turn)
     }
-}
-
-fn options(forked: bool) -> [String; 4] {
-    ["--connections".into(), CONNECTIONS.to_string(), "--forked".into(), u32::from(forked).to_string()]
 }
 
 fn pair(both: &[String], cores: (usize, usize), look: bool) -> Pair<'_> {

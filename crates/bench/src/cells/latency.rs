@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::pingpong::{floor_distribution, round_trips};
+use super::pingpong::{floor_distribution, floors_of, round_trips};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Collector, Figure, Unit};
@@ -20,7 +20,7 @@ impl Cell for Latency {
     }
 
     fn about(&self) -> &'static str {
-        "round trips from 1 B to 1 MiB: p50, p99, p99.9; floor of the small ones: a cache line to and fro"
+        "round trips from 1 B to 1 MiB: p50, p99, p99.9; floors: a cache line to and fro (to 48 B), a bare ring, AF_UNIX"
     }
 
     fn carriers(&self) -> &'static [Carrier] {
@@ -36,13 +36,17 @@ impl Cell for Latency {
         for size in SIZES.into_iter().filter(|size| *size <= 48) {
             collector.add_floor("cache line", figures(size, &distribution, None));
         }
+        for size in SIZES {
+            for (title, distribution) in floors_of(instrument, size, milliseconds(instrument))? {
+                collector.add_floor(title, figures(size, &distribution, None));
+            }
+        }
         Ok(())
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
         let mut turn = Turn::default();
-        // Ten sizes in the time of three: large ones need no more, small ones have thousands of rounds in it.
-        let milliseconds = (instrument.settings.milliseconds / 3).max(10);
+        let milliseconds = milliseconds(instrument);
         for size in SIZES {
             let look = repeat == 0 && size == 8;
             let (distribution, cpu, accelerated) = round_trips(instrument, contender, size, milliseconds, look)?;
@@ -51,6 +55,11 @@ impl Cell for Latency {
         }
         Ok(turn)
     }
+}
+
+/// Ten sizes in the time of three: large ones need no more, small ones have thousands of rounds in it.
+fn milliseconds(instrument: &Instrument) -> u64 {
+    (instrument.settings.milliseconds / 3).max(10)
 }
 
 fn figures(size: usize, distribution: &Distribution, cpu: Option<f64>) -> Vec<Figure> {

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::pair::{Pair, Sides};
+use super::pingpong::floor_distribution;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
-use crate::measurement::{Figure, Unit};
+use crate::measurement::{Collector, Figure, Unit};
 use crate::programs::Measuring;
 use crate::statistics::Distribution;
 
@@ -29,6 +30,8 @@ pub struct Spec {
     pub mix: Option<usize>,
     /// Which ends are under the contender.
     pub sides: Sides,
+    /// One request in flight, each side on a core of its own: a cache line to and fro is its floor, and the median is told.
+    pub alone: bool,
 }
 
 /// Where the two sides run.
@@ -90,6 +93,14 @@ impl Spec {
     }
 }
 
+fn plural(count: u32) -> &'static str {
+    if count == 1 {
+        ""
+    } else {
+        "s"
+    }
+}
+
 /// A list of loads, asked one after the other in each turn.
 #[derive(Debug)]
 pub struct Load {
@@ -123,13 +134,18 @@ impl Load {
             for (wait, word) in [("blocking", "blocking"), ("poll", "poll"), ("epoll", "epoll"), ("edge", "edge-triggered")] {
                 for count in [1, 50] {
                     let row = format!("{wait}/{count}{}", if place == Place::OneCore { "/one-core" } else { "" });
-                    let title = format!("{word}, {count} connection{}{where_}", if count == 1 { "" } else { "s" });
+                    let title = format!("{word}, {count} connection{}{where_}", plural(count));
                     let spec = Spec::new(&row, &title, &format!("--wait {wait} --connections {count}"), "");
-                    specs.push(Spec { place, ..spec });
+                    specs.push(Spec { place, alone: count == 1 && place == Place::Apart, ..spec });
                 }
             }
         }
-        Load { name: "waiting", about: "8 B requests by blocking calls, poll, epoll level and edge, on one core and two", specs }
+        Load {
+            name: "waiting",
+            about:
+                "8 B requests by blocking calls, poll, epoll level and edge, on one core and two; floor: a cache line to and fro",
+            specs,
+        }
     }
 
     /// Threads, processes that outnumber the cores, and processes that share a connection after fork.
@@ -137,13 +153,24 @@ impl Load {
         let mut specs = Vec::new();
         for count in [1, 2, 4] {
             let both = format!("--threads {count} --connections {count}");
-            let spec = Spec::new(&format!("threads/{count}"), &format!("{count} threads a side, a connection each"), &both, "");
+            let spec = Spec::new(
+                &format!("threads/{count}"),
+                &format!("{count} thread{} a side, one connection each", plural(count)),
+                &both,
+                "",
+            );
+            specs.push(Spec { place: Place::Anywhere, ..spec });
+        }
+        for count in [1, 2, 4] {
+            let both = format!("--threads {count} --common 1");
+            let title = format!("{count} thread{} a side, one connection for all", plural(count));
+            let spec = Spec::new(&format!("one-socket/{count}"), &title, &both, "");
             specs.push(Spec { place: Place::Anywhere, ..spec });
         }
         for count in [1, 2, 4, 8] {
             let spec = Spec::new(
                 &format!("processes/{count}"),
-                &format!("{count} processes a side, unpinned"),
+                &format!("{count} process{} a side, unpinned", if count == 1 { "" } else { "es" }),
                 &format!("--processes {count}"),
                 "",
             );
@@ -151,7 +178,7 @@ impl Load {
         }
         for count in [1, 2, 4] {
             let both = format!("--threads {count} --connections {count}");
-            let title = format!("{count} threads look at a socket of their own each, nothing there");
+            let title = format!("{count} thread{} look, nothing there", plural(count));
             let spec = Spec::new(&format!("looks/{count}"), &title, &both, "--look 1");
             specs.push(Spec { place: Place::Anywhere, ..spec });
         }
@@ -159,7 +186,11 @@ impl Load {
             let title = format!("{count} forked processes share the server's end");
             specs.push(Spec::new(&format!("sharers/{count}"), &title, &format!("--sharers {count}"), ""));
         }
-        Load { name: "threads", about: "8 B requests by 1 to 4 threads, 1 to 8 processes a side, and forked sharers", specs }
+        Load {
+            name: "threads",
+            about: "8 B requests by 1 to 4 threads (a connection each, or one for all), 1 to 8 processes a side, forked sharers",
+            specs,
+        }
     }
 
     /// Message sizes of real systems, a request and its echo, one and sixteen in flight.
@@ -175,7 +206,7 @@ impl Load {
         }
         Load {
             name: "mixes",
-            about: "requests of the sizes that memcached, search, RPC and Hadoop clusters were seen to send",
+            about: "requests of the sizes that memcached, search, RPC, Hadoop and web search clusters were seen to send",
             specs,
         }
     }
@@ -194,6 +225,17 @@ impl Cell for Load {
         settings.repeats.min(5)
     }
 
+    fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
+        let alone: Vec<&Spec> = self.specs.iter().filter(|spec| spec.alone).collect();
+        if !alone.is_empty() {
+            let floor = floor_distribution(instrument)?;
+            for spec in alone {
+                collector.add_floor("cache line", percentiles(&format!("{}/{}", self.name, spec.row), "", &[50.0, 99.0], &floor));
+            }
+        }
+        Ok(())
+    }
+
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
         let milliseconds = (instrument.settings.milliseconds / 3).max(10);
         let mut turn = Turn::default();
@@ -208,30 +250,35 @@ impl Cell for Load {
     }
 }
 
-/// The 99th percentile; for a mix the 50th, 99th and 99.9th of each class of sizes.
+/// The 99th percentile, and the median of a request that is alone; for a mix the 50th, 99th and 99.9th of each class of sizes.
 fn latencies(name: &str, spec: &Spec, samples: &[(u32, u32)]) -> Vec<Figure> {
-    let classes: &[(&str, u32)] = match spec.mix {
-        None => &[("", u32::MAX)],
-        Some(_) => &[(", to 64 B", 64), (", to 1 KiB", 1 << 10), (", to 16 KiB", 16 << 10), (", larger", u32::MAX)],
+    let times = |above: u32, most: u32| -> Vec<u32> {
+        samples.iter().filter(|(size, _)| *size > above && *size <= most).map(|(_, nanoseconds)| *nanoseconds).collect()
     };
-    let percentiles: &[f64] = if spec.mix.is_some() { &[50.0, 99.0, 99.9] } else { &[99.0] };
+    if spec.mix.is_none() {
+        let asked: &[f64] = if spec.alone { &[50.0, 99.0] } else { &[99.0] };
+        let times = times(0, u32::MAX);
+        return if times.is_empty() { Vec::new() } else { percentiles(name, "", asked, &Distribution::of(&times)) };
+    }
     let mut figures = Vec::new();
     let mut above = 0;
-    for (class, most) in classes {
-        let times: Vec<u32> =
-            samples.iter().filter(|(size, _)| *size > above && size <= most).map(|(_, nanoseconds)| *nanoseconds).collect();
-        above = *most;
-        if times.is_empty() {
-            continue;
-        }
-        let distribution = Distribution::of(&times);
-        for percentile in percentiles {
-            let value = distribution.percentile(*percentile) as f64;
-            let row = format!("{name}/{most}/p{percentile}");
-            figures.push(Figure::new(row, format!("  p{percentile}{class}"), Unit::Nanoseconds, value));
+    for (class, most) in [("to 64 B", 64), ("to 1 KiB", 1 << 10), ("to 16 KiB", 16 << 10), ("larger", u32::MAX)] {
+        let times = times(above, most);
+        above = most;
+        if !times.is_empty() {
+            figures.extend(percentiles(&format!("{name}/{most}"), class, &[50.0, 99.0, 99.9], &Distribution::of(&times)));
         }
     }
     figures
+}
+
+fn percentiles(name: &str, class: &str, asked: &[f64], distribution: &Distribution) -> Vec<Figure> {
+    let comma = if class.is_empty() { "" } else { ", " };
+    let figure = |percentile: &f64| {
+        let value = distribution.percentile(*percentile) as f64;
+        Figure::new(format!("{name}/p{percentile}"), format!("  p{percentile}{comma}{class}"), Unit::Nanoseconds, value)
+    };
+    asked.iter().map(figure).collect()
 }
 
 /// A distribution of message sizes, by the sizes at some of its quantiles.
@@ -261,10 +308,10 @@ const QUANTILES: [(u32, usize); 14] = [
     (995, 5),
 ];
 
-/// Quantiles of the workloads W1 to W4 of Homa (Montazeri and others, SIGCOMM 2018), whose messages were seen in
-/// Facebook's memcached, Google's search application, all of a Google data centre's RPCs, and Facebook's Hadoop. Sizes
-/// end at 1 MiB.
-pub const MIXES: [Mix; 4] = [
+/// Quantiles of the workloads W1 to W5 of Homa (Montazeri and others, SIGCOMM 2018), whose messages were seen in
+/// Facebook's memcached, Google's search application, all of a Google data centre's RPCs, Facebook's Hadoop, and a web search
+/// cluster (DCTCP). Sizes end at 1 MiB: of W4 25 messages in a thousand are cut to that, to 10 MB in truth, and of W5 350, to 29 MB.
+pub const MIXES: [Mix; 5] = [
     Mix { name: "w1", title: "W1, memcached", sizes: [8, 8, 8, 11, 15, 51, 113, 203, 365, 600, 930, 1360, 1876, 2588] },
     Mix { name: "w2", title: "W2, search", sizes: [8, 8, 43, 135, 233, 284, 341, 394, 465, 602, 1078, 2048, 3151, 4096] },
     Mix { name: "w3", title: "W3, all RPCs", sizes: [8, 64, 85, 128, 205, 282, 352, 469, 896, 2657, 7256, 13435, 31013, 84867] },
@@ -272,6 +319,11 @@ pub const MIXES: [Mix; 4] = [
         name: "w4",
         title: "W4, Hadoop",
         sizes: [297, 335, 463, 537, 600, 737, 1559, 42493, 77041, 167112, 406302, 1 << 20, 1 << 20, 1 << 20],
+    },
+    Mix {
+        name: "w5",
+        title: "W5, web search",
+        sizes: [2860, 8580, 23520, 38220, 60270, 111720, 588000, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20],
     },
 ];
 
@@ -305,6 +357,17 @@ mod tests {
     fn quantiles_stand_for_a_thousand_messages() {
         assert_eq!(QUANTILES.iter().map(|(_, count)| count).sum::<usize>(), 1000);
         assert!(MIXES.iter().all(|mix| mix.sizes.is_sorted()));
+    }
+
+    #[test]
+    fn a_request_alone_has_its_median() {
+        let samples = [(8, 100), (8, 100), (8, 100)];
+        let rows = |alone| {
+            let figures = latencies("waiting/poll/1", &Spec { alone, ..Spec::default() }, &samples);
+            figures.into_iter().map(|figure| figure.row).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(true), ["waiting/poll/1/p50", "waiting/poll/1/p99"]);
+        assert_eq!(rows(false), ["waiting/poll/1/p99"]);
     }
 
     #[test]

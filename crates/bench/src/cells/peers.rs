@@ -42,11 +42,15 @@ impl Cell for Peers {
     }
 
     fn about(&self) -> &'static str {
-        "sockperf and netperf as they are; UCX's am_lat over shared memory for comparison, if installed"
+        "sockperf and netperf as they are, whichever is installed; beside them UCX's am_lat over shared memory, if installed"
     }
 
-    fn needs(&self) -> &'static [External] {
-        &[SOCKPERF, NETPERF]
+    /// Whichever of the two is there is asked.
+    fn prepare(&mut self, _: &mut Instrument) -> io::Result<()> {
+        match (SOCKPERF.find(), NETPERF.find()) {
+            (Err(one), Err(other)) => Err(io::Error::other(format!("{one}, and {other}"))),
+            _ => Ok(()),
+        }
     }
 
     fn repeats(&self, settings: &Settings) -> usize {
@@ -74,44 +78,56 @@ impl Cell for Peers {
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
-        let mut turn = Turn::default();
-        let look = contender.carrier == Carrier::Shunt && repeat == 0;
-        let port = instrument.ports.take()?;
-        let place = ["--tcp", "-i", "127.0.0.1", "-p", &port.to_string()].map(String::from);
-        let mut server = server(instrument, contender, SOCKPERF, &["server"], &place)?;
-        server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
-        let client = Launch::through(contender, &SOCKPERF.find().map_err(io::Error::other)?)
-            .args(["ping-pong", "-m", BYTES, "-t", "2", "--full-rtt", "--mps", MOST])
-            .args(&place)
-            .core(instrument.machine.client_core)
-            .start(&instrument.scratch)?;
-        let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
-        turn.accelerated = accelerated;
-        turn.figures.push(Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, sockperf(&finished.output)? * 1e3));
-        drop(server);
-
-        let port = instrument.ports.take()?;
-        let mut server = self::server(instrument, contender, NETSERVER, &["-D", "-4", "-L", "127.0.0.1"], &place_of(port))?;
-        server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
-        for (row, title, test, options, unit, factor) in TESTS {
-            let before = server.cpu();
-            let client = Launch::through(contender, &NETPERF.find().map_err(io::Error::other)?)
-                .args(["-H", "127.0.0.1", "-t", test, "-l", "1", "-P", "0"])
-                .args(place_of(port))
-                .args(options)
-                .core(instrument.machine.client_core)
-                .start(&instrument.scratch)?;
-            let (finished, _) = finish_watching(client, &server, RUN_LIMIT, false)?;
-            let value = netperf(&finished.output)? * factor;
-            let figure = Figure::new(row, title, unit, value);
-            let cpu = (server.cpu().saturating_sub(before) + finished.cpu).as_nanos() as f64;
-            // A transaction each; for the stream, 64 KiB each. The test lasts a second.
-            let operations = if unit == Unit::BytesPerSecond { value / 65536.0 } else { value };
-            turn.figures.push(figure.with_cpu(cpu / operations));
+        let mut turn = match SOCKPERF.find() {
+            Ok(_) => sockperf(instrument, contender, repeat)?,
+            Err(_) => Turn::default(),
+        };
+        if NETPERF.find().is_ok() {
+            turn.figures.extend(netperf(instrument, contender)?);
         }
-        server.stop(nix::sys::signal::Signal::SIGTERM, Duration::from_secs(2));
         Ok(turn)
     }
+}
+
+fn sockperf(instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
+    let look = contender.carrier == Carrier::Shunt && repeat == 0;
+    let port = instrument.ports.take()?;
+    let place = ["--tcp", "-i", "127.0.0.1", "-p", &port.to_string()].map(String::from);
+    let mut server = server(instrument, contender, SOCKPERF, &["server"], &place)?;
+    server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
+    let client = Launch::through(contender, &SOCKPERF.find().map_err(io::Error::other)?)
+        .args(["ping-pong", "-m", BYTES, "-t", "2", "--full-rtt", "--mps", MOST])
+        .args(&place)
+        .core(instrument.machine.client_core)
+        .start(&instrument.scratch)?;
+    let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
+    let figure = Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, sockperf_median(&finished.output)? * 1e3);
+    Ok(Turn { figures: vec![figure], accelerated })
+}
+
+fn netperf(instrument: &mut Instrument, contender: &Contender) -> io::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let port = instrument.ports.take()?;
+    let mut server = server(instrument, contender, NETSERVER, &["-D", "-4", "-L", "127.0.0.1"], &place_of(port))?;
+    server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
+    for (row, title, test, options, unit, factor) in TESTS {
+        let before = server.cpu();
+        let client = Launch::through(contender, &NETPERF.find().map_err(io::Error::other)?)
+            .args(["-H", "127.0.0.1", "-t", test, "-l", "1", "-P", "0"])
+            .args(place_of(port))
+            .args(options)
+            .core(instrument.machine.client_core)
+            .start(&instrument.scratch)?;
+        let (finished, _) = finish_watching(client, &server, RUN_LIMIT, false)?;
+        let value = netperf_rate(&finished.output)? * factor;
+        let figure = Figure::new(row, title, unit, value);
+        let cpu = (server.cpu().saturating_sub(before) + finished.cpu).as_nanos() as f64;
+        // A transaction each; for the stream, 64 KiB each. The test lasts a second.
+        let operations = if unit == Unit::BytesPerSecond { value / 65536.0 } else { value };
+        figures.push(figure.with_cpu(cpu / operations));
+    }
+    server.stop(nix::sys::signal::Signal::SIGTERM, Duration::from_secs(2));
+    Ok(figures)
 }
 
 const TITLE: &str = "sockperf ping-pong, 14 B, p50";
@@ -135,14 +151,14 @@ fn server(
 }
 
 /// Microseconds of `---> percentile 50.000 =   68.601`.
-fn sockperf(output: &str) -> io::Result<f64> {
+fn sockperf_median(output: &str) -> io::Result<f64> {
     let line = output.lines().find(|line| line.contains("percentile 50.000"));
     line.and_then(|line| line.split('=').nth(1)?.trim().parse().ok())
         .ok_or_else(|| io::Error::other(format!("sockperf printed no percentile: {output:?}")))
 }
 
 /// The last word of the first line with figures: a rate.
-fn netperf(output: &str) -> io::Result<f64> {
+fn netperf_rate(output: &str) -> io::Result<f64> {
     let fields = |line: &str| line.split_ascii_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
     let figures = output.lines().filter_map(|line| fields(line).ok()).find(|fields| fields.len() >= 5);
     figures
@@ -164,16 +180,16 @@ mod tests {
 
     #[test]
     fn summaries_are_read() {
-        assert_eq!(sockperf("sockperf: ---> percentile 50.000 =   68.601\n").unwrap(), 68.601);
-        assert_eq!(netperf("16384  131072 1        1       1.00     38547.60   \n16384  131072 \n").unwrap(), 38547.6);
-        assert_eq!(netperf("131072  16384  16384    1.00     6600.93   \n").unwrap(), 6600.93);
+        assert_eq!(sockperf_median("sockperf: ---> percentile 50.000 =   68.601\n").unwrap(), 68.601);
+        assert_eq!(netperf_rate("16384  131072 1        1       1.00     38547.60   \n16384  131072 \n").unwrap(), 38547.6);
+        assert_eq!(netperf_rate("131072  16384  16384    1.00     6600.93   \n").unwrap(), 6600.93);
         assert_eq!(
             ucx_one_way("|  Test  | # iterations |\n       100000      0.135     0.170     0.170       78.42\n").unwrap(),
             0.135
         );
         let final_line = "Final:                200000      0.542     4.078     7.804        1.87\n";
         assert_eq!(ucx_one_way(final_line).unwrap(), 0.542);
-        assert!(sockperf("").is_err() && netperf("establish control: are you sure\n").is_err());
+        assert!(sockperf_median("").is_err() && netperf_rate("establish control: are you sure\n").is_err());
         assert!(ucx_one_way("").is_err() && ucx_one_way("+----+\n").is_err());
     }
 }
