@@ -230,7 +230,7 @@ impl Cell for Load {
         if !alone.is_empty() {
             let floor = floor_distribution(instrument)?;
             for spec in alone {
-                collector.add_floor("cache line", percentiles(&format!("{}/{}", self.name, spec.row), "", &[50.0, 99.0], &floor));
+                collector.add_floor("cache line", alone_latencies(&format!("{}/{}", self.name, spec.row), spec, &floor));
             }
         }
         Ok(())
@@ -256,27 +256,34 @@ fn latencies(name: &str, spec: &Spec, samples: &[(u32, u32)]) -> Vec<Figure> {
         samples.iter().filter(|(size, _)| *size > above && *size <= most).map(|(_, nanoseconds)| *nanoseconds).collect()
     };
     if spec.mix.is_none() {
-        let asked: &[f64] = if spec.alone { &[50.0, 99.0] } else { &[99.0] };
         let times = times(0, u32::MAX);
-        return if times.is_empty() { Vec::new() } else { percentiles(name, "", asked, &Distribution::of(&times)) };
+        return match Distribution::of(&times) {
+            _ if times.is_empty() => Vec::new(),
+            distribution if spec.alone => alone_latencies(name, spec, &distribution),
+            distribution => percentiles(name, "  ", "", &[99.0], &distribution),
+        };
     }
     let mut figures = Vec::new();
     let mut above = 0;
-    for (class, most) in [("to 64 B", 64), ("to 1 KiB", 1 << 10), ("to 16 KiB", 16 << 10), ("larger", u32::MAX)] {
+    for (class, most) in [(", to 64 B", 64), (", to 1 KiB", 1 << 10), (", to 16 KiB", 16 << 10), (", larger", u32::MAX)] {
         let times = times(above, most);
         above = most;
         if !times.is_empty() {
-            figures.extend(percentiles(&format!("{name}/{most}"), class, &[50.0, 99.0, 99.9], &Distribution::of(&times)));
+            figures.extend(percentiles(&format!("{name}/{most}"), "  ", class, &[50.0, 99.0, 99.9], &Distribution::of(&times)));
         }
     }
     figures
 }
 
-fn percentiles(name: &str, class: &str, asked: &[f64], distribution: &Distribution) -> Vec<Figure> {
-    let comma = if class.is_empty() { "" } else { ", " };
+/// Rows that begin with their floor, so each says whose it is.
+fn alone_latencies(name: &str, spec: &Spec, distribution: &Distribution) -> Vec<Figure> {
+    percentiles(name, &format!("{}, ", spec.title), "", &[50.0, 99.0], distribution)
+}
+
+fn percentiles(name: &str, before: &str, behind: &str, asked: &[f64], distribution: &Distribution) -> Vec<Figure> {
     let figure = |percentile: &f64| {
         let value = distribution.percentile(*percentile) as f64;
-        Figure::new(format!("{name}/p{percentile}"), format!("  p{percentile}{comma}{class}"), Unit::Nanoseconds, value)
+        Figure::new(format!("{name}/p{percentile}"), format!("{before}p{percentile}{behind}"), Unit::Nanoseconds, value)
     };
     asked.iter().map(figure).collect()
 }
