@@ -149,7 +149,7 @@ impl<'m> Engine<'m> {
     }
 
     /// One frame from a peer. Its handlers run now; acknowledgements wait for [`Engine::transmit`].
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, now: Nanoseconds, peer: u32, frame: &[u8], link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
         if !self.memory.receive_straight(now, peer, frame, link, dispatch) {
             self.receive_in_general(now, peer, frame, link, dispatch);

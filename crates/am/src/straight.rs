@@ -143,7 +143,7 @@ impl Straight<'_> {
 
 impl Memory<'_> {
     /// Takes a frame, if it is one of those; false: nothing was done.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive_straight(
         &mut self,
         now: Nanoseconds,
