@@ -272,3 +272,89 @@ fn sends_and_computes(site: Site) {
     site.finish();
 }
 between_hosts!(sends_and_computes);
+
+/// Edge-triggered sets on both hosts, several threads in each, with answers of all sizes, some after a silence: one wake-up that is lost
+/// leaves everybody waiting.
+fn edges(site: Site) {
+    let server = "import random,select,socket,sys,threading,time\n\
+        l = socket.create_server((sys.argv[1], 9400), backlog=64)\n\
+        l.setblocking(False)\n\
+        def work(seed):\n\
+        \x20   g, e, all = random.Random(seed), select.epoll(), {}\n\
+        \x20   e.register(l, select.EPOLLIN)\n\
+        \x20   while True:\n\
+        \x20       for fd, _ in e.poll():\n\
+        \x20           if fd == l.fileno():\n\
+        \x20               try: c = l.accept()[0]\n\
+        \x20               except BlockingIOError: continue\n\
+        \x20               c.setblocking(False)\n\
+        \x20               e.register(c, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)\n\
+        \x20               all[c.fileno()] = [c, b'']\n\
+        \x20               fd = c.fileno()\n\
+        \x20           one = all[fd]\n\
+        \x20           ended = False\n\
+        \x20           while True:\n\
+        \x20               try: b = one[0].recv(65536)\n\
+        \x20               except BlockingIOError: break\n\
+        \x20               if not b:\n\
+        \x20                   ended = True\n\
+        \x20                   break\n\
+        \x20               if b.endswith(b'?'): time.sleep(g.random() / 20)\n\
+        \x20               one[1] += b\n\
+        \x20           while one[1]:\n\
+        \x20               try: one[1] = one[1][one[0].send(one[1]):]\n\
+        \x20               except BlockingIOError: break\n\
+        \x20           if ended: all.pop(fd)[0].close()\n\
+        for k in range(2): threading.Thread(target=work, args=(k,), daemon=True).start()\n\
+        print('ready', flush=True)\n\
+        sys.stdin.read()\n";
+    let client = "import random,select,socket,sys,threading,time\n\
+        fine = []\n\
+        def work(seed):\n\
+        \x20   g, e, all = random.Random(seed), select.epoll(), {}\n\
+        \x20   for k in range(4):\n\
+        \x20       s = socket.create_connection((sys.argv[1], 9400))\n\
+        \x20       s.setblocking(False)\n\
+        \x20       e.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)\n\
+        \x20       all[s.fileno()] = [s, b'', 0, 60]\n\
+        \x20   def send(one):\n\
+        \x20       while one[1]:\n\
+        \x20           try: one[1] = one[1][one[0].send(one[1]):]\n\
+        \x20           except BlockingIOError: break\n\
+        \x20   def begin(one):\n\
+        \x20       n = g.choice([1, 1, 8, 100, 5000, 300000])\n\
+        \x20       one[1], one[2] = bytes(n - 1) + g.choice([b'.', b'.', b'?']), n\n\
+        \x20       one[3] -= 1\n\
+        \x20       send(one)\n\
+        \x20   for one in all.values(): begin(one)\n\
+        \x20   left = len(all)\n\
+        \x20   while left:\n\
+        \x20       for fd, _ in e.poll():\n\
+        \x20           one = all[fd]\n\
+        \x20           send(one)\n\
+        \x20           while True:\n\
+        \x20               try: b = one[0].recv(65536)\n\
+        \x20               except BlockingIOError: break\n\
+        \x20               assert b\n\
+        \x20               one[2] -= len(b)\n\
+        \x20           assert one[2] >= 0\n\
+        \x20           if one[2] == 0 and not one[1] and one[3] >= 0:\n\
+        \x20               if one[3] == 0:\n\
+        \x20                   left -= 1\n\
+        \x20                   one[3] = -1\n\
+        \x20               else:\n\
+        \x20                   if g.random() < 0.2: time.sleep(g.random() / 20)\n\
+        \x20                   begin(one)\n\
+        \x20   fine.append(seed)\n\
+        ts = [threading.Thread(target=work, args=(k,)) for k in range(3)]\n\
+        [t.start() for t in ts]; [t.join() for t in ts]\n\
+        print(len(fine))\n";
+    let python = python_program();
+    let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    let client = site.start(0, "client", &python, &["-c", client, &site.address()]);
+    assert_eq!(client.end_of_input(), "3\n");
+    server.end_of_input();
+    site.finish();
+}
+between_hosts!(edges);
