@@ -126,7 +126,9 @@ impl<'s> Driver<'s> {
         if self.shared.arm_again.load(Relaxed) != 0 {
             self.arm_for_others();
         }
-        Progress { moved: taken > 0, more: taken == BATCH, deadline: self.due() }
+        // What the arming has found is nobody's to wake up for any more.
+        let more = taken == BATCH || self.shared.arm_again.load(Relaxed) != 0;
+        Progress { moved: taken > 0, more, deadline: self.due() }
     }
 
     /// Sends what may be sent, without a look at what has arrived: for who has just given bytes.

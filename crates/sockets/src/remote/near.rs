@@ -49,26 +49,28 @@ pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
 /// Rounds of one turn: peers that send without end are looked at again by the next.
 const ROUNDS: u32 = 8;
 
-/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after.
-fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>) {
+/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after. True: there is
+/// more, of which nobody who sleeps may hear.
+fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>) -> bool {
     hold::none_is(home);
     attend(home, driver);
     for _ in 0..ROUNDS {
         let progress = driver.drive(clock::monotonic_ns(), &mut Rings(home));
         attend(home, driver);
         if !progress.more {
-            break;
+            return false;
         }
     }
+    true
 }
 
 /// Drives, if nobody else does. Gives when somebody is to drive again; `None`: somebody else drives, and looks once more.
 pub fn turn(home: &Home) -> Option<u64> {
     loop {
         let mut driver = home.station.try_lock()?;
-        rounds(home, &mut driver);
+        let more = rounds(home, &mut driver);
         if !driver.leave() {
-            return Some(home.station.deadline().unwrap_or(u64::MAX));
+            return Some(if more { 0 } else { home.station.deadline().unwrap_or(u64::MAX) });
         }
     }
 }
@@ -92,7 +94,7 @@ pub fn kick(socket: &Socket) -> bool {
     attend(home, &mut driver);
     match driver.leave() {
         true => work(home),
-        false => see_to_the_clock(home),
+        false => see_to_the_clock(home, home.station.deadline().unwrap_or(u64::MAX)),
     }
     true
 }
@@ -108,27 +110,37 @@ pub fn drive() {
 #[cold]
 #[inline(never)]
 fn work(home: &Home) {
-    if turn(home).is_some() {
-        see_to_the_clock(home);
+    if let Some(deadline) = turn(home) {
+        see_to_the_clock(home, deadline);
     }
 }
 
-/// The keeper must not sleep far beyond the engine's next deadline. While threads of the program drive, it looks at the clock
-/// often enough.
+/// The keeper must not sleep far beyond the moment when somebody is to drive, nor while a peer waits for room that the program may make
+/// without a word. While threads of the program drive, it looks at the clock often enough.
 #[inline]
-fn see_to_the_clock(home: &Home) {
+fn see_to_the_clock(home: &Home, deadline: u64) {
     let sleeps_until = home.common().sleeps_until.load(Ordering::Acquire);
     if sleeps_until == 0 {
         return; // it is awake
     }
-    if let Some(deadline) = home.station.deadline() {
-        if deadline < sleeps_until
-            && sleeps_until - deadline > SLACK
-            && sleeps_until - clock::monotonic_ns().min(sleeps_until) > SLACK
-        {
-            wake_keeper(home);
-        }
+    let late = sleeps_until.saturating_sub(deadline) > SLACK;
+    let narrow = home.common().narrow.iter().any(|row| row.load(Ordering::Relaxed) != 0);
+    if (late || narrow) && sleeps_until - clock::monotonic_ns().min(sleeps_until) > SLACK && (late || narrow_unheard(home)) {
+        wake_keeper(home);
     }
+}
+
+/// Whether a program may make room for a peer that waits for it, and ring nobody: neither the keeper has asked for that, nor has anybody
+/// since the program rang last.
+#[cold]
+fn narrow_unheard(home: &Home) -> bool {
+    (0..).zip(&home.common().narrow).any(|(row, word)| {
+        let word = word.load(Ordering::Relaxed);
+        (0..64).filter(|bit| word & 1 << bit != 0).any(|bit| {
+            let (base, _, channel) = home.place(row * 64 + bit);
+            !bell::is_armed(&crate::link::page(base, channel).sides[1].wait, arm::OUT)
+        })
+    })
 }
 
 /// How much later than the engine asks the keeper may look (ns).
@@ -140,7 +152,7 @@ pub const SLACK: u64 = 8_000_000;
 pub struct Watch {
     home: Option<&'static Home>,
     /// What the thread has announced to be waiting for, and on which stream.
-    armed: Option<(&'static Wait, u32)>,
+    armed: Option<(Stream, &'static Wait, u32)>,
 }
 
 /// A thread of the program is about to announce that it sleeps, and to look once more: it drives, and looks once more at once
@@ -158,7 +170,12 @@ pub fn watch() -> Option<Watch> {
 fn begin(home: &'static Home) -> Option<Watch> {
     work(home);
     // Made only if it is armed: what it takes back when it goes would be another sleeper's arming.
-    home.station.arm().then(|| Watch { home: Some(home), armed: None })
+    if home.station.arm() {
+        return Some(Watch { home: Some(home), armed: None });
+    }
+    // What the look has found and taken in wakes nobody any more, and may be for others.
+    work(home);
+    None
 }
 
 impl Watch {
@@ -172,10 +189,11 @@ impl Watch {
     /// no bell.
     #[inline(always)]
     pub fn for_stream(&mut self, socket: &Socket, conditions: u32) {
-        if self.home.is_some() && socket.has(crate::socket::flag::REMOTE) {
+        let home = self.home.filter(|_| socket.has(crate::socket::flag::REMOTE));
+        if let Some(stream) = home.and_then(|home| home.stream_of(socket)) {
             let wait: *const Wait = &socket.own().wait;
             // SAFETY: links of a station are never unmapped.
-            self.armed = Some((unsafe { &*wait }, conditions));
+            self.armed = Some((stream, unsafe { &*wait }, conditions));
         }
     }
 }
@@ -184,11 +202,13 @@ impl Drop for Watch {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(home) = self.home {
-            if let Some((wait, conditions)) = self.armed.filter(|(wait, _)| wait.sleepers.load(Ordering::Relaxed) == 1) {
+            let alone = |wait: &Wait| wait.sleepers.load(Ordering::SeqCst) == 1;
+            if let Some((stream, wait, conditions)) = self.armed.filter(|(_, wait, _)| alone(wait)) {
                 bell::disarm(wait, conditions);
-                if wait.sleepers.load(Ordering::SeqCst) > 1 {
-                    // Somebody began to sleep meanwhile, and may have found his conditions announced.
-                    wait.armed.fetch_or(conditions, Ordering::SeqCst);
+                if !alone(wait) {
+                    // Somebody began to sleep meanwhile: what he had announced may be taken back, too, and what he waits for may have
+                    // come since, without a bell.
+                    have_rung(home, stream, flag::RING);
                 }
             }
             home.station.disarm();
@@ -219,23 +239,28 @@ pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
 /// A sleeper of the near side is to be woken, by the keeper, which alone can.
 #[cold]
 pub fn ring_near(far: &Socket) {
-    have_rung(far, flag::RING);
+    have_far_rung(far, flag::RING);
 }
 
 /// As [`ring_near`], by an urgent byte.
 #[cold]
 pub fn ring_near_urgent(far: &Socket) {
-    have_rung(far, flag::RING_URGENT);
+    have_far_rung(far, flag::RING_URGENT);
 }
 
-fn have_rung(far: &Socket, how: u64) {
+fn have_far_rung(far: &Socket, how: u64) {
     let Some(home) = home() else { return };
     if let Some(stream) = home.stream_of(far) {
-        words::raise(&home.station, stream, how);
-        mark(home, stream);
-        // One call for all of them: the keeper takes it back before it looks.
-        if home.common().called.swap(1, Ordering::SeqCst) == 0 {
-            wake_keeper(home);
-        }
+        have_rung(home, stream, how);
+    }
+}
+
+#[cold]
+fn have_rung(home: &Home, stream: Stream, how: u64) {
+    words::raise(&home.station, stream, how);
+    mark(home, stream);
+    // One call for all of them: the keeper takes it back before it looks.
+    if home.common().called.swap(1, Ordering::SeqCst) == 0 {
+        wake_keeper(home);
     }
 }
