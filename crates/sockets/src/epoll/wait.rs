@@ -8,6 +8,8 @@ use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
 use crate::holding::Waiter;
+use crate::nudge::{self, Beside};
+use crate::remote::Watch;
 use crate::spin;
 use crate::wait as waiting;
 use core::sync::atomic::Ordering;
@@ -206,8 +208,8 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
         let asked = match watch.descriptor() {
             -1 => ask_kernel(set, epfd, answer, left, mask, began),
-            frames => sleep_beside(epfd, frames, left, mask, began).and_then(|ready| match ready {
-                true => ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()),
+            _ => sleep_beside(set, epfd, &watch, left, mask, began).and_then(|ready| match ready {
+                true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
                 false => Ok(()),
             }),
         };
@@ -222,19 +224,52 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
     })
 }
 
-/// Sleeps until the kernel's set has events (true), or frames come from other hosts. `left` in ns; `None`: for ever. A set that
-/// other threads have closed meanwhile still has streams that are slept for.
-fn sleep_beside(epfd: i32, frames: i32, left: Option<u64>, mask: *const sigset_t, began: u64) -> Result<bool> {
+/// The account of a sleep in poll.
+#[repr(C)]
+struct Polling {
+    sleeper: Sleeper,
+    beside: Option<Beside>,
+}
+
+unsafe fn polled(this: *mut Sleeper) {
+    // SAFETY: the account's first part.
+    if let Some(beside) = unsafe { (*this.cast::<Polling>()).beside.take() } {
+        beside.end();
+    }
+}
+
+/// Sleeps until the kernel's set has events (true), frames come from other hosts, or a number that it sleeps by became another file's
+/// ([`nudge`]). `left` in ns; `None`: for ever. Of a set that other threads have closed meanwhile, and that has no number of ours, frames
+/// alone tell.
+fn sleep_beside(
+    set: &'static Set,
+    epfd: i32,
+    watch: &Watch,
+    left: Option<u64>,
+    mask: *const sigset_t,
+    began: u64,
+) -> Result<bool> {
+    let mut account = Polling { sleeper: Sleeper::new(polled), beside: None };
+    let this: *mut Polling = &mut account;
+    // SAFETY: the account stays here and ends below.
+    let news = unsafe {
+        Sleeper::begin(this.cast(), || (*this).beside = nudge::begin());
+        (*this).beside.map_or(-1, |beside| beside.descriptor)
+    };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let time = left.map_or(core::ptr::null_mut(), |left| {
         time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         &raw mut time
     });
-    let mut set = [epfd, frames].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    calls::ppoll_sleeping(set.as_mut_ptr(), 2, time, mask, began)?;
-    if set[0].revents & libc::POLLNVAL != 0 {
-        calls::ppoll_sleeping(set[1..].as_mut_ptr(), 1, time, mask, began)?;
-        return Ok(false);
+    let number = set.hold().number(epfd);
+    // One that is not there is negative, and passed over.
+    let mut asked = [number, watch.descriptor(), news].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let mut slept = calls::ppoll_sleeping(asked.as_mut_ptr(), asked.len(), time, mask, began);
+    let closed = asked[0].revents & libc::POLLNVAL != 0;
+    if closed && slept.is_ok() && set.hold().number(epfd) == number {
+        slept = calls::ppoll_sleeping(asked[1..].as_mut_ptr(), asked.len() - 1, time, mask, began);
     }
-    Ok(set[0].revents != 0)
+    // SAFETY: begun above.
+    unsafe { Sleeper::end(this.cast()) };
+    slept.map(|_| !closed && asked[0].revents != 0)
 }
