@@ -276,12 +276,17 @@ impl Rings<'_> {
             let (near_word, waiting) = far.incoming().look();
             let goes = self.way(stream) == mode::FAST || words::get(station, stream, words::OUT_BASE) == 0;
             if self.is_to_be_reset(stream, near_word) {
-                // What was sent before arrives before it, as far as there is room.
-                if goes && flags & flag::FIN_OUT == 0 && !self.send(driver, stream, waiting, now) {
+                // What was said before arrives before it, as far as there is room.
+                let goes = goes && flags & flag::FIN_OUT == 0;
+                let all = goes && self.send(driver, stream, waiting, now);
+                if goes && !all {
                     let nothing = words::get(station, stream, words::SENT) == words::get(station, stream, words::OUT_BASE);
                     if nothing && words::flags(station, stream) & flag::REFUSED == 0 {
                         return; // the first room is on its way to us, as TCP's is before anything is sent
                     }
+                }
+                if all && near_word & word::LATE != 0 && driver.finish(now, stream) {
+                    words::raise(station, stream, flag::FIN_OUT);
                 }
                 if driver.reset(now, stream) {
                     words::raise(station, stream, flag::RESET_OUT);

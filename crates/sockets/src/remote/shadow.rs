@@ -241,6 +241,10 @@ impl Tending<'_, '_> {
         let (near_word, waiting) = far.incoming().look();
         // What was sent before arrives before it, by the way that the client chooses.
         if waiting == 0 && self.pump.is_to_be_reset(self.stream, near_word) {
+            if near_word & word::LATE != 0 && self.shadow.reset_at == 0 {
+                // The end that was said before is said by TCP, where the reset follows it.
+                return self.pump.to_tcp(self.stream, flag::NEVER_FAST);
+            }
             return self.reset();
         }
         if self.shadow.reset_at != 0 {
@@ -400,6 +404,14 @@ impl Tending<'_, '_> {
         self.pump.close_near(self.stream, word::RST | word::FIN | word::CLOSED);
     }
 
+    /// The end of what this side sends, by TCP.
+    fn say_end(&self) {
+        if !self.has(flag::FIN_OUT) {
+            let _ = calls::shutdown(self.shadow.fd, libc::SHUT_WR);
+            words::raise(&self.home.station, self.stream, flag::FIN_OUT);
+        }
+    }
+
     /// From the near ring into the shadow.
     fn carry_out(&mut self) {
         let far = self.home.far(self.stream);
@@ -409,13 +421,14 @@ impl Tending<'_, '_> {
             // What was sent before arrives before it, as far as there is room.
             let held = waiting == 0 || self.shadow.blocked || self.has(flag::FIN_OUT);
             if held && self.pump.is_to_be_reset(self.stream, near_word) {
+                if waiting == 0 && near_word & word::LATE != 0 {
+                    self.say_end();
+                }
                 return self.reset();
             }
             if waiting == 0 {
-                let ended = near_word & (word::FIN | word::CLOSED) != 0 || self.has(flag::NEAR_GONE);
-                if ended && !self.has(flag::FIN_OUT) {
-                    let _ = calls::shutdown(self.shadow.fd, libc::SHUT_WR);
-                    words::raise(&self.home.station, self.stream, flag::FIN_OUT);
+                if near_word & (word::FIN | word::CLOSED) != 0 || self.has(flag::NEAR_GONE) {
+                    self.say_end();
                 }
                 return;
             }
