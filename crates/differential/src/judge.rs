@@ -34,6 +34,9 @@ impl Verdict {
 /// How often a trial is made again because the kernel carried what shared memory should.
 const ATTEMPTS: u32 = 8;
 
+/// How often the kernel's run is made until one ends in time, on a crowded machine.
+const KERNEL_RUNS: u32 = 3;
+
 /// Families whose sockets use shared memory only while their receiver is awake.
 const WHILE_AWAKE: [&str; 2] = ["datagrams", "unix"];
 
@@ -64,7 +67,9 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// When a trial could not be run at all.
     pub fn judge(&self, scenario: &Scenario, role: Role, arrangement: Arrangement) -> std::io::Result<Verdict> {
-        let kernel = self.reference(&scenario.name, role, arrangement)?;
+        let Some(kernel) = self.reference(&scenario.name, role, arrangement)? else {
+            return Ok(Verdict::Differs("on the kernel it did not end in time, so there is nothing to compare with\n".into()));
+        };
         let (expected, deviations) = self.deviations.apply(&scenario.name, role, arrangement, &kernel);
         let mut trial = Trial::under_shunt(&scenario.name, role, arrangement, self.shunt);
         if let Some(deadline) = self.deviations.deadline(&scenario.name, role, arrangement) {
@@ -106,7 +111,8 @@ impl<'a> Judge<'a> {
         Ok(verdict)
     }
 
-    fn reference(&self, scenario: &str, role: Role, arrangement: Arrangement) -> std::io::Result<Vec<String>> {
+    /// What the kernel gives. A run that was late says nothing, and is made again; `None`: all were.
+    fn reference(&self, scenario: &str, role: Role, arrangement: Arrangement) -> std::io::Result<Option<Vec<String>>> {
         let kind = match arrangement {
             Arrangement::OneProcess => Reference::Thread,
             Arrangement::Fortified => Reference::Fortified,
@@ -115,11 +121,16 @@ impl<'a> Judge<'a> {
         };
         let key = (scenario.to_owned(), role, kind);
         if let Some(known) = self.references.lock().expect("no trial panics with the lock").get(&key) {
-            return Ok(known.clone());
+            return Ok(Some(known.clone()));
         }
-        let lines = Trial::on_kernel(scenario, role, arrangement).run()?.lines;
-        self.references.lock().expect("no trial panics with the lock").insert(key, lines.clone());
-        Ok(lines)
+        for _ in 0..KERNEL_RUNS {
+            let outcome = Trial::on_kernel(scenario, role, arrangement).run()?;
+            if !outcome.late {
+                self.references.lock().expect("no trial panics with the lock").insert(key, outcome.lines.clone());
+                return Ok(Some(outcome.lines));
+            }
+        }
+        Ok(None)
     }
 }
 

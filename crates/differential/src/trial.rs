@@ -51,6 +51,8 @@ pub struct Outcome {
     pub accelerated: bool,
     /// Whether any was carried by one; between hosts only those to the other host count.
     pub fell_back: bool,
+    /// Near did not end by itself in the time that it has.
+    pub late: bool,
     /// What the processes wrote to standard error; not compared.
     pub errors: String,
 }
@@ -145,6 +147,7 @@ impl Trial {
             lines,
             accelerated: carriers.contains('u'),
             fell_back: carriers.contains('k'),
+            late: ended.is_none(),
             errors: fs::read_to_string(scratch.0.join("errors")).unwrap_or_default(),
         })
     }
