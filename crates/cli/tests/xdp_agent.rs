@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use agents::{as_user, attach, pair, status, Agent, SHUNT};
+use agents::{as_user, attach, foreign_program, pair, status, Agent, SHUNT};
 use shunt_endpoint::conformance::{connect, provide};
 use shunt_endpoint::{Arrival, Channel, Drop as Reason, Endpoint, Message, SendError};
 use shunt_testkit::hosts::{Host, Joint};
@@ -468,20 +468,4 @@ fn refusals_say_what_to_do() {
     assert!(code == Some(1) && said.contains("somebody_else") && said.contains("leaves it alone"), "{said}");
     drop(foreign);
     Agent::start(&hosts[0], &[]);
-}
-
-/// Attaches a program that passes everything.
-fn foreign_program(interface: &str) -> impl Drop {
-    use shunt_agent::ebpf::assembler::{Assembler, Register};
-    use shunt_agent::ebpf::kernel::{Attachment, Program};
-    struct Keep(#[allow(dead_code, reason = "held")] shunt_agent::ebpf::kernel::Link);
-    impl Drop for Keep {
-        fn drop(&mut self) {}
-    }
-    let mut code = Assembler::default();
-    code.set(Register::R0, 2);
-    code.exit();
-    let program = Program::load("somebody_else", &code.finish()).expect("it loads");
-    let index = shunt_agent::Interface::find(interface).expect("it is there").index;
-    Keep(program.attach(index, Attachment::Native).expect("it attaches"))
 }

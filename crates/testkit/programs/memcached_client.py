@@ -1,6 +1,6 @@
 """Checks memcached's answers from several threads: every value that comes back is the one that went in.
 
-usage: memcached_client.py PORT
+usage: memcached_client.py PORT [ADDRESS]
 """
 import hashlib
 import random
@@ -9,12 +9,13 @@ import sys
 import threading
 
 PORT = int(sys.argv[1])
+ADDRESS = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
 SIZES = [0, 1, 63, 64, 65, 1000, 4096, 16384, 65536, 300_000, 1_000_000]
 
 
 class Connection:
     def __init__(self):
-        self.socket = socket.create_connection(("127.0.0.1", PORT))
+        self.socket = socket.create_connection((ADDRESS, PORT))
         self.socket.settimeout(30)
         self.stream = self.socket.makefile("rb")
 

@@ -1,16 +1,17 @@
 // Requests through agents with and without keep-alive, twenty at a time, then a large echo on a raw socket.
 //
-// usage: node_client.js PORT
+// usage: node_client.js PORT [ADDRESS]
 "use strict";
 const assert = require("assert");
 const crypto = require("crypto");
 const http = require("http");
 const net = require("net");
 const port = Number(process.argv[2]);
+const address = process.argv[3] ?? "127.0.0.1";
 
 function request(agent, path, body) {
   return new Promise((resolve, reject) => {
-    const options = { host: "127.0.0.1", port, path, method: "POST", agent, headers: { "Content-Length": body.length } };
+    const options = { host: address, port, path, method: "POST", agent, headers: { "Content-Length": body.length } };
     const call = http.request(options, (response) => {
       const parts = [];
       response.on("data", (part) => parts.push(part));
@@ -28,7 +29,7 @@ function request(agent, path, body) {
 
 function echo(length) {
   return new Promise((resolve, reject) => {
-    const socket = net.connect(port + 1, "127.0.0.1");
+    const socket = net.connect(port + 1, address);
     const data = crypto.randomBytes(length);
     const parts = [];
     socket.on("data", (part) => parts.push(part));

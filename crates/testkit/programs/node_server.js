@@ -1,10 +1,11 @@
 // An HTTP server that returns bodies (PORT) and an echo server on a raw socket (PORT + 1). Ends with status 0 on SIGTERM.
 //
-// usage: node_server.js PORT
+// usage: node_server.js PORT [ADDRESS]
 "use strict";
 const http = require("http");
 const net = require("net");
 const port = Number(process.argv[2]);
+const address = process.argv[3] ?? "127.0.0.1";
 
 const server = http.createServer((request, response) => {
   const parts = [];
@@ -18,8 +19,8 @@ const echo = net.createServer((socket) => {
   socket.on("error", () => socket.destroy());
   socket.pipe(socket);
 });
-server.listen(port, "127.0.0.1");
-echo.listen(port + 1, "127.0.0.1");
+server.listen(port, address);
+echo.listen(port + 1, address);
 process.on("SIGTERM", () => {
   server.close();
   echo.close();

@@ -86,3 +86,19 @@ pub fn as_user(command: &mut Command, user: u32) -> &mut Command {
     use std::os::unix::process::CommandExt;
     command.uid(user).gid(user)
 }
+
+/// Attaches a program that passes everything.
+pub fn foreign_program(interface: &str) -> impl Drop {
+    use shunt_agent::ebpf::assembler::{Assembler, Register};
+    use shunt_agent::ebpf::kernel::{Attachment, Program};
+    struct Keep(#[allow(dead_code, reason = "held")] shunt_agent::ebpf::kernel::Link);
+    impl Drop for Keep {
+        fn drop(&mut self) {}
+    }
+    let mut code = Assembler::default();
+    code.set(Register::R0, 2);
+    code.exit();
+    let program = Program::load("somebody_else", &code.finish()).expect("it loads");
+    let index = shunt_agent::Interface::find(interface).expect("it is there").index;
+    Keep(program.attach(index, Attachment::Native).expect("it attaches"))
+}
