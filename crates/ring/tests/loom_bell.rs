@@ -237,3 +237,46 @@ fn a_killed_waker_takes_nothing_along() {
         waker.join().unwrap();
     });
 }
+
+/// How one who woke, and another who begins to sleep on the same stream, get on.
+fn taken_back(rings: bool) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let model = Model::new();
+        // The first one sleeps, and something else has woken it.
+        model.side.wait.sleepers.fetch_add(1, Ordering::Relaxed);
+        let _ = bell::arm(&model.side.wait, arm::IN);
+        let first = {
+            let model = model.clone();
+            thread::spawn(move || {
+                if bell::take_back(&model.side.wait, arm::IN) {
+                    match rings {
+                        true => model.companion.notify(),
+                        false => _ = bell::arm(&model.side.wait, arm::IN),
+                    }
+                }
+                model.side.wait.sleepers.fetch_sub(1, Ordering::Relaxed);
+            })
+        };
+        let waker = {
+            let model = model.clone();
+            thread::spawn(move || model.publish_and_ring(&model.bytes, arm::IN, Barrier::Fence))
+        };
+        model.side.wait.sleepers.fetch_add(1, Ordering::Relaxed);
+        model.sleep_until(&model.bytes, arm::IN, Barrier::Fence);
+        first.join().unwrap();
+        waker.join().unwrap();
+    });
+}
+
+#[test]
+fn an_announcement_that_was_taken_back_for_another_is_a_bell() {
+    taken_back(true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn announced_anew_it_comes_too_late() {
+    taken_back(false);
+}

@@ -202,12 +202,8 @@ impl Drop for Watch {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(home) = self.home {
-            let alone = |wait: &Wait| wait.sleepers.load(Ordering::SeqCst) == 1;
-            if let Some((stream, wait, conditions)) = self.armed.filter(|(_, wait, _)| alone(wait)) {
-                bell::disarm(wait, conditions);
-                if !alone(wait) {
-                    // Somebody began to sleep meanwhile: what he had announced may be taken back, too, and what he waits for may have
-                    // come since, without a bell.
+            if let Some((stream, wait, conditions)) = self.armed {
+                if bell::take_back(wait, conditions) {
                     have_rung(home, stream, flag::RING);
                 }
             }
