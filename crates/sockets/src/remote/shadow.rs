@@ -474,6 +474,16 @@ impl Tending<'_, '_> {
         self.shadow.look_at = self.now; // there is more
     }
 
+    /// Behind its end the other side may still reset the connection, which nothing that is read tells.
+    fn look_for_reset(&mut self) {
+        if core::mem::take(&mut self.shadow.ready) && !self.has(flag::FIN_OUT) {
+            let events = calls::poll_one(self.shadow.fd, 0, 0).unwrap_or(0);
+            if events & libc::POLLERR != 0 {
+                self.pump.broken(self.stream);
+            }
+        }
+    }
+
     /// From the shadow into the near ring: as long as the program has at most `most` unread bytes, and up to the position `limit`.
     fn carry_in(&mut self, most: u64, limit: u64) {
         let far = self.home.far(self.stream);
@@ -483,7 +493,10 @@ impl Tending<'_, '_> {
             // Who looks whether the program has read ([`super::keeper`]) asks for this.
             self.set(words::GRANTED, received.saturating_sub(unread) + WINDOW);
             let room = most.saturating_sub(unread).min(limit.saturating_sub(received)).min(PIECE as u64) as usize;
-            if !self.shadow.ready || room == 0 || self.has(flag::FIN_IN) {
+            if self.has(flag::FIN_IN) {
+                return self.look_for_reset();
+            }
+            if !self.shadow.ready || room == 0 {
                 return;
             }
             let urgent = at_mark(self.shadow.fd);
@@ -491,7 +504,7 @@ impl Tending<'_, '_> {
             match self.receive(&mut bytes[..room], 0) {
                 // The kernel tells a reset once.
                 Ok(0) if self.shadow.reset_at != 0 => return self.pump.broken(self.stream),
-                Ok(0) => return self.pump.ended(self.stream),
+                Ok(0) => self.pump.ended(self.stream),
                 Ok(got) => {
                     if !self.pump.takes(self.stream) {
                         return;
