@@ -167,7 +167,10 @@ fn or_dash(value: Option<f64>, places: usize) -> String {
 fn by_size(document: &Document, cell: &str, (most, half): (f64, f64), text: &mut String) {
     let shunt = stream(document, cell, Some(Carrier::Shunt));
     let (kernel, ring) = (stream(document, cell, Some(Carrier::Kernel)), stream(document, cell, None));
-    let Some(today) = median(document, &format!("{cell}/r-infinity"), Carrier::Shunt) else { return };
+    let Some(today) = median(document, &format!("{cell}/r-infinity"), Carrier::Shunt) else {
+        let _ = writeln!(text, "today: not measured, `shunt bench cell {cell}` would");
+        return;
+    };
     let _ = writeln!(text, "{:>10} {:>34} {:>28}", "", "today, MB/s", "1997, by the text's fit");
     let heads = ["size", "shunt", "of r-inf", "of ring", "kernel", "MB/s", "of r-inf"];
     let [size, a, b, c, d, e, f] = heads;
@@ -330,5 +333,6 @@ mod tests {
         let text = tables(&crate::report::tests::document_of(collector));
         assert!(text.contains("     256 B      4000      0.25     0.50         -         6.75      0.50"), "{text}");
         assert!(text.contains("     256 B      32000          -          -"), "{text}");
+        assert!(text.contains("today: not measured, `shunt bench cell ttcp` would"), "{text}");
     }
 }

@@ -46,7 +46,7 @@ impl Cell for Ttcp {
             let (port, data) = (instrument.ports.take()?, instrument.ports.take()?.to_string());
             // One transfer, then it ends.
             let mut server = Launch::through(contender, &program)
-                .args(["-1", "-P", &port.to_string()])
+                .args(["-1", "--nofork", "-P", &port.to_string()])
                 .core(instrument.machine.server_core)
                 .start(&instrument.scratch)?;
             server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
