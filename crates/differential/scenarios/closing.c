@@ -613,7 +613,7 @@ DUET(end_behind_window_alone, "the same, where nobody asks for input")
 
 DUET(end_behind_window_both, "POLLHUP comes with the end, not before")
 {
-    int fd = ended_behind("recv 1 1 MSG_DONTWAIT; shutdown 1 WR");
+    int fd = ended_behind("recv 1 1 DONTWAIT; shutdown 1 WR");
     R(shutdown(fd, SHUT_WR));
     waits_for_end("behind", fd, 0, 10);
 }

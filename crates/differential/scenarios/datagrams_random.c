@@ -244,6 +244,8 @@ static void run_seed(uint64_t seed)
         children[process] = MUST(fork());
         if (children[process] == 0) {
             who = process;
+            for (int other = 1; other <= process; other++) /* its own ends with the giver's */
+                MUST(close(commands[other][1]));
             break;
         }
         MUST(close(commands[process][0]));

@@ -136,7 +136,7 @@ static void storm(int fd)
 DUET(jump_storm, "jumps at any moment out of calls on a stream that is echoed: it works on, and ends as it should")
 {
     int fd = connected();
-    far_begin("echo 1");
+    far_begin("echo 1; shutdown 1 WR");
     storm(fd);
     R(shutdown(fd, SHUT_WR));
     while (recv(fd, bytes, sizeof bytes, 0) > 0)
@@ -168,7 +168,7 @@ DUET(jump_storm_beside_threads, "the same beside threads that send and receive o
     sigemptyset(&alarm);
     sigaddset(&alarm, SIGALRM);
     sigprocmask(SIG_BLOCK, &alarm, NULL);
-    far_begin("echo 1");
+    far_begin("echo 1; shutdown 1 WR");
     pthread_t sender = start(sends_beside, &fd), receiver = start(receives_beside, &fd);
     sigprocmask(SIG_UNBLOCK, &alarm, NULL);
     storm(fd);
@@ -186,7 +186,7 @@ DUET(jump_storm_beside_a_child, "the same beside a child that sends and receives
 {
     int fd = connected();
     atomic_bool *done = shared(sizeof *done);
-    far_begin("echo 1");
+    far_begin("echo 1; shutdown 1 WR");
     pid_t other = MUST(fork());
     if (other == 0) {
         static char piece[700];

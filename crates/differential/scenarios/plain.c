@@ -138,7 +138,7 @@ DUET(static_parent_is_killed, "the other owner is killed: the static program goe
     far("sendall 1 20000 2; recvall 1 20000 2; shutdown 1 WR; recv 1 10");
 }
 
-DUET(static_far_resets, "the far end resets: the static program is told")
+DUET_PROCESS(static_far_resets, "the far end resets: the static program is told")
 {
     int fd = connected();
     pid_t process = exec_static(fd, false, "ending", NULL, NULL, NULL);
