@@ -431,20 +431,20 @@ fn readable(descriptor: i32, milliseconds: i64) -> bool {
     events.is_ok_and(|events| events & shunt_sys::libc::POLLIN != 0)
 }
 
-/// Arming tells whether something waits; the descriptor says when something came, until it is disarmed.
+/// Arming tells whether something waits; the descriptor says when something came, until it is disarmed. It may wake for nothing, not always.
 pub fn arming(make: Make<'_>) {
     let Some(Joined { mut a, mut b, to_b, _keep, .. }) = joined(make) else { return };
     if a.capabilities().lossy {
         return;
     }
     for round in 0..20 {
-        // A device may need a look or two until it has nothing of its own to do.
+        // A device may need a look or two until it has nothing of its own to do, and the bell of a message that was seen may come late.
         let start = Instant::now();
-        while !b.arm() {
+        while !b.arm() || readable(b.descriptor(), 0) {
+            b.disarm();
             assert_eq!(next(&mut *b, Duration::ZERO), None);
-            assert!(start.elapsed() < DEADLINE, "cannot be armed");
+            assert!(start.elapsed() < DEADLINE, "round {round}: cannot be armed, or readable for ever without a message");
         }
-        assert!(!readable(b.descriptor(), 0), "round {round}: readable without a message");
         send(&mut *a, &Message::small(to_b, b"wake"));
         assert!(readable(b.descriptor(), 10_000), "round {round}: the sleeper was not woken");
         b.disarm();
