@@ -25,11 +25,8 @@ static void without_right_to_lock(size_t limit)
     MUST(setrlimit(RLIMIT_MEMLOCK, &rlimit));
 }
 
-DUET(locked_before, "all memory is locked before the connection is made")
+static void child_sends(int fd)
 {
-    R(mlockall(MCL_CURRENT | MCL_FUTURE));
-    int fd = connected();
-    large_both_ways(fd);
     pid_t process = MUST(fork());
     if (process == 0) {
         R(send(fd, "child", 5, 0));
@@ -37,6 +34,14 @@ DUET(locked_before, "all memory is locked before the connection is made")
     }
     wait_for("child", process);
     far("recv 1 10");
+}
+
+DUET(locked_before, "all memory is locked before the connection is made")
+{
+    R(mlockall(MCL_CURRENT | MCL_FUTURE));
+    int fd = connected();
+    large_both_ways(fd);
+    child_sends(fd);
     int again = connected_slot(2);
     R(send(again, "abc", 3, 0));
     far("recv 2 10");
@@ -75,13 +80,7 @@ DUET(locked_beyond_limit_between, "all memory to come is locked, and hardly any 
     without_right_to_lock(4 << 20);
     R(mlockall(MCL_FUTURE));
     large_both_ways(fd);
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        R(send(fd, "child", 5, 0));
-        _exit(0);
-    }
-    wait_for("child", process);
-    far("recv 1 10");
+    child_sends(fd);
     R(close(fd));
     far("await 1 RDHUP; recv 1 10");
 }

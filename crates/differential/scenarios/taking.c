@@ -40,6 +40,14 @@ static void both_ways(const char *label, int near, int far)
     say_received("and back", near, 100, 2);
 }
 
+/* The taken end is the last, and the other hears that it closes. */
+static void ends_with(int stolen, int client)
+{
+    R(close(stolen));
+    await(client, POLLRDHUP);
+    R(recv(client, bytes, 10, 0));
+}
+
 SOLO(pidfd_steals, "pidfd_getfd takes a connection out of a child")
 {
     int client, server;
@@ -59,9 +67,7 @@ SOLO(pidfd_steals, "pidfd_getfd takes a connection out of a child")
     gate_open(&gate);
     wait_for("child", process);
     both_ways("stolen", client, stolen);
-    R(close(stolen));
-    await(client, POLLRDHUP);
-    R(recv(client, bytes, 10, 0));
+    ends_with(stolen, client);
 }
 
 SOLO(pidfd_steals_from_stopped, "pidfd_getfd takes a connection out of a child that is stopped, and then killed")
@@ -96,9 +102,7 @@ SOLO(pidfd_takes_what_both_have, "pidfd_getfd takes a connection that the taker 
     both_ways("stolen", client, stolen);
     end(process);
     both_ways("stolen", client, stolen);
-    R(close(stolen));
-    await(client, POLLRDHUP);
-    R(recv(client, bytes, 10, 0));
+    ends_with(stolen, client);
 }
 
 SOLO(pidfd_of_this_process, "pidfd_getfd duplicates a connection and a listener of this very process")
@@ -109,9 +113,7 @@ SOLO(pidfd_of_this_process, "pidfd_getfd duplicates a connection and a listener 
     R(stolen >= 0);
     R(close(server));
     both_ways("stolen", client, stolen);
-    R(close(stolen));
-    await(client, POLLRDHUP);
-    R(recv(client, bytes, 10, 0));
+    ends_with(stolen, client);
     int listener = listen_on("127.0.0.1", 5);
     unsigned port = port_of(listener);
     stolen = take(getpid(), listener);

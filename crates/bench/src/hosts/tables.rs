@@ -49,10 +49,19 @@ pub fn turns<T>(
 
 /// Round trips by size.
 pub fn round_trips(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
-    let contenders = contender::all(&plan.sockets);
-    let mut sheet = Sheet::new(ROUND_TRIPS, &sizes(plan), &[2]);
+    round_trips_of(&contender::all(&plan.sockets), ROUND_TRIPS, hosts, plan, record)
+}
+
+fn round_trips_of(
+    contenders: &[Box<dyn Contender>],
+    title: &str,
+    hosts: &[Host; 2],
+    plan: &Plan<'_>,
+    record: &mut Record,
+) -> Result<(), String> {
+    let mut sheet = Sheet::new(title, &sizes(plan), &[2]);
     turns(
-        &contenders,
+        contenders,
         plan,
         Pattern::RoundTrip,
         |contender, size| contender.round_trip(hosts, plan, size),
@@ -231,16 +240,7 @@ pub fn fabric(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result
         Box::new(Endpoints { name: "endpoint fabric, libfabric's shm", carrier: Carrier::Fabric("shm") }),
         Box::new(Endpoints { name: "endpoint fabric, libfabric's tcp, loopback", carrier: Carrier::Fabric("tcp") }),
     ];
-    let mut sheet = Sheet::new("endpoints over libfabric: round trip, us", &sizes(plan), &[2]);
-    turns(
-        &contenders,
-        plan,
-        Pattern::RoundTrip,
-        |contender, size| contender.round_trip(hosts, plan, size),
-        |index, _, figures| sheet.put(contenders[index].name(), &[median(figures) * 1e6]),
-    )?;
-    record.add(sheet);
-    Ok(())
+    round_trips_of(&contenders, "endpoints over libfabric: round trip, us", hosts, plan, record)
 }
 
 #[cfg(not(feature = "libfabric"))]
