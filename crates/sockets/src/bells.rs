@@ -182,7 +182,7 @@ fn trim_now(socket: &Socket, fd: i32) {
     // The count goes astray where a waker was killed before its bell. A few may be on their way, and would be taken for foreign
     // bytes if they were not counted any more.
     let taken = &socket.own().receive.taken;
-    if rung.wrapping_sub(taken.load(Ordering::Relaxed)).wrapping_sub(waiting as u32) > ON_THEIR_WAY {
+    if rung.wrapping_sub(taken.load(Ordering::Relaxed)).wrapping_sub(waiting as u32) as i32 > ON_THEIR_WAY as i32 {
         taken.store(rung.wrapping_sub(waiting as u32).wrapping_sub(ON_THEIR_WAY), Ordering::Relaxed);
     }
     let found = if waiting > 1 { take_bells(socket, fd, (waiting as usize - 1).min(64)) } else { Found::Nothing };

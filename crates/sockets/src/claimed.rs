@@ -19,7 +19,12 @@ impl Claim {
     /// Claims the lowest number that is free, where somebody could see the difference.
     pub fn new() -> Claim {
         let none = Claim(None);
-        let (false, Some(open)) = (global::single_threaded(), reserve::any()) else { return none };
+        if global::single_threaded() {
+            return none;
+        }
+        // Under the lock the reserve's numbers stay the reserve's.
+        let Some(_setup) = global::SETUP.try_lock() else { return none };
+        let Some(open) = reserve::any() else { return none };
         let Some(place) = CLAIMED.iter().find(|place| place.load(Ordering::Relaxed) < 0) else { return none };
         let Ok(number) = calls::fcntl(open, F_DUPFD_CLOEXEC, 0) else { return none };
         table::set_private(number);

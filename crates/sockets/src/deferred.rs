@@ -401,17 +401,17 @@ fn hear(listener: &Socket) {
         } else if !waiting.has_something() {
             let mut bytes = [0u8; 64];
             let (fd, start) = (waiting.descriptor(), bytes.as_mut_ptr().cast());
-            let take = |flags: i32| {
-                calls::recvfrom(fd, start, 64, libc::MSG_DONTWAIT | flags, core::ptr::null_mut(), core::ptr::null_mut())
+            let take = |most: usize, flags: i32| {
+                calls::recvfrom(fd, start, most, libc::MSG_DONTWAIT | flags, core::ptr::null_mut(), core::ptr::null_mut())
             };
             // What is no bell is left to the connection (see `foreign`).
-            let looked = take(libc::MSG_PEEK);
+            let looked = take(64, libc::MSG_PEEK);
             let taken = match looked {
                 Ok(count) if bytes[..count].iter().any(|byte| *byte != BELL) => {
                     waiting.early = true;
                     continue;
                 }
-                Ok(_) => take(0),
+                Ok(count) => take(count, 0),
                 error => error,
             };
             match taken {

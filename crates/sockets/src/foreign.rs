@@ -111,6 +111,7 @@ pub fn break_off(socket: &Socket, fd: i32) {
     if before & state::DONE != 0 {
         return;
     }
+    socket.set(flag::SPENT); // what lies on the companion would break the next connection off, too
     socket.own().transmit.broken.store(Reason::ForeignBytes as u32, Ordering::Release);
     // Who holds the lock for longer finds the connection over, and ends it when it is closed.
     if let Some(held) = socket.lock_send_until(clock::monotonic_ns() + PATIENCE) {
