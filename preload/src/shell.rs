@@ -6,14 +6,15 @@
 
 use crate::exec::{self, Strings};
 use crate::real;
-use crate::spawn::{Attributes, KernelAction, Request};
+use crate::spawn::{Attributes, Request};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, SIG_BLOCK, SIG_SETMASK};
 use shunt_sockets::global::{self, Shared, SETUP};
 use shunt_sockets::image;
 use shunt_sockets::inherit::{self, Way, VARIABLE};
+use shunt_sockets::sys::action::{bit, exchange, Action};
 use shunt_sockets::sys::cancel::guarded;
-use shunt_sockets::sys::{calls, syscall};
+use shunt_sockets::sys::{calls, process};
 
 extern "C" {
     fn putenv(text: *mut c_char) -> c_int;
@@ -27,28 +28,16 @@ const SHELL: &CStr = c"/bin/sh";
 /// Calls of system that are under way, and what SIGINT and SIGQUIT did before the first of them.
 struct Running {
     count: u32,
-    before: [KernelAction; 2],
+    before: [Action; 2],
 }
 
-static RUNNING: Shared<Running> = Shared::new(Running { count: 0, before: [KernelAction::of(libc::SIG_DFL); 2] });
+static RUNNING: Shared<Running> = Shared::new(Running { count: 0, before: [Action::of(libc::SIG_DFL); 2] });
 
 const IGNORED: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 
 fn running() -> &'static mut Running {
     // SAFETY: the set-up lock is held, as all callers do.
     unsafe { &mut *RUNNING.get() }
-}
-
-/// sigaction(2), past what the program is told of its handlers.
-fn exchange(signal: c_int, new: &KernelAction) -> KernelAction {
-    let mut old = KernelAction::of(libc::SIG_DFL);
-    // SAFETY: the structures are ours.
-    unsafe { syscall!(libc::SYS_rt_sigaction, signal, new as *const KernelAction, &raw mut old, 8) };
-    old
-}
-
-const fn bit(signal: c_int) -> u64 {
-    1 << (signal - 1)
 }
 
 /// Signals are as system(3) wants them while its shell runs; gives the mask that there was, and the signals that a shell has
@@ -59,7 +48,7 @@ fn signals_begin() -> (u64, u64) {
         let running = running();
         for (signal, before) in IGNORED.into_iter().zip(&mut running.before) {
             if running.count == 0 {
-                *before = exchange(signal, &KernelAction::of(libc::SIG_IGN));
+                *before = exchange(signal, &Action::of(libc::SIG_IGN));
             }
             if before.handler != libc::SIG_IGN {
                 defaults |= bit(signal);
@@ -150,8 +139,7 @@ unsafe fn run(command: *const c_char) -> c_int {
                 Ok(_) => status = -1,
                 Err(_cancelled) => {
                     let _ = calls::kill(pid, libc::SIGKILL);
-                    // SAFETY: no status is asked for.
-                    while unsafe { syscall!(libc::SYS_wait4, pid, 0, 0, 0) } == -libc::EINTR as isize {}
+                    process::reap(pid);
                 }
             }
         }

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
 use shunt_sockets::owner;
 use shunt_sockets::signals::CHANGING;
+use shunt_sockets::sys::action::{self, Action};
 use shunt_sockets::sys::section::{self, Section};
 use shunt_sockets::sys::{calls, cancel, sleeper, syscall, thread, user};
 
@@ -134,23 +135,19 @@ unsafe fn reset(number: c_int, disposition: &Disposition, handler: usize) {
         return; // another thread has changed it; our look at a fault stays
     }
     let (flags, mask) = (disposition.flags.load(Ordering::Relaxed), disposition.mask.load(Ordering::Relaxed));
-    let default = KernelAction { handler: SIG_DFL, flags: flags as u64, restorer: 0, mask };
     disposition.ours.store(0, Ordering::Release);
-    // SAFETY: a structure of our own. Nothing is returned from, so no restorer is needed.
-    unsafe { syscall!(libc::SYS_rt_sigaction, number, &raw const default, 0, calls::KERNEL_SIGSET) };
+    // Nothing is returned from, so no restorer is needed.
+    action::exchange(number, &Action { flags: flags as u64, mask, ..Action::of(SIG_DFL) });
 }
 
 /// The default action, which the program left in place, and which ends it: the kernel does it once our entry is out of
 /// the way. A fault comes again by itself, with the registers of the fault.
 unsafe fn end(number: c_int, information: *const siginfo_t, raised: bool) {
-    // SAFETY: the kernel's structures; plain system calls.
-    unsafe {
-        let default = [0u64; 4];
-        syscall!(libc::SYS_rt_sigaction, number, default.as_ptr(), 0, calls::KERNEL_SIGSET);
-        if !raised {
-            let (process, thread) = (calls::getpid(), calls::gettid());
-            syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, number, information);
-        }
+    action::exchange(number, &Action::of(SIG_DFL));
+    if !raised {
+        let (process, thread) = (calls::getpid(), calls::gettid());
+        // SAFETY: the kernel's structure.
+        unsafe { syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, number, information) };
     }
 }
 
@@ -246,7 +243,7 @@ pub fn set(number: c_int, handler: usize, style: Style) -> usize {
         let mut new = core::mem::zeroed::<libc::sigaction>();
         let mut old = core::mem::zeroed::<libc::sigaction>();
         new.sa_sigaction = handler;
-        let bit = 1 << (number - 1);
+        let bit = action::bit(number);
         match style {
             Style::Bsd => {
                 (&raw mut new.sa_mask).cast::<u64>().write(bit);
@@ -274,7 +271,7 @@ pub fn set_and_unblock(number: c_int, handler: usize) -> usize {
         crate::set_errno(libc::EINVAL);
         return libc::SIG_ERR;
     }
-    let bit = 1u64 << (number - 1);
+    let bit = action::bit(number);
     let mut before = 0u64;
     let old = if handler == SIG_HOLD {
         // SAFETY: structures of our own; asks only.
@@ -308,7 +305,7 @@ pub fn interrupts(number: c_int, interrupts: bool) -> c_int {
         if install(number, core::ptr::null(), (&raw mut action).cast()) != 0 {
             return -1;
         }
-        let bit = 1u64 << (number - 1);
+        let bit = action::bit(number);
         if interrupts {
             INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
             action.sa_flags &= !SA_RESTART;
@@ -318,16 +315,6 @@ pub fn interrupts(number: c_int, interrupts: bool) -> c_int {
         }
         install(number, (&raw const action).cast(), core::ptr::null_mut())
     }
-}
-
-/// The kernel's own structure, as rt_sigaction(2) by number takes it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct KernelAction {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
 }
 
 /// Set in the flags when a restorer is given.
@@ -347,7 +334,7 @@ pub unsafe fn install_by_number(number: c_int, action: usize, old: usize, size: 
         let mut before = core::mem::zeroed::<libc::sigaction>();
         let mut given = core::ptr::null();
         if action != 0 {
-            let wanted = user::read(action as *const KernelAction).ok()?;
+            let wanted = user::read(action as *const Action).ok()?;
             new.sa_sigaction = wanted.handler;
             new.sa_flags = (wanted.flags & !SA_RESTORER) as c_int;
             (&raw mut new.sa_mask).cast::<u64>().write(wanted.mask);
@@ -357,13 +344,13 @@ pub unsafe fn install_by_number(number: c_int, action: usize, old: usize, size: 
             return Some(-1);
         }
         if old != 0 {
-            let told = KernelAction {
+            let told = Action {
                 handler: before.sa_sigaction,
                 flags: before.sa_flags as u32 as u64 | SA_RESTORER,
                 restorer: before.sa_restorer.map_or(0, |f| f as usize),
                 mask: (&raw const before.sa_mask).cast::<u64>().read(),
             };
-            if user::write(old as *mut KernelAction, told).is_err() {
+            if user::write(old as *mut Action, told).is_err() {
                 crate::set_errno(libc::EFAULT);
                 return Some(-1);
             }
@@ -378,9 +365,7 @@ pub fn before_exec() {
     for number in FAULTS {
         let disposition = &DISPOSITIONS[number as usize];
         if disposition.ours.load(Ordering::Acquire) != 0 && disposition.handler.load(Ordering::Relaxed) == SIG_IGN {
-            let ignored = KernelAction { handler: SIG_IGN, flags: 0, restorer: 0, mask: 0 };
-            // SAFETY: a structure of our own.
-            unsafe { syscall!(libc::SYS_rt_sigaction, number, &raw const ignored, 0, calls::KERNEL_SIGSET) };
+            action::exchange(number, &Action::of(SIG_IGN));
         }
     }
 }

@@ -10,7 +10,8 @@ use core::ffi::{c_char, c_int, c_short, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
 use shunt_sockets::inherit::{kept_over_exec, Text};
-use shunt_sockets::sys::{calls, mapping, syscall};
+use shunt_sockets::sys::action::{bit, current, exchange, Action as Disposition};
+use shunt_sockets::sys::{self, calls, mapping, syscall};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{private, process};
 
@@ -233,8 +234,7 @@ unsafe fn await_program(child: c_int, reader: c_int, pid: *mut c_int) -> c_int {
     } else {
         while calls::read(reader, (&raw mut error).cast(), 4) == Err(shunt_sockets::sys::Errno(libc::EINTR)) {}
         if error != 0 {
-            // SAFETY: no status is asked for.
-            unsafe { syscall!(libc::SYS_wait4, child, 0, 0, 0) };
+            sys::process::reap(child);
         } else if !pid.is_null() {
             // SAFETY: the caller's place for the number.
             unsafe { *pid = child };
@@ -275,33 +275,9 @@ unsafe fn become_program(request: &Request, environment: Strings, mut mask: u64)
     }
 }
 
-/// The kernel's struct sigaction, for the system call.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct KernelAction {
-    /// Its address, SIG_DFL or SIG_IGN.
-    pub handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
-impl KernelAction {
-    /// An action without flags.
-    pub const fn of(handler: usize) -> KernelAction {
-        KernelAction { handler, flags: 0, restorer: 0, mask: 0 }
-    }
-}
-
 fn reset_handler(signal: c_int) {
-    let mut now = KernelAction::of(libc::SIG_DFL);
-    // SAFETY: the structures are ours.
-    unsafe {
-        let known = syscall!(libc::SYS_rt_sigaction, signal, 0, &raw mut now, 8) == 0;
-        if known && now.handler != libc::SIG_IGN && now.handler != libc::SIG_DFL {
-            let default = KernelAction::of(libc::SIG_DFL);
-            syscall!(libc::SYS_rt_sigaction, signal, &raw const default, 0, 8);
-        }
+    if current(signal).is_some_and(|now| now.handler != libc::SIG_IGN && now.handler != libc::SIG_DFL) {
+        exchange(signal, &Disposition::of(libc::SIG_DFL));
     }
 }
 
@@ -312,9 +288,8 @@ unsafe fn apply(attributes: &Attributes) -> Result<(), c_int> {
     // SAFETY: plain system calls on our own structures.
     unsafe {
         if has(libc::POSIX_SPAWN_SETSIGDEF as c_int) {
-            let default = KernelAction::of(libc::SIG_DFL);
-            for signal in (1..=64).filter(|signal| attributes.defaults[0] >> (signal - 1) & 1 == 1) {
-                syscall!(libc::SYS_rt_sigaction, signal, &raw const default, 0, 8);
+            for signal in (1..=64).filter(|signal| attributes.defaults[0] & bit(*signal) != 0) {
+                exchange(signal, &Disposition::of(libc::SIG_DFL));
             }
         }
         if has(libc::POSIX_SPAWN_SETSCHEDULER as c_int) {

@@ -9,6 +9,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"shuntlnk");
 /// The memfd's name.
 pub const NAME: &[u8] = b"shunt-link\0";
 
+/// How names in /proc begin that stand for it.
+pub const IN_PROC: &str = "/memfd:shunt-link";
+
 /// A process as tools show it.
 #[repr(C)]
 pub struct Party {

@@ -167,14 +167,7 @@ pub(crate) fn copy() -> isize {
 
 /// Whether the child ended well.
 pub(crate) fn waited(child: i32) -> bool {
-    let mut status = 0i32;
-    loop {
-        // SAFETY: the status is ours.
-        let got = unsafe { shunt_sys::syscall!(libc::SYS_wait4, child, &raw mut status, libc::__WALL, 0) };
-        if got != -(libc::EINTR as isize) {
-            return got == child as isize && status == 0;
-        }
-    }
+    shunt_sys::process::reap(child) == Some(0)
 }
 
 /// Ends the process.

@@ -5,7 +5,7 @@
 
 use crate::global::Mutex;
 use shunt_sys::libc::SA_RESTART;
-use shunt_sys::{calls, section, syscall};
+use shunt_sys::{action, section};
 
 /// What the program installed is changed by one thread after the other, and not while a fork copies it.
 pub static CHANGING: Mutex = Mutex::new();
@@ -24,26 +24,12 @@ pub(crate) fn after_fork() {
     section::leave();
 }
 
-/// The kernel's sigaction on x86-64.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Action {
-    handler: usize,
-    flags: u64,
-    restorer: usize,
-    mask: u64,
-}
-
 /// Whether every handler that this process has installed asks for SA_RESTART. Where some do and some do not, which one
 /// interrupted us is unknown, and the answer is no.
 pub fn all_restart() -> bool {
     let mut any = false;
-    for signal in 1..=64 {
-        let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
-        // SAFETY: asks for the disposition, changes nothing.
-        let asked =
-            unsafe { syscall!(shunt_sys::libc::SYS_rt_sigaction, signal, 0, &mut action as *mut Action, calls::KERNEL_SIGSET) };
-        if asked == 0 && action.handler > 1 {
+    for action in (1..=64).filter_map(action::current) {
+        if action.handler > 1 {
             if action.flags & SA_RESTART as u64 == 0 {
                 return false;
             }

@@ -246,6 +246,22 @@ pub fn poll_one(fd: c_int, events: i16, timeout_ns: i64) -> Result<i16> {
     Ok(set.revents)
 }
 
+/// Bytes that wait to be read (FIONREAD); what a socket's other end has not read (TIOCOUTQ, for AF_UNIX in bytes of memory).
+pub fn bytes_waiting(fd: c_int) -> Result<u32> {
+    asked(fd, libc::FIONREAD)
+}
+
+/// See [`bytes_waiting`].
+pub fn bytes_unread(fd: c_int) -> Result<u32> {
+    asked(fd, libc::TIOCOUTQ)
+}
+
+/// What ioctl(2) answers in an int, at least 0.
+pub fn asked(fd: c_int, request: u64) -> Result<u32> {
+    let mut answer: c_int = 0;
+    ioctl(fd, request, &raw mut answer as usize).map(|_| answer.max(0) as u32)
+}
+
 /// The soft limit of `resource` (RLIMIT_*), or `u64::MAX`.
 pub fn soft_limit(resource: u32) -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };

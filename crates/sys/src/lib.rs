@@ -11,6 +11,7 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+pub mod action;
 pub mod calls;
 pub mod cancel;
 pub mod clock;

@@ -2,7 +2,7 @@
 //!
 //! A number tells little: a process that was killed keeps its own until its parent has waited for it, which may be never.
 
-use crate::{calls, Errno};
+use crate::{calls, check, syscall, Errno};
 use libc::{iovec, ESRCH, POLLIN};
 
 /// Whether process `pid` has ended, waited for or not: a descriptor of it would be readable (pidfd_open(2)). In doubt it lives.
@@ -29,9 +29,29 @@ pub fn thread_has_ended(thread: u32) -> bool {
     }
 }
 
+/// Waits until `child` has ended, whatever the signal that it would tell of it with (`__WALL`). Its status, as wait4(2) gives it; `None`:
+/// it is no child of this process.
+pub fn reap(child: i32) -> Option<i32> {
+    let mut status = 0i32;
+    loop {
+        // SAFETY: the status is ours.
+        match check(unsafe { syscall!(libc::SYS_wait4, child, &raw mut status, libc::__WALL, 0) }) {
+            Err(Errno(libc::EINTR)) => {}
+            waited => return waited.ok().map(|_| status),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_is_waited_for_once() {
+        let mut child = std::process::Command::new("false").spawn().unwrap();
+        assert_eq!((reap(child.id() as i32), reap(child.id() as i32)), (Some(1 << 8), None));
+        assert!(child.wait().is_err());
+    }
 
     #[test]
     fn who_has_ended_and_who_lives() {

@@ -9,6 +9,7 @@
 //!
 //! Signals that a fault of the program raises are never deferred. Sections never sleep.
 
+use crate::action::bit;
 use crate::{calls, syscall, thread};
 use core::arch::asm;
 use core::mem::{offset_of, size_of};
@@ -20,10 +21,6 @@ pub const DUE: u32 = 1 << 31;
 /// Signals that instructions raise: blocked, they would kill.
 const BY_INSTRUCTIONS: u64 =
     bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | bit(libc::SIGTRAP) | bit(libc::SIGSYS);
-
-const fn bit(signal: c_int) -> u64 {
-    1 << (signal - 1)
-}
 
 /// Proof of being in a section; it ends on drop.
 pub struct Section(());

@@ -5,6 +5,7 @@ use crate::link;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use core::sync::atomic::Ordering;
+use shunt_segment::link::IN_PROC;
 use shunt_sys::libc::{self, O_CLOEXEC, O_RDONLY};
 use shunt_sys::{calls, mapping, Result};
 
@@ -166,7 +167,7 @@ fn dispensable(line: &[u8]) -> Option<(usize, usize)> {
         return None; // vdso, vvar, vsyscall
     }
     // Links that no lane needs have been unmapped; windows belong to links.
-    let shared = rights.ends_with('s') && !name.starts_with("/memfd:shunt-link");
+    let shared = rights.ends_with('s') && !name.starts_with(IN_PROC);
     let anonymous = (name.is_empty() || name == "[heap]") && rights.starts_with("rw");
     (shared || (anonymous && stop - start >= LITTLE)).then_some((start, stop))
 }

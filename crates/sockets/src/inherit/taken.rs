@@ -17,6 +17,7 @@ use crate::table::{self, Kind};
 use crate::{carried, link, private, report};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::state;
+use shunt_segment::link::IN_PROC as LINK;
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -81,7 +82,7 @@ fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> 
     };
     let mut known = entered();
     if known.is_none() {
-        search(process, LINK, |copy| link::name_of(copy.0) == Ok(wanted) && appended.take(copy.take()))?;
+        search(process, LINK.as_bytes(), |copy| link::name_of(copy.0) == Ok(wanted) && appended.take(copy.take()))?;
     }
     known = known.or_else(entered);
     let (index, link) = known.ok_or(Errno(ESRCH))?;
@@ -137,7 +138,7 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
 /// Clients of the process offer it nothing in memory any more; what they have offered is for it to accept.
 fn end_offers(process: i32) -> Result<()> {
     let mut links = Appended::new();
-    search(process, LINK, |copy| {
+    search(process, LINK.as_bytes(), |copy| {
         if link::name_of(copy.0).is_ok() {
             links.take(copy.take());
         }
@@ -148,9 +149,6 @@ fn end_offers(process: i32) -> Result<()> {
     }
     Ok(())
 }
-
-/// How /proc names links' files.
-const LINK: &[u8] = b"/memfd:shunt-link";
 
 /// Gives `each` copies of the process's descriptors whose names in /proc begin with `prefix`, until it has found what it wants.
 fn search(process: i32, prefix: &[u8], mut each: impl FnMut(Pending) -> bool) -> Result<()> {
