@@ -1,0 +1,46 @@
+//! A descriptor that one thread rings by while another closes it: its number may be any other file's the moment after, for which a
+//! doorbell would be a byte of its contents.
+//!
+//! ```text
+//! ringer                               closer
+//!   inside += 1                          takes the number off the table
+//!   still in the table? else leave       waits while anybody is inside
+//!   rings                                closes the descriptor
+//!   inside -= 1
+//! ```
+//!
+//! Either the ringer sees that the number is gone, or the closer sees the ringer (Dekker). A ringer never waits inside.
+
+use shunt_segment::sync::{fence, AtomicU32, Ordering};
+
+/// Of one socket in one process. All-zero is a fresh one.
+#[derive(Default)]
+pub struct Passage {
+    inside: AtomicU32,
+}
+
+impl Passage {
+    /// Calls `ring` if `open` says, asked inside, that the descriptor is still the socket's.
+    pub fn while_open(&self, open: impl FnOnce() -> bool, ring: impl FnOnce()) {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if open() {
+            ring();
+        }
+        // It may have been reset since: see `reset`.
+        let _ = self.inside.fetch_update(Ordering::Release, Ordering::Relaxed, |count| count.checked_sub(1));
+    }
+
+    /// The descriptor was made unknown, and is closed next: waits for those who ring by it.
+    pub fn await_ringers(&self, mut pause: impl FnMut()) {
+        fence(Ordering::SeqCst);
+        while self.inside.load(Ordering::Acquire) != 0 {
+            pause();
+        }
+    }
+
+    /// Nobody is inside: in the child after fork, and in a fresh object, which may have been the parent's.
+    pub fn reset(&self) {
+        self.inside.store(0, Ordering::Relaxed);
+    }
+}
