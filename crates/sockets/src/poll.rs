@@ -60,6 +60,9 @@ pub fn deadline(timeout_ns: Option<u64>) -> u64 {
     }
 }
 
+/// How long one sleeps who hears no bells of a stream, in ns.
+const DEAF: u64 = 1_000_000;
+
 /// Entries of the kernel's version of a set for one of ours: a listener has three queues.
 const QUEUES: usize = 3;
 
@@ -235,8 +238,8 @@ impl<'a> Query<'a> {
     }
 
     /// Writes the kernel's version of the set: three entries for a listener, and what hears streams' bells if `streams`, which
-    /// gets true where nothing does.
-    fn fill(&self, target: &mut [pollfd], mut streams: Option<&mut bool>) -> usize {
+    /// is lowered to how long, in ns, one sleeps at most whom something may come of that nothing tells.
+    fn fill(&self, target: &mut [pollfd], mut streams: Option<&mut u64>) -> usize {
         let mut count = 0;
         let mut push = |fd: i32, events: i16| {
             target[count] = pollfd { fd, events, revents: 0 };
@@ -246,9 +249,13 @@ impl<'a> Query<'a> {
             let word = table::get(entry.fd);
             match (word.kind(), word.socket(), &mut streams) {
                 (Kind::Stream, Some(_), None) => push(-1, 0),
-                (Kind::Stream, Some(s), Some(deaf)) => {
+                (Kind::Stream, Some(s), Some(longest)) => {
                     let listening = bells::listen(s, entry.fd);
-                    **deaf |= listening.deaf;
+                    if listening.deaf {
+                        **longest = DEAF;
+                    } else if s.has(flag::SHARED) && asks_for_space(entry.events) {
+                        **longest = (**longest).min(wait::UNHEARD as u64);
+                    }
                     push(entry.fd, listening.companion);
                     push(listening.ear, POLLIN);
                 }
@@ -438,16 +445,12 @@ impl<'a> Query<'a> {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let mut scratch = Scratch::new(self.entries.len() * QUEUES + 2, NO_ENTRY, self.frame)?;
-        let mut deaf = false;
-        let count = self.fill(scratch.items(), Some(&mut deaf));
-        let mut limit = self.deadline;
-        if deaf {
-            limit = limit.min(clock::monotonic_ns() + 1_000_000);
-        }
-        let for_space = |e: &pollfd| e.events & (POLLOUT | libc::POLLWRNORM) != 0;
-        if self.entries.iter().any(|e| for_space(e) && table::stream(e.fd).is_some_and(|s| s.has(flag::SHARED))) {
-            limit = limit.min(clock::monotonic_ns() + wait::UNHEARD as u64);
-        }
+        let mut longest = u64::MAX;
+        let count = self.fill(scratch.items(), Some(&mut longest));
+        let limit = match longest {
+            u64::MAX => self.deadline,
+            longest => self.deadline.min(clock::monotonic_ns() + longest),
+        };
         let mut time;
         let mut pointer = core::ptr::null_mut();
         if limit != u64::MAX {
@@ -488,13 +491,17 @@ impl<'a> Query<'a> {
 /// Whether what this side's own threads do can be news for who asks for `events`: a `shutdown`, that there is space (an error) or,
 /// once the peer has ended, POLLHUP; a receive, that the end behind the bytes has come. Who asks for input knows already.
 fn nudged(events: i16) -> bool {
-    events & (POLLOUT | libc::POLLWRNORM) != 0 || events & (POLLIN | libc::POLLRDNORM) == 0
+    asks_for_space(events) || events & (POLLIN | libc::POLLRDNORM) == 0
+}
+
+fn asks_for_space(events: i16) -> bool {
+    events & (POLLOUT | libc::POLLWRNORM) != 0
 }
 
 /// Before sleeping in a set: conditions armed; true if a barrier is due (one for all).
 pub fn prepare(socket: &Socket, events: i16) -> bool {
     let mut conditions = arm::IN;
-    if events & (POLLOUT | libc::POLLWRNORM) != 0 {
+    if asks_for_space(events) {
         conditions |= arm::OUT;
     }
     wait::set_style(socket, style::POLL);
