@@ -2,7 +2,7 @@
 //! The programs are those of the doctor's trial connection; they use sockets as any program does.
 mod common;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -35,6 +35,12 @@ impl Program {
 
     fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Gives it a line.
+    fn tell(&mut self, line: &str) {
+        let mut input = self.child.stdin.as_ref().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// Closes its input and waits for its good end.
@@ -147,22 +153,28 @@ except ConnectionResetError:
 sys.stdin.read()
 ";
 
+/// A Python program under shunt.
+fn python(script: &str, arguments: &[&str]) -> Program {
+    let mut command = plain(SHUNT);
+    command.args(["run", "--"]).arg(shunt_testkit::python_program()).env("SHUNT_LIBRARY", library());
+    Program::start(command.arg("-c").arg(script).args(arguments))
+}
+
+/// A copy of a program's descriptor.
+fn copy_of(program: &Program, descriptor: i32) -> rustix::fd::OwnedFd {
+    use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
+    let process = pidfd_open(Pid::from_child(&program.child), PidfdFlags::empty()).unwrap();
+    pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty()).unwrap()
+}
+
 /// Another process writes on the client's descriptor, as a system call of the client's own would that the library does not see.
 #[test]
 fn both_ends_tell_of_bytes_that_were_written_past_the_library() {
-    let python = |script: &str, arguments: &[&str]| {
-        let mut command = plain(SHUNT);
-        command.args(["run", "--"]).arg(shunt_testkit::python_program()).env("SHUNT_LIBRARY", library());
-        Program::start(command.arg("-c").arg(format!("{script}{UNTIL_RESET}")).args(arguments))
-    };
-    let mut server = python(SERVER, &[]);
+    let mut server = python(&format!("{SERVER}{UNTIL_RESET}"), &[]);
     let port = server.line();
-    let mut client = python(CLIENT, &[&port]);
-    let descriptor: i32 = client.line().parse().unwrap();
-    let process = rustix::process::Pid::from_child(&client.child);
-    let process = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).unwrap();
-    let flags = rustix::process::PidfdGetfdFlags::empty();
-    let copy = rustix::process::pidfd_getfd(process, descriptor, flags).unwrap();
+    let mut client = python(&format!("{CLIENT}{UNTIL_RESET}"), &[&port]);
+    let descriptor = client.line();
+    let copy = copy_of(&client, descriptor.parse().unwrap());
     assert_eq!(rustix::io::write(&copy, b"hello").unwrap(), 5);
     drop(copy);
 
@@ -172,6 +184,61 @@ fn both_ends_tell_of_bytes_that_were_written_past_the_library() {
         (&socket_of(&server)["reason"], &socket_of(&client)["reason"]),
         (&"foreign-bytes".into(), &"foreign-bytes".into())
     );
+    client.end();
+    server.end();
+}
+
+const POLLED: &str = "
+import select
+print(connection.fileno(), flush=True)
+waiting = select.poll()
+waiting.register(connection, select.POLLIN)
+while True:
+    waiting.poll()
+    print('polled', flush=True)
+    again = sys.stdin.readline().strip()
+    print(connection.recv(100), flush=True)
+    if again != 'again':
+        break
+for _ in range(3):
+    waiting.poll(1)
+print('slept', flush=True)
+sys.stdin.read()
+";
+const ASKED: &str = "
+for line in sys.stdin:
+    connection.send(b'hello')
+";
+
+/// Another process reads on the server's descriptor, as a system call of the server's own would that the library does not see: what it
+/// gets is a bell, the server's bytes are whole, and `why` counts it.
+#[test]
+fn bells_that_were_read_past_the_library_are_counted() {
+    let mut server = python(&format!("{SERVER}{POLLED}"), &[]);
+    let port = server.line();
+    let mut client = python(&format!("{CLIENT}{ASKED}"), &[&port]);
+    client.line();
+    let descriptor = server.line();
+    let copy = copy_of(&server, descriptor.parse().unwrap());
+    let mut byte = [0u8; 8];
+    loop {
+        client.tell("once");
+        assert_eq!(server.line(), "polled");
+        // A server that was not asleep yet needed no bell.
+        let got = rustix::net::recv(&copy, &mut byte, rustix::net::RecvFlags::DONTWAIT);
+        let got = got.map_or(0, |(_, length)| length);
+        server.tell(if got == 0 { "again" } else { "enough" });
+        assert_eq!(server.line(), "b'hello'");
+        if got > 0 {
+            assert_eq!(byte[..got], [0xbe]);
+            break;
+        }
+    }
+    assert_eq!(server.line(), "slept");
+    let counters = &json(&["why", &server.pid().to_string()])["counters"];
+    assert_eq!(counters["foreign-reads"], 1, "{counters}");
+    assert_eq!(socket_of(&server)["reason"], "accelerated");
+    drop(copy);
     client.end();
     server.end();
 }
