@@ -107,6 +107,48 @@ SOLO(raw_write_to_epoll, "write to one who sleeps in a set")
     reset_in_set(server, epoll);
 }
 
+SOLO(raw_write_to_nested, "write to one who sleeps in a set around another")
+{
+    int client, server;
+    pair(&client, &server);
+    int inner = MUST(epoll_create1(0)), outer = MUST(epoll_create1(0));
+    MUST(epoll_adding(inner, server, EPOLLIN, 1));
+    MUST(epoll_adding(outer, inner, EPOLLIN, 2));
+    struct epoll_event event;
+    R(epoll_wait(outer, &event, 1, 50));
+    R(RAW(SYS_write, client, "hello", 5));
+    int got = epoll_wait(outer, &event, 1, 4000);
+    say("outer: %d %s", got, got == 1 ? mask_names(event.events) : "");
+    reset_in_set(server, inner);
+}
+
+SOLO(raw_write_to_two_sets, "write to a stream in two sets: both tell")
+{
+    int client, server;
+    pair(&client, &server);
+    int sets[2] = {MUST(epoll_create1(0)), MUST(epoll_create1(0))};
+    struct epoll_event event;
+    for (int i = 0; i < 2; i++) {
+        MUST(epoll_adding(sets[i], server, EPOLLIN | EPOLLET, 1));
+        R(epoll_wait(sets[i], &event, 1, 50));
+    }
+    R(RAW(SYS_write, client, "hello", 5));
+    for (int i = 0; i < 2; i++) {
+        int got = epoll_wait(sets[i], &event, 1, 4000);
+        say("set %d: %d %s", i, got, got == 1 ? mask_names(event.events) : "");
+    }
+}
+
+SOLO(raw_write_then_splice, "write and shutdown: no end without the bytes for splice, either")
+{
+    int client, server, ends[2];
+    pair(&client, &server);
+    MUST(pipe(ends));
+    R(RAW(SYS_write, client, "hello", 5));
+    R(shutdown(client, SHUT_WR));
+    R(splice(server, NULL, ends[1], NULL, 100, 0));
+}
+
 SOLO(raw_write_beside_send, "send and write, of which one who sleeps in a set hears at once")
 {
     int client, server;
@@ -133,6 +175,45 @@ SOLO(raw_write_to_poll, "write to one who sleeps in poll")
     R(poll(&entry, 1, 4000));
     say("%s", mask_names((unsigned)entry.revents));
     R(recv(server, bytes, 100, MSG_DONTWAIT));
+}
+
+/* What closed connections leave serves the next one: between the same two processes, to the same listener. */
+static int next_connection(int listener, unsigned port)
+{
+    if (near_is_client()) {
+        int fd = dial("127.0.0.1", port);
+        far_quiet("accept 1 0");
+        return fd;
+    }
+    far_quiet("connect 1 127.0.0.1 %u", port);
+    return MUST(accept(listener, NULL, NULL));
+}
+
+DUET(raw_write_left_behind, "write of what nobody looks at any more: the next connections know nothing of it")
+{
+    bool client = near_is_client();
+    int listener = client ? -1 : listen_on("127.0.0.1", 16);
+    unsigned port = client ? (unsigned)atoi(far_quiet("listen 0 127.0.0.1 16")) : port_of(listener);
+    for (int turn = 0; turn < 6; turn++) {
+        int fd = next_connection(listener, port);
+        far_begin("recv 1 100");
+        milliseconds(20);
+        RN(turn, send(fd, "first", 5, MSG_NOSIGNAL));
+        far_end();
+        far("send 1 10 1");
+        RN(turn, recv(fd, bytes, 100, 0));
+        if (turn % 2 == 0)
+            RN(turn, RAW(SYS_write, fd, "second", turn == 0 ? 6 : 1));
+        if (turn % 4 < 2) {
+            far("close 1");
+            MUST(close(fd));
+        } else {
+            MUST(close(fd));
+            far("close 1");
+        }
+    }
+    if (!client)
+        MUST(close(listener));
 }
 
 DUET(raw_read_after_poll, "read of what poll has told of")

@@ -1,15 +1,16 @@
 //! Connecting again: a channel and a companion that an earlier connection to the same listener left serve the next one.
 //!
-//! Nothing is asked of the kernel but whether the companion's other end still lives (a server that was killed refuses),
-//! and the descriptor of the program's socket becomes a duplicate of the kept one. The server finds the offer in the
-//! link's queue, see [`crate::offered`].
+//! Nothing is asked of the kernel but whether the companion's other end still lives (a server that was killed refuses) and
+//! whether anything lies on either that was written past the library ([`foreign::is_left`]), and the descriptor of the
+//! program's socket becomes a duplicate of the kept one. The server finds the offer in the link's queue, see
+//! [`crate::offered`].
 
 use crate::connect::{self, Setting};
-use crate::{kept, link};
+use crate::{foreign, kept, link};
 use core::sync::atomic::Ordering;
 use shunt_ring::offers::{self, Offered};
 use shunt_segment::address::Address;
-use shunt_segment::channel::{life, release};
+use shunt_segment::channel::{life, release, ChannelPage};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
@@ -107,7 +108,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
         if misses < MISSES {
             if !link::reusable(link::page(link.base, channel), index, channel) {
                 misses += 1;
-            } else if alive(kept.descriptor()) == Ok(true) {
+            } else if alive(kept.descriptor(), link::page(link.base, channel)) == Ok(true) {
                 link.rotor = channel as u8;
                 return Choice::Found(channel);
             } else {
@@ -118,6 +119,9 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
     Choice::Busy(busy)
 }
 
-fn alive(companion: i32) -> Result<bool> {
-    Ok(calls::poll_one(companion, 0, 0)? & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) == 0)
+/// Whether the other end lives, and nothing lies on either that the next connection would be reset for.
+fn alive(companion: i32, page: &ChannelPage) -> Result<bool> {
+    let events = calls::poll_one(companion, libc::POLLIN, 0)?;
+    let gone = events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+    Ok(!gone && !foreign::is_left(page, 0, companion, events != 0))
 }

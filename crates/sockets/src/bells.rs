@@ -22,6 +22,7 @@ use crate::readiness;
 use crate::socket::{flag, Socket};
 use crate::{private, process};
 use core::sync::atomic::{AtomicI32, Ordering};
+use shunt_ring::tally::Before;
 use shunt_segment::channel::state;
 use shunt_sys::libc::{self, epoll_event, timespec, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno};
@@ -71,11 +72,11 @@ impl Ear {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Takes note of all bells so far.
-    fn hear(&self) {
+    /// Takes note of all bells so far. False: nothing has come since it last did.
+    fn hear(&self) -> bool {
         let none = timespec { tv_sec: 0, tv_nsec: 0 };
         let mut event = epoll_event { events: 0, u64: 0 };
-        let _ = calls::epoll_pwait2(self.number(), &mut event, 1, &none, core::ptr::null(), calls::KERNEL_SIGSET);
+        calls::epoll_pwait2(self.number(), &mut event, 1, &none, core::ptr::null(), calls::KERNEL_SIGSET) != Ok(0)
     }
 }
 
@@ -120,24 +121,25 @@ fn pending(socket: &Socket, fd: i32, mine: u32) -> bool {
     (are_counted(socket) || socket.hold.was_woken()) && readable(socket.hold.number(fd))
 }
 
-/// Whether more were rung than taken. A bell that is on its way is counted; one of an earlier connection may not be.
+/// Whether more were rung than taken, and may lie on the companion. A bell that is on its way is counted; one that was when the
+/// companion was last looked at may not be, nor one of an earlier connection.
 pub fn are_counted(socket: &Socket) -> bool {
-    surplus(socket) != 0
+    expected(socket) != 0
 }
 
-fn surplus(socket: &Socket) -> u32 {
-    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
-    rung.wrapping_sub(socket.own().receive.taken.load(Ordering::Relaxed))
+/// Bells that were rung and not taken, those left out that had not come when somebody last looked: of a waker that was killed before
+/// he wrote, or urgent ones, which the kernel drops.
+fn expected(socket: &Socket) -> i32 {
+    socket.incoming_bells().owed().wrapping_sub(socket.astray.load(Ordering::Relaxed)) as i32
 }
 
 /// Takes all bells; the caller knows that nobody else of this process needs them.
 fn take(socket: &Socket, fd: i32) {
     if socket.has(flag::SHARED) {
-        socket.ear.hear();
-        trim(socket, fd);
-        // Nobody takes them here, so what else there is would never be seen.
-        if foreign::is_there(socket, fd) {
-            foreign::break_off(socket, fd);
+        // Nobody takes them here, so what else has come would never be seen.
+        if socket.ear.hear() {
+            trim(socket, fd);
+            foreign::look(socket, fd);
         }
         return;
     }
@@ -153,11 +155,7 @@ fn take(socket: &Socket, fd: i32) {
 }
 
 /// Bells above which some are taken where they need not be: a long row of them would fill the companion.
-const MANY: u32 = 16;
-
-/// Bells that wakers may have counted and not rung yet. Whoever takes the flags rings, so it is one for each time that somebody
-/// armed: as many together would be wakers that were killed.
-const ON_THEIR_WAY: u32 = MANY / 2;
+const MANY: i32 = 16;
 
 /// Takes bells off a companion that holds many, and leaves one, so that everybody still finds that it is readable.
 pub fn trim(socket: &Socket, fd: i32) {
@@ -168,23 +166,15 @@ pub fn trim(socket: &Socket, fd: i32) {
 
 /// Whether it holds many.
 pub fn are_many(socket: &Socket) -> bool {
-    surplus(socket) > MANY
+    expected(socket) > MANY
 }
 
 #[cold]
 fn trim_now(socket: &Socket, fd: i32) {
     let Ok(held) = socket.lock_receive_settled() else { return };
-    let rung = socket.peer().transmit.rung.load(Ordering::Relaxed);
-    let mut waiting = 0i32;
-    if calls::ioctl(socket.hold.number(fd), libc::FIONREAD, &raw mut waiting as usize).is_err() || waiting < 0 {
-        return;
-    }
-    // The count goes astray where a waker was killed before its bell. A few may be on their way, and would be taken for foreign
-    // bytes if they were not counted any more.
-    let taken = &socket.own().receive.taken;
-    if rung.wrapping_sub(taken.load(Ordering::Relaxed)).wrapping_sub(waiting as u32) as i32 > ON_THEIR_WAY as i32 {
-        taken.store(rung.wrapping_sub(waiting as u32).wrapping_sub(ON_THEIR_WAY), Ordering::Relaxed);
-    }
+    let before = socket.incoming_bells().before();
+    let Ok(waiting) = calls::bytes_waiting(socket.hold.number(fd)) else { return };
+    socket.astray.store(before.astray(waiting), Ordering::Relaxed);
     let found = if waiting > 1 { take_bells(socket, fd, (waiting as usize - 1).min(64)) } else { Found::Nothing };
     drop(held);
     if found == Found::Foreign {
@@ -218,10 +208,10 @@ pub fn silence(socket: &Socket, fd: i32) -> bool {
     heard && silenced && !socket.has(flag::SHARED)
 }
 
-/// A blocking receive on the companion `fd` took `bytes`, of a socket that nobody else can use; `written`: as
-/// [`foreign::written`] told before.
-pub fn taken_alone(socket: &Socket, fd: i32, bytes: &[u8], written: u32) {
-    note_taken(socket, bytes, 64, written).tell(socket, fd);
+/// A blocking receive on the companion `fd` took `bytes`, of a socket that nobody else can use; `before`: as the count of bells told
+/// it then.
+pub fn taken_alone(socket: &Socket, fd: i32, bytes: &[u8], before: Before) {
+    note_taken(socket, bytes, 64, before).tell(socket, fd);
 }
 
 /// What was taken off a companion.
@@ -245,12 +235,12 @@ impl Found {
     }
 }
 
-fn note_taken(socket: &Socket, bytes: &[u8], most: usize, written: u32) -> Found {
+fn note_taken(socket: &Socket, bytes: &[u8], most: usize, before: Before) -> Found {
     if foreign::took(socket, bytes) {
         return Found::Foreign;
     }
     if bytes.len() < most {
-        foreign::emptied(socket, written);
+        foreign::emptied(socket, before, bytes.len());
     }
     Found::Bells
 }
@@ -259,11 +249,11 @@ fn note_taken(socket: &Socket, bytes: &[u8], most: usize, written: u32) -> Found
 fn take_bells(socket: &Socket, fd: i32, most: usize) -> Found {
     let mut bytes = [0u8; 64];
     let (fd, most) = (socket.hold.number(fd), most.min(bytes.len()));
-    let written = foreign::written(socket);
+    let before = socket.incoming_bells().before();
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), most, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
         Ok(0) => readiness::companion_ended(socket),
-        Ok(n) => return note_taken(socket, &bytes[..n], most, written),
-        Err(Errno(libc::EAGAIN)) => foreign::emptied(socket, written),
+        Ok(n) => return note_taken(socket, &bytes[..n], most, before),
+        Err(Errno(libc::EAGAIN)) => foreign::emptied(socket, before, 0),
         Err(Errno(libc::EINTR)) => {}
         Err(_) => readiness::note_gone(socket),
     }

@@ -13,6 +13,7 @@ use crate::global::{Guard, Shared, SETUP};
 use crate::socket::{flag, Socket};
 use crate::{kept, link, listen, offered, parcel, private, table, wait};
 use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_ring::tally::Tally;
 use shunt_ring::{bell, offers};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, word, ChannelPage, BELL, STAMP_POSITION};
@@ -417,7 +418,8 @@ fn hear(listener: &Socket) {
             match taken {
                 Ok(0) => waiting.gone = true,
                 Ok(count) => {
-                    waiting.page().sides[1].receive.taken.fetch_add(count as u32, Ordering::Relaxed);
+                    let [client, server] = &waiting.page().sides;
+                    waiting.early |= !Tally::new(client, server).took(count as u32);
                 }
                 Err(_) => {}
             }

@@ -23,6 +23,7 @@ pub fn release(word: Word, fd: i32) {
     match word.kind() {
         Kind::Stream | Kind::Listener | Kind::Tcp => {
             if let Some(socket) = word.socket() {
+                socket.hold.await_ringers();
                 if socket.references.fetch_sub(1, Ordering::SeqCst) == 1 && !holding::linger(socket, fd) {
                     end(socket, fd, true);
                 }
@@ -94,7 +95,7 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
             // hears nothing but the kernel.
             fence(Ordering::SeqCst);
             keep = socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
-            wait::notify(socket, fd, arm::IN | arm::OUT);
+            wait::notify_by_closer(socket, fd, arm::IN | arm::OUT);
             // A bell that nobody hears: the peer's end has gone.
             keep &= !socket.has(flag::HUNG_UP);
         }
@@ -130,7 +131,8 @@ fn announce_end(socket: &Socket, ended: bool) {
     // Another owner may have asked for it.
     let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
     let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED));
-    let reset = !ended && (unread > 0 || lingers);
+    let broken = socket.own().transmit.broken.load(Ordering::Relaxed) != 0;
+    let reset = broken || (!ended && (unread > 0 || lingers));
     // A reset that was announced already stays what it was.
     let announced = socket.outgoing().announced();
     let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };

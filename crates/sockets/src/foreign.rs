@@ -2,125 +2,163 @@
 //!
 //! A program may make a system call by its own instruction, or by a C library that is not the one we stand before. Written, its
 //! bytes lie on the companion among our bells; and it may read these for the peer's data. Bells have a value of their own,
-//! [`BELL`], and are counted before they are written and behind that, so whoever takes them knows:
+//! [`BELL`], and are counted ([`shunt_ring::tally`]), so whoever takes them knows:
 //!
 //! - *Other bytes, or more than were rung:* the peer wrote past its library. Where they stand in the stream cannot be told, as
 //!   nothing orders them with the ring's. So the connection is reset, on both sides ([`break_off`]).
 //! - *Fewer than were written:* somebody of this side read them. The stream lost nothing, so it goes on; the process counts it. Nor
 //!   could it be reset for that: who leaves a sleep by `longjmp`, just when it ends, leaves a bell that he took uncounted.
 //!
-//! It is looked at where bells are taken anyway, where a set hears one, where the kernel is asked whether the peer lives, and before
-//! the end is read.
+//! It is looked at where bells are taken anyway, where a set hears one, where the kernel is asked whether the peer lives, before
+//! the end is read, and before a companion serves another connection ([`is_left`]).
 
 use crate::socket::{flag, Socket};
 use crate::{report, stream, table, wait};
-use core::sync::atomic::Ordering;
-use shunt_segment::channel::{arm, state, word, BELL};
+use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_ring::tally::{Before, Tally};
+use shunt_segment::channel::{state, word, ChannelPage, BELL};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_PEEK};
-use shunt_sys::{calls, clock};
-
-/// How long who holds the sending lock is waited for, in ns.
-const PATIENCE: u64 = 10_000_000;
-
-/// Bells that the peer has written for sure; to be asked before a look at the companion.
-pub fn written(socket: &Socket) -> u32 {
-    socket.peer().transmit.written.load(Ordering::Acquire)
-}
+use shunt_sys::{calls, Result};
 
 /// Takes note of `bytes`, which were taken off the companion. True: the peer wrote past its library, and the caller is to
 /// [`break_off`] when it holds no lock any more.
 pub fn took(socket: &Socket, bytes: &[u8]) -> bool {
-    let taken = &socket.own().receive.taken;
-    let now = taken.fetch_add(bytes.len() as u32, Ordering::Release).wrapping_add(bytes.len() as u32);
-    !are_bells(socket, bytes, now)
+    note_broken(socket);
+    let counted = socket.incoming_bells().took(bytes.len() as u32);
+    !counted || !are_bells(bytes)
+}
+
+fn are_bells(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == BELL)
 }
 
 /// Set in [`Socket::missed`] once the process has counted it.
 const TOLD: u32 = 1 << 31;
 
-/// The companion was found empty, after the peer had written `written` bells ([`written`]).
-pub fn emptied(socket: &Socket, written: u32) {
-    let missing = written.wrapping_sub(socket.own().receive.taken.load(Ordering::Relaxed)) as i32;
+/// The companion was found empty when `taken` bells, which are counted by now, had been taken; `before`: what the peer had counted.
+pub fn emptied(socket: &Socket, before: Before, taken: usize) {
+    let missing = socket.incoming_bells().missing(before);
     // Another owner may be about to count what it took.
-    if missing > 0 && !socket.has(flag::SHARED) {
-        miss(socket, missing as u32 & !TOLD);
+    if missing == 0 || socket.has(flag::SHARED) || is_missed(socket, missing & !TOLD) {
+        socket.astray.store(before.astray(taken as u32), Ordering::Relaxed);
     }
 }
 
-/// A handler may have interrupted the very call that is about to count them: they are missed when they still are at the next look.
+/// A handler may have interrupted the very call that is about to count them: they are missed when they still are at the next look. False:
+/// that is to come.
 #[cold]
-fn miss(socket: &Socket, missing: u32) {
+fn is_missed(socket: &Socket, missing: u32) -> bool {
     let before = socket.missed.load(Ordering::Relaxed);
+    if before & !TOLD < missing {
+        socket.missed.store(missing, Ordering::Relaxed);
+        return false;
+    }
     if before == missing {
         report::count(Reason::ForeignReads);
         socket.missed.store(missing | TOLD, Ordering::Relaxed);
-    } else if before & !TOLD < missing {
-        socket.missed.store(missing, Ordering::Relaxed);
     }
+    true
 }
 
-/// Whether `bytes` are bells, the last of which would be the peer's `count`th.
-fn are_bells(socket: &Socket, bytes: &[u8], count: u32) -> bool {
-    // Counted before it is written: what was found is counted by now.
-    let rung = socket.peer().transmit.rung.load(Ordering::Acquire);
-    count.wrapping_sub(rung) as i32 <= 0 && bytes.iter().all(|byte| *byte == BELL)
-}
-
-/// Whether more lies on the companion `fd` than bells. True: as for [`took`].
-pub fn is_counted(socket: &Socket, fd: i32) -> bool {
-    looks_foreign(socket, |_| {
-        let mut waiting = 0i32;
-        let known = calls::ioctl(socket.hold.number(fd), libc::FIONREAD, &raw mut waiting as usize).is_ok();
-        // Of their values nothing is known.
-        (known, 0, waiting.max(0) as u32)
-    })
-}
-
-/// The same, by a look at the bytes themselves.
+/// Looks at the bytes on the companion. True: the connection is over now, for something that was written past the library.
 #[cold]
-pub fn is_there(socket: &Socket, fd: i32) -> bool {
-    looks_foreign(socket, |bytes| {
-        let (start, nobody) = (bytes.as_mut_ptr().cast(), core::ptr::null_mut());
-        let flags = MSG_DONTWAIT | MSG_PEEK;
-        let looked = calls::recvfrom(socket.hold.number(fd), start, bytes.len(), flags, nobody, core::ptr::null_mut());
-        (looked.is_ok(), looked.unwrap_or(0), looked.unwrap_or(0) as u32)
-    })
+pub fn look(socket: &Socket, fd: i32) -> bool {
+    look_by(socket, fd, seen_past)
 }
 
-/// `look` tells whether it could, how many bytes it saw and how many there are.
-fn looks_foreign(socket: &Socket, look: impl FnOnce(&mut [u8; 64]) -> (bool, usize, u32)) -> bool {
-    let own = &socket.own().receive;
-    if own.state.load(Ordering::Relaxed) & (state::SHUT_RD | state::DONE) != 0 {
+/// As [`look`], where bytes of the ring are on their way to the program too: how many there are is asked, and nothing more.
+pub fn look_at_count(socket: &Socket, fd: i32) -> bool {
+    look_by(socket, fd, |fd, bells| Ok(bells.exceeded_by(|| calls::bytes_waiting(fd).unwrap_or(0))))
+}
+
+fn look_by(socket: &Socket, fd: i32, is_foreign: impl FnOnce(i32, Tally) -> Result<bool>) -> bool {
+    if socket.own().receive.state.load(Ordering::Relaxed) & (state::SHUT_RD | state::DONE) != 0 {
         return false; // nothing that may lie there is asked for any more
     }
-    // In this order: what others take meanwhile is missed, and never counted twice.
-    let taken = own.taken.load(Ordering::Acquire);
-    let mut bytes = [0u8; 64];
-    let (looked, seen, waiting) = look(&mut bytes);
-    looked && !are_bells(socket, &bytes[..seen], taken.wrapping_add(waiting))
+    if note_broken(socket) {
+        return true;
+    }
+    let foreign = is_foreign(socket.hold.number(fd), socket.incoming_bells()) == Ok(true);
+    if foreign {
+        break_off(socket, fd);
+    }
+    foreign
 }
 
-/// The peer wrote past its library: the connection is reset, on both sides. The caller may hold the lock of a set, but none of
-/// the socket's.
+/// Whether other bytes than `bells` are among the first on the companion `fd`, or more than were rung.
+fn seen_past(fd: i32, bells: Tally) -> Result<bool> {
+    let (mut bytes, mut looked) = ([0u8; 64], Ok(0));
+    let many = bells.exceeded_by(|| {
+        let (start, nobody) = (bytes.as_mut_ptr().cast(), core::ptr::null_mut());
+        looked = calls::recvfrom(fd, start, bytes.len(), MSG_DONTWAIT | MSG_PEEK, nobody, core::ptr::null_mut());
+        looked.unwrap_or(0) as u32
+    });
+    looked.map(|seen| many || !are_bells(&bytes[..seen]))
+}
+
+/// Whether something was left on a kept companion by calls past the library, at either end: the next connection would be reset for
+/// it. `fd` is the end of `side`, on which `readable` says that something lies.
+pub fn is_left(page: &ChannelPage, side: usize, fd: i32, readable: bool) -> bool {
+    let (own, peer) = (&page.sides[side], &page.sides[side ^ 1]);
+    let unread = || calls::bytes_unread(fd).unwrap_or(u32::MAX) as u64;
+    (readable && seen_past(fd, Tally::new(peer, own)) != Ok(false)) || unread() > memory_of_bells(Tally::new(own, peer).owed())
+}
+
+/// What the kernel counts for `count` bells that the other end has not read: no bytes, but memory.
+fn memory_of_bells(count: u32) -> u64 {
+    static OF_ONE: AtomicU32 = AtomicU32::new(0);
+    if count == 0 {
+        return 0;
+    }
+    if OF_ONE.load(Ordering::Relaxed) == 0 {
+        OF_ONE.store(measure().unwrap_or(0), Ordering::Relaxed);
+    }
+    u64::from(OF_ONE.load(Ordering::Relaxed)) * u64::from(count)
+}
+
+#[cold]
+fn measure() -> Result<u32> {
+    let mut pair = [-1; 2];
+    calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
+    let unread = if wait::write_bell(pair[0], 0) { calls::bytes_unread(pair[0]) } else { Ok(0) };
+    for end in pair {
+        let _ = calls::close(end);
+    }
+    unread
+}
+
+/// The peer wrote past its library: the connection is reset, on both sides. No lock is waited for: the caller may hold a set's.
 #[cold]
 pub fn break_off(socket: &Socket, fd: i32) {
-    let bits = state::RESET_DUE | state::DONE | state::END_NOTED;
-    let before = socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
-    if before & state::DONE != 0 {
+    if !end_here(socket) {
         return;
     }
     socket.set(flag::SPENT); // what lies on the companion would break the next connection off, too
     socket.own().transmit.broken.store(Reason::ForeignBytes as u32, Ordering::Release);
-    // Who holds the lock for longer finds the connection over, and ends it when it is closed.
-    if let Some(held) = socket.lock_send_until(clock::monotonic_ns() + PATIENCE) {
+    if let Some(held) = socket.try_lock_send() {
         socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
         drop(held);
-        wait::notify(socket, fd, arm::IN | arm::OUT);
     }
+    // Who holds the lock publishes a word of its own: so the peer hears a bell in any case, and finds the reason ([`note_broken`]).
+    wait::ring(socket, fd);
     tell(socket, Reason::ForeignBytes);
-    stream::wake_own_sleepers(socket, fd);
+    stream::end_companion(socket, fd);
+}
+
+/// The connection is over here, with an error. False: it was already.
+fn end_here(socket: &Socket) -> bool {
+    let bits = state::RESET_DUE | state::DONE | state::END_NOTED;
+    socket.own().receive.state.fetch_or(bits, Ordering::AcqRel) & state::DONE == 0
+}
+
+/// Whether the peer has broken the connection off, which ends it here as well: its word may not say so yet.
+pub fn note_broken(socket: &Socket) -> bool {
+    socket.peer().transmit.broken.load(Ordering::Acquire) != 0 && {
+        note_reset(socket);
+        end_here(socket)
+    }
 }
 
 /// The peer has reset the connection, and may say why.

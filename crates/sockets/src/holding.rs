@@ -11,11 +11,13 @@
 //! the end of the hook ([`release`]).
 
 use crate::nudge::Beside;
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::table::{self, Lingerer};
 use crate::{descriptor, epoll, nudge, private, wait};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use shunt_ring::gate::Gate;
+use shunt_ring::passage::Passage;
+use shunt_segment::channel::arm;
 use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
@@ -28,6 +30,8 @@ pub struct Hold {
     number: AtomicI32,
     /// Waits on a socket that may be asleep, and who takes their bells.
     gate: Gate,
+    /// Those who ring by its descriptors, and who closes one.
+    passage: Passage,
     /// 1: a sleeper was woken by a bell that is not taken yet.
     woken: AtomicU32,
     /// How often in a row nobody could take them, because others slept.
@@ -46,11 +50,13 @@ impl Hold {
     pub fn reset(&self) {
         self.number.store(NONE, Ordering::Relaxed);
         self.woken.store(0, Ordering::Relaxed);
+        self.passage.reset();
     }
 
     /// In the child after fork: nobody waits.
     pub fn forked(&self) {
         self.gate.reset();
+        self.passage.reset();
         for count in [&self.waiters, &self.woken] {
             count.store(0, Ordering::Relaxed);
         }
@@ -94,6 +100,22 @@ impl Hold {
         wait::pause(20_000 << round, deadline, mask, looked)
     }
 
+    /// Calls `ring`, which rings by `fd` or what stands for it, unless that was closed meanwhile: then who closed it has told the peer,
+    /// or is about to. Handlers are kept away, which could close it here.
+    pub fn while_open(&self, socket: &Socket, fd: i32, ring: impl FnOnce()) {
+        if socket.has(flag::REMOTE | flag::FAR) {
+            return ring(); // the keeper does, by a descriptor that nobody closes beside it
+        }
+        let _section = Section::begin();
+        let ours = || table::stream(fd).is_some_and(|there| core::ptr::eq(there, socket));
+        self.passage.while_open(|| self.number.load(Ordering::SeqCst) >= 0 || ours(), ring);
+    }
+
+    /// A descriptor was taken off the table, or the private one forgotten, and is closed next.
+    pub fn await_ringers(&self) {
+        self.passage.await_ringers(calls::sched_yield);
+    }
+
     /// The descriptor to use instead of `fd`.
     #[inline]
     pub fn number(&self, fd: i32) -> i32 {
@@ -132,6 +154,11 @@ impl Hold {
         self.number.store(number, Ordering::SeqCst);
         // Who sleeps in poll does so by the number, which is another file's from now on.
         nudge::all();
+        if let Lingerer::Socket(socket) = what {
+            if socket.kind() == table::Kind::Stream {
+                wait::notify(socket, number, arm::IN | arm::OUT); // for those who found no number to ring by
+            }
+        }
         settle(what);
         true
     }
@@ -156,6 +183,7 @@ fn settle(what: Lingerer) {
             return;
         }
         if hold.waiters.load(Ordering::SeqCst) == 0 {
+            hold.await_ringers();
             match (what, number) {
                 (Lingerer::Socket(socket), ENDED) => crate::socket::free(socket),
                 (Lingerer::Socket(socket), _) => descriptor::end(socket, number, false),
@@ -281,6 +309,7 @@ pub fn moved(from: i32, to: i32) {
     if let Some(what) = table::get(from).lingerer() {
         table::set_lingering(to, what);
         of(what).moved(from, to);
+        of(what).await_ringers();
     }
 }
 

@@ -19,6 +19,7 @@ use crate::options::Stored;
 use crate::table::Kind;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use names::Names;
+use shunt_ring::tally::Tally;
 use shunt_ring::{Pipe, Window};
 use shunt_segment::address::Address;
 use shunt_segment::area::{CHANNEL_PAGES, PAGE};
@@ -107,6 +108,8 @@ pub struct Socket {
     pub spins: AtomicU32,
     /// Bells that were found missing ([`crate::foreign`]).
     pub missed: AtomicU32,
+    /// Bells that were counted when the companion was last looked at, and neither lay there nor were taken: none waits for them.
+    pub astray: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
     /// SO_PEEK_OFF; negative: none.
@@ -206,6 +209,16 @@ impl Socket {
         Pipe { sender: self.side() ^ 1, window: self.window(1), ..self.outgoing() }
     }
 
+    /// The bells that this side rings.
+    pub fn outgoing_bells(&self) -> Tally<'static> {
+        Tally::new(self.own(), self.peer())
+    }
+
+    /// The bells that the peer rings.
+    pub fn incoming_bells(&self) -> Tally<'static> {
+        Tally::new(self.peer(), self.own())
+    }
+
     /// Ties the socket to a channel.
     pub fn attach(&self, link: *mut u8, channel: usize, side: usize) {
         // SAFETY: the page lies inside the link.
@@ -222,6 +235,7 @@ impl Socket {
         self.end_behind.store(0, Ordering::Relaxed);
         self.settings_seen.store(0, Ordering::Relaxed);
         self.missed.store(0, Ordering::Relaxed);
+        self.astray.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Relaxed);

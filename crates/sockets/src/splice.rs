@@ -9,7 +9,7 @@
 use crate::readiness::{self, observe, take_reset};
 use crate::socket::Socket;
 use crate::wait::{self, nonblocking};
-use crate::{options, stream, urgent};
+use crate::{foreign, options, stream, urgent};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
@@ -212,6 +212,9 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             if !was_over {
                 continue; // the word may have been published after we looked for bytes
             }
+            if foreign::look(socket, fd) {
+                continue;
+            }
             return Ok(0);
         }
         if nonblocking(socket, fd, 0) {
@@ -243,8 +246,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
 /// Bytes in the pipe, waited for where that is asked for; 0: it has no writers any more. Errors: EAGAIN, EINTR.
 fn await_bytes(pipe: i32, flags: u32, done: usize, began: u64) -> Result<usize> {
     loop {
-        let mut count = 0i32;
-        calls::ioctl(pipe, libc::FIONREAD, &raw mut count as usize)?;
+        let count = calls::bytes_waiting(pipe)?;
         if count > 0 {
             return Ok(count as usize);
         }

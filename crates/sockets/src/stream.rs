@@ -10,7 +10,7 @@ mod send;
 mod take;
 
 pub use end::shutdown;
-pub(crate) use end::{distrust, wake_own_sleepers};
+pub(crate) use end::{distrust, end_companion};
 pub(crate) use put::put_from;
 pub use receive::{receive, receive_pieces};
 pub use send::{send, send_vector};

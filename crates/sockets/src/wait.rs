@@ -41,6 +41,13 @@ pub fn notify_after(socket: &Socket, fd: i32, conditions: u32, put: usize) {
 #[cold]
 #[inline(never)]
 fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
+    if bell::due(&socket.peer().wait, conditions).is_some() {
+        socket.hold.while_open(socket, fd, || ring_asked(socket, fd, conditions, put));
+    }
+}
+
+/// The peer, if it still asks, is rung: whoever takes its conditions rings.
+fn ring_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     let wait = &socket.peer().wait;
     if !socket.has(flag::SHARED) {
         if bell::take(wait, conditions) {
@@ -50,6 +57,15 @@ fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
         ring_after(socket, fd, put);
         due.rung(wait);
     }
+}
+
+/// As [`notify`], by who closes `fd`, which is in the table no more.
+#[cold]
+pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
+    if bell::wants_stamp(&socket.peer().wait) {
+        stamp::arrived(socket);
+    }
+    ring_asked(socket, fd, conditions, 0);
 }
 
 /// More bytes were announced: the peer sees these if it is awake; a sleeping one is woken with the last piece, or when
@@ -83,10 +99,10 @@ pub fn uncork() {
 /// One byte on the companion, a [`BELL`], makes the peer's descriptor readable.
 #[cold]
 pub fn ring(socket: &Socket, fd: i32) {
-    ring_after(socket, fd, 0);
+    socket.hold.while_open(socket, fd, || ring_after(socket, fd, 0));
 }
 
-/// The same, when `put` bytes were sent to the peer. One who was killed in its sleep is heard of here, and perhaps nowhere else:
+/// The same, when `put` bytes were sent to the peer, by one who keeps `fd` open. A peer who was killed in its sleep is heard of here, and perhaps nowhere else:
 /// by a program that only sends.
 #[cold]
 #[inline(never)]
@@ -102,19 +118,18 @@ fn ring_after(socket: &Socket, fd: i32, put: usize) {
     if !socket.has(flag::FAR) && shown.load(Ordering::Relaxed) != here {
         shown.store(here, Ordering::Relaxed);
     }
-    socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
     if socket.peer().asks_time.load(Ordering::Relaxed) != 0 {
         socket.own().rung_at.store(clock::realtime_ns(), Ordering::Release);
     }
-    let (byte, fd) = (BELL, socket.hold.number(fd));
-    if calls::sendto(fd, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0).is_ok() {
-        socket.own().transmit.written.fetch_add(1, Ordering::Release);
-    } else {
-        socket.own().transmit.rung.fetch_sub(1, Ordering::Relaxed);
-        if is_hung_up(fd) {
-            readiness::note_gone_after(socket, put);
-        }
+    let fd = socket.hold.number(fd);
+    if !socket.outgoing_bells().ring(|| write_bell(fd, 0)) && is_hung_up(fd) {
+        readiness::note_gone_after(socket, put);
     }
+}
+
+pub(crate) fn write_bell(fd: i32, flags: i32) -> bool {
+    let byte = BELL;
+    calls::sendto(fd, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL | flags, core::ptr::null(), 0).is_ok()
 }
 
 /// Sleeps in a row after which the peer is asked to fence, and waits awake in a row after which no longer.
@@ -166,14 +181,12 @@ pub fn ring_urgent(socket: &Socket, fd: i32) {
     if fd < 0 && socket.has(flag::FAR) {
         return crate::remote::ring_near_urgent(socket);
     }
-    socket.own().transmit.rung.fetch_add(1, Ordering::Relaxed);
-    let byte = BELL;
-    let flags = MSG_DONTWAIT | MSG_NOSIGNAL | libc::MSG_OOB;
-    if calls::sendto(socket.hold.number(fd), (&raw const byte).cast(), 1, flags, core::ptr::null(), 0).is_err() {
+    socket.hold.while_open(socket, fd, || {
         // Before Linux 5.15 such sockets have no urgent bytes.
-        socket.own().transmit.rung.fetch_sub(1, Ordering::Relaxed);
-        ring(socket, fd);
-    }
+        if !socket.outgoing_bells().ring_urgent(|| write_bell(socket.hold.number(fd), libc::MSG_OOB)) {
+            ring_after(socket, fd, 0);
+        }
+    });
 }
 
 /// A wait ended awake.
@@ -236,8 +249,8 @@ pub fn ask_peer(socket: &Socket, fd: i32) {
     let events = calls::poll_one(socket.hold.number(fd), libc::POLLIN, 0).unwrap_or(0);
     if events & GONE != 0 {
         readiness::note_gone(socket);
-    } else if events & libc::POLLIN != 0 && !bells::are_counted(socket) && foreign::is_there(socket, fd) {
-        foreign::break_off(socket, fd);
+    } else if events & libc::POLLIN != 0 && !foreign::note_broken(socket) && !bells::are_counted(socket) {
+        foreign::look(socket, fd);
     }
 }
 
@@ -467,7 +480,7 @@ fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64)
     let mut bytes = [0u8; 64];
     let flags = if alone { 0 } else { MSG_PEEK };
     let room = if alone { 64 } else { 1 };
-    let written = foreign::written(socket);
+    let before = socket.incoming_bells().before();
     match calls::recvfrom_sleeping(polled.companion, bytes.as_mut_ptr().cast(), room, flags, looked) {
         Ok(0) => {
             readiness::companion_ended(socket);
@@ -476,7 +489,7 @@ fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64)
                 return calls::nap(ENDED);
             }
         }
-        Ok(n) if alone => bells::taken_alone(socket, polled.companion, &bytes[..n], written),
+        Ok(n) if alone => bells::taken_alone(socket, polled.companion, &bytes[..n], before),
         Ok(_) => socket.hold.woken(),
         // Somebody made the open file non-blocking: sleep in poll instead.
         Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, polled, conditions, -1, looked)?,

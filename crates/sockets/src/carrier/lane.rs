@@ -385,10 +385,3 @@ enum Others {
 fn to(fd: i32, data: *const u8, length: usize, flags: i32) -> Result<usize> {
     calls::sendto(fd, data.cast(), length, flags | MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0)
 }
-
-/// What an ioctl that answers with a number says of a descriptor.
-fn asked(fd: i32, request: u64) -> usize {
-    let mut value = 0i32;
-    let _ = calls::ioctl(fd, request, &raw mut value as usize);
-    value.max(0) as usize
-}

@@ -197,14 +197,14 @@ fn of_datagrams(set: &'static Set, entry: &'static Entry, flags: u32, answer: &m
     }
 }
 
-/// Whether what was heard of a stream was no bell, so that its connection ends; `silent`: there is nothing else to tell.
+/// Whether what was heard of a stream was no bell, so that its connection is over; `silent`: there is nothing else to tell.
 fn breaks_off(entry: &'static Entry, silent: bool) -> bool {
     let (Some(socket), Some(fd)) = (entry.socket(), entry.descriptor()) else { return false };
-    let foreign = if silent { foreign::is_there(socket, fd) } else { foreign::is_counted(socket, fd) };
-    if foreign {
-        foreign::break_off(socket, fd);
+    if silent {
+        foreign::look(socket, fd)
+    } else {
+        foreign::look_at_count(socket, fd)
     }
-    foreign
 }
 
 /// A stream's bell, or the end of its companion. True if the stream is to be looked at.
@@ -228,6 +228,7 @@ pub(super) fn harvest(set: &'static Set, epfd: i32) {
             let (flags, data) = (event.events, event.u64);
             if let Some(entry) = tagged(data).filter(|e| e.set.load(Ordering::Acquire) == address(set)) {
                 hear(set, entry, flags);
+                breaks_off(entry, find(entry).events == 0); // the edge is gone with this
             }
         }
         if got < BATCH {

@@ -13,6 +13,7 @@ use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
 use crate::{carrier, diag, wait};
 use core::sync::atomic::{fence, Ordering};
+use shunt_ring::tally::Tally;
 use shunt_segment::channel::arm;
 use shunt_station::{Gate, Station, Stream};
 use shunt_sys::libc::{
@@ -374,7 +375,8 @@ impl Keeper {
         let got = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 256, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
         if let Ok(got) = got {
             let (base, _, channel) = self.home.place(stream);
-            crate::link::page(base, channel).sides[1].receive.taken.fetch_add(got as u32, Ordering::Relaxed);
+            let [near, far] = &crate::link::page(base, channel).sides;
+            let _ = Tally::new(near, far).took(got as u32); // what else it may be is not looked for between hosts
         }
         near::mark(self.home, stream);
         let ended =

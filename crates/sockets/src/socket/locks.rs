@@ -88,9 +88,17 @@ impl Socket {
         Some((receiving, self.lock_until(&self.sending, &self.own().transmit.lock, deadline)?))
     }
 
-    /// The lock for sending, without asking carriers to settle: `None` as for [`Socket::lock_both_until`].
-    pub fn lock_send_until(&self, deadline: u64) -> Option<Locked> {
-        self.lock_until(&self.sending, &self.own().transmit.lock, deadline)
+    /// The lock for sending, without asking carriers to settle, if nobody holds it.
+    pub fn try_lock_send(&self) -> Option<Locked> {
+        // SAFETY: sockets live in slabs that are never unmapped.
+        let private = unsafe { &*(&self.sending as *const AtomicU32) };
+        let section = Section::begin();
+        let held = lock::try_acquire(private, thread::id())?;
+        let family = match self.has(flag::SHARED) {
+            true => Some(lock::try_acquire(&self.own().transmit.lock, thread::id())?),
+            false => None,
+        };
+        Some(Locked { _shared: family, _private: held, _section: section })
     }
 
     fn lock_until(&self, private: &AtomicU32, shared: &'static AtomicU32, deadline: u64) -> Option<Locked> {

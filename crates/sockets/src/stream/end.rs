@@ -42,11 +42,17 @@ pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
 
 /// Who sleeps on the companion, in whatever call, finds that it reads as ended.
 #[cold]
-pub(crate) fn wake_own_sleepers(socket: &Socket, fd: i32) {
+fn wake_own_sleepers(socket: &Socket, fd: i32) {
     if !socket.alone() {
-        socket.set(flag::SPENT);
-        let _ = calls::shutdown(socket.hold.number(fd), libc::SHUT_RD);
+        end_companion(socket, fd);
     }
+}
+
+/// The companion reads as ended: an edge for every set of every process that has it, besides.
+#[cold]
+pub(crate) fn end_companion(socket: &Socket, fd: i32) {
+    socket.set(flag::SPENT);
+    let _ = calls::shutdown(socket.hold.number(fd), libc::SHUT_RD);
 }
 
 /// shutdown(2).

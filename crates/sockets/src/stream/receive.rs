@@ -124,8 +124,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             if socket.incoming().look().1 > seen || !was_over {
                 continue;
             }
-            if foreign::is_there(socket, fd) {
-                foreign::break_off(socket, fd);
+            if foreign::look(socket, fd) {
                 continue;
             }
             return Ok(0);

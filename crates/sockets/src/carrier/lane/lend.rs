@@ -1,8 +1,8 @@
 //! Lending: where owners under shunt have the stream, too, the program is given a copy of what waits in the ring, and the ring
 //! keeps it until the program has read it; whoever wants to receive meanwhile has it taken back.
 
-use super::{asked, to, Lane, FIRST_LOOK, LAST_LOOK, LONGEST_DELAY, PIECE};
-use crate::{settle, stream};
+use super::{to, Lane, FIRST_LOOK, LAST_LOOK, LONGEST_DELAY, PIECE};
+use crate::{foreign, settle, stream};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, word};
 use shunt_sys::libc::{self, MSG_DONTWAIT};
@@ -48,7 +48,8 @@ impl Lane {
             self.lend_more(id, waiting);
         }
         if waiting == self.lent {
-            if peer & word::RST != 0 {
+            let ends = waiting == 0 && peer & (word::FIN | word::CLOSED) != 0 && !self.inbound_ended;
+            if peer & word::RST != 0 || (ends && foreign::look(socket, self.stream)) {
                 self.reset_program();
                 return u64::MAX;
             }
@@ -189,10 +190,10 @@ impl Lane {
 
 /// Bytes that wait to be read.
 fn incoming(fd: i32) -> usize {
-    asked(fd, libc::FIONREAD)
+    calls::bytes_waiting(fd).unwrap_or(0) as usize
 }
 
 /// Bytes that the other end has not taken into its queue for sure.
 fn outgoing(fd: i32) -> usize {
-    asked(fd, libc::TIOCOUTQ)
+    calls::bytes_unread(fd).unwrap_or(0) as usize
 }

@@ -1,6 +1,6 @@
 //! Bytes from the ring to the program's connection, and from there to the ring.
 
-use super::{asked, to, Lane, Others, PIECE};
+use super::{to, Lane, Others, PIECE};
 use crate::{stream, urgent};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, Errno};
@@ -133,5 +133,5 @@ impl Lane {
 
 fn at_mark(fd: i32) -> bool {
     const SIOCATMARK: u64 = 0x8905;
-    asked(fd, SIOCATMARK) != 0
+    calls::asked(fd, SIOCATMARK).is_ok_and(|at| at != 0)
 }
