@@ -37,7 +37,7 @@ impl Side<'_> {
         let (before, mut arrived, mut spurious) = (self.peer.oldest, 0, false);
         while self.peer.oldest < upto {
             let sequence = self.peer.oldest;
-            let index = self.order[sequence as usize % self.order.len()];
+            let index = self.order[self.place(sequence)];
             arrived += self.has_arrived(index, sequence, numbers, &mut spurious);
             self.peer.arrived = self.peer.arrived.saturating_sub(1);
             if self.slots[usize::from(index)].attempts > 1 {
@@ -54,7 +54,7 @@ impl Side<'_> {
                 if sequence >= self.peer.next_sequence {
                     return false;
                 }
-                let index = self.order[sequence as usize % self.order.len()];
+                let index = self.order[self.place(sequence)];
                 arrived += self.has_arrived(index, sequence, numbers, &mut spurious);
             }
         }
@@ -135,7 +135,7 @@ impl Side<'_> {
         let window = if self.peer.reordering != 0 { path.smoothed / 2 } else { path.least / 4 };
         let mut later = self.peer.arrived;
         for sequence in self.peer.oldest..self.peer.next_sequence {
-            let index = self.order[sequence as usize % self.order.len()];
+            let index = self.order[self.place(sequence)];
             let slot = &mut self.slots[usize::from(index)];
             if slot.state == slot::ARRIVED {
                 later = later.saturating_sub(1);
@@ -164,13 +164,13 @@ impl Side<'_> {
         if self.peer.duplicate_acknowledgements != THRESHOLD {
             return;
         }
-        let first = self.order[self.peer.oldest as usize % self.order.len()];
+        let first = self.order[self.place(self.peer.oldest)];
         let sent_at = self.slots[usize::from(first)].sent_at;
         if !self.peer.congestion.lost(now, sent_at) {
             return;
         }
         for sequence in self.peer.oldest..self.peer.next_sequence {
-            let index = self.order[sequence as usize % self.order.len()];
+            let index = self.order[self.place(sequence)];
             let slot = &mut self.slots[usize::from(index)];
             if slot.state == slot::FLIGHT {
                 slot.state = slot::LOST;

@@ -52,9 +52,23 @@ impl Side<'_> {
         self.shared.config.reliable != 0
     }
 
+    /// Bytes of a packet's headers. They are written right before its messages, so that a frame lies in one piece.
+    pub(crate) fn header(&self) -> usize {
+        if self.reliable() {
+            SHORT
+        } else {
+            FULL
+        }
+    }
+
     /// Bytes of messages that a packet takes.
     pub(crate) fn capacity(&self) -> usize {
-        (self.peer.frame as usize).saturating_sub(if self.reliable() { SHORT } else { FULL })
+        (self.peer.frame as usize).saturating_sub(self.header())
+    }
+
+    /// Where the slot of a packet that is under way stands in `order`, whose length is a power of two.
+    pub(crate) fn place(&self, sequence: u64) -> usize {
+        sequence as usize & (self.order.len() - 1)
     }
 
     /// Something is to be sent: `transmit` will look here.
@@ -188,14 +202,15 @@ impl Side<'_> {
     /// The free bytes of a packet, behind what it has.
     pub(crate) fn tail_of(&mut self, index: u16) -> &mut [u8] {
         let stride = self.shared.config.stride();
-        let from = usize::from(index) * stride + self.slots[usize::from(index)].length as usize;
+        let from = usize::from(index) * stride + self.header() + self.slots[usize::from(index)].length as usize;
         &mut self.payload[from..(usize::from(index) + 1) * stride]
     }
 
-    /// The messages of a packet.
-    pub(crate) fn payload_of(&self, index: u16) -> &[u8] {
+    /// A packet's frame: room for its headers, and its messages.
+    pub(crate) fn frame_of(&mut self, index: u16) -> &mut [u8] {
         let from = usize::from(index) * self.shared.config.stride();
-        &self.payload[from..][..self.slots[usize::from(index)].length as usize]
+        let length = self.header() + self.slots[usize::from(index)].length as usize;
+        &mut self.payload[from..][..length]
     }
 
     /// Takes the first packet off a queue.

@@ -4,6 +4,9 @@ use crate::config::Nanoseconds;
 use crate::frame::{Task, WORDS};
 use crate::straight::Sides;
 
+/// Most bytes of a frame's head: what an endpoint's descriptor holds.
+pub(crate) const HEAD: usize = 112;
+
 /// The device, as the engine sees it: it takes frames.
 pub trait Link {
     /// Sends one frame, `head` and then `body`, to a peer. `head` has at most 112 bytes. False: no room now.
@@ -21,6 +24,8 @@ pub trait Body {
     }
     /// Copies bytes from `from` on into all of `into`; false if it has not that many.
     fn copy_to(&self, from: usize, into: &mut [u8]) -> bool;
+    /// Shows where its bytes lie, in order, until the answer is false: addresses, because others may write there meanwhile.
+    fn each(&self, show: &mut dyn FnMut(*const u8, usize) -> bool);
 }
 
 /// Bytes that arrived: a slice, and perhaps more in a device's buffer.
@@ -52,7 +57,17 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Copies bytes from `from` on into all of `into`: straight into a ring or a posted buffer. False if there are fewer.
+    /// Shows its pieces, in order, until the answer is false. They are valid until the handler returns; others may write there
+    /// meanwhile, so they are to be copied, once.
+    pub fn each(&self, show: &mut dyn FnMut(*const u8, usize) -> bool) {
+        if self.bytes.is_empty() || show(self.bytes.as_ptr(), self.bytes.len()) {
+            if let Some(rest) = self.rest {
+                rest.each(show);
+            }
+        }
+    }
+
+    /// Copies bytes from `from` on into all of `into`. False if there are fewer.
     pub fn copy_to(&self, from: usize, into: &mut [u8]) -> bool {
         let first = self.bytes.get(from..).unwrap_or_default();
         let first = &first[..first.len().min(into.len())];

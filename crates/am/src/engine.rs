@@ -38,8 +38,14 @@ pub struct Status {
     pub lost: u32,
     /// Packets that wait for earlier ones of their channel.
     pub held: u32,
-    /// Packets that may be under way.
+    /// Packets that may be under way by the congestion control, and by what both sides keep.
     pub congestion_window: u32,
+    /// See `congestion_window`.
+    pub largest_window: u32,
+    /// Time between two packets; 0: not paced.
+    pub pace: Nanoseconds,
+    /// After so long without a sign packets under way count as lost.
+    pub timeout: Nanoseconds,
     /// Smoothed round-trip time; 0: not measured.
     pub round_trip: Nanoseconds,
     /// Its mean deviation.
@@ -413,6 +419,9 @@ impl<'m> Engine<'m> {
             lost: peer.lost,
             held: peer.held_count,
             congestion_window: peer.congestion.packets(),
+            largest_window: peer.window,
+            pace: peer.congestion.interval(peer.round_trip.estimate()),
+            timeout: side.timeout(),
             round_trip: peer.round_trip.smoothed,
             variation: peer.round_trip.variation,
             counters: peer.counters,

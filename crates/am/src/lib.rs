@@ -65,8 +65,10 @@ mod dispatch;
 mod engine;
 pub mod frame;
 mod handshake;
+mod held;
 mod incoming;
 mod memory;
+mod messages;
 mod outgoing;
 #[cfg(feature = "std")]
 pub mod port;

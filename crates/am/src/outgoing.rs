@@ -66,11 +66,11 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Sends what may be sent now, unless messages are to be combined.
+    /// Sends what may be sent now, unless messages are to be combined. Timers are set by the `transmit` that follows: whoever put
+    /// a message into a packet marked the peer as busy.
     fn push(&mut self, now: Nanoseconds, link: &mut dyn Link) {
         if self.shared.config.combine == 0 {
             self.send_packets(now, link);
-            self.schedule(now);
         }
     }
 
@@ -380,9 +380,12 @@ impl Side<'_> {
             live: 1,
             refused: 0,
         };
+        self.peer.asked_live += 1;
         self.peer.fetch_name += 1;
         self.peer.requests_sent = self.peer.requests_sent.wrapping_add(1);
         self.push(now, link);
+        // From now on somebody waits for the peer, also where the question left without a packet.
+        self.schedule(now);
         Ok(())
     }
 
@@ -418,6 +421,7 @@ impl Side<'_> {
                 self.peer.serving[at].done += part as u64;
                 if last {
                     self.peer.serving[at].live = 0;
+                    self.peer.serving_live = self.peer.serving_live.saturating_sub(1);
                     self.peer.serve_next = fetch.name + 1;
                 }
             }

@@ -8,8 +8,8 @@ use crate::congestion::Congestion;
 use crate::round_trip::RoundTrip;
 use bytemuck::{Pod, Zeroable};
 
-/// "shuntam1"
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam1");
+/// "shuntam2"
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam2");
 
 /// The end of a list of slots.
 pub(crate) const NONE: u16 = u16::MAX;
@@ -304,7 +304,9 @@ pub(crate) struct Peer {
     pub tries: u32,
     /// Somebody waits for this peer.
     pub watched: u32,
-    pub reserved_word: u32,
+    /// Gets under way: asked by us, asked by the peer.
+    pub asked_live: u16,
+    pub serving_live: u16,
     /// A call found no credit: ask for it.
     pub starved: u32,
 

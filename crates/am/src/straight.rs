@@ -95,7 +95,7 @@ impl Straight<'_> {
     #[inline(always)]
     pub(crate) fn request(&mut self, index: u32, handler: u8, words: &[u64], link: &mut dyn Link) -> bool {
         let credit = self.peer.limit.wrapping_sub(self.peer.requests_sent) as i32 > 0;
-        let waiting = self.peer.queues.iter().any(|queue| queue.length != 0);
+        let waiting = self.peer.queues.iter().fold(0, |all, queue| all | queue.length) != 0;
         if !credit || waiting || !self.is_plain() || !self.send(index, Task::Request, handler, words, link) {
             return false;
         }
@@ -127,10 +127,6 @@ impl Straight<'_> {
             return false;
         }
         let peer = &mut *self.peer;
-        peer.sign = sign::CONFIRMED;
-        peer.heard = 1;
-        peer.counters.frames_received += 1;
-        peer.counters.handled += 1;
         if peer.limit.wrapping_sub(said) as i32 <= 0 {
             peer.limit = said;
             if ahead > 0 {
@@ -138,6 +134,16 @@ impl Straight<'_> {
             }
         }
         true
+    }
+
+    /// Writes down what nobody waits for: behind the handler.
+    #[inline(always)]
+    fn note(&mut self) {
+        let peer = &mut *self.peer;
+        peer.sign = sign::CONFIRMED;
+        peer.heard = 1;
+        peer.counters.frames_received += 1;
+        peer.counters.handled += 1;
     }
 }
 
@@ -182,7 +188,8 @@ impl Memory<'_> {
             let mut done = false;
             let request = (handler, words);
             dispatch.request(message, Replier { index, sides: self, link, now, done: &mut done, request });
-            if let Some(straight) = Sides::straight(self, index) {
+            if let Some(mut straight) = Sides::straight(self, index) {
+                straight.note();
                 if !done {
                     straight.peer.replies_owed = straight.peer.replies_owed.saturating_sub(1);
                 }
@@ -198,6 +205,7 @@ impl Memory<'_> {
                 return false;
             }
             straight.peer.replies_received = straight.peer.replies_received.wrapping_add(1);
+            straight.note();
             dispatch.reply(message);
             return true;
         }

@@ -1,9 +1,9 @@
 //! Packets into frames: what is sent next, acknowledgements, and the timers.
 
 use crate::check::Sum;
-use crate::config::{Nanoseconds, MICROSECOND};
+use crate::config::{Nanoseconds, MAXIMUM_WINDOW, MICROSECOND};
 use crate::connection::Side;
-use crate::dispatch::{Dispatch, Link, Reason};
+use crate::dispatch::{Dispatch, Link, Reason, HEAD};
 use crate::frame::{Kind, Numbers, Short, FULL, PROMPT, SHORT, TENTATIVE};
 use crate::state::{life, sign, slot, Class, NONE};
 
@@ -46,20 +46,25 @@ impl Side<'_> {
             echo: if self.peer.echo == 0 { 0 } else { self.peer.echo.wrapping_add(held_back as u32).max(1) },
             in_channel,
         };
-        let mut head = [0; FULL];
         let short = Short { flags: short.flags | if self.peer.sign == sign::CONFIRMED { 0 } else { TENTATIVE }, ..short };
-        short.emit(&mut head);
-        numbers.emit(&mut head);
-        let mut words = [0; 128];
-        let body = match body {
-            Frame::Packet(index) => self.payload_of(index),
-            Frame::Map => self.map(&mut words),
+        let (peer, checked) = (self.index, self.shared.config.checked != 0);
+        let mut map;
+        let frame = match body {
+            Frame::Packet(index) => self.frame_of(index),
+            Frame::Map => {
+                map = [0; FULL + MAXIMUM_WINDOW as usize / 8];
+                let length = FULL + self.map(&mut map[FULL..]);
+                &mut map[..length]
+            }
         };
-        if self.shared.config.checked == 0 {
-            let check = integrity(short.token, &head, body);
-            Short { check, ..short }.emit(&mut head);
+        short.emit(frame);
+        numbers.emit(frame);
+        if !checked {
+            let check = integrity(short.token, &frame[..FULL], &frame[FULL..]);
+            Short { check, ..short }.emit(frame);
         }
-        if !link.send(self.index, &head, body) {
+        let (head, rest) = frame.split_at(frame.len().min(HEAD));
+        if !link.send(peer, head, rest) {
             return false;
         }
         let peer = &mut *self.peer;
@@ -74,8 +79,8 @@ impl Side<'_> {
     }
 
     /// Which packets behind the first missing one have arrived: words of 64 bits, the lowest bit of the first being the
-    /// packet after the missing one.
-    fn map<'b>(&self, into: &'b mut [u8; 128]) -> &'b [u8] {
+    /// packet after the missing one. Gives their length.
+    fn map(&self, into: &mut [u8]) -> usize {
         let map = &self.peer.map;
         let mut ahead = self.peer.ahead;
         let mut length = 0;
@@ -93,7 +98,7 @@ impl Side<'_> {
             bytes.copy_from_slice(&bits.to_le_bytes());
             length = (at + 1) * 8;
         }
-        &into[..length]
+        length
     }
 
     /// Sends a packet under its number, for the first time or again.
@@ -161,7 +166,7 @@ impl Side<'_> {
             }
             self.dequeue(class);
             self.slots[usize::from(index)].state = slot::FLIGHT;
-            self.order[sequence as usize % self.order.len()] = index;
+            self.order[self.place(sequence)] = index;
             self.peer.next_sequence += 1;
             self.peer.in_flight += 1;
             let round_trip = self.peer.round_trip.estimate();
@@ -179,7 +184,7 @@ impl Side<'_> {
 
     fn send_lost(&mut self, now: Nanoseconds, link: &mut dyn Link) -> bool {
         for sequence in self.peer.oldest..self.peer.next_sequence {
-            let index = self.order[sequence as usize % self.order.len()];
+            let index = self.order[self.place(sequence)];
             if self.slots[usize::from(index)].state == slot::LOST {
                 if !self.send_packet(now, index, sequence, link) {
                     self.mark_busy();
@@ -199,9 +204,11 @@ impl Side<'_> {
     fn send_plain_packets(&mut self, link: &mut dyn Link) {
         while let Some(class) = self.next_class() {
             let index = self.peer.queues[class as usize].head;
-            let mut head = [0; SHORT];
-            self.plain_header(self.slots[usize::from(index)].channel, 0).emit(&mut head);
-            if !link.send(self.index, &head, self.payload_of(index)) {
+            let (peer, header) = (self.index, self.plain_header(self.slots[usize::from(index)].channel, 0));
+            let frame = self.frame_of(index);
+            header.emit(frame);
+            let (head, rest) = frame.split_at(frame.len().min(HEAD));
+            if !link.send(peer, head, rest) {
                 self.mark_busy();
                 return;
             }
@@ -217,7 +224,7 @@ impl Side<'_> {
         if !self.is_up() {
             return;
         }
-        if self.peer.serving.iter().any(|fetch| fetch.live != 0) {
+        if self.peer.serving_live != 0 {
             self.serve(link, dispatch.segment(self.index));
         }
         self.say_room(link);
@@ -277,7 +284,7 @@ impl Side<'_> {
             || peer.watched != 0
             || peer.sign == sign::PROVING
             || peer.room_due != NONE
-            || peer.asked.iter().any(|fetch| fetch.live != 0)
+            || peer.asked_live != 0
     }
 
     /// Silence that ends a connection. Probes ask a dozen times within it, and a sign may be noticed
@@ -387,7 +394,7 @@ impl Side<'_> {
     fn probe_tail(&mut self, now: Nanoseconds, link: &mut dyn Link) {
         self.peer.tail_probe_at = 0;
         for sequence in (self.peer.oldest..self.peer.next_sequence).rev() {
-            let index = self.order[sequence as usize % self.order.len()];
+            let index = self.order[self.place(sequence)];
             if self.slots[usize::from(index)].state == slot::FLIGHT {
                 if self.send_packet(now, index, sequence, link) {
                     self.peer.retransmit_at = now + self.timeout();
@@ -404,7 +411,7 @@ impl Side<'_> {
             return;
         }
         for sequence in self.peer.oldest..self.peer.next_sequence {
-            let index = self.order[sequence as usize % self.order.len()];
+            let index = self.order[self.place(sequence)];
             let slot = &mut self.slots[usize::from(index)];
             if slot.state == slot::FLIGHT {
                 slot.state = slot::LOST;

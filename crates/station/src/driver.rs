@@ -134,6 +134,8 @@ impl<'s> Driver<'s> {
     /// Sends what may be sent, without a look at what has arrived: for who has just given bytes.
     #[inline]
     pub fn push(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {
+        // What was given to the device leaves before anything is written down about it.
+        self.flush();
         let now = self.time(now);
         if !self.station.is_keeper() {
             self.shared.driven_at.store(now, Relaxed);

@@ -50,6 +50,14 @@ pub fn start() {
     START_TICKS.store(ticks(), Ordering::Relaxed);
 }
 
+/// As [`start`], for libraries: whoever came first has started it.
+pub fn start_once() {
+    if START_NS.load(Ordering::Relaxed) == 0 {
+        START_TICKS.store(ticks(), Ordering::Relaxed);
+        let _ = START_NS.compare_exchange(0, asked_ns(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC: from the time stamp counter once 50 ms have passed since [`start`], before that by
 /// system call. For deadlines; the kernel's own time-out has the last word.
 pub fn monotonic_ns() -> u64 {

@@ -114,4 +114,11 @@ impl Body for Rest<'_> {
     fn copy_to(&self, from: usize, into: &mut [u8]) -> bool {
         self.arrival.copy_to(&self.segment, self.arrival.head().len() + from, into) == into.len()
     }
+
+    fn each(&self, show: &mut dyn FnMut(*const u8, usize) -> bool) {
+        let pieces = self.arrival.areas_from(INLINE);
+        let _ = pieces
+            .map_while(|area| self.segment.pointer(area).map(|at| (at, area.length as usize)))
+            .all(|(at, length)| show(at, length));
+    }
 }

@@ -14,7 +14,8 @@ use crate::outgoing::{Get, Store};
 use crate::{Config, Dispatch, Engine, MemoryError, Refused, Status};
 use line::{Line, Rest};
 use shunt_endpoint::{Address, Arrival, Endpoint, OpenError, PostError, Tag, Tags};
-use std::time::{Duration, Instant};
+use shunt_sys::clock;
+use std::time::Duration;
 
 /// Frames taken in one poll: acknowledgements and sends get their turn after so many.
 const BATCH: usize = 64;
@@ -63,9 +64,11 @@ pub struct Port<'m, E: Endpoint> {
     line: Line<E>,
     arrival: Arrival,
     scratch: Vec<u8>,
-    began: Instant,
+    began: Nanoseconds,
     now: Nanoseconds,
     looks: u32,
+    /// The last poll took something: where messages come closely, all that are there are taken.
+    crowded: bool,
     spin: Duration,
 }
 
@@ -109,14 +112,16 @@ impl<'m, E: Endpoint> Port<'m, E> {
         }
         let secret = [(); 2].map(|()| Tag::random().map(|tag| tag.0));
         let secret = [secret[0].map_err(PortError::System)?, secret[1].map_err(PortError::System)?];
+        clock::start_once();
         Ok(Self {
             engine: Engine::format(memory, config, secret).map_err(PortError::Memory)?,
             line: Line::new(endpoint, config.peers),
             arrival: Arrival::empty(),
             scratch: vec![0; capabilities.largest as usize],
-            began: Instant::now(),
+            began: clock::monotonic_ns(),
             now: 1,
             looks: 0,
+            crowded: false,
             spin: Duration::from_micros(50),
         })
     }
@@ -146,7 +151,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
 
     /// The time, for calls of the engine.
     pub fn now(&mut self) -> Nanoseconds {
-        self.now = self.began.elapsed().as_nanos() as u64 + 1;
+        // By the processor's counter, once its rate is known; that moment may be some nanoseconds before the one before.
+        self.now = self.now.max(clock::monotonic_ns().saturating_sub(self.began) + 1);
         self.now
     }
 
@@ -162,7 +168,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
         result
     }
 
-    /// Takes what has arrived and runs its handlers, sends what may be sent, looks after timers. Gives the number of frames.
+    /// Takes what has arrived and runs its handlers, sends what may be sent, looks after timers. Gives the number of frames. One
+    /// that comes after an empty poll is taken alone: whoever waits for a single message has it before another look.
     #[inline]
     pub fn poll(&mut self, program: &mut dyn Dispatch) -> usize {
         let mut taken = 0;
@@ -172,7 +179,11 @@ impl<'m, E: Endpoint> Port<'m, E> {
             }
             self.take_arrival(program);
             taken += 1;
+            if !self.crowded {
+                break;
+            }
         }
+        self.crowded = taken > 0;
         if taken == 0 {
             // The common case of somebody who waits: nothing came, nothing is to be done, and time need not be known so well.
             self.looks += 1;
@@ -184,6 +195,9 @@ impl<'m, E: Endpoint> Port<'m, E> {
                 self.looks = 0;
                 self.now();
             }
+        } else {
+            // Replies leave before anything is written down about them.
+            self.line.flush();
         }
         if self.engine.is_busy() || self.engine.deadline().is_some_and(|at| at <= self.now) {
             self.engine.transmit(self.now, &mut self.line, program);
@@ -205,7 +219,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
         let length = self.arrival.len();
         if length <= head.len() {
             self.engine.receive(self.now, peer, head, &mut self.line, program);
-        } else if self.engine.config().reliable != 0 && crate::frame::is_bulk(head, length) {
+        } else if self.engine.config().checked != 0 && crate::frame::is_bulk(head, length) {
             let rest = Rest { arrival: &self.arrival, segment: self.line.endpoint.segment() };
             self.engine.receive_split(self.now, peer, head, &rest, &mut self.line, program);
         } else {
@@ -237,22 +251,36 @@ impl<'m, E: Endpoint> Port<'m, E> {
         }
     }
 
-    /// Sleeps on the endpoint's descriptor until something arrives, a timer runs out, or `end`.
-    fn sleep(&mut self, end: Nanoseconds) {
+    /// For programs with a loop of their own: the endpoint's descriptor becomes readable when something arrives. To be called after
+    /// a poll that took nothing; gives how long to sleep at most, for timers. `None`: something is there already. After the
+    /// sleep comes [`Port::disarm`], and a poll.
+    pub fn arm(&mut self) -> Option<Duration> {
         if !self.line.endpoint.arm() {
-            return;
+            return None;
         }
-        let mut until = self.engine.deadline().map_or(end, |at| at.min(end));
+        let now = self.now();
+        let mut until = self.engine.deadline().unwrap_or(Nanoseconds::MAX);
         if self.engine.is_busy() {
             // The device had no room: asked again soon.
-            until = until.min(self.now + MILLISECOND);
+            until = until.min(now + MILLISECOND);
         }
-        let pause = until.saturating_sub(self.now);
+        Some(Duration::from_nanos(until.saturating_sub(now)))
+    }
+
+    /// The program is awake again.
+    pub fn disarm(&mut self) {
+        self.line.endpoint.disarm();
+        self.now();
+    }
+
+    /// Sleeps on the endpoint's descriptor until something arrives, a timer runs out, or `end`.
+    fn sleep(&mut self, end: Nanoseconds) {
+        let Some(pause) = self.arm() else { return };
+        let pause = (pause.as_nanos() as u64).min(end.saturating_sub(self.now));
         if pause > 0 {
             let _ = shunt_sys::calls::poll_one(self.line.endpoint.descriptor(), shunt_sys::libc::POLLIN, pause as i64);
         }
-        self.line.endpoint.disarm();
-        self.now();
+        self.disarm();
     }
 
     /// Polls until the condition holds. The peer is watched meanwhile, so that its death ends the wait.
@@ -347,7 +375,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
             // A peer that lives but takes nothing for the declared time counts as stalled.
             if self.poll(program) == 0 {
                 let limit = self.engine.config().lost_after();
-                let end = *end.get_or_insert_with(|| self.began.elapsed().as_nanos() as u64 + 1 + limit);
+                let end = *end.get_or_insert_with(|| self.now() + limit);
                 if self.now >= end {
                     return Err(Trouble::TimedOut);
                 }

@@ -25,9 +25,6 @@ pub const WINDOW: u64 = RING_SIZE[CLASS] as u64;
 /// rings.
 pub const FIRST: u64 = WINDOW / 2;
 
-/// Bytes that are copied at once from where they lie in pieces.
-const PIECE: usize = 4096;
-
 /// The pump of this process.
 pub struct Rings<'a>(pub &'a Home);
 
@@ -139,27 +136,18 @@ impl Pump for Rings<'_> {
             return;
         }
         let far = self.0.far(stream);
-        let length = data.len();
-        let mut room = [0u8; PIECE];
-        let mut done = 0;
-        while done < length {
-            let part = match data.as_slice() {
-                Some(bytes) => &bytes[done..],
-                None => {
-                    let part = &mut room[..PIECE.min(length - done)];
-                    if !data.copy_to(done, part) {
-                        break;
-                    }
-                    &*part
+        let (length, mut done) = (data.len(), 0);
+        data.each(&mut |mut at, mut left| {
+            while left > 0 {
+                // SAFETY: memory of ours, or of the device; the station's lock is this side's sending lock.
+                let put = unsafe { far.outgoing().send(at, left) };
+                if put == 0 {
+                    return false;
                 }
-            };
-            // SAFETY: plain memory of ours; the station's lock is this side's sending lock.
-            let put = unsafe { far.outgoing().send(part.as_ptr(), part.len()) };
-            if put == 0 {
-                break;
+                (at, left, done) = (at.wrapping_add(put), left - put, done + put);
             }
-            done += put;
-        }
+            true
+        });
         self.add(stream, words::RECEIVED, done as u64);
         if done < length {
             // More than was granted, or a program that wrote over its own ring.
