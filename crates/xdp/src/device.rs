@@ -445,7 +445,7 @@ impl Emulated for Xdp {
         let entry = registry.get(message.channel).ok_or(SendError::Channel)?;
         let gather = Gather::of(message, memory.segment(), &self.capabilities)?;
         let sent = match &mut self.way {
-            Way::Own(own) => own.send(memory, entry, &gather, kind),
+            Way::Own(own) => own.send(memory, (message.channel, entry), &gather, kind),
             Way::Multiplexed(multiplexed) => multiplexed.send(memory, message.channel, &gather, kind),
         };
         let counters = memory.counters();

@@ -1,15 +1,16 @@
 //! Frames through a queue of one's own.
 
+use core::net::SocketAddr;
 use core::sync::atomic::Ordering::Relaxed;
 
 use shunt_endpoint::direct::apply;
 use shunt_endpoint::shared::{ChannelEntry, Memory};
-use shunt_endpoint::{Area, Arrival, ArrivalParts, Counters, Drop as Reason, Gather, PostError, SendError, INLINE};
+use shunt_endpoint::{Area, Arrival, ArrivalParts, Channel, Counters, Drop as Reason, Gather, PostError, SendError, Tag, INLINE};
 use shunt_sys::{libc, Errno};
 use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
 
 use crate::address::decode;
-use crate::packet::{Envelope, Malformed, Path, Sum, LONGEST};
+use crate::packet::{Envelope, Malformed, Path, Prepared, Sum, LONGEST};
 use crate::ring::Descriptor;
 use crate::socket::Socket;
 use crate::state::{mac_of_word, State, UNREACHABLE};
@@ -27,12 +28,24 @@ pub struct Own {
     pub(crate) socket: Socket,
     /// Where the segment begins in the registered memory.
     segment: u32,
+    /// The channels that were sent to and received from last. A channel's addresses are the same as long as it is open, and its
+    /// generation is another one when it is opened again; its tag is compared because generations wrap.
+    sent: Option<Sent>,
+    heard: Option<(Channel, Tag, SocketAddr)>,
+}
+
+/// The headers of a channel.
+struct Sent {
+    channel: Channel,
+    tag: Tag,
+    next_hop: u64,
+    headers: Prepared,
 }
 
 /// A valid frame: the fields of its arrival.
 struct Valid {
     kind: Kind,
-    channel: shunt_endpoint::Channel,
+    channel: Channel,
     /// First byte of the message in the frame, and its bytes.
     at: usize,
     length: usize,
@@ -41,12 +54,18 @@ struct Valid {
 impl Own {
     /// Over a socket in whose memory the segment begins at `segment`.
     pub fn new(socket: Socket, segment: u32) -> Own {
-        Own { socket, segment }
+        Own { socket, segment, sent: None, heard: None }
     }
 
     /// Writes a frame into a free chunk and puts it on the transmit ring.
     #[inline]
-    pub fn send(&mut self, memory: &Memory, entry: &ChannelEntry, gather: &Gather<'_>, kind: Kind) -> Result<(), SendError> {
+    pub fn send(
+        &mut self,
+        memory: &Memory,
+        (channel, entry): (Channel, &ChannelEntry),
+        gather: &Gather<'_>,
+        kind: Kind,
+    ) -> Result<(), SendError> {
         let state = State::of(memory);
         let next_hop = entry.device[NEXT_HOP].load(Relaxed);
         if next_hop == 0 {
@@ -61,18 +80,18 @@ impl Own {
         if length as u64 > entry.device[LARGEST].load(Relaxed) {
             return Err(SendError::TooLarge);
         }
-        let (Some((source, _)), Some((destination, _))) = (decode(&state.address()), decode(&entry.address())) else {
-            return Err(SendError::Channel);
+        let tag = entry.tags().send;
+        let headers = match &self.sent {
+            Some(sent) if sent.channel == channel && sent.tag == tag && sent.next_hop == next_hop => sent.headers,
+            _ => self.prepare(state, (channel, entry), next_hop).ok_or(SendError::Channel)?,
         };
-        let from = mac_of_word(state.mac.load(Relaxed));
-        let path = Path { from, to: mac_of_word(next_hop), source, destination };
         let Some(chunk) = self.chunk(state) else { return Err(SendError::NoResource) };
-        let header = path.header();
+        let header = headers.header();
         let Some(frame) = self.socket.umem().at(chunk.into(), header + length) else {
             return Err(SendError::Device(Errno(libc::EINVAL)));
         };
         let mut head = [0; HEADER];
-        Repr { kind, tag: entry.tags().send.0, length: gather.len() as u32 }.emit(&mut head);
+        Repr { kind, tag: tag.0, length: gather.len() as u32 }.emit(&mut head);
         // SAFETY: the chunk lies in the memory and is ours; `header + length` bytes were checked.
         unsafe {
             let datagram = frame.add(header);
@@ -81,7 +100,7 @@ impl Own {
                 state.push(chunk);
                 return Err(SendError::Fault);
             }
-            let headers = path.headers(length, Sum::default().add_raw(datagram, length));
+            let headers = headers.headers(length, Sum::default().add_raw(datagram, length));
             core::ptr::copy_nonoverlapping(headers.as_ptr(), frame, header);
         }
         if !self.socket.put(chunk.into(), (header + length) as u32) {
@@ -89,6 +108,28 @@ impl Own {
             return Err(SendError::NoResource);
         }
         Ok(())
+    }
+
+    /// The headers of another channel than the last; `None`: its addresses are none.
+    #[cold]
+    fn prepare(&mut self, state: &State, (channel, entry): (Channel, &ChannelEntry), next_hop: u64) -> Option<Prepared> {
+        let (source, destination) = (decode(&state.address())?.0, decode(&entry.address())?.0);
+        let path = Path { from: mac_of_word(state.mac.load(Relaxed)), to: mac_of_word(next_hop), source, destination };
+        let headers = path.prepare();
+        self.sent = Some(Sent { channel, tag: entry.tags().send, next_hop, headers });
+        Some(headers)
+    }
+
+    /// Whether frames of the channel with this tag come from there.
+    #[inline]
+    fn comes_from(&mut self, (channel, entry): (Channel, &ChannelEntry), tag: Tag, source: SocketAddr) -> bool {
+        match self.heard {
+            Some((heard, its, peer)) if heard == channel && its == tag => peer == source,
+            _ => {
+                self.heard = decode(&entry.address()).map(|(peer, _)| (channel, tag, peer));
+                self.heard.is_some_and(|(_, _, peer)| peer == source)
+            }
+        }
     }
 
     /// A free chunk, after taking back what the kernel has sent.
@@ -213,7 +254,7 @@ impl Own {
 
     /// Judges a frame. `start` gets its first bytes, which are private from then on.
     #[inline]
-    fn check(&self, memory: &Memory, descriptor: &Descriptor, start: &mut [u8; START]) -> Result<Valid, Reason> {
+    fn check(&mut self, memory: &Memory, descriptor: &Descriptor, start: &mut [u8; START]) -> Result<Valid, Reason> {
         let length = descriptor.length as usize;
         if descriptor.offset < self.segment.into() {
             // Somebody of ours posted a chunk that is for frames to be sent.
@@ -226,8 +267,9 @@ impl Own {
         let envelope = Envelope::parse(&start[..known.min(LONGEST)], length).map_err(reason_of)?;
         let header = Frame::new(&start[envelope.at..known.min(envelope.at + envelope.length)]);
         let repr = Repr::parse_start(&header, envelope.length)?;
-        let (channel, entry) = memory.registry().by_tag(shunt_endpoint::Tag(repr.tag)).ok_or(Reason::Tag)?;
-        if decode(&entry.address()).is_none_or(|(peer, _)| peer != envelope.source) {
+        let tag = Tag(repr.tag);
+        let (channel, entry) = memory.registry().by_tag(tag).ok_or(Reason::Tag)?;
+        if !self.comes_from((channel, entry), tag, envelope.source) {
             return Err(Reason::Source);
         }
         // SAFETY: `parse` found the datagram inside the frame.

@@ -125,46 +125,85 @@ impl Path {
     /// The headers in front of a datagram of `length` bytes (at most 65,527) with this sum; [`Path::header`] bytes of them.
     #[inline]
     pub fn headers(&self, length: usize, datagram: Sum) -> [u8; LONGEST] {
+        self.prepare().headers(length, datagram)
+    }
+
+    /// All that is the same in the headers of many datagrams.
+    pub fn prepare(&self) -> Prepared {
         let mut bytes = [0; LONGEST];
         let header = self.header();
-        let length = length + UDP;
         bytes[..6].copy_from_slice(&self.to);
         bytes[6..12].copy_from_slice(&self.from);
+        let mut ip = Sum::default();
         match (&self.source, &self.destination) {
             (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
                 bytes[12..14].copy_from_slice(&[0x08, 0x00]);
-                let ip = &mut bytes[ETHERNET..ETHERNET + IPV4];
-                // Version and length, no service, total length, no identity, "do not fragment".
-                ip[0] = 0x45;
-                ip[2..4].copy_from_slice(&((length + IPV4) as u16).to_be_bytes());
-                ip[6] = 0x40;
-                ip[8..10].copy_from_slice(&[HOPS, PROTOCOL_UDP]);
-                ip[12..16].copy_from_slice(&source.ip().octets());
-                ip[16..20].copy_from_slice(&destination.ip().octets());
-                let sum = !Sum::default().add(ip).fold();
-                ip[10..12].copy_from_slice(&sum.to_ne_bytes());
+                let header = &mut bytes[ETHERNET..ETHERNET + IPV4];
+                // Version and length, no service, no identity, "do not fragment".
+                header[0] = 0x45;
+                header[6] = 0x40;
+                header[8..10].copy_from_slice(&[HOPS, PROTOCOL_UDP]);
+                header[12..16].copy_from_slice(&source.ip().octets());
+                header[16..20].copy_from_slice(&destination.ip().octets());
+                ip = ip.add(header);
             }
             (SocketAddr::V6(source), SocketAddr::V6(destination)) => {
                 bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
-                let ip = &mut bytes[ETHERNET..ETHERNET + IPV6];
-                ip[0] = 0x60;
-                ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
-                ip[6..8].copy_from_slice(&[PROTOCOL_UDP, HOPS]);
-                ip[8..24].copy_from_slice(&source.ip().octets());
-                ip[24..40].copy_from_slice(&destination.ip().octets());
+                let header = &mut bytes[ETHERNET..ETHERNET + IPV6];
+                header[0] = 0x60;
+                header[6..8].copy_from_slice(&[PROTOCOL_UDP, HOPS]);
+                header[8..24].copy_from_slice(&source.ip().octets());
+                header[24..40].copy_from_slice(&destination.ip().octets());
             }
             _ => {}
         }
-        let pseudo = Path::pseudo(&self.source.ip(), &self.destination.ip(), length);
         let udp = &mut bytes[header - UDP..header];
         udp[..2].copy_from_slice(&self.source.port().to_be_bytes());
         udp[2..4].copy_from_slice(&self.destination.port().to_be_bytes());
-        udp[4..6].copy_from_slice(&(length as u16).to_be_bytes());
-        let sum = match !pseudo.add(udp).and(datagram).fold() {
+        let udp = Path::pseudo(&self.source.ip(), &self.destination.ip(), 0).add(udp);
+        Prepared { bytes, header, ip, udp }
+    }
+}
+
+/// The headers of a path without lengths and checksums.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    bytes: [u8; LONGEST],
+    header: usize,
+    /// The sum of the header of IPv4; those of pseudo-header and header of UDP.
+    ip: Sum,
+    udp: Sum,
+}
+
+impl Prepared {
+    /// Bytes in front of a datagram.
+    #[inline]
+    pub fn header(&self) -> usize {
+        self.header
+    }
+
+    /// See [`Path::headers`].
+    #[inline]
+    pub fn headers(&self, length: usize, datagram: Sum) -> [u8; LONGEST] {
+        const SHORT: usize = ETHERNET + IPV4 + UDP;
+        let mut bytes = self.bytes;
+        let told = ((length + UDP) as u16).to_be_bytes();
+        // The length stands in the pseudo-header, too.
+        let sum = match !self.udp.add(&told).add(&told).and(datagram).fold() {
             // 0 means "no checksum"; the other form of zero is sent instead.
             0 => 0xffff,
             sum => sum,
         };
+        let udp = if self.header == SHORT {
+            let total = ((length + UDP + IPV4) as u16).to_be_bytes();
+            bytes[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&total);
+            bytes[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&(!self.ip.add(&total).fold()).to_ne_bytes());
+            &mut bytes[SHORT - UDP..SHORT]
+        } else {
+            bytes[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&told);
+            &mut bytes[LONGEST - UDP..]
+        };
+        udp[4..6].copy_from_slice(&told);
         udp[6..8].copy_from_slice(&sum.to_ne_bytes());
         bytes
     }
