@@ -65,7 +65,10 @@ fn ss() -> Command {
         .arg(json())
         .after_help(
             "SENT counts the bytes that an end has sent; RING tells how many of them the other end has not received, and\n\
-             the size of the ring. WAIT tells how the end last waited: it spins, sleeps in a call, or polls.",
+             the size of the ring. WAIT tells how the end last waited: it spins, sleeps in a call, or polls. Of connections to\n\
+             other hosts, UNDER-WAY counts bytes that the other host may not have; ROUND-TRIP is the smoothed one, WINDOW the\n\
+             packets that are under way and those that may be, SENT-AGAIN the packets that were. With --json there are also\n\
+             its deviation, the time-out, the pacing, the other host's room, and what the agent says of the endpoint.",
         )
 }
 
@@ -74,6 +77,11 @@ fn why() -> Command {
         .about("Tell for every socket of a process what carries it, and why")
         .arg(Arg::new("pid").value_name("PID").help("The process").required(true).value_parser(value_parser!(u32).range(1..)))
         .arg(json())
+        .after_help(
+            "Of each connection to another host it also tells the round trip, its deviation and the time-out that follows; the\n\
+             window by the congestion control and the largest, packets under way and waiting, and the pacing; what was sent\n\
+             again; the other host's room; and what the agent of the interface says of the endpoint, if its device is xdp.",
+        )
 }
 
 fn doctor() -> Command {

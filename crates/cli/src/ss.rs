@@ -70,7 +70,7 @@ fn stream_row(stream: &Stream) -> Vec<String> {
         remote,
         process,
         bytes_text(stream.sent_bytes),
-        bytes_text(stream.sent_bytes.saturating_sub(stream.acknowledged_bytes)),
+        bytes_text(stream.under_way()),
         bytes_text(stream.received_bytes),
         path(&|path| format!("{:.0}us", path.round_trip_us)),
         path(&|path| format!("{}/{}", path.in_flight_packets, path.window_packets)),

@@ -41,8 +41,8 @@ struct Socket {
     remote: Option<String>,
     state: Option<&'static str>,
     carrier: &'static str,
-    /// The way of a stream to another host: provisional, beginning, claimed, fast, resuming, tcp.
-    way: Option<&'static str>,
+    /// A stream to another host: its way, path, windows and agent, as in `shunt ss`.
+    stream: Option<Stream>,
     /// The short name of the reason.
     reason: &'static str,
     /// The reason as a sentence.
@@ -110,7 +110,11 @@ fn is_switched_off(pid: u32) -> bool {
 
 fn sockets(pid: u32, descriptors: &[Descriptor], state: Option<&State>, without_row: Told) -> Vec<Socket> {
     // A companion's own process tells of its streams; which others share them does not matter here.
-    let stations = if state.is_some() { stations::of_processes(&[pid], &mut Vec::new()).streams } else { Vec::new() };
+    let mut stations = if state.is_some() { stations::of_processes(&[pid], &mut Vec::new()).streams } else { Vec::new() };
+    for stream in &mut stations {
+        stream.pids = vec![pid];
+        stream.program = processes::program(pid).unwrap_or_default();
+    }
     let tables = Tables {
         without_row,
         stations,
@@ -196,7 +200,7 @@ impl Tables {
             remote: remote.map(written),
             state: kernel.map(|socket| socket.state),
             carrier: stream.map_or(carrier, Stream::carrier),
-            way: stream.map(|stream| stream.way),
+            stream: stream.cloned(),
             reason,
             explanation,
         }
@@ -235,6 +239,11 @@ fn text(report: &Report) -> String {
             })
             .collect();
         text.push_str(&text_table(&["FD", "KIND", "LOCAL", "REMOTE", "CARRIER", "WHY"], &rows));
+        for socket in &sockets {
+            let Some(stream) = &socket.stream else { continue };
+            text.push_str(&format!("{} to {} ({}):\n", socket.descriptor, stream.ends()[1], stream.way));
+            stream.sentences().iter().for_each(|sentence| text.push_str(&format!("  {sentence}\n")));
+        }
     }
     if !own.is_empty() {
         let numbers: Vec<String> = own.iter().map(|socket| socket.descriptor.to_string()).collect();

@@ -47,6 +47,8 @@ pub struct StreamView {
     pub closing: bool,
     /// CLOCK_MONOTONIC when it was lent.
     pub since: Nanoseconds,
+    /// Bytes that the peer has room for now.
+    pub room: u64,
     /// The sockets' words.
     pub words: [u64; WORDS],
 }
@@ -57,6 +59,8 @@ pub struct PeerView {
     pub number: u32,
     /// Its host.
     pub host: Address,
+    /// The tag by which it reaches this station. Whoever may read a station may know it.
+    pub tag: u64,
     /// What the engine knows of the connection.
     pub status: Option<Status>,
 }
@@ -89,11 +93,10 @@ impl View {
         // SAFETY: aligned to a page, and `words` long; this copy is ours alone.
         let engine = unsafe { core::slice::from_raw_parts_mut(engine.as_mut_ptr().cast::<u64>(), words) };
         let mut engine = Engine::attach(engine).ok();
-        let mut status = |peer: u32| engine.as_mut().and_then(|engine| engine.status(peer));
         Ok(View {
             device: device::name(shared.device.load(Relaxed)),
-            streams: (0..STREAMS).filter_map(|number| stream(shared, number)).collect(),
-            peers: (0..PEERS).filter_map(|number| peer(shared, number, &mut status)).collect(),
+            streams: (0..STREAMS).filter_map(|number| stream(shared, number, engine.as_ref())).collect(),
+            peers: (0..PEERS).filter_map(|number| peer(shared, number, engine.as_mut())).collect(),
             counts: core::array::from_fn(|at| shared.counts[at].load(Relaxed)),
         })
     }
@@ -109,21 +112,28 @@ impl View {
     }
 }
 
-fn stream(shared: &Shared, number: u32) -> Option<StreamView> {
+fn stream(shared: &Shared, number: u32, engine: Option<&Engine<'_>>) -> Option<StreamView> {
     let entry = shared.entry(number).filter(|entry| entry.state() != state::FREE)?;
+    let (peer, channel) = (entry.peer.load(Relaxed), entry.channel.load(Relaxed) as u16);
     Some(StreamView {
         number,
-        peer: entry.peer.load(Relaxed),
+        peer,
         four: entry.four(),
         is_client: entry.has(flag::OURS),
         reserved: entry.state() == state::RESERVED,
         closing: entry.state() == state::CLOSING,
         since: entry.since.load(Relaxed),
+        room: engine.map_or(0, |engine| engine.room(peer, channel)),
         words: core::array::from_fn(|at| entry.words[at].load(Relaxed)),
     })
 }
 
-fn peer(shared: &Shared, number: u32, status: &mut dyn FnMut(u32) -> Option<Status>) -> Option<PeerView> {
+fn peer(shared: &Shared, number: u32, engine: Option<&mut Engine<'_>>) -> Option<PeerView> {
     let entry = shared.peer(number).filter(|entry| entry.state.load(Relaxed) == peer_state::OPEN)?;
-    Some(PeerView { number, host: Address::from_words(load2(&entry.host), 0, 0), status: status(number) })
+    Some(PeerView {
+        number,
+        host: Address::from_words(load2(&entry.host), 0, 0),
+        tag: entry.receive.load(Relaxed),
+        status: engine.and_then(|engine| engine.status(number)),
+    })
 }

@@ -182,6 +182,15 @@ fn tools(site: Site) {
     assert!(line.starts_with(device) && line.contains(&format!("{}:{PORT}", site.address())) && line.contains("us "), "{told}");
     let told = site.shunt(0, &["why", &pid.to_string()]);
     assert!(told.lines().any(|line| line.contains(&format!(" {device} ")) && line.contains("other-host:")), "{told}");
+    let path = ["round trip ", "us +-", "time-out ", "; window ", " packets, ", " under way", "sent again", " time-outs"];
+    assert!(told.lines().any(|line| path.iter().all(|words| line.contains(words))), "{told}");
+    assert!(told.contains("the other host has room for "), "{told}");
+    let agent = format!("of {} (", site.hosts[0].interface);
+    assert_eq!(told.lines().any(|line| line.contains(&agent) && line.contains("next hop ready")), device == "xdp", "{told}");
+    let told = site.shunt(0, &["why", "--json", &pid.to_string()]);
+    for field in ["pace_us", "timeout_us", "largest_window_packets", "retransmissions", "room_bytes", "next_hop"] {
+        assert_eq!(told.contains(&format!("\"{field}\": ")), field != "next_hop" || device == "xdp", "{field}: {told}");
+    }
     let told = site.shunt(0, &["doctor"]);
     assert!(told.contains("stations with") && told.contains("fast; 0 lost their path"), "{told}");
     assert_eq!(told.contains(&format!("{}: ", site.hosts[0].interface)), device == "xdp", "the agent: {told}");
