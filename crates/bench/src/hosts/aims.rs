@@ -1,7 +1,7 @@
 //! What this layer promises, as ratios of one run's medians.
 
 use super::record::{Record, Sheet};
-use super::{shm, tables};
+use super::{parts, shm, tables};
 
 /// A promise: one figure over another, or by itself, and its bound.
 struct Aim {
@@ -46,6 +46,7 @@ fn aims() -> Vec<Aim> {
         aim("round trip, xdp: sockets / bare endpoint", far(SOCKETS), Some(far(OWN)), AtMost(1.3)),
         aim("round trip, xdp: kernel TCP spinning / sockets", far(SPINNING), Some(far(SOCKETS)), AtLeast(3.0)),
         aim("round trip, xdp: kernel TCP spinning / bare endpoint", far(SPINNING), Some(far(OWN)), Said),
+        aim("round trip, xdp: kernel TCP spinning / one sendto", far(SPINNING), Some((parts::PARTS, parts::SENDTO, "8 B")), Said),
         aim("stream, xdp: sockets / bare endpoint", bulk(SOCKETS), Some(bulk(OWN)), AtLeast(0.9)),
         aim("stream: sockets / kernel TCP, no offload", bulk(SOCKETS), Some(bulk(tables::UNAIDED)), AtLeast(1.0)),
         aim("stream: sockets / kernel TCP, offload", bulk(SOCKETS), Some(bulk(tables::TCP)), Said),

@@ -69,9 +69,9 @@ fn agent(host: &Host, plan: &Plan<'_>, carrier: Carrier) -> Result<Agent, String
 }
 
 /// Both ends and the channel between them.
-struct Joined {
-    ends: [(Boxed, Channel); 2],
-    agents: Vec<Agent>,
+pub struct Joined {
+    pub ends: [(Boxed, Channel); 2],
+    pub agents: Vec<Agent>,
 }
 
 /// An agent on either host, where the device wants one.
@@ -83,7 +83,7 @@ pub fn agents(carrier: Carrier, hosts: [&Host; 2], plan: &Plan<'_>) -> Result<Ve
 }
 
 impl Endpoints {
-    fn join(&self, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<Joined, String> {
+    pub fn join(&self, hosts: &[Host; 2], plan: &Plan<'_>) -> Result<Joined, String> {
         let agents = agents(self.carrier, hosts.each_ref(), plan)?;
         let mut a = end(self.carrier, &hosts[0])?;
         let mut b = end(self.carrier, &hosts[1])?;
@@ -141,7 +141,7 @@ pub fn end(carrier: Carrier, host: &Host) -> Result<Boxed, String> {
     }
 }
 
-fn message(channel: Channel, bytes: &[u8]) -> Message<'_> {
+pub fn message(channel: Channel, bytes: &[u8]) -> Message<'_> {
     if bytes.len() <= INLINE {
         Message::small(channel, bytes)
     } else {
@@ -149,7 +149,7 @@ fn message(channel: Channel, bytes: &[u8]) -> Message<'_> {
     }
 }
 
-fn send(end: &mut dyn Endpoint, channel: Channel, bytes: &[u8]) -> Result<(), String> {
+pub fn send(end: &mut dyn Endpoint, channel: Channel, bytes: &[u8]) -> Result<(), String> {
     loop {
         match end.send(&message(channel, bytes)) {
             Ok(_) => break,
@@ -165,7 +165,7 @@ fn send(end: &mut dyn Endpoint, channel: Channel, bytes: &[u8]) -> Result<(), St
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Bytes of the longest message of an endpoint whose interface carries packets of 1,500 bytes: without headers of IPv6, UDP and endpoint.
-const LONGEST: usize = 1500 - 40 - 8 - 16;
+pub const LONGEST: usize = 1500 - 40 - 8 - 16;
 
 impl Contender for Endpoints {
     fn name(&self) -> &'static str {

@@ -112,7 +112,7 @@ impl Contender for Datagrams {
 pub struct Stream;
 
 impl Stream {
-    fn join(hosts: &[Host; 2]) -> Result<[TcpStream; 2], String> {
+    pub fn join(hosts: &[Host; 2]) -> Result<[TcpStream; 2], String> {
         let join = || -> io::Result<[TcpStream; 2]> {
             let listener = hosts[1].enter(|| TcpListener::bind(SocketAddr::new(hosts[1].addresses[0], 0)))?;
             let address = listener.local_addr()?;

@@ -9,6 +9,7 @@ mod endpoints;
 mod kernel;
 mod messages;
 mod papers;
+mod parts;
 mod programs;
 mod record;
 mod sharing;
@@ -54,6 +55,8 @@ pub enum Table {
     Fabric,
     /// Round trips.
     RoundTrip,
+    /// What a message over xdp and one over kernel TCP cost by parts.
+    Parts,
     /// One host sends as fast as it can.
     Stream,
     /// A stream of large sends: sockets, the endpoint beneath them, kernel TCP with segmentation offload and without.
@@ -101,6 +104,7 @@ pub fn run(plan: &Plan<'_>) -> Result<(), String> {
             Table::Shm => shm::add(plan, record)?,
             Table::Fabric => tables::fabric(&hosts, plan, record)?,
             Table::RoundTrip => tables::round_trips(&hosts, plan, record)?,
+            Table::Parts => parts::parts(&hosts, plan, record)?,
             Table::Stream => tables::streams(&hosts, plan, record)?,
             Table::Bulk => tables::bulk(&hosts, plan, record)?,
             Table::Loss => tables::loss(plan, record)?,
