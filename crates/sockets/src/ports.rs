@@ -2,7 +2,10 @@
 //!
 //! A port is reserved by a TCP socket bound to it. A descriptor for each would be dear, so the bound sockets are put in
 //! flight: sent over a socket pair of ours and never received. They live exactly as long as the pair, that is, as long
-//! as a process of this family; the ports are lent to connections from a list in memory and return to it.
+//! as a process of this family; the ports are lent to connections from a queue in memory and return to it.
+//!
+//! The kernel gives hardly ever the port again that it gave last, and a socket that was dissolved goes on telling the one it
+//! had (`connect` to AF_UNSPEC). So a port rests before it is lent again.
 //!
 //! After a fork both processes would lend the same ports: the child starts a list of its own.
 
@@ -12,10 +15,13 @@ use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGN
 use shunt_sys::{calls, mapping, Errno, Result};
 
 const MOST: usize = 1 << 16;
+/// Ports that rest, as long as the kernel has others.
+const REST: usize = 4;
 
 struct Reserve {
-    /// Ports that no connection uses, as a stack: the last one returned is lent first.
+    /// Ports that no connection uses, as a queue of `count` from `first` on, round a ring of [`MOST`].
     free: *mut u16,
+    first: usize,
     count: usize,
     /// The pair's ends: bound sockets are sent from 0 to 1 and stay there.
     pair: [i32; 2],
@@ -23,7 +29,8 @@ struct Reserve {
     held: usize,
 }
 
-static RESERVE: Shared<Reserve> = Shared::new(Reserve { free: core::ptr::null_mut(), count: 0, pair: [-1, -1], held: 0 });
+static RESERVE: Shared<Reserve> =
+    Shared::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: [-1, -1], held: 0 });
 
 /// Lends a port. Called under the set-up lock. Errors: those of socket(2), bind(2), EADDRINUSE when all are taken.
 pub fn take() -> Result<u16> {
@@ -32,12 +39,13 @@ pub fn take() -> Result<u16> {
     if reserve.free.is_null() {
         reserve.free = mapping::reserve(MOST * 2)?.cast();
     }
-    if reserve.count > 0 {
-        reserve.count -= 1;
-        // SAFETY: count < MOST.
-        return Ok(unsafe { reserve.free.add(reserve.count).read() });
+    if reserve.count > REST {
+        return Ok(rested(reserve));
     }
-    let (fd, port) = bound()?;
+    let (fd, port) = match bound() {
+        Err(_) if reserve.count > 0 => return Ok(rested(reserve)),
+        other => other?,
+    };
     if park(reserve, fd).is_err() {
         // Too many sockets in flight for this user: keep the descriptor itself.
         private::keep(fd)?;
@@ -47,13 +55,22 @@ pub fn take() -> Result<u16> {
     Ok(port)
 }
 
+/// The port that was returned first.
+fn rested(reserve: &mut Reserve) -> u16 {
+    // SAFETY: first < MOST.
+    let port = unsafe { reserve.free.add(reserve.first).read() };
+    reserve.first = (reserve.first + 1) % MOST;
+    reserve.count -= 1;
+    port
+}
+
 /// Takes a port back. Called under the set-up lock.
 pub fn give_back(port: u16) {
     // SAFETY: the set-up lock is held.
     let reserve = unsafe { &mut *RESERVE.get() };
     if reserve.count < MOST && !reserve.free.is_null() {
-        // SAFETY: count < MOST.
-        unsafe { reserve.free.add(reserve.count).write(port) };
+        // SAFETY: the remainder is less than MOST.
+        unsafe { reserve.free.add((reserve.first + reserve.count) % MOST).write(port) };
         reserve.count += 1;
     }
 }
