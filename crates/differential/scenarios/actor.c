@@ -12,51 +12,14 @@ enum { ACTORS = 8, SLOTS = 16, CHANNELS = 300, MAIL = 340, LINE = 1024, LARGEST 
 
 static int slots[SLOTS];
 static __thread int self; /* this actor's number */
-static __thread char reply[LINE];
-static __thread size_t reply_length;
-
-static void answer(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void answer(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    size_t room = sizeof reply - reply_length - 2;
-    int written = vsnprintf(reply + reply_length, room, format, arguments);
-    va_end(arguments);
-    reply_length += (size_t)written < room ? (size_t)written : room - 1;
-}
-
-static void answer_result(long result)
-{
-    if (result == -1)
-        answer("-1 %s", error_name(errno));
-    else
-        answer("%ld", result);
-}
-
-static void answer_done(long result)
-{
-    if (result == -1)
-        answer("-1 %s", error_name(errno));
-    else
-        answer("ok");
-}
-
-static void send_reply(void)
-{
-    reply[reply_length++] = '\n';
-    raw_write_all(CHANNELS + 2 * self + 1, reply, reply_length);
-    reply_length = 0;
-}
-
 static void await_mail(void);
 
 static void introduce(void)
 {
     alarm(LIFETIME);
     await_mail();
-    answer("hello %d %d", getpid(), thread_id());
-    send_reply();
+    reply("hello %d %d", getpid(), thread_id());
+    send_reply(CHANNELS + 2 * self + 1);
 }
 
 static int *slot(const char *word)
@@ -70,7 +33,7 @@ static void keep(const char *word, int fd)
 {
     if (fd >= 0)
         *slot(word) = fd;
-    answer_result(fd);
+    reply_result(fd);
 }
 
 /* "peek+dontwait" as a number. */
@@ -100,13 +63,13 @@ static void sending(const char *verb, int fd, size_t count, unsigned seed, char 
     struct iovec pieces[] = {{bytes, count / 3}, {bytes, 0}, {bytes + count / 3, count - count / 3}};
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 3};
     if (strcmp(verb, "send") == 0)
-        answer_result(send(fd, bytes, count, flags_of(flags)));
+        reply_result(send(fd, bytes, count, flags_of(flags)));
     else if (strcmp(verb, "write") == 0)
-        answer_result(write(fd, bytes, count));
+        reply_result(write(fd, bytes, count));
     else if (strcmp(verb, "writev") == 0)
-        answer_result(writev(fd, pieces, 3));
+        reply_result(writev(fd, pieces, 3));
     else
-        answer_result(sendmsg(fd, &message, flags_of(flags)));
+        reply_result(sendmsg(fd, &message, flags_of(flags)));
 }
 
 static void receiving(const char *verb, int fd, size_t count, char *flags)
@@ -128,13 +91,13 @@ static void receiving(const char *verb, int fd, size_t count, char *flags)
         got = recvmsg(fd, &message, flag);
     int error = errno;
     if (got == -1)
-        answer("-1 %s", error_name(error));
+        reply("-1 %s", error_name(error));
     else
-        answer("%zd", got);
+        reply("%zd", got);
     if (got > 0)
-        answer(" %08lx", hash_bytes(HASH_START, bytes, (size_t)got) & 0xffffffff);
+        reply(" %08lx", hash_bytes(HASH_START, bytes, (size_t)got) & 0xffffffff);
     if (strcmp(verb, "recvmsg") == 0 && got >= 0)
-        answer(" flags %x", message.msg_flags & ~MSG_CMSG_CLOEXEC);
+        reply(" flags %x", message.msg_flags & ~MSG_CMSG_CLOEXEC);
 }
 
 /* Everything there is, without waiting. */
@@ -147,7 +110,7 @@ static void draining(int fd)
         hash = hash_bytes(hash, bytes, (size_t)got);
         total += (unsigned long)got;
     }
-    answer("%lu %08lx then %s", total, hash & 0xffffffff, got == 0 ? "end" : error_name(errno));
+    reply("%lu %08lx then %s", total, hash & 0xffffffff, got == 0 ? "end" : error_name(errno));
 }
 
 static void naming(int fd, int (*call)(int, struct sockaddr *, socklen_t *))
@@ -156,17 +119,17 @@ static void naming(int fd, int (*call)(int, struct sockaddr *, socklen_t *))
     socklen_t length = sizeof address;
     char host[64] = "?";
     if (call(fd, (struct sockaddr *)&address, &length) == -1) {
-        answer("-1 %s", error_name(errno));
+        reply("-1 %s", error_name(errno));
         return;
     }
     struct sockaddr_in *in = (void *)&address;
     struct sockaddr_in6 *in6 = (void *)&address;
     if (address.ss_family == AF_INET)
-        answer("%s:port:%u", inet_ntop(AF_INET, &in->sin_addr, host, sizeof host), ntohs(in->sin_port));
+        reply("%s:port:%u", inet_ntop(AF_INET, &in->sin_addr, host, sizeof host), ntohs(in->sin_port));
     else if (address.ss_family == AF_INET6)
-        answer("[%s]:port:%u", inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host), ntohs(in6->sin6_port));
+        reply("[%s]:port:%u", inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host), ntohs(in6->sin6_port));
     else
-        answer("family %d length %u", address.ss_family, length);
+        reply("family %d length %u", address.ss_family, length);
 }
 
 static int local_name(int fd, struct sockaddr *address, socklen_t *length) { return getsockname(fd, address, length); }
@@ -179,12 +142,12 @@ static void polling(char *words[], int count, int timeout)
         entries[i] = (struct pollfd){.fd = *slot(words[2 * i]), .events = (short)flags_of(words[2 * i + 1])};
     int ready = poll(entries, (nfds_t)count, timeout);
     if (ready == -1) {
-        answer("-1 %s", error_name(errno));
+        reply("-1 %s", error_name(errno));
         return;
     }
-    answer("%d", ready);
+    reply("%d", ready);
     for (int i = 0; i < count; i++)
-        answer(" %s", mask_names((unsigned short)entries[i].revents));
+        reply(" %s", mask_names((unsigned short)entries[i].revents));
 }
 
 static void selecting(int fd, char *kinds, bool waits)
@@ -194,7 +157,7 @@ static void selecting(int fd, char *kinds, bool waits)
     for (int i = 0; i < 3; i++)
         FD_ZERO(&sets[i]);
     if (fd < 0) {
-        answer("no descriptor");
+        reply("no descriptor");
         return;
     }
     for (int i = 0; i < 3; i++)
@@ -202,9 +165,9 @@ static void selecting(int fd, char *kinds, bool waits)
             FD_SET(fd, &sets[i]);
     int ready = select(fd + 1, &sets[0], &sets[1], &sets[2], waits ? NULL : &now);
     int error = errno;
-    answer("%d %s", ready, ready == -1 ? error_name(error) : "");
+    reply("%d %s", ready, ready == -1 ? error_name(error) : "");
     for (int i = 0; ready != -1 && i < 3; i++)
-        answer("%s", FD_ISSET(fd, &sets[i]) ? (const char *[]){"r", "w", "x"}[i] : "");
+        reply("%s", FD_ISSET(fd, &sets[i]) ? (const char *[]){"r", "w", "x"}[i] : "");
 }
 
 static int by_data(const void *left, const void *right)
@@ -217,17 +180,17 @@ static void waiting(int epoll, int timeout)
 {
     struct epoll_event events[SLOTS * 2];
     int ready = epoll_wait(epoll, events, SLOTS * 2, timeout);
-    answer_result(ready);
+    reply_result(ready);
     if (ready > 0)
         qsort(events, (size_t)ready, sizeof events[0], by_data);
     for (int i = 0; i < ready; i++)
-        answer(" {%llu: %s}", (unsigned long long)events[i].data.u64, mask_names(events[i].events));
+        reply(" {%llu: %s}", (unsigned long long)events[i].data.u64, mask_names(events[i].events));
 }
 
 static void controlling(int operation, int epoll, int fd, char *events, char *data)
 {
     struct epoll_event event = {.events = (unsigned)flags_of(events), .data.u64 = strtoull(data, NULL, 10)};
-    answer_done(epoll_ctl(epoll, operation, fd, &event));
+    reply_done(epoll_ctl(epoll, operation, fd, &event));
 }
 
 static const struct {
@@ -251,28 +214,17 @@ static void setting(int fd, const char *name, int value, bool gets)
         void *at = lingers ? (void *)&linger : (void *)&value;
         int result = gets ? getsockopt(fd, options[i].level, options[i].option, at, &length)
                           : setsockopt(fd, options[i].level, options[i].option, at, length);
-        answer_done(result);
+        reply_done(result);
         if (gets && result == 0)
-            answer(" %s", options[i].option == SO_ERROR && value ? error_name(value) : lingers ? (linger.l_onoff ? "on" : "off") : "");
+            reply(" %s", options[i].option == SO_ERROR && value ? error_name(value) : lingers ? (linger.l_onoff ? "on" : "off") : "");
         if (gets && result == 0 && !lingers && options[i].option != SO_ERROR)
-            answer("%d", value);
+            reply("%d", value);
         return;
     }
-    answer("unknown option");
+    reply("unknown option");
 }
 
-static void passing(int fd, int to)
-{
-    char byte = 'x', control[CMSG_SPACE(sizeof fd)] = {0};
-    struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    answer_result(sendmsg(MAIL + 2 * (to % ACTORS), &message, 0));
-}
+static void passing(int fd, int to) { reply_result(pass_descriptor(MAIL + 2 * (to % ACTORS), fd)); }
 
 /* Whoever passes something on must know that all who can receive it do so under shunt: a process that has not said so may be about to exec a
  * program that cannot take an accelerated descriptor, and gets one that a carrier serves, which is listed as late. */
@@ -294,14 +246,14 @@ static void taking(const char *word)
     struct iovec piece = {&byte, 1};
     struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t got = recvmsg(MAIL + 2 * self + 1, &message, MSG_DONTWAIT);
-    answer_result(got);
+    reply_result(got);
     struct cmsghdr *header = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
     if (!header)
         return;
     int fd;
     memcpy(&fd, CMSG_DATA(header), sizeof fd);
     *slot(word) = fd;
-    answer(" number %d rights %zu flags %x", fd, (header->cmsg_len - CMSG_LEN(0)) / sizeof fd, message.msg_flags & ~MSG_CMSG_CLOEXEC);
+    reply(" number %d rights %zu flags %x", fd, (header->cmsg_len - CMSG_LEN(0)) / sizeof fd, message.msg_flags & ~MSG_CMSG_CLOEXEC);
 }
 
 static void sending_file(int fd, size_t count, unsigned seed)
@@ -312,7 +264,7 @@ static void sending_file(int fd, size_t count, unsigned seed)
     fill(bytes, count, seed, 0);
     raw_write_all(file, bytes, count);
     off_t offset = 0;
-    answer_result(sendfile(fd, file, &offset, count));
+    reply_result(sendfile(fd, file, &offset, count));
     close(file);
 }
 
@@ -321,7 +273,7 @@ static void do_nothing(int signal) {}
 static void handling(const char *how)
 {
     struct sigaction action = {.sa_handler = do_nothing, .sa_flags = strcmp(how, "restart") == 0 ? SA_RESTART : 0};
-    answer_done(sigaction(SIGUSR1, &action, NULL));
+    reply_done(sigaction(SIGUSR1, &action, NULL));
 }
 
 static void serve(void);
@@ -339,12 +291,12 @@ static void forking(int number)
     pid_t process = fork();
     if (process == 0) {
         self = number;
-        reply_length = 0;
+        reply_nothing();
         introduce();
         serve();
         _exit(0);
     }
-    answer_done(process == -1 ? -1 : 0);
+    reply_done(process == -1 ? -1 : 0);
 }
 
 static void executing(void)
@@ -354,7 +306,7 @@ static void executing(void)
     for (int i = 0; i < SLOTS; i++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%d,", slots[i]);
     execl(own_path(), "scenarios", "--actor", number, list, NULL);
-    answer_result(-1);
+    reply_result(-1);
 }
 
 static void connecting(int fd, const char *host, int port)
@@ -364,7 +316,7 @@ static void connecting(int fd, const char *host, int port)
     if (result == 0 || error == EINPROGRESS)
         note_carrier(fd);
     errno = error;
-    answer_done(result);
+    reply_done(result);
 }
 
 static void perform(char *word[8])
@@ -377,13 +329,13 @@ static void perform(char *word[8])
     if (IS("socket")) /* SLOT 4|6 FLAGS */
         keep(word[1], socket(number == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | (strcmp(word[3], "nonblock") == 0 ? SOCK_NONBLOCK : 0), 0));
     else if (IS("bind")) /* SLOT HOST PORT */
-        address = address_of(word[2], seed), answer_done(bind(fd, SA(address)));
+        address = address_of(word[2], seed), reply_done(bind(fd, SA(address)));
     else if (IS("listen")) /* SLOT BACKLOG */
-        answer_done(listen(fd, number));
+        reply_done(listen(fd, number));
     else if (IS("connect")) /* SLOT HOST PORT */
         connecting(fd, word[2], atoi(word[3]));
     else if (IS("disconnect"))
-        answer_done(connect(fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr)));
+        reply_done(connect(fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr)));
     else if (IS("accept")) /* SLOT LISTENING-SLOT FLAGS */
         keep(word[1], accept4(*slot(word[2]), NULL, NULL, strcmp(word[3], "nonblock") == 0 ? SOCK_NONBLOCK : 0));
     else if (IS("send") || IS("write") || IS("writev") || IS("sendmsg")) /* SLOT COUNT SEED FLAGS */
@@ -395,22 +347,22 @@ static void perform(char *word[8])
     else if (IS("drain"))
         draining(fd);
     else if (IS("shutdown")) /* SLOT 0|1|2 */
-        answer_done(shutdown(fd, number));
+        reply_done(shutdown(fd, number));
     else if (IS("close"))
-        answer_done(close(fd)), *slot(word[1]) = -1;
+        reply_done(close(fd)), *slot(word[1]) = -1;
     else if (IS("dup")) /* SLOT INTO */
         keep(word[2], dup(fd));
     else if (IS("dupfd")) /* SLOT INTO LEAST */
         keep(word[2], fcntl(fd, F_DUPFD_CLOEXEC, seed));
     else if (IS("dup2")) /* SLOT OVER */
-        answer_result(dup2(fd, *slot(word[2])));
+        reply_result(dup2(fd, *slot(word[2])));
     else if (IS("nonblock")) { /* SLOT 0|1 */
         int old = fcntl(fd, F_GETFL);
-        answer_done(fcntl(fd, F_SETFL, number ? old | O_NONBLOCK : old & ~O_NONBLOCK));
+        reply_done(fcntl(fd, F_SETFL, number ? old | O_NONBLOCK : old & ~O_NONBLOCK));
     } else if (IS("flags"))
-        answer("%x %d", fcntl(fd, F_GETFL), fcntl(fd, F_GETFD));
+        reply("%x %d", fcntl(fd, F_GETFL), fcntl(fd, F_GETFD));
     else if (IS("cloexec")) /* SLOT 0|1 */
-        answer_done(fcntl(fd, F_SETFD, number ? FD_CLOEXEC : 0));
+        reply_done(fcntl(fd, F_SETFD, number ? FD_CLOEXEC : 0));
     else if (IS("poll")) /* SLOT EVENTS TIMEOUT */
         polling(word + 1, 1, atoi(word[3]));
     else if (IS("poll2")) /* SLOT EVENTS SLOT EVENTS TIMEOUT */
@@ -433,10 +385,10 @@ static void perform(char *word[8])
         naming(fd, peer_name);
     else if (IS("readable")) {
         int count = -1, result = ioctl(fd, FIONREAD, &count);
-        answer_done(result), answer(" %d", count);
+        reply_done(result), reply(" %d", count);
     } else if (IS("mark")) {
         int mark = -1, result = ioctl(fd, SIOCATMARK, &mark);
-        answer_done(result), answer(" %d", mark);
+        reply_done(result), reply(" %d", mark);
     } else if (IS("set")) /* SLOT OPTION VALUE */
         setting(fd, word[2], atoi(word[3]), false);
     else if (IS("get")) /* SLOT OPTION */
@@ -450,26 +402,19 @@ static void perform(char *word[8])
     else if (IS("fork")) /* ACTOR */
         forking(atoi(word[1]) % ACTORS);
     else if (IS("thread"))
-        pthread_detach(start(serve_as_thread, (void *)(long)(atoi(word[1]) % ACTORS))), answer("ok");
+        pthread_detach(start(serve_as_thread, (void *)(long)(atoi(word[1]) % ACTORS))), reply("ok");
     else if (IS("exec"))
         executing();
     else if (IS("exit")) /* STATUS */
         exit(atoi(word[1]));
     else
-        answer("unknown operation %s", verb);
+        reply("unknown operation %s", verb);
 }
 
 static void serve(void)
 {
     char line[LINE];
-    size_t length = 0;
-    while (raw_read(CHANNELS + 2 * self, line + length, 1) == 1) {
-        if (line[length] != '\n') {
-            length += length < sizeof line - 2;
-            continue;
-        }
-        line[length] = '\0';
-        length = 0;
+    while (next_command(CHANNELS + 2 * self, line, sizeof line)) {
         char *word[8] = {"", "0", "0", "0", "0", "0", "0", "0"}, *rest = line;
         for (int words = 0; words < 8 && (word[words] = strsep(&rest, " ")); words++)
             continue;
@@ -478,7 +423,7 @@ static void serve(void)
             if (!word[i])
                 word[i] = zero;
         perform(word);
-        send_reply();
+        send_reply(CHANNELS + 2 * self + 1);
     }
 }
 
@@ -499,17 +444,17 @@ void actor_main(int number, char *list)
             close(ends[0]), close(ends[1]);
         }
     } else {
-        answer("hello %d %d slots", getpid(), thread_id());
+        reply("hello %d %d slots", getpid(), thread_id());
         for (int i = 0; i < SLOTS; i++) {
             char *word = strsep(&list, ",");
             int fd = word ? atoi(word) : -1;
             if (fd >= 0 && fcntl(fd, F_GETFD) != -1) {
                 slots[i] = fd;
-                answer(" %d", i);
+                reply(" %d", i);
             }
         }
         await_mail();
-        send_reply();
+        send_reply(CHANNELS + 2 * self + 1);
         serve();
         return;
     }

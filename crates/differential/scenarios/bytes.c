@@ -1,6 +1,19 @@
 /* Content: byte i of the stream with a seed is a function of both, so a lost, doubled or foreign byte changes the hash. */
 #include "laboratory.h"
 
+static uint64_t drawn;
+
+void draw_from(uint64_t seed, unsigned salt) { drawn = seed * 0x9e3779b97f4a7c15UL + salt; }
+
+/* xorshift (Marsaglia 2003). */
+unsigned draw(unsigned below)
+{
+    drawn ^= drawn << 13;
+    drawn ^= drawn >> 7;
+    drawn ^= drawn << 17;
+    return (unsigned)((drawn >> 11) % below);
+}
+
 void fill(void *bytes, size_t length, unsigned seed, size_t offset)
 {
     unsigned char *at = bytes;

@@ -45,6 +45,19 @@ unsigned port_of(int fd)
     return ntohs(((struct sockaddr_in *)&address)->sin_port);
 }
 
+struct endpoint_address name_of(int fd)
+{
+    struct endpoint_address name = {.length = sizeof name.storage};
+    MUST(getsockname(fd, (struct sockaddr *)&name.storage, &name.length));
+    return name;
+}
+
+void join(int fd, int to)
+{
+    struct endpoint_address name = name_of(to);
+    MUST(connect(fd, SA(name)));
+}
+
 /* Between hosts a listener can be asked for streams once the gate of its host (UDP port 29545) is held: soon after listen. */
 void await_gate(void)
 {
@@ -89,6 +102,17 @@ void pair_over(const char *listen_host, const char *connect_host, int *client, i
 }
 
 void pair(int *client, int *server) { pair_over("127.0.0.1", "127.0.0.1", client, server); }
+
+void small_pair(int *client, int *server)
+{
+    int listener = listen_on("127.0.0.1", 4), small = 4096;
+    *client = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    MUST(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
+    MUST(setsockopt(*client, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+    join(*client, listener);
+    note_carrier(*client);
+    *server = MUST(accept(listener, NULL, NULL));
+}
 
 /* An accelerated socket's descriptor is a local stream of the kernel's, whatever getsockopt says: asked past the interposition, SO_DOMAIN
  * tells which. The harness requires that a scenario under shunt had accelerated connections, or the comparison would prove nothing. */

@@ -17,19 +17,6 @@ static int socket_on(int type, const char *host, unsigned port)
 
 static int on(const char *host) { return socket_on(SOCK_DGRAM, host, 0); }
 
-static struct endpoint_address name_of(int fd)
-{
-    struct endpoint_address name = {.length = sizeof name.storage};
-    MUST(getsockname(fd, (struct sockaddr *)&name.storage, &name.length));
-    return name;
-}
-
-static void join(int fd, int to)
-{
-    struct endpoint_address name = name_of(to);
-    MUST(connect(fd, SA(name)));
-}
-
 static void two(int *a, int *b)
 {
     *a = on("127.0.0.1");
@@ -781,32 +768,12 @@ static void *receiver(void *unused)
     return NULL;
 }
 
-static pid_t sleeper_thread;
-static atomic_int sleeper_ready;
-
-static void *sleeping_receiver(void *unused)
-{
-    sleeper_thread = thread_id();
-    atomic_store(&sleeper_ready, 1);
-    return receiver(unused);
-}
-
-static void start_sleeper(pthread_t *thread, void *(*body)(void *))
-{
-    atomic_store(&sleeper_ready, 0);
-    *thread = start(body, NULL);
-    while (!atomic_load(&sleeper_ready))
-        milliseconds(1);
-    await_blocked(getpid(), sleeper_thread);
-}
-
 SOLO_KERNEL(dgram_sleeper_in_recv, "a datagram wakes who sleeps in recv")
 {
     int a;
     two(&a, &blocked_fd);
     for (int i = 0; i < 5; i++) {
-        pthread_t thread;
-        start_sleeper(&thread, sleeping_receiver);
+        pthread_t thread = start_asleep(receiver, NULL);
         char words[16];
         snprintf(words, sizeof words, "turn %d", i);
         text(a, words);
@@ -818,8 +785,6 @@ SOLO_KERNEL(dgram_sleeper_in_recv, "a datagram wakes who sleeps in recv")
 
 static void *sleeping_poller(void *unused)
 {
-    sleeper_thread = thread_id();
-    atomic_store(&sleeper_ready, 1);
     struct pollfd entry = {.fd = blocked_fd, .events = POLLIN};
     int ready = poll(&entry, 1, 5000);
     say("poll %d %s", ready, mask_names((unsigned short)entry.revents));
@@ -832,8 +797,7 @@ SOLO_KERNEL(dgram_sleeper_in_poll, "a datagram wakes who sleeps in poll")
     int a;
     two(&a, &blocked_fd);
     for (int i = 0; i < 5; i++) {
-        pthread_t thread;
-        start_sleeper(&thread, sleeping_poller);
+        pthread_t thread = start_asleep(sleeping_poller, NULL);
         text(a, "hello");
         finish(thread);
         text(a, "between");
@@ -845,8 +809,6 @@ static int sleeping_set;
 
 static void *sleeping_in_set(void *unused)
 {
-    sleeper_thread = thread_id();
-    atomic_store(&sleeper_ready, 1);
     show_epoll("woken", sleeping_set, 5000);
     show("woken", blocked_fd);
     return NULL;
@@ -859,8 +821,7 @@ SOLO(dgram_sleeper_in_epoll, "a datagram wakes who sleeps in epoll_wait")
     sleeping_set = MUST(epoll_create1(0));
     MUST(epoll_adding(sleeping_set, blocked_fd, EPOLLIN, 7));
     for (int i = 0; i < 3; i++) {
-        pthread_t thread;
-        start_sleeper(&thread, sleeping_in_set);
+        pthread_t thread = start_asleep(sleeping_in_set, NULL);
         text(a, "hello");
         finish(thread);
     }
@@ -1395,18 +1356,8 @@ SOLO_KERNEL(dgram_passed_on, "a datagram socket passed by SCM_RIGHTS")
     int a, b, ends[2];
     two(&a, &b);
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-    char control[CMSG_SPACE(sizeof(int))];
-    struct iovec piece = {"x", 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &b, sizeof b);
-    R(sendmsg(ends[0], &message, 0));
-    memset(control, 0, sizeof control);
-    piece.iov_base = bytes;
-    R(recvmsg(ends[1], &message, 0));
-    int c;
-    memcpy(&c, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof c);
+    R(pass_descriptor(ends[0], b));
+    int c = take_descriptor(ends[1], 0);
     text(a, "one");
     text(a, "two");
     show("c", c);
@@ -1437,21 +1388,11 @@ SOLO(dgram_names, "options and names that an inbox must not change")
 }
 
 /* Calls drawn from a seed over five sockets of one process; all answers are determined, because nothing waits. */
-static uint64_t drawn;
-
-static unsigned draw(unsigned below)
-{
-    drawn ^= drawn << 13;
-    drawn ^= drawn >> 7;
-    drawn ^= drawn << 17;
-    return (unsigned)((drawn >> 11) % below);
-}
-
 static void at_random(uint64_t seed)
 {
     enum { SOCKETS = 5 };
     int fds[SOCKETS];
-    drawn = seed * 0x9e3779b97f4a7c15UL + 1;
+    draw_from(seed, 1);
     for (int i = 0; i < SOCKETS; i++)
         fds[i] = reusing(SO_REUSEADDR, i == 4 ? "0.0.0.0" : "127.0.0.1", 0);
     struct endpoint_address names[SOCKETS];
@@ -1581,31 +1522,17 @@ SOLO(dgram_flagged_reads, "preadv2 with an offset of -1 takes what waits")
 }
 
 static int sleeping_on;
-static atomic_int sleeper;
 static void *receives_one(void *unused)
 {
     (void)unused;
     char byte;
-    sleeper = thread_id();
     return (void *)recv(sleeping_on, &byte, 1, 0);
 }
 static void *polls_one(void *unused)
 {
     (void)unused;
     struct pollfd one = {.fd = sleeping_on, .events = POLLIN};
-    sleeper = thread_id();
     return (void *)(long)poll(&one, 1, 10000);
-}
-
-/* A thread of `body` that sleeps in its call. */
-static pthread_t asleep(void *(*body)(void *))
-{
-    sleeper = 0;
-    pthread_t thread = start(body, NULL);
-    while (sleeper == 0)
-        sched_yield();
-    await_blocked(getpid(), sleeper);
-    return thread;
 }
 
 SOLO(dgram_closed_under_a_sleeper, "a socket is closed while a thread sleeps for it; the next one takes its number, and a thread sleeps there")
@@ -1613,10 +1540,10 @@ SOLO(dgram_closed_under_a_sleeper, "a socket is closed while a thread sleeps for
     for (int turn = 0; turn < 4; turn++) {
         int sender = on("127.0.0.1"), old = sleeping_on = on("127.0.0.1"), kept = MUST(dup(old));
         struct endpoint_address first = name_of(old);
-        pthread_t early = asleep(receives_one);
+        pthread_t early = start_asleep(receives_one, NULL);
         close(old);
         sleeping_on = on("127.0.0.1");
-        pthread_t late = asleep(turn % 2 ? polls_one : receives_one);
+        pthread_t late = start_asleep(turn % 2 ? polls_one : receives_one, NULL);
         RN(turn, sendto(sender, "a", 1, 0, SA(first)));
         RN(turn, (long)finish(early));
         struct endpoint_address second = name_of(sleeping_on);

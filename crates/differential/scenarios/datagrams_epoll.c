@@ -12,13 +12,6 @@ static int on(const char *host)
     return fd;
 }
 
-static void join(int fd, int to)
-{
-    struct endpoint_address name = {.length = sizeof name.storage};
-    MUST(getsockname(to, (struct sockaddr *)&name.storage, &name.length));
-    MUST(connect(fd, SA(name)));
-}
-
 static void two(int *a, int *b)
 {
     *a = on("127.0.0.1");
@@ -349,26 +342,14 @@ SOLO(dgram_set_forked_close, "a child closes its copies of socket and set")
 }
 
 static int watched, watching;
-static atomic_int ready;
-static pid_t sleeper;
 
 static void *waiter(void *label)
 {
-    sleeper = thread_id();
-    atomic_store(&ready, 1);
     show_epoll(label, watching, 5000);
     return NULL;
 }
 
-static pthread_t asleep(const char *label)
-{
-    atomic_store(&ready, 0);
-    pthread_t thread = start(waiter, (void *)label);
-    while (!atomic_load(&ready))
-        milliseconds(1);
-    await_blocked(getpid(), sleeper);
-    return thread;
-}
+static pthread_t asleep(const char *label) { return start_asleep(waiter, (void *)label); }
 
 SOLO(dgram_set_sleeper, "who sleeps in a set is woken: by a datagram, by what joins, by what is modified")
 {
@@ -467,22 +448,12 @@ SOLO(dgram_set_echo_level, "three thousand questions to a level-triggered server
 SOLO(dgram_set_echo_edge, "three thousand questions to an edge-triggered server") { echo("edge"); }
 
 /* Calls drawn from a seed over four sockets in two sets, one of which holds them edge-triggered. Nothing waits. */
-static uint64_t drawn;
-
-static unsigned draw(unsigned below)
-{
-    drawn ^= drawn << 13;
-    drawn ^= drawn >> 7;
-    drawn ^= drawn << 17;
-    return (unsigned)((drawn >> 11) % below);
-}
-
 static void at_random(uint64_t seed)
 {
     enum { SOCKETS = 4 };
     static const unsigned modes[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLOUT, EPOLLIN | EPOLLET | EPOLLONESHOT};
     int fds[SOCKETS], sets[2] = {set_new(), set_new()};
-    drawn = seed * 0x9e3779b97f4a7c15UL + 1;
+    draw_from(seed, 1);
     for (int i = 0; i < SOCKETS; i += 2)
         two(&fds[i], &fds[i + 1]);
     for (int step = 0; step < 300; step++) {

@@ -12,18 +12,9 @@
 enum { PROCESSES = 3, OWN = 3, COMMON = 2, SOCKETS = OWN + COMMON, STEPS = 220, FIRST_PORT = 5000 };
 
 static char bytes[1 << 16];
-static uint64_t drawn;
 static int fds[SOCKETS], set;
 static bool in_set[SOCKETS];
 static int who;
-
-static unsigned draw(unsigned below)
-{
-    drawn ^= drawn << 13;
-    drawn ^= drawn >> 7;
-    drawn ^= drawn << 17;
-    return (unsigned)((drawn >> 11) % below);
-}
 
 /* The sockets that all have are numbered 0 and 1; then come the processes' own. */
 static unsigned port_at(int process, int i) { return FIRST_PORT + (unsigned)(i < COMMON ? i : COMMON + process * OWN + (i - COMMON)); }
@@ -260,7 +251,7 @@ static void run_seed(uint64_t seed)
     else
         MUST(write(answers[1], "r", 1));
     for (step = 0; who == 0 ? step < STEPS : read(commands[who][0], &step, sizeof step) == sizeof step; step++) {
-        drawn = (seed * 1000003 + (uint64_t)step) * 0x9e3779b97f4a7c15UL + 1;
+        draw_from(seed * 1000003 + (uint64_t)step, 1);
         for (int k = 0; k < 5; k++)
             draw(2);
         int process = (int)draw(PROCESSES);

@@ -16,19 +16,6 @@ static int on(unsigned port)
     return fd;
 }
 
-static struct endpoint_address name_of(int fd)
-{
-    struct endpoint_address name = {.length = sizeof name.storage};
-    MUST(getsockname(fd, (struct sockaddr *)&name.storage, &name.length));
-    return name;
-}
-
-static void join(int fd, int to)
-{
-    struct endpoint_address name = name_of(to);
-    MUST(connect(fd, SA(name)));
-}
-
 static void show(const char *label, int fd)
 {
     long got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);

@@ -9,7 +9,7 @@ enum { CONNECTIONS = 8, THREADS = 4, TURNS = 300, PATIENCE = 10000, INNER = 1000
 static int outer, inner, served[CONNECTIONS];
 static unsigned kind, nested;
 
-static unsigned draw(unsigned *state)
+static unsigned roll(unsigned *state)
 {
     *state ^= *state << 13;
     *state ^= *state >> 17;
@@ -22,7 +22,7 @@ static void answer(int i, unsigned *state)
     char bytes[256];
     ssize_t got;
     do {
-        got = recv(served[i], bytes, 1 + draw(state) % 200, MSG_DONTWAIT);
+        got = recv(served[i], bytes, 1 + roll(state) % 200, MSG_DONTWAIT);
         if (got > 0)
             send(served[i], bytes, (size_t)got, MSG_NOSIGNAL);
     } while (got > 0 && kind & EPOLLET);
@@ -35,15 +35,15 @@ static void *serve(void *argument)
     unsigned state = 77 + 13 * (unsigned)(long)argument;
     for (;;) {
         struct epoll_event events[4];
-        int from_outside = nested && draw(&state) & 1;
+        int from_outside = nested && roll(&state) & 1;
         struct pollfd entry = {.fd = inner, .events = POLLIN};
-        if (nested == 2 && draw(&state) % 3 == 0)
+        if (nested == 2 && roll(&state) % 3 == 0)
             poll(&entry, 1, -1);
-        int ready = epoll_wait(from_outside ? outer : inner, events, 1 + (int)(draw(&state) % 3), from_outside ? 20 : -1);
+        int ready = epoll_wait(from_outside ? outer : inner, events, 1 + (int)(roll(&state) % 3), from_outside ? 20 : -1);
         for (int i = 0; i < ready; i++)
             if (events[i].data.u64 != INNER) {
-                if (draw(&state) % 8 == 0)
-                    usleep(draw(&state) % 300);
+                if (roll(&state) % 8 == 0)
+                    usleep(roll(&state) % 300);
                 answer((int)events[i].data.u64, &state);
             }
     }
@@ -80,12 +80,12 @@ static void storm(unsigned seed, unsigned with, unsigned nesting, bool forked)
         fds[i] = dial("127.0.0.1", port);
     for (int turn = 0; turn < TURNS; turn++) {
         size_t missing[CONNECTIONS] = {0};
-        for (unsigned i = 0, count = 1 + draw(&state) % 3; i < count; i++) {
+        for (unsigned i = 0, count = 1 + roll(&state) % 3; i < count; i++) {
             static char bytes[256];
-            int to = (int)(draw(&state) % CONNECTIONS);
-            missing[to] += (size_t)send(fds[to], bytes, 1 + draw(&state) % 200, 0);
-            if (draw(&state) % 16 == 0)
-                usleep(draw(&state) % 2500);
+            int to = (int)(roll(&state) % CONNECTIONS);
+            missing[to] += (size_t)send(fds[to], bytes, 1 + roll(&state) % 200, 0);
+            if (roll(&state) % 16 == 0)
+                usleep(roll(&state) % 2500);
         }
         for (int i = 0; i < CONNECTIONS; i++)
             while (missing[i] > 0) {

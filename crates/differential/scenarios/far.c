@@ -93,54 +93,26 @@ const char *far_answer(void) { return read_answer(); }
 /* --- far's side --- */
 
 static int slots[SLOTS];
-static char reply[LINE];
-static size_t reply_length;
 
-static void answer(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int room = (int)(sizeof reply - reply_length - 1);
-    int written = vsnprintf(reply + reply_length, (size_t)room, format, arguments);
-    va_end(arguments);
-    reply_length += (size_t)(written < room ? written : room - 1);
-}
-
-static void answer_result(long result)
-{
-    if (result == -1)
-        answer("-1 %s", error_name(errno));
-    else
-        answer("%ld", result);
-}
-
-static void answer_done(long result)
-{
-    if (result == -1)
-        answer("-1 %s", error_name(errno));
-    else
-        answer("ok");
-}
-
-static void answer_address(int (*call)(int, struct sockaddr *, socklen_t *), int fd)
+static void reply_address(int (*call)(int, struct sockaddr *, socklen_t *), int fd)
 {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
     char host[64] = "?";
     if (call(fd, (struct sockaddr *)&address, &length) == -1) {
-        answer("-1 %s", error_name(errno));
+        reply("-1 %s", error_name(errno));
         return;
     }
     struct sockaddr_in *in = (void *)&address;
     struct sockaddr_in6 *in6 = (void *)&address;
     if (address.ss_family == AF_INET) {
         inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        answer("%s:port:%u", host, ntohs(in->sin_port));
+        reply("%s:port:%u", host, ntohs(in->sin_port));
     } else if (address.ss_family == AF_INET6) {
         inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
-        answer("[%s]:port:%u", host, ntohs(in6->sin6_port));
+        reply("[%s]:port:%u", host, ntohs(in6->sin6_port));
     } else {
-        answer("family %d", address.ss_family);
+        reply("family %d", address.ss_family);
     }
 }
 
@@ -178,34 +150,34 @@ static void obey(char *word[8])
         struct endpoint_address address = address_of(meant(word[2], true), 0);
         *fd = socket(address.storage.ss_family, SOCK_STREAM, 0);
         if (bind(*fd, SA(address)) == -1 || listen(*fd, flag_value(word[3])) == -1)
-            answer("-1 %s", error_name(errno));
+            reply("-1 %s", error_name(errno));
         else {
             await_gate();
-            answer("%u", port_of(*fd));
+            reply("%u", port_of(*fd));
         }
     } else if (strcmp(verb, "accept") == 0) { /* accept SLOT LISTENING-SLOT */
         *fd = accept(slots[count], NULL, NULL);
         note_carrier(*fd);
-        answer_done(*fd);
+        reply_done(*fd);
     } else if (strcmp(verb, "connect") == 0) { /* connect SLOT HOST PORT */
         struct endpoint_address address = address_of(meant(word[2], false), seed);
         *fd = socket(address.storage.ss_family, SOCK_STREAM, 0);
         int result = connect(*fd, SA(address));
         if (result == 0)
             note_carrier(*fd);
-        answer_done(result);
+        reply_done(result);
     } else if (strcmp(verb, "send") == 0) { /* send SLOT COUNT SEED [FLAG] */
         fill(bytes, count, seed, 0);
-        answer_result(send(*fd, bytes, count, flag_value(word[4]) | MSG_NOSIGNAL));
+        reply_result(send(*fd, bytes, count, flag_value(word[4]) | MSG_NOSIGNAL));
     } else if (strcmp(verb, "sendall") == 0) {
-        answer_result(send_all(*fd, count, seed));
+        reply_result(send_all(*fd, count, seed));
     } else if (strcmp(verb, "recv") == 0) { /* recv SLOT COUNT [FLAG] */
         ssize_t got = recv(*fd, bytes, count, flag_value(word[3]));
-        answer_result(got);
+        reply_result(got);
         if (got > 0)
-            answer(" hash %016lx", hash_bytes(HASH_START, bytes, (size_t)got));
+            reply(" hash %016lx", hash_bytes(HASH_START, bytes, (size_t)got));
     } else if (strcmp(verb, "recvall") == 0) { /* recvall SLOT COUNT SEED: until COUNT or the end, checked */
-        answer_result(receive_all(*fd, count, seed));
+        reply_result(receive_all(*fd, count, seed));
     } else if (strcmp(verb, "records") == 0) { /* records SLOT COUNT LENGTH: each of one letter only? */
         long mixed = 0;
         for (size_t record = 0; record < count; record++) {
@@ -217,7 +189,7 @@ static void obey(char *word[8])
                     break;
                 }
         }
-        answer("%ld mixed", mixed);
+        reply("%ld mixed", mixed);
     } else if (strcmp(verb, "drain") == 0) { /* until the end, whatever comes */
         unsigned long hash = HASH_START, total = 0;
         ssize_t got;
@@ -225,7 +197,7 @@ static void obey(char *word[8])
             hash = hash_bytes(hash, bytes, (size_t)got);
             total += (unsigned long)got;
         }
-        answer("%lu hash %016lx then %s", total, hash, got == 0 ? "end" : error_name(errno));
+        reply("%lu hash %016lx then %s", total, hash, got == 0 ? "end" : error_name(errno));
     } else if (strcmp(verb, "echo") == 0) { /* until the end, everything back */
         unsigned long total = 0;
         ssize_t got;
@@ -235,64 +207,63 @@ static void obey(char *word[8])
                     break;
             total += (unsigned long)got;
         }
-        answer("%lu then %s", total, got == 0 ? "end" : error_name(errno));
+        reply("%lu then %s", total, got == 0 ? "end" : error_name(errno));
     } else if (strcmp(verb, "shutdown") == 0) {
-        answer_done(shutdown(*fd, flag_value(word[2])));
+        reply_done(shutdown(*fd, flag_value(word[2])));
     } else if (strcmp(verb, "close") == 0) {
-        answer_done(close(*fd));
+        reply_done(close(*fd));
     } else if (strcmp(verb, "linger") == 0) { /* linger SLOT ON SECONDS */
         struct linger linger = {(int)count, (int)seed};
-        answer_done(setsockopt(*fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
+        reply_done(setsockopt(*fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
     } else if (strcmp(verb, "option") == 0) { /* option SLOT SOL_SOCKET-NAME VALUE */
         int value = (int)seed;
-        answer_done(setsockopt(*fd, SOL_SOCKET, flag_value(word[2]), &value, sizeof value));
+        reply_done(setsockopt(*fd, SOL_SOCKET, flag_value(word[2]), &value, sizeof value));
     } else if (strcmp(verb, "nodelay") == 0) {
         int value = (int)count;
-        answer_done(setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value));
+        reply_done(setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value));
     } else if (strcmp(verb, "nonblock") == 0) {
-        answer_done(fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) | O_NONBLOCK));
+        reply_done(fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) | O_NONBLOCK));
     } else if (strcmp(verb, "poll") == 0) { /* poll SLOT: the mask now */
         struct pollfd entry = {.fd = *fd, .events = POLLIN | POLLPRI | POLLOUT | POLLRDHUP};
         poll(&entry, 1, 0);
-        answer("%s", mask_names((unsigned short)entry.revents));
+        reply("%s", mask_names((unsigned short)entry.revents));
     } else if (strcmp(verb, "await") == 0) { /* await SLOT EVENT */
         struct pollfd entry = {.fd = *fd, .events = (short)flag_value(word[2])};
-        answer("%s", poll(&entry, 1, 5000) == 1 ? "ok" : "did not come");
+        reply("%s", poll(&entry, 1, 5000) == 1 ? "ok" : "did not come");
     } else if (strcmp(verb, "available") == 0) { /* available SLOT COUNT: wait for so many */
         int available = 0;
         for (int patience = 5000; patience > 0 && ioctl(*fd, FIONREAD, &available) == 0 && available < (int)count; patience--)
             milliseconds(1);
-        answer("%d", available);
+        reply("%d", available);
     } else if (strcmp(verb, "name") == 0) {
-        answer_address(local_name, *fd);
+        reply_address(local_name, *fd);
     } else if (strcmp(verb, "peer") == 0) {
-        answer_address(peer_name, *fd);
+        reply_address(peer_name, *fd);
     } else if (strcmp(verb, "error") == 0) {
         int error = -1;
         socklen_t length = sizeof error;
         getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &length);
-        answer("%s", error ? error_name(error) : "0");
+        reply("%s", error ? error_name(error) : "0");
     } else if (strcmp(verb, "dup") == 0) { /* dup SLOT INTO-SLOT */
         slots[count] = dup(*fd);
-        answer_done(slots[count]);
+        reply_done(slots[count]);
     } else if (strcmp(verb, "sleep") == 0) {
         milliseconds(slot);
-        answer("ok");
+        reply("ok");
     } else if (strcmp(verb, "blocked") == 0) { /* blocked PROCESS THREAD: until it sleeps */
         await_blocked(slot, (pid_t)count);
-        reply_length = 0;
+        reply_nothing();
     } else if (strcmp(verb, "exit") == 0) {
         _exit(slot);
     } else if (strcmp(verb, "kill") == 0) {
         raw_call(SYS_kill, getpid(), SIGKILL, 0, 0, 0, 0);
     } else {
-        answer("unknown command %s", verb);
+        reply("unknown command %s", verb);
     }
 }
 
 static void obey_line(char *line)
 {
-    reply_length = 0;
     char *rest = line;
     for (char *command; (command = strsep(&rest, ";"));) {
         char *word[8] = {"0", "0", "0", "0", "0", "0", "0", "0"};
@@ -302,8 +273,8 @@ static void obey_line(char *line)
                 word[words++] = token;
         if (words == 0)
             continue;
-        if (reply_length)
-            answer("; ");
+        if (replied())
+            reply("; ");
         obey(word);
     }
 }
@@ -311,17 +282,9 @@ static void obey_line(char *line)
 void far_serve(int from, int to)
 {
     static char line[LINE];
-    size_t length = 0;
-    while (raw_read(from, line + length, 1) == 1) {
-        if (line[length] != '\n') {
-            length += length < sizeof line - 2;
-            continue;
-        }
-        line[length] = '\0';
-        length = 0;
+    while (next_command(from, line, sizeof line)) {
         obey_line(line);
-        reply[reply_length] = '\n';
-        raw_write_all(to, reply, reply_length + 1);
+        send_reply(to);
     }
 }
 

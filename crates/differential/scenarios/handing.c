@@ -8,29 +8,6 @@
 extern char **environ;
 static char bytes[1 << 12];
 
-static void pass(int over, int fd)
-{
-    char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 'd';
-    struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    MUST(sendmsg(over, &message, 0));
-}
-
-/* The next descriptor that was passed, -1: none. */
-static int take(int over, int flags)
-{
-    char control[CMSG_SPACE(sizeof(int))], byte;
-    struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    int fd = -1;
-    if (recvmsg(over, &message, flags) == 1 && CMSG_FIRSTHDR(&message))
-        memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-    return fd;
-}
-
 DUET(peeked_and_closed, "a connection is looked at with MSG_PEEK, closed, and received when its sender has closed it")
 {
     int channel[2], fd = connected();
@@ -39,23 +16,23 @@ DUET(peeked_and_closed, "a connection is looked at with MSG_PEEK, closed, and re
     pid_t process = MUST(fork());
     if (process == 0) {
         close(fd);
-        close(take(channel[1], 0)); /* whoever receives is known to run this library from now on */
+        close(take_descriptor(channel[1], 0)); /* whoever receives is known to run this library from now on */
         gate_open(&ready);
         gate_pass(&sent);
-        int seen = take(channel[1], MSG_PEEK);
+        int seen = take_descriptor(channel[1], MSG_PEEK);
         R(close(seen));
         gate_open(&looked);
         gate_pass(&closed);
-        int taken = take(channel[1], 0);
+        int taken = take_descriptor(channel[1], 0);
         R(send(taken, "abc", 3, MSG_NOSIGNAL));
         await_bytes(taken, 5);
         R(recv(taken, bytes, 10, 0));
         _exit(0);
     }
     int null = MUST(open("/dev/null", O_RDONLY));
-    pass(channel[0], null);
+    MUST(pass_descriptor(channel[0], null));
     gate_pass(&ready);
-    pass(channel[0], fd);
+    MUST(pass_descriptor(channel[0], fd));
     gate_open(&sent);
     gate_pass(&looked);
     R(close(fd));
@@ -329,7 +306,7 @@ SOLO(received_while_closed, "a worker is passed one client's connections: one th
         close(channel[0]);
         MUST(pipe(handed_on));
         start(echoes, NULL);
-        for (int fd; (fd = take(channel[1], 0)) >= 0;)
+        for (int fd; (fd = take_descriptor(channel[1], 0)) >= 0;)
             raw_write_all(handed_on[1], &fd, sizeof fd);
         _exit(0);
     }
@@ -339,7 +316,7 @@ SOLO(received_while_closed, "a worker is passed one client's connections: one th
     if (accepting == 0) {
         close(channel[1]);
         for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0; close(fd))
-            pass(channel[0], fd);
+            MUST(pass_descriptor(channel[0], fd));
         _exit(0);
     }
     close(channel[0]);
@@ -372,7 +349,7 @@ SOLO(listeners_in_one_message, "three listeners in one message; the sender close
     struct iovec piece = {&byte, 1};
     struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     if (process == 0) {
-        close(take(channel[1], 0));
+        close(take_descriptor(channel[1], 0));
         gate_open(&ready);
         MUST(recvmsg(channel[1], &message, 0));
         memcpy(listeners, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof listeners);
@@ -383,7 +360,7 @@ SOLO(listeners_in_one_message, "three listeners in one message; the sender close
         }
         _exit(0);
     }
-    pass(channel[0], MUST(open("/dev/null", O_RDONLY)));
+    MUST(pass_descriptor(channel[0], MUST(open("/dev/null", O_RDONLY))));
     gate_pass(&ready);
     for (int i = 0; i < LISTENERS; i++) {
         listeners[i] = listen_on("127.0.0.1", 4);
@@ -450,7 +427,7 @@ SOLO(rights_in_several, "descriptors in several SCM_RIGHTS of one message arrive
     pid_t process = MUST(fork());
     if (process == 0) {
         close(channel[0]);
-        close(take(channel[1], 0));
+        close(take_descriptor(channel[1], 0));
         gate_open(&ready);
         char control[CMSG_SPACE(5 * sizeof(int))], byte;
         struct iovec piece = {&byte, 1};
@@ -470,7 +447,7 @@ SOLO(rights_in_several, "descriptors in several SCM_RIGHTS of one message arrive
         _exit(0);
     }
     close(channel[1]);
-    pass(channel[0], MUST(open("/dev/null", O_RDONLY)));
+    MUST(pass_descriptor(channel[0], MUST(open("/dev/null", O_RDONLY))));
     gate_pass(&ready);
     pair(&client, &server);
     struct {

@@ -146,10 +146,14 @@ const char *meant(const char *host, bool mine);
 void await_gate(void);
 #define SA(address) ((struct sockaddr *)&(address).storage), (address).length
 unsigned port_of(int fd);
+struct endpoint_address name_of(int fd);
+void join(int fd, int to);
 int listen_on(const char *host, int backlog);
 int dial(const char *host, unsigned port);
 void pair_over(const char *listen_host, const char *connect_host, int *client, int *server);
 void pair(int *client, int *server);
+/* The same with the smallest buffers, set before they were connected. */
+void small_pair(int *client, int *server);
 void note_carrier(int fd);
 void note_inboxes(void);
 
@@ -171,6 +175,15 @@ const char *far_answer(void);
 void far_serve(int commands, int answers);
 void far_start_thread(void);
 
+/* replies.c: obeying commands. */
+bool next_command(int from, char *command, size_t room);
+void reply(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void reply_result(long result);
+void reply_done(long result);
+void reply_nothing(void);
+bool replied(void);
+void send_reply(int to);
+
 /* actor.c: an actor of a random sequence. */
 void actor_main(int number, char *slots);
 
@@ -181,13 +194,19 @@ void await_blocked(pid_t process, pid_t thread);
 void milliseconds(int count);
 long now_milliseconds(void);
 void show_state(const char *label, int fd);
+void show_option(const char *name, int fd, int level, int option);
+void set_and_show(const char *name, int fd, int level, int option, int value);
+#define OPTION(fd, level, option) show_option(#option, fd, level, option)
+#define SET(fd, level, option, value) set_and_show(#option, fd, level, option, value)
 void show_poll(const char *label, int fd, unsigned events);
 void show_epoll(const char *label, int epoll, int timeout);
 int epoll_adding(int epoll, int fd, unsigned events, uint64_t data);
 int epoll_changing(int epoll, int fd, unsigned events, uint64_t data);
 pid_t thread_id(void);
 
-/* bytes.c: content with a seed, so that lost, doubled and swapped bytes all show. */
+/* bytes.c: numbers and content with a seed. Content is such that lost, doubled and swapped bytes all show. */
+void draw_from(uint64_t seed, unsigned salt);
+unsigned draw(unsigned below);
 void fill(void *bytes, size_t length, unsigned seed, size_t offset);
 long send_all(int fd, size_t length, unsigned seed);
 long receive_all(int fd, size_t length, unsigned seed);
@@ -197,9 +216,17 @@ size_t fill_until_full(int fd);
 
 /* people.c: processes, threads and signals. */
 pthread_t start(void *(*body)(void *), void *argument);
+/* The same, when it sleeps in its first call that sleeps. */
+pthread_t start_asleep(void *(*body)(void *), void *argument);
 void *finish(pthread_t thread);
 pid_t child(void (*body)(void *), void *argument);
 void wait_for(const char *label, pid_t process);
+/* A child that becomes the program of these arguments, with `fd` as its standard input and output and nowhere else; the parent closes its own. */
+pid_t exec_on(int fd, char *const arguments[]);
+#define EXEC_ON(fd, ...) exec_on((fd), (char *[]){__VA_ARGS__, NULL})
+/* SCM_RIGHTS over a local socket, beside one byte. What sendmsg gives; a descriptor, or -1 if none came. */
+long pass_descriptor(int channel, int fd);
+int take_descriptor(int channel, int flags);
 void *shared(size_t length);
 struct gate {
     int pipe[2];

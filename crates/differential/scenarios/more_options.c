@@ -5,16 +5,6 @@
 
 static char bytes[1 << 16];
 
-static void set(const char *name, int fd, int level, int option, int value)
-{
-    int result = setsockopt(fd, level, option, &value, sizeof value), got = -12345;
-    socklen_t length = sizeof got;
-    say("set %s %d: %d %s", name, value, result, result ? error_name(errno) : "");
-    result = getsockopt(fd, level, option, &got, &length);
-    say("get %s: %d %s, %d", name, result, result ? error_name(errno) : "", got);
-}
-#define SET(fd, level, option, value) set(#option, fd, level, option, value)
-
 DUET(more_option_round_trips, "TCP_MAXSEG, DEFER_ACCEPT, WINDOW_CLAMP, SYNCNT, THIN, NOTSENT_LOWAT, timestamps, marks")
 {
     int fd = connected();

@@ -69,15 +69,7 @@ DUET(raw_fork, "a child made by syscall(SYS_fork's kin) reads and writes")
 DUET(exec_chain, "exec of a shell that execs cat, the connection on 0 and 1")
 {
     int fd = connected();
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        dup2(fd, 0);
-        dup2(fd, 1);
-        close(fd);
-        execl("/bin/sh", "sh", "-c", "exec cat", NULL);
-        _exit(127);
-    }
-    close(fd);
+    pid_t process = EXEC_ON(fd, "/bin/sh", "-c", "exec cat");
     far("sendall 1 5000 1; recvall 1 5000 1; shutdown 1 WR; recv 1 10");
     wait_for("cat", process);
 }
@@ -85,15 +77,7 @@ DUET(exec_chain, "exec of a shell that execs cat, the connection on 0 and 1")
 DUET(exec_shell_reads, "a shell that reads lines from the connection and answers")
 {
     int fd = connected();
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        dup2(fd, 0);
-        dup2(fd, 1);
-        close(fd);
-        execl("/bin/sh", "sh", "-c", "echo ready; read line; echo end", NULL);
-        _exit(127);
-    }
-    close(fd);
+    pid_t process = EXEC_ON(fd, "/bin/sh", "-c", "echo ready; read line; echo end");
     far("available 1 6; recv 1 10; shutdown 1 WR");
     wait_for("shell", process);
     far("drain 1");
@@ -118,15 +102,7 @@ DUET(exec_two_children, "two exec'd children in turn on one connection, the pare
 DUET(exec_pipeline, "a pipeline of two programs, its input the connection, its output the connection")
 {
     int fd = connected();
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        dup2(fd, 0);
-        dup2(fd, 1);
-        close(fd);
-        execl("/bin/sh", "sh", "-c", "cat | wc -c", NULL);
-        _exit(127);
-    }
-    close(fd);
+    pid_t process = EXEC_ON(fd, "/bin/sh", "-c", "cat | wc -c");
     far("sendall 1 50000 1; shutdown 1 WR; drain 1");
     wait_for("pipeline", process);
 }

@@ -387,30 +387,6 @@ static void comes_twice(struct client *client, unsigned port)
     comes_for_a_while(client, port);
 }
 
-static void pass_listener(int channel, int listener)
-{
-    char control[CMSG_SPACE(sizeof(int))] = {0};
-    struct iovec piece = {"l", 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &listener, sizeof listener);
-    MUST(sendmsg(channel, &message, 0));
-}
-
-static int take_listener(int channel)
-{
-    char control[CMSG_SPACE(sizeof(int))], byte;
-    struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    int listener;
-    MUST(recvmsg(channel, &message, 0));
-    memcpy(&listener, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof listener);
-    return listener;
-}
-
 SOLO(offers_elsewhere, "a child passes the listener on and exits: whoever got it serves clients while the parent does not")
 {
     struct client client = new_client(comes_twice);
@@ -419,7 +395,7 @@ SOLO(offers_elsewhere, "a child passes the listener on and exits: whoever got it
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
     pid_t other = MUST(fork());
     if (other == 0) {
-        int listener = take_listener(channel[1]);
+        int listener = take_descriptor(channel[1], 0);
         gate_pass(&turn);
         say("served by the other %d", serve_for_a_while(listener));
         _exit(0);
@@ -427,7 +403,7 @@ SOLO(offers_elsewhere, "a child passes the listener on and exits: whoever got it
     int listener = listen_on("127.0.0.1", 64);
     pid_t child = MUST(fork());
     if (child == 0) {
-        pass_listener(channel[0], listener);
+        MUST(pass_descriptor(channel[0], listener));
         _exit(0);
     }
     wait_for("child", child);

@@ -4,18 +4,6 @@
 
 static char bytes[1 << 16];
 
-static void show_option(const char *name, int fd, int level, int option)
-{
-    int value = -12345;
-    socklen_t length = sizeof value;
-    int result = getsockopt(fd, level, option, &value, &length);
-    if (result == -1)
-        say("%s: -1 %s", name, error_name(errno));
-    else
-        say("%s: %d (length %u)", name, value, length);
-}
-#define OPTION(fd, level, option) show_option(#option, fd, level, option)
-
 DUET(socket_kind, "SO_TYPE, SO_DOMAIN, SO_PROTOCOL, SO_ACCEPTCONN, SO_ERROR of a connection")
 {
     int fd = connected();
@@ -84,14 +72,6 @@ DUET(option_defaults, "defaults of common options on a connection")
     OPTION(fd, 9999, 1);
 }
 
-static void set_and_show(const char *name, int fd, int level, int option, int value)
-{
-    int result = setsockopt(fd, level, option, &value, sizeof value);
-    say("set %s %d: %d %s", name, value, result, result ? error_name(errno) : "");
-    show_option(name, fd, level, option);
-}
-#define SET(fd, level, option, value) set_and_show(#option, fd, level, option, value)
-
 DUET(option_round_trips, "setsockopt and getsockopt of common options on a connection")
 {
     int fd = connected();
@@ -142,13 +122,8 @@ SOLO(buffer_options, "SO_SNDBUF and SO_RCVBUF: doubled, with a least value, on f
 
 SOLO(small_buffers_move_data, "a megabyte through sockets with the smallest buffers")
 {
-    int listener = listen_on("127.0.0.1", 4), small = 4096, fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
-    MUST(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
-    MUST(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
-    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
-    MUST(connect(fd, SA(target)));
-    note_carrier(fd);
-    int server = F(accept(listener, NULL, NULL));
+    int fd, server;
+    small_pair(&fd, &server);
     OPTION(server, SOL_SOCKET, SO_RCVBUF);
     OPTION(fd, SOL_SOCKET, SO_SNDBUF);
     pid_t process = MUST(fork());

@@ -10,6 +10,32 @@ pthread_t start(void *(*body)(void *), void *argument)
     return thread;
 }
 
+struct early {
+    void *(*body)(void *);
+    void *argument;
+    atomic_int thread;
+};
+
+static void *tell_and_go_on(void *argument)
+{
+    struct early *early = argument;
+    void *(*body)(void *) = early->body;
+    void *own = early->argument;
+    atomic_store(&early->thread, thread_id());
+    return body(own);
+}
+
+pthread_t start_asleep(void *(*body)(void *), void *argument)
+{
+    struct early early = {body, argument, 0};
+    pthread_t thread = start(tell_and_go_on, &early);
+    pid_t number;
+    while ((number = atomic_load(&early.thread)) == 0)
+        sched_yield();
+    await_blocked(getpid(), number);
+    return thread;
+}
+
 void *finish(pthread_t thread)
 {
     void *result = NULL;
@@ -34,6 +60,42 @@ void wait_for(const char *label, pid_t process)
         if (errno != EINTR)
             give_up("waitpid", errno);
     say_status(label, status);
+}
+
+pid_t exec_on(int fd, char *const arguments[])
+{
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        dup2(fd, 0);
+        dup2(fd, 1);
+        close(fd);
+        execv(arguments[0], arguments);
+        _exit(127);
+    }
+    close(fd);
+    return process;
+}
+
+long pass_descriptor(int channel, int fd)
+{
+    char byte = 'd', control[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    return sendmsg(channel, &message, 0);
+}
+
+int take_descriptor(int channel, int flags)
+{
+    char control[CMSG_SPACE(sizeof(int))], byte;
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    int fd = -1;
+    if (recvmsg(channel, &message, flags) == 1 && CMSG_FIRSTHDR(&message))
+        memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
 }
 
 void *shared(size_t length)

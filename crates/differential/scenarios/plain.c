@@ -213,15 +213,7 @@ DUET(static_set_user, "a set-user-ID program gets the connection")
     if (system(command) != 0)
         give_up("cp", 0);
     int fd = connected();
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        dup2(fd, 0);
-        dup2(fd, 1);
-        close(fd);
-        execl(copy, "scenarios", "--helper", "cat", NULL);
-        _exit(127);
-    }
-    close(fd);
+    pid_t process = EXEC_ON(fd, copy, "--helper", "cat");
     far("sendall 1 20000 1; recvall 1 20000 1; shutdown 1 WR; recv 1 10");
     wait_for("set-user-ID", process);
     unlink(copy);
@@ -367,25 +359,11 @@ static pid_t start_taker(int channel[2])
     return process;
 }
 
-static void pass(int channel, int *descriptors, int count)
-{
-    char byte = 'x', control[CMSG_SPACE(64 * sizeof(int))] = {0};
-    struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control};
-    message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
-    memcpy(CMSG_DATA(header), descriptors, (size_t)count * sizeof(int));
-    R(sendmsg(channel, &message, 0));
-}
-
 DUET(pass_to_static, "SCM_RIGHTS of a connection to a static program, which serves it")
 {
     int fd = connected(), channel[2];
     pid_t process = start_taker(channel);
-    pass(channel[0], &fd, 1);
+    R(pass_descriptor(channel[0], fd));
     R(close(fd));
     far("sendall 1 20000 1; recvall 1 20000 1; shutdown 1 WR; recv 1 10");
     wait_for("taker", process);
@@ -395,7 +373,7 @@ DUET(pass_to_static_and_keep, "the sender keeps the connection, and takes it up 
 {
     int fd = connected(), channel[2];
     pid_t process = start_taker(channel);
-    pass(channel[0], &fd, 1);
+    R(pass_descriptor(channel[0], fd));
     far("sendall 1 2000 1; recvall 1 2000 1");
     kill(process, SIGKILL);
     wait_for("taker", process);
@@ -413,7 +391,7 @@ SOLO(pass_listener_to_static, "SCM_RIGHTS of a listener to a static program")
     unsigned port = port_of(listener);
     int fd = dial("127.0.0.1", port);
     R(send_all(fd, 1000, 1));
-    pass(channel[0], &listener, 1);
+    R(pass_descriptor(channel[0], listener));
     R(close(listener));
     say_received("echo", fd, 1000, 1);
     shutdown(fd, SHUT_WR);
@@ -468,7 +446,7 @@ DUET(pass_in_flight_dies, "a connection in a message that nobody receives: it en
 {
     int fd = connected(), channel[2];
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
-    pass(channel[0], &fd, 1);
+    R(pass_descriptor(channel[0], fd));
     R(close(fd));
     far("poll 1");
     close(channel[0]);

@@ -180,6 +180,13 @@ DUET(fork_before_connect_state, "fork of a connected process, then many messages
     far_end();
 }
 
+static void echo(int fd)
+{
+    ssize_t got;
+    while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+        send(fd, bytes, (size_t)got, 0);
+}
+
 static void fork_server(int listener, int connections)
 {
     for (int i = 0; i < connections; i++) {
@@ -188,9 +195,7 @@ static void fork_server(int listener, int connections)
         pid_t process = MUST(fork());
         if (process == 0) {
             close(listener);
-            ssize_t got;
-            while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
-                send(fd, bytes, (size_t)got, 0);
+            echo(fd);
             _exit(0);
         }
         close(fd);
@@ -218,6 +223,28 @@ SOLO(fork_per_connection, "a server that forks for each of ten connections")
     wait_for("server", server);
 }
 
+/* Clients, one after the other, of workers that echo. */
+static void be_served(unsigned port, unsigned clients)
+{
+    int good = 0;
+    for (unsigned i = 0; i < clients; i++) {
+        int fd = dial("127.0.0.1", port);
+        send_all(fd, 500, i);
+        shutdown(fd, SHUT_WR);
+        good += receive_all(fd, 1000, i) == 500;
+        close(fd);
+    }
+    say("good %d", good);
+}
+
+static void kill_all(const pid_t *workers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        kill(workers[i], SIGKILL);
+        wait_for("worker", workers[i]);
+    }
+}
+
 SOLO(prefork_accept, "four workers accept from one inherited listener; every client is served once")
 {
     enum { WORKERS = 4, CLIENTS = 40 };
@@ -232,26 +259,13 @@ SOLO(prefork_accept, "four workers accept from one inherited listener; every cli
                 if (fd == -1)
                     _exit(1);
                 note_carrier(fd);
-                ssize_t got;
-                while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
-                    send(fd, bytes, (size_t)got, 0);
+                echo(fd);
                 close(fd);
             }
     }
     close(listener);
-    int good = 0;
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        int fd = dial("127.0.0.1", port);
-        send_all(fd, 500, i);
-        shutdown(fd, SHUT_WR);
-        good += receive_all(fd, 1000, i) == 500;
-        close(fd);
-    }
-    say("good %d", good);
-    for (int i = 0; i < WORKERS; i++) {
-        kill(workers[i], SIGKILL);
-        wait_for("worker", workers[i]);
-    }
+    be_served(port, CLIENTS);
+    kill_all(workers, WORKERS);
     int fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
     struct endpoint_address target = address_of("127.0.0.1", port);
     R(connect(fd, SA(target)));
@@ -275,26 +289,13 @@ SOLO(prefork_epoll_accept, "workers with an epoll set each over one non-blocking
                 int fd = accept(listener, NULL, NULL);
                 if (fd == -1)
                     continue;
-                ssize_t got;
-                while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
-                    send(fd, bytes, (size_t)got, 0);
+                echo(fd);
                 close(fd);
             }
         }
     }
-    int good = 0;
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        int fd = dial("127.0.0.1", port);
-        send_all(fd, 500, i);
-        shutdown(fd, SHUT_WR);
-        good += receive_all(fd, 1000, i) == 500;
-        close(fd);
-    }
-    say("good %d", good);
-    for (int i = 0; i < WORKERS; i++) {
-        kill(workers[i], SIGKILL);
-        wait_for("worker", workers[i]);
-    }
+    be_served(port, CLIENTS);
+    kill_all(workers, WORKERS);
 }
 
 static pid_t exec_helper(int in, int out, const char *a, const char *b, const char *c, const char *d)
@@ -323,15 +324,7 @@ DUET(exec_cat, "fork and exec with the connection as standard input and output: 
 DUET(exec_real_cat, "the same with /bin/cat")
 {
     int fd = connected();
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        dup2(fd, 0);
-        dup2(fd, 1);
-        close(fd);
-        execl("/bin/cat", "cat", NULL);
-        _exit(127);
-    }
-    close(fd);
+    pid_t process = EXEC_ON(fd, "/bin/cat");
     far("sendall 1 5000 1; recvall 1 5000 1; shutdown 1 WR; recv 1 10");
     wait_for("cat", process);
 }
@@ -556,31 +549,6 @@ DUET(vfork_exec, "vfork, close in the child, exec: the parent's connection is un
     R(recv(fd, bytes, 10, 0));
 }
 
-static void pass_descriptor(int channel, int fd)
-{
-    char control[CMSG_SPACE(sizeof(int))];
-    memset(control, 0, sizeof control);
-    struct iovec piece = {"d", 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    R(sendmsg(channel, &message, 0));
-}
-
-static int take_descriptor(int channel)
-{
-    char control[CMSG_SPACE(sizeof(int))], byte;
-    struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    int fd = -1;
-    if (recvmsg(channel, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
-        memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-    return fd;
-}
-
 DUET(pass_connection, "SCM_RIGHTS of a connection to another process, which serves it")
 {
     int channel[2];
@@ -588,7 +556,7 @@ DUET(pass_connection, "SCM_RIGHTS of a connection to another process, which serv
     pid_t process = MUST(fork());
     if (process == 0) {
         close(channel[0]);
-        int fd = take_descriptor(channel[1]);
+        int fd = take_descriptor(channel[1], 0);
         say_received("receiver", fd, 1000, 1);
         send_all(fd, 2000, 2);
         close(fd);
@@ -597,7 +565,7 @@ DUET(pass_connection, "SCM_RIGHTS of a connection to another process, which serv
     close(channel[1]);
     int fd = connected();
     await_blocked(process, process);
-    pass_descriptor(channel[0], fd);
+    R(pass_descriptor(channel[0], fd));
     R(close(fd));
     far("sendall 1 1000 1; recvall 1 5000 2");
     wait_for("receiver", process);
@@ -607,10 +575,10 @@ DUET(pass_connection_to_self, "SCM_RIGHTS to itself: a duplicate by another way"
 {
     int channel[2], fd = connected();
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
-    pass_descriptor(channel[0], fd);
+    R(pass_descriptor(channel[0], fd));
     R(close(fd));
     far("poll 1; send 1 5 1");
-    int copy = F(take_descriptor(channel[1]));
+    int copy = F(take_descriptor(channel[1], 0));
     await_bytes(copy, 5);
     R(recv(copy, bytes, 10, 0));
     say_peer_name("copy", copy);
@@ -624,8 +592,8 @@ DUET(pass_connection_to_self_kept, "the same while it is still open; both are cl
 {
     int channel[2], fd = connected();
     MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
-    pass_descriptor(channel[0], fd);
-    int copy = F(take_descriptor(channel[1]));
+    R(pass_descriptor(channel[0], fd));
+    int copy = F(take_descriptor(channel[1], 0));
     R(send(copy, "abc", 3, 0));
     far("recv 1 10");
     R(close(fd));
@@ -661,7 +629,7 @@ DUET(pass_connection_peeked, "the message is looked at with MSG_PEEK first; its 
         _exit(0);
     }
     gate_pass(&listening);
-    pass_descriptor(channel[0], fd);
+    R(pass_descriptor(channel[0], fd));
     gate_open(&passed);
     wait_for("receiver", process);
     far("recv 1 20");
@@ -681,8 +649,8 @@ DUET_PROCESS(pass_connection_to_self_killed, "the same, and its process is kille
     pid_t process = MUST(fork());
     if (process == 0) {
         MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
-        pass_descriptor(channel[0], fd);
-        take_descriptor(channel[1]);
+        R(pass_descriptor(channel[0], fd));
+        take_descriptor(channel[1], 0);
         gate_open(&ready);
         for (;;)
             pause();
@@ -713,17 +681,15 @@ SOLO(pass_listener, "SCM_RIGHTS of a listener to another process, which accepts"
     pid_t process = MUST(fork());
     if (process == 0) {
         close(channel[0]);
-        int listener = take_descriptor(channel[1]);
+        int listener = take_descriptor(channel[1], 0);
         int fd = accept(listener, NULL, NULL);
-        ssize_t got;
-        while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
-            send(fd, bytes, (size_t)got, 0);
+        echo(fd);
         _exit(0);
     }
     close(channel[1]);
     await_blocked(process, process);
     int listener = listen_on("127.0.0.1", 4);
-    pass_descriptor(channel[0], listener);
+    R(pass_descriptor(channel[0], listener));
     int fd = dial("127.0.0.1", port_of(listener));
     R(send_all(fd, 1000, 1));
     say_received("echo", fd, 1000, 1);
@@ -764,8 +730,8 @@ SOLO(pass_listener_with_much_room, "a listener and a connection received by SCM_
     }
     close(channel[1]);
     await_blocked(process, process);
-    pass_descriptor(channel[0], listener);
-    pass_descriptor(channel[0], fd);
+    R(pass_descriptor(channel[0], listener));
+    R(pass_descriptor(channel[0], fd));
     MUST(write(channel[0], "g", 1));
     wait_for("receiver", process);
 }

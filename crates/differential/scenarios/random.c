@@ -5,16 +5,6 @@
 
 enum { STEPS = 120, COPIES = 4 };
 
-static uint64_t state;
-
-static unsigned draw(unsigned below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)((state >> 11) % below);
-}
-
 struct model {
     int fds[COPIES]; /* -1 where there is none */
     int epoll;
@@ -182,7 +172,7 @@ static void ends(struct model *model)
 static void run_sequence(uint64_t seed)
 {
     struct model model = {.fds = {-1, -1, -1, -1}, .next_seed = 1, .limit = seed % 2 ? 30000 : 10000};
-    state = seed * 0x9e3779b97f4a7c15ULL + 1;
+    draw_from(seed, 1);
     signal(SIGPIPE, SIG_IGN);
     model.fds[0] = connected();
     model.epoll = MUST(epoll_create1(0));

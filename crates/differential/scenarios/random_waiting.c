@@ -5,16 +5,6 @@
 
 enum { STEPS = 100, CONNECTIONS = 3 };
 
-static uint64_t state;
-
-static unsigned draw(unsigned below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (unsigned)((state >> 11) % below);
-}
-
 struct connection {
     int fd, copy; /* copy is -1, or a duplicate that is in the set too */
     int waiting;  /* bytes far has sent and near has not received */
@@ -48,7 +38,7 @@ static void run_waiting(uint64_t seed)
 {
     struct connection connections[CONNECTIONS];
     int epoll = MUST(epoll_create1(0));
-    state = seed * 0x9e3779b97f4a7c15ULL + 7;
+    draw_from(seed, 7);
     for (int i = 0; i < CONNECTIONS; i++)
         connections[i] = (struct connection){.fd = connected_slot(1 + i), .copy = -1};
     for (int step = 0; step < STEPS; step++) {

@@ -40,13 +40,8 @@ DUET(room_small_both, "what fits with a small SO_SNDBUF here and a small SO_RCVB
 
 SOLO(room_small_before_connect, "what fits when both buffers were small before the connection")
 {
-    int listener = listen_on("127.0.0.1", 4), small = 4096, fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
-    MUST(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
-    MUST(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
-    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
-    MUST(connect(fd, SA(target)));
-    note_carrier(fd);
-    int server = F(accept(listener, NULL, NULL));
+    int fd, server;
+    small_pair(&fd, &server);
     size_t fits = fill_until_full(fd);
     say("fits: %s", roughly(fits));
     show_poll("full", fd, POLLOUT);

@@ -50,13 +50,20 @@ static void say_seen(int from, int fd)
 
 static void become_async(int fd) { MUST(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC)); }
 
-DUET(signal_driven_fields, "F_SETSIG: each arrival is a signal of its own, with descriptor and band, read or not")
+/* A connection of which this process is told by a real-time signal. */
+static int signalling(void)
 {
     int fd = connected();
     note_signal(SIGRTMIN + 1);
     MUST(fcntl(fd, F_SETOWN, getpid()));
     MUST(fcntl(fd, F_SETSIG, SIGRTMIN + 1));
     become_async(fd);
+    return fd;
+}
+
+DUET(signal_driven_fields, "F_SETSIG: each arrival is a signal of its own, with descriptor and band, read or not")
+{
+    int fd = signalling();
     for (int i = 0; i < 3; i++) {
         far_quiet("send 1 5 1");
         await_signals("unread", i + 1);
@@ -74,11 +81,7 @@ DUET(signal_driven_fields, "F_SETSIG: each arrival is a signal of its own, with 
 
 DUET(signal_driven_reset, "a reset is POLL_ERR, and one signal")
 {
-    int fd = connected();
-    note_signal(SIGRTMIN + 1);
-    MUST(fcntl(fd, F_SETOWN, getpid()));
-    MUST(fcntl(fd, F_SETSIG, SIGRTMIN + 1));
-    become_async(fd);
+    int fd = signalling();
     far("linger 1 1 0; close 1");
     await_signals("reset", 1);
     say_seen(0, fd);
@@ -88,11 +91,7 @@ DUET(signal_driven_reset, "a reset is POLL_ERR, and one signal")
 
 DUET(signal_driven_closed, "the peer closes: POLL_IN")
 {
-    int fd = connected();
-    note_signal(SIGRTMIN + 1);
-    MUST(fcntl(fd, F_SETOWN, getpid()));
-    MUST(fcntl(fd, F_SETSIG, SIGRTMIN + 1));
-    become_async(fd);
+    int fd = signalling();
     far("close 1");
     while (seen_count == 0)
         milliseconds(1);
@@ -103,11 +102,7 @@ DUET(signal_driven_closed, "the peer closes: POLL_IN")
 
 DUET(signal_driven_shut, "this side is shut down, then the peer's is: POLL_HUP")
 {
-    int fd = connected();
-    note_signal(SIGRTMIN + 1);
-    MUST(fcntl(fd, F_SETOWN, getpid()));
-    MUST(fcntl(fd, F_SETSIG, SIGRTMIN + 1));
-    become_async(fd);
+    int fd = signalling();
     R(shutdown(fd, SHUT_WR));
     await_signals("here", 0);
     far("shutdown 1 WR");

@@ -1054,24 +1054,11 @@ SOLO(unix_small_room_for_a_name, "a name of more bytes than there is room, with 
 }
 
 static int slept[2];
-static atomic_int sleeper;
 static void *sleeps(void *unused)
 {
     (void)unused;
     char byte;
-    sleeper = thread_id();
     return (void *)recv(slept[1], &byte, 1, 0);
-}
-
-/* A thread of `body` that sleeps in its call. */
-static pthread_t asleep(void *(*body)(void *))
-{
-    sleeper = 0;
-    pthread_t thread = start(body, NULL);
-    while (sleeper == 0)
-        sched_yield();
-    await_blocked(getpid(), sleeper);
-    return thread;
 }
 
 SOLO(unix_closed_under_a_sleeper, "an end is closed while a thread sleeps in it; the next pair takes its numbers, and a thread sleeps there")
@@ -1079,10 +1066,10 @@ SOLO(unix_closed_under_a_sleeper, "an end is closed while a thread sleeps in it;
     for (int turn = 0; turn < 3; turn++) {
         stream(slept);
         int far = slept[0];
-        pthread_t first = asleep(sleeps);
+        pthread_t first = start_asleep(sleeps, NULL);
         close(slept[1]);
         stream(slept);
-        pthread_t second = asleep(sleeps);
+        pthread_t second = start_asleep(sleeps, NULL);
         RN(turn, text(far, "a"));
         RN(turn, (long)finish(first));
         RN(turn, text(slept[0], "b"));

@@ -88,6 +88,24 @@ void show_state(const char *label, int fd)
         option ? error_name(option) : error ? error_name(error) : "0");
 }
 
+void show_option(const char *name, int fd, int level, int option)
+{
+    int value = -12345;
+    socklen_t length = sizeof value;
+    int result = getsockopt(fd, level, option, &value, &length);
+    if (result == -1)
+        say("%s: -1 %s", name, error_name(errno));
+    else
+        say("%s: %d (length %u)", name, value, length);
+}
+
+void set_and_show(const char *name, int fd, int level, int option, int value)
+{
+    int result = setsockopt(fd, level, option, &value, sizeof value);
+    say("set %s %d: %d %s", name, value, result, result ? error_name(errno) : "");
+    show_option(name, fd, level, option);
+}
+
 static int by_data(const void *left, const void *right)
 {
     uint64_t a = ((const struct epoll_event *)left)->data.u64, b = ((const struct epoll_event *)right)->data.u64;
