@@ -4,13 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::getuid;
 
-use super::pair::finish_watching;
-use super::{RUN_LIMIT, START_LIMIT};
+use super::pair::run_load;
+use super::START_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Collector, Figure, Unit};
@@ -88,20 +89,16 @@ impl Cell for Ftp {
         let server = self.start_server(instrument, contender, port)?;
         let mut turn = Turn::default();
         for (row, title, size) in FILES {
-            let before = server.cpu();
             let client = Launch::through(contender, &CLIENT.find().map_err(io::Error::other)?)
                 .args(["-sS", "-w", "%{size_download} %{time_total} %{time_pretransfer}\\n", "-o"])
                 .args([self.target()])
                 .args([format!("ftp://127.0.0.1:{port}/{}", file_name(row))])
-                .core(instrument.machine.client_core)
-                .start(&instrument.scratch)?;
+                .core(instrument.machine.client_core);
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
-            let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
-            let cpu = server.cpu().saturating_sub(before) + finished.cpu;
-            let seconds = parse(&finished.output, size)?;
+            let (output, cpu) = run_load(instrument, client, from_ref(&server), look, &mut turn)?;
+            let seconds = parse(&output, size)?;
             let figure = Figure::new(row, title, Unit::BytesPerSecond, size as f64 / seconds);
-            turn.figures.push(figure.with_cpu(cpu.as_nanos() as f64));
-            turn.accelerated = accelerated.or(turn.accelerated);
+            turn.figures.push(figure.with_cpu(cpu));
         }
         // The listener has no handler for the signal, and its sessions have ended.
         server.stop(Signal::SIGTERM, Duration::from_secs(2));

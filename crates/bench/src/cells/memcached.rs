@@ -1,13 +1,14 @@
 //! memcached under memcaslap, libmemcached's load generator: nine reads for each write, keys of 64 bytes, values of 1 KiB.
 
 use std::io;
+use std::slice::from_ref;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::getuid;
 
-use super::pair::finish_watching;
-use super::{RUN_LIMIT, START_LIMIT};
+use super::pair::run_load;
+use super::START_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
@@ -46,20 +47,16 @@ impl Cell for Memcached {
         let server = start_server(instrument, contender, port)?;
         let mut turn = Turn::default();
         for connections in CONNECTIONS {
-            let before = server.cpu();
             let client = Launch::through(contender, &CLIENT.find().map_err(io::Error::other)?)
                 .args(["-s", &format!("127.0.0.1:{port}"), "-T", "1", "-c", &connections.to_string(), "-t", "1s"])
-                .core(instrument.machine.client_core)
-                .start(&instrument.scratch)?;
+                .core(instrument.machine.client_core);
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
-            let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
-            let cpu = server.cpu().saturating_sub(before) + finished.cpu;
-            let (operations, rate) = parse(&finished.output)?;
+            let (output, cpu) = run_load(instrument, client, from_ref(&server), look, &mut turn)?;
+            let (operations, rate) = parse(&output)?;
             let plural = if connections == 1 { "" } else { "s" };
             let title = format!("memcached, {connections} connection{plural}");
             let figure = Figure::new(format!("memcached/c{connections}"), title, Unit::PerSecond, rate);
-            turn.figures.push(figure.with_cpu(cpu.as_nanos() as f64 / operations));
-            turn.accelerated = accelerated.or(turn.accelerated);
+            turn.figures.push(figure.with_cpu(cpu / operations));
         }
         server.stop(Signal::SIGTERM, Duration::from_secs(2));
         Ok(turn)

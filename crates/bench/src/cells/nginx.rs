@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::slice::from_ref;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::pair::finish_watching;
-use super::{RUN_LIMIT, START_LIMIT};
+use super::pair::run_load;
+use super::START_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
@@ -65,19 +66,15 @@ impl Cell for Nginx {
                 Load::KeepAlive => &[],
                 Load::NewConnection => &["-H", "Connection: close"],
             };
-            let before = server.cpu();
             let client = Launch::through(contender, &CLIENT.find().map_err(io::Error::other)?)
                 .args(["-t", "1", "-c", CONNECTIONS, "-d", "1s"])
                 .args(header)
                 .args([format!("http://127.0.0.1:{port}/index.html")])
-                .core(instrument.machine.client_core)
-                .start(&instrument.scratch)?;
+                .core(instrument.machine.client_core);
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
-            let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
-            let cpu = server.cpu().saturating_sub(before) + finished.cpu;
-            let seen = parse(&finished.output)?;
-            turn.figures.push(figure(load, seen.rate).with_cpu(cpu.as_nanos() as f64 / seen.requests));
-            turn.accelerated = accelerated.or(turn.accelerated);
+            let (output, cpu) = run_load(instrument, client, from_ref(&server), look, &mut turn)?;
+            let seen = parse(&output)?;
+            turn.figures.push(figure(load, seen.rate).with_cpu(cpu / seen.requests));
         }
         server.stop(Signal::SIGTERM, Duration::from_secs(2));
         Ok(turn)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{RUN_LIMIT, START_LIMIT};
 use crate::contenders::{Carrier, Contender};
-use crate::instrument::Instrument;
+use crate::instrument::{Instrument, Turn};
 use crate::process::{Finished, Launch, Running};
 use crate::programs::Measuring;
 
@@ -133,6 +133,23 @@ pub fn finish_watching(
     // The first look may have come before the first connection.
     let accelerated = if looks > 1 || seen { Some(seen) } else { None };
     Ok((client.finish(limit)?, accelerated))
+}
+
+/// Runs a load generator to its end, and tells the turn whether shared memory was seen in the first of the servers. Gives what it printed, and the CPU
+/// nanoseconds of all of them.
+pub fn run_load(
+    instrument: &Instrument,
+    client: Launch,
+    servers: &[Running],
+    look: bool,
+    turn: &mut Turn,
+) -> io::Result<(String, f64)> {
+    let cpu = || servers.iter().map(Running::cpu).sum::<Duration>();
+    let before = cpu();
+    let (finished, accelerated) = finish_watching(client.start(&instrument.scratch)?, &servers[0], RUN_LIMIT, look)?;
+    turn.accelerated = accelerated.or(turn.accelerated);
+    let cpu = cpu().saturating_sub(before) + finished.cpu;
+    Ok((finished.output, cpu.as_nanos() as f64))
 }
 
 /// Reads the last line that a measuring program printed.

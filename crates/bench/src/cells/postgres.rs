@@ -3,13 +3,14 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::slice::from_ref;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::{chown, getuid, Gid, Uid, User};
 
-use super::pair::finish_watching;
-use super::{RUN_LIMIT, START_LIMIT};
+use super::pair::run_load;
+use super::START_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
@@ -114,20 +115,16 @@ impl Cell for Postgres {
         let server = self.start_server(instrument, contender, port)?;
         let mut turn = Turn::default();
         for load in self.loads {
-            let before = server.cpu();
             let client = self
                 .client(contender, port)?
                 .args(["-n", "-T", "1", "-c", &load.clients.to_string()])
                 .args(load.mode)
-                .args(["postgres"])
-                .start(&instrument.scratch)?;
+                .args(["postgres"]);
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
-            let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
-            let cpu = server.cpu().saturating_sub(before) + finished.cpu;
-            let seen = parse(&finished.output)?;
+            let (output, cpu) = run_load(instrument, client, from_ref(&server), look, &mut turn)?;
+            let seen = parse(&output)?;
             let figure = Figure::new(load.row, load.title, Unit::PerSecond, seen.rate);
-            turn.figures.push(figure.with_cpu(cpu.as_nanos() as f64 / seen.transactions));
-            turn.accelerated = accelerated.or(turn.accelerated);
+            turn.figures.push(figure.with_cpu(cpu / seen.transactions));
         }
         // SIGINT is PostgreSQL's fast shutdown: sessions are ended, the data stays whole.
         server.stop(Signal::SIGINT, Duration::from_secs(10));

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::slice::from_ref;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::pair::finish_watching;
+use super::pair::run_load;
 use super::{RUN_LIMIT, START_LIMIT};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
 use crate::network::is_listening;
-use crate::process::{Finished, Launch, Running};
+use crate::process::{Launch, Running};
 use crate::programs::External;
 
 const SERVER: External = External { name: "redis-server", package: "redis-server" };
@@ -118,18 +119,16 @@ impl Cell for Redis {
                 Some(rate) => *rate,
                 None => {
                     let few = 1000 * load.pipeline * if load.connections > 1 { 4 } else { 1 };
-                    rate(&run_client(instrument, contender, server, port, load, few, false)?.0.output)?
+                    rate(&client(instrument, contender, port, load, few)?.run(&instrument.scratch, RUN_LIMIT)?.output)?
                 }
             };
             let requests = (known * instrument.settings.milliseconds as f64 / 1e3).max(1000.0) as u32;
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
-            let before = server.cpu();
-            let (finished, accelerated) = run_client(instrument, contender, server, port, load, requests, look)?;
-            let cpu = server.cpu().saturating_sub(before) + finished.cpu;
-            let rate = rate(&finished.output)?;
+            let client = client(instrument, contender, port, load, requests)?;
+            let (output, cpu) = run_load(instrument, client, from_ref(server), look, &mut turn)?;
+            let rate = rate(&output)?;
             self.rates.insert(key, rate);
-            turn.figures.push(figure(load, rate).with_cpu(cpu.as_nanos() as f64 / f64::from(requests)));
-            turn.accelerated = accelerated.or(turn.accelerated);
+            turn.figures.push(figure(load, rate).with_cpu(cpu / f64::from(requests)));
         }
         if let Some((.., server)) = running {
             server.stop(Signal::SIGTERM, Duration::from_secs(2));
@@ -153,21 +152,12 @@ fn start_server(instrument: &Instrument, contender: &Contender, port: u16, threa
     Ok(server)
 }
 
-fn run_client(
-    instrument: &Instrument,
-    contender: &Contender,
-    server: &Running,
-    port: u16,
-    load: Load,
-    requests: u32,
-    look: bool,
-) -> io::Result<(Finished, Option<bool>)> {
+fn client(instrument: &Instrument, contender: &Contender, port: u16, load: Load, requests: u32) -> io::Result<Launch> {
     let client = Launch::through(contender, &CLIENT.find().map_err(io::Error::other)?)
         .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-t", load.command, "--csv"])
         .args(["-c", &load.connections.to_string(), "-P", &load.pipeline.to_string(), "-n", &requests.to_string()])
-        .core(instrument.machine.client_core)
-        .start(&instrument.scratch)?;
-    finish_watching(client, server, RUN_LIMIT, look)
+        .core(instrument.machine.client_core);
+    Ok(client)
 }
 
 /// `"GET","123456.78",...`: the second field of the last line, in every version of the program.

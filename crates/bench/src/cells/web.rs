@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::pair::finish_watching;
-use super::{nginx, RUN_LIMIT, START_LIMIT};
+use super::pair::run_load;
+use super::{nginx, START_LIMIT};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
 use crate::measurement::{Figure, Unit};
@@ -152,20 +152,16 @@ impl Cell for Web {
         let mut turn = Turn::default();
         for load in self.loads {
             let close: &[&str] = if load.closing { &["-H", "Connection: close"] } else { &[] };
-            let cpu = || servers.iter().map(Running::cpu).sum::<Duration>();
-            let before = cpu();
             let client = Launch::through(contender, &nginx::CLIENT.find().map_err(io::Error::other)?)
                 .args(["-t", "1", "-c", &load.connections.to_string(), "-d", "1s"])
                 .args(close)
                 .args([format!("http://127.0.0.1:{port}/{}", load.path)]);
             let client = if self.pinned() { client.core(instrument.machine.client_core) } else { client };
             let look = contender.carrier == Carrier::Shunt && repeat == 0;
-            let (finished, accelerated) = finish_watching(client.start(&instrument.scratch)?, &servers[0], RUN_LIMIT, look)?;
-            let cpu = cpu().saturating_sub(before) + finished.cpu;
-            let seen = nginx::parse(&finished.output)?;
+            let (output, cpu) = run_load(instrument, client, &servers, look, &mut turn)?;
+            let seen = nginx::parse(&output)?;
             let figure = Figure::new(load.row, load.title, Unit::PerSecond, seen.rate);
-            turn.figures.push(figure.with_cpu(cpu.as_nanos() as f64 / seen.requests));
-            turn.accelerated = accelerated.or(turn.accelerated);
+            turn.figures.push(figure.with_cpu(cpu / seen.requests));
         }
         for server in servers {
             server.stop(Signal::SIGTERM, Duration::from_secs(2));
