@@ -18,6 +18,7 @@ use crate::hosts;
 use crate::instrument::{Cell, Instrument, Settings};
 use crate::machine::{self, Machine};
 use crate::network::{Network, Ports};
+use crate::output::say;
 use crate::papers;
 use crate::plot;
 use crate::programs;
@@ -114,12 +115,13 @@ pub enum Action {
         /// Turns of each contender
         #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
         repeat: u64,
-        /// Measured time of one turn
+        /// Milliseconds that one turn measures
         #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
         milliseconds: u64,
         /// Bytes of messages
-        #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8usize, 512, 1400])]
-        sizes: Vec<usize>,
+        #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8u64, 512, 1400],
+              value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+        sizes: Vec<u64>,
         /// Which tables [default: all]
         #[arg(long, value_name = "TABLE", value_delimiter = ',')]
         tables: Vec<hosts::Table>,
@@ -140,10 +142,10 @@ pub struct Options {
     /// The shunt command to measure [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     pub shunt: Option<PathBuf>,
-    /// Turns of each contender [default: 7]
+    /// Turns of each contender [default: demo 7, matrix as many as a verdict takes, others 5]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub repeat: Option<u64>,
-    /// Measured time of one run of a small program [default: 250]
+    /// Milliseconds that one run of a small program measures [default: 250, matrix 40]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub milliseconds: Option<u64>,
     /// Message size of pingpong (default 8) and of stream (default 65536)
@@ -184,9 +186,9 @@ impl Bench {
     pub fn run(&self) -> ExitCode {
         match &self.action {
             Action::List => {
-                for cell in cells::all().into_iter().chain(cells::applications()) {
-                    println!("{:<13} {}", cell.name(), cell.about());
-                }
+                let cells = cells::all().into_iter().chain(cells::applications());
+                let lines: Vec<String> = cells.map(|cell| format!("{:<13} {}", cell.name(), cell.about())).collect();
+                say(&lines.join("\n"));
                 ExitCode::SUCCESS
             }
             Action::Hosts { shunt, repeat, milliseconds, sizes, tables, no_sockets, output } => {
@@ -201,7 +203,7 @@ impl Bench {
                 supervise(|scratch| {
                     let devices = [hosts::Carrier::Own, hosts::Carrier::Udp];
                     let sockets = devices.into_iter().filter(|_| !no_sockets).collect();
-                    let (sizes, repeats) = (sizes.clone(), *repeat as usize);
+                    let (sizes, repeats) = (sizes.iter().map(|&size| size as usize).collect(), *repeat as usize);
                     let tables = tables.clone();
                     let plan = hosts::Plan { shunt: &shunt, repeats, time, sizes, tables, sockets, scratch, output };
                     let done = programs::unpack(scratch).map_err(|error| error.to_string()).and_then(|()| hosts::run(&plan));
@@ -378,13 +380,13 @@ impl Plan<'_> {
         let mut table;
         if is_matrix {
             table = format!("{}\n{}", heat::summary(document), heat::table(document));
-            println!("\n{}", heat::summary(document));
+            say(&format!("\n{}", heat::summary(document)));
         } else {
             table = document.table();
             if document.cells.iter().any(|cell| cell.name == "bandwidth") {
                 table = format!("{table}\n{}", papers::tables(document));
             }
-            println!("\n{table}");
+            say(&format!("\n{table}"));
         }
         let Some(directory) = self.output else { return Ok(()) };
         let path = |extension: &str| directory.join(format!("{}.{extension}", self.stem));
@@ -397,7 +399,7 @@ impl Plan<'_> {
             fs::write(directory.join(format!("{stem}.png")), drawing::png(&svg).map_err(io::Error::other)?)?;
             fs::write(directory.join(format!("{stem}.svg")), svg)?;
         }
-        println!("wrote {} (and .txt, .json, .svg) in {:.0} s", path("png").display(), document.seconds);
+        say(&format!("wrote {} (and .txt, .json, .svg) in {:.0} s", path("png").display(), document.seconds));
         Ok(())
     }
 }

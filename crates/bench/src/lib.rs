@@ -32,6 +32,7 @@ pub mod instrument;
 pub mod machine;
 pub mod measurement;
 pub mod network;
+mod output;
 mod papers;
 mod plot;
 mod process;

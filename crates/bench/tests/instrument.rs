@@ -115,6 +115,17 @@ fn a_shunt_that_does_not_work_at_all_is_an_error_before_any_figure() {
 }
 
 #[test]
+fn who_reads_no_further_ends_nothing() {
+    let place = Place::new("unread");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let arguments = ["cell", "idle", "--repeat", "1", "--idle-connections", "1", "--idle-seconds", "1", "--output", "out"];
+    let ended = place.bench(&arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(place.0.join("out/cell.txt").exists());
+}
+
+#[test]
 fn a_killed_run_leaves_neither_process_nor_file() {
     for (signal, whom) in [("KILL", "the measuring process"), ("TERM", "the supervisor"), ("INT", "the supervisor")] {
         let place = Place::new(signal);

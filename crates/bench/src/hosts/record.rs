@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::machine::Machine;
+use crate::output::say;
 
 /// Grows when a field changes its meaning or goes away.
 const SCHEMA: u32 = 1;
@@ -117,7 +118,7 @@ impl Record {
 
     /// Prints a line, or several.
     pub fn say(&mut self, text: &str) {
-        println!("{text}");
+        say(text);
         self.text += text;
         self.text.push('\n');
     }
@@ -139,7 +140,7 @@ impl Record {
         fs::create_dir_all(directory)?;
         fs::write(directory.join("hosts.txt"), &self.text)?;
         fs::write(directory.join("hosts.json"), serde_json::to_string_pretty(self)? + "\n")?;
-        println!("wrote {} (and .json) in {seconds:.0} s", directory.join("hosts.txt").display());
+        say(&format!("wrote {} (and .json) in {seconds:.0} s", directory.join("hosts.txt").display()));
         Ok(())
     }
 }
