@@ -53,6 +53,7 @@ fn describe_programs(text: &mut String, suite: &Suite, record: &Record) -> std::
         list(text, &format!("Different in {}", part.name), &outcome.different)?;
         list(text, &format!("Unsteady in {}", part.name), &outcome.unsteady)?;
     }
+    by_kernel(text, suite, &outcomes)?;
     reasons(text, "Different, and why", &suite.different)
 }
 
