@@ -20,12 +20,12 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// Calls `ring` if `open` says, asked inside, that the descriptor is still the socket's.
-    pub fn while_open(&self, open: impl FnOnce() -> bool, ring: impl FnOnce()) {
+    /// Calls `ring` with the descriptor that `open`, asked inside, says to be the socket's still, if any.
+    pub fn while_open<T>(&self, open: impl FnOnce() -> Option<T>, ring: impl FnOnce(T)) {
         self.inside.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if open() {
-            ring();
+        if let Some(number) = open() {
+            ring(number);
         }
         // It may have been reset since: see `reset`.
         let _ = self.inside.fetch_update(Ordering::Release, Ordering::Relaxed, |count| count.checked_sub(1));

@@ -141,7 +141,8 @@ fn who_rings_while_another_closes_rings_at_the_right_door() {
             let shared = shared.clone();
             thread::spawn(move || {
                 let (passage, table, file) = &*shared;
-                passage.while_open(|| table.load(Ordering::Acquire) == OURS, || assert_eq!(file.load(Ordering::Acquire), OURS));
+                let open = || (table.load(Ordering::Acquire) == OURS).then_some(file);
+                passage.while_open(open, |file| assert_eq!(file.load(Ordering::Acquire), OURS));
             })
         });
         let (passage, table, file) = &*shared;

@@ -121,16 +121,9 @@ fn pending(socket: &Socket, fd: i32, mine: u32) -> bool {
     (are_counted(socket) || socket.hold.was_woken()) && readable(socket.hold.number(fd))
 }
 
-/// Whether more were rung than taken, and may lie on the companion. A bell that is on its way is counted; one that was when the
-/// companion was last looked at may not be, nor one of an earlier connection.
+/// Whether more were rung than taken. A bell that is on its way is counted; one of an earlier connection may not be.
 pub fn are_counted(socket: &Socket) -> bool {
-    expected(socket) != 0
-}
-
-/// Bells that were rung and not taken, those left out that had not come when somebody last looked: of a waker that was killed before
-/// he wrote, or urgent ones, which the kernel drops.
-fn expected(socket: &Socket) -> i32 {
-    socket.incoming_bells().owed().wrapping_sub(socket.astray.load(Ordering::Relaxed)) as i32
+    socket.incoming_bells().owed() != 0
 }
 
 /// Takes all bells; the caller knows that nobody else of this process needs them.
@@ -164,9 +157,10 @@ pub fn trim(socket: &Socket, fd: i32) {
     }
 }
 
-/// Whether it holds many.
+/// Whether it holds many. Bells that had not come when it was last looked at are left out: of a waker that was killed before he wrote,
+/// or urgent ones, which the kernel drops.
 pub fn are_many(socket: &Socket) -> bool {
-    expected(socket) > MANY
+    socket.incoming_bells().owed().wrapping_sub(socket.astray.load(Ordering::Relaxed)) as i32 > MANY
 }
 
 #[cold]
@@ -240,7 +234,7 @@ fn note_taken(socket: &Socket, bytes: &[u8], most: usize, before: Before) -> Fou
         return Found::Foreign;
     }
     if bytes.len() < most {
-        foreign::emptied(socket, before, bytes.len());
+        foreign::emptied(socket, before);
     }
     Found::Bells
 }
@@ -253,7 +247,7 @@ fn take_bells(socket: &Socket, fd: i32, most: usize) -> Found {
     match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), most, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
         Ok(0) => readiness::companion_ended(socket),
         Ok(n) => return note_taken(socket, &bytes[..n], most, before),
-        Err(Errno(libc::EAGAIN)) => foreign::emptied(socket, before, 0),
+        Err(Errno(libc::EAGAIN)) => foreign::emptied(socket, before),
         Err(Errno(libc::EINTR)) => {}
         Err(_) => readiness::note_gone(socket),
     }

@@ -37,29 +37,25 @@ fn are_bells(bytes: &[u8]) -> bool {
 /// Set in [`Socket::missed`] once the process has counted it.
 const TOLD: u32 = 1 << 31;
 
-/// The companion was found empty when `taken` bells, which are counted by now, had been taken; `before`: what the peer had counted.
-pub fn emptied(socket: &Socket, before: Before, taken: usize) {
+/// The companion was found empty; `before`: what the peer had counted by then.
+pub fn emptied(socket: &Socket, before: Before) {
     let missing = socket.incoming_bells().missing(before);
     // Another owner may be about to count what it took.
-    if missing == 0 || socket.has(flag::SHARED) || is_missed(socket, missing & !TOLD) {
-        socket.astray.store(before.astray(taken as u32), Ordering::Relaxed);
+    if missing > 0 && !socket.has(flag::SHARED) {
+        miss(socket, missing & !TOLD);
     }
 }
 
-/// A handler may have interrupted the very call that is about to count them: they are missed when they still are at the next look. False:
-/// that is to come.
+/// A handler may have interrupted the very call that is about to count them: they are missed when they still are at the next look.
 #[cold]
-fn is_missed(socket: &Socket, missing: u32) -> bool {
+fn miss(socket: &Socket, missing: u32) {
     let before = socket.missed.load(Ordering::Relaxed);
-    if before & !TOLD < missing {
-        socket.missed.store(missing, Ordering::Relaxed);
-        return false;
-    }
     if before == missing {
         report::count(Reason::ForeignReads);
         socket.missed.store(missing | TOLD, Ordering::Relaxed);
+    } else if before & !TOLD < missing {
+        socket.missed.store(missing, Ordering::Relaxed);
     }
-    true
 }
 
 /// Looks at the bytes on the companion. True: the connection is over now, for something that was written past the library.
@@ -172,9 +168,7 @@ pub fn note_reset(socket: &Socket) {
 
 /// What `shunt why` tells of the socket from now on.
 fn tell(socket: &Socket, reason: Reason) {
-    for fd in 0..table::high_water() {
-        if table::stream(fd).is_some_and(|other| core::ptr::eq(other, socket)) {
-            report::note(fd, kind::STREAM, reason, Some(socket.channel()));
-        }
+    for fd in table::numbers_of(socket) {
+        report::note(fd, kind::STREAM, reason, Some(socket.channel()));
     }
 }

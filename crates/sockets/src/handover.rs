@@ -84,7 +84,7 @@ pub fn before_exec() -> Option<HandOver> {
         let Some(socket) = word.socket() else { continue };
         match word.kind() {
             Kind::Listener => give_listener(fd, socket, |item| cargo.push(item)),
-            _ if (0..fd).any(|earlier| ours(&earlier) && same(earlier, socket)) => {} // a duplicate goes with the first
+            _ if (0..fd).any(|earlier| ours(&earlier) && table::is_of(earlier, socket)) => {} // a duplicate goes with the first
             _ => {
                 if let Ok((program, carrier)) = plain::pair(socket) {
                     let program = private::keep(program).unwrap_or(-1);
@@ -104,7 +104,7 @@ pub fn before_exec() -> Option<HandOver> {
             continue;
         }
         let Some(socket) = table::stream(fd) else { continue };
-        let item = cargo.all().iter().find(|item| same(item.stream, socket)).filter(|_| forked.is_some());
+        let item = cargo.all().iter().find(|item| table::is_of(item.stream, socket)).filter(|_| forked.is_some());
         replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
     }
     for item in cargo.all() {
@@ -119,10 +119,6 @@ pub fn before_exec() -> Option<HandOver> {
         }
     }
     Some(HandOver { carrier: forked, moved, cargo })
-}
-
-fn same(fd: i32, socket: &Socket) -> bool {
-    table::stream(fd).is_some_and(|other| core::ptr::eq(other, socket))
 }
 
 /// `program` (or, if there is none, a dead socket) takes the place of the companion at `number`.

@@ -100,15 +100,19 @@ impl Hold {
         wait::pause(20_000 << round, deadline, mask, looked)
     }
 
-    /// Calls `ring`, which rings by `fd` or what stands for it, unless that was closed meanwhile: then who closed it has told the peer,
-    /// or is about to. Handlers are kept away, which could close it here.
-    pub fn while_open(&self, socket: &Socket, fd: i32, ring: impl FnOnce()) {
+    /// Calls `ring` with a number to ring by: `fd`, or another of the socket's if that was closed meanwhile. Where none is left, who
+    /// closed the last one has told the peer, or is about to. Handlers are kept away, which could close it here.
+    pub fn while_open(&self, socket: &Socket, fd: i32, ring: impl FnOnce(i32)) {
         if socket.has(flag::REMOTE | flag::FAR) {
-            return ring(); // the keeper does, by a descriptor that nobody closes beside it
+            return ring(fd); // the keeper does, by a descriptor that nobody closes beside it
         }
         let _section = Section::begin();
-        let ours = || table::stream(fd).is_some_and(|there| core::ptr::eq(there, socket));
-        self.passage.while_open(|| self.number.load(Ordering::SeqCst) >= 0 || ours(), ring);
+        let open = || match self.number.load(Ordering::SeqCst) {
+            number if number >= 0 => Some(number),
+            _ if table::is_of(fd, socket) => Some(fd),
+            _ => table::numbers_of(socket).next(),
+        };
+        self.passage.while_open(open, ring);
     }
 
     /// A descriptor was taken off the table, or the private one forgotten, and is closed next.

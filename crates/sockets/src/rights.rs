@@ -219,7 +219,7 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         return fd;
     }
     // A descriptor that is passed twice is the same connection twice.
-    let same = |item: &&Cargo| table::stream(item.stream).is_some_and(|other| core::ptr::eq(other, socket)) && item.program >= 0;
+    let same = |item: &&Cargo| table::is_of(item.stream, socket) && item.program >= 0;
     if let Some(item) = control.cargo[..control.carried].iter().find(same) {
         return item.program;
     }

@@ -108,7 +108,7 @@ pub struct Socket {
     pub spins: AtomicU32,
     /// Bells that were found missing ([`crate::foreign`]).
     pub missed: AtomicU32,
-    /// Bells that were counted when the companion was last looked at, and neither lay there nor were taken: none waits for them.
+    /// Bells that were counted when many were looked for, and neither lay on the companion nor were taken ([`crate::bells`]).
     pub astray: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,

@@ -154,6 +154,16 @@ pub fn stream(fd: i32) -> Option<&'static Socket> {
     }
 }
 
+/// Whether `fd` is a descriptor of the stream `socket`.
+pub fn is_of(fd: i32, socket: &Socket) -> bool {
+    stream(fd).is_some_and(|there| core::ptr::eq(there, socket))
+}
+
+/// The program's descriptors of the stream `socket`.
+pub fn numbers_of(socket: &Socket) -> impl Iterator<Item = i32> + '_ {
+    (0..high_water()).filter(move |fd| is_of(*fd, socket))
+}
+
 /// The datagram socket behind `fd`.
 #[inline(always)]
 pub fn datagram(fd: i32) -> Option<&'static Datagram> {

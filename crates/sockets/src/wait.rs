@@ -42,7 +42,7 @@ pub fn notify_after(socket: &Socket, fd: i32, conditions: u32, put: usize) {
 #[inline(never)]
 fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     if bell::due(&socket.peer().wait, conditions).is_some() {
-        socket.hold.while_open(socket, fd, || ring_asked(socket, fd, conditions, put));
+        socket.hold.while_open(socket, fd, |fd| ring_asked(socket, fd, conditions, put));
     }
 }
 
@@ -99,7 +99,7 @@ pub fn uncork() {
 /// One byte on the companion, a [`BELL`], makes the peer's descriptor readable.
 #[cold]
 pub fn ring(socket: &Socket, fd: i32) {
-    socket.hold.while_open(socket, fd, || ring_after(socket, fd, 0));
+    socket.hold.while_open(socket, fd, |fd| ring_after(socket, fd, 0));
 }
 
 /// The same, when `put` bytes were sent to the peer, by one who keeps `fd` open. A peer who was killed in its sleep is heard of here, and perhaps nowhere else:
@@ -181,7 +181,7 @@ pub fn ring_urgent(socket: &Socket, fd: i32) {
     if fd < 0 && socket.has(flag::FAR) {
         return crate::remote::ring_near_urgent(socket);
     }
-    socket.hold.while_open(socket, fd, || {
+    socket.hold.while_open(socket, fd, |fd| {
         // Before Linux 5.15 such sockets have no urgent bytes.
         if !socket.outgoing_bells().ring_urgent(|| write_bell(socket.hold.number(fd), libc::MSG_OOB)) {
             ring_after(socket, fd, 0);

@@ -20,7 +20,7 @@ fn ending() -> impl Iterator<Item = (i32, &'static Socket)> {
     (0..table::high_water()).filter_map(|fd| {
         let socket = table::stream(fd)?;
         let several = socket.references.load(Ordering::Relaxed) > 1;
-        let same = |other: &i32| table::stream(*other).is_some_and(|s| core::ptr::eq(s, socket));
+        let same = |other: &i32| table::is_of(*other, socket);
         let first = !several || !(0..fd).any(|other| same(&other));
         let closed =
             first && !kept_over_exec(fd) && (!several || !(fd + 1..table::high_water()).filter(same).any(kept_over_exec));

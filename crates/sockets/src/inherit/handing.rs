@@ -147,8 +147,8 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
         }
         socket.share();
         // Once for all descriptors of the stream, as the next program will count them.
-        let again = socket.references.load(Ordering::Relaxed) > 1
-            && (0..fd).any(|other| table::stream(other).is_some_and(|known| core::ptr::eq(known, socket)) && way.keeps(other));
+        let again =
+            socket.references.load(Ordering::Relaxed) > 1 && (0..fd).any(|other| table::is_of(other, socket) && way.keeps(other));
         if !exec && !again {
             handed.counted.count(socket);
         }
