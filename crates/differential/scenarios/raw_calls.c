@@ -26,6 +26,9 @@ DUET(raw_write, "write: the peer waits in recv")
     R(RAW(SYS_write, fd, "hello", 5));
     far_end();
     R(recv(fd, bytes, 10, MSG_DONTWAIT));
+    /* The error is told once. */
+    show_poll("then", fd, POLLIN);
+    show_poll("again", fd, POLLIN);
 }
 
 DUET(raw_write_before_recv, "write: the peer comes later, and then hears of the end")

@@ -143,18 +143,20 @@ pub fn break_off(socket: &Socket, fd: i32) {
     stream::end_companion(socket, fd);
 }
 
-/// The connection is over here, with an error. False: it was already.
+/// The connection is over here, with an error. False: it was already, and may have told its error.
 fn end_here(socket: &Socket) -> bool {
     let bits = state::RESET_DUE | state::DONE | state::END_NOTED;
-    socket.own().receive.state.fetch_or(bits, Ordering::AcqRel) & state::DONE == 0
+    let end = |now: u32| (now & state::DONE == 0).then_some(now | bits);
+    socket.own().receive.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, end).is_ok()
 }
 
 /// Whether the peer has broken the connection off, which ends it here as well: its word may not say so yet.
 pub fn note_broken(socket: &Socket) -> bool {
-    socket.peer().transmit.broken.load(Ordering::Acquire) != 0 && {
+    let broken = socket.peer().transmit.broken.load(Ordering::Acquire) != 0 && end_here(socket);
+    if broken {
         note_reset(socket);
-        end_here(socket)
     }
+    broken
 }
 
 /// The peer has reset the connection, and may say why.
