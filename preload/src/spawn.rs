@@ -162,41 +162,54 @@ impl Request {
     ///
     /// # Safety
     /// As posix_spawn(3).
-    pub unsafe fn letting_through(&self, text: &Text) -> Option<Extended> {
-        // SAFETY: the caller's actions; the copy has room for all of them.
-        unsafe {
-            let given = self.actions();
-            let size = (given.len() + text.descriptors().count()) * core::mem::size_of::<Action>();
-            let list = mapping::reserve(size).ok()?.cast::<Action>();
-            let mut used = 0;
-            // A duplicate that is its own source only loses FD_CLOEXEC (POSIX, Austin Group defect 411).
-            let ours = text.descriptors().map(|fd| Action { tag: DUP2, words: Words { numbers: [fd, fd] } });
-            for action in given.iter().copied().chain(ours) {
-                list.add(used).write(action);
-                used += 1;
-            }
-            Some(Extended { actions: Actions { _allocated: used as c_int, used: used as c_int, list }, _room: [0; 16], size })
-        }
+    pub unsafe fn letting_through(&self, text: &Text) -> Option<FileActions> {
+        // SAFETY: the caller's actions.
+        let given = unsafe { self.actions() };
+        let named = text.descriptors();
+        // A duplicate that is its own source only loses FD_CLOEXEC (POSIX, Austin Group defect 411).
+        let ours = named.map(|fd| Action { tag: DUP2, words: Words { numbers: [fd, fd] } });
+        FileActions::new(given.len() + text.descriptors().count(), given.iter().copied().chain(ours))
     }
 }
 
 /// File actions in memory of their own.
 #[repr(C)]
-pub struct Extended {
+pub struct FileActions {
     actions: Actions,
     /// glibc's structure has this much more, unused.
     _room: [c_int; 16],
     size: usize,
 }
 
-impl Extended {
+impl FileActions {
+    /// At most `most` of them, and at least one. `None`: no memory.
+    fn new(most: usize, list: impl Iterator<Item = Action>) -> Option<FileActions> {
+        let size = most * core::mem::size_of::<Action>();
+        let memory = mapping::reserve(size).ok()?.cast::<Action>();
+        let mut used = 0;
+        for action in list.take(most) {
+            // SAFETY: within the reserved memory.
+            unsafe { memory.add(used).write(action) };
+            used += 1;
+        }
+        let actions = Actions { _allocated: used as c_int, used: used as c_int, list: memory };
+        Some(FileActions { actions, _room: [0; 16], size })
+    }
+
+    /// `from` comes to `to`, and `closed` go. `None`: no memory.
+    pub fn putting(from: c_int, to: c_int, closed: impl Iterator<Item = c_int> + Clone) -> Option<FileActions> {
+        let first = Action { tag: DUP2, words: Words { numbers: [from, to] } };
+        let close = |fd| Action { tag: CLOSE, words: Words { numbers: [fd, 0] } };
+        FileActions::new(1 + closed.clone().count(), core::iter::once(first).chain(closed.map(close)))
+    }
+
     /// As posix_spawn(3) takes them.
     pub fn address(&self) -> *const c_void {
         (&raw const self.actions).cast()
     }
 }
 
-impl Drop for Extended {
+impl Drop for FileActions {
     fn drop(&mut self) {
         let _ = calls::munmap(self.actions.list.cast_mut().cast(), self.size);
     }

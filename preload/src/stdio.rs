@@ -1,12 +1,13 @@
 //! stdio on streams. The C library's FILE reads and writes its descriptor by itself, past the exported symbols; on an
 //! accelerated socket it gets a FILE whose reads and writes are ours (fopencookie), and fileno still tells the number.
 
+use crate::slots::{List, Slot};
 use crate::{hooks, real};
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_calls::libc;
 use shunt_sockets::descriptor;
-use shunt_sockets::sys::{calls, check, mapping, syscall, Errno};
+use shunt_sockets::sys::{calls, check, syscall, Errno};
 use shunt_sockets::table::{self, Kind};
 
 #[repr(C)]
@@ -20,7 +21,6 @@ struct Functions {
 extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut c_void;
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, list: *mut c_void) -> c_int;
-    fn fclose(stream: *mut c_void) -> c_int;
     fn free(memory: *mut c_void);
     fn setvbuf(stream: *mut c_void, buffer: *mut c_char, mode: c_int, size: usize) -> c_int;
     fn __fpending(stream: *mut c_void) -> usize;
@@ -31,64 +31,8 @@ extern "C" {
     fn funlockfile(stream: *mut c_void);
 }
 
-/// FILEs of ours in a part of the list.
-const PART: usize = 1024;
-
-/// A FILE of ours and its descriptor.
-struct Slot {
-    stream: AtomicPtr<c_void>,
-    /// Plus one; 0: unused.
-    fd: AtomicI32,
-}
-
-/// A part of the list, in memory that is never given back. All-zero is an empty one.
-struct Part {
-    slots: [Slot; PART],
-    next: AtomicPtr<Part>,
-}
-
-static FIRST: Part = Part {
-    slots: [const { Slot { stream: AtomicPtr::new(core::ptr::null_mut()), fd: AtomicI32::new(0) } }; PART],
-    next: AtomicPtr::new(core::ptr::null_mut()),
-};
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
-impl Part {
-    fn next(&self) -> Option<&'static Part> {
-        // SAFETY: null, or a part that is never unmapped.
-        unsafe { self.next.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// The part behind this one, made if there is none. `None`: no memory.
-    fn next_or_new(&self) -> Option<&'static Part> {
-        if let Some(next) = self.next() {
-            return Some(next);
-        }
-        let made = mapping::reserve(core::mem::size_of::<Part>()).ok()?.cast::<Part>();
-        if self.next.compare_exchange(core::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // Another thread was first.
-            let _ = calls::munmap(made.cast(), core::mem::size_of::<Part>());
-        }
-        self.next()
-    }
-}
-
-/// All slots that there are.
-fn slots() -> impl Iterator<Item = &'static Slot> {
-    core::iter::successors(Some(&FIRST), |part| part.next()).flat_map(|part| part.slots.iter())
-}
-
-/// A slot for `fd`. `None`: no memory.
-fn take_slot(fd: c_int) -> Option<&'static Slot> {
-    let mut part = &FIRST;
-    loop {
-        let free = |slot: &&Slot| slot.fd.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if let Some(slot) = part.slots.iter().find(free) {
-            return Some(slot);
-        }
-        part = part.next_or_new()?;
-    }
-}
+/// FILEs of ours.
+static OURS: List = List::new();
 
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, data: *mut c_void, length: usize) -> isize {
     // SAFETY: stdio's buffer.
@@ -128,10 +72,8 @@ unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: 
 
 unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = cookie as usize as c_int;
-    if let Some(slot) = slots().find(|slot| slot.fd.load(Ordering::Acquire) == fd + 1) {
-        slot.stream.store(core::ptr::null_mut(), Ordering::Release);
-        slot.fd.store(0, Ordering::Release);
-        COUNT.fetch_sub(1, Ordering::Relaxed);
+    if let Some(slot) = OURS.entered().find(|slot| slot.fd() == fd) {
+        OURS.leave(slot);
     }
     // SAFETY: as close(2).
     unsafe { hooks::close(fd) }
@@ -154,14 +96,13 @@ unsafe fn make(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut 
 
 /// A FILE of ours for `fd`; null without memory.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut c_void {
-    let Some(slot) = take_slot(fd) else { return core::ptr::null_mut() };
+    let Some(slot) = OURS.reserve(fd) else { return core::ptr::null_mut() };
     // SAFETY: passed on.
     let stream = unsafe { make(fd, mode, cookie_close) };
-    slot.stream.store(stream, Ordering::Release);
     if stream.is_null() {
-        slot.fd.store(0, Ordering::Release);
+        OURS.forsake(slot);
     } else {
-        COUNT.fetch_add(1, Ordering::Relaxed);
+        OURS.enter(slot, stream, 0);
     }
     stream
 }
@@ -173,7 +114,7 @@ pub fn flush() {
     unsafe {
         let standard = variable(1);
         let standard = if standard.is_null() { core::ptr::null_mut() } else { *standard };
-        let opened = slots().take_while(|_| COUNT.load(Ordering::Relaxed) > 0).map(|slot| slot.stream.load(Ordering::Acquire));
+        let opened = OURS.entered().map(Slot::stream);
         let ours = STANDARD.iter().map(|stream| stream.load(Ordering::Acquire)).chain(opened);
         for stream in core::iter::once(standard).chain(ours) {
             if !stream.is_null() && __fpending(stream) > 0 {
@@ -190,10 +131,7 @@ fn number(stream: *mut c_void) -> Option<c_int> {
     if let Some(fd) = STANDARD.iter().position(|ours| ours.load(Ordering::Acquire) == stream) {
         return Some(fd as c_int);
     }
-    if COUNT.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
-    slots().find(|s| s.stream.load(Ordering::Acquire) == stream).map(|s| s.fd.load(Ordering::Acquire) - 1)
+    OURS.find(stream).map(Slot::fd)
 }
 
 #[no_mangle]
@@ -294,7 +232,7 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
                 stream
             }
             Err(error) => {
-                fclose(stream);
+                real::fclose(stream);
                 crate::set_errno(error.0);
                 core::ptr::null_mut()
             }

@@ -131,6 +131,8 @@ macro_rules! for_each_call {
             "processes" setrlimit64(resource: c_int, limit: *const rlimit) -> c_int;
             "processes" system(command: *const c_char) -> c_int;
             "processes" popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
+            "processes" pclose(stream: *mut c_void) -> c_int;
+            "stdio" fclose(stream: *mut c_void) -> c_int;
             "stdio" fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
             "stdio" freopen(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void;
             "stdio" freopen64(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void;

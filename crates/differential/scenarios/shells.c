@@ -190,3 +190,158 @@ DUET(systems_overlap, "a system that ends first leaves SIGINT ignored for the ot
     say("signals seen: %d", atomic_load(&signals_seen));
     close(fd);
 }
+
+DUET(popen_cleared_environment, "shells of popen read and write a connection on 9 in a program without an environment")
+{
+    int fd = connected_at_nine();
+    R(clearenv());
+    FILE *pipe = popen("printf 'from the shell' >&9; echo done", "r");
+    R(fgets(bytes, 100, pipe) != NULL);
+    R(pclose(pipe));
+    far("recv 1 30; send 1 5 1");
+    R(pclose(popen("test $(head -c 5 <&9 | wc -c) = 5 && printf right >&9", "w")));
+    far("recv 1 30");
+    R(close(fd));
+}
+
+enum { SHELL_THREADS = 4, SHELL_ROUNDS = 12 };
+
+/* Connections come and go, so that what one shell inherits is not what the next one does. */
+static void *start_shells(void *port)
+{
+    long good = 0;
+    for (int i = 0; i < SHELL_ROUNDS; i++) {
+        int own = dial("127.0.0.1", (unsigned)(long)port);
+        FILE *pipe = popen("read -r line; printf \"$line\" >&9", "w");
+        good += fputs("x\n", pipe) >= 0;
+        good += pclose(pipe) == 0;
+        close(own);
+    }
+    return (void *)good;
+}
+
+DUET(popens_overlap, "threads that start shells by popen, and connect, at the same time: each shell has the connection")
+{
+    int fd = connected_at_nine();
+    int listener = listen_on("127.0.0.1", 100);
+    pthread_t threads[SHELL_THREADS];
+    for (int i = 0; i < SHELL_THREADS; i++)
+        threads[i] = start(start_shells, (void *)(long)port_of(listener));
+    long good = 0;
+    for (int i = 0; i < SHELL_THREADS; i++)
+        good += (long)finish(threads[i]);
+    say("%ld steps were good", good);
+    far("available 1 48; recv 1 100");
+    R(getenv("SHUNT_INHERIT") == NULL);
+    close(fd);
+}
+
+SOLO_KERNEL(popen_closes_others, "a shell of popen has no pipe to another one: that ends when it is closed")
+{
+    FILE *first = popen("cat >/dev/null", "w");
+    FILE *second = popen("read -r line; exit 3", "w");
+    FILE *third = popen("cat >/dev/null", "we");
+    R(fcntl(fileno(first), F_GETFD));
+    R(fcntl(fileno(third), F_GETFD));
+    R(pclose(first));
+    R(pclose(third));
+    R(fputs("line\n", second) >= 0);
+    R(pclose(second));
+    R(wait(NULL));
+}
+
+SOLO_KERNEL(popen_closed_otherwise, "FILEs of popen that fclose closes, whose descriptor is closed, whose shell is not waited for")
+{
+    R(fclose(popen("exit 7", "r")));
+    R(fclose(popen("kill -9 $$", "w")));
+    R(wait(NULL)); /* nobody is left */
+    FILE *pipe = popen("exit 0", "r");
+    R(close(fileno(pipe)));
+    R(pclose(pipe));
+    R(wait(NULL) > 0);
+    signal(SIGCHLD, SIG_IGN);
+    R(pclose(popen("exit 5", "r")));
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    pipe = popen("exit 0", "w");
+    siginfo_t ended;
+    R(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT));
+    R(fputs("line\n", pipe) >= 0);
+    R(pclose(pipe));
+}
+
+SOLO_KERNEL(popen_modes, "what popen takes for a mode, and where it makes its pipe")
+{
+    const char *modes[] = {"", "rw", "x", "e", "r+", "wb"};
+    for (int i = 0; i < 6; i++)
+        RN(i, popen("exit 1", modes[i]) ? 0 : -1);
+    R(pclose(popen("exit 4", "rr")));
+    MUST(close(0));
+    FILE *pipe = popen("read -r line; test \"$line\" = word", "w"); /* the pipe's reading end is 0 already */
+    R(fputs("word\n", pipe) >= 0);
+    R(pclose(pipe));
+    struct rlimit limit = {.rlim_cur = 1, .rlim_max = 1};
+    MUST(setrlimit(RLIMIT_NOFILE, &limit));
+    R(popen("exit 1", "r") ? 0 : -1);
+}
+
+static void say_action(const char *label, int number)
+{
+    struct sigaction action;
+    sigaction(number, NULL, &action);
+    say("%s: %s %s, flags %x", label, signal_name(number), action.sa_handler == SIG_IGN ? "ignored" : action.sa_handler == SIG_DFL ? "default" : "handled",
+        (unsigned)action.sa_flags);
+}
+
+static volatile sig_atomic_t seen_in_handler[4];
+
+static void looks_around(int number)
+{
+    (void)number;
+    struct sigaction action;
+    sigset_t mask;
+    sigaction(SIGINT, NULL, &action);
+    seen_in_handler[0] = action.sa_handler == SIG_IGN;
+    sigaction(SIGQUIT, NULL, &action);
+    seen_in_handler[1] = action.sa_handler == SIG_IGN;
+    sigprocmask(SIG_BLOCK, NULL, &mask);
+    seen_in_handler[2] = sigismember(&mask, SIGCHLD);
+    seen_in_handler[3]++;
+}
+
+static void *system_till_told(void *thread)
+{
+    *(pid_t *)thread = thread_id();
+    return (void *)(long)system("printf runs >&9; read -r line <&8");
+}
+
+DUET(system_seen_from_beside, "what sigaction tells while a shell of system runs, and what is installed meanwhile")
+{
+    int fd = connected_at_nine();
+    int gate[2];
+    MUST(pipe2(gate, O_CLOEXEC));
+    MUST(dup2(gate[0], 8));
+    count_signal(SIGINT, SA_RESTART);
+    struct sigaction looks = {.sa_handler = looks_around, .sa_flags = SA_RESTART};
+    MUST(sigaction(SIGUSR1, &looks, NULL));
+    pid_t thread = 0;
+    pthread_t runner = start(system_till_told, &thread);
+    far("recv 1 10");
+    await_blocked(getpid(), thread);
+    say_action("meanwhile", SIGINT);
+    say_action("meanwhile", SIGQUIT);
+    R(pthread_kill(runner, SIGUSR1));
+    while (seen_in_handler[3] == 0)
+        sched_yield();
+    say("in a handler of that thread: SIGINT %s, SIGQUIT %s, SIGCHLD %s", seen_in_handler[0] ? "ignored" : "not", seen_in_handler[1] ? "ignored" : "not",
+        seen_in_handler[2] ? "blocked" : "not");
+    signal(SIGINT, SIG_DFL); /* lost: system puts back what there was */
+    say_action("changed", SIGINT);
+    MUST(write(gate[1], "\n", 1));
+    R(finish(runner));
+    say_action("afterwards", SIGINT);
+    say_action("afterwards", SIGQUIT);
+    R(raise(SIGINT));
+    say("signals seen: %d", atomic_load(&signals_seen));
+    close(fd);
+}

@@ -12,14 +12,16 @@ mod handing;
 mod message;
 mod taken;
 mod text;
+mod turns;
 
 pub(crate) use counted::Counted;
 pub use ends::{any as any_ends, come_back, leave};
-pub(crate) use handing::forked;
-pub use handing::{failed, hand, kept_over_exec, let_through, prepare, shell_begins, shell_ends, Handed, Way};
+pub use handing::{failed, hand, kept_over_exec, let_through, prepare, Handed, Way};
 pub use message::{Appended, Received};
 pub use taken::take as take_out_of;
 pub use text::{Text, VARIABLE};
+pub(crate) use turns::forked;
+pub use turns::in_turn;
 
 use crate::accept::of_this_host;
 use crate::global::{self, SETUP};

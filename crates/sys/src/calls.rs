@@ -209,6 +209,19 @@ pub fn epoll_pwait2_sleeping(
     check(cancel::sleep(|| unsafe { crate::raw::sleep6(number, epfd, events, count, timeout, mask, KERNEL_SIGSET, began) }))
 }
 
+/// wait4(2) of the child `pid` in a call that waits, for its status: ECANCELED when the thread was cancelled.
+pub fn await_child(pid: c_int) -> Result<c_int> {
+    let mut status = 0;
+    loop {
+        let (place, began) = (&raw mut status as usize, crate::thread::handled());
+        // SAFETY: as for the calls above.
+        match check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_wait4, pid as usize, place, 0, 0, 0, 0, began) })) {
+            Err(Errno(libc::EINTR)) => {}
+            result => return result.map(|_| status),
+        }
+    }
+}
+
 /// nanosleep(2) in a call that waits: ECANCELED when the thread was cancelled, EINTR after a handler of the program.
 pub fn nap(ns: i64) -> Result<()> {
     let pause = timespec { tv_sec: 0, tv_nsec: ns };

@@ -3,7 +3,7 @@
 use super::counted::Counted;
 use super::ends;
 use super::text::Text;
-use crate::global::{Shared, SETUP};
+use crate::global::SETUP;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{link, parcel, private, relatives};
@@ -179,62 +179,10 @@ pub fn let_through(text: &Text) {
 
 /// The exec failed: private descriptors are private again.
 pub fn failed() {
-    if let Some(_setup) = SETUP.lock() {
-        if shells().running == 0 {
-            close_on_exec();
-        }
-    }
-}
-
-fn close_on_exec() {
+    let Some(_setup) = SETUP.lock() else { return };
     for fd in 0..table::high_water() {
         if table::get(fd).kind() == Kind::Private {
             let _ = calls::fcntl(fd, F_SETFD, FD_CLOEXEC as usize);
         }
-    }
-}
-
-/// Calls of popen that are under way. The C library starts their shells by means of its own, so what they need is let through
-/// for all threads, until the shell runs, and told by this process's own environment.
-struct Shells {
-    running: u32,
-    text: Text,
-}
-
-static SHELLS: Shared<Shells> = Shared::new(Shells { running: 0, text: Text::nothing() });
-
-fn shells() -> &'static mut Shells {
-    // SAFETY: the set-up lock is held, as all callers do.
-    unsafe { &mut *SHELLS.get() }
-}
-
-/// A shell is about to be started. `put` enters the text, which stays where it is, in the environment.
-pub fn shell_begins(text: &Text, put: impl FnOnce(&'static Text)) {
-    let Some(_setup) = SETUP.lock() else { return };
-    let shells = shells();
-    if shells.running == 0 || shells.text.with_nul() != text.with_nul() {
-        shells.text = *text;
-    }
-    shells.running += 1;
-    let_through(&shells.text);
-    put(&shells.text);
-}
-
-/// It runs, or does not. `remove` takes the text out of the environment.
-pub fn shell_ends(remove: impl FnOnce()) {
-    let Some(_setup) = SETUP.lock() else { return };
-    let shells = shells();
-    shells.running = shells.running.saturating_sub(1);
-    if shells.running == 0 {
-        remove();
-        close_on_exec();
-    }
-}
-
-/// In the child after fork: calls of other threads are not under way here.
-pub(crate) fn forked() {
-    let shells = shells();
-    if core::mem::take(&mut shells.running) > 0 {
-        close_on_exec();
     }
 }

@@ -9,8 +9,7 @@ pub const VARIABLE: &str = "SHUNT_INHERIT";
 /// Bytes behind which no more ends are named: descriptors need the room.
 const ENDS_BEFORE: usize = 1500;
 
-/// A text of bounded length: the variable, or nothing.
-#[derive(Clone, Copy)]
+/// A text of bounded length: the variable.
 pub struct Text {
     bytes: [u8; 2048],
     length: usize,
@@ -24,18 +23,13 @@ impl Text {
         text
     }
 
-    /// What never was a text.
-    pub(super) const fn nothing() -> Text {
-        Text { bytes: [0; 2048], length: 0 }
-    }
-
     /// With a NUL behind it.
     pub fn with_nul(&self) -> &[u8] {
         &self.bytes[..self.length + 1]
     }
 
     fn value(&self) -> &[u8] {
-        &self.bytes[(VARIABLE.len() + 1).min(self.length)..self.length]
+        &self.bytes[VARIABLE.len() + 1..self.length]
     }
 
     /// Whether nothing is named.
