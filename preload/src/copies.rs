@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
 use shunt_sockets::sys::{calls, raw, Errno, Result};
-use shunt_sockets::{global, opening, private, process};
+use shunt_sockets::{apart, global, private, process};
 
 /// fork(3).
 ///
@@ -175,13 +175,18 @@ pub unsafe fn clone(
     child_tid: usize,
 ) -> c_int {
     let shares = flags & libc::CLONE_VM != 0;
-    let apart = shares && flags & (libc::CLONE_FILES | libc::CLONE_THREAD) == 0;
+    let splits = shares && flags & (libc::CLONE_FILES | libc::CLONE_THREAD) == 0;
     let waits = flags & libc::CLONE_VFORK != 0;
-    let copied = global::ready() && (!shares || (apart && (waits || !opening::leave_descriptors())));
+    let parting = if global::ready() && splits && !waits { apart::part() } else { None };
+    let copied = global::ready() && (!shares || (splits && parting.is_none()));
     // SAFETY: passed on.
     unsafe {
         if !copied || function.is_null() || stack.is_null() {
-            return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+            let result = real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+            if let (1.., Some(parting)) = (result, parting) {
+                parting.done();
+            }
+            return result;
         }
         let copy = |flags: c_int, pipe: [i32; 2]| {
             let mut call = Call { function, argument, pipe };

@@ -193,3 +193,84 @@ SOLO_KERNEL(unshare_files_unconnected, "a thread of a process without sockets ge
     R(send_all(client, 3000, 1));
     say_received("server", server, 3000, 1);
 }
+
+static int never(void *unused)
+{
+    (void)unused;
+    return 1;
+}
+
+static void *fails_to_part(void *unused)
+{
+    (void)unused;
+    R(unshare(CLONE_FILES | 1)); /* 1: no flag */
+    R(unshare(CLONE_FILES | CLONE_NEWNS | CLONE_NEWUSER)); /* a thread among others */
+    return NULL;
+}
+
+SOLO(parting_that_fails, "unshare and clone that fail change nothing: what connects later is accelerated")
+{
+    char *stack = shared(STACK);
+    R(clone(never, stack + STACK, CLONE_VM | CLONE_FS | CLONE_NEWNS | SIGCHLD, NULL));
+    finish(start(fails_to_part, NULL));
+    int client, server;
+    pair(&client, &server);
+    both_work(client, server);
+}
+
+static atomic_int parts;
+
+static void *connects_all_the_time(void *port)
+{
+    while (!atomic_load(&parts))
+        ;
+    for (int i = 0; i < 50; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        struct endpoint_address address = address_of("127.0.0.1", (unsigned)(long)port);
+        if (connect(fd, SA(address)) == -1 || send(fd, "abc", 3, 0) != 3)
+            return (void *)1;
+        close(fd);
+    }
+    return NULL;
+}
+
+static void serve_three_bytes(void *listener)
+{
+    for (;;) {
+        int fd = accept(*(int *)listener, NULL, NULL);
+        char got[8];
+        if (fd == -1 || recv(fd, got, 3, MSG_WAITALL) != 3)
+            _exit(1);
+        close(fd);
+    }
+}
+
+static void *parts_from_it(void *unused)
+{
+    (void)unused;
+    atomic_store(&parts, 1);
+    for (int i = 0; i < 1000 && unshare(CLONE_FILES) == -1; i++)
+        ;
+    /* Descriptors of this thread come and go under the numbers of the other's. */
+    for (int i = 0; i < 2000; i++) {
+        int ends[2];
+        if (pipe(ends) == -1 || write(ends[1], "x", 1) != 1 || read(ends[0], bytes, 1) != 1)
+            return (void *)1;
+        close(ends[0]);
+        close(ends[1]);
+    }
+    return NULL;
+}
+
+SOLO_KERNEL(parting_while_connecting, "a thread gets descriptors of its own while another one connects: neither meets what is the other's")
+{
+    int listener = listen_on("127.0.0.1", 100);
+    pid_t server = child(serve_three_bytes, &listener);
+    long port = port_of(listener);
+    close(listener);
+    pthread_t threads[2] = {start(connects_all_the_time, (void *)port), start(parts_from_it, NULL)};
+    R(finish(threads[0]));
+    R(finish(threads[1]));
+    kill(server, SIGKILL);
+    wait_for("server", server);
+}

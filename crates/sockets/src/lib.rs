@@ -31,6 +31,7 @@
 
 pub mod accept;
 pub mod again;
+pub mod apart;
 pub mod bells;
 pub mod carried;
 pub mod carrier;

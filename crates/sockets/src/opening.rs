@@ -2,8 +2,8 @@
 
 use crate::socket::{self, flag};
 use crate::table::{self, Kind};
-use crate::{global, report, spare};
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::{apart, global, report, spare};
+use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::calls;
@@ -16,23 +16,7 @@ fn internet_stream(domain: i32, kind: i32, protocol: i32) -> bool {
 }
 
 fn ours(domain: i32, kind: i32, protocol: i32) -> bool {
-    global::ready()
-        && global::options().accelerate
-        && internet_stream(domain, kind, protocol)
-        && !DESCRIPTORS_DIFFER.load(Ordering::Relaxed)
-}
-
-/// Threads have descriptors of their own, or a child that shares this memory has: one number is two things.
-static DESCRIPTORS_DIFFER: AtomicBool = AtomicBool::new(false);
-
-/// A thread, or a child that shares this memory, is about to have descriptors of its own: sockets are the kernel's from now on. False:
-/// some are ours already, and the table could say for one of the two alone what a number is.
-pub fn leave_descriptors() -> bool {
-    let may = !table::any_ours();
-    if may {
-        DESCRIPTORS_DIFFER.store(true, Ordering::Relaxed);
-    }
-    may
+    global::ready() && global::options().accelerate && internet_stream(domain, kind, protocol) && !apart::apart()
 }
 
 /// A descriptor for socket(2) without asking the kernel for a socket; `None`: it must be asked.
@@ -72,6 +56,9 @@ fn enter(fd: i32, domain: i32, flags: i32, spare: u32) -> bool {
         }
     }
     table::set_socket(fd, Kind::Tcp, socket);
+    if apart::withdraw(fd) {
+        return false;
+    }
     report::note(fd, kind::TCP, Reason::Unconnected, None);
     true
 }

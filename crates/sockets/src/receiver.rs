@@ -7,7 +7,7 @@
 //! become other users and may not look at each other, tell it in memory that forks share.
 
 use crate::global::Shared;
-use crate::{diag, report};
+use crate::{apart, diag, report};
 use core::fmt::Write;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use shunt_segment::process::{self as state, MAGIC};
@@ -50,7 +50,7 @@ fn family() -> &'static [AtomicU64] {
 pub fn declare(fd: i32) {
     // SAFETY: plain integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    if calls::fstat(fd, &mut status).is_err() {
+    if apart::apart() || calls::fstat(fd, &mut status).is_err() {
         return;
     }
     let entry = state::receiver(thread::process(), status.st_ino as u32);

@@ -174,7 +174,8 @@ fn put(fd: i32, word: Word) -> Word {
     match TABLE.get(fd as u32 as usize) {
         Some(slot) => {
             raise_high_water(fd);
-            Word(slot.swap(word.0, Ordering::AcqRel))
+            // Sequentially consistent for the look behind it: see `apart`.
+            Word(slot.swap(word.0, Ordering::SeqCst))
         }
         None => Word(0),
     }

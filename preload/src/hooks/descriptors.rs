@@ -1,6 +1,6 @@
 //! Descriptors: closed, duplicated, controlled.
 
-use super::processes::may_have_own_descriptors;
+use super::processes::with_own_descriptors;
 use crate::{answer, cancel, real, set_errno};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
@@ -36,11 +36,12 @@ hook! {
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         const FLAGS: c_int = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;
         let unshares = first <= last && flags & !FLAGS == 0 && flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0;
-        if unshares && !may_have_own_descriptors() {
-            set_errno(libc::ENOMEM);
-            return -1;
+        let close = || answer(descriptor::close_range(first, last, flags as u32)) as c_int;
+        if unshares {
+            with_own_descriptors(close)
+        } else {
+            close()
         }
-        answer(descriptor::close_range(first, last, flags as u32)) as c_int
     }
     fn closefrom(first: c_int) -> () {
         let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_calls::libc::{self, rlimit};
 use shunt_sockets::sys::{calls, user};
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{descriptor, global, namespace, opening};
+use shunt_sockets::{apart, descriptor, global, namespace};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -40,9 +40,20 @@ fn threads() -> Option<u64> {
     known.ok().map(|()| status.st_nlink.saturating_sub(2))
 }
 
-/// Whether this thread may get descriptors of its own, while others go on with theirs.
-pub fn may_have_own_descriptors() -> bool {
-    !global::ready() || global::single_threaded() || threads() == Some(1) || opening::leave_descriptors()
+/// Does `part`, by which this thread gets descriptors of its own while others go on with theirs; ENOMEM: they cannot be told apart.
+pub fn with_own_descriptors(part: impl FnOnce() -> c_int) -> c_int {
+    if !global::ready() || global::single_threaded() || threads() == Some(1) {
+        return part();
+    }
+    let Some(parting) = apart::part() else {
+        crate::set_errno(libc::ENOMEM);
+        return -1;
+    };
+    let result = part();
+    if result == 0 {
+        parting.done();
+    }
+    result
 }
 
 /// Address space of the descriptor table and other constant parts of this library.
@@ -89,15 +100,12 @@ hook! {
         crate::end::now(status)
     }
     fn unshare(flags: c_int) -> c_int {
-        if flags & libc::CLONE_FILES != 0 && !may_have_own_descriptors() {
-            crate::set_errno(libc::ENOMEM);
-            return -1;
-        }
         let concerns = flags & libc::CLONE_NEWNET != 0;
         if concerns {
             namespace::changing();
         }
-        let result = real::unshare(flags);
+        let part = || real::unshare(flags);
+        let result = if flags & libc::CLONE_FILES != 0 { with_own_descriptors(part) } else { part() };
         if result == 0 && concerns {
             crate::keeping_errno(namespace::changed);
         }

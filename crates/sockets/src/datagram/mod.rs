@@ -32,6 +32,7 @@ pub use owners::{after_fork, before_exec, before_fork, forked, prepare_fork, pro
 pub use sleep::{after_sleep, before_sleep, before_spin, Sleeper};
 pub(crate) use sleep::{begin_eagerly, reopen};
 
+use crate::apart;
 use crate::epoll::Entry;
 use crate::global::{self, Shared};
 use crate::local::Local;
@@ -120,7 +121,7 @@ pub fn created(fd: i32, family: i32, nonblocking: bool) {
 
 /// Enters a fresh socket that may have an inbox.
 pub(crate) fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagram> {
-    if !table::fits(fd) {
+    if !table::fits(fd) || apart::apart() {
         return None;
     }
     let socket = slab::allocate(family)?;
@@ -128,6 +129,9 @@ pub(crate) fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static 
         socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
     }
     table::set_datagram(fd, socket);
+    if apart::withdraw(fd) {
+        return None;
+    }
     let (kind, reason) = socket.row();
     report::note(fd, kind, reason, None);
     Some(socket)

@@ -4,6 +4,7 @@ use super::control::kernel_side;
 use super::datagrams;
 use super::entry::{free_entry, other, place, term, Entry, SLABS};
 use super::list::{address, List, OF_QUEUE, OF_SET};
+use crate::apart;
 use crate::global::Mutex;
 use crate::holding::{self, Hold};
 use crate::table;
@@ -93,10 +94,10 @@ fn grow() -> Option<*mut Set> {
 
 /// The program made an epoll descriptor.
 pub fn created(fd: i32) {
-    if !table::fits(fd) {
+    if !table::fits(fd) || apart::apart() {
         return;
     }
-    let Some(_slabs) = SLABS.lock() else { return };
+    let Some(slabs) = SLABS.lock() else { return };
     let mut first = FREE_SETS.load(Ordering::Relaxed);
     if first.is_null() {
         let Some(grown) = grow() else { return };
@@ -124,6 +125,8 @@ pub fn created(fd: i32) {
     set.turn.store(turn::KERNEL, Ordering::Relaxed);
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     table::set_epoll(fd, set);
+    drop(slabs);
+    apart::withdraw(fd);
 }
 
 /// A duplicate of the set's descriptor appeared.
