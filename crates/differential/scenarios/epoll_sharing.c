@@ -375,6 +375,47 @@ DUET(fork_parent_gone, "the child goes on with a set after the parent has closed
     R(recv(family.fd, bytes, 100, 0));
 }
 
+static void adds_stream(void *argument)
+{
+    struct family *family = argument;
+    R(epoll_adding(family->epoll, family->fd, EPOLLIN, 7));
+}
+
+DUET(fork_child_adds_stream, "a child adds a connection that both have: the parent's set has it")
+{
+    struct family family = {new_epoll(), connected(), 0};
+    wait_for("child", child(adds_stream, &family));
+    far("send 1 10 1");
+    await(family.fd, POLLIN);
+    show_epoll("parent", family.epoll, 0);
+}
+
+static struct gate arrived, looked;
+
+static void keeps_open(void *argument)
+{
+    struct family *family = argument;
+    await(family->fd, POLLIN);
+    gate_open(&arrived);
+    gate_pass(&looked);
+}
+
+DUET(fork_closed_here, "a connection that the parent closes and a child keeps stays in the parent's set")
+{
+    struct family family = {new_epoll(), connected(), 0};
+    MUST(epoll_adding(family.epoll, family.fd, EPOLLIN, 1));
+    arrived = gate_new();
+    looked = gate_new();
+    pid_t process = child(keeps_open, &family);
+    R(close(family.fd));
+    far("send 1 10 1");
+    gate_pass(&arrived);
+    show_epoll("parent", family.epoll, 0);
+    gate_open(&looked);
+    wait_for("child", process);
+    show_epoll("parent, afterwards", family.epoll, 0);
+}
+
 /* ---- everything beside ours ---- */
 
 DUET(beside_everything, "a pipe, an eventfd, a timerfd, a signalfd, an inotify descriptor and a socket in poll, select and a set")
