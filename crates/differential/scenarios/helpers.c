@@ -37,6 +37,20 @@ static int serve(int listener)
     return close(fd) == 0 ? 0 : 5;
 }
 
+/* Accepts so many on the listening descriptor that was inherited, receives a byte of each, and tells it how many came before. */
+static int counter(int listener, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int fd = accept(listener, NULL, NULL);
+        char byte, digit = (char)('0' + i);
+        if (fd == -1)
+            return 4;
+        if (recv(fd, &byte, 1, 0) != 1 || send(fd, &digit, 1, 0) != 1 || close(fd) == -1)
+            return 3;
+    }
+    return 0;
+}
+
 /* What an exec'd program can learn about an inherited socket, as one number: each bit one answer as for TCP. */
 static int inspect(int fd)
 {
@@ -175,6 +189,8 @@ int run_helper(int argc, char **argv)
         return greet();
     if (strcmp(name, "serve") == 0)
         return serve(fd);
+    if (strcmp(name, "counter") == 0)
+        return counter(fd, count);
     if (strcmp(name, "inspect") == 0)
         return inspect(fd);
     if (strcmp(name, "options") == 0)

@@ -219,6 +219,15 @@ impl Drop for Pending {
 
 /// Connects through the kernel, at the rendezvous of the listener that would get the TCP connection.
 fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<PortUsed, Reason> {
+    loop {
+        if meet_once(setting, client, server, owner, reserved)? {
+            return Ok(true);
+        }
+    }
+}
+
+/// False: the listener went to somebody who does not know the link, at this very moment; it is to be sent.
+fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<bool, Reason> {
     let Setting { fd, socket, .. } = *setting;
     let short = |error: Errno| match error.0 {
         libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
@@ -245,7 +254,7 @@ fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owne
     page.head.state.store(life::OFFERED, Ordering::Release);
 
     let mut listener = 0;
-    let attempt = (|| -> Result<(), Reason> {
+    let attempt = (|| -> Result<bool, Reason> {
         let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
         calls::bind(companion.0, (&own as *const libc::sockaddr_un).cast(), own_length).map_err(|_| Reason::Refused)?;
         let (to, to_length) = sockaddr::abstract_name(name::listener(owner.inode as u64).as_slice());
@@ -260,19 +269,24 @@ fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owne
             let both = [offer.link.fd, offer.link.bell_for_server];
             let sent = &both[..1 + (both[1] >= 0) as usize];
             passing::send(companion.0, sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
-        } else {
+        } else if header.sole.load(Ordering::Acquire) == 1 {
             link::bell_known(offer.index);
+        } else {
+            // Who had the link counts those that waited before it said so, and hands them on ([`crate::parcel`]). Others do not
+            // know it, unless one has accepted already.
+            let state = &page.head.state;
+            return Ok(state.compare_exchange(life::OFFERED, life::FREE, Ordering::AcqRel, Ordering::Relaxed).is_err());
         }
-        Ok(())
+        Ok(true)
     })();
-    if let Err(reason) = attempt {
+    if attempt != Ok(true) {
         page.head.state.store(life::FREE, Ordering::Release);
         for side in &page.sides {
             side.released.store(release::CLOSED, Ordering::Release);
         }
         link::enter(offer.index);
         link::leave(offer.index, channel, true, false);
-        return Err(reason);
+        return attempt;
     }
     if !setting.nonblocking {
         let _ = calls::fcntl(companion.0, libc::F_SETFL, libc::O_RDWR as usize);

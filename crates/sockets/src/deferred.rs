@@ -240,6 +240,16 @@ fn take(listener: &Socket, arrival: Arrival, _setup: &Guard) {
     join(listener, Arrival { companion, ..arrival });
 }
 
+/// A client that cannot go where other processes would accept it waits here, due at once. Under the set-up lock.
+pub(crate) fn keep(listener: &Socket, arrival: Arrival, setup: &Guard) {
+    if !has_room(listener) {
+        let _ = calls::close(arrival.companion);
+        return;
+    }
+    take(listener, arrival, setup);
+    first(listener, setup); // sets the timer
+}
+
 /// The oldest offer of a client, where nobody waits in the list, and it has sent something already.
 fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<Accepted>> {
     if COUNT.load(Ordering::Relaxed) != 0 || !offered::waiting(listener) {

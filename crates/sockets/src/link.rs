@@ -225,6 +225,11 @@ pub fn not_sole() {
     links().all().iter().filter(|link| !link.base.is_null() && !link.ours).for_each(end_sole);
 }
 
+/// Whether this process has a link of somebody else's.
+pub fn any_guest() -> bool {
+    links().all().iter().any(|link| !link.base.is_null() && !link.ours)
+}
+
 fn end_sole(link: &Link) {
     header(link.base).sole.store(0, Ordering::Release);
     offers::set_backlog(&header(link.base).offers, 0);

@@ -1,13 +1,18 @@
-//! Offers that wait when a listener is about to be shared: they move to the rendezvous, where any process may accept.
+//! Clients that wait when a listener is about to be shared: they are made such that any process may accept them.
 //!
 //! An offer in memory names a companion that one process holds. Before a fork, an exec that keeps the listener, or a message
 //! that passes it on, that process connects to its own rendezvous once for each offer, as the client would have, and sends
 //! the link and the companion along: a *parcel*. Whoever accepts takes the companion out and goes on as with a client.
+//!
+//! A child of fork knows its parent's links. The next program, and whoever receives a message, knows none; so clients that wait
+//! in the rendezvous, and that sent no link because this process has it, become parcels as well ([`before_handing`]). One that
+//! connects at that very moment sees that `sole` is no more, and connects again ([`crate::connect`]).
 
-use crate::accept::Shipment;
+use crate::accept::{self, Shipment};
+use crate::global::SETUP;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{deferred, kept, link, names, offered, passing, sockaddr};
+use crate::{deferred, diag, kept, link, names, offered, passing, relatives, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::channel::life;
@@ -43,6 +48,32 @@ pub fn before_sharing() {
                 }
             }
         }
+    }
+}
+
+/// A process that no fork makes is about to have `listener`. Not under the set-up lock.
+pub fn before_handing(listener: &Socket) {
+    let Some(setup) = SETUP.lock() else { return };
+    relatives::out_of_sight(listener);
+    link::not_sole();
+    // Who connects from now on sends its link.
+    let waiting = match link::any_guest() {
+        true => {
+            let most = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+            diag::unix_waiting(listener.private_fd.load(Ordering::Relaxed)).unwrap_or(most)
+        }
+        false => 0,
+    };
+    drop(setup);
+    for _ in 0..waiting {
+        let Ok((arrival, setup)) = accept::arrive(listener, SOCK_CLOEXEC, None) else { break };
+        match post(arrival.index, arrival.channel, arrival.companion, listener) {
+            Ok(()) => drop(calls::close(arrival.companion)),
+            Err(_) => deferred::keep(listener, arrival, &setup),
+        }
+    }
+    if let Some(_setup) = SETUP.lock() {
+        before_sharing();
     }
 }
 

@@ -161,11 +161,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 socket.share();
                 control.counted.count(socket);
             } else {
-                socket.set(flag::LISTENER_SHARED);
-                if let Some(_setup) = SETUP.lock() {
-                    crate::parcel::before_sharing();
-                    crate::relatives::out_of_sight(socket);
-                }
+                crate::parcel::before_handing(socket);
             }
             if !known {
                 extra[extras] = needed;

@@ -4,9 +4,9 @@ use super::counted::Counted;
 use super::ends;
 use super::text::Text;
 use crate::global::SETUP;
-use crate::socket::{flag, Socket};
+use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{link, parcel, private, relatives};
+use crate::{link, parcel, private};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFD, F_SETFD};
@@ -126,7 +126,6 @@ pub fn prepare(way: &Way) {
 pub fn hand(way: &Way, ends: bool) -> Handed {
     let exec = matches!(way, Way::Exec);
     let mut handed = Handed::new();
-    let mut listeners = false;
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         let Some(socket) = word.socket() else { continue };
@@ -136,9 +135,8 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
         if word.kind() == Kind::Listener {
             let rendezvous = socket.private_fd.load(Ordering::Relaxed);
             if rendezvous >= 0 {
-                socket.set(flag::LISTENER_SHARED);
-                listeners = true;
                 handed.name_rendezvous(rendezvous);
+                parcel::before_handing(socket);
             }
             continue;
         }
@@ -151,17 +149,6 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
             socket.references.load(Ordering::Relaxed) > 1 && (0..fd).any(|other| table::is_of(other, socket) && way.keeps(other));
         if !exec && !again {
             handed.counted.count(socket);
-        }
-    }
-    if listeners {
-        if let Some(_setup) = SETUP.lock() {
-            parcel::before_sharing();
-            for fd in 0..table::high_water() {
-                let word = table::get(fd);
-                if let (Kind::Listener, Some(listener), true) = (word.kind(), word.socket(), way.keeps(fd)) {
-                    relatives::out_of_sight(listener);
-                }
-            }
         }
     }
     if exec && ends {
