@@ -356,6 +356,8 @@ fn find_link(
         return Ok(found);
     }
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    // A listener that was taken out of another process comes with that one's links.
+    let segment = if hello.link_follows == 0 { link::named(hello.nonce, hello.sequence, client) } else { segment };
     let adopted = if segment < 0 {
         Err(Reason::BadSegment)
     } else {

@@ -82,7 +82,9 @@ fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> 
     };
     let mut known = entered();
     if known.is_none() {
-        search(process, LINK.as_bytes(), |copy| link::name_of(copy.0) == Ok(wanted) && appended.take(copy.take()))?;
+        search(process, LINK.as_bytes(), |copy| {
+            link::name_of(copy.0) == Ok(wanted) && is_link(&copy) && appended.take(copy.take())
+        })?;
     }
     known = known.or_else(entered);
     let (index, link) = known.ok_or(Errno(ESRCH))?;
@@ -99,16 +101,21 @@ fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> 
     }
 }
 
+/// The object of a listener that this process has, too.
+fn own_listener(inode: u64) -> Option<&'static Socket> {
+    let _setup = SETUP.lock()?;
+    let listens = |other: i32| match table::get(other).kind() {
+        Kind::Listener => table::get(other).socket().filter(|socket| socket.inode.load(Ordering::Relaxed) == inode),
+        _ => None,
+    };
+    (0..table::high_water()).find_map(listens).filter(|socket| socket.retain())
+}
+
 fn take_listener(process: i32, fd: i32) -> Result<()> {
     // SAFETY: plain integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     calls::fstat(fd, &mut status)?;
-    let listens = |other: i32| match table::get(other).kind() {
-        Kind::Listener => table::get(other).socket().filter(|s| s.inode.load(Ordering::Relaxed) == status.st_ino),
-        _ => None,
-    };
-    if let Some(listener) = (0..table::high_water()).find_map(listens) {
-        listener.references.fetch_add(1, Ordering::Relaxed);
+    if let Some(listener) = own_listener(status.st_ino) {
         table::set_socket(fd, Kind::Listener, listener);
         report::note(fd, kind::LISTENER, Reason::Listening, None);
         return Ok(());
@@ -125,7 +132,7 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
         found
     })?;
     let Some(rendezvous) = rendezvous else { return Ok(()) }; // it is the kernel's already
-    end_offers(process)?;
+    let _links = end_offers(process)?;
     let rendezvous = private::keep(rendezvous.take())?;
     table::take(rendezvous);
     super::take_up_listener(rendezvous);
@@ -135,11 +142,12 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
     }
 }
 
-/// Clients of the process offer it nothing in memory any more; what they have offered is for it to accept.
-fn end_offers(process: i32) -> Result<()> {
+/// Clients of the process offer it nothing in memory any more; what they have offered is for it to accept. Gives its links, which
+/// those who wait in the rendezvous may have told of by name alone.
+fn end_offers(process: i32) -> Result<Appended> {
     let mut links = Appended::new();
     search(process, LINK.as_bytes(), |copy| {
-        if link::name_of(copy.0).is_ok() {
+        if is_link(&copy) {
             links.take(copy.take());
         }
         false
@@ -147,7 +155,12 @@ fn end_offers(process: i32) -> Result<()> {
     if let (Some(server), Some(_setup)) = (number_of(process), SETUP.lock()) {
         links.links().for_each(|index| link::end_offers_to(index, server));
     }
-    Ok(())
+    Ok(links)
+}
+
+/// Whether a copy is of a segment that [`Appended::take`] takes over.
+fn is_link(copy: &Pending) -> bool {
+    SETUP.lock().is_some_and(|_setup| link::is_segment(copy.0))
 }
 
 /// Gives `each` copies of the process's descriptors whose names in /proc begin with `prefix`, until it has found what it wants.

@@ -22,6 +22,19 @@ pub fn known(nonce: u64, sequence: u32, client: (u32, u32)) -> Option<(usize, Li
     found.map(|(index, link)| (index, *link))
 }
 
+/// A descriptor of the segment that `client` named and did not send, which this process has from another one that knew the link, or
+/// as its maker; -1: none. Whose it is its header tells, which strangers do not write.
+pub fn named(nonce: u64, sequence: u32, client: (u32, u32)) -> i32 {
+    let is_of_client = |link: &Link| {
+        let party = &header(link.base).client;
+        (party.pid.load(Ordering::Relaxed), party.uid.load(Ordering::Relaxed)) == client
+    };
+    by_name(nonce, sequence)
+        .filter(|(_, link)| is_of_client(link))
+        .and_then(|(_, link)| calls::fcntl(link.fd, libc::F_DUPFD_CLOEXEC, 0).ok())
+        .unwrap_or(-1)
+}
+
 /// Whether `fd` is a segment that cannot fault us: sealed against shrinking, of the right size, writable.
 fn check_segment(fd: i32) -> Result<()> {
     let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
