@@ -62,6 +62,30 @@ DUET_SERVER(jump_out_of_accept, "jumps out of accept, poll and epoll_wait on a l
     say("another client: %s", far_quiet("connect 20 127.0.0.1 %u", port));
 }
 
+static void *sleeps(void *unused)
+{
+    (void)unused;
+    for (;;)
+        pause();
+}
+
+SOLO(jump_leaves_no_number, "jumps out of accept in a program with threads: the number that it would have given is free, in the handler and later")
+{
+    int listener = listen_on("127.0.0.1", 4), client = dial("127.0.0.1", port_of(listener)), server = F(accept(listener, NULL, NULL));
+    int lowest = MUST(open("/dev/null", O_RDONLY));
+    close(lowest);
+    start(sleeps, NULL);
+    install(SIGUSR1);
+    for (volatile int turn = 0; turn < 3; turn++) {
+        LEFT(accept(listener, NULL, NULL));
+        int null = MUST(open("/dev/null", O_RDONLY));
+        RN(turn, null - lowest);
+        close(null);
+    }
+    R(send(client, "abc", 3, 0));
+    R(recv(server, bytes, sizeof bytes, 0));
+}
+
 DUET(jump_then_close, "jumps out of every waiting call on a connection; then it closes, and the peer sees its end at once")
 {
     int fd = connected(), set = MUST(epoll_create1(EPOLL_CLOEXEC)), twin = MUST(dup(fd)), ends[2];

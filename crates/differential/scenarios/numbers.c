@@ -286,6 +286,45 @@ SOLO(accept_with_no_number, "no number is left: accept says so, the caller waits
     answer(listener, &caller);
 }
 
+static atomic_int accepting;
+
+static void *accepts_one(void *listener)
+{
+    atomic_store(&accepting, thread_id());
+    int fd = accept(*(int *)listener, NULL, NULL);
+    return (void *)(long)send_all(fd, 10, 1);
+}
+
+DUET_SERVER(accept_beside_last_number, "a thread that waits in accept has the last number: another accept says so at once; before, with none, the first does")
+{
+    int listener = listen_on("127.0.0.1", 8);
+    for (int i = 0; i < 3; i++) {
+        far_quiet("connect 10 127.0.0.1 %u", port_of(listener));
+        int server = MUST(accept(listener, NULL, NULL));
+        far_quiet("close 10");
+        R(recv(server, bytes, 10, 0));
+        close(server);
+    }
+    struct rlimit limit = lower_limit();
+    R(accept(listener, NULL, NULL));
+    R(accept(listener, NULL, NULL));
+    struct rlimit one = {limit.rlim_cur, limit.rlim_max};
+    int last = MUST(setrlimit(RLIMIT_NOFILE, &one)) + MUST(dup(listener));
+    close(last);
+    one.rlim_cur = (rlim_t)last + 1;
+    MUST(setrlimit(RLIMIT_NOFILE, &one));
+    pthread_t thread = start(accepts_one, &listener);
+    while (atomic_load(&accepting) == 0)
+        milliseconds(1);
+    await_blocked(getpid(), atomic_load(&accepting));
+    R(accept(listener, NULL, NULL));
+    R(accept(listener, NULL, NULL));
+    MUST(setrlimit(RLIMIT_NOFILE, &limit));
+    far_quiet("connect 11 127.0.0.1 %u", port_of(listener));
+    far("recvall 11 10 1");
+    R((long)finish(thread));
+}
+
 SOLO(limit_below_what_is_open, "RLIMIT_NOFILE set below the numbers of live connections: they go on, and can be closed")
 {
     int client, server;

@@ -1,13 +1,12 @@
 //! accept: two queues, one answer. Shunt clients come through the rendezvous or offer their connections in memory,
 //! everyone else comes through TCP.
 
-use crate::claimed::Claim;
 use crate::global::{self, Guard, SETUP};
 use crate::holding::Asleep;
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{deferred, descriptor, kept, link, listen, offered, parcel, passing, relatives, report, reserve, route, spin};
+use crate::{claimed, deferred, descriptor, kept, link, listen, offered, parcel, passing, relatives, report, reserve, route, spin};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
@@ -528,9 +527,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
         time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         pointer = &mut time;
     }
-    let claim = Claim::new();
-    let ready = calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), pointer, core::ptr::null(), looked);
-    drop(claim);
+    let ready = claimed::during(bells, || calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), pointer, core::ptr::null(), looked));
     budget.end();
     match ready {
         // A handler that was installed past us is not counted: which one ran is unknown.

@@ -4,44 +4,72 @@
 use crate::global;
 use crate::{private, process, reserve, table};
 use core::sync::atomic::{AtomicI32, Ordering};
-use shunt_sys::calls;
-use shunt_sys::libc::F_DUPFD_CLOEXEC;
+use shunt_sys::libc::{EMFILE, F_DUPFD_CLOEXEC};
+use shunt_sys::sleeper::Sleeper;
+use shunt_sys::{calls, Errno, Result};
 
 /// Threads that sleep in accept at the same time and have a number; more sleep without one.
 const MOST: usize = 64;
 
 static CLAIMED: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
 
-/// A claim, until it is dropped.
-pub struct Claim(Option<&'static AtomicI32>);
+/// The account of a sleep with a claim.
+#[repr(C)]
+struct Claim {
+    sleeper: Sleeper,
+    place: Option<&'static AtomicI32>,
+}
 
-impl Claim {
-    /// Claims the lowest number that is free, where somebody could see the difference.
-    pub fn new() -> Claim {
-        let none = Claim(None);
-        if global::single_threaded() {
-            return none;
-        }
-        // Under the lock the reserve's numbers stay the reserve's.
-        let Some(_setup) = global::SETUP.try_lock() else { return none };
-        let Some(open) = reserve::any() else { return none };
-        let Some(place) = CLAIMED.iter().find(|place| place.load(Ordering::Relaxed) < 0) else { return none };
-        let Ok(number) = calls::fcntl(open, F_DUPFD_CLOEXEC, 0) else { return none };
-        table::set_private(number);
-        if place.compare_exchange(-1, number, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            private::close(number);
-            return none;
-        }
-        Claim(Some(place))
+unsafe fn let_go(this: *mut Sleeper) {
+    // SAFETY: the account's first part.
+    if let Some(place) = unsafe { (*this.cast::<Claim>()).place.take() } {
+        private::close(place.swap(-1, Ordering::AcqRel));
     }
 }
 
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if let Some(place) = self.0 {
-            private::close(place.swap(-1, Ordering::AcqRel));
-        }
+/// Holds the lowest number that is free during `sleep`, where other threads could see the difference. `no_socket`: any descriptor
+/// that is none.
+///
+/// # Errors
+/// EMFILE: there is none, and nobody slept. Those of `sleep`.
+pub fn during<T>(no_socket: i32, sleep: impl FnOnce() -> Result<T>) -> Result<T> {
+    if global::single_threaded() {
+        // The number is the first thing that the kernel's accept wants.
+        return match calls::accept4(no_socket, core::ptr::null_mut(), core::ptr::null_mut(), 0) {
+            Err(Errno(EMFILE)) => Err(Errno(EMFILE)),
+            _ => sleep(),
+        };
     }
+    let mut claim = Claim { sleeper: Sleeper::new(let_go), place: None };
+    let this: *mut Claim = &mut claim;
+    let mut claimed = Ok(None);
+    // SAFETY: the account stays here and ends below.
+    unsafe {
+        Sleeper::begin(this.cast(), || {
+            claimed = take();
+            (*this).place = claimed.unwrap_or(None);
+        });
+    }
+    let result = claimed.and_then(|_| sleep());
+    // SAFETY: begun above.
+    unsafe { Sleeper::end(this.cast()) };
+    result
+}
+
+/// Takes the number, and a place for it. `None`: there is no place for it, or another thread is busy with such things.
+fn take() -> Result<Option<&'static AtomicI32>> {
+    // Under the lock the reserve's numbers stay the reserve's.
+    let Some(_setup) = global::SETUP.try_lock() else { return Ok(None) };
+    let Some(open) = reserve::any() else { return Ok(None) };
+    let Some(place) = CLAIMED.iter().find(|place| place.load(Ordering::Relaxed) < 0) else { return Ok(None) };
+    let number = match calls::fcntl(open, F_DUPFD_CLOEXEC, 0) {
+        Err(Errno(EMFILE)) => return Err(Errno(EMFILE)),
+        Err(_) => return Ok(None),
+        Ok(number) => number,
+    };
+    table::set_private(number);
+    place.store(number, Ordering::Release);
+    Ok(Some(place))
 }
 
 /// In a child of fork: the threads that sleep are the parent's.
