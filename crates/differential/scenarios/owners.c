@@ -222,6 +222,60 @@ SOLO(listener_options_again, "connections made again and again, and options of t
     }
 }
 
+static void show_accepted(int listener, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int server = F(accept(listener, NULL, NULL));
+        show(server);
+        close(server);
+    }
+}
+
+SOLO(listener_options_of_relatives, "parent and child set options of a listener while one client waits and before another comes; the other accepts both")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    unsigned port = port_of(listener);
+    struct gate go = gate_new(), done = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        gate_pass(&go);
+        set_many(listener);
+        gate_open(&done);
+        gate_pass(&go);
+        show_accepted(listener, 2);
+        _exit(0);
+    }
+    dial("127.0.0.1", port);
+    gate_open(&go);
+    gate_pass(&done);
+    dial("127.0.0.1", port);
+    show_accepted(listener, 2);
+    dial("127.0.0.1", port);
+    set(listener, IPPROTO_TCP, TCP_KEEPIDLE, 99);
+    set(listener, SOL_SOCKET, SO_KEEPALIVE, 0);
+    dial("127.0.0.1", port);
+    gate_open(&go);
+    wait_for("child", process);
+}
+
+SOLO(listener_options_while_accepting, "an option of the listener is set while a child of its process waits in accept")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    unsigned port = port_of(listener);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        show_accepted(listener, 1);
+        _exit(0);
+    }
+    await_blocked(process, process);
+    set(listener, IPPROTO_TCP, TCP_KEEPIDLE, 99);
+    dial("127.0.0.1", port);
+    wait_for("child", process);
+    set(listener, IPPROTO_TCP, TCP_KEEPCNT, 9);
+    dial("127.0.0.1", port);
+    show_accepted(listener, 1);
+}
+
 SOLO(listener_options_over_exec, "an exec'd server's accepted sockets have the listener's options")
 {
     int listener = listen_on("127.0.0.1", 4);

@@ -6,7 +6,9 @@ use crate::holding::Asleep;
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{claimed, deferred, descriptor, kept, link, listen, offered, parcel, passing, relatives, report, reserve, route, spin};
+use crate::{
+    claimed, deferred, descriptor, kept, link, listen, offered, options, parcel, passing, relatives, report, reserve, route, spin,
+};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
@@ -24,6 +26,11 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         return Err(Errno(libc::EINVAL));
     }
     let blocking = !listener.has(flag::LISTENER_NONBLOCK);
+    if blocking && listener.has(flag::LISTENER_SHARED) {
+        if let Some(_setup) = SETUP.lock() {
+            options::follow(listener);
+        }
+    }
     let timeout = listener.receive_timeout.load(Ordering::Relaxed);
     let began = thread::handled();
     let deadline = if timeout == 0 { u64::MAX } else { clock::monotonic_ns() + timeout };

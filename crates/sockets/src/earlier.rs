@@ -8,7 +8,7 @@
 use crate::options::Stored;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicU32, Ordering};
-use shunt_sys::{clock, mapping};
+use shunt_sys::mapping;
 
 /// Changes that are remembered; of more, the oldest are forgotten.
 const MOST: usize = 16;
@@ -25,8 +25,9 @@ pub struct History {
     list: [Past; MOST],
 }
 
-/// The options are about to change, while clients may wait. Under the set-up lock.
-pub fn before_change(listener: &Socket) {
+/// The options change, or changed at `time` (CLOCK_MONOTONIC, ns) and this process notices now; clients may wait. Under the set-up
+/// lock.
+pub fn before_change(listener: &Socket, time: u64) {
     let place = &listener.earlier;
     if place.load(Ordering::Relaxed).is_null() {
         // All-zero is an empty history. It stays with the socket's object.
@@ -40,7 +41,7 @@ pub fn before_change(listener: &Socket) {
         history.list.rotate_left(1);
         count -= 1;
     }
-    history.list[count].until = clock::monotonic_ns();
+    history.list[count].until = time;
     history.list[count].options.follow(&listener.stored);
     *history.count.get_mut() = count as u32 + 1;
 }

@@ -123,7 +123,7 @@ fn take_up_listener(rendezvous: i32) {
                 listener.bells_fd.store(crate::offered::bells().unwrap_or(-1), Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED);
                 listener.port.store(crate::listen::bound_address(fd).port as u32, Ordering::Relaxed);
-                crate::options::learn(fd, listener);
+                crate::options::take_up(fd, listener);
                 listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);

@@ -58,6 +58,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
             socket.bells_fd.store(bells, Ordering::Relaxed);
             socket.inode.store(status.st_ino, Ordering::Relaxed);
+            socket.options_time.store(0, Ordering::Relaxed);
             socket.port.store(bound.port as u32, Ordering::Relaxed);
             socket.private_fd.store(unix, Ordering::Release);
             crate::reserve::begin();

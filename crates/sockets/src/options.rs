@@ -15,7 +15,7 @@ mod tcp;
 
 pub use get::get;
 pub use kinds::only_the_kernel_can;
-pub use listener::{inherit, learn, note_set_on_listener};
+pub use listener::{follow, inherit, note_set_on_listener, take_up};
 pub use owners::catch_up;
 pub use stored::Stored;
 pub use tcp::{carry_over, give_back, give_to, note_get, note_set, note_six_only};

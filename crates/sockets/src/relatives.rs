@@ -11,7 +11,7 @@
 
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{listen, private, process, reserve};
+use crate::{listen, options, private, process, reserve};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
@@ -153,6 +153,7 @@ pub(crate) fn look_around(listener: &Socket) {
     // Another process may have changed it meanwhile.
     let nonblocking = listen::nonblocking(listener);
     listen::set_nonblocking(listener, nonblocking);
+    options::follow(listener);
     listener.only_forked.store(0, Ordering::Relaxed);
     listener.clear(flag::LISTENER_SHARED);
 }

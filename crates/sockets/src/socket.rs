@@ -128,6 +128,8 @@ pub struct Socket {
     pub stored: Stored,
     /// What a listener's options were earlier; null: nothing was kept.
     pub earlier: AtomicPtr<crate::earlier::History>,
+    /// When a listener's options were last changed, as this process knows ([`crate::options::follow`]).
+    pub options_time: AtomicU64,
     /// Which version of the side's options ([`Socket::settings`]) they are.
     pub settings_seen: AtomicU32,
     next_free: AtomicPtr<Socket>,

@@ -6,21 +6,76 @@ use super::tcp::note_set;
 use crate::earlier;
 use crate::global::SETUP;
 use crate::judge::{Judge, LONGEST};
-use crate::socket::Socket;
-use shunt_sys::calls;
+use crate::socket::{flag, Socket};
+use crate::table;
+use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
+use shunt_sys::{calls, clock};
 
 /// The same for a socket that listens already: clients that wait to be accepted keep what they found (see [`earlier`]).
 pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int) {
     let Some(_setup) = SETUP.lock() else { return };
+    let now = clock::monotonic_ns();
     if crate::accept::someone_waits(listener) {
-        earlier::before_change(listener);
+        earlier::before_change(listener, now);
     }
     note_set(fd, listener, level, name);
+    if listener.has(flag::LISTENER_SHARED) {
+        tell(listener, now);
+        // Others may have set something at the same time, and the time that they told is lost.
+        read_back(fd, listener);
+    }
+}
+
+/// All who share a listener share its rendezvous. How fast that may send, which it never does, tells them when an option of the
+/// listener was last set, in ns of CLOCK_MONOTONIC.
+fn tell(listener: &Socket, time: u64) {
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    let length = size_of::<u64>() as socklen_t;
+    let _ = calls::setsockopt(rendezvous, SOL_SOCKET, libc::SO_MAX_PACING_RATE, (&raw const time).cast(), length);
+    listener.options_time.store(time, Ordering::Relaxed);
+}
+
+/// What was told last; 0: nothing.
+fn told(listener: &Socket) -> u64 {
+    let (mut time, mut length) = (0u64, size_of::<u64>() as socklen_t);
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    match calls::getsockopt(rendezvous, SOL_SOCKET, libc::SO_MAX_PACING_RATE, (&raw mut time).cast(), &mut length) {
+        Ok(()) if time != u64::MAX => time,
+        _ => 0,
+    }
+}
+
+/// Options that another process has set on a listener that it has, too, are this one's from then on. Under the set-up lock.
+pub fn follow(listener: &Socket) {
+    if !listener.has(flag::LISTENER_SHARED) {
+        return;
+    }
+    let time = told(listener);
+    if time == listener.options_time.load(Ordering::Relaxed) {
+        return;
+    }
+    let is_it = |fd: &i32| table::get(*fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener));
+    let Some(fd) = (0..table::high_water()).find(is_it) else { return };
+    earlier::before_change(listener, time);
+    listener.options_time.store(time, Ordering::Relaxed);
+    read_back(fd, listener);
+}
+
+fn read_back(fd: i32, listener: &Socket) {
+    for entry in listener.stored.all() {
+        note_set(fd, listener, entry.level, entry.name);
+    }
+    learn(fd, listener);
 }
 
 /// A listener came by exec or in a message: what was set on it is what it has otherwise than a fresh socket.
-pub fn learn(fd: i32, listener: &Socket) {
+pub fn take_up(fd: i32, listener: &Socket) {
+    listener.options_time.store(told(listener), Ordering::Relaxed);
+    learn(fd, listener);
+}
+
+fn learn(fd: i32, listener: &Socket) {
     crate::deferred::set(listener, calls::getsockopt_int(fd, IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).unwrap_or(0));
     let Ok(fresh) = Judge::fresh(listener) else { return };
     for (level, name) in INHERITED {
@@ -36,6 +91,7 @@ pub fn learn(fd: i32, listener: &Socket) {
 /// An accepted socket begins with the options that the listener had when its client connected, at `time` (CLOCK_MONOTONIC, ns).
 /// Under the set-up lock.
 pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
+    follow(listener);
     let earlier = earlier::at(listener, time);
     let list = earlier.unwrap_or(&listener.stored);
     if list.is_empty() {
