@@ -26,6 +26,11 @@ use shunt_sys::{calls, Result};
 /// [`break_off`] when it holds no lock any more.
 pub fn took(socket: &Socket, bytes: &[u8]) -> bool {
     note_broken(socket);
+    past(socket, bytes)
+}
+
+/// As [`took`], by who keeps the far side of a stream from another host: it has no connection of its own to break off.
+pub fn past(socket: &Socket, bytes: &[u8]) -> bool {
     let counted = socket.incoming_bells().took(bytes.len() as u32);
     !counted || !are_bells(bytes)
 }
@@ -132,7 +137,7 @@ pub fn break_off(socket: &Socket, fd: i32) {
         return;
     }
     socket.set(flag::SPENT); // what lies on the companion would break the next connection off, too
-    socket.own().transmit.broken.store(Reason::ForeignBytes as u32, Ordering::Release);
+    say_why(socket);
     if let Some(held) = socket.try_lock_send() {
         socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
         drop(held);
@@ -157,6 +162,11 @@ pub fn note_broken(socket: &Socket) -> bool {
         note_reset(socket);
     }
     broken
+}
+
+/// Lets the peer know why its connection is about to be reset.
+pub fn say_why(socket: &Socket) {
+    socket.own().transmit.broken.store(Reason::ForeignBytes as u32, Ordering::Release);
 }
 
 /// The peer has reset the connection, and may say why.

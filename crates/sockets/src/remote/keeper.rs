@@ -11,9 +11,8 @@ use super::near;
 use super::pump::{Rings, WINDOW};
 use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
-use crate::{carrier, diag, wait};
+use crate::{carrier, diag, foreign, wait};
 use core::sync::atomic::{fence, Ordering};
-use shunt_ring::tally::Tally;
 use shunt_segment::channel::arm;
 use shunt_station::{Gate, Station, Stream};
 use shunt_sys::libc::{
@@ -373,10 +372,10 @@ impl Keeper {
         let fd = self.home.far_fd(stream);
         let mut bytes = [0u8; 256];
         let got = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 256, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
-        if let Ok(got) = got {
-            let (base, _, channel) = self.home.place(stream);
-            let [near, far] = &crate::link::page(base, channel).sides;
-            let _ = Tally::new(near, far).took(got as u32); // what else it may be is not looked for between hosts
+        let far = self.home.far(stream);
+        if got.is_ok_and(|got| foreign::past(far, &bytes[..got])) {
+            foreign::say_why(far);
+            Rings(self.home).refuse(stream);
         }
         near::mark(self.home, stream);
         let ended =

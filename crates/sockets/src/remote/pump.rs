@@ -303,11 +303,12 @@ impl Rings<'_> {
         if flags & flag::NEAR_GONE == 0 || near_word & word::CLOSED != 0 {
             return false;
         }
-        // It ended without a word, as one that is killed: with bytes unread, or with SO_LINGER set to 0 before both directions ended.
+        // It ended without a word, as one that is killed: with bytes unread, or with SO_LINGER set to 0, before both directions ended.
         let far = self.0.far(stream);
         let lingers = far.peer().receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0;
-        let both = near_word & word::FIN != 0 && far.outgoing().announced() & word::FIN != 0;
-        far.outgoing().unacknowledged() > 0 || (lingers && !both)
+        let (_, waiting) = far.incoming().look();
+        let both = near_word & word::FIN != 0 && far.outgoing().announced() & word::FIN != 0 && waiting == 0;
+        !both && (lingers || far.outgoing().unacknowledged() > 0)
     }
 
     /// Grants the peer the room that the program has made.
