@@ -38,7 +38,7 @@ static int slot_connects(int slot, int listener)
 
 DUET_SERVER(jump_out_of_accept, "jumps out of accept, poll and epoll_wait on a listener: it accepts after them, and closes for good")
 {
-    int listener = listen_on("127.0.0.1", 4), set = MUST(epoll_create1(EPOLL_CLOEXEC));
+    int listener = listen_on(meant("127.0.0.1", true), 4), set = MUST(epoll_create1(EPOLL_CLOEXEC));
     unsigned port = port_of(listener);
     struct epoll_event event;
     struct pollfd entry = {.fd = listener, .events = POLLIN};

@@ -19,7 +19,7 @@ static void serve_one(int listener, int slot)
 /* A listener that has seen clients of far's before, two at a time. */
 static int known_listener(void)
 {
-    int listener = listen_on("127.0.0.1", 16);
+    int listener = listen_on(meant("127.0.0.1", true), 16);
     for (int i = 0; i < 3; i++) {
         far_connects(10, port_of(listener));
         far_connects(11, port_of(listener));

@@ -38,10 +38,11 @@ impl Site {
                 agents.push(Agent::start(host, shunt, &[]).map_err(io::Error::other)?);
             }
         }
-        let option = match arrangement {
+        let option = match (arrangement, shunt) {
             // A list makes no condition of an agent; without one, it is UDP.
-            Arrangement::HostsUdp => "10.77.0.0/24,fd77::/64",
-            Arrangement::HostsXdp => "auto",
+            (Arrangement::HostsUdp, Some(_)) => "10.77.0.0/24,fd77::/64",
+            (Arrangement::HostsXdp, Some(_)) => "auto",
+            // Of the kernel nobody expects that a gate opens.
             _ => "none",
         };
         Ok(Site { hosts: Some(hosts), option, agents })
