@@ -309,9 +309,17 @@ static void executing(void)
     reply_result(-1);
 }
 
+static void listening(int fd, int backlog)
+{
+    int result = listen(fd, backlog);
+    reply_done(result);
+    if (result == 0)
+        await_gate();
+}
+
 static void connecting(int fd, const char *host, int port)
 {
-    struct endpoint_address address = address_of(host, (unsigned)port);
+    struct endpoint_address address = address_of(meant(host, false), (unsigned)port);
     int result = connect(fd, SA(address)), error = errno;
     if (result == 0 || error == EINPROGRESS)
         note_carrier(fd);
@@ -329,9 +337,9 @@ static void perform(char *word[8])
     if (IS("socket")) /* SLOT 4|6 FLAGS */
         keep(word[1], socket(number == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | (strcmp(word[3], "nonblock") == 0 ? SOCK_NONBLOCK : 0), 0));
     else if (IS("bind")) /* SLOT HOST PORT */
-        address = address_of(word[2], seed), reply_done(bind(fd, SA(address)));
+        address = address_of(meant(word[2], true), seed), reply_done(bind(fd, SA(address)));
     else if (IS("listen")) /* SLOT BACKLOG */
-        reply_done(listen(fd, number));
+        listening(fd, number);
     else if (IS("connect")) /* SLOT HOST PORT */
         connecting(fd, word[2], atoi(word[3]));
     else if (IS("disconnect"))

@@ -1,12 +1,10 @@
 //! Which scenarios run between two hosts, and in which arrangements: `across.toml`.
 //!
 //! Every duet does: its two processes need nothing in common but the harness, which gives them addresses. Those that cannot are named with
-//! the reason, and a short list is what `make test` runs; `make soak` runs all, and `matrix --across` writes docs/SEMANTICS-HOSTS.md.
+//! the reason, and a short list is what `make test` runs; `make soak` runs all, and `matrix --across` writes docs/SEMANTICS-HOSTS.md ([`crate::page`]).
 
 use crate::arrangement::Arrangement;
 use crate::catalogue::Scenario;
-use crate::judge::Verdict;
-use crate::matrix::Verdicts;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -70,6 +68,11 @@ impl Across {
         self.arrangements.iter().filter_map(|name| Arrangement::named(name)).collect()
     }
 
+    /// Those of which docs/SEMANTICS-HOSTS.md tells.
+    pub fn told(&self) -> Vec<Arrangement> {
+        self.all().into_iter().filter(|arrangement| arrangement.accelerates()).collect()
+    }
+
     /// Those of all scenarios.
     pub fn all(&self) -> Vec<Arrangement> {
         self.all.iter().filter_map(|name| Arrangement::named(name)).collect()
@@ -83,6 +86,11 @@ impl Across {
     /// What may differ.
     pub fn differences(&self) -> &[Difference] {
         &self.differences
+    }
+
+    /// Those that do not run between hosts, with the reason.
+    pub fn exceptions(&self) -> impl Iterator<Item = (&[String], &str)> {
+        self.exceptions.iter().map(|exception| (exception.scenarios.as_slice(), exception.reason.as_str()))
     }
 
     /// Those of `scenarios` that run between hosts.
@@ -102,76 +110,5 @@ impl Across {
         let named = named.chain(self.differences.iter().flat_map(|difference| &difference.scenarios));
         let known = |name: &str| scenarios.iter().any(|scenario| scenario.name == name && !scenario.is_solo());
         named.filter(|name| !known(name)).cloned().collect()
-    }
-}
-
-impl Across {
-    /// docs/SEMANTICS-HOSTS.md.
-    pub fn render(&self, scenarios: &[Scenario], arrangements: &[Arrangement], verdicts: &Verdicts) -> String {
-        let mut text = String::from(
-            "# Semantics between hosts: what was compared\n\nWritten by `shunt-differential matrix --across`; do not edit. Each scenario with two \
-             processes ran with these on two hosts (network namespaces joined by a veth), near as client and as server, on the kernel and under shunt; \
-             the transcripts are equal but where it is said. A difference that does not come again in three runs is not counted. A family's scenarios are \
-             listed by `shunt-differential list`.\n\n| file |",
-        );
-        arrangements.iter().for_each(|arrangement| text.push_str(&format!(" {} |", arrangement.name())));
-        text.push_str("\n|---|");
-        arrangements.iter().for_each(|_| text.push_str("---:|"));
-        text.push('\n');
-        let mut files: Vec<&str> = scenarios.iter().map(|scenario| scenario.file.as_str()).collect();
-        files.dedup();
-        let equal = |wanted: &dyn Fn(&Scenario) -> bool, arrangement: Arrangement| {
-            let mut counts = (0, 0);
-            for scenario in scenarios.iter().filter(|scenario| wanted(scenario)) {
-                for role in scenario.roles() {
-                    if let Some(verdict) = verdicts.get(&(scenario.name.clone(), role, arrangement)) {
-                        counts.0 += usize::from(verdict.passes());
-                        counts.1 += 1;
-                    }
-                }
-            }
-            format!(" {} of {} |", counts.0, counts.1)
-        };
-        for file in files {
-            text.push_str(&format!("| {} |", file.trim_end_matches(".c")));
-            for arrangement in arrangements {
-                text.push_str(&equal(&|scenario| scenario.file == file, *arrangement));
-            }
-            text.push('\n');
-        }
-        text.push_str("| all |");
-        arrangements.iter().for_each(|arrangement| text.push_str(&equal(&|_| true, *arrangement)));
-        text.push_str("\n\n## What differs\n\n");
-        for difference in &self.differences {
-            text.push_str(&format!("- {}: {}\n", difference.scenarios.join(", "), difference.reason));
-        }
-        for scenario in scenarios.iter().filter(|scenario| self.difference(&scenario.name).is_none()) {
-            for (role, arrangement) in
-                scenario.roles().into_iter().flat_map(|role| arrangements.iter().map(move |arrangement| (role, *arrangement)))
-            {
-                match verdicts.get(&(scenario.name.clone(), role, arrangement)) {
-                    Some(Verdict::Differs(_)) => {
-                        text.push_str(&format!(
-                            "- {} ({}, {}): not explained yet\n",
-                            scenario.name,
-                            role.name(),
-                            arrangement.name()
-                        ));
-                    }
-                    Some(Verdict::NotAccelerated) => text.push_str(&format!(
-                        "- {} ({}, {}): equal, with a connection that fell back\n",
-                        scenario.name,
-                        role.name(),
-                        arrangement.name()
-                    )),
-                    _ => {}
-                }
-            }
-        }
-        text.push_str("\n## What does not run between hosts\n\n");
-        for exception in &self.exceptions {
-            text.push_str(&format!("- {}: {}\n", exception.scenarios.join(", "), exception.reason));
-        }
-        text
     }
 }

@@ -36,6 +36,7 @@ pub mod deviations;
 pub mod judge;
 pub mod matrix;
 pub mod namespace;
+pub mod page;
 pub mod programs;
 pub mod random;
 pub mod rows;

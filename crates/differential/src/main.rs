@@ -6,13 +6,14 @@
 //! shunt-differential show NAME [ARRANGEMENT]    the kernel's transcript, or shunt's in an arrangement such as `both`
 //! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
-//! shunt-differential compare --across [ARRANGEMENT] [NAME...]   the same with near and far on hosts of their own
+//! shunt-differential compare --across [ARRANGEMENT...] [NAME...]   the same with near and far on hosts of their own
 //! shunt-differential random COUNT [SEED]        sequences drawn from seeds, from SEED on; a difference is shortened
+//! shunt-differential random --across [ARRANGEMENT...] COUNT [SEED]   the same with the sides on hosts of their own
 //! shunt-differential seeds NAME COUNT [SEED]    scenarios that draw their calls from seeds, as `soak` runs them
 //! shunt-differential replay FILE [ARRANGEMENT]  a sequence from a file, on the kernel or in an arrangement
 //! shunt-differential soak MINUTES [SEED]        sequences and scenarios drawn from seeds
 //! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
-//! shunt-differential matrix --across [ARRANGEMENT...]  everything between hosts, into docs/SEMANTICS-HOSTS.md
+//! shunt-differential matrix --across [ARRANGEMENT...] [FILE.c...]  between hosts, into docs/SEMANTICS-HOSTS.md: everything, or these files anew
 //! ```
 
 use shunt_differential::across::Across;
@@ -20,8 +21,10 @@ use shunt_differential::compare::difference;
 use shunt_differential::deviations::Deviations;
 use shunt_differential::judge::{Judge, Verdict};
 use shunt_differential::matrix::{self, Verdicts};
+use shunt_differential::page::Page;
 use shunt_differential::random::{hunt, sequence};
 use shunt_differential::rows::Rows;
+use shunt_differential::site::Site;
 use shunt_differential::trial::Trial;
 use shunt_differential::{catalogue, namespace, programs, Arrangement, Role, Scenario};
 use std::process::ExitCode;
@@ -43,12 +46,13 @@ fn main() -> ExitCode {
         ["compare", "--across", rest @ ..] => compare_across(rest),
         ["compare", rest @ ..] => compare(rest),
         ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
-        ["random", count, rest @ ..] => random(count, rest.first().copied()),
+        ["random", "--across", rest @ ..] => random_across(rest),
+        ["random", count, rest @ ..] => random(count, rest.first().copied(), &hunt::ARRANGEMENTS),
         ["seeds", name, count, rest @ ..] => seeds(name, count, rest.first().copied()),
         ["replay", file, rest @ ..] => replay(file, rest.first().copied()),
         ["matrix", "--across", rest @ ..] => write_matrix_across(rest),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across] [NAME...] | random COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix".into()),
+        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across] [NAME...] | random [--across] COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix [--across]".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -132,13 +136,18 @@ fn stability(words: &[&str]) -> Result<bool, String> {
     Ok(stable)
 }
 
-/// Near and far on two hosts, in one arrangement or each of them.
+/// The arrangements of two hosts that `words` begin with, or else `usual`; and the other words.
+fn arrangements_of<'a, 'b>(words: &'a [&'b str], usual: &[Arrangement]) -> (Vec<Arrangement>, &'a [&'b str]) {
+    let named = |word: &&str| Arrangement::named(word).filter(|arrangement| arrangement.has_two_hosts());
+    let found: Vec<Arrangement> = words.iter().map_while(named).collect();
+    let rest = &words[found.len()..];
+    (if found.is_empty() { usual.to_vec() } else { found }, rest)
+}
+
+/// Near and far on two hosts, in some arrangements or each of them.
 fn compare_across(words: &[&str]) -> Result<bool, String> {
     let across = Across::load()?;
-    let (arrangements, names) = match words.split_first().map(|(first, rest)| (Arrangement::named(first), rest)) {
-        Some((Some(arrangement), rest)) => (vec![arrangement], rest),
-        _ => (across.all(), words),
-    };
+    let (arrangements, names) = arrangements_of(words, &across.all());
     let shunt = programs::shunt()?;
     let deviations = Deviations::load()?;
     let judge = Judge::new(&shunt, &deviations);
@@ -152,28 +161,52 @@ fn compare_across(words: &[&str]) -> Result<bool, String> {
     }))
 }
 
-/// Everything between hosts, into docs/SEMANTICS-HOSTS.md.
+/// Everything between hosts, or what the files named say of it, into docs/SEMANTICS-HOSTS.md.
 fn write_matrix_across(words: &[&str]) -> Result<bool, String> {
     let across = Across::load()?;
-    let arrangements: Vec<Arrangement> = match words {
-        [] => across.all(),
-        words => words.iter().filter_map(|word| Arrangement::named(word)).collect(),
-    };
+    let (mut arrangements, files) = arrangements_of(words, &across.told());
     let shunt = programs::shunt()?;
     let deviations = Deviations::load()?;
     let judge = Judge::new(&shunt, &deviations);
-    let scenarios = across.among(catalogue::all());
+    let path = programs::workspace().join("docs/SEMANTICS-HOSTS.md");
+    let all = across.among(catalogue::all());
+    let mut page = match files {
+        [] => Page::default(),
+        _ => Page::parse(&std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?),
+    };
+    if let Some(stranger) = files.iter().find(|file| !all.iter().any(|scenario| scenario.file == **file)) {
+        return Err(format!("matrix --across: {stranger} is no file of scenarios that run between hosts"));
+    }
+    arrangements.retain(|arrangement| match Site::two_hosts(*arrangement, Some(&shunt)) {
+        Ok(_) => true,
+        Err(reason) => {
+            println!("{}: {reason}", arrangement.name());
+            page.lacks(*arrangement, &reason.to_string());
+            false
+        }
+    });
+    let chosen = |scenario: &&Scenario| files.is_empty() || files.contains(&scenario.file.as_str());
+    let scenarios: Vec<Scenario> = all.iter().filter(chosen).cloned().collect();
     let verdicts = Mutex::new(Verdicts::new());
     let passed = each(&scenarios, &arrangements, |scenario, role, arrangement| {
         let verdict = judge.judge_across(scenario, role, arrangement).map_err(|error| error.to_string())?;
         let known = arrangement.accelerates() && across.difference(&scenario.name).is_some();
-        let result = if verdict.passes() || known { Ok(()) } else { Err(format!("{verdict:?}")) };
+        let result = match &verdict {
+            Verdict::Differs(text) if !known => Err(text.clone()),
+            Verdict::NotAccelerated => Err("equal, but not accelerated\n".into()),
+            _ => Ok(()),
+        };
         verdicts.lock().expect("no trial panics").insert((scenario.name.clone(), role, arrangement), verdict);
         result
     });
-    let path = programs::workspace().join("docs/SEMANTICS-HOSTS.md");
-    let text = across.render(&scenarios, &arrangements, &verdicts.into_inner().expect("no trial panics"));
-    std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let verdicts = verdicts.into_inner().expect("no trial panics");
+    for scenario in scenarios.iter().filter(|scenario| across.difference(&scenario.name).is_some()) {
+        if verdicts.iter().all(|((name, _, _), verdict)| *name != scenario.name || verdict.passes()) {
+            println!("{} is said to differ, and did not", scenario.name);
+        }
+    }
+    page.take(&across, &scenarios, &verdicts);
+    std::fs::write(&path, page.render(&across, &all)).map_err(|error| format!("{}: {error}", path.display()))?;
     println!("{}", path.display());
     Ok(passed)
 }
@@ -196,14 +229,22 @@ fn compare_in(scenarios: &[Scenario], arrangements: &[Arrangement]) -> Result<bo
 }
 
 /// Sequences of `count` seeds. A difference that does not come again is told, and fails a soak only: it may be the machine.
-fn random(count: &str, first: Option<&str>) -> Result<bool, String> {
+fn random(count: &str, first: Option<&str>, arrangements: &[Arrangement]) -> Result<bool, String> {
     let shunt = programs::shunt()?;
     let count: u64 = count.parse().map_err(|_| format!("random: {count} is not a number of seeds, as in `random 100`"))?;
     let first: u64 =
         first.unwrap_or("1").parse().map_err(|_| "random: the first seed is a number, as in `random 100 1`".to_owned())?;
     let tally = Tally::default();
-    each_seed(first, |seed| seed < first + count, |seed| tally.hunt(seed, &shunt));
+    each_seed(first, |seed| seed < first + count, |seed| tally.hunt(seed, arrangements, &shunt));
     Ok(tally.told())
+}
+
+/// The same with the sides on hosts of their own.
+fn random_across(words: &[&str]) -> Result<bool, String> {
+    match arrangements_of(words, &hunt::ACROSS) {
+        (arrangements, [count, rest @ ..]) => random(count, rest.first().copied(), &arrangements),
+        _ => Err("random --across: the number of seeds is missing, as in `random --across 100`".into()),
+    }
 }
 
 /// What became of many seeds.
@@ -218,9 +259,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn hunt(&self, seed: u64, shunt: &std::path::Path) {
+    fn hunt(&self, seed: u64, arrangements: &[Arrangement], shunt: &std::path::Path) {
         self.seeds.fetch_add(1, Ordering::Relaxed);
-        match hunt::hunt(seed, shunt) {
+        match hunt::hunt(seed, arrangements, shunt) {
             Err(error) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 println!("--- seed {seed}: {error}");
@@ -242,7 +283,7 @@ impl Tally {
             Ok(hunt::Verdict::Differs(arrangement, operations, difference)) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 println!("--- seed {seed} {}: - the kernel, + shunt\n{difference}", arrangement.name());
-                println!("# for sequences/NAME.txt:\n{}", hunt::annotated(&operations).unwrap_or_default());
+                println!("# for sequences/NAME.txt:\n{}", hunt::annotated(&operations, arrangement).unwrap_or_default());
             }
         }
     }
@@ -308,14 +349,14 @@ fn replay(file: &str, arrangement: Option<&str>) -> Result<bool, String> {
     let operations = sequence::parse(&text)?;
     let told = |error: std::io::Error| error.to_string();
     let Some(name) = arrangement else {
-        print!("{}", hunt::annotated(&operations).map_err(told)?);
+        print!("{}", hunt::annotated(&operations, Arrangement::Both).map_err(told)?);
         return Ok(true);
     };
     let shunt = programs::shunt()?;
-    let found = Arrangement::ALL.into_iter().find(|arrangement| arrangement.name() == name);
-    let arrangement = found.ok_or_else(|| format!("there is no arrangement {name}; one of them is `both`"))?;
-    let steps = hunt::record(&operations).map_err(told)?;
-    match hunt::perform(&operations, &steps, hunt::shunts(arrangement, &shunt)).map_err(told)? {
+    let arrangement = Arrangement::named(name).ok_or_else(|| format!("there is no arrangement {name}; one of them is `both`"))?;
+    let setting = hunt::Setting::under_shunt(arrangement, &shunt);
+    let steps = hunt::record(&operations, setting).map_err(told)?;
+    match hunt::perform(&operations, &steps, setting).map_err(told)? {
         hunt::Outcome::Same(accelerated) => {
             println!("equal, {}", if accelerated { "accelerated" } else { "through the kernel" });
             Ok(true)
@@ -363,7 +404,7 @@ fn soak(minutes: &str, first: Option<&str>) -> Result<bool, String> {
         first,
         |_| std::time::Instant::now() < deadline,
         |seed| {
-            tally.hunt(seed, &shunt);
+            tally.hunt(seed, &hunt::ARRANGEMENTS, &shunt);
             if seed % 8 == 0 {
                 tally.run_scenarios(&scenarios, seed, &shunt);
             }

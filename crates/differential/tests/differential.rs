@@ -40,8 +40,9 @@ fn replays(shunt: &'static Path) -> Vec<Trial> {
         for arrangement in hunt::ARRANGEMENTS {
             let operations = operations.clone();
             trials.push(Trial::test(format!("sequences::{name}::{}", arrangement.name()), move || {
-                let steps = hunt::record(&operations)?;
-                match hunt::perform(&operations, &steps, hunt::shunts(arrangement, shunt))? {
+                let setting = hunt::Setting::under_shunt(arrangement, shunt);
+                let steps = hunt::record(&operations, setting)?;
+                match hunt::perform(&operations, &steps, setting)? {
                     hunt::Outcome::Same(_) => Ok(()),
                     hunt::Outcome::Differs(difference) => Err(Failed::from(format!("- the kernel, + shunt\n{difference}"))),
                 }

@@ -7,9 +7,13 @@ use super::stage::{Stage, Step};
 use crate::arrangement::Arrangement;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// The arrangements that sequences run in: each side is under shunt, or one of them.
 pub const ARRANGEMENTS: [Arrangement; 3] = [Arrangement::Both, Arrangement::ClientOnly, Arrangement::ServerOnly];
+
+/// Those of sequences whose sides are on hosts of their own.
+pub const ACROSS: [Arrangement; 2] = [Arrangement::HostsUdp, Arrangement::HostsXdp];
 
 /// What came of performing a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +50,45 @@ pub enum Verdict {
     Differs(Arrangement, Vec<Operation>, Difference),
 }
 
-/// Which processes run under shunt.
-pub fn shunts(arrangement: Arrangement, shunt: &Path) -> [Option<&Path>; 2] {
-    match arrangement {
-        Arrangement::ClientOnly => [Some(shunt), None],
-        Arrangement::ServerOnly => [None, Some(shunt)],
-        _ => [Some(shunt), Some(shunt)],
+/// Who runs under shunt, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The command for each of the two processes, if it runs under shunt.
+    pub shunts: [Option<&'a Path>; 2],
+    /// The arrangement, if they are on hosts of their own.
+    pub hosts: Option<Arrangement>,
+    /// How long what was said may be under way to the other host.
+    pub under_way: Duration,
+}
+
+/// A frame needs microseconds, and who is to take it a processor.
+const UNDER_WAY: Duration = Duration::from_millis(25);
+/// On a crowded machine.
+const UNDER_WAY_LONG: Duration = Duration::from_millis(100);
+
+impl<'a> Setting<'a> {
+    /// The sides of `arrangement` on the kernel.
+    pub fn on_kernel(arrangement: Arrangement) -> Setting<'a> {
+        Setting { shunts: [None; 2], hosts: arrangement.has_two_hosts().then_some(arrangement), under_way: UNDER_WAY }
+    }
+
+    /// Those under shunt that are in `arrangement`.
+    pub fn under_shunt(arrangement: Arrangement, shunt: &'a Path) -> Setting<'a> {
+        let shunts = match arrangement {
+            Arrangement::ClientOnly => [Some(shunt), None],
+            Arrangement::ServerOnly => [None, Some(shunt)],
+            _ => [Some(shunt), Some(shunt)],
+        };
+        Setting { shunts, ..Setting::on_kernel(arrangement) }
+    }
+
+    /// The same without shunt.
+    pub fn kernel(self) -> Setting<'a> {
+        Setting { shunts: [None; 2], ..self }
+    }
+
+    fn patient(self) -> Setting<'a> {
+        Setting { under_way: UNDER_WAY_LONG, ..self }
     }
 }
 
@@ -64,10 +101,10 @@ fn apart<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> 
 ///
 /// # Errors
 /// When the stage cannot be made.
-pub fn draw(seed: u64) -> io::Result<(Vec<Operation>, Vec<Step>)> {
+pub fn draw(seed: u64, setting: Setting<'_>) -> io::Result<(Vec<Operation>, Vec<Step>)> {
     apart(|| {
-        let mut stage = Stage::open([None, None])?;
-        let mut draw = Draw::new(seed);
+        let mut stage = Stage::open(setting.kernel())?;
+        let mut draw = Draw::new(seed, setting.hosts.is_some());
         let (mut operations, mut steps) = (Vec::new(), Vec::new());
         while let Some(operation) = draw.next() {
             let step = stage.perform(&operation, None);
@@ -83,9 +120,9 @@ pub fn draw(seed: u64) -> io::Result<(Vec<Operation>, Vec<Step>)> {
 ///
 /// # Errors
 /// When the stage cannot be made.
-pub fn record(operations: &[Operation]) -> io::Result<Vec<Step>> {
+pub fn record(operations: &[Operation], setting: Setting<'_>) -> io::Result<Vec<Step>> {
     apart(|| {
-        let mut stage = Stage::open([None, None])?;
+        let mut stage = Stage::open(setting.kernel())?;
         Ok(operations.iter().map(|operation| stage.perform(operation, None)).collect())
     })
 }
@@ -94,9 +131,9 @@ pub fn record(operations: &[Operation]) -> io::Result<Vec<Step>> {
 ///
 /// # Errors
 /// When the stage cannot be made.
-pub fn perform(operations: &[Operation], expected: &[Step], shunts: [Option<&Path>; 2]) -> io::Result<Outcome> {
+pub fn perform(operations: &[Operation], expected: &[Step], setting: Setting<'_>) -> io::Result<Outcome> {
     apart(|| {
-        let mut stage = Stage::open(shunts)?;
+        let mut stage = Stage::open(setting)?;
         for (place, (operation, expected)) in operations.iter().zip(expected).enumerate() {
             let got = stage.perform(operation, Some(expected));
             if got != *expected {
@@ -112,13 +149,16 @@ pub fn perform(operations: &[Operation], expected: &[Step], shunts: [Option<&Pat
 ///
 /// # Errors
 /// When a stage cannot be made.
-pub fn judge(operations: &[Operation], steps: &[Step], shunt: &Path) -> io::Result<Verdict> {
-    if let Outcome::Differs(difference) = perform(operations, steps, [None, None])? {
-        return Ok(Verdict::Unstable(difference));
-    }
+pub fn judge(operations: &[Operation], steps: &[Step], arrangements: &[Arrangement], shunt: &Path) -> io::Result<Verdict> {
     let mut accelerated = 0;
-    for arrangement in ARRANGEMENTS {
-        let first = match perform(operations, steps, shunts(arrangement, shunt))? {
+    for (place, &arrangement) in arrangements.iter().enumerate() {
+        let setting = Setting::under_shunt(arrangement, shunt);
+        if place == 0 {
+            if let Outcome::Differs(difference) = perform(operations, steps, setting.kernel())? {
+                return Ok(Verdict::Unstable(difference));
+            }
+        }
+        let first = match perform(operations, steps, setting)? {
             Outcome::Same(carried) => {
                 accelerated += usize::from(carried);
                 continue;
@@ -126,13 +166,13 @@ pub fn judge(operations: &[Operation], steps: &[Step], shunt: &Path) -> io::Resu
             Outcome::Differs(difference) => difference,
         };
         for _ in 0..3 {
-            if let Outcome::Differs(difference) = perform(operations, steps, [None, None])? {
+            if let Outcome::Differs(difference) = perform(operations, steps, setting.patient().kernel())? {
                 return Ok(Verdict::Unstable(difference));
             }
         }
         let mut again = None;
         for _ in 0..3 {
-            if let Outcome::Differs(difference) = perform(operations, steps, shunts(arrangement, shunt))? {
+            if let Outcome::Differs(difference) = perform(operations, steps, setting.patient())? {
                 again = Some(difference);
                 break;
             }
@@ -149,13 +189,14 @@ pub fn judge(operations: &[Operation], steps: &[Step], shunt: &Path) -> io::Resu
 ///
 /// # Errors
 /// When a stage cannot be made.
-pub fn hunt(seed: u64, shunt: &Path) -> io::Result<Verdict> {
-    let (operations, steps) = draw(seed)?;
-    match judge(&operations, &steps, shunt)? {
+pub fn hunt(seed: u64, arrangements: &[Arrangement], shunt: &Path) -> io::Result<Verdict> {
+    let (operations, steps) = draw(seed, Setting::on_kernel(arrangements[0]))?;
+    match judge(&operations, &steps, arrangements, shunt)? {
         Verdict::Differs(arrangement, operations, difference) => {
-            let operations = shrink::shrink(&operations, &difference, shunts(arrangement, shunt))?;
-            let steps = record(&operations)?;
-            match perform(&operations, &steps, shunts(arrangement, shunt))? {
+            let setting = Setting::under_shunt(arrangement, shunt).patient();
+            let operations = shrink::shrink(&operations, &difference, setting)?;
+            let steps = record(&operations, setting)?;
+            match perform(&operations, &steps, setting)? {
                 Outcome::Differs(difference) => Ok(Verdict::Differs(arrangement, operations, difference)),
                 Outcome::Same(_) => Ok(Verdict::Passing(arrangement, operations, difference)),
             }
@@ -181,8 +222,8 @@ impl std::fmt::Display for Difference {
 ///
 /// # Errors
 /// When the stage cannot be made.
-pub fn annotated(operations: &[Operation]) -> io::Result<String> {
-    let steps = record(operations)?;
+pub fn annotated(operations: &[Operation], arrangement: Arrangement) -> io::Result<String> {
+    let steps = record(operations, Setting::on_kernel(arrangement))?;
     let mut text = String::new();
     for (operation, step) in operations.iter().zip(&steps) {
         text.push_str(&format!("{operation}\n#   {}\n", step.reply));

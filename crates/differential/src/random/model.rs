@@ -168,6 +168,15 @@ impl Model {
             .collect()
     }
 
+    /// The side of the processes that have the listener on the port.
+    pub fn side_of_listener(&self, wanted: usize) -> Option<usize> {
+        let listens = |at: &Option<usize>| {
+            at.is_some_and(|at| matches!(&self.descriptions[at].kind, Kind::Listener { port, .. } if *port == wanted))
+        };
+        let live = self.actors.iter().flatten().map(|actor| &self.processes[actor.process]);
+        live.into_iter().find(|process| process.slots.iter().any(listens)).map(|process| process.side)
+    }
+
     /// Whether an open description listens on the port, or is bound for it.
     pub fn port_is_taken(&self, wanted: usize) -> bool {
         (0..self.descriptions.len())

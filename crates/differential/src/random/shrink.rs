@@ -1,16 +1,15 @@
 //! Shortening a sequence that shows a difference (delta debugging; Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
 //! IEEE TSE 2002): parts are left out as long as the same kind of operation differs in the same way.
 
-use super::hunt::{perform, record, Difference, Outcome};
+use super::hunt::{perform, record, Difference, Outcome, Setting};
 use super::sequence::Operation;
 use std::io;
-use std::path::Path;
 
 /// The shortest sequence found that still shows the difference.
 ///
 /// # Errors
 /// When a stage cannot be made.
-pub fn shrink(operations: &[Operation], difference: &Difference, shunts: [Option<&Path>; 2]) -> io::Result<Vec<Operation>> {
+pub fn shrink(operations: &[Operation], difference: &Difference, setting: Setting<'_>) -> io::Result<Vec<Operation>> {
     // What comes after the difference was never looked at.
     let mut shortest = operations[..=difference.place].to_vec();
     let mut pieces = 2;
@@ -20,7 +19,7 @@ pub fn shrink(operations: &[Operation], difference: &Difference, shunts: [Option
         for start in (0..shortest.len()).step_by(size) {
             let mut candidate = shortest.clone();
             candidate.drain(start..(start + size).min(shortest.len()));
-            if shows(&candidate, difference, shunts)? {
+            if shows(&candidate, difference, setting)? {
                 found = Some(candidate);
                 break;
             }
@@ -38,16 +37,16 @@ pub fn shrink(operations: &[Operation], difference: &Difference, shunts: [Option
 }
 
 /// Whether the kernel does the same twice, and shunt differs in the same kind of operation.
-fn shows(operations: &[Operation], difference: &Difference, shunts: [Option<&Path>; 2]) -> io::Result<bool> {
+fn shows(operations: &[Operation], difference: &Difference, setting: Setting<'_>) -> io::Result<bool> {
     if operations.is_empty() {
         return Ok(false);
     }
-    let steps = record(operations)?;
-    let Outcome::Differs(found) = perform(operations, &steps, shunts)? else { return Ok(false) };
+    let steps = record(operations, setting)?;
+    let Outcome::Differs(found) = perform(operations, &steps, setting)? else { return Ok(false) };
     if found.operation.verb() != difference.operation.verb() || kind(&found) != kind(difference) {
         return Ok(false);
     }
-    Ok(matches!(perform(operations, &steps, [None, None])?, Outcome::Same(_)))
+    Ok(matches!(perform(operations, &steps, setting.kernel())?, Outcome::Same(_)))
 }
 
 /// What a difference is about, without numbers, which change when parts are left out.

@@ -4,8 +4,10 @@
 //! woken by what another does. Asleep is what `/proc` says twice in a row while no answer has come; nothing depends on how long that takes.
 //! Who replays knows from the kernel which calls answer, and waits for these with patience.
 
+use super::hunt::Setting;
 use super::sequence::Operation;
 use crate::arrangement::Role;
+use crate::site::Site;
 use crate::trial::Trial;
 use crate::{namespace, programs};
 use std::collections::HashMap;
@@ -13,7 +15,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,15 +60,25 @@ pub struct Stage {
     roots: Vec<Child>,
     ports: HashMap<String, usize>,
     scratch: PathBuf,
+    /// How long to wait after each operation: what was said reaches another host later.
+    under_way: Option<Duration>,
+    /// The hosts, for as long as there are processes on them.
+    _site: Site,
 }
 
 impl Stage {
-    /// Starts both processes, in a network namespace that the calling thread enters for it.
+    /// Starts both processes, each on a host of its own or in a network namespace that the calling thread enters for it.
     ///
     /// # Errors
     /// When the namespace, the pipes or the processes cannot be made, or one does not introduce itself.
-    pub fn open(shunts: [Option<&Path>; 2]) -> io::Result<Stage> {
-        namespace::enter_new()?;
+    pub fn open(setting: Setting<'_>) -> io::Result<Stage> {
+        let site = match setting.hosts {
+            None => {
+                namespace::enter_new()?;
+                Site::one_host()
+            }
+            Some(arrangement) => Site::two_hosts(arrangement, setting.shunts[0])?,
+        };
         let mut actors = Vec::new();
         let mut inherited = Vec::new();
         for number in 0..ACTORS as RawFd {
@@ -78,7 +90,7 @@ impl Stage {
         }
         let scratch = Trial::scratch_directory()?;
         let mut roots = Vec::new();
-        for (number, shunt) in shunts.into_iter().enumerate() {
+        for (number, shunt) in setting.shunts.into_iter().enumerate() {
             let program = programs::scenarios(false);
             let mut command = match shunt {
                 Some(shunt) => {
@@ -91,6 +103,7 @@ impl Stage {
             let errors = File::options().create(true).append(true).open(scratch.join("errors"))?;
             command.args(["--actor", &number.to_string()]).env("LABORATORY_CARRIERS", scratch.join("carriers"));
             command.env("LABORATORY_ROLE", Role::Solo.name()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+            site.enter(&mut command, number);
             Trial::inherit(&mut command, &inherited);
             roots.push(command.process_group(0).spawn()?);
         }
@@ -102,7 +115,8 @@ impl Stage {
             answers: File::from(std::os::fd::OwnedFd::from(answers)),
             heard: Vec::new(),
         });
-        let mut stage = Stage { actors: actors.collect(), roots, ports: HashMap::new(), scratch };
+        let under_way = setting.hosts.is_some().then_some(setting.under_way);
+        let mut stage = Stage { actors: actors.collect(), roots, ports: HashMap::new(), scratch, under_way, _site: site };
         for number in 0..stage.roots.len() {
             stage.actors[number].process = stage.roots[number].id() as i32;
             stage.actors[number].condition = Condition::Idle;
@@ -127,6 +141,9 @@ impl Stage {
     /// Performs one operation. With what is `expected`, an answer that must come gets the time it needs.
     pub fn perform(&mut self, operation: &Operation, expected: Option<&Step>) -> Step {
         let reply = self.act(operation, expected.map(|step| step.reply.as_str()));
+        if let Some(under_way) = self.under_way {
+            std::thread::sleep(under_way);
+        }
         let mut woken = Vec::new();
         for number in 0..ACTORS {
             if self.actors[number].condition != Condition::Blocked || (number == operation.actor && reply == BLOCKS) {
@@ -255,7 +272,7 @@ impl Stage {
     fn settle(&mut self, number: usize) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut asleep = 0;
-        let mut patience = Duration::from_millis(2);
+        let mut patience = self.under_way.unwrap_or(Duration::from_millis(2));
         while asleep < 3 && Instant::now() < deadline {
             if let Some(line) = self.listen(number, patience) {
                 return Some(line);

@@ -18,6 +18,11 @@ const WAYS: [(&str, u8, &str, u8); 10] = [
     ("127.0.0.1", 4, "::ffff:127.0.0.1", 6),
 ];
 
+/// Those of [`WAYS`] whose addresses stand for a host's own and for the other's (`meant` in `connections.c`).
+fn leads_across(way: &(&str, u8, &str, u8)) -> bool {
+    !way.0.starts_with("::ffff") && matches!(way.2, "127.0.0.1" | "::1")
+}
+
 impl Draw {
     pub(super) fn plan_listener_and_client(&mut self) {
         let listeners = self.model.listeners();
@@ -29,7 +34,8 @@ impl Draw {
         let server = self.random.one_of(&idle);
         let port = (20000..20010).find(|&port| !self.model.port_is_taken(port));
         let (Some(slot), Some(port)) = (self.free_slot(server), port) else { return };
-        let (host, family, target, target_family) = self.random.one_of(&WAYS);
+        let ways: Vec<_> = WAYS.into_iter().filter(|way| !self.across || leads_across(way)).collect();
+        let (host, family, target, target_family) = self.random.one_of(&ways);
         let nonblock = if self.random.once_in(4) { " nonblock" } else { "" };
         self.ways.insert(port, (target, target_family));
         self.plan(server, format!("socket {slot} {family}{nonblock}"));
@@ -39,7 +45,11 @@ impl Draw {
         self.plan(server, format!("set {slot} nodelay 1"));
         self.plan(server, format!("bind {slot} {host} {port}"));
         self.plan(server, format!("listen {slot} 8"));
-        let client = self.random.one_of(&idle);
+        let clients: Vec<usize> = idle.into_iter().filter(|&actor| self.may_connect(actor, self.side(server))).collect();
+        if clients.is_empty() {
+            return;
+        }
+        let client = self.random.one_of(&clients);
         self.plan_connect(client, port);
         let Some(accepted) = self.slot_beside(server) else { return };
         let nonblock = if self.random.once_in(4) { " nonblock" } else { "" };
@@ -52,7 +62,12 @@ impl Draw {
             return;
         }
         let idle: Vec<usize> = (0..ACTORS).filter(|&actor| self.is_idle(actor)).collect();
-        let client = self.random.one_of(&idle);
+        let clients: Vec<usize> =
+            idle.iter().copied().filter(|&actor| self.may_connect(actor, self.model.side_of_listener(port))).collect();
+        if clients.is_empty() {
+            return;
+        }
+        let client = self.random.one_of(&clients);
         let listens = |at: &Description| matches!(&at.kind, Kind::Listener { port: own, .. } if *own == port);
         let acceptors: Vec<(usize, usize)> =
             idle.iter().filter_map(|&actor| Some((actor, self.model.slots(actor, listens).first().copied()?))).collect();
@@ -68,6 +83,10 @@ impl Draw {
         if let Some(free) = self.slot_beside(actor) {
             self.plan(actor, format!("accept {free} {slot}"));
         }
+    }
+
+    fn may_connect(&self, actor: usize, listener: Option<usize>) -> bool {
+        !self.across || self.side(actor) != listener
     }
 
     fn plan_connect(&mut self, client: usize, port: usize) {

@@ -30,13 +30,15 @@ pub struct Draw {
     unnoticed: Vec<(usize, usize)>,
     /// The operation given last was a `kill`.
     killed: bool,
+    /// The sides are on hosts of their own: who connects is not on the listener's.
+    across: bool,
     /// Kinds of operations beyond those that must be equal: `more`.
     features: String,
 }
 
 impl Draw {
     /// The sequence of this seed.
-    pub fn new(seed: u64) -> Draw {
+    pub fn new(seed: u64, across: bool) -> Draw {
         let mut random = Random::new(seed);
         for _ in 0..8 {
             random.below(2);
@@ -53,6 +55,7 @@ impl Draw {
             ways: HashMap::new(),
             unnoticed: Vec::new(),
             killed: false,
+            across,
             features: std::env::var("LABORATORY_FEATURES").unwrap_or_default(),
         };
         for actor in 0..2 {

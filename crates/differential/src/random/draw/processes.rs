@@ -1,7 +1,7 @@
 //! Processes and threads: how they begin, what they give each other, how they end and who hears of it.
 
 use super::Draw;
-use crate::random::model::{Kind, Model};
+use crate::random::model::Kind;
 use crate::random::sequence::Operation;
 use crate::random::stage::ACTORS;
 
@@ -45,11 +45,14 @@ impl Draw {
         }
     }
 
+    pub(super) fn side(&self, actor: usize) -> Option<usize> {
+        self.model.process_of(actor).map(|process| self.model.processes[process].side)
+    }
+
     /// Within a side: a program without shunt cannot take an accelerated connection, which is listed.
     pub(super) fn pass(&mut self, actor: usize) {
-        let side = |model: &Model, actor: usize| model.process_of(actor).map(|process| model.processes[process].side);
         let friends: Vec<usize> =
-            (0..ACTORS).filter(|&other| self.is_idle(other) && side(&self.model, other) == side(&self.model, actor)).collect();
+            (0..ACTORS).filter(|&other| self.is_idle(other) && self.side(other) == self.side(actor)).collect();
         let friend = self.random.one_of(&friends);
         let (Some(slot), Some(free)) = (self.any_socket(actor), self.free_slot(friend)) else { return };
         self.plan(actor, format!("pass {slot} {friend}"));
