@@ -38,7 +38,7 @@ impl Page {
                     Some((file, counts)) if *file != "all" => {
                         for (column, count) in columns.iter().zip(counts) {
                             let Some((good, all)) = count.split_once(" of ") else { continue };
-                            if let (Ok(good), Ok(all)) = (good.parse(), all.parse()) {
+                            if let (Ok(good), Ok(all @ 1..)) = (good.parse(), all.parse()) {
                                 page.cells.insert((format!("{file}.c"), column.clone()), (good, all));
                             }
                         }
