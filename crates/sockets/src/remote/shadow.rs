@@ -401,6 +401,9 @@ impl Tending<'_, '_> {
 
     fn reset(&mut self) {
         words::raise(&self.home.station, self.stream, flag::RESET_OUT);
+        // At once: a program whose bytes are refused may keep its descriptor for long.
+        let nobody = [0u8; 16]; // AF_UNSPEC: tcp_disconnect sends the reset
+        let _ = calls::connect(self.shadow.fd, nobody.as_ptr().cast(), 16);
         self.pump.close_near(self.stream, word::RST | word::FIN | word::CLOSED);
     }
 
