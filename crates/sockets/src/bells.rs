@@ -60,7 +60,7 @@ impl Ear {
 
     /// The socket ends; or this is a child after fork, whose ear is the parent's.
     pub fn close(&self) {
-        private::close(self.0.swap(-1, Ordering::AcqRel));
+        private::close_at(&self.0);
     }
 
     /// A private descriptor got another number.

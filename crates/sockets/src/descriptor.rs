@@ -66,7 +66,7 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
                 crate::accept::refuse_waiting(socket);
             }
             offered::retire(socket);
-            private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
+            private::close_at(&socket.private_fd);
             if kind == Kind::Listener {
                 if let Some(_setup) = SETUP.lock() {
                     crate::relatives::listener_closed();
@@ -107,7 +107,7 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
         crate::settle::tell(socket);
     }
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
-    private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
+    private::close_at(&socket.private_fd);
     if let Some(_setup) = SETUP.lock() {
         link::leave(index, socket.channel(), gone, keep);
     }

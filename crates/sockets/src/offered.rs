@@ -7,7 +7,7 @@
 use crate::accept::{self, Accepted};
 use crate::socket::{flag, Socket};
 use crate::{global, kept, link, private};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use shunt_ring::offers;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, word, ChannelPage};
@@ -33,14 +33,29 @@ static PLACES: [Place; MOST] =
     [const { Place { header: AtomicPtr::new(core::ptr::null_mut()), index: AtomicU32::new(0), rendezvous: AtomicI32::new(-1) } };
         MOST];
 
+/// Places that were ever used are the first so many: a server of few clients looks at few in each accept.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+impl Place {
+    /// The link there, if it may hold offers for the listener with this rendezvous: its header and index.
+    fn link(&self, rendezvous: i32) -> Option<(&'static LinkHeader, usize)> {
+        if self.rendezvous.load(Ordering::Relaxed) != rendezvous {
+            return None;
+        }
+        // SAFETY: null, or the first byte of a link's range, which is never unmapped.
+        let header = unsafe { self.header.load(Ordering::Acquire).as_ref() }?;
+        Some((header, self.index.load(Ordering::Relaxed) as usize))
+    }
+}
+
+fn used() -> &'static [Place] {
+    &PLACES[..USED.load(Ordering::Acquire).min(MOST)]
+}
+
 /// The links that may hold offers for `listener`: their headers and indices.
 pub(crate) fn places(listener: &Socket) -> impl Iterator<Item = (&'static LinkHeader, usize)> {
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
-    PLACES.iter().filter(move |place| place.rendezvous.load(Ordering::Relaxed) == rendezvous).filter_map(|place| {
-        // SAFETY: null, or the first byte of a link's range, which is never unmapped.
-        let header = unsafe { place.header.load(Ordering::Acquire).as_ref() }?;
-        Some((header, place.index.load(Ordering::Relaxed) as usize))
-    })
+    used().iter().filter_map(move |place| place.link(rendezvous))
 }
 
 /// Link `index` goes, or offers nothing any more. Under the set-up lock.
@@ -83,8 +98,8 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     let Ok(bell) = private::keep(bell) else { return };
     let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
-    let place = PLACES.iter().find(|place| place.header.load(Ordering::Relaxed).is_null());
-    let (Some(place), Ok(())) = (place, calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, bell, &mut event)) else {
+    let number = PLACES.iter().position(|place| place.header.load(Ordering::Relaxed).is_null());
+    let (Some(number), Ok(())) = (number, calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, bell, &mut event)) else {
         private::close(bell);
         return;
     };
@@ -95,9 +110,11 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     if listener.has(flag::LISTENER_EDGES) || EACH.load(Ordering::Relaxed) {
         offers::ring_each(queue);
     }
+    let place = &PLACES[number];
     place.index.store(index as u32, Ordering::Relaxed);
     place.rendezvous.store(link.rendezvous, Ordering::Relaxed);
     place.header.store(link.base.cast(), Ordering::Release);
+    USED.fetch_max(number + 1, Ordering::Release);
     listener.offering.store(1, Ordering::Release);
 }
 
@@ -176,10 +193,11 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     }
     let _setup = global::SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
     // Another client each time, so that none starves the others.
-    let turn = listener.accepts.load(Ordering::Relaxed) as usize;
-    let count = places(listener).count();
-    for k in 0..count {
-        let Some((header, index)) = places(listener).nth((turn + k) % count) else { continue };
+    let used = used();
+    let turn = listener.accepts.load(Ordering::Relaxed) as usize % used.len().max(1);
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    for place in used[turn..].iter().chain(&used[..turn]) {
+        let Some((header, index)) = place.link(rendezvous) else { continue };
         let base = link::at(index).base;
         // An honest client has no more waiting, whatever its count says.
         for _ in 0..CHANNELS {
@@ -310,6 +328,6 @@ pub fn retire(listener: &Socket) {
             }
         }
     }
-    private::close(listener.bells_fd.swap(-1, Ordering::AcqRel));
-    private::close(listener.timer_fd.swap(-1, Ordering::AcqRel));
+    private::close_at(&listener.bells_fd);
+    private::close_at(&listener.timer_fd);
 }

@@ -85,6 +85,14 @@ pub fn close(fd: i32) {
     }
 }
 
+/// Closes the private descriptor that `place` names, and names none there. Most places name none: that takes a look.
+#[inline]
+pub fn close_at(place: &AtomicI32) {
+    if place.load(Ordering::Relaxed) >= 0 {
+        close(place.swap(-1, Ordering::AcqRel));
+    }
+}
+
 /// The program wants the number `fd` for itself (dup2): moves ours elsewhere and gives its new number. Errors: EMFILE.
 pub fn evacuate(fd: i32) -> Result<i32> {
     let above = calls::fcntl(fd, F_DUPFD_CLOEXEC, (base().max(fd) + 1) as usize);

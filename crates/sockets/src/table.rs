@@ -229,7 +229,10 @@ pub fn any_ours() -> bool {
 static HIGH_WATER: AtomicU64 = AtomicU64::new(0);
 
 fn raise_high_water(fd: i32) {
-    HIGH_WATER.fetch_max(fd as u64 + 1, Ordering::Relaxed);
+    let above = fd as u64 + 1;
+    if HIGH_WATER.load(Ordering::Relaxed) < above {
+        HIGH_WATER.fetch_max(above, Ordering::Relaxed);
+    }
 }
 
 /// All descriptors that ever had an entry lie below this number.

@@ -63,6 +63,9 @@ pub fn before_connect() -> bool {
 fn look() -> bool {
     let mut found = false;
     let _ = numbers(&Path::new(format_args!("/proc/self/fd\0")), |fd| {
+        if table::get(fd as i32).kind() != Kind::Foreign {
+            return false; // known for something else
+        }
         let mut room = [0u8; 64];
         found = target(&Path::new(format_args!("/proc/self/fd/{fd}\0")), &mut room) == b"anon_inode:[io_uring]"
             && !is_seen(fd as i32);

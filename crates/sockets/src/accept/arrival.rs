@@ -30,7 +30,11 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
     loop {
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
-        let companion = match calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags) {
+        let accepted = match super::anyone(rendezvous) {
+            true => calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags),
+            false => Err(Errno(libc::EAGAIN)),
+        };
+        let companion = match accepted {
             // Another process may have given the listener to a program without shunt: then it is the kernel's alone.
             Err(Errno(error @ (libc::EAGAIN | libc::EINVAL))) => {
                 if error == libc::EINVAL {

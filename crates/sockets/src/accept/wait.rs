@@ -99,13 +99,12 @@ pub fn queues(listener: &Socket) -> [i32; 2] {
 /// offer has been taken.
 pub fn ready(fd: i32, listener: &Socket) -> bool {
     if deferred::concern(listener) {
-        return deferred::ready(listener) || calls::poll_one(fd, libc::POLLIN, 0) != Ok(0);
+        return deferred::ready(listener) || super::anyone(fd);
     }
     if listener.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
         return true;
     }
-    let ready = |queue: i32| calls::poll_one(queue, libc::POLLIN, 0) != Ok(0);
-    if ready(fd) || ready(listener.private_fd.load(Ordering::Acquire)) {
+    if super::anyone(fd) || super::anyone(listener.private_fd.load(Ordering::Acquire)) {
         return true;
     }
     offered::take_spent_bells(listener);
