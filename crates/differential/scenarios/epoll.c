@@ -316,6 +316,51 @@ SOLO(epoll_edge_add_then_connect, "edge-triggered, added, then connected")
     show_epoll("again", epoll, 0);
 }
 
+static void *epoll_waits_for_one(void *argument)
+{
+    struct epoll_event event;
+    int ready = epoll_wait(*(int *)argument, &event, 1, 5000);
+    return (void *)(long)(ready == 1 ? (long)event.data.u64 : -1);
+}
+
+SOLO(epoll_add_connect_while_waiting, "added, and connected while another thread waits in the set; then bytes come")
+{
+    int listener = listen_on("127.0.0.1", 4), epoll = new_epoll(), fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
+    MUST(epoll_adding(epoll, fd, EPOLLIN | EPOLLET, 9));
+    show_epoll("fresh", epoll, 0);
+    pthread_t thread = start(epoll_waits_for_one, &epoll);
+    milliseconds(30);
+    MUST(connect(fd, SA(target)));
+    note_carrier(fd);
+    int server = F(accept(listener, NULL, NULL));
+    milliseconds(30);
+    send(server, "abc", 3, 0);
+    say("the waiter saw %ld", (long)finish(thread));
+    show_epoll("again", epoll, 0);
+    send(server, "def", 3, 0);
+    await(fd, POLLIN);
+    show_epoll("more", epoll, 1000);
+}
+
+SOLO(epoll_add_listen_while_waiting, "added, and made a listener while another thread waits in the set; then a client comes")
+{
+    int epoll = new_epoll(), fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    struct endpoint_address any = address_of("127.0.0.1", 0);
+    MUST(bind(fd, SA(any)));
+    MUST(epoll_adding(epoll, fd, EPOLLIN | EPOLLET, 9));
+    show_epoll("fresh", epoll, 0);
+    pthread_t thread = start(epoll_waits_for_one, &epoll);
+    milliseconds(30);
+    MUST(listen(fd, 4));
+    milliseconds(30);
+    int client = dial("127.0.0.1", port_of(fd));
+    say("the waiter saw %ld", (long)finish(thread));
+    int server = F(accept(fd, NULL, NULL));
+    show_epoll("accepted", epoll, 0);
+    close(client), close(server);
+}
+
 SOLO(epoll_listener, "a listener in a set: level reports until accepted, edge once")
 {
     int listener = listen_on("127.0.0.1", 8), level = new_epoll(), edge = new_epoll();
@@ -703,19 +748,12 @@ DUET(epoll_shared_by_fork, "a set made before fork works in the child")
     R(recv(fd, bytes, 10, 0));
 }
 
-static void *epoll_waiter(void *argument)
-{
-    struct epoll_event event;
-    int ready = epoll_wait(*(int *)argument, &event, 1, 5000);
-    return (void *)(long)(ready == 1 ? (long)event.data.u64 : -1);
-}
-
 DUET(epoll_add_while_waiting, "a socket added while another thread waits in epoll_wait")
 {
     int fd = connected(), epoll = new_epoll();
     far("send 1 5 1");
     await(fd, POLLIN);
-    pthread_t thread = start(epoll_waiter, &epoll);
+    pthread_t thread = start(epoll_waits_for_one, &epoll);
     milliseconds(30);
     R(epoll_adding(epoll, fd, EPOLLIN, 6));
     say("the waiter saw %ld", (long)finish(thread));
@@ -724,7 +762,7 @@ DUET(epoll_add_while_waiting, "a socket added while another thread waits in epol
 DUET(epoll_add_quiet_while_waiting, "a quiet socket added while another thread waits; then bytes come")
 {
     int fd = connected(), epoll = new_epoll();
-    pthread_t thread = start(epoll_waiter, &epoll);
+    pthread_t thread = start(epoll_waits_for_one, &epoll);
     milliseconds(30);
     R(epoll_adding(epoll, fd, EPOLLIN, 6));
     far("send 1 5 1");
@@ -735,7 +773,7 @@ DUET(epoll_modify_while_waiting, "OUT asked for while another thread waits")
 {
     int fd = connected(), epoll = new_epoll();
     MUST(epoll_adding(epoll, fd, EPOLLIN, 6));
-    pthread_t thread = start(epoll_waiter, &epoll);
+    pthread_t thread = start(epoll_waits_for_one, &epoll);
     milliseconds(30);
     R(epoll_changing(epoll, fd, EPOLLIN | EPOLLOUT, 7));
     say("the waiter saw %ld", (long)finish(thread));

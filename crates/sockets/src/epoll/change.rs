@@ -7,7 +7,7 @@ use super::entry::{self, place, term, Entry};
 use super::events::find;
 use super::list::address;
 use super::order;
-use super::set::{activate, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
+use super::set::{activate, becomes_ours, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
 use super::{EXCLUSIVE, MODES};
 use crate::accept::queues;
 use crate::datagram::{self, Datagram};
@@ -102,7 +102,8 @@ fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static
 
 /// A watched TCP socket began to listen: its rendezvous joins the sets.
 pub fn became_listener(socket: &Socket) {
-    each_watcher(socket, |_, epfd, entry| {
+    each_watcher(socket, |set, epfd, entry| {
+        becomes_ours(set, entry);
         control_queues(epfd, libc::EPOLL_CTL_ADD, entry, socket, kernel_event(entry, Kind::Listener));
     });
 }
@@ -161,6 +162,7 @@ pub fn before_replace(socket: &Socket) {
 /// The companion is in place of the TCP socket: it joins them.
 pub fn after_replace(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
+        becomes_ours(set, entry);
         let mut event = kernel_event(entry, Kind::Stream);
         let fd = entry.fd.load(Ordering::Relaxed);
         let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &mut event);

@@ -30,6 +30,8 @@ pub struct Entry {
     pub(super) fd: AtomicI32,
     /// Place in the slabs.
     index: u32,
+    /// Not a TCP socket that never was a stream or a listener, of which the kernel's set tells everything, under the tag.
+    pub(super) ours: AtomicBool,
     /// Its [`place`] among the set's queues.
     pub(super) queue: AtomicU32,
     /// The life of the terms that this entry belongs to.
@@ -228,6 +230,7 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.gate.store(0, Ordering::Relaxed);
     entry.queues.iter().for_each(|queue| queue.store(-1, Ordering::Relaxed));
     entry.queue.store(place::NONE, Ordering::Relaxed);
+    entry.ours.store(false, Ordering::Relaxed);
     entry.heard.store(false, Ordering::Relaxed);
     entry.stamped.store(false, Ordering::Relaxed);
     entry.kicked.store(false, Ordering::Relaxed);

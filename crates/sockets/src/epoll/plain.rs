@@ -1,4 +1,6 @@
-//! Waiting in a set that is the kernel's alone, into which another thread may put one of ours meanwhile.
+//! Waiting in a set of which the kernel knows everything, into which another thread may put one of ours meanwhile.
+//!
+//! TCP sockets that the kernel connects are in it under tags of ours, because they may become streams: such events are translated.
 
 use super::kernel::sort;
 use super::scan::{look, Answer};
@@ -9,24 +11,24 @@ use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{cancel, user};
 
-/// Whether the set is the kernel's alone: epoll_wait then needs nothing of us.
+/// Whether the kernel knows everything of the set: epoll_wait then needs nothing of us but names.
 #[inline(always)]
 pub fn plain(set: &Set) -> bool {
-    set.count.load(Ordering::Acquire) == 0
+    set.ours.load(Ordering::Acquire) == 0
 }
 
-/// Waits by `kernel` in a set that is the kernel's alone: should that change, the thread must be woken. -1 when it was
+/// Waits by `kernel` in a set that is [`plain`]: should that change, the thread must be woken. -1 when it was
 /// cancelled in there. `None`: the set has changed just now, and nobody would wake the thread, unless it is to go there all
 /// the same (`whatever`).
 pub fn wait_plain(set: &'static Set, whatever: bool, kernel: impl FnOnce() -> i32) -> Option<i32> {
     asleep_in(set, || {
-        let still = set.count.load(Ordering::SeqCst) == 0;
+        let still = set.ours.load(Ordering::SeqCst) == 0;
         (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))
     })
 }
 
-/// The kernel's answer to such a wait. If entries of ours came into the set meanwhile, it may speak of them under their
-/// tags: translates. `None`: nothing is left to report, wait on.
+/// The kernel's answer to such a wait. It speaks of TCP sockets under their tags, and of entries that came into the set meanwhile:
+/// translates. `None`: nothing is left to report, wait on.
 ///
 /// # Safety
 /// `events` holds `count` entries and has room for them.

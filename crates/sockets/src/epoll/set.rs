@@ -7,7 +7,7 @@ use super::list::{address, List, OF_QUEUE, OF_SET};
 use crate::apart;
 use crate::global::Mutex;
 use crate::holding::{self, Hold};
-use crate::table;
+use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{clock, mapping};
@@ -18,8 +18,10 @@ pub struct Set {
     pub(super) references: AtomicU32,
     hold: Hold,
     pub(super) lock: Mutex,
-    /// Entries of ours; 0: the set is the kernel's alone.
+    /// Entries of ours.
     pub(super) count: AtomicU32,
+    /// Those of them of which the kernel does not know all ([`Entry::ours`]); 0: waiting in the set is the kernel's alone.
+    pub(super) ours: AtomicU32,
     /// Entries of sockets and of sets.
     pub(super) entries: List<OF_SET>,
     /// Entries of foreign descriptors whose data looks like a tag of ours.
@@ -110,6 +112,7 @@ pub fn created(fd: i32) {
     set.references.store(1, Ordering::Relaxed);
     set.hold.reset();
     set.count.store(0, Ordering::Relaxed);
+    set.ours.store(0, Ordering::Relaxed);
     set.entries.clear();
     set.others.clear();
     set.watched.clear();
@@ -342,6 +345,17 @@ pub(super) fn attach(set: &'static Set, entry: &'static Entry) {
     }
     entry.set.store(address(set), Ordering::Release);
     set.count.fetch_add(1, Ordering::Release);
+    if entry.socket().is_none_or(|socket| socket.kind() != Kind::Tcp) {
+        becomes_ours(set, entry);
+    }
+}
+
+/// The kernel alone no longer knows what the entry is ready for: who waits in the set from now on looks at it in memory, too. Who
+/// waits there already shows among the sleepers, and has to be woken.
+pub(super) fn becomes_ours(set: &'static Set, entry: &'static Entry) {
+    if !entry.ours.swap(true, Ordering::Relaxed) {
+        set.ours.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// Forgets an entry. Under WATCHERS and the set's lock.
@@ -355,5 +369,8 @@ pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
     }
     unwatch(entry);
     set.count.fetch_sub(1, Ordering::Release);
+    if entry.ours.swap(false, Ordering::Relaxed) {
+        set.ours.fetch_sub(1, Ordering::Release);
+    }
     free_entry(entry);
 }
