@@ -17,7 +17,7 @@ use core::mem::{offset_of, MaybeUninit};
 use libc::{siginfo_t, ucontext_t, EFAULT};
 
 /// Copies from this many bytes on are left to `memcpy`.
-pub const LONG: usize = 512;
+pub const LONG: usize = 2048;
 
 // shunt_user_copy(target, source, length > 16) -> 1, or 0 after a fault.
 //

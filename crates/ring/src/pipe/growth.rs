@@ -1,6 +1,7 @@
 //! When a sender changes to a ring of another class, and to which.
 
 use super::{class_of, switch_of, Pipe, COPIED, POSITION};
+use crate::short::SMALL;
 use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::word;
 use shunt_segment::sync::Ordering::{Relaxed, Release};
@@ -52,7 +53,7 @@ impl Pipe<'_> {
         if class > 0 {
             let small = &self.own.transmit.small;
             // Counting to many before shrinking keeps a mixed load in its large ring.
-            let count = if length > RING_SIZE[0] as usize / 2 { 0 } else { small.load(Relaxed) % STREAM + 1 };
+            let count = if length > SMALL { 0 } else { small.load(Relaxed) % STREAM + 1 };
             let shrink = count >= 256;
             small.store(COPIED | if shrink { 0 } else { count }, Relaxed);
             if shrink {
