@@ -9,8 +9,9 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc;
 use shunt_sockets::datagram::Datagram;
+use shunt_sockets::handover::carried;
 use shunt_sockets::sys::{calls, mapping, syscall, user};
-use shunt_sockets::{carried, datagram, table};
+use shunt_sockets::{datagram, table};
 
 /// struct aiocb of the C library (aio.h), as far as it goes.
 #[repr(C)]

@@ -73,7 +73,7 @@ fn raise(lowered: bool) {
         cancel::forget(bit::SHIELDED);
     }
     if cancel::noted() & bit::HOLDING != 0 {
-        shunt_sockets::holding::release();
+        shunt_sockets::waiting::holding::release();
     }
     if cancel::noted() & bit::UNWINDING != 0 {
         // SAFETY: hooks hold nothing when they end.

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use shunt_sockets::datagram::send::Answer;
 use shunt_sockets::datagram::{receive, send, Datagram};
-use shunt_sockets::pieces::Pieces;
+use shunt_sockets::stream::pieces::Pieces;
 use shunt_sockets::sys::{clock, user, Errno};
 
 pub(crate) fn settle(given: Answer) -> isize {

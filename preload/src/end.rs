@@ -1,4 +1,4 @@
-//! The end of the process by its own doing: the last moment at which sockets can say so (`shunt_sockets::ending`).
+//! The end of the process by its own doing: the last moment at which sockets can say so (`shunt_sockets::process::ending`).
 //!
 //! exit(3), and the return from main, end inside the C library. Handlers run in the reverse order of their registration,
 //! and destructors of libraries are run by one that the C library registers itself; the constructor of a preloaded
@@ -8,7 +8,7 @@
 use crate::{real, stdio};
 use core::ffi::{c_int, c_void};
 use shunt_calls::libc;
-use shunt_sockets::ending;
+use shunt_sockets::process::ending;
 use shunt_sockets::sys::syscall;
 
 extern "C" {

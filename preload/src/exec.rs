@@ -6,9 +6,9 @@ use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc::{SYS_execveat, AT_FDCWD, ENOMEM};
 use shunt_sockets::global::Shared;
+use shunt_sockets::handover::image::{self, Start};
+use shunt_sockets::handover::inherit::{self, Text, Way, VARIABLE};
 use shunt_sockets::handover::{self, HandOver};
-use shunt_sockets::image::{self, Start};
-use shunt_sockets::inherit::{self, Text, Way, VARIABLE};
 use shunt_sockets::sys::{calls, check, mapping, syscall};
 
 pub(crate) type Strings = *const *const c_char;

@@ -2,7 +2,7 @@
 
 use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_void};
-use shunt_sockets::pieces::MOST;
+use shunt_sockets::stream::pieces::MOST;
 use shunt_sockets::sys::section;
 use shunt_sockets::{stream, table};
 

@@ -8,7 +8,7 @@ use crate::{real, set_errno, shell};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, ECHILD, EINVAL, ENOMEM, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD};
 use shunt_sockets::global;
-use shunt_sockets::inherit::in_turn;
+use shunt_sockets::handover::inherit::in_turn;
 use shunt_sockets::sys::{calls, process, Errno};
 
 /// FILEs of popen, and their shells.

@@ -9,7 +9,7 @@ use crate::{real, signals};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, SIG_BLOCK, SIG_SETMASK};
 use shunt_sockets::global::{self, Shared, SETUP};
-use shunt_sockets::image;
+use shunt_sockets::handover::image;
 use shunt_sockets::sys::action::bit;
 use shunt_sockets::sys::{calls, process, Errno};
 

@@ -14,11 +14,11 @@ use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
-use shunt_sockets::owner;
-use shunt_sockets::signals::CHANGING;
 use shunt_sockets::sys::action::{self, Action};
 use shunt_sockets::sys::section::{self, Section};
 use shunt_sockets::sys::{calls, cancel, sleeper, syscall, thread, user};
+use shunt_sockets::waiting::owner;
+use shunt_sockets::waiting::signals::CHANGING;
 
 const SIGNALS: usize = 65;
 

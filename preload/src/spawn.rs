@@ -9,7 +9,7 @@ use crate::{copies, exec, hooks, real};
 use core::ffi::{c_char, c_int, c_short, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
-use shunt_sockets::inherit::{kept_over_exec, Text};
+use shunt_sockets::handover::inherit::{kept_over_exec, Text};
 use shunt_sockets::sys::action::{bit, current, exchange, Action as Disposition};
 use shunt_sockets::sys::{self, calls, mapping, syscall};
 use shunt_sockets::table::{self, Kind};

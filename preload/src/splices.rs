@@ -6,8 +6,9 @@ use crate::{answer, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec};
 use shunt_sockets::datagram::{self, Datagram};
+use shunt_sockets::stream::splice as splicing;
 use shunt_sockets::sys::{calls, cancel, mapping, thread, Errno};
-use shunt_sockets::{local, splice as splicing, table};
+use shunt_sockets::{local, table};
 
 /// A call by which the kernel sends on `fd`, whatever that is.
 pub fn through_kernel(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {

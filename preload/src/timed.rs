@@ -5,7 +5,8 @@ use crate::{answer, hooks};
 use core::ffi::{c_int, c_long};
 use shunt_calls::libc::{self, epoll_event, pollfd, sigset_t, timespec};
 use shunt_sockets::sys::{clock, user};
-use shunt_sockets::{poll, select, table};
+use shunt_sockets::table;
+use shunt_sockets::waiting::{poll, select};
 
 /// The last argument of pselect6(2).
 #[derive(Clone, Copy)]

@@ -6,8 +6,10 @@ use shunt_options::Options;
 use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
 use shunt_segment::name::Hello;
 use shunt_segment::{link as layout, CHANNELS, VERSION};
+use shunt_sockets::handover::inherit;
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{descriptor, global, inherit, link, poll, process, stream};
+use shunt_sockets::waiting::poll;
+use shunt_sockets::{descriptor, global, link, process, stream};
 use shunt_sys::{calls, libc};
 use std::sync::{Mutex, MutexGuard, Once};
 

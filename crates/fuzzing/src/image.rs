@@ -1,6 +1,6 @@
 //! A file that is about to be executed holds anything: it is judged, and the judge returns.
 
-use shunt_sockets::image::{self, Start};
+use shunt_sockets::handover::image::{self, Start};
 use shunt_sys::{calls, libc};
 
 pub fn run(data: &[u8]) {

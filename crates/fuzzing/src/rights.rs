@@ -3,7 +3,7 @@
 
 use crate::handover::{lowest_free, started};
 use crate::input::Input;
-use shunt_sockets::passing;
+use shunt_sockets::handover::passing;
 use shunt_sys::{calls, libc};
 
 /// SCM_MAX_FD of the kernel.

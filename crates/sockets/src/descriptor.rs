@@ -1,10 +1,13 @@
 //! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
 
 use crate::global::SETUP;
-use crate::judge::Judge;
+use crate::options::judge::Judge;
+use crate::process::report;
+use crate::rendezvous::{kept, listen, offered, spare};
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind, Word};
-use crate::{epoll, holding, kept, link, listen, offered, owner, private, report, spare, wait};
+use crate::waiting::{holding, owner, wait};
+use crate::{epoll, link, private};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_sys::libc::{self, c_int};
@@ -63,13 +66,13 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
                 if !socket.has(flag::LISTENER_SHARED) {
                     crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
                 }
-                crate::accept::refuse_waiting(socket);
+                crate::rendezvous::accept::refuse_waiting(socket);
             }
             offered::retire(socket);
             private::close_at(&socket.private_fd);
             if kind == Kind::Listener {
                 if let Some(_setup) = SETUP.lock() {
-                    crate::relatives::listener_closed();
+                    crate::rendezvous::relatives::listener_closed();
                 }
             }
         }
@@ -84,7 +87,7 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
     let index = socket.link_index.load(Ordering::Relaxed) as usize;
     let mut keep = fd >= 0 && keep(socket, fd, index);
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
-    let ended = crate::readiness::closed(socket);
+    let ended = crate::waiting::readiness::closed(socket);
     let (receiving, sending) = socket.lock_both();
     let last = leaves(socket);
     keep &= last && !socket.has(flag::SHARED);
@@ -104,7 +107,7 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
     }
     drop((receiving, sending));
     if !last {
-        crate::settle::tell(socket);
+        crate::handover::settle::tell(socket);
     }
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close_at(&socket.private_fd);
@@ -305,12 +308,12 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
             owner::changes(socket, kind, fd);
             None
         }
-        (libc::FIONREAD, Kind::Stream) => Some(answer(crate::urgent::readable(socket))),
-        (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(crate::room::unacknowledged(socket))),
+        (libc::FIONREAD, Kind::Stream) => Some(answer(crate::stream::urgent::readable(socket))),
+        (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(crate::stream::room::unacknowledged(socket))),
         (request, Kind::Stream) if about_interfaces(request) => {
             Some(Judge::fresh(socket).and_then(|judge| judge.ioctl(request, argument as usize)))
         }
-        (SIOCATMARK, Kind::Stream) => Some(answer(crate::urgent::at_mark(socket) as usize)),
+        (SIOCATMARK, Kind::Stream) => Some(answer(crate::stream::urgent::at_mark(socket) as usize)),
         _ => None,
     }
 }

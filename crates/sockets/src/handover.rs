@@ -5,15 +5,36 @@
 //! carrier holds. A listener becomes the kernel's alone: its rendezvous refuses from then on, for every process that has
 //! it, and clients that wait in it are carried to the kernel's queue. If the exec fails everything is as it was, but that
 //! such a listener stays the kernel's, and its clients are carried all the same.
+//!
+//! ```text
+//! inherit      what a program under shunt goes on with                rights: what a message to another process carries
+//! image        whether a program can take the library                 receiver: who will receive a message
+//! plain        what one that cannot gets    carrier: the process that carries a stream to it      settle: what it owes others
+//! carried      a stream of this process that becomes the kernel's     uring: io_uring, which does so
+//! passing      descriptors between two processes of ours
+//! ```
 
-use crate::carrier::{self, Cargo, Carrier};
+pub mod carried;
+pub mod carrier;
+pub mod image;
+pub mod inherit;
+pub mod passing;
+pub mod plain;
+pub mod receiver;
+pub mod rights;
+pub mod settle;
+pub mod uring;
+
 use crate::global::SETUP;
-use crate::inherit::kept_over_exec;
-use crate::plain::{self, Pending};
+use crate::handover::inherit::kept_over_exec;
+use crate::process::report;
+use crate::rendezvous::{accept, listen, relatives};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use crate::{accept, link, listen, options, private, relatives, report};
+use crate::{link, options, private};
+use carrier::{Cargo, Carrier};
 use core::sync::atomic::Ordering;
+use plain::Pending;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_GETFL, F_SETFL};

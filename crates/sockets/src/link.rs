@@ -19,7 +19,9 @@ pub use lend::{note, offer, reusable, Offer};
 pub use make::make_lasting;
 
 use crate::global::Shared;
-use crate::{kept, private, window};
+use crate::private;
+use crate::rendezvous::kept;
+use crate::stream::window;
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::area::{BASE_SIZE, CHANNEL_PAGES, PAGE};
@@ -269,8 +271,8 @@ pub fn forked() {
         private::close(core::mem::replace(&mut link.bell_for_server, -1));
         link.inherited |= link.ours;
     }
-    crate::offered::forked();
-    crate::deferred::forked();
+    crate::rendezvous::offered::forked();
+    crate::rendezvous::deferred::forked();
 }
 
 /// Unmaps all links but those whose address `needed` knows, and forgets them.

@@ -1,8 +1,16 @@
 //! getsockopt and setsockopt of accelerated sockets.
 //!
 //! The companion is an AF_UNIX socket and knows no TCP options, so they are kept here. The kernel stays the judge of
-//! what is valid: a new value is first given to a TCP socket (see [`crate::judge`]) and read back, so errors, clamping and doubling
+//! what is valid: a new value is first given to a TCP socket (see [`crate::options::judge`]) and read back, so errors, clamping and doubling
 //! (SO_SNDBUF) are its own.
+//!
+//! ```text
+//! judge        a TCP socket that is asked   information: TCP_INFO      names: getsockname and getpeername
+//! ```
+
+pub mod information;
+pub mod judge;
+pub mod names;
 
 mod constants;
 mod effects;
@@ -20,9 +28,9 @@ pub use owners::catch_up;
 pub use stored::Stored;
 pub use tcp::{carry_over, give_back, give_to, note_get, note_set, note_six_only};
 
-use crate::control;
-use crate::judge::Judge;
+use crate::options::judge::Judge;
 use crate::socket::{flag, Socket};
+use crate::stream::control;
 use core::sync::atomic::Ordering;
 use effects::{apply, integer, tell_linger};
 use kinds::{changed_with, defers, is_simple};
@@ -84,7 +92,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
                 socket.set(flag::CORKED);
             } else {
                 socket.clear(flag::CORKED);
-                crate::wait::uncork();
+                crate::waiting::wait::uncork();
             }
         }
         return Ok(0);

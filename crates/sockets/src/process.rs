@@ -1,9 +1,22 @@
 //! The life of the process: start-up, fork, and moving private descriptors.
+//!
+//! ```text
+//! ending       it ends by itself            confinement: it gives up files and descriptors
+//! namespace    it goes into another network namespace                 apart: a thread or child has descriptors of its own
+//! report       what tools see of it
+//! ```
+
+pub mod apart;
+pub mod confinement;
+pub mod ending;
+pub mod namespace;
+pub mod report;
 
 use crate::global::{self, SETUP};
+use crate::rendezvous::{diag, ports, route};
 use crate::socket::flag;
 use crate::table::{self, Kind, Lingerer};
-use crate::{diag, epoll, link, ports, report, route};
+use crate::{epoll, link};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_options::Options;
 use shunt_sys::libc;
@@ -17,16 +30,16 @@ const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 /// No other thread exists; `single_threaded` is null or libc's `__libc_single_threaded`.
 pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Option<&[u8]>) {
     clock::start();
-    crate::ending::begin();
+    crate::process::ending::begin();
     // SAFETY: passed on.
     unsafe { global::set(options, single_threaded) };
     new_nonce();
     register_barriers();
     if options.accelerate {
         report::start();
-        crate::receiver::start();
+        crate::handover::receiver::start();
         if let Some(list) = inherited {
-            crate::inherit::take_up(list);
+            crate::handover::inherit::take_up(list);
         }
     }
     global::set_ready();
@@ -66,7 +79,7 @@ pub fn before_fork() {
     }
     crate::datagram::before_fork();
     epoll::before_fork();
-    crate::spare::spoil_all();
+    crate::rendezvous::spare::spoil_all();
     let mut listeners = false;
     for fd in 0..table::high_water() {
         let word = table::get(fd);
@@ -92,10 +105,10 @@ pub fn before_fork() {
         }
     }
     if listeners {
-        crate::parcel::before_sharing();
-        crate::relatives::before_fork();
+        crate::rendezvous::parcel::before_sharing();
+        crate::rendezvous::relatives::before_fork();
     }
-    crate::signals::before_fork();
+    crate::waiting::signals::before_fork();
 }
 
 /// From now on calls on the process's streams take the locks in shared memory too. Without the set-up lock: a thread that
@@ -127,12 +140,12 @@ pub fn before_own_fork() {
         Some(held) => core::mem::forget(held),
         None => section::enter(),
     }
-    crate::signals::before_fork();
+    crate::waiting::signals::before_fork();
 }
 
 /// After it, in the parent, whether it failed or not.
 pub fn after_own_fork_parent() {
-    crate::signals::after_fork();
+    crate::waiting::signals::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -147,10 +160,10 @@ pub fn after_own_fork_child() {
 
 /// After fork, in the parent. The next fork, of another thread, finds nothing that counts for this one.
 pub fn after_fork_parent() {
-    crate::signals::after_fork();
+    crate::waiting::signals::after_fork();
     uncount();
     crate::datagram::after_fork(false);
-    crate::relatives::after_fork(Some(0));
+    crate::rendezvous::relatives::after_fork(Some(0));
     SETUP.reset();
     section::leave();
 }
@@ -167,8 +180,8 @@ pub fn fork_failed() {
         }
     }
     crate::datagram::after_fork(true);
-    crate::relatives::after_fork(None);
-    crate::signals::after_fork();
+    crate::rendezvous::relatives::after_fork(None);
+    crate::waiting::signals::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -202,11 +215,11 @@ pub fn may_live(pid: u32) -> bool {
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
 pub fn after_fork_child() {
     SETUP.reset();
-    crate::relatives::after_fork(Some(1));
+    crate::rendezvous::relatives::after_fork(Some(1));
     // Nobody waits for the children of a child.
     crate::private::close(AWAITED.swap(-1, Ordering::Relaxed));
     thread::forget_id();
-    crate::ending::begin();
+    crate::process::ending::begin();
     // A parent that cannot be named is in another namespace (pid_namespaces(7)).
     // SAFETY: a plain call.
     if unsafe { shunt_sys::syscall!(libc::SYS_getppid) } == 0 {
@@ -220,23 +233,23 @@ pub fn after_fork_child() {
         }
     }
     uncount();
-    crate::holding::forked();
-    crate::claimed::forked();
-    crate::nudge::forked();
-    crate::carried::forked();
+    crate::waiting::holding::forked();
+    crate::rendezvous::claimed::forked();
+    crate::waiting::nudge::forked();
+    crate::handover::carried::forked();
     epoll::forked();
     new_nonce();
     register_barriers();
     link::forked();
-    crate::inherit::forked();
-    crate::spare::forked();
+    crate::handover::inherit::forked();
+    crate::rendezvous::spare::forked();
     ports::forked();
     diag::forked();
     route::forked();
     crate::datagram::forked();
     report::forked();
     section::forked();
-    crate::signals::after_fork();
+    crate::waiting::signals::after_fork();
     section::leave();
 }
 
@@ -245,8 +258,8 @@ pub static AWAITED: AtomicI32 = AtomicI32::new(-1);
 
 /// A private descriptor got another number: whoever keeps it must know.
 pub fn moved(from: i32, to: i32) {
-    crate::holding::moved(from, to);
-    crate::nudge::moved(from, to);
+    crate::waiting::holding::moved(from, to);
+    crate::waiting::nudge::moved(from, to);
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         // One without descriptors of the program's is kept by calls that wait for it.
@@ -264,9 +277,9 @@ pub fn moved(from: i32, to: i32) {
     if let Some(_setup) = SETUP.lock() {
         link::moved(from, to);
         ports::moved(from, to);
-        crate::offered::moved(from, to);
-        crate::deferred::moved(from, to);
-        crate::spare::moved(from, to);
+        crate::rendezvous::offered::moved(from, to);
+        crate::rendezvous::deferred::moved(from, to);
+        crate::rendezvous::spare::moved(from, to);
     }
     epoll::moved(from, to);
     crate::datagram::moved(from, to);
@@ -274,12 +287,12 @@ pub fn moved(from: i32, to: i32) {
     route::moved(from, to);
     crate::remote::moved(from, to);
     report::moved(from, to);
-    crate::reserve::moved(from, to);
-    crate::claimed::moved(from, to);
-    crate::relatives::moved(from, to);
+    crate::rendezvous::reserve::moved(from, to);
+    crate::rendezvous::claimed::moved(from, to);
+    crate::rendezvous::relatives::moved(from, to);
     renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
-    crate::nudge::all();
+    crate::waiting::nudge::all();
 }
 
 /// Replaces a kept descriptor's number.

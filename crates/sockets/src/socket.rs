@@ -12,11 +12,11 @@ mod slab;
 pub use locks::Locked;
 pub use slab::{allocate, allocate_locked, free};
 
-use crate::bells::Ear;
-use crate::holding::Hold;
-use crate::information::Seen;
+use crate::options::information::Seen;
 use crate::options::Stored;
 use crate::table::Kind;
+use crate::waiting::bells::Ear;
+use crate::waiting::holding::Hold;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use names::Names;
 use shunt_ring::tally::Tally;
@@ -42,7 +42,7 @@ pub struct Socket {
     pub last_check: AtomicU64,
     sending: AtomicU32,
     receiving: AtomicU32,
-    /// A thread was told that the peer's end has not come yet, as too much is unread ([`crate::readiness::end_shows`]): 1.
+    /// A thread was told that the peer's end has not come yet, as too much is unread ([`crate::waiting::readiness::end_shows`]): 1.
     pub end_behind: AtomicU32,
 
     /// Where this process has the largest rings: of the direction it sends in, and of the other.
@@ -63,22 +63,22 @@ pub struct Socket {
     pub family: AtomicI32,
     /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
     pub private_fd: AtomicI32,
-    /// A listener's descriptor for the bells of clients (`crate::offered`). -1: none.
+    /// A listener's descriptor for the bells of clients (`crate::rendezvous::offered`). -1: none.
     pub bells_fd: AtomicI32,
-    /// The number of the spare whose open file it is; 0: none (`crate::spare`).
+    /// The number of the spare whose open file it is; 0: none (`crate::rendezvous::spare`).
     pub spare: AtomicU32,
     /// Of a dissolved connection: the port that the kernel tells of the socket in its place, and above it the connection's
-    /// (`crate::names`). 0: none.
+    /// (`crate::options::names`). 0: none.
     pub left_port: AtomicU32,
     /// How much was received when that was asked, modulo 2^32.
     pub received_at_check: AtomicU32,
     /// A listener's backlog.
     pub backlog: AtomicU32,
-    /// A listener that others have, if at all, by forks alone (`crate::relatives`): 1.
+    /// A listener that others have, if at all, by forks alone (`crate::rendezvous::relatives`): 1.
     pub only_forked: AtomicU32,
     /// A listener to which clients may offer connections in memory: 1.
     pub offering: AtomicU32,
-    /// TCP_DEFER_ACCEPT of a listener, in seconds; 0: off ([`crate::deferred`]).
+    /// TCP_DEFER_ACCEPT of a listener, in seconds; 0: off ([`crate::rendezvous::deferred`]).
     pub defers: AtomicU32,
     /// Since when, CLOCK_MONOTONIC in ns.
     pub defers_since: AtomicU64,
@@ -90,7 +90,7 @@ pub struct Socket {
     names: Names,
     /// A listener's port.
     pub port: AtomicU32,
-    /// A listener's network namespace: 0, or one that was left since ([`crate::route::leaving`]).
+    /// A listener's network namespace: 0, or one that was left since ([`crate::rendezvous::route::leaving`]).
     pub namespace: AtomicU32,
     /// Index of the link in this process's list.
     pub link_index: AtomicU32,
@@ -106,9 +106,9 @@ pub struct Socket {
     pub sleeps: AtomicU32,
     /// Waits that ended awake since the last sleep.
     pub spins: AtomicU32,
-    /// Bells that were found missing ([`crate::foreign`]).
+    /// Bells that were found missing ([`crate::waiting::foreign`]).
     pub missed: AtomicU32,
-    /// Bells that were counted when many were looked for, and neither lay on the companion nor were taken ([`crate::bells`]).
+    /// Bells that were counted when many were looked for, and neither lay on the companion nor were taken ([`crate::waiting::bells`]).
     pub astray: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
@@ -118,7 +118,7 @@ pub struct Socket {
     pub seen_sending: Seen,
     /// See [`Socket::seen_sending`].
     pub seen_receiving: Seen,
-    /// Control messages that the program asked for ([`crate::control::ask`]).
+    /// Control messages that the program asked for ([`crate::stream::control::ask`]).
     pub control: AtomicU32,
     /// Sends with MSG_ZEROCOPY so far, and how many of them the error queue has told.
     pub zero_copies: AtomicU32,
@@ -127,7 +127,7 @@ pub struct Socket {
     /// Options that the program set.
     pub stored: Stored,
     /// What a listener's options were earlier; null: nothing was kept.
-    pub earlier: AtomicPtr<crate::earlier::History>,
+    pub earlier: AtomicPtr<crate::rendezvous::earlier::History>,
     /// When a listener's options were last changed, as this process knows ([`crate::options::follow`]).
     pub options_time: AtomicU64,
     /// Which version of the side's options ([`Socket::settings`]) they are.
@@ -241,7 +241,7 @@ impl Socket {
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Relaxed);
-        self.names.set(&crate::names::of_channel(self.page()));
+        self.names.set(&crate::options::names::of_channel(self.page()));
         self.kind.store(Kind::Stream as u32, Ordering::Release);
     }
 

@@ -1,7 +1,25 @@
 //! send and receive on an accelerated stream.
 //!
 //! `take` and `put` move bytes and never wait; `receive` and `send` are the calls around them, and `end` is what ends a stream
-//! without closing it. What two ends that are awake do all day goes another way first ([`crate::swift`]).
+//! without closing it. What two ends that are awake do all day goes another way first ([`crate::stream::swift`]).
+//!
+//! ```text
+//! swift        short messages               window, room: space in a direction
+//! pieces       the buffers of one call      transfer, splice: vectors, files and pipes
+//! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
+//! urgent       the marked byte
+//! ```
+
+pub mod control;
+pub mod error_queue;
+pub mod pieces;
+pub mod room;
+pub mod splice;
+pub mod stamp;
+pub mod swift;
+pub mod transfer;
+pub mod urgent;
+pub mod window;
 
 mod end;
 mod put;

@@ -6,7 +6,7 @@
 
 use crate::datagram::Datagram;
 use crate::epoll::Set;
-use crate::report;
+use crate::process::report;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -103,7 +103,7 @@ impl Word {
     }
 }
 
-/// A socket or a set without descriptors of the program's, for which calls still wait ([`crate::holding`]).
+/// A socket or a set without descriptors of the program's, for which calls still wait ([`crate::waiting::holding`]).
 #[derive(Clone, Copy)]
 pub enum Lingerer {
     /// A stream or a listener.

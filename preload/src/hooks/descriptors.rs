@@ -4,9 +4,10 @@ use super::processes::with_own_descriptors;
 use crate::{answer, cancel, real, set_errno};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
+use shunt_sockets::handover::inherit;
 use shunt_sockets::sys::section::Section;
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{datagram, descriptor, global, inherit};
+use shunt_sockets::{datagram, descriptor, global};
 
 hook! {
     fn close(fd: c_int) -> c_int {

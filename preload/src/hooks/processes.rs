@@ -3,9 +3,10 @@
 use crate::{cancel, real};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_calls::libc::{self, rlimit};
+use shunt_sockets::process::{apart, namespace};
 use shunt_sockets::sys::{calls, user};
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{apart, descriptor, global, namespace};
+use shunt_sockets::{descriptor, global};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -154,7 +155,7 @@ hook! {
     /// The program's limit on its address space does not mean ours: what links take is added, and hidden again.
     fn setrlimit(resource: c_int, limit: *const rlimit) -> c_int {
         if global::ready() {
-            shunt_sockets::confinement::before_limit(resource, limit);
+            shunt_sockets::process::confinement::before_limit(resource, limit);
         }
         match widened(resource, limit) {
             Some(limit) => real::setrlimit(resource, &limit),

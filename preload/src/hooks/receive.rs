@@ -4,9 +4,10 @@ use super::swift::{read, recv};
 use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
-use shunt_sockets::pieces::MOST;
+use shunt_sockets::stream::pieces::MOST;
+use shunt_sockets::stream::transfer;
 use shunt_sockets::table;
-use shunt_sockets::{datagram, stream, transfer};
+use shunt_sockets::{datagram, stream};
 
 point! {
     fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {

@@ -5,9 +5,10 @@ use super::swift::{send, write};
 use crate::{answer, cancel, datagrams, real, set_errno, splices};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
-use shunt_sockets::pieces::MOST;
+use shunt_sockets::stream::pieces::MOST;
+use shunt_sockets::stream::{splice as splicing, transfer};
 use shunt_sockets::table;
-use shunt_sockets::{sockaddr as addresses, splice as splicing, stream, transfer};
+use shunt_sockets::{sockaddr as addresses, stream};
 
 point! {
     fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {

@@ -4,15 +4,15 @@ use crate::{answer, cancel, locals, real, set_errno};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
+use shunt_sockets::options::names;
+use shunt_sockets::process::report;
+use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, spare};
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
 use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{
-    accept as accepting, connect as connecting, datagram, global, listen as listening, local, names, opening, options, report,
-    sockaddr as addresses, spare, stream,
-};
+use shunt_sockets::{datagram, global, local, options, sockaddr as addresses, stream};
 
 fn internet_datagram(domain: c_int, kind: c_int, protocol: c_int) -> bool {
     let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
@@ -242,7 +242,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 }
                 let family = user::read(&raw const (*address).sa_family);
                 if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
-                    return answer(shunt_sockets::disconnect::disconnect(fd, socket)) as c_int;
+                    return answer(shunt_sockets::rendezvous::disconnect::disconnect(fd, socket)) as c_int;
                 }
                 if connecting::first_success(socket) {
                     return 0;

@@ -2,7 +2,7 @@
 
 use crate::general;
 use core::ffi::{c_int, c_void};
-use shunt_sockets::swift::{self, Declined};
+use shunt_sockets::stream::swift::{self, Declined};
 use shunt_sockets::table;
 
 swift_hook! {

@@ -3,11 +3,12 @@
 use crate::{answer, cancel, real};
 use core::ffi::c_int;
 use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
-use shunt_sockets::poll::{self, Query};
-use shunt_sockets::polled::Entries;
 use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{datagram, epoll, global, select as selecting};
+use shunt_sockets::waiting::poll::{self, Query};
+use shunt_sockets::waiting::polled::Entries;
+use shunt_sockets::waiting::select as selecting;
+use shunt_sockets::{datagram, epoll, global};
 
 /// Whether a set of `count` entries is one to look at. More than descriptors can be open is EINVAL, whatever lies behind
 /// the pointer: the kernel says so.

@@ -5,7 +5,9 @@
 
 use super::{flag, told, Datagram};
 use crate::global::{Shared, SETUP};
-use crate::{diag, passing, private, sockaddr};
+use crate::handover::passing;
+use crate::rendezvous::diag;
+use crate::{private, sockaddr};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::inbox::{self, gate, InboxHeader, RING, RING_LEAST, RING_MOST};

@@ -32,11 +32,11 @@ pub use owners::{after_fork, before_exec, before_fork, forked, prepare_fork, pro
 pub use sleep::{after_sleep, before_sleep, before_spin, Sleeper};
 pub(crate) use sleep::{begin_eagerly, reopen};
 
-use crate::apart;
 use crate::epoll::Entry;
 use crate::global::{self, Shared};
 use crate::local::Local;
-use crate::report;
+use crate::process::apart;
+use crate::process::report;
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use route::Routes;

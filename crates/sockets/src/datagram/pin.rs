@@ -2,7 +2,8 @@
 //! gate of the inbox is shut.
 
 use super::{flag, Datagram};
-use crate::{report, table};
+use crate::process::report;
+use crate::table;
 use core::sync::atomic::Ordering;
 use shunt_segment::reason::Reason;
 

@@ -6,9 +6,9 @@
 
 pub use super::send::Answer;
 use super::{boxes, send, told, witness, Datagram};
-use crate::control::Writer;
 use crate::sockaddr::Encoded;
-use crate::spin;
+use crate::stream::control::Writer;
+use crate::waiting::spin;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;

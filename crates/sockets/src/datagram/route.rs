@@ -3,8 +3,8 @@
 use super::wishes::Wishes;
 use super::{boxes, Datagram};
 use crate::global::SETUP;
+use crate::rendezvous::{diag, listen, route};
 use crate::sockaddr::Encoded;
-use crate::{diag, listen, route};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::inbox::{Inbox, Source};
 use shunt_segment::address::Address;

@@ -2,8 +2,8 @@
 
 use super::wishes::{self, Wishes};
 use super::{boxes, flag, Datagram};
-use crate::patience::Waited;
 use crate::sockaddr;
+use crate::waiting::patience::Waited;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_ring::lock;

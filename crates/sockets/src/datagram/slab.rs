@@ -3,7 +3,7 @@
 use super::route::Routes;
 use super::Datagram;
 use crate::global::SETUP;
-use crate::slab::{Slab, Slabbed};
+use crate::memory::slab::{Slab, Slabbed};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 static DATAGRAMS: Slab<Datagram> = Slab::new();

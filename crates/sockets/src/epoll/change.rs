@@ -9,12 +9,12 @@ use super::list::address;
 use super::order;
 use super::set::{activate, becomes_ours, detach, enqueue, unwatch, watch, watcher, Set, WATCHERS};
 use super::{EXCLUSIVE, MODES};
-use crate::accept::queues;
 use crate::datagram::{self, Datagram};
 use crate::private;
+use crate::rendezvous::accept::queues;
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
-use crate::wait::barrier;
+use crate::waiting::wait::barrier;
 use core::sync::atomic::{fence, AtomicI32, Ordering};
 use shunt_sys::{calls, libc};
 

@@ -10,9 +10,10 @@ use super::list::address;
 use super::order;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
+use crate::rendezvous::{accept, offered};
 use crate::socket::Socket;
 use crate::table::Kind;
-use crate::{accept, offered, private, table};
+use crate::{private, table};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, libc, user, Errno, Result};
@@ -125,7 +126,7 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
         return Some(Err(Errno(libc::EINVAL)));
     }
     if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, word.socket()) {
-        crate::spare::spoil(socket);
+        crate::rendezvous::spare::spoil(socket);
     }
     if operation != libc::EPOLL_CTL_DEL && wanted.events & ET != 0 && matches!(kind, Kind::Listener | Kind::Tcp | Kind::Epoll) {
         offered::watched_by_edges(word.socket());

@@ -6,8 +6,8 @@
 use super::entry::{term, Entry};
 use super::{nested, ERR, ET, HUP, IN, MODES, OUT};
 use crate::datagram::{self, Datagram};
-use crate::readiness;
 use crate::socket::Socket;
+use crate::waiting::readiness;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{state, word};
 use shunt_sys::libc;

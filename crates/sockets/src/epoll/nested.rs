@@ -12,7 +12,7 @@ use super::plain::plain;
 use super::set::{activate, watcher, Set};
 use super::{ET, EXCLUSIVE, IN};
 use crate::table::Kind;
-use crate::{bells, wait};
+use crate::waiting::{bells, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_sys::libc::{epoll_event, sigset_t};
 use shunt_sys::{calls, libc, Result};

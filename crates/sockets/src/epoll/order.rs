@@ -4,7 +4,7 @@ use super::entry::{place, tagged, Entry};
 use super::list::address;
 use super::set::{enqueue, Set};
 use super::EXCLUSIVE;
-use crate::stamp;
+use crate::stream::stamp;
 use crate::table::Kind;
 use core::sync::atomic::Ordering;
 use shunt_ring::bell;

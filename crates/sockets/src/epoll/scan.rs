@@ -11,7 +11,7 @@ use super::events::{find, take, Finding};
 use super::order;
 use super::set::{enqueue, Set};
 use super::{ET, EXCLUSIVE, ONESHOT};
-use crate::{spin, wait as waiting};
+use crate::waiting::{spin, wait as waiting};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{clock, libc, user, Errno, Result};

@@ -2,7 +2,8 @@
 
 use super::drop::drop_unless_awaited;
 use super::{at, count, header, links, page, Link};
-use crate::{kept, private};
+use crate::private;
+use crate::rendezvous::kept;
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::channel::release;
@@ -16,7 +17,7 @@ pub fn for_offers(listener: u32) -> Option<usize> {
 
 /// The bell of link `index` goes, and with it connections made in memory.
 pub fn end_offers(index: usize) {
-    crate::offered::forget(index);
+    crate::rendezvous::offered::forget(index);
     let link = at(index);
     if !link.ours && !link.inherited {
         offers::set_backlog(&header(link.base).offers, 0);

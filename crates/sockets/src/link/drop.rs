@@ -3,7 +3,9 @@
 use super::bell::end_offers;
 use super::lend::return_port;
 use super::{at, count, header, links, Link};
-use crate::{global, kept, private, reserve, window};
+use crate::rendezvous::{kept, reserve};
+use crate::stream::window;
+use crate::{global, private};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;

@@ -3,7 +3,9 @@
 use super::drop::{drop_link, drop_unless_awaited, sweep};
 use super::lend::{released, return_port};
 use super::{header, links, page, Link};
-use crate::{global, kept, window};
+use crate::global;
+use crate::rendezvous::kept;
+use crate::stream::window;
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{ring_offset, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_sys::{calls, clock, libc, process};

@@ -2,7 +2,7 @@
 
 use super::make::make;
 use super::{header, links, page, Link, WORDS};
-use crate::{kept, ports};
+use crate::rendezvous::{kept, ports};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{release, ChannelPage};
 use shunt_segment::CHANNELS;

@@ -2,7 +2,8 @@
 
 use super::drop::{awaited, drop_link, drop_oldest_idle, sweep};
 use super::{header, links, Link, Links};
-use crate::{global, private, window};
+use crate::stream::window;
+use crate::{global, private};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, LINK_SIZE};
 use shunt_segment::link::{self, Party};

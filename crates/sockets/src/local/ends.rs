@@ -2,8 +2,8 @@
 
 use super::line;
 use crate::datagram::{flag, Datagram};
-use crate::diag;
 use crate::global::SETUP;
+use crate::rendezvous::diag;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_sys::calls;

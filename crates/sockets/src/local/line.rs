@@ -1,8 +1,8 @@
 //! The peer's inbox, as a sender has it, and whether it may be used now.
 
 use crate::datagram::{boxes, Datagram};
-use crate::diag;
 use crate::global::SETUP;
+use crate::rendezvous::diag;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_sys::libc::{self, c_int};

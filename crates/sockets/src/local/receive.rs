@@ -6,8 +6,8 @@
 use super::{ends, owners, send};
 pub use crate::datagram::send::Answer;
 use crate::datagram::{self, boxes, flag, receive as plain, Datagram};
-use crate::pieces::{Pieces, IOV_MAX};
-use crate::spin;
+use crate::stream::pieces::{Pieces, IOV_MAX};
+use crate::waiting::spin;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_sys::libc::{self, msghdr, MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_WAITALL};

@@ -1,7 +1,7 @@
 //! Options that change what we do.
 
-use crate::control;
 use crate::socket::{flag, Socket};
+use crate::stream::control;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::state;
 use shunt_sys::libc::{self, c_int, IPPROTO_TCP, SOL_SOCKET};
@@ -27,7 +27,7 @@ fn timeval_ns(bytes: &[u8]) -> u64 {
 pub(super) fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     control::note(socket, level, name, integer(bytes));
     if (level, name) == (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
-        crate::deferred::set(socket, integer(bytes));
+        crate::rendezvous::deferred::set(socket, integer(bytes));
     }
     if level != SOL_SOCKET {
         return;

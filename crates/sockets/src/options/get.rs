@@ -5,9 +5,10 @@ use super::effects::integer;
 use super::judge;
 use super::kinds::leaves_information;
 use super::owners::catch_up;
-use crate::judge::Judge;
+use crate::options::information;
+use crate::options::judge::Judge;
 use crate::socket::Socket;
-use crate::{information, readiness};
+use crate::waiting::readiness;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, user, Errno, Result};
@@ -150,7 +151,7 @@ unsafe fn peer_name(socket: &Socket, fd: i32, data: *mut u8, length: *mut sockle
     let mut size = 128;
     // SAFETY: the address fits; the rest is passed on.
     unsafe {
-        crate::names::remote(socket, fd, address.as_mut_ptr().cast(), &mut size)?;
+        crate::options::names::remote(socket, fd, address.as_mut_ptr().cast(), &mut size)?;
         let asked = user::read(length)?;
         if (asked as i32) < 0 || asked > size {
             return Err(Errno(libc::EINVAL));

@@ -3,9 +3,9 @@
 use super::effects::apply;
 use super::kinds::INHERITED;
 use super::tcp::note_set;
-use crate::earlier;
 use crate::global::SETUP;
-use crate::judge::{Judge, LONGEST};
+use crate::options::judge::{Judge, LONGEST};
+use crate::rendezvous::earlier;
 use crate::socket::{flag, Socket};
 use crate::table;
 use core::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use shunt_sys::{calls, clock};
 pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int) {
     let Some(_setup) = SETUP.lock() else { return };
     let now = clock::monotonic_ns();
-    if crate::accept::someone_waits(listener) {
+    if crate::rendezvous::accept::someone_waits(listener) {
         earlier::before_change(listener, now);
     }
     note_set(fd, listener, level, name);
@@ -76,7 +76,7 @@ pub fn take_up(fd: i32, listener: &Socket) {
 }
 
 fn learn(fd: i32, listener: &Socket) {
-    crate::deferred::set(listener, calls::getsockopt_int(fd, IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).unwrap_or(0));
+    crate::rendezvous::deferred::set(listener, calls::getsockopt_int(fd, IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).unwrap_or(0));
     let Ok(fresh) = Judge::fresh(listener) else { return };
     for (level, name) in INHERITED {
         let mut data = [0u8; LONGEST];

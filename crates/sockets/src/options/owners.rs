@@ -1,8 +1,8 @@
 //! Options of a stream that several processes own: each has its copy, and a version in shared memory says whether it is the latest.
 
 use super::effects::{apply, integer};
-use crate::control;
 use crate::socket::{flag, Socket};
+use crate::stream::control;
 use core::sync::atomic::Ordering;
 use shunt_segment::settings::Setting;
 use shunt_sys::libc::{self, IPPROTO_TCP};

@@ -2,7 +2,7 @@
 //!
 //! Threads that set options of one socket at the same time can mix up their values, which are all of this process.
 
-use crate::judge::LONGEST;
+use crate::options::judge::LONGEST;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_sys::libc::c_int;
 

@@ -4,7 +4,7 @@ use super::effects::{apply, integer};
 use super::kinds::changed_with;
 use super::owners::catch_up;
 use super::stored::Entry;
-use crate::judge::LONGEST;
+use crate::options::judge::LONGEST;
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;

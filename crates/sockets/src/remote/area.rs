@@ -1,7 +1,7 @@
 //! The area: which addresses of other hosts are reached past the kernel's TCP, and by which device.
 
 use crate::global::{self, Shared, SETUP};
-use crate::route::{self, Way};
+use crate::rendezvous::route::{self, Way};
 use shunt_options::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;

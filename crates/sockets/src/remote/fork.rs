@@ -2,7 +2,7 @@
 
 use super::home::{self, Home};
 use super::keeper;
-use crate::carrier::{self, shed};
+use crate::handover::carrier::{self, shed};
 use crate::process;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
 use shunt_sys::{calls, clock, Errno, Result};
@@ -61,9 +61,9 @@ fn begin(home: &'static Home, control: i32) -> ! {
     process::after_own_fork_child();
     shed::name(c"shunt-keeper");
     allow_descriptors();
-    crate::report::begin_anew();
+    crate::process::report::begin_anew();
     let descriptors = home.station.descriptors();
-    let kept = |fd: i32| fd == control || fd == crate::report::descriptor() || descriptors.contains(&fd);
+    let kept = |fd: i32| fd == control || fd == crate::process::report::descriptor() || descriptors.contains(&fd);
     shed::all_but(kept);
     let byte = 1u8;
     let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);

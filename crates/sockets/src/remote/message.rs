@@ -1,6 +1,6 @@
 //! What the keeper is told: one message of 16 bytes, and up to two descriptors.
 
-use crate::passing;
+use crate::handover::passing;
 use shunt_station::Stream;
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{Errno, Result};

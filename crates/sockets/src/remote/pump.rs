@@ -7,7 +7,8 @@
 use super::home::Home;
 use super::near;
 use super::words::{self, flag, mode};
-use crate::{urgent, wait};
+use crate::stream::urgent;
+use crate::waiting::wait;
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
 use shunt_segment::area::RING_SIZE;

@@ -515,8 +515,8 @@ impl Tending<'_, '_> {
                     // Its mark may have come by the engine, and its byte not.
                     let place = mark::VALID | far.outgoing().announced() & word::POSITION;
                     if urgent && far.own().urgent.load(Ordering::Relaxed) & (mark::VALID | word::POSITION) != place {
-                        crate::urgent::mark(far);
-                        crate::wait::ring_urgent(far, self.home.far_fd(self.stream));
+                        crate::stream::urgent::mark(far);
+                        crate::waiting::wait::ring_urgent(far, self.home.far_fd(self.stream));
                     }
                     // SAFETY: plain memory of ours; the station's lock is this side's sending lock.
                     let put = unsafe { far.outgoing().send(bytes.as_ptr(), got) };

@@ -58,7 +58,7 @@ pub const REMOTE: u32 = 1 << 26;
 pub const FAR: u32 = 1 << 27;
 /// The process has ceased to be an owner of the side: it is about to exec a program that will not have it.
 pub const LEFT: u32 = 1 << 28;
-/// A carrier of the side did not answer for so long that none is asked any more ([`crate::settle`]).
+/// A carrier of the side did not answer for so long that none is asked any more ([`crate::handover::settle`]).
 pub const FORSAKEN: u32 = 1 << 29;
 /// A listener that an edge-triggered set watches: each client is to be heard.
 pub const LISTENER_EDGES: u32 = 1 << 30;

@@ -5,7 +5,7 @@
 
 use super::{flag, Socket};
 use crate::global;
-use crate::patience::Patience;
+use crate::waiting::patience::Patience;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::lock;
 use shunt_segment::channel::state;
@@ -35,7 +35,7 @@ impl Socket {
     #[inline(always)]
     pub fn lock_send(&self) -> Result<Locked, Errno> {
         if self.has(flag::SHARED) {
-            crate::settle::before_send(self);
+            crate::handover::settle::before_send(self);
         }
         self.lock(&self.sending, &self.own().transmit.lock)
     }
@@ -54,11 +54,11 @@ impl Socket {
         const TURNS: u32 = 16;
         let mut turn = 0;
         loop {
-            crate::settle::before_receive(self);
+            crate::handover::settle::before_receive(self);
             crate::options::catch_up(self);
             let held = self.lock_receive_settled()?;
             turn += 1;
-            if turn == TURNS || !crate::settle::lent(self) {
+            if turn == TURNS || !crate::handover::settle::lent(self) {
                 return Ok(held);
             }
         }

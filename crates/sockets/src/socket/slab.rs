@@ -2,7 +2,7 @@
 
 use super::Socket;
 use crate::global::SETUP;
-use crate::slab::{Slab, Slabbed};
+use crate::memory::slab::{Slab, Slabbed};
 use crate::table::Kind;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -60,7 +60,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
         word.store(0, Ordering::Relaxed);
     }
-    crate::earlier::forget(socket);
+    crate::rendezvous::earlier::forget(socket);
     socket.stored.clear();
     Some(socket)
 }

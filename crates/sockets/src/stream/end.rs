@@ -1,8 +1,8 @@
 //! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
 
-use crate::readiness;
 use crate::socket::{flag, Socket};
-use crate::wait;
+use crate::waiting::readiness;
+use crate::waiting::wait;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::{calls, libc, Errno, Result};
@@ -78,7 +78,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         if wait::peer_is_signalled(socket) {
             wait::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
         }
-        crate::nudge::all();
+        crate::waiting::nudge::all();
         // With the peer's end before ours all is over, and no bell comes any more that would tell others who have this side.
         if socket.has(flag::SHARED) && socket.incoming().look().0 & word::FIN != 0 {
             tell_own_sleepers(socket, fd);

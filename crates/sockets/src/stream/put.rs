@@ -1,10 +1,13 @@
 //! Putting bytes, without waiting.
 
 use super::distrust;
-use crate::pieces::Pieces;
-use crate::readiness::observe;
+use crate::handover::settle;
+use crate::options;
 use crate::socket::{flag, Socket};
-use crate::{options, settle, urgent, wait, window};
+use crate::stream::pieces::Pieces;
+use crate::stream::{urgent, window};
+use crate::waiting::readiness::observe;
+use crate::waiting::wait;
 use core::sync::atomic::Ordering;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, state, word};

@@ -2,12 +2,14 @@
 
 use super::take::{peek, take, take_pieces};
 use super::{distrust, ends_for_signals};
-use crate::pieces::Pieces;
-use crate::readiness::{self, observe, take_reset};
 use crate::socket::{flag, Socket};
-use crate::swift::{self, Declined};
-use crate::wait::{self, nonblocking};
-use crate::{error_queue, foreign, global, options, urgent};
+use crate::stream::pieces::Pieces;
+use crate::stream::swift::{self, Declined};
+use crate::stream::{error_queue, urgent};
+use crate::waiting::foreign;
+use crate::waiting::readiness::{self, observe, take_reset};
+use crate::waiting::wait::{self, nonblocking};
+use crate::{global, options};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};

@@ -3,12 +3,13 @@
 use super::end::{refuse_for, tell_own_sleepers};
 use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals};
-use crate::pieces::{self, Pieces};
-use crate::readiness::{self, observe, take_error};
 use crate::socket::{flag, Socket};
-use crate::swift::{self, Declined};
-use crate::wait::{self, nonblocking};
-use crate::{error_queue, global, options, window};
+use crate::stream::pieces::{self, Pieces};
+use crate::stream::swift::{self, Declined};
+use crate::stream::{error_queue, window};
+use crate::waiting::readiness::{self, observe, take_error};
+use crate::waiting::wait::{self, nonblocking};
+use crate::{global, options};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec, MSG_NOSIGNAL, SIGPIPE};

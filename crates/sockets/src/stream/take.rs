@@ -1,9 +1,10 @@
 //! Taking bytes, or looking at them, without waiting.
 
 use super::distrust;
-use crate::pieces::Pieces;
 use crate::socket::{flag, Socket};
-use crate::{readiness, urgent, wait, window};
+use crate::stream::pieces::Pieces;
+use crate::stream::{urgent, window};
+use crate::waiting::{readiness, wait};
 use core::sync::atomic::Ordering;
 use shunt_ring::Trouble;
 use shunt_segment::channel::{arm, word};

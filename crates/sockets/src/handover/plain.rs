@@ -1,0 +1,202 @@
+//! What a program without shunt gets in place of an accelerated descriptor: a TCP socket of the kernel, whose other end
+//! a carrier holds ([`crate::handover::carrier`]).
+//!
+//! The pair is a real loopback connection, so the program's options, urgent bytes, masks and errors are Linux's own. Its
+//! addresses are those of the accelerated connection as far as this user may take them: with CAP_NET_ADMIN wholly
+//! (TCP_REPAIR makes both ends without asking who listens), else the hosts are true and the ports are not.
+
+use crate::sockaddr::Encoded;
+use crate::socket::Socket;
+use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_sys::libc::{self, sockaddr, socklen_t, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, Errno, Result};
+
+/// Closes a descriptor unless it is taken out.
+pub(crate) struct Pending(pub i32);
+
+impl Pending {
+    pub(crate) fn take(mut self) -> i32 {
+        core::mem::replace(&mut self.0, -1)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.0 >= 0 {
+            let _ = calls::close(self.0);
+        }
+    }
+}
+
+/// A connected pair for the side of `socket`: (the program's end, the carrier's end), both closed on exec.
+///
+/// Errors: those of socket(2), bind(2) and connect(2), if even the loopback interface is of no use.
+pub fn pair(socket: &Socket) -> Result<(i32, i32)> {
+    let family = socket.family.load(Ordering::Relaxed);
+    let (client, server) = socket.addresses();
+    let (near, far) = if socket.side() == 0 { (client, server) } else { (server, client) };
+    let made = repaired(family, &near, &far).or_else(|_| connected(family, &near, &far)).or_else(|_| {
+        let loopback = Address::v4([127, 0, 0, 1], 0);
+        connected(libc::AF_INET, &loopback, &loopback)
+    })?;
+    // What a program wrote is handed on at once; its own end is as it set it.
+    let _ = calls::setsockopt_int(made.1, IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    let _ = calls::setsockopt_int(made.1, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
+    Ok(made)
+}
+
+fn tcp(family: i32) -> Result<Pending> {
+    let fd = Pending(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)?);
+    if family == libc::AF_INET6 {
+        let _ = calls::setsockopt_int(fd.0, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0);
+    }
+    Ok(fd)
+}
+
+fn bind(fd: i32, family: i32, address: &Address) -> Result<()> {
+    let name = Encoded::new(family, address);
+    calls::bind(fd, name.pointer(), name.length)
+}
+
+/// A pair by connect and accept; `near` is the accepting end's host, so that the program's end may be either.
+fn connected(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
+    let listener = tcp(family)?;
+    bind(listener.0, family, &Address { port: 0, ..*near })?;
+    calls::listen(listener.0, 1)?;
+    let carrier = tcp(family)?;
+    bind(carrier.0, family, &Address { port: 0, ..*far })?;
+    let mut name = [0u64; 4];
+    let mut length = core::mem::size_of_val(&name) as socklen_t;
+    calls::getsockname(listener.0, name.as_mut_ptr().cast(), &mut length)?;
+    calls::connect(carrier.0, name.as_ptr().cast::<sockaddr>(), length)?;
+    // Anybody might have connected before us.
+    let mine = crate::rendezvous::listen::bound_address(carrier.0);
+    for _ in 0..8 {
+        let mut peer = [0u64; 4];
+        let mut length = core::mem::size_of_val(&peer) as socklen_t;
+        let program = Pending(calls::accept4(listener.0, peer.as_mut_ptr().cast(), &mut length, SOCK_CLOEXEC)?);
+        // SAFETY: the kernel filled `length` bytes.
+        if unsafe { crate::sockaddr::read(peer.as_ptr().cast(), length) }.is_some_and(|(_, address)| address == mine) {
+            return Ok((program.take(), carrier.take()));
+        }
+    }
+    Err(Errno(libc::ECONNREFUSED))
+}
+
+const TCP_REPAIR: i32 = 19;
+const TCP_REPAIR_QUEUE: i32 = 20;
+const TCP_QUEUE_SEQ: i32 = 21;
+const TCP_REPAIR_OPTIONS: i32 = 22;
+const RECEIVE_QUEUE: i32 = 1;
+const SEND_QUEUE: i32 = 2;
+/// Kinds of TCP options (RFC 9293, 7323, 2018).
+const OPTION_MSS: u32 = 2;
+const OPTION_WINDOW: u32 = 3;
+const OPTION_SACK: u32 = 4;
+
+/// A pair with exactly these addresses, although somebody listens at one of them (tcp(7) does not tell of TCP_REPAIR; see
+/// `tcp_repair_options_est` and `inet_csk_get_port` in the kernel). Errors: EPERM without CAP_NET_ADMIN.
+fn repaired(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
+    let program = tcp(family)?;
+    calls::setsockopt_int(program.0, IPPROTO_TCP, TCP_REPAIR, 1)?;
+    let carrier = tcp(family)?;
+    calls::setsockopt_int(carrier.0, IPPROTO_TCP, TCP_REPAIR, 1)?;
+    let mut seeds = [0u32; 2];
+    let _ = calls::getrandom(seeds.as_mut_ptr().cast(), 8, libc::GRND_NONBLOCK);
+    let ends = [(program.0, near, far, seeds), (carrier.0, far, near, [seeds[1], seeds[0]])];
+    for (fd, own, other, [sends, receives]) in ends {
+        bind(fd, family, own)?;
+        for (queue, position) in [(SEND_QUEUE, sends), (RECEIVE_QUEUE, receives)] {
+            calls::setsockopt_int(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue)?;
+            calls::setsockopt_int(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, position as i32)?;
+        }
+        let name = Encoded::new(family, other);
+        calls::connect(fd, name.pointer(), name.length)?;
+        let options = [[OPTION_MSS, 32_741], [OPTION_WINDOW, 7 | 7 << 16], [OPTION_SACK, 0]];
+        let length = core::mem::size_of_val(&options) as socklen_t;
+        calls::setsockopt(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, options.as_ptr().cast(), length)?;
+    }
+    // The first to leave repair mode has no window yet; the probes of the two tell them.
+    for fd in [program.0, carrier.0] {
+        calls::setsockopt_int(fd, IPPROTO_TCP, TCP_REPAIR, 0)?;
+        // As connections of a listener with SO_REUSEADDR have it: the port can be bound again while they live.
+        let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+    }
+    Ok((program.take(), carrier.take()))
+}
+
+/// A TCP socket that is connected to nothing: what a program gets when no carrier could be made. Every use is an error.
+pub fn dead(family: i32) -> Result<i32> {
+    calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)
+}
+
+/// A TCP connection from the host of `client` to the listener `fd` itself, for a client that shunt's queue held.
+pub fn to_listener(fd: i32, family: i32, client: &Address) -> Result<i32> {
+    let socket = tcp(family)?;
+    bind(socket.0, family, &Address { port: 0, ..*client })?;
+    let mut name = [0u64; 4];
+    let mut length = core::mem::size_of_val(&name) as socklen_t;
+    calls::getsockname(fd, name.as_mut_ptr().cast(), &mut length)?;
+    let flags = calls::fcntl(socket.0, libc::F_GETFL, 0)?;
+    calls::fcntl(socket.0, libc::F_SETFL, (flags | SOCK_NONBLOCK) as usize)?;
+    match calls::connect(socket.0, name.as_ptr().cast::<sockaddr>(), length) {
+        Ok(()) | Err(Errno(libc::EINPROGRESS)) => Ok(socket.take()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::os::fd::FromRawFd;
+
+    fn exchange(pair: (i32, i32)) -> (TcpStream, TcpStream) {
+        // SAFETY: fresh descriptors.
+        let (mut near, mut far) = unsafe { (TcpStream::from_raw_fd(pair.0), TcpStream::from_raw_fd(pair.1)) };
+        let mut text = [0; 5];
+        for _ in 0..3 {
+            near.write_all(b"there").unwrap();
+            far.read_exact(&mut text).unwrap();
+            assert_eq!(&text, b"there");
+            far.write_all(b"again").unwrap();
+            near.read_exact(&mut text).unwrap();
+            assert_eq!(&text, b"again");
+        }
+        let much = vec![7u8; 4 << 20];
+        std::thread::scope(|scope| {
+            scope.spawn(|| near.write_all(&much).unwrap());
+            let mut got = vec![0u8; much.len()];
+            far.read_exact(&mut got).unwrap();
+            assert!(got == much);
+        });
+        (near, far)
+    }
+
+    #[test]
+    fn a_pair_by_accept_has_the_right_hosts() {
+        let (near, far) = (Address::v4([127, 0, 0, 1], 0), Address::v4([127, 0, 0, 2], 0));
+        let (program, _carrier) = exchange(connected(libc::AF_INET, &near, &far).unwrap());
+        assert_eq!(program.local_addr().unwrap().ip().to_string(), "127.0.0.1");
+        assert_eq!(program.peer_addr().unwrap().ip().to_string(), "127.0.0.2");
+        let mapped = (Address::v4([127, 0, 0, 1], 0), Address::v4([127, 0, 0, 3], 0));
+        exchange(connected(libc::AF_INET6, &mapped.0, &mapped.1).unwrap());
+    }
+
+    #[test]
+    fn a_repaired_pair_has_the_right_addresses_beside_a_listener() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = Address::v4([127, 0, 0, 1], listener.local_addr().unwrap().port());
+        let far = Address::v4([127, 0, 0, 1], 5);
+        match repaired(libc::AF_INET, &near, &far) {
+            Err(Errno(libc::EPERM)) => {} // no CAP_NET_ADMIN: nothing to test
+            made => {
+                let (program, _carrier) = exchange(made.unwrap());
+                assert_eq!(program.local_addr().unwrap(), listener.local_addr().unwrap());
+                assert_eq!(program.peer_addr().unwrap().to_string(), "127.0.0.1:5");
+            }
+        }
+    }
+}

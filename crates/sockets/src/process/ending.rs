@@ -1,0 +1,71 @@
+//! The process ends by itself (exit, _exit, quick_exit, abort): its sockets end as the kernel would close them.
+//!
+//! The kernel closes descriptors before anybody can see that a process has ended, so on Linux the peer's very next write
+//! knows. Ours would know from the companion's hang-up alone, for which it does not ask before each write. So the end is
+//! said in memory, just before the system call. Of a process that is killed the hang-up tells.
+//!
+//! Other threads still run. On Linux they would be gone before anything is closed; here they must not see their sockets
+//! ended under their feet, so the locks of each stream among threads are taken and kept: whoever wants one waits for the
+//! end of the process. No thread is waited for here beyond [`PATIENCE`]; a stream that cannot be locked is left to the
+//! kernel.
+
+use crate::descriptor::say_end;
+use crate::handover::settle;
+use crate::rendezvous::accept;
+use crate::socket::flag;
+use crate::table::{self, Kind};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use shunt_sys::{calls, clock, libc};
+
+/// How long the locks of all streams together are waited for, in ns: holders copy at most a chunk.
+const PATIENCE: u64 = 50_000_000;
+
+/// The process that this memory belongs to. A child that shares it (clone with CLONE_VM, or a fork past us) is another.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// This process begins: at start-up, and in the child after fork.
+pub fn begin() {
+    PROCESS.store(calls::getpid(), Ordering::Relaxed);
+    ENDING.store(false, Ordering::Relaxed);
+}
+
+/// Ends everything that nobody else owns. The caller ends the process next.
+pub fn end() {
+    if !crate::global::ready() || PROCESS.load(Ordering::Relaxed) != calls::getpid() || ENDING.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // No handler of the program runs any more: it would wait for locks that its own thread keeps.
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &u64::MAX, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    crate::link::ending();
+    let all = || (0..table::high_water()).map(table::get);
+    for word in all() {
+        match (word.kind(), word.socket()) {
+            (Kind::Listener, Some(socket)) => accept::refuse_waiting(socket),
+            (Kind::Datagram, _) => {
+                if let Some(socket) = word.datagram() {
+                    crate::datagram::process_ends(socket);
+                }
+            }
+            _ => {}
+        }
+    }
+    let deadline = clock::monotonic_ns() + PATIENCE;
+    for word in all() {
+        let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) else { continue };
+        // Descriptors that share a socket end once.
+        if socket.has(flag::ENDED) {
+            continue;
+        }
+        socket.set(flag::ENDED);
+        let ended = crate::waiting::readiness::closed(socket);
+        let Some((receiving, sending)) = socket.lock_both_until(deadline) else { continue };
+        let last = say_end(socket, ended);
+        sending.keep_from_threads();
+        receiving.keep_from_threads();
+        if !last {
+            settle::tell(socket);
+        }
+    }
+}

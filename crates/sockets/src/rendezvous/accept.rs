@@ -1,0 +1,239 @@
+//! accept: two queues, one answer. Shunt clients come through the rendezvous or offer their connections in memory,
+//! everyone else comes through TCP.
+
+mod arrival;
+mod wait;
+
+pub(crate) use arrival::{arrive, of_this_host, Arrival};
+pub use arrival::{plausible, Shipment};
+pub use wait::{queues, ready, someone_waits};
+
+use crate::global::{self, SETUP};
+use crate::process::report;
+use crate::rendezvous::{deferred, kept, listen, offered};
+use crate::sockaddr::Encoded;
+use crate::socket::{self, flag, Socket};
+use crate::table::{self, Kind};
+use crate::{descriptor, link, options};
+use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, sockaddr as c_sockaddr, socklen_t};
+use shunt_sys::{calls, clock, thread, Errno, Result};
+
+/// accept4(2) on a listener. `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
+///
+/// # Safety
+/// `address` and `length` are null or valid as the manual page asks.
+pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let blocking = !listener.has(flag::LISTENER_NONBLOCK);
+    if blocking && listener.has(flag::LISTENER_SHARED) {
+        if let Some(_setup) = SETUP.lock() {
+            options::follow(listener);
+        }
+    }
+    let timeout = listener.receive_timeout.load(Ordering::Relaxed);
+    let began = thread::handled();
+    let deadline = if timeout == 0 { u64::MAX } else { clock::monotonic_ns() + timeout };
+    // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
+    // eighth call, so that its clients do not starve.
+    let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
+    let mut ask = !blocking || listener.offering.load(Ordering::Relaxed) == 0 || turn % 8 == 7 || deferred::concern(listener);
+    loop {
+        let found = if ask {
+            // SAFETY: passed on.
+            unsafe { once(fd, listener, address, length, flags, turn) }
+        } else {
+            // SAFETY: passed on.
+            offered::accept(listener, flags).and_then(|accepted| unsafe { accepted.tell(listener, address, length) })
+        };
+        let asked = core::mem::replace(&mut ask, true);
+        match found {
+            Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait::wait(fd, listener, deadline, began)?,
+            Err(Errno(libc::EAGAIN)) if !asked => {} // another process made it non-blocking
+            other => return other,
+        }
+    }
+}
+
+/// Tries both queues once, the kernel's first in every eighth call so that neither starves.
+unsafe fn once(
+    fd: i32,
+    listener: &Socket,
+    address: *mut c_sockaddr,
+    length: *mut socklen_t,
+    flags: i32,
+    turn: u32,
+) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        if turn % 8 == 7 && anyone(listener.hold.number(fd)) {
+            match from_kernel(fd, listener, address, length, flags) {
+                Err(Errno(libc::EAGAIN)) => from_shunt(listener, address, length, flags, turn),
+                other => other,
+            }
+        } else {
+            // The kernel has the last word: it says EMFILE before it looks whether anybody waits.
+            match from_shunt(listener, address, length, flags, turn) {
+                Err(Errno(libc::EAGAIN)) => from_kernel(fd, listener, address, length, flags),
+                other => other,
+            }
+        }
+    }
+}
+
+/// Whether there is anything to accept from, or to hear about, `queue`. accept(2) makes a socket and a file before it looks, and
+/// throws them away when nobody waits: five times as expensive.
+fn anyone(queue: i32) -> bool {
+    calls::poll_one(queue, libc::POLLIN, 0) != Ok(0)
+}
+
+unsafe fn from_kernel(fd: i32, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
+    // A program without shunt that shares the listener may have made it blocking again.
+    if listener.has(flag::LISTENER_SHARED) && calls::poll_one(listener.hold.number(fd), libc::POLLIN, 0)? == 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let accepted = calls::accept4(listener.hold.number(fd), address, length, flags)?;
+    table::take(accepted);
+    if crate::remote::accepted(accepted, listener.hold.number(fd), listener, flags) {
+        return Ok(accepted as isize);
+    }
+    report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
+    Ok(accepted as isize)
+}
+
+/// Shunt's own queues: offers in memory, and the rendezvous, which comes first in every fourth call.
+unsafe fn from_shunt(
+    listener: &Socket,
+    address: *mut c_sockaddr,
+    length: *mut socklen_t,
+    flags: i32,
+    turn: u32,
+) -> Result<isize> {
+    let accepted = if deferred::concern(listener) {
+        deferred::accept(listener, flags)
+    } else if turn % 4 == 3 {
+        from_rendezvous(listener, flags).or_else(|_| offered::accept(listener, flags))
+    } else {
+        offered::accept(listener, flags).or_else(|_| from_rendezvous(listener, flags))
+    }?;
+    // SAFETY: passed on.
+    unsafe { accepted.tell(listener, address, length) }
+}
+
+/// A connection that was accepted.
+pub struct Accepted {
+    /// Its descriptor.
+    pub companion: i32,
+    /// Where it comes from.
+    pub client: Address,
+    /// Where it connected to.
+    pub server: Address,
+    /// Its link.
+    pub index: usize,
+    /// Its channel.
+    pub channel: usize,
+}
+
+impl Accepted {
+    /// Tells the program where the connection comes from; gives the descriptor. Where that faults the connection is lost,
+    /// as on Linux.
+    unsafe fn tell(&self, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t) -> Result<isize> {
+        let told = Encoded::new(listener.family.load(Ordering::Relaxed), &self.client);
+        // SAFETY: passed on.
+        let told = if address.is_null() { Ok(()) } else { unsafe { told.write(address, length) } };
+        if let Err(error) = told {
+            descriptor::closing(self.companion);
+            let _ = calls::close(self.companion);
+            return Err(error);
+        }
+        Ok(self.companion as isize)
+    }
+}
+
+/// A client that waits in one of shunt's own queues, and its address, for whoever carries it elsewhere.
+pub(crate) fn waiting(listener: &Socket) -> Option<(i32, Address)> {
+    let flags = libc::SOCK_CLOEXEC;
+    let accepted = deferred::evict(listener, flags)
+        .or_else(|_| from_rendezvous(listener, flags))
+        .or_else(|_| offered::accept(listener, flags))
+        .ok()?;
+    Some((accepted.companion, accepted.client))
+}
+
+pub(crate) fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
+    loop {
+        let (arrival, _setup) = arrive(listener, flags, None)?;
+        match welcome(&arrival, listener, flags & libc::SOCK_NONBLOCK != 0) {
+            Ok(accepted) => {
+                kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                return Ok(accepted);
+            }
+            Err(reason) => {
+                report::count(reason);
+                let _ = calls::close(arrival.companion);
+            }
+        }
+    }
+}
+
+/// The listener closes: clients in the rendezvous' queue see a reset, as TCP gives it. The kernel would only hang up, and
+/// who sends without waiting would not notice. Where other processes may accept from the listener, the queue stays theirs.
+pub fn refuse_waiting(listener: &Socket) {
+    deferred::listener_ends(listener);
+    if listener.has(flag::LISTENER_SHARED) || listener.private_fd.load(Ordering::Relaxed) < 0 {
+        return;
+    }
+    while let Ok(accepted) = from_rendezvous(listener, libc::SOCK_CLOEXEC) {
+        if let Some(socket) = table::stream(accepted.companion) {
+            socket.set(flag::LINGER_RESET);
+        }
+        crate::descriptor::closing(accepted.companion);
+        let _ = calls::close(accepted.companion);
+    }
+}
+
+/// Makes a client that arrived a stream. Under the set-up lock.
+pub(crate) fn welcome(arrival: &Arrival, listener: &Socket, nonblocking: bool) -> core::result::Result<Accepted, Reason> {
+    let &Arrival { companion, client, server, index, channel, generation } = arrival;
+    let link = *link::at(index);
+    if !link::accept_channel(&link, channel, generation) {
+        return Err(Reason::BadSegment);
+    }
+    let accepted = Accepted { companion, client, server, index, channel };
+    seat(&accepted, link.base, listener, nonblocking)?;
+    Ok(accepted)
+}
+
+/// An accepted connection gets its socket. Under the set-up lock.
+pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: bool) -> core::result::Result<(), Reason> {
+    let family = listener.family.load(Ordering::Relaxed);
+    let socket = socket::allocate_locked(family).ok_or(Reason::NoMemory)?;
+    let side = &link::page(base, accepted.channel).sides[1];
+    side.pid.store(thread::process(), Ordering::Relaxed);
+    side.owners.store(1, Ordering::Relaxed);
+    side.address_family.store(family as u32, Ordering::Relaxed);
+    side.transmit.class_limit.store(crate::rendezvous::connect::class_limit(), Ordering::Relaxed);
+    side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
+    wait::CLIENT.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
+    socket.attach(base, accepted.channel, 1);
+    socket.set_addresses(&accepted.client, &accepted.server); // what was found plausible
+    socket.link_index.store(accepted.index as u32, Ordering::Relaxed);
+    link::enter(accepted.index);
+    if nonblocking {
+        socket.set(flag::NONBLOCK);
+    }
+    if link::header(base).client.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+        socket.set(flag::FENCE);
+    }
+    let began = link::page(base, accepted.channel).head.began.load(Ordering::Relaxed);
+    crate::options::inherit(listener, socket, began);
+    crate::options::connected(socket, accepted.companion, true);
+    table::set_socket(accepted.companion, Kind::Stream, socket);
+    report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! Who has come through the rendezvous: a client that says its link's name, and sends the link where it may not be known.
+
+use crate::global::{Guard, SETUP};
+use crate::handover::passing;
+use crate::process::report;
+use crate::rendezvous::{listen, offered, parcel, relatives, reserve, route};
+use crate::socket::{flag, Socket};
+use crate::{link, table};
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_segment::address::Address;
+use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, sockaddr_un, socklen_t};
+use shunt_sys::{calls, clock, Errno, Result};
+
+/// A client that came through the rendezvous; its channel is still offered.
+pub(crate) struct Arrival {
+    pub companion: i32,
+    pub client: Address,
+    pub server: Address,
+    pub index: usize,
+    pub channel: usize,
+    pub generation: u32,
+}
+
+/// The next client in the rendezvous; the set-up lock is held from then on. `flags`: what its companion is to be. `held`: the
+/// lock, of a caller who must not wait for it; then clients that are not honest end the look.
+pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'static>>) -> Result<(Arrival, Guard<'static>)> {
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    if rendezvous < 0 {
+        return Err(Errno(libc::EAGAIN)); // it has stopped listening: the kernel says so
+    }
+    loop {
+        let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
+        let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
+        let accepted = match super::anyone(rendezvous) {
+            true => calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags),
+            false => Err(Errno(libc::EAGAIN)),
+        };
+        let companion = match accepted {
+            // Another process may have given the listener to a program without shunt: then it is the kernel's alone.
+            Err(Errno(error @ (libc::EAGAIN | libc::EINVAL))) => {
+                if error == libc::EINVAL {
+                    listener.set(flag::LISTENER_SHARED); // somebody took it without a word of ours (pidfd_getfd)
+                }
+                if held.is_none() {
+                    listen::retired(listener);
+                    link::drop_owed();
+                }
+                return Err(Errno(libc::EAGAIN));
+            }
+            other => other?,
+        };
+        let quick = held.is_some();
+        // SAFETY: sun_path is plain bytes.
+        let name = unsafe { core::slice::from_raw_parts(peer.sun_path.as_ptr().cast::<u8>(), 108) };
+        let name = name.get(1..(peer_length as usize).saturating_sub(2).min(108)).unwrap_or(&[]);
+        match introduce(companion, name, listener, flags, held.take()) {
+            Ok(arrived) => return Ok(arrived),
+            Err(reason) => {
+                report::count(reason);
+                if matches!(reason, Reason::NoMemory | Reason::NoDescriptors) {
+                    listen::is_short(listener);
+                }
+                // Not an honest shunt client, or we are short of memory: it sees its connection end.
+                let _ = calls::close(companion);
+                if quick {
+                    return Err(Errno(libc::EAGAIN));
+                }
+            }
+        }
+    }
+}
+
+/// Learns who a companion is that the rendezvous gave; the set-up lock is held from then on.
+fn introduce(
+    companion: i32,
+    name: &[u8],
+    listener: &Socket,
+    flags: i32,
+    held: Option<Guard<'static>>,
+) -> core::result::Result<(Arrival, Guard<'static>), Reason> {
+    let hello = Hello::decode(name).ok_or(Reason::VersionMismatch)?;
+    if !table::fits(companion) {
+        return Err(Reason::TableFull);
+    }
+    let quick = held.is_some();
+    let setup = match held {
+        Some(held) => held,
+        None => SETUP.lock().ok_or(Reason::Unknown)?,
+    };
+    relatives::look_around(listener);
+    plausible(&hello.client, &hello.server, listener)?;
+    let sender = passing::creator(companion).map_err(|_| Reason::Refused)?;
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
+    // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
+    let known = hello.link_follows == 1
+        && link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid))
+            .is_some_and(|(_, link)| settled(&link, listener))
+        && passing::discard(companion);
+    // What comes with a client that is new takes numbers.
+    let new = hello.link_follows != 0 && !known;
+    if new {
+        reserve::lend();
+    }
+    let setup = Some(setup).filter(|_| quick || known);
+    let arrived = receive(companion, hello, listener, sender, nonblocking, known, setup);
+    if new {
+        reserve::fill();
+    }
+    arrived
+}
+
+/// What came with a connection.
+pub struct Shipment {
+    /// Who made the connection, as the kernel knows.
+    pub client: libc::ucred,
+    /// The link's descriptor and its bell's; -1: not sent.
+    pub sent: [i32; passing::MOST],
+}
+
+/// The link of a companion that said who it is.
+fn receive(
+    companion: i32,
+    hello: Hello,
+    listener: &Socket,
+    sender: libc::ucred,
+    nonblocking: bool,
+    known: bool,
+    setup: Option<Guard<'static>>,
+) -> core::result::Result<(Arrival, Guard<'static>), Reason> {
+    let Shipment { client, sent } = match hello.link_follows {
+        FOLLOWS_PARCEL => parcel::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
+        1 if !known => Shipment { client: sender, sent: receive_link(companion, sender.uid)? },
+        _ => Shipment { client: sender, sent: [-1; passing::MOST] },
+    };
+    let client = (client.pid as u32, client.uid);
+    let setup = match setup {
+        Some(setup) => setup,
+        None => SETUP.lock().ok_or(Reason::Unknown)?,
+    };
+    let (index, _) = find_link(&hello, client, sent, listener)?;
+    let channel = hello.channel as usize;
+    let Hello { client, server, generation, .. } = hello;
+    Ok((Arrival { companion, client, server, index, channel, generation }, setup))
+}
+
+/// The descriptors that the client sends right after connecting: the link's, and its bell's if there is one. It may be a moment away, if the client was preempted
+/// between the two; how long that may hold accept up depends on who it is ([`patience`]).
+fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing::MOST], Reason> {
+    match passing::receive(companion, libc::MSG_DONTWAIT) {
+        Ok(sent) => return Ok(sent),
+        Err(Errno(libc::EAGAIN)) => {}
+        Err(Errno(libc::EMFILE)) => return Err(Reason::NoDescriptors),
+        Err(_) => return Err(Reason::BadSegment),
+    }
+    let _ = calls::poll_one(companion, libc::POLLIN, patience(uid) as i64);
+    passing::receive(companion, libc::MSG_DONTWAIT).map_err(|error| {
+        if error == Errno(libc::EMFILE) {
+            return Reason::NoDescriptors;
+        }
+        OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
+        Reason::BadSegment
+    })
+}
+
+/// The last user whose client never sent what it announced, and when (in seconds).
+static OFFENDED: AtomicU64 = AtomicU64::new(0);
+
+/// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
+/// Another user gets a while once; who abused that gets nothing for a minute.
+fn patience(uid: u32) -> u64 {
+    if uid == calls::geteuid() || uid == 0 {
+        return 1_000_000_000;
+    }
+    let (offender, when) = {
+        let word = OFFENDED.load(Ordering::Relaxed);
+        ((word >> 32) as u32, word as u32 as u64)
+    };
+    let recent = when != 0 && clock::monotonic_ns() / 1_000_000_000 < when + 60;
+    if recent && offender == uid {
+        0
+    } else {
+        200_000_000
+    }
+}
+
+/// Whether a link that is known needs nothing of what its client sends along. It does when the listener has become this process's
+/// alone: the client may offer from now on.
+fn settled(link: &link::Link, listener: &Socket) -> bool {
+    listener.has(flag::LISTENER_SHARED) || link::header(link.base).sole.load(Ordering::Relaxed) == 1
+}
+
+/// The link that a hello names: known, or just `sent` with its bell. Under the set-up lock.
+fn find_link(
+    hello: &Hello,
+    client: (u32, u32),
+    sent: [i32; passing::MOST],
+    listener: &Socket,
+) -> core::result::Result<(usize, link::Link), Reason> {
+    let [segment, bell] = sent;
+    let discard = |fd: i32| {
+        if fd >= 0 {
+            let _ = calls::close(fd);
+        }
+    };
+    if let Some(found) = link::known(hello.nonce, hello.sequence, client) {
+        discard(segment);
+        let (index, link) = found;
+        if hello.link_follows != 1 || settled(&link, listener) {
+            discard(bell);
+            return Ok(found);
+        }
+        if link.bell >= 0 {
+            discard(bell);
+            offered::resume(index, listener);
+        } else if bell >= 0 {
+            offered::begin(index, bell, listener);
+        }
+        link::header(link.base).sole.store(1, Ordering::Release);
+        return Ok(found);
+    }
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    // A listener that was taken out of another process comes with that one's links.
+    let segment = if hello.link_follows == 0 { link::named(hello.nonce, hello.sequence, client) } else { segment };
+    let adopted = if segment < 0 {
+        Err(Reason::BadSegment)
+    } else {
+        link::adopt(segment, hello.nonce, hello.sequence, client, rendezvous).map_err(|error| match error.0 {
+            libc::ENOMEM => Reason::NoMemory,
+            libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
+            _ => Reason::BadSegment,
+        })
+    };
+    match adopted {
+        Ok((index, link)) => {
+            let sole = !listener.has(flag::LISTENER_SHARED);
+            if sole && bell >= 0 {
+                offered::begin(index, bell, listener);
+            } else {
+                discard(bell);
+            }
+            link::header(link.base).sole.store(sole as u32, Ordering::Release);
+            Ok((index, link))
+        }
+        Err(reason) => {
+            discard(bell);
+            Err(reason)
+        }
+    }
+}
+
+/// A client says where it comes from, and programs decide by that whom to trust: it can only come from this host, and
+/// to the port that it connected to.
+/// Called under the set-up lock.
+pub fn plausible(client: &Address, server: &Address, listener: &Socket) -> core::result::Result<(), Reason> {
+    if server.port as u32 != listener.port.load(Ordering::Relaxed) {
+        return Err(Reason::BadSegment);
+    }
+    let namespace = listener.namespace.load(Ordering::Relaxed);
+    if [client, server].into_iter().all(|address| route::is_local_in(namespace, address)) {
+        Ok(())
+    } else {
+        Err(Reason::NotLocal)
+    }
+}
+
+/// Whether an address is one of this host's. Called under the set-up lock.
+pub(crate) fn of_this_host(address: &Address) -> bool {
+    route::is_local_in(0, address)
+}

@@ -1,0 +1,118 @@
+//! Whether a client waits to be accepted, and waiting for one.
+
+use crate::link;
+use crate::rendezvous::{claimed, deferred, offered};
+use crate::socket::Socket;
+use crate::waiting::holding::Asleep;
+use crate::waiting::spin;
+use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_sys::libc::{self, pollfd};
+use shunt_sys::{calls, clock, thread, Errno, Result};
+
+/// The processor of the client that was accepted last, plus one; 0: unknown.
+pub(super) static CLIENT: AtomicU32 = AtomicU32::new(0);
+
+/// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
+pub(super) fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
+    link::drop_owed();
+    // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
+    let looked = thread::handled();
+    let mut asleep = Asleep::new(listener);
+    // SAFETY: the account stays here, and ends below.
+    unsafe { asleep.begin() };
+    let result = if listener.hold.is_open(listener) {
+        wait_open(listener.hold.number(fd), listener, deadline, [began, looked])
+    } else {
+        Err(Errno(libc::EBADF))
+    };
+    // SAFETY: begun above.
+    unsafe { asleep.end() };
+    result
+}
+
+fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
+    let [rendezvous, bells] = queues(listener);
+    let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
+    // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
+    // several when it is let, where a sleeper would be woken for each.
+    let mut budget = spin::begin(CLIENT.load(Ordering::Relaxed));
+    while budget.more() {
+        if offered::waiting(listener) {
+            budget.end();
+            return Ok(());
+        }
+        let offered = listener.offering.load(Ordering::Relaxed) != 0;
+        let asked = !offered || budget.rounds() & 0x3f == 0x3f;
+        if asked
+            && calls::ppoll(set.as_mut_ptr(), set.len(), &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0
+        {
+            budget.end();
+            return settle(listener, &set);
+        }
+        if !offered && !budget.same_processor {
+            calls::sched_yield();
+        }
+    }
+    if thread::interrupted_since(began, deadline == u64::MAX) {
+        return Err(Errno(libc::EINTR)); // a handler ran while we looked
+    }
+    let mut time;
+    let mut pointer = core::ptr::null_mut();
+    if deadline != u64::MAX {
+        let left = deadline.saturating_sub(clock::monotonic_ns());
+        time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        pointer = &mut time;
+    }
+    let ready = claimed::during(bells, || calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), pointer, core::ptr::null(), looked));
+    budget.end();
+    match ready {
+        // A handler that was installed past us is not counted: which one ran is unknown.
+        Err(Errno(libc::EINTR))
+            if thread::handled() == looked && deadline == u64::MAX && crate::waiting::signals::all_restart() =>
+        {
+            Ok(())
+        }
+        Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX),
+        Err(error) => Err(error),
+        Ok(0) => Err(Errno(libc::EAGAIN)),
+        Ok(_) => settle(listener, &set),
+    }
+}
+
+/// Whether a client may wait in one of shunt's own queues.
+pub fn someone_waits(listener: &Socket) -> bool {
+    if deferred::any(listener) {
+        return true;
+    }
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
+}
+
+/// The kernel says that a queue is readable: if only bells are, they are taken off.
+fn settle(listener: &Socket, set: &[pollfd; 3]) -> Result<()> {
+    if set[0].revents != 0 && !offered::waiting(listener) {
+        offered::take_spent_bells(listener);
+    }
+    Ok(())
+}
+
+/// The descriptors that stand for a listener beside its TCP socket, in poll and epoll: the rendezvous, and clients' bells.
+pub fn queues(listener: &Socket) -> [i32; 2] {
+    [listener.private_fd.load(Ordering::Acquire), listener.bells_fd.load(Ordering::Acquire)]
+}
+
+/// Whether a listener that the kernel reports as readable has a connection to accept: a bell may be readable although its
+/// offer has been taken.
+pub fn ready(fd: i32, listener: &Socket) -> bool {
+    if deferred::concern(listener) {
+        return deferred::ready(listener) || super::anyone(fd);
+    }
+    if listener.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
+        return true;
+    }
+    if super::anyone(fd) || super::anyone(listener.private_fd.load(Ordering::Acquire)) {
+        return true;
+    }
+    offered::take_spent_bells(listener);
+    offered::waiting(listener)
+}

@@ -1,0 +1,235 @@
+//! TCP_DEFER_ACCEPT: clients that have connected and sent nothing are not accepted yet (tcp(7)).
+//!
+//! On Linux the hand-shake of such a client stays unfinished until bytes or an end come, or until the time is over
+//! (tcp_check_req, reqsk_timer_handler). Here a listener that defers takes clients off its queues into a list, their
+//! channels still offered, and accept gives out those of them that have something. Their companions and a timer lie beside
+//! the clients' bells, so whoever waits for the listener, in whatever call, is woken for them.
+//!
+//! The list is a process's own. One that shares its listener puts back what it holds before it leaves accept with a connection,
+//! since others may be idle while it is busy; so does every process before it shares a listener, or closes a shared one.
+
+mod due;
+mod list;
+
+pub(crate) use list::{forked, moved, to_rendezvous};
+
+use crate::global::{Guard, SETUP};
+use crate::link;
+use crate::rendezvous::accept::{self, Accepted, Arrival};
+use crate::rendezvous::{kept, listen, offered};
+use crate::socket::{flag, Socket};
+use core::sync::atomic::Ordering;
+use due::first;
+use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, take, Waiting, COUNT};
+use shunt_ring::offers;
+use shunt_segment::channel::life;
+use shunt_segment::CHANNELS;
+use shunt_sys::libc;
+use shunt_sys::{calls, clock, Errno, Result};
+
+/// Clients that are put back with each connection that a listener that does not block gives: it takes some microseconds each.
+const PUT_BACK: usize = 16;
+
+/// The program set TCP_DEFER_ACCEPT, which reads back as `seconds`.
+pub(crate) fn set(socket: &Socket, seconds: i32) {
+    let seconds = seconds.max(0) as u32;
+    if seconds != 0 && socket.defers.load(Ordering::Relaxed) == 0 {
+        socket.defers_since.store(clock::monotonic_ns(), Ordering::Relaxed);
+    }
+    socket.defers.store(seconds, Ordering::Release);
+}
+
+/// Whether the listener's clients have to be looked at here.
+#[inline(always)]
+pub(crate) fn concern(listener: &Socket) -> bool {
+    listener.defers.load(Ordering::Relaxed) != 0 || COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// Whether the listener has clients in the list.
+pub(crate) fn any(listener: &Socket) -> bool {
+    COUNT.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_some_and(|_setup| places(listener).next().is_some())
+}
+
+/// accept of a listener that defers. EAGAIN: no client has sent anything.
+pub(crate) fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    while has_room(listener) {
+        let Ok((arrival, setup)) = accept::arrive(listener, flags, None) else { break };
+        // The usual case: nobody waits here, and it has sent something already.
+        let page = link::page(link::at(arrival.index).base, arrival.channel);
+        if COUNT.load(Ordering::Relaxed) == 0 && said_something(page) {
+            if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
+                kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                return Ok(accepted);
+            }
+            let _ = calls::close(arrival.companion);
+            continue;
+        }
+        take(listener, arrival, &setup);
+    }
+    let mut setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
+    if let Some(accepted) = usual_offer(listener, flags, &setup)? {
+        return Ok(accepted);
+    }
+    take_offers(listener, &setup);
+    if listener.has(flag::LISTENER_SHARED) {
+        if let Some(place) = first(listener, &setup) {
+            if places(listener).count() <= PUT_BACK + 1 || !listen::nonblocking(listener) {
+                put_back(listener, Some(place));
+                // Signals that came meanwhile are heard before there is a client in hand: a handler may end the process,
+                // as uWSGI's does in a worker that has none.
+                drop(setup);
+                setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
+            }
+        }
+    }
+    while let Some(place) = first(listener, &setup) {
+        match give(place, listener, flags, &setup) {
+            Ok(accepted) => return Ok(accepted),
+            Err(Some(error)) => return Err(error),
+            Err(None) => {}
+        }
+    }
+    drop(setup);
+    if has_room(listener) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    offered::accept(listener, flags).or_else(|_| accept::from_rendezvous(listener, flags))
+}
+
+/// Whether accept would give a client. For those who wait in poll or in a set, whose locks they may hold: where another thread
+/// is busy with clients at this moment, yes.
+pub(crate) fn ready(listener: &Socket) -> bool {
+    loop {
+        let Some(setup) = SETUP.try_lock() else { return true };
+        if !has_room(listener) {
+            break;
+        }
+        let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else { break };
+        take(listener, arrival, &setup);
+    }
+    let Some(setup) = SETUP.try_lock() else { return true };
+    take_offers(listener, &setup);
+    if first(listener, &setup).is_some() {
+        return true;
+    }
+    if has_room(listener) {
+        return false;
+    }
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
+}
+
+/// Any client of the list, whatever it did: the listener goes elsewhere.
+pub(crate) fn evict(listener: &Socket, flags: i32) -> Result<Accepted> {
+    let setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
+    while let Some(place) = places(listener).next() {
+        match give(place, listener, flags, &setup) {
+            Err(None) => {}
+            other => return other.map_err(|error| error.unwrap_or(Errno(libc::EAGAIN))),
+        }
+    }
+    Err(Errno(libc::EAGAIN))
+}
+
+/// A client that cannot go where other processes would accept it waits here, due at once. Under the set-up lock.
+pub(crate) fn keep(listener: &Socket, arrival: Arrival, setup: &Guard) {
+    if !has_room(listener) {
+        let _ = calls::close(arrival.companion);
+        return;
+    }
+    take(listener, arrival, setup);
+    first(listener, setup); // sets the timer
+}
+
+/// The oldest offer of a client, where nobody waits in the list, and it has sent something already.
+fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<Accepted>> {
+    if COUNT.load(Ordering::Relaxed) != 0 || !offered::waiting(listener) {
+        return Ok(None);
+    }
+    for (header, index) in offered::places(listener) {
+        let base = link::at(index).base;
+        let Some(channel) = offers::oldest(&header.offers).filter(|&channel| said_something(link::page(base, channel))) else {
+            continue;
+        };
+        let taken = offered::take(index, base, channel, listener, flags);
+        if let Err(Some(error)) = taken {
+            return Err(error); // no descriptor for it: it waits
+        }
+        let spent = offers::take(&header.offers);
+        if spent > 0 {
+            offered::silence(index, spent);
+        }
+        if let Ok(accepted) = taken {
+            return Ok(Some(accepted));
+        }
+    }
+    Ok(None)
+}
+
+/// What clients offer in memory joins the list.
+fn take_offers(listener: &Socket, _setup: &Guard) {
+    if !offered::waiting(listener) {
+        return;
+    }
+    for (header, index) in offered::places(listener) {
+        for _ in 0..CHANNELS {
+            let Some(channel) = offers::oldest(&header.offers).filter(|_| has_room(listener)) else { break };
+            let page = link::page(link::at(index).base, channel);
+            let offered = page.head.state.load(Ordering::Acquire) == life::OFFERED;
+            if let (true, Some((_, client, server))) = (offered, offered::honest(index, page, channel, listener)) {
+                let generation = page.head.generation.load(Ordering::Relaxed);
+                join(listener, Arrival { companion: -1, client, server, index, channel, generation });
+            }
+            let spent = offers::take(&header.offers);
+            if spent > 0 {
+                offered::silence(index, spent);
+            }
+        }
+    }
+}
+
+/// Gives the client at `place` out. `Err(None)`: it has gone.
+fn give(place: usize, listener: &Socket, flags: i32, _setup: &Guard) -> core::result::Result<Accepted, Option<Errno>> {
+    let waiting = list()[place].ok_or(None)?;
+    let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    let companion = calls::fcntl(waiting.descriptor(), duplicate, 0)
+        .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    match kept::get(waiting.index, waiting.channel) {
+        Some(kept) => {
+            kept.set_nonblocking(nonblocking);
+            kept.client = waiting.client;
+        }
+        None => {
+            let wanted = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
+            let _ = calls::fcntl(companion, libc::F_SETFL, wanted as usize);
+        }
+    }
+    let Waiting { index, channel, generation, client, server, .. } = waiting;
+    match accept::welcome(&Arrival { companion, client, server, index, channel, generation }, listener, nonblocking) {
+        Ok(accepted) => {
+            leave(place);
+            Ok(accepted)
+        }
+        Err(_) => {
+            let _ = calls::close(companion);
+            drop_client(place);
+            Err(None)
+        }
+    }
+}
+
+/// The listener is about to close or to listen no longer.
+pub(crate) fn listener_ends(listener: &Socket) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Some(_setup) = SETUP.lock() else { return };
+    if listener.has(flag::LISTENER_SHARED) {
+        to_rendezvous(listener);
+    }
+    for place in places(listener) {
+        drop_client(place);
+    }
+}

@@ -1,0 +1,267 @@
+//! The clients that this process has taken off its listeners' queues, and that nobody has accepted yet.
+
+use super::due;
+use crate::global::{Guard, Shared};
+use crate::rendezvous::accept::Arrival;
+use crate::rendezvous::{kept, offered, parcel};
+use crate::socket::{flag, Socket};
+use crate::waiting::wait;
+use crate::{link, private, table};
+use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_ring::bell;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{arm, life, word, ChannelPage, STAMP_POSITION};
+use shunt_sys::libc::{self, epoll_event};
+use shunt_sys::{calls, clock};
+
+/// Clients that a process defers at most, or an eighth of its descriptors, as each costs one; further ones are accepted as if
+/// nothing had been asked for.
+const MOST: usize = 1024;
+
+/// The same for a listener that others have, too: each of them might have to be put back.
+const MOST_SHARED: usize = 32;
+
+/// A client that was taken off its queue.
+#[derive(Clone, Copy)]
+pub(super) struct Waiting {
+    /// The address of the listener's object.
+    pub(super) listener: usize,
+    /// Its companion, private; -1: the pair that was kept.
+    pub(super) companion: i32,
+    pub(super) index: usize,
+    pub(super) channel: usize,
+    pub(super) generation: u32,
+    pub(super) client: Address,
+    pub(super) server: Address,
+    /// Counts the clients of the list.
+    pub(super) number: u64,
+    /// Something had come by the time it was taken.
+    pub(super) early: bool,
+    /// Its end of the companion is closed.
+    pub(super) gone: bool,
+    /// When it is accepted whatever it did, CLOCK_MONOTONIC in ns.
+    pub(super) until: u64,
+}
+
+impl Waiting {
+    pub(super) fn page(&self) -> &'static ChannelPage {
+        link::page(link::at(self.index).base, self.channel)
+    }
+
+    pub(super) fn descriptor(&self) -> i32 {
+        match self.companion {
+            -1 => kept::get(self.index, self.channel).map_or(-1, |kept| kept.descriptor()),
+            own => own,
+        }
+    }
+
+    /// Whether it is still the client that it was, and not reset before it sent anything: no such client is ever accepted.
+    pub(super) fn holds(&self) -> bool {
+        let head = &self.page().head;
+        let said = self.page().sides[0].post.word.load(Ordering::Acquire);
+        head.state.load(Ordering::Acquire) == life::OFFERED
+            && head.generation.load(Ordering::Relaxed) == self.generation
+            && (said & word::RST == 0 || said & word::POSITION != 0)
+    }
+
+    /// Whether bytes or an end have come.
+    pub(super) fn has_something(&self) -> bool {
+        self.gone || self.early || said_something(self.page())
+    }
+
+    /// For how long there has been something, in ticks; those of which that is not known come in the order of connecting.
+    pub(super) fn age(&self, now: u64) -> u64 {
+        let stamp = self.page().sides[0].stamp.load(Ordering::Acquire);
+        if self.early {
+            return u64::MAX - self.number;
+        }
+        match stamp {
+            0 => 0,
+            stamp => (now << STAMP_POSITION).wrapping_sub(stamp >> STAMP_POSITION << STAMP_POSITION) >> STAMP_POSITION,
+        }
+    }
+}
+
+static LIST: Shared<[Option<Waiting>; MOST]> = Shared::new([const { None }; MOST]);
+
+pub(super) static COUNT: AtomicU32 = AtomicU32::new(0);
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// The list. Under the set-up lock.
+pub(super) fn list() -> &'static mut [Option<Waiting>; MOST] {
+    // SAFETY: callers hold the set-up lock.
+    unsafe { &mut *LIST.get() }
+}
+
+fn identity(listener: &Socket) -> usize {
+    listener as *const Socket as usize
+}
+
+/// The places of a listener's clients.
+pub(super) fn places(listener: &Socket) -> impl Iterator<Item = usize> {
+    let listener = identity(listener);
+    (0..MOST).filter(move |&place| list()[place].is_some_and(|waiting| waiting.listener == listener))
+}
+
+/// Whether the client of a channel has sent bytes or an end. One that was reset before is not accepted at all.
+pub(super) fn said_something(page: &ChannelPage) -> bool {
+    let said = page.sides[0].post.word.load(Ordering::Acquire);
+    said & word::POSITION != 0 || (said & (word::FIN | word::CLOSED) != 0 && said & word::RST == 0)
+}
+
+pub(super) fn has_room(listener: &Socket) -> bool {
+    let count = COUNT.load(Ordering::Relaxed) as usize;
+    let most = if listener.has(flag::LISTENER_SHARED) { MOST_SHARED } else { MOST };
+    count < most && (count as u64) < calls::soft_limit(libc::RLIMIT_NOFILE) / 8
+}
+
+/// A client from the rendezvous joins the list.
+pub(super) fn take(listener: &Socket, arrival: Arrival, _setup: &Guard) {
+    kept::forget(arrival.index, arrival.channel); // of an earlier companion
+    let companion = match calls::fcntl(arrival.companion, libc::F_DUPFD_CLOEXEC, private::lowest() as usize) {
+        Ok(moved) => {
+            let _ = calls::close(arrival.companion);
+            moved
+        }
+        Err(_) => arrival.companion, // no other number is left
+    };
+    table::set_private(companion);
+    join(listener, Arrival { companion, ..arrival });
+}
+
+/// A client joins the list: its first bytes ring. Where nothing could be heard of it, it is due at once.
+pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index, channel, generation }: Arrival) {
+    let Some(place) = (0..MOST).find(|&place| list()[place].is_none()) else { return };
+    let page = link::page(link::at(index).base, channel);
+    let now = clock::monotonic_ns();
+    // When it connected is the client's word: it gains nothing by it but to be accepted early.
+    let began = page.head.began.load(Ordering::Relaxed).min(now);
+    let deferred = began >= listener.defers_since.load(Ordering::Relaxed);
+    let time = if deferred { listener.defers.load(Ordering::Relaxed) as u64 * 1_000_000_000 } else { 0 };
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed) as u64;
+    let until = began + time;
+    let mut waiting = Waiting {
+        listener: identity(listener),
+        companion,
+        index,
+        channel,
+        generation,
+        client,
+        server,
+        number,
+        early: false,
+        gone: false,
+        until,
+    };
+    let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
+    let bells = listener.bells_fd.load(Ordering::Relaxed);
+    if calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, waiting.descriptor(), &mut event).is_err() || !due::timer(listener) {
+        waiting.until = now;
+    }
+    link::enter(index);
+    bell::ask_for_stamps(&page.sides[1].wait);
+    listen_to(&waiting);
+    waiting.early = waiting.has_something() || waiting.until <= now;
+    list()[place] = Some(waiting);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Arms for the client's first bytes.
+pub(super) fn listen_to(waiting: &Waiting) {
+    if bell::arm(&waiting.page().sides[1].wait, arm::IN) {
+        wait::barrier();
+    }
+}
+
+/// Takes a client off the list; a pair that is kept stays.
+pub(super) fn leave(place: usize) {
+    let Some(waiting) = list()[place].take() else { return };
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+    let fd = waiting.descriptor();
+    if let Some(bells) = bells_of(waiting.listener) {
+        let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+    }
+    private::close(waiting.companion);
+    let live = &mut link::at(waiting.index).live;
+    *live = live.saturating_sub(1);
+}
+
+fn bells_of(listener: usize) -> Option<i32> {
+    // SAFETY: the address of a slab object, which is never unmapped.
+    let bells = unsafe { (*(listener as *const Socket)).bells_fd.load(Ordering::Relaxed) };
+    (bells >= 0).then_some(bells)
+}
+
+/// The client at `place` is refused: it sees a reset, if it is still there.
+pub(super) fn drop_client(place: usize) {
+    let Some(waiting) = list()[place] else { return };
+    leave(place);
+    let page = waiting.page();
+    let same = page.head.generation.load(Ordering::Relaxed) == waiting.generation;
+    let state = &page.head.state;
+    if same && state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        offered::refuse(page);
+    }
+    kept::forget(waiting.index, waiting.channel);
+}
+
+/// Puts the listener's clients back where any process may take them, as far as there is room. Under the set-up lock.
+pub(crate) fn to_rendezvous(listener: &Socket) {
+    put_back(listener, None);
+}
+
+/// The same for all but the client at `stays`.
+pub(super) fn put_back(listener: &Socket, stays: Option<usize>) {
+    for place in places(listener) {
+        let Some(waiting) = list()[place].filter(|_| Some(place) != stays) else { continue };
+        if waiting.holds() && parcel::post(waiting.index, waiting.channel, waiting.descriptor(), listener).is_err() {
+            return;
+        }
+        leave(place);
+        kept::forget(waiting.index, waiting.channel);
+    }
+}
+
+/// In the child after fork: what could not be put back is the parent's. Bells and companions of ours must not be heard by
+/// the parent, nor its own by us.
+pub(crate) fn forked() {
+    for place in list().iter_mut() {
+        if let Some(waiting) = place.take() {
+            private::close(waiting.companion);
+            let live = &mut link::at(waiting.index).live;
+            *live = live.saturating_sub(1);
+        }
+    }
+    COUNT.store(0, Ordering::Relaxed);
+    for fd in 0..table::high_water() {
+        let Some(listener) = table::get(fd).socket().filter(|socket| socket.defers.load(Ordering::Relaxed) != 0) else {
+            continue;
+        };
+        let bells = listener.bells_fd.load(Ordering::Relaxed);
+        private::close(listener.timer_fd.swap(-1, Ordering::Relaxed));
+        if bells >= 0 {
+            if let Ok(fresh) = calls::epoll_create1(libc::EPOLL_CLOEXEC) {
+                let _ = calls::dup3(fresh, bells, libc::O_CLOEXEC);
+                let _ = calls::close(fresh);
+            }
+        }
+    }
+}
+
+/// A private descriptor got another number, and still has the old one. Under the set-up lock.
+pub(crate) fn moved(from: i32, to: i32) {
+    for (place, entry) in list().iter_mut().enumerate() {
+        let Some(waiting) = entry else { continue };
+        if waiting.companion == from {
+            waiting.companion = to;
+        }
+        if waiting.descriptor() == to {
+            if let Some(bells) = bells_of(waiting.listener) {
+                let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
+                let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
+                let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, to, &mut event);
+            }
+        }
+    }
+}

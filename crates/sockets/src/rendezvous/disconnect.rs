@@ -1,0 +1,117 @@
+//! connect(2) to AF_UNSPEC: dissolves a connection with a reset; the descriptors become a TCP socket of the kernel's again (tcp_disconnect).
+
+use crate::process::report;
+use crate::rendezvous::listen;
+use crate::socket::{flag, Socket};
+use crate::table::{self, Kind};
+use crate::waiting::readiness;
+use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{state, word};
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_STREAM};
+use shunt_sys::{calls, Errno, Result};
+
+use crate::sockaddr::Encoded;
+
+/// Closes a descriptor that has done its work under another number.
+struct Spare(i32);
+impl Drop for Spare {
+    fn drop(&mut self) {
+        let _ = calls::close(self.0);
+    }
+}
+
+/// Dissolves the connection at `fd`.
+///
+/// # Errors
+/// When no socket can be made in its place.
+pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
+    let family = socket.family.load(Ordering::Relaxed);
+    // A socket that the program had bound was kept, and is bound again from now on.
+    let kept = socket.private_fd.load(Ordering::Relaxed);
+    let fresh = if socket.has(flag::BOUND) && kept >= 0 {
+        Spare(calls::fcntl(kept, libc::F_DUPFD_CLOEXEC, 0)?)
+    } else {
+        Spare(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)?)
+    };
+    let next = crate::socket::allocate(family).ok_or(Errno(libc::ENOMEM))?;
+    next.references.store(0, Ordering::Relaxed);
+    if socket.has(flag::BOUND) {
+        next.set(flag::BOUND);
+    }
+    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK;
+    let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | nonblocking) as usize);
+    if nonblocking != 0 {
+        next.set(flag::NONBLOCK);
+    }
+    crate::options::give_back(fresh.0, socket, next);
+    let lived = !readiness::closed(socket);
+    // An error that was pending stays; EPIPE becomes ECONNRESET, the only one that can be left.
+    if lived || socket.own().receive.state.load(Ordering::Relaxed) & (state::RESET_DUE | state::PIPE_DUE) != 0 {
+        leave_error(fresh.0, family);
+    }
+    if !next.has(flag::BOUND) {
+        let (client, server) = socket.addresses();
+        let told = if socket.side() == 0 { client.port } else { server.port };
+        let left = listen::bound_address(fresh.0).port;
+        next.left_port.store((told as u32) << 16 | left as u32, Ordering::Relaxed);
+    }
+    crate::epoll::before_replace(socket);
+    if lived {
+        reset(socket, fd);
+    }
+    for number in 0..table::high_water() {
+        if table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
+            let close_on_exec = crate::rendezvous::connect::closes_on_exec(number);
+            let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
+            next.references.fetch_add(1, Ordering::Relaxed);
+            table::set_socket(number, Kind::Tcp, next);
+            report::note(number, kind::TCP, Reason::Unconnected, None);
+        }
+    }
+    crate::epoll::after_dissolve(socket, next);
+    crate::descriptor::finish(socket, -1);
+    crate::waiting::holding::dissolved(socket);
+    Ok(0)
+}
+
+/// The connection ends here for everybody: for the peer, and for other processes that own this side, which find the error too.
+fn reset(socket: &Socket, fd: i32) {
+    if let Ok(held) = socket.lock_send() {
+        let late = if socket.outgoing().announced() & word::FIN != 0 { word::LATE } else { 0 };
+        socket.outgoing().end(word::FIN | word::CLOSED | word::RST | late);
+        drop(held);
+    }
+    socket.own().receive.state.fetch_or(state::RESET_DUE | state::DONE | state::END_NOTED, Ordering::AcqRel);
+    if socket.has(flag::REMOTE) {
+        crate::waiting::wait::ring(socket, fd); // the pump is to tell the other host
+    }
+    // Wakes whoever of ours sleeps for the companion.
+    let _ = calls::shutdown(fd, libc::SHUT_RD);
+}
+
+/// Leaves ECONNRESET on a TCP socket as tcp_disconnect does, by the kernel's own way: the socket is connected with itself, and dissolved.
+/// Where that is not possible (no loopback) nothing is left.
+fn leave_error(fd: i32, family: i32) {
+    let mut own = listen::bound_address(fd);
+    if own.port == 0 {
+        let any = Encoded::new(family, &Address::default());
+        if calls::bind(fd, any.pointer(), any.length).is_err() {
+            return;
+        }
+        own = listen::bound_address(fd);
+    }
+    if own.is_unspecified() {
+        own = if family == libc::AF_INET {
+            Address::v4([127, 0, 0, 1], own.port)
+        } else {
+            Address::v6(core::array::from_fn(|place| (place == 15) as u8), own.port)
+        };
+    }
+    let itself = Encoded::new(family, &own);
+    let _ = calls::connect(fd, itself.pointer(), itself.length);
+    let nobody = [0u8; 16]; // AF_UNSPEC
+    let _ = calls::connect(fd, nobody.as_ptr().cast(), nobody.len() as libc::socklen_t);
+}

@@ -1,0 +1,334 @@
+//! Accepting what clients offer in memory: the server's half of [`crate::rendezvous::again`].
+//!
+//! Only a process that alone accepts from its listener takes offers: an offer names a companion that this process holds.
+//! Before a fork, an exec that keeps the listener, or a message that passes it on, offers end, and connections go through
+//! the rendezvous, which processes can share; those that wait move there ([`crate::rendezvous::parcel`]).
+
+use crate::rendezvous::accept::{self, Accepted};
+use crate::rendezvous::kept;
+use crate::socket::{flag, Socket};
+use crate::{global, link, private};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use shunt_ring::offers;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{life, release, word, ChannelPage};
+use shunt_segment::link::LinkHeader;
+use shunt_segment::reason::Reason;
+use shunt_segment::CHANNELS;
+use shunt_sys::libc::{self, epoll_event, MSG_DONTWAIT};
+use shunt_sys::{calls, Errno, Result};
+
+/// Clients' links through which a process accepts in memory at most.
+const MOST: usize = 64;
+
+/// A link that may hold offers. Read without a lock: a link's address range stays readable for ever.
+struct Place {
+    /// Null: unused.
+    header: AtomicPtr<LinkHeader>,
+    index: AtomicU32,
+    /// The listener, by its rendezvous.
+    rendezvous: AtomicI32,
+}
+
+static PLACES: [Place; MOST] =
+    [const { Place { header: AtomicPtr::new(core::ptr::null_mut()), index: AtomicU32::new(0), rendezvous: AtomicI32::new(-1) } };
+        MOST];
+
+/// Places that were ever used are the first so many: a server of few clients looks at few in each accept.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+impl Place {
+    /// The link there, if it may hold offers for the listener with this rendezvous: its header and index.
+    fn link(&self, rendezvous: i32) -> Option<(&'static LinkHeader, usize)> {
+        if self.rendezvous.load(Ordering::Relaxed) != rendezvous {
+            return None;
+        }
+        // SAFETY: null, or the first byte of a link's range, which is never unmapped.
+        let header = unsafe { self.header.load(Ordering::Acquire).as_ref() }?;
+        Some((header, self.index.load(Ordering::Relaxed) as usize))
+    }
+}
+
+fn used() -> &'static [Place] {
+    &PLACES[..USED.load(Ordering::Acquire).min(MOST)]
+}
+
+/// The links that may hold offers for `listener`: their headers and indices.
+pub(crate) fn places(listener: &Socket) -> impl Iterator<Item = (&'static LinkHeader, usize)> {
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    used().iter().filter_map(move |place| place.link(rendezvous))
+}
+
+/// Link `index` goes, or offers nothing any more. Under the set-up lock.
+pub fn forget(index: usize) {
+    for place in &PLACES {
+        if place.index.load(Ordering::Relaxed) as usize == index {
+            place.header.store(core::ptr::null_mut(), Ordering::Release);
+        }
+    }
+}
+
+/// In the child after fork: offers are the parent's to accept.
+pub fn forked() {
+    for place in &PLACES {
+        place.header.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// A rendezvous got another number.
+pub fn moved(from: i32, to: i32) {
+    for place in &PLACES {
+        crate::process::renumber(&place.rendezvous, from, to);
+    }
+}
+
+/// The bells of a listener's clients as one descriptor: readable when one of them is.
+pub fn bells() -> Result<i32> {
+    calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep)
+}
+
+/// A client sent the bell of link `index`: from now on it may offer. Takes the descriptor over. Under the set-up lock.
+pub fn begin(index: usize, bell: i32, listener: &Socket) {
+    let bells = listener.bells_fd.load(Ordering::Relaxed);
+    let fits = calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
+        && calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(0);
+    if !fits || bells < 0 || listener.has(flag::LISTENER_SHARED) || private::are_short() {
+        let _ = calls::close(bell);
+        return;
+    }
+    let Ok(bell) = private::keep(bell) else { return };
+    let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+    let number = PLACES.iter().position(|place| place.header.load(Ordering::Relaxed).is_null());
+    let (Some(number), Ok(())) = (number, calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, bell, &mut event)) else {
+        private::close(bell);
+        return;
+    };
+    let link = link::at(index);
+    link.bell = bell;
+    let queue = &link::header(link.base).offers;
+    offers::begin(queue, backlog);
+    if listener.has(flag::LISTENER_EDGES) || EACH.load(Ordering::Relaxed) {
+        offers::ring_each(queue);
+    }
+    let place = &PLACES[number];
+    place.index.store(index as u32, Ordering::Relaxed);
+    place.rendezvous.store(link.rendezvous, Ordering::Relaxed);
+    place.header.store(link.base.cast(), Ordering::Release);
+    USED.fetch_max(number + 1, Ordering::Release);
+    listener.offering.store(1, Ordering::Release);
+}
+
+/// The client of link `index` may offer again, as its listener is this process's alone again. Under the set-up lock.
+pub(crate) fn resume(index: usize, listener: &Socket) {
+    let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+    for (header, _) in places(listener).filter(|(_, place)| *place == index) {
+        offers::set_backlog(&header.offers, backlog);
+    }
+}
+
+/// Whether some client's offer waits. Takes no lock.
+pub fn waiting(listener: &Socket) -> bool {
+    listener.offering.load(Ordering::Acquire) != 0 && places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0)
+}
+
+/// Takes off bells whose offers have been accepted, so that the bells' descriptor says what is true.
+pub fn take_spent_bells(listener: &Socket) {
+    let Some(_setup) = global::SETUP.try_lock() else { return };
+    for (header, index) in places(listener) {
+        if offers::waiting(&header.offers) > 0 {
+            continue;
+        }
+        match offers::spent_bells(&header.offers) {
+            0 => silence_nonsense(header, index),
+            spent => silence(index, spent),
+        }
+    }
+}
+
+/// Takes off what no offer rang for, and notices that the client is gone. A client that offers at this moment counts its bell
+/// before it rings: that one stays.
+fn silence_nonsense(header: &LinkHeader, index: usize) {
+    let (mut byte, none) = (0u8, core::ptr::null_mut());
+    let looked = calls::recvfrom(
+        link::at(index).bell,
+        (&raw mut byte).cast(),
+        1,
+        MSG_DONTWAIT | libc::MSG_PEEK,
+        none,
+        core::ptr::null_mut(),
+    );
+    if looked != Err(Errno(libc::EAGAIN)) && !(looked == Ok(1) && offers::counted(&header.offers)) {
+        silence(index, 1);
+    }
+}
+
+/// Edge-triggered sets around sets: all listeners are to hear of each client.
+static EACH: AtomicBool = AtomicBool::new(false);
+
+/// An edge-triggered set is about to watch `listener`, or (`None`) a set that may hold listeners: an offer is an edge whether
+/// or not others wait (sk_data_ready). Not under the set-up lock.
+pub fn watched_by_edges(listener: Option<&Socket>) {
+    let known = match listener {
+        Some(listener) => listener.flags.fetch_or(flag::LISTENER_EDGES, Ordering::SeqCst) & flag::LISTENER_EDGES != 0,
+        None => EACH.swap(true, Ordering::SeqCst),
+    };
+    if known {
+        return;
+    }
+    let Some(_setup) = global::SETUP.lock() else { return };
+    let rendezvous = listener.map(|listener| listener.private_fd.load(Ordering::Relaxed));
+    for place in &PLACES {
+        // SAFETY: null, or a link's header that is in use: links go under this lock.
+        let header = unsafe { place.header.load(Ordering::Acquire).as_ref() };
+        if let Some(header) = header.filter(|_| rendezvous.is_none_or(|one| one == place.rendezvous.load(Ordering::Relaxed))) {
+            offers::ring_each(&header.offers);
+        }
+    }
+}
+
+/// Accepts an offer. EAGAIN: none waits.
+pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
+    if !waiting(listener) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let _setup = global::SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
+    // Another client each time, so that none starves the others.
+    let used = used();
+    let turn = listener.accepts.load(Ordering::Relaxed) as usize % used.len().max(1);
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    for place in used[turn..].iter().chain(&used[..turn]) {
+        let Some((header, index)) = place.link(rendezvous) else { continue };
+        let base = link::at(index).base;
+        // An honest client has no more waiting, whatever its count says.
+        for _ in 0..CHANNELS {
+            let Some(channel) = offers::oldest(&header.offers) else { break };
+            let taken = take(index, base, channel, listener, flags);
+            if let Err(Some(error)) = taken {
+                return Err(error); // no descriptor for it: it waits
+            }
+            let spent = offers::take(&header.offers);
+            if spent > 0 {
+                silence(index, spent);
+            }
+            if let Ok(accepted) = taken {
+                return Ok(accepted);
+            }
+        }
+    }
+    Err(Errno(libc::EAGAIN))
+}
+
+/// Both addresses of an offer, the client's first, if it is one that can be accepted. Else it is refused.
+pub(crate) fn honest(
+    index: usize,
+    page: &ChannelPage,
+    channel: usize,
+    listener: &Socket,
+) -> Option<(&'static mut kept::Kept, Address, Address)> {
+    let Some(kept) = kept::get(index, channel) else {
+        refuse(page);
+        return None;
+    };
+    let (client, server) = crate::options::names::of_channel(page);
+    if accept::plausible(&client, &server, listener).is_err() {
+        crate::process::report::count(Reason::NotLocal);
+        refuse(page);
+        kept::forget(index, channel);
+        return None;
+    }
+    Some((kept, client, server))
+}
+
+/// `Err(None)`: the offer was nonsense, or its client has gone.
+pub(crate) fn take(
+    index: usize,
+    base: *mut u8,
+    channel: usize,
+    listener: &Socket,
+    flags: i32,
+) -> core::result::Result<Accepted, Option<Errno>> {
+    let page = link::page(base, channel);
+    let Some((kept, client, server)) = honest(index, page, channel, listener) else { return Err(None) };
+    let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    let companion = calls::fcntl(kept.descriptor(), duplicate, 0)
+        .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
+    if page.head.state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let _ = calls::close(companion);
+        return Err(None); // taken back
+    }
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    kept.set_nonblocking(nonblocking);
+    kept.client = client;
+    let accepted = Accepted { companion, client, server, index, channel };
+    match accept::seat(&accepted, base, listener, nonblocking) {
+        Ok(()) => Ok(accepted),
+        Err(reason) => {
+            crate::process::report::count(reason);
+            let _ = calls::close(companion);
+            refuse(page);
+            kept::forget(index, channel);
+            Err(None)
+        }
+    }
+}
+
+/// The client sees a reset.
+pub(crate) fn refuse(page: &ChannelPage) {
+    let side = &page.sides[1];
+    side.post.word.store(word::FIN | word::CLOSED | word::RST, Ordering::Release);
+    side.released.store(release::CLOSED, Ordering::Release);
+}
+
+/// Takes bells off. A bell whose client is gone, or that does what no bell does, is taken out.
+pub(crate) fn silence(index: usize, count: u32) {
+    let link = link::at(index);
+    let mut bytes = [0u8; 64];
+    let room = (count as usize).min(bytes.len());
+    match calls::recvfrom(link.bell, bytes.as_mut_ptr().cast(), room, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())
+    {
+        Ok(0) => link::client_left(index),
+        Ok(n) => offers::took_bells(&link::header(link.base).offers, n as u32),
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
+        Err(_) => link::client_left(index),
+    }
+}
+
+/// The listener takes no offers any more. False: some wait, which have to be accepted first. Under the set-up lock.
+pub(crate) fn cease(listener: &Socket) -> bool {
+    for (header, _) in places(listener) {
+        offers::set_backlog(&header.offers, 0);
+    }
+    if places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0) {
+        return false;
+    }
+    for (_, index) in places(listener) {
+        link::end_offers(index);
+    }
+    true
+}
+
+/// The listener closes: clients that were not accepted see a reset, as TCP gives it.
+pub fn retire(listener: &Socket) {
+    if listener.offering.load(Ordering::Acquire) != 0 {
+        if let Some(_setup) = global::SETUP.lock() {
+            for (header, index) in places(listener) {
+                let queue = &header.offers;
+                offers::set_backlog(queue, 0);
+                for _ in 0..CHANNELS {
+                    let Some(channel) = offers::oldest(queue) else { break };
+                    let page = link::page(link::at(index).base, channel);
+                    let state = &page.head.state;
+                    if state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                        refuse(page);
+                        kept::forget(index, channel);
+                    }
+                    offers::take(queue);
+                }
+                link::end_offers(index);
+            }
+        }
+    }
+    private::close_at(&listener.bells_fd);
+    private::close_at(&listener.timer_fd);
+}

@@ -1,0 +1,398 @@
+//! Calls that wait on a socket whose last descriptor another thread closes.
+//!
+//! In the kernel such a call holds the open file: it goes on, and the file is closed when it ends. Here a socket counts
+//! the calls that wait for it ([`Socket::waiters`]). If its last descriptor closes while any do, it *lingers*: a private
+//! duplicate of its descriptor takes the place of the number, which may be another file's at once. The last call to leave
+//! closes that, and with it the socket.
+//!
+//! Who waits may be asleep, and must hear his bell: nobody empties the companion meanwhile ([`crate::waiting::bells`]).
+//!
+//! A call that moved on after its wait still needs the socket (to take the bytes that it waited for), so it keeps it to
+//! the end of the hook ([`release`]).
+
+use crate::socket::{flag, Socket};
+use crate::table::{self, Lingerer};
+use crate::waiting::nudge::Beside;
+use crate::waiting::{nudge, wait};
+use crate::{descriptor, epoll, private};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use shunt_ring::gate::Gate;
+use shunt_ring::passage::Passage;
+use shunt_segment::channel::arm;
+use shunt_sys::cancel::{self, bit};
+use shunt_sys::section::Section;
+use shunt_sys::sleeper::Sleeper;
+use shunt_sys::{calls, libc, thread, Result};
+
+/// The number of waiters, and what keeps the open file when no descriptor does.
+pub struct Hold {
+    waiters: AtomicU32,
+    /// The private duplicate; [`NONE`], or [`ENDED`].
+    number: AtomicI32,
+    /// Waits on a socket that may be asleep, and who takes their bells.
+    gate: Gate,
+    /// Those who ring by its descriptors, and who closes one.
+    passage: Passage,
+    /// 1: a sleeper was woken by a bell that is not taken yet.
+    woken: AtomicU32,
+    /// How often in a row nobody could take them, because others slept.
+    in_vain: AtomicU32,
+}
+
+/// How often the pause of those who could not take bells is doubled.
+const DOUBLED: u32 = 8;
+
+const NONE: i32 = -1;
+/// The connection was dissolved: only the object is left to give back.
+const ENDED: i32 = -2;
+
+impl Hold {
+    /// A fresh object's. Late waiters of an earlier life still take themselves off.
+    pub fn reset(&self) {
+        self.number.store(NONE, Ordering::Relaxed);
+        self.woken.store(0, Ordering::Relaxed);
+        self.passage.reset();
+    }
+
+    /// In the child after fork: nobody waits.
+    pub fn forked(&self) {
+        self.gate.reset();
+        self.passage.reset();
+        for count in [&self.waiters, &self.woken] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Those who may be asleep on the socket, or are about to be.
+    pub fn sleepers(&self) -> u32 {
+        self.gate.sleepers()
+    }
+
+    /// Whether somebody takes bells at this moment: see [`Gate`].
+    pub fn is_taking(&self) -> bool {
+        self.gate.is_taking()
+    }
+
+    /// A bell has woken the caller; the counts may not tell of it.
+    pub fn woken(&self) {
+        self.woken.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether one did, and is not taken yet.
+    pub fn was_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) != 0
+    }
+
+    /// [`Gate::when_all_heard`], with handlers kept away. False: others sleep, or are woken and not gone yet; the caller is to
+    /// leave, to [`Hold::let_others_go`], and to look again.
+    pub fn when_all_heard(&self, mine: u32, take: impl FnOnce()) -> bool {
+        let _section = Section::begin();
+        self.gate.when_all_heard(mine, || {
+            self.woken.store(0, Ordering::Relaxed);
+            self.in_vain.store(0, Ordering::Relaxed);
+            take();
+        })
+    }
+
+    /// Gives those a processor who were woken: 20 us at first, twice as long each time, as [`wait::pause`]. In no section, and
+    /// uncounted.
+    pub fn let_others_go(&self, deadline: u64, mask: *const libc::sigset_t, looked: u64) -> Result<()> {
+        let round = self.in_vain.fetch_add(1, Ordering::Relaxed).min(DOUBLED);
+        wait::pause(20_000 << round, deadline, mask, looked)
+    }
+
+    /// Calls `ring` with a number to ring by: `fd`, or another of the socket's if that was closed meanwhile. Where none is left, who
+    /// closed the last one has told the peer, or is about to. Handlers are kept away, which could close it here.
+    pub fn while_open(&self, socket: &Socket, fd: i32, ring: impl FnOnce(i32)) {
+        if socket.has(flag::REMOTE | flag::FAR) {
+            return ring(fd); // the keeper does, by a descriptor that nobody closes beside it
+        }
+        let _section = Section::begin();
+        let open = || match self.number.load(Ordering::SeqCst) {
+            number if number >= 0 => Some(number),
+            _ if table::is_of(fd, socket) => Some(fd),
+            _ => table::numbers_of(socket).next(),
+        };
+        self.passage.while_open(open, ring);
+    }
+
+    /// A descriptor was taken off the table, or the private one forgotten, and is closed next.
+    pub fn await_ringers(&self) {
+        self.passage.await_ringers(calls::sched_yield);
+    }
+
+    /// The descriptor to use instead of `fd`.
+    #[inline]
+    pub fn number(&self, fd: i32) -> i32 {
+        match self.number.load(Ordering::Acquire) {
+            number if number >= 0 => number,
+            _ => fd,
+        }
+    }
+
+    /// Whether the socket that it belongs to is open: to be asked behind [`Asleep::begin`].
+    pub fn is_open(&self, socket: &Socket) -> bool {
+        socket.references.load(Ordering::SeqCst) > 0 || self.lingers()
+    }
+
+    /// Whether no descriptor of the program's is left, and the caller's wait keeps it open.
+    fn lingers(&self) -> bool {
+        self.number.load(Ordering::SeqCst) != NONE
+    }
+
+    /// A private descriptor got another number.
+    pub fn moved(&self, from: i32, to: i32) {
+        crate::process::renumber(&self.number, from, to);
+    }
+
+    fn enter(&self) {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The last descriptor `fd` is about to close. True if calls wait: then the last of them ends `what`.
+    fn linger(&self, fd: i32, what: Lingerer) -> bool {
+        if self.waiters.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let Ok(number) = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize) else { return false };
+        table::set_lingering(number, what);
+        self.number.store(number, Ordering::SeqCst);
+        // Who sleeps in poll does so by the number, which is another file's from now on.
+        nudge::all();
+        if let Lingerer::Socket(socket) = what {
+            if socket.kind() == table::Kind::Stream {
+                wait::notify(socket, number, arm::IN | arm::OUT); // for those who found no number to ring by
+            }
+        }
+        settle(what);
+        true
+    }
+}
+
+fn of(what: Lingerer) -> &'static Hold {
+    match what {
+        Lingerer::Socket(socket) => &socket.hold,
+        Lingerer::Set(set) => set.hold(),
+    }
+}
+
+/// Ends what lingers, if nobody waits for it any more: whoever takes its number off last does.
+fn settle(what: Lingerer) {
+    let hold = of(what);
+    loop {
+        if hold.waiters.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        let number = hold.number.swap(NONE, Ordering::SeqCst);
+        if number == NONE {
+            return;
+        }
+        if hold.waiters.load(Ordering::SeqCst) == 0 {
+            hold.await_ringers();
+            match (what, number) {
+                (Lingerer::Socket(socket), ENDED) => crate::socket::free(socket),
+                (Lingerer::Socket(socket), _) => descriptor::end(socket, number, false),
+                (Lingerer::Set(set), _) => epoll::end(set),
+            }
+            private::close(number);
+            return;
+        }
+        // Somebody came in between: he sees that it lingers, or that it is gone.
+        hold.number.store(number, Ordering::SeqCst);
+    }
+}
+
+fn leave(what: Lingerer) {
+    if of(what).waiters.fetch_sub(1, Ordering::SeqCst) == 1 {
+        settle(what);
+    }
+}
+
+/// The last descriptor of a socket closes; true if calls wait for it, and it goes on for them.
+pub fn linger(socket: &'static Socket, fd: i32) -> bool {
+    socket.hold.linger(fd, Lingerer::Socket(socket))
+}
+
+/// The same for an epoll set.
+pub fn linger_set(set: &'static epoll::Set, fd: i32) -> bool {
+    set.hold().linger(fd, Lingerer::Set(set))
+}
+
+/// A socket's connection was dissolved and its descriptors are another's: its object is given back when nobody waits.
+pub fn dissolved(socket: &'static Socket) {
+    socket.hold.number.store(ENDED, Ordering::SeqCst);
+    settle(Lingerer::Socket(socket));
+}
+
+/// A socket or set of which only the address is known to be one (sockets and sets live in slabs).
+#[derive(Clone, Copy)]
+pub struct Waiter {
+    what: Lingerer,
+}
+
+impl Waiter {
+    /// The calling thread begins to wait for `socket`.
+    pub fn on(socket: &Socket) -> Waiter {
+        // SAFETY: sockets live in slabs that are never unmapped.
+        let socket: &'static Socket = unsafe { &*(socket as *const Socket) };
+        socket.hold.enter();
+        socket.hold.gate.enter();
+        Waiter { what: Lingerer::Socket(socket) }
+    }
+
+    /// The calling thread begins to wait in `set`.
+    pub fn in_set(set: &'static epoll::Set) -> Waiter {
+        set.hold().enter();
+        Waiter { what: Lingerer::Set(set) }
+    }
+
+    /// Whether it is a wait on that socket.
+    pub fn is_on(&self, socket: &Socket) -> bool {
+        matches!(self.what, Lingerer::Socket(on) if core::ptr::eq(on, socket))
+    }
+
+    /// It waits no longer. What lingers is kept to the end of the call.
+    pub fn leave(self) {
+        if let Lingerer::Socket(socket) = self.what {
+            socket.hold.gate.leave();
+        }
+        if of(self.what).lingers() && keep(self.what) {
+            return;
+        }
+        leave(self.what);
+    }
+}
+
+/// Keeps a wait's count for the call that is at work; false if the call keeps another's.
+fn keep(what: Lingerer) -> bool {
+    // SAFETY: the calling thread's own block.
+    unsafe {
+        let block = thread::block();
+        if (*block).held != 0 {
+            return false;
+        }
+        (*block).held = what.word();
+    }
+    cancel::note(bit::HOLDING);
+    true
+}
+
+/// The call ends: what it kept, it needs no more.
+#[cold]
+pub fn release() {
+    cancel::forget(bit::HOLDING);
+    // SAFETY: the calling thread's own block.
+    let word = unsafe { core::mem::take(&mut (*thread::block()).held) };
+    if let Some(what) = Lingerer::from_word(word) {
+        leave(what);
+    }
+}
+
+/// In the child after fork: what lingers does so for threads of the parent.
+pub fn forked() {
+    cancel::forget(bit::HOLDING);
+    // SAFETY: the calling thread's own block.
+    unsafe { (*thread::block()).held = 0 };
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        if let Some(socket) = word.socket() {
+            socket.hold.forked();
+            socket.ear.close();
+        } else if let Some(set) = word.set() {
+            set.hold().forked();
+        } else if let Some(what) = word.lingerer() {
+            if let Lingerer::Socket(socket) = what {
+                socket.ear.close();
+            }
+            private::close(fd);
+        }
+    }
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    if let Some(what) = table::get(from).lingerer() {
+        table::set_lingering(to, what);
+        of(what).moved(from, to);
+        of(what).await_ringers();
+    }
+}
+
+/// The account of a call that sleeps on one socket.
+#[repr(C)]
+pub struct Asleep {
+    sleeper: Sleeper,
+    waiter: Option<Waiter>,
+    beside: Option<Beside>,
+    socket: *const Socket,
+}
+
+impl Asleep {
+    /// Of a call on `socket`.
+    pub fn new(socket: &Socket) -> Asleep {
+        Asleep { sleeper: Sleeper::new(Asleep::take_off), waiter: None, beside: None, socket }
+    }
+
+    /// Of a call that sleeps in poll, or waits for space; gives what it is to sleep beside ([`crate::waiting::nudge`]); -1: nothing.
+    ///
+    /// # Safety
+    /// As for [`Asleep::begin`], which it is.
+    pub unsafe fn begin_beside(&mut self) -> i32 {
+        let this: *mut Asleep = self;
+        let _section = Section::begin();
+        // SAFETY: passed on.
+        unsafe {
+            (*this).begin();
+            (*this).beside = nudge::begin();
+            (*this).beside.map_or(-1, |beside| beside.descriptor)
+        }
+    }
+
+    /// Counts the caller. `stream`: also among those whom a bell wakes.
+    ///
+    /// # Safety
+    /// As for [`Sleeper::begin`]; [`Asleep::end`] follows.
+    pub unsafe fn begin(&mut self) {
+        let this: *mut Asleep = self;
+        // SAFETY: passed on; the socket is alive for the call.
+        unsafe {
+            Sleeper::begin(this.cast(), || {
+                let socket = &*(*this).socket;
+                (*this).waiter = Some(Waiter::on(socket));
+                if socket.kind() == table::Kind::Stream {
+                    socket.own().wait.sleepers.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+
+    /// Takes the caller off.
+    ///
+    /// # Safety
+    /// After [`Asleep::begin`].
+    pub unsafe fn end(&mut self) {
+        // SAFETY: passed on.
+        unsafe { Sleeper::end((self as *mut Asleep).cast()) };
+    }
+
+    unsafe fn take_off(this: *mut Sleeper) {
+        // SAFETY: the account is the first part.
+        let this = unsafe { &mut *this.cast::<Asleep>() };
+        // SAFETY: sockets live in slabs that are never unmapped.
+        let socket = unsafe { &*this.socket };
+        if socket.kind() == table::Kind::Stream {
+            no_longer_asleep(&socket.own().wait);
+        }
+        if let Some(beside) = this.beside.take() {
+            beside.end();
+        }
+        if let Some(waiter) = this.waiter.take() {
+            waiter.leave();
+        }
+    }
+}
+
+/// One sleeper fewer; the channel may have been cleared for another connection.
+pub fn no_longer_asleep(wait: &shunt_segment::channel::Wait) {
+    let _ = wait.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+}
