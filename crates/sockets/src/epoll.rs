@@ -36,7 +36,7 @@ pub use datagrams::before_exec;
 pub use entry::Entry;
 pub use fork::{before_fork, children_gone, forked};
 pub use nested::{in_memory, readable, rest_if_noisy};
-pub use plain::{leave_plain, plain, wait_plain};
+pub use plain::{plain, wait_plain};
 pub use set::{created, end, release, retain, Set};
 pub use wait::wait;
 

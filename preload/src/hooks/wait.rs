@@ -213,10 +213,8 @@ unsafe fn wait_in(
             if limit != Some(0) {
                 deadline = poll::deadline(limit);
             }
-            if let Some(got) = epoll::wait_plain(set, !readable_mask(mask), kernel) {
-                if let Some(translated) = epoll::leave_plain(set, events, got.max(0) as usize) {
-                    return if got < 0 { got } else { translated as c_int };
-                }
+            if let Some(got) = epoll::wait_plain(set, epfd, events, !readable_mask(mask), kernel) {
+                return got;
             }
         } else {
             deadline = poll::deadline(limit);
