@@ -8,13 +8,13 @@ pub(crate) use arrival::{arrive, of_this_host, Arrival};
 pub use arrival::{plausible, Shipment};
 pub use wait::{queues, ready, someone_waits};
 
-use crate::global::{self, SETUP};
+use crate::global;
 use crate::process::report;
 use crate::rendezvous::{deferred, kept, listen, offered};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{descriptor, link, options};
+use crate::{descriptor, link};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
@@ -31,11 +31,6 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         return Err(Errno(libc::EINVAL));
     }
     let blocking = !listener.has(flag::LISTENER_NONBLOCK);
-    if blocking && listener.has(flag::LISTENER_SHARED) {
-        if let Some(_setup) = SETUP.lock() {
-            options::follow(listener);
-        }
-    }
     let timeout = listener.receive_timeout.load(Ordering::Relaxed);
     let began = thread::handled();
     let deadline = if timeout == 0 { u64::MAX } else { clock::monotonic_ns() + timeout };

@@ -33,9 +33,11 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
     loop {
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
-        let accepted = match super::anyone(rendezvous) {
-            true => calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags),
-            false => Err(Errno(libc::EAGAIN)),
+        // Where clients offer in memory hardly anybody comes this way.
+        let accepted = if listener.offering.load(Ordering::Relaxed) != 0 && !super::anyone(rendezvous) {
+            Err(Errno(libc::EAGAIN))
+        } else {
+            calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags)
         };
         let companion = match accepted {
             // Another process may have given the listener to a program without shunt: then it is the kernel's alone.

@@ -1,10 +1,11 @@
 //! Whether a client waits to be accepted, and waiting for one.
 
-use crate::link;
+use crate::global::SETUP;
 use crate::rendezvous::{claimed, deferred, offered};
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::waiting::holding::Asleep;
 use crate::waiting::spin;
+use crate::{link, options};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::libc::{self, pollfd};
 use shunt_sys::{calls, clock, thread, Errno, Result};
@@ -15,6 +16,11 @@ pub(super) static CLIENT: AtomicU32 = AtomicU32::new(0);
 /// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
 pub(super) fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
     link::drop_owed();
+    if listener.has(flag::LISTENER_SHARED) {
+        if let Some(_setup) = SETUP.lock() {
+            options::follow(listener);
+        }
+    }
     // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
     let looked = thread::handled();
     let mut asleep = Asleep::new(listener);
