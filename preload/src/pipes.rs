@@ -11,6 +11,11 @@ use shunt_sockets::global;
 use shunt_sockets::handover::inherit::in_turn;
 use shunt_sockets::sys::{calls, process, Errno};
 
+extern "C" {
+    fn fflush(stream: *mut c_void) -> c_int;
+    fn fwide(stream: *mut c_void, mode: c_int) -> c_int;
+}
+
 /// FILEs of popen, and their shells.
 static PIPES: List = List::new();
 
@@ -45,10 +50,14 @@ unsafe fn open(command: *const c_char, mode: *const c_char) -> Result<*mut c_voi
     let (ours, theirs) = pipe(reads, number).map_err(|error| error.0)?;
     // SAFETY: a descriptor of our own.
     let stream = unsafe { real::fdopen(ours, if reads { c"r" } else { c"w" }.as_ptr()) };
+    if !stream.is_null() {
+        // SAFETY: as before. The C library's own have bytes only.
+        unsafe { fwide(stream, -1) };
+    }
     let slot = if stream.is_null() { None } else { PIPES.reserve(ours) };
     let started = slot.ok_or(ENOMEM).and_then(|slot| {
         in_turn(|| {
-            let others = PIPES.entered().map(|other| other.fd()).filter(|other| *other != number);
+            let others = PIPES.entered().map(|other| other.fd()).filter(|other| *other >= 0 && *other != number);
             let actions = FileActions::putting(theirs, number, others).ok_or(ENOMEM)?;
             // SAFETY: the caller's command.
             let child = unsafe { shell::start(command, actions.address(), core::ptr::null()) }.map_err(|_| ENOMEM)?;
@@ -80,9 +89,12 @@ unsafe fn open(command: *const c_char, mode: *const c_char) -> Result<*mut c_voi
 unsafe fn close(stream: *mut c_void) -> Option<c_int> {
     let slot = PIPES.find(stream)?;
     let (shell, open) = (slot.child(), calls::fcntl(slot.fd(), F_GETFD, 0).is_ok());
-    PIPES.leave(slot);
+    // What waits is sent first, which may take long: until then a new shell must not have this pipe.
     // SAFETY: the program's FILE.
-    let closed = unsafe { real::fclose(stream) };
+    let flushed = unsafe { fflush(stream) };
+    PIPES.leave(slot);
+    // SAFETY: as before.
+    let closed = flushed | unsafe { real::fclose(stream) };
     if !open {
         return Some(closed);
     }
@@ -115,12 +127,22 @@ unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut 
 unsafe extern "C" fn pclose(stream: *mut c_void) -> c_int {
     let _shield = crate::cancel::shield();
     // SAFETY: as pclose(3).
-    unsafe { close(stream).unwrap_or_else(|| real::pclose(stream)) }
+    unsafe {
+        close(stream).unwrap_or_else(|| {
+            crate::stdio::forget(stream);
+            real::pclose(stream)
+        })
+    }
 }
 
 #[no_mangle]
 unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
     let _shield = crate::cancel::shield();
     // SAFETY: as fclose(3).
-    unsafe { close(stream).unwrap_or_else(|| real::fclose(stream)) }
+    unsafe {
+        close(stream).unwrap_or_else(|| {
+            crate::stdio::forget(stream);
+            real::fclose(stream)
+        })
+    }
 }

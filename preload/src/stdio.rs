@@ -72,11 +72,15 @@ unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: 
 
 unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = cookie as usize as c_int;
-    if let Some(slot) = OURS.entered().find(|slot| slot.fd() == fd) {
-        OURS.leave(slot);
-    }
     // SAFETY: as close(2).
     unsafe { hooks::close(fd) }
+}
+
+/// `stream` goes: there may be others of the same descriptor.
+pub fn forget(stream: *mut c_void) {
+    if let Some(slot) = OURS.find(stream) {
+        OURS.leave(slot);
+    }
 }
 
 /// The end of a standard FILE of ours.
@@ -232,6 +236,7 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
                 stream
             }
             Err(error) => {
+                forget(stream);
                 real::fclose(stream);
                 crate::set_errno(error.0);
                 core::ptr::null_mut()

@@ -61,6 +61,20 @@ DUET(fgets_lines, "lines by fgets and getline")
     free(line);
 }
 
+DUET(fdopen_twice, "two streams of one descriptor, one is closed")
+{
+    int fd = connected();
+    FILE *in = fdopen(fd, "r"), *out = fdopen(fd, "w");
+    R(fputs("from two", out) >= 0);
+    R(fclose(out));
+    far("recv 1 100; send 1 5 1");
+    R(fileno(in) == fd);
+    errno = 0;
+    R(getc(in));
+    R(ferror(in) != 0);
+    R(fflush(NULL));
+}
+
 DUET(dprintf_call, "dprintf and vdprintf")
 {
     int fd = connected();

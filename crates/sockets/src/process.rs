@@ -233,6 +233,7 @@ pub fn after_fork_child() {
         }
     }
     uncount();
+    crate::process::apart::forked();
     crate::waiting::holding::forked();
     crate::rendezvous::claimed::forked();
     crate::waiting::nudge::forked();

@@ -42,6 +42,11 @@ impl Drop for Parting {
     }
 }
 
+/// In the child after a fork: the table and the descriptors are its own.
+pub fn forked() {
+    PARTINGS.store(0, Ordering::SeqCst);
+}
+
 /// What has just been entered at `fd` is the kernel's after all, if somebody parts meanwhile. Whether it is.
 pub fn withdraw(fd: i32) -> bool {
     let parting = apart();

@@ -103,6 +103,12 @@ impl Appended {
             table::take(rendezvous);
             take_up_listener(rendezvous);
         }
+        if crate::process::apart::apart() {
+            if let Some(socket) = table::stream(fd) {
+                let _ = crate::handover::carried::carry(fd, socket);
+            }
+            crate::process::apart::withdraw(fd);
+        }
         crate::handover::uring::received(fd);
         true
     }
