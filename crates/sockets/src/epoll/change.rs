@@ -171,7 +171,7 @@ pub fn after_replace(socket: &Socket) {
             activate(set, entry);
             entry.stamped.store(false, Ordering::Relaxed);
             order::ask(set, entry);
-            if set.sleepers().load(Ordering::Acquire) > 0 {
+            if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
                 kick(epfd, entry);
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! TCP sockets that the kernel connects are in it under tags of ours, because they may become streams: such events are translated.
 
+use super::arming::hand_over;
 use super::kernel::sort;
 use super::scan::{look, Answer};
 use super::set::Set;
@@ -36,12 +37,9 @@ pub unsafe fn wait_plain(
             (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))
         })?;
         // SAFETY: the kernel has filled so many.
-        let told = unsafe { translate(set, events, got.max(0) as usize) }?;
+        let told = unsafe { translate(set, epfd, events, got.max(0) as usize) }?;
         Some(if got < 0 { got } else { told as i32 })
     };
-    if set.count.load(Ordering::Acquire) == 0 {
-        return body();
-    }
     // Its names stand in entries, which go with the set's last descriptor, unless somebody waits.
     waiting_in(set, epfd, |_| body())
 }
@@ -51,7 +49,7 @@ pub unsafe fn wait_plain(
 ///
 /// # Safety
 /// `events` holds `count` entries and has room for them.
-unsafe fn translate(set: &'static Set, events: *mut epoll_event, count: usize) -> Option<usize> {
+unsafe fn translate(set: &'static Set, epfd: i32, events: *mut epoll_event, count: usize) -> Option<usize> {
     // SAFETY: the program's array, which the kernel has just filled.
     let tagged = |i: usize| unsafe { user::read(events.wrapping_add(i)) }.is_ok_and(|event| event.u64 & TAG_MASK == TAG);
     // The events decide, not the count of entries: the kernel may speak of one that is just being added.
@@ -62,5 +60,6 @@ unsafe fn translate(set: &'static Set, events: *mut epoll_event, count: usize) -
     // SAFETY: the caller's array.
     let _ = unsafe { sort(set, events, count, &mut answer) };
     let _ = look(set, &mut answer);
+    hand_over(set, set.hold().number(epfd), answer.exclusive);
     (answer.count > 0).then_some(answer.count)
 }

@@ -175,7 +175,7 @@ impl Link {
 /// The connection that had the port is over at both ends.
 pub(super) fn return_port(link: &mut Link, channel: usize) {
     let port = core::mem::take(&mut link.ports[channel]);
-    if port != 0 {
+    if port != 0 && !link.inherited {
         ports::give_back(port);
     }
 }

@@ -31,9 +31,8 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         return Err(Errno(libc::EINVAL));
     }
     let blocking = !listener.has(flag::LISTENER_NONBLOCK);
-    let timeout = listener.receive_timeout.load(Ordering::Relaxed);
     let began = thread::handled();
-    let deadline = if timeout == 0 { u64::MAX } else { clock::monotonic_ns() + timeout };
+    let mut deadline = None;
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
     let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +47,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         };
         let asked = core::mem::replace(&mut ask, true);
         match found {
-            Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait::wait(fd, listener, deadline, began)?,
+            Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait::wait(fd, listener, &mut deadline, began)?,
             Err(Errno(libc::EAGAIN)) if !asked => {} // another process made it non-blocking
             other => return other,
         }

@@ -226,6 +226,10 @@ pub(crate) fn honest(
     channel: usize,
     listener: &Socket,
 ) -> Option<(&'static mut kept::Kept, Address, Address)> {
+    // Taken back, and lent to a connection with a companion of its own meanwhile: not what was offered.
+    if !is_offer(page) {
+        return None;
+    }
     let Some(kept) = kept::get(index, channel) else {
         refuse(page);
         return None;
@@ -331,4 +335,11 @@ pub fn retire(listener: &Socket) {
     }
     private::close_at(&listener.bells_fd);
     private::close_at(&listener.timer_fd);
+}
+
+/// Whether what the queue names is an offer still.
+pub(crate) fn is_offer(page: &ChannelPage) -> bool {
+    let head = &page.head;
+    head.state.load(Ordering::Acquire) == life::OFFERED
+        && head.generation.load(Ordering::Relaxed) != head.pair.load(Ordering::Relaxed)
 }

@@ -40,7 +40,10 @@ pub fn before_sharing() {
         for (header, index) in offered::places(listener) {
             for _ in 0..CHANNELS {
                 let Some(channel) = offers::oldest(&header.offers) else { break };
-                let posted = kept::get(index, channel).map_or(Ok(()), |kept| post(index, channel, kept.descriptor(), listener));
+                let page = link::page(link::at(index).base, channel);
+                let posted = kept::get(index, channel)
+                    .filter(|_| offered::is_offer(page))
+                    .map_or(Ok(()), |kept| post(index, channel, kept.descriptor(), listener));
                 if posted.is_err() {
                     break;
                 }

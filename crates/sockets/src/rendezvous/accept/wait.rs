@@ -14,13 +14,17 @@ use shunt_sys::{calls, clock, thread, Errno, Result};
 pub(super) static CLIENT: AtomicU32 = AtomicU32::new(0);
 
 /// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
-pub(super) fn wait(fd: i32, listener: &Socket, deadline: u64, began: u64) -> Result<()> {
+pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began: u64) -> Result<()> {
     link::drop_owed();
     if listener.has(flag::LISTENER_SHARED) {
         if let Some(_setup) = SETUP.lock() {
             options::follow(listener);
         }
     }
+    let deadline = *deadline.get_or_insert_with(|| match listener.receive_timeout.load(Ordering::Relaxed) {
+        0 => u64::MAX,
+        timeout => clock::monotonic_ns() + timeout,
+    });
     // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
     let looked = thread::handled();
     let mut asleep = Asleep::new(listener);
