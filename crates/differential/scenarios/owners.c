@@ -78,6 +78,21 @@ DUET(options_set_by_child, "what a child sets, its parent finds; what the parent
     show(fd);
 }
 
+SOLO(accept_limit_set_by_child, "a time limit that a child sets on a shared listener ends its parent's accept")
+{
+    int listener = listen_on("127.0.0.1", 4), client = dial("127.0.0.1", port_of(listener));
+    close(F(accept(listener, NULL, NULL)));
+    close(client);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        struct timeval limit = {.tv_usec = 100000};
+        MUST(setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+        _exit(0);
+    }
+    wait_for("child", process);
+    R(accept(listener, NULL, NULL));
+}
+
 DUET(options_before_connection_in_child, "options set before the connection was made reach the children")
 {
     int fd = connected();
