@@ -128,7 +128,7 @@ impl Side<'_> {
             let data = Data { bytes: item.data, rest };
             let (words, count) = item.words();
             match item.task {
-                Task::Request => {
+                Task::Request | Task::Reply | Task::Returned => {
                     let message = Message {
                         peer: self.index,
                         channel,
@@ -137,21 +137,14 @@ impl Side<'_> {
                         data: item.data,
                         bulk: None,
                     };
-                    self.run_request(now, message, link, dispatch);
-                }
-                Task::Reply | Task::Returned => {
-                    let message = Message {
-                        peer: self.index,
-                        channel,
-                        handler: item.handler,
-                        words: &words[..count],
-                        data: item.data,
-                        bulk: None,
-                    };
-                    self.peer.counters.handled += 1;
-                    match item.task {
-                        Task::Reply => dispatch.reply(message),
-                        _ => dispatch.returned(message),
+                    if item.task == Task::Request {
+                        self.run_request(now, message, link, dispatch);
+                    } else {
+                        self.peer.counters.handled += 1;
+                        match item.task {
+                            Task::Reply => dispatch.reply(message),
+                            _ => dispatch.returned(message),
+                        }
                     }
                 }
                 Task::Stream => {
