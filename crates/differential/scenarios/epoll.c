@@ -323,19 +323,26 @@ static void *epoll_waits_for_one(void *argument)
     return (void *)(long)(ready == 1 ? (long)event.data.u64 : -1);
 }
 
-SOLO(epoll_add_connect_while_waiting, "added, and connected while another thread waits in the set; then bytes come")
+/* Connects `fd`, in which others wait; the server's end has sent something. */
+static int connected_meanwhile(int fd, int listener)
 {
-    int listener = listen_on("127.0.0.1", 4), epoll = new_epoll(), fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
     struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
-    MUST(epoll_adding(epoll, fd, EPOLLIN | EPOLLET, 9));
-    show_epoll("fresh", epoll, 0);
-    pthread_t thread = start(epoll_waits_for_one, &epoll);
     milliseconds(30);
     MUST(connect(fd, SA(target)));
     note_carrier(fd);
     int server = F(accept(listener, NULL, NULL));
     milliseconds(30);
     send(server, "abc", 3, 0);
+    return server;
+}
+
+SOLO(epoll_add_connect_while_waiting, "added, and connected while another thread waits in the set; then bytes come")
+{
+    int listener = listen_on("127.0.0.1", 4), epoll = new_epoll(), fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    MUST(epoll_adding(epoll, fd, EPOLLIN | EPOLLET, 9));
+    show_epoll("fresh", epoll, 0);
+    pthread_t thread = start(epoll_waits_for_one, &epoll);
+    int server = connected_meanwhile(fd, listener);
     say("the waiter saw %ld", (long)finish(thread));
     show_epoll("again", epoll, 0);
     send(server, "def", 3, 0);
@@ -346,16 +353,10 @@ SOLO(epoll_add_connect_while_waiting, "added, and connected while another thread
 SOLO(epoll_two_wait_while_connected, "connected while two threads wait in the set: one hears of space, the other of bytes")
 {
     int listener = listen_on("127.0.0.1", 4), epoll = new_epoll(), fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
-    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
     MUST(epoll_adding(epoll, fd, EPOLLIN | EPOLLOUT | EPOLLET, 9));
     show_epoll("fresh", epoll, 0);
     pthread_t threads[2] = {start(epoll_waits_for_one, &epoll), start(epoll_waits_for_one, &epoll)};
-    milliseconds(30);
-    MUST(connect(fd, SA(target)));
-    note_carrier(fd);
-    milliseconds(30);
-    int server = F(accept(listener, NULL, NULL));
-    send(server, "abc", 3, 0);
+    connected_meanwhile(fd, listener);
     for (int i = 0; i < 2; i++)
         say("a waiter saw %ld", (long)finish(threads[i]));
 }
@@ -363,17 +364,11 @@ SOLO(epoll_two_wait_while_connected, "connected while two threads wait in the se
 SOLO(epoll_outer_waits_while_connected, "connected in an inner set while a thread waits in the outer one; then bytes come")
 {
     int listener = listen_on("127.0.0.1", 4), outer = new_epoll(), inner = new_epoll(), fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
-    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
     MUST(epoll_adding(inner, fd, EPOLLIN | EPOLLET, 9));
     MUST(epoll_adding(outer, inner, EPOLLIN, 7));
     show_epoll("fresh", inner, 0);
     pthread_t thread = start(epoll_waits_for_one, &outer);
-    milliseconds(30);
-    MUST(connect(fd, SA(target)));
-    note_carrier(fd);
-    int server = F(accept(listener, NULL, NULL));
-    milliseconds(30);
-    send(server, "abc", 3, 0);
+    connected_meanwhile(fd, listener);
     say("the waiter saw %ld", (long)finish(thread));
 }
 
