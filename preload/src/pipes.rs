@@ -127,22 +127,12 @@ unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut 
 unsafe extern "C" fn pclose(stream: *mut c_void) -> c_int {
     let _shield = crate::cancel::shield();
     // SAFETY: as pclose(3).
-    unsafe {
-        close(stream).unwrap_or_else(|| {
-            crate::stdio::forget(stream);
-            real::pclose(stream)
-        })
-    }
+    unsafe { close(stream).unwrap_or_else(|| real::pclose(stream)) }
 }
 
 #[no_mangle]
 unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
     let _shield = crate::cancel::shield();
     // SAFETY: as fclose(3).
-    unsafe {
-        close(stream).unwrap_or_else(|| {
-            crate::stdio::forget(stream);
-            real::fclose(stream)
-        })
-    }
+    unsafe { close(stream).unwrap_or_else(|| real::fclose(stream)) }
 }

@@ -34,17 +34,32 @@ extern "C" {
 /// FILEs of ours.
 static OURS: List = List::new();
 
+/// What a FILE of ours carries: a standard one its number, any other its slot.
+fn descriptor_of(cookie: *mut c_void) -> c_int {
+    let number = cookie as usize;
+    if number < STANDARD.len() {
+        return number as c_int;
+    }
+    // SAFETY: a slot of the list, which is never given back.
+    unsafe { &*cookie.cast::<Slot>() }.fd()
+}
+
 unsafe extern "C" fn cookie_read(cookie: *mut c_void, data: *mut c_void, length: usize) -> isize {
     // SAFETY: stdio's buffer.
-    unsafe { hooks::read(cookie as usize as c_int, data, length) }
+    unsafe { hooks::read(descriptor_of(cookie), data, length) }
+}
+
+unsafe extern "C" fn cookie_write(cookie: *mut c_void, data: *const c_void, length: usize) -> isize {
+    // SAFETY: stdio's buffer.
+    unsafe { write_all(descriptor_of(cookie), data, length) }
 }
 
 /// All or an error: stdio takes a short count for one.
-unsafe extern "C" fn cookie_write(cookie: *mut c_void, data: *const c_void, length: usize) -> isize {
+unsafe fn write_all(fd: c_int, data: *const c_void, length: usize) -> isize {
     let mut done = 0;
     while done < length {
-        // SAFETY: stdio's buffer.
-        let n = unsafe { hooks::write(cookie as usize as c_int, data.add(done), length - done) };
+        // SAFETY: the caller's buffer.
+        let n = unsafe { hooks::write(fd, data.add(done), length - done) };
         if n <= 0 {
             break;
         }
@@ -57,7 +72,7 @@ unsafe extern "C" fn cookie_write(cookie: *mut c_void, data: *const c_void, leng
 unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
     // SAFETY: stdio's variable.
     unsafe {
-        match check(syscall!(libc::SYS_lseek, cookie as usize, *offset, whence)) {
+        match check(syscall!(libc::SYS_lseek, descriptor_of(cookie), *offset, whence)) {
             Ok(place) => {
                 *offset = place as i64;
                 0
@@ -71,15 +86,11 @@ unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: 
 }
 
 unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
-    let fd = cookie as usize as c_int;
-    // SAFETY: as close(2).
-    unsafe { hooks::close(fd) }
-}
-
-/// `stream` goes: there may be others of the same descriptor.
-pub fn forget(stream: *mut c_void) {
-    if let Some(slot) = OURS.find(stream) {
-        OURS.leave(slot);
+    let fd = descriptor_of(cookie);
+    // SAFETY: the slot of this very FILE, of whose descriptor there may be others; close(2).
+    unsafe {
+        OURS.leave(&*cookie.cast::<Slot>());
+        hooks::close(fd)
     }
 }
 
@@ -91,18 +102,18 @@ unsafe extern "C" fn standard_close(cookie: *mut c_void) -> c_int {
     unsafe { hooks::close(fd) }
 }
 
-/// A FILE of ours for `fd`, whose end is `close`.
-unsafe fn make(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut c_void) -> c_int) -> *mut c_void {
+/// A FILE of ours, which carries `cookie` and whose end is `close`.
+unsafe fn make(cookie: *mut c_void, mode: *const c_char, close: unsafe extern "C" fn(*mut c_void) -> c_int) -> *mut c_void {
     let functions = Functions { read: cookie_read, write: cookie_write, seek: cookie_seek, close };
     // SAFETY: the functions have the types that fopencookie(3) asks for.
-    unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) }
+    unsafe { fopencookie(cookie, mode, functions) }
 }
 
 /// A FILE of ours for `fd`; null without memory.
 unsafe fn open(fd: c_int, mode: *const c_char) -> *mut c_void {
     let Some(slot) = OURS.reserve(fd) else { return core::ptr::null_mut() };
     // SAFETY: passed on.
-    let stream = unsafe { make(fd, mode, cookie_close) };
+    let stream = unsafe { make(core::ptr::from_ref(slot).cast_mut().cast(), mode, cookie_close) };
     if stream.is_null() {
         OURS.forsake(slot);
     } else {
@@ -236,7 +247,6 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
                 stream
             }
             Err(error) => {
-                forget(stream);
                 real::fclose(stream);
                 crate::set_errno(error.0);
                 core::ptr::null_mut()
@@ -277,7 +287,7 @@ unsafe fn print(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
         if length < 0 {
             return -1;
         }
-        let sent = cookie_write(fd as usize as *mut c_void, text.cast(), length as usize);
+        let sent = write_all(fd, text.cast(), length as usize);
         free(text.cast());
         if sent == length as isize {
             length
@@ -380,7 +390,7 @@ pub fn start() {
         let mode = if fd == 0 { c"r" } else { c"w" };
         // SAFETY: as for `make`; stderr is unbuffered (_IONBF).
         unsafe {
-            let stream = make(fd, mode.as_ptr(), standard_close);
+            let stream = make(fd as usize as *mut c_void, mode.as_ptr(), standard_close);
             if fd == 2 && !stream.is_null() {
                 setvbuf(stream, core::ptr::null_mut(), 2, 0);
             }
