@@ -180,7 +180,8 @@ fn of(what: Lingerer) -> &'static Hold {
 fn settle(what: Lingerer) {
     let hold = of(what);
     loop {
-        if hold.waiters.load(Ordering::SeqCst) != 0 {
+        // As a rule nothing lingers: two looks, and no write to what other threads use.
+        if hold.waiters.load(Ordering::SeqCst) != 0 || !hold.lingers() {
             return;
         }
         let number = hold.number.swap(NONE, Ordering::SeqCst);
