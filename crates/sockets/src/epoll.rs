@@ -25,7 +25,7 @@ mod scan;
 mod set;
 mod wait;
 
-pub use arming::{arm_sleeping, end_sleep};
+pub use arming::arm_sleeping;
 pub use brought::brought;
 pub use change::{
     after_dissolve, after_replace, became_listener, before_replace, bells_taken, ceased_to_listen, changed, forget_datagram,
@@ -36,7 +36,7 @@ pub use datagrams::before_exec;
 pub use entry::Entry;
 pub use fork::{before_fork, children_gone, forked};
 pub use nested::{in_memory, readable, rest_if_noisy};
-pub use plain::{plain, wait_plain};
+pub use plain::{look_plain, plain, wait_plain};
 pub use set::{created, end, release, retain, Set};
 pub use wait::wait;
 

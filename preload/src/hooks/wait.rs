@@ -208,16 +208,16 @@ unsafe fn wait_in(
 ) -> c_int {
     // SAFETY: the caller's array.
     unsafe {
-        let mut deadline = 0;
-        if epoll::plain(set) || !readable_mask(mask) {
-            if limit != Some(0) {
-                deadline = poll::deadline(limit);
-            }
-            if let Some(got) = epoll::wait_plain(set, epfd, events, !readable_mask(mask), kernel) {
+        let plain = epoll::plain(set) || !readable_mask(mask);
+        let deadline = poll::deadline(limit);
+        if plain {
+            let got = match limit {
+                Some(0) => epoll::look_plain(set, epfd, events, kernel),
+                _ => epoll::wait_plain(set, epfd, events, !readable_mask(mask), kernel),
+            };
+            if let Some(got) = got {
                 return got;
             }
-        } else {
-            deadline = poll::deadline(limit);
         }
         answer(epoll::wait(set, epfd, events, count, deadline, mask)) as c_int
     }

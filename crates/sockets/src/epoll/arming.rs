@@ -63,17 +63,12 @@ pub fn arm_sleeping(set: &'static Set) -> bool {
     !set.quiet() && arm_all(set)
 }
 
-/// The thread that [`Set::count_sleeper`] counted is awake.
-pub fn end_sleep(set: &'static Set) {
-    set.sleepers().fetch_sub(1, Ordering::AcqRel);
-}
-
 /// Awake again: streams that were busy a moment ago will be looked at, so their peers need not ring; unless another
 /// thread or process sleeps in this set or around it, or another set watches the stream, and needs the bell.
 pub(super) fn wake(set: &'static Set) {
     let Some(_held) = set.lock.lock() else { return };
     // Under the lock: whoever begins to sleep later arms later, too.
-    if set.sleepers().load(Ordering::Acquire) > 1 || !set.watchers.load(Ordering::Acquire).is_null() {
+    if set.sleepers() > 1 || !set.watchers.load(Ordering::Acquire).is_null() {
         return;
     }
     let now = clock::ticks();
@@ -107,7 +102,7 @@ pub(super) fn cool(set: &'static Set) {
 /// kernel's list.
 #[inline]
 pub(super) fn hand_over(set: &'static Set, epfd: i32, exclusive: bool) {
-    if exclusive || set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+    if exclusive || set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
         hand_over_now(set, epfd);
     }
 }

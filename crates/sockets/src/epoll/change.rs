@@ -171,7 +171,7 @@ pub fn after_replace(socket: &Socket) {
             activate(set, entry);
             entry.stamped.store(false, Ordering::Relaxed);
             order::ask(set, entry);
-            if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+            if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
                 kick(epfd, entry);
             }
         }
@@ -183,7 +183,7 @@ pub fn changed(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         if let Some(_held) = set.lock.lock() {
             activate(set, entry);
-            if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+            if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
                 kick(epfd, entry);
             }
         }
@@ -205,7 +205,7 @@ fn tell_sets(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         let Some(_held) = set.lock.lock() else { return };
         activate(set, entry);
-        if set.sleepers().load(Ordering::Acquire) == 0 && set.watchers.load(Ordering::Acquire).is_null() {
+        if set.sleepers() == 0 && set.watchers.load(Ordering::Acquire).is_null() {
             return;
         }
         if entry.queue.load(Ordering::Relaxed) != place::NONE && arm(entry) {

@@ -206,7 +206,7 @@ fn appear(set: &'static Set, epfd: i32, entry: &'static Entry) {
         set.entries.iter().for_each(|entry| order::ask(set, entry));
     }
     set.note_change();
-    if set.sleepers().load(Ordering::Acquire) > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+    if set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
         kick(epfd, entry);
     }
 }

@@ -38,9 +38,7 @@ pub(super) fn is_cold(entry: &Entry) -> bool {
 /// set's lock: who begins to sleep later grows cold later.
 fn others_sleep(set: &Set, own: u32) -> bool {
     fence(Ordering::SeqCst);
-    set.joint.load(Ordering::Relaxed) != 0
-        || !set.watchers.load(Ordering::Acquire).is_null()
-        || set.sleepers().load(Ordering::Acquire) > own
+    set.joint.load(Ordering::Relaxed) != 0 || !set.watchers.load(Ordering::Acquire).is_null() || set.sleepers() > own
 }
 
 /// A thread is awake in the set: datagrams may come through shared memory. `spinning`: it is about to look for them.

@@ -19,7 +19,7 @@ pub fn before_fork() {
     entry::before_fork();
     let fork = witness::current();
     each_set(|set| {
-        set.shared.store(true, Ordering::Relaxed);
+        set.share();
         set.joint.fetch_or(fork, Ordering::Relaxed);
     });
 }

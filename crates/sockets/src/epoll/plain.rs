@@ -6,8 +6,9 @@ use super::arming::hand_over;
 use super::kernel::sort;
 use super::scan::{look, Answer};
 use super::set::Set;
-use super::wait::{asleep_in, waiting_in};
+use super::wait::{counted, Account};
 use super::{TAG, TAG_MASK};
+use crate::waiting::holding::Waiter;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{cancel, user};
@@ -31,35 +32,57 @@ pub unsafe fn wait_plain(
     whatever: bool,
     kernel: impl FnOnce() -> i32,
 ) -> Option<i32> {
-    let body = || {
-        let got = asleep_in(set, || {
+    // Names of TCP sockets stand in entries, which go with the set's last descriptor, unless somebody waits.
+    counted(
+        || Waiter::asleep_in(set),
+        |account| {
+            // Behind the count: who adds one of ours later sees a sleeper.
             let still = set.ours.load(Ordering::SeqCst) == 0;
-            (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))
-        })?;
-        // SAFETY: the kernel has filled so many.
-        let told = unsafe { translate(set, epfd, events, got.max(0) as usize) }?;
-        Some(if got < 0 { got } else { told as i32 })
-    };
-    // Its names stand in entries, which go with the set's last descriptor, unless somebody waits.
-    waiting_in(set, epfd, |_| body())
+            let got = (still || whatever).then(|| cancel::guarded(kernel).unwrap_or(-1))?;
+            // SAFETY: the kernel has filled so many; the account is the caller's.
+            unsafe { named(set, epfd, events, got, || Account::wake(account)) }
+        },
+    )
 }
 
-/// Translates the kernel's answer to such a wait, which speaks of TCP sockets under their tags, and of entries that came into the
-/// set meanwhile. `None`: nothing is left to report, wait on.
+/// As [`wait_plain`], of a wait that does not sleep: nobody has to wake the thread, and if the set goes meanwhile, its names may.
+///
+/// # Safety
+/// As for [`wait_plain`].
+pub unsafe fn look_plain(set: &'static Set, epfd: i32, events: *mut epoll_event, kernel: impl FnOnce() -> i32) -> Option<i32> {
+    // SAFETY: the kernel has filled what it says.
+    unsafe { named(set, epfd, events, kernel(), || {}) }
+}
+
+/// The answer `got` of the kernel's under the program's names, `before` which something is to be done if there is one of ours.
+///
+/// # Safety
+/// `events` holds as many as `got` says.
+#[inline(always)]
+unsafe fn named(set: &'static Set, epfd: i32, events: *mut epoll_event, got: i32, before: impl FnOnce()) -> Option<i32> {
+    // SAFETY: the program's array, which the kernel has just filled.
+    let tagged = |i: i32| unsafe { user::read(events.wrapping_add(i as usize)) }.is_ok_and(|event| event.u64 & TAG_MASK == TAG);
+    // The events decide, not the count of entries: the kernel may speak of one that is just being added.
+    if !(0..got).any(tagged) {
+        return Some(got);
+    }
+    before();
+    // SAFETY: passed on.
+    unsafe { translate(set, epfd, events, got as usize) }
+}
+
+/// Translates such an answer, which speaks of TCP sockets under their tags, and of entries that came into the set meanwhile. `None`:
+/// nothing is left to report, wait on.
 ///
 /// # Safety
 /// `events` holds `count` entries and has room for them.
-unsafe fn translate(set: &'static Set, epfd: i32, events: *mut epoll_event, count: usize) -> Option<usize> {
-    // SAFETY: the program's array, which the kernel has just filled.
-    let tagged = |i: usize| unsafe { user::read(events.wrapping_add(i)) }.is_ok_and(|event| event.u64 & TAG_MASK == TAG);
-    // The events decide, not the count of entries: the kernel may speak of one that is just being added.
-    if !(0..count).any(tagged) {
-        return Some(count);
-    }
+#[cold]
+#[inline(never)]
+unsafe fn translate(set: &'static Set, epfd: i32, events: *mut epoll_event, count: usize) -> Option<i32> {
     let mut answer = Answer::new(set, events, count);
     // SAFETY: the caller's array.
     let _ = unsafe { sort(set, events, count, &mut answer) };
     let _ = look(set, &mut answer);
     hand_over(set, set.hold().number(epfd), answer.exclusive);
-    (answer.count > 0).then_some(answer.count)
+    (answer.count > 0).then_some(answer.count as i32)
 }

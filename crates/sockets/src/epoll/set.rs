@@ -66,7 +66,8 @@ pub struct Set {
 /// What all processes that share a set after a fork know of it.
 #[repr(C, align(64))]
 struct Family {
-    /// Threads that sleep in it. A killed one stays counted: then the others arm their streams once too often.
+    /// Threads that sleep in it, but for those that [`Hold::asleep`] counts. A killed one stays counted: then the others arm their
+    /// streams once too often.
     sleepers: AtomicU32,
     /// Counts what the program asked for anew.
     changes: AtomicU32,
@@ -117,7 +118,7 @@ pub fn created(fd: i32) {
     set.others.clear();
     set.watched.clear();
     set.ready.clear();
-    set.sleepers().store(0, Ordering::Relaxed);
+    set.family().sleepers.store(0, Ordering::Relaxed);
     set.shared.store(false, Ordering::Relaxed);
     set.joint.store(0, Ordering::Relaxed);
     set.inherited.store(false, Ordering::Relaxed);
@@ -198,16 +199,29 @@ impl Set {
 
     /// A thread sleeps in the set, or in poll on its descriptor.
     pub fn count_sleeper(&self) {
-        self.sleepers().fetch_add(1, Ordering::SeqCst);
+        self.family().sleepers.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn sleepers(&self) -> &'static AtomicU32 {
-        &self.family().sleepers
+    /// That thread is awake.
+    pub fn end_sleep(&self) {
+        self.family().sleepers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Threads that sleep in it, of all processes that have it.
+    pub(super) fn sleepers(&self) -> u32 {
+        let own = self.hold.asleep();
+        own + self.family().sleepers.load(Ordering::SeqCst)
+    }
+
+    /// A fork is about to give it to another process, which is to see who sleeps in it.
+    pub(super) fn share(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+        self.hold.join(&self.family().sleepers);
     }
 
     /// Whether others than the calling thread sleep in it.
     pub(super) fn others_asleep(&self) -> bool {
-        self.sleepers().load(Ordering::SeqCst) > Sleeper::open_about(core::ptr::from_ref(self) as usize)
+        self.sleepers() > Sleeper::open_about(core::ptr::from_ref(self) as usize)
     }
 
     /// An entry asks for something new: processes that share the set must look at it.

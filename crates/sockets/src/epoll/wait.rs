@@ -1,6 +1,6 @@
 //! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
 
-use super::arming::{arm_sleeping, cool, end_sleep, hand_over, wake};
+use super::arming::{arm_sleeping, cool, hand_over, wake};
 use super::datagrams::warm_all;
 use super::events::find;
 use super::kernel::{ask_kernel, KERNEL_EVERY, KERNEL_EVERY_MIXED};
@@ -14,6 +14,7 @@ use crate::waiting::spin;
 use crate::waiting::wait as waiting;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{epoll_event, sigset_t};
+use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{calls, clock, libc, thread, Errno, Result};
 
@@ -50,9 +51,23 @@ pub unsafe fn wait(
 
 /// The account of a call that waits in a set.
 #[repr(C)]
-struct Account {
+pub(super) struct Account {
     sleeper: Sleeper,
     waiter: Option<Waiter>,
+}
+
+impl Account {
+    /// The call goes on awake, where its account says that it sleeps ([`Waiter::asleep_in`]).
+    ///
+    /// # Safety
+    /// `this` is what [`counted`] gave.
+    pub(super) unsafe fn wake(this: *mut Account) {
+        let _section = Section::begin();
+        // SAFETY: alive until `counted` returns; handlers wait. None: one came, before which the account was closed.
+        if let Some(waiter) = unsafe { &mut (*this).waiter } {
+            waiter.wake();
+        }
+    }
 }
 
 unsafe fn leave(this: *mut Sleeper) {
@@ -63,12 +78,18 @@ unsafe fn leave(this: *mut Sleeper) {
 }
 
 /// Waits by `body`, which gets a descriptor of the set that stays open, whatever other threads close.
-pub(super) fn waiting_in<T>(set: &'static Set, epfd: i32, body: impl FnOnce(i32) -> T) -> T {
+fn waiting_in<T>(set: &'static Set, epfd: i32, body: impl FnOnce(i32) -> T) -> T {
+    counted(|| Waiter::in_set(set), |_| body(set.hold().number(epfd)))
+}
+
+/// Calls `body` as one that waits, and counts as `waiter` does.
+#[inline(always)]
+pub(super) fn counted<T>(waiter: impl FnOnce() -> Waiter, body: impl FnOnce(*mut Account) -> T) -> T {
     let mut account = Account { sleeper: Sleeper::new(leave), waiter: None };
     let this: *mut Account = &mut account;
     // SAFETY: the account stays here and ends below.
-    unsafe { Sleeper::begin(this.cast(), || (*this).waiter = Some(Waiter::in_set(set))) };
-    let result = body(set.hold().number(epfd));
+    unsafe { Sleeper::begin(this.cast(), || (*this).waiter = Some(waiter())) };
+    let result = body(this);
     // SAFETY: begun above.
     unsafe { Sleeper::end(this.cast()) };
     result
@@ -83,11 +104,11 @@ struct Asleep {
 
 unsafe fn awake(this: *mut Sleeper) {
     // SAFETY: the account's first part.
-    end_sleep(unsafe { (*this.cast::<Asleep>()).set });
+    unsafe { (*this.cast::<Asleep>()).set }.end_sleep();
 }
 
 /// Counts the thread as one that sleeps in the set while `body` runs, and no longer when a handler jumps out of it.
-pub(super) fn asleep_in<T>(set: &'static Set, body: impl FnOnce() -> T) -> T {
+fn asleep_in<T>(set: &'static Set, body: impl FnOnce() -> T) -> T {
     let about = core::ptr::from_ref(set) as usize;
     let mut account = Asleep { sleeper: Sleeper::about(awake, about), set };
     let this: *mut Asleep = &mut account;

@@ -15,7 +15,7 @@ use crate::table::{self, Lingerer};
 use crate::waiting::nudge::Beside;
 use crate::waiting::{nudge, wait};
 use crate::{descriptor, epoll, private};
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use shunt_ring::gate::Gate;
 use shunt_ring::passage::Passage;
 use shunt_segment::channel::arm;
@@ -26,7 +26,8 @@ use shunt_sys::{calls, libc, thread, Result};
 
 /// The number of waiters, and what keeps the open file when no descriptor does.
 pub struct Hold {
-    waiters: AtomicU32,
+    /// Counts them by [`WAITER`], and by [`ASLEEP`] those waits in a set that are one with a sleep in it.
+    waiters: AtomicU64,
     /// The private duplicate; [`NONE`], or [`ENDED`].
     number: AtomicI32,
     /// Waits on a socket that may be asleep, and who takes their bells.
@@ -41,6 +42,12 @@ pub struct Hold {
 
 /// How often the pause of those who could not take bells is doubled.
 const DOUBLED: u32 = 8;
+
+/// Parts of [`Hold::waiters`].
+const WAITER: u64 = 1;
+const ASLEEP: u64 = 1 << 32;
+/// Other processes may have the set: its family counts those who sleep.
+const JOINT: u64 = 1 << 63;
 
 const NONE: i32 = -1;
 /// The connection was dissolved: only the object is left to give back.
@@ -58,8 +65,32 @@ impl Hold {
     pub fn forked(&self) {
         self.gate.reset();
         self.passage.reset();
-        for count in [&self.waiters, &self.woken] {
-            count.store(0, Ordering::Relaxed);
+        self.waiters.fetch_and(JOINT, Ordering::Relaxed);
+        self.woken.store(0, Ordering::Relaxed);
+    }
+
+    /// Those who sleep in a set and are not counted by its family. To be asked before that is: who changes over is in one of the two.
+    pub fn asleep(&self) -> u32 {
+        let counts = self.waiters.load(Ordering::SeqCst);
+        if counts & JOINT != 0 {
+            return 0;
+        }
+        (counts / ASLEEP) as u32
+    }
+
+    /// Other processes will have the set, and are to see in `family` who sleeps in it.
+    pub fn join(&self, family: &AtomicU32) {
+        let mut counts = self.waiters.load(Ordering::SeqCst);
+        while counts & JOINT == 0 {
+            let asleep = (counts / ASLEEP) as u32;
+            family.fetch_add(asleep, Ordering::SeqCst);
+            match self.waiters.compare_exchange(counts, counts | JOINT, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(others) => {
+                    family.fetch_sub(asleep, Ordering::SeqCst);
+                    counts = others;
+                }
+            }
         }
     }
 
@@ -145,13 +176,18 @@ impl Hold {
         crate::process::renumber(&self.number, from, to);
     }
 
-    fn enter(&self) {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
+    fn enter(&self, counts: u64) -> u64 {
+        self.waiters.fetch_add(counts, Ordering::SeqCst)
+    }
+
+    /// Calls that wait.
+    fn waiters(&self) -> u32 {
+        self.waiters.load(Ordering::SeqCst) as u32
     }
 
     /// The last descriptor `fd` is about to close. True if calls wait: then the last of them ends `what`.
     fn linger(&self, fd: i32, what: Lingerer) -> bool {
-        if self.waiters.load(Ordering::SeqCst) == 0 {
+        if self.waiters() == 0 {
             return false;
         }
         let Ok(number) = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize) else { return false };
@@ -181,14 +217,14 @@ fn settle(what: Lingerer) {
     let hold = of(what);
     loop {
         // As a rule nothing lingers: two looks, and no write to what other threads use.
-        if hold.waiters.load(Ordering::SeqCst) != 0 || !hold.lingers() {
+        if hold.waiters() != 0 || !hold.lingers() {
             return;
         }
         let number = hold.number.swap(NONE, Ordering::SeqCst);
         if number == NONE {
             return;
         }
-        if hold.waiters.load(Ordering::SeqCst) == 0 {
+        if hold.waiters() == 0 {
             hold.await_ringers();
             match (what, number) {
                 (Lingerer::Socket(socket), ENDED) => crate::socket::free(socket),
@@ -203,8 +239,13 @@ fn settle(what: Lingerer) {
     }
 }
 
-fn leave(what: Lingerer) {
-    if of(what).waiters.fetch_sub(1, Ordering::SeqCst) == 1 {
+/// Takes off what [`Waiter::counts`] says.
+fn leave(what: Lingerer, counts: u64) {
+    let before = of(what).waiters.fetch_sub(counts, Ordering::SeqCst);
+    if let (true, Lingerer::Set(set)) = (counts >= ASLEEP && before & JOINT != 0, what) {
+        set.end_sleep();
+    }
+    if counts & WAITER != 0 && before as u32 == 1 {
         settle(what);
     }
 }
@@ -229,6 +270,8 @@ pub fn dissolved(socket: &'static Socket) {
 #[derive(Clone, Copy)]
 pub struct Waiter {
     what: Lingerer,
+    /// What its hold counts for it.
+    counts: u64,
 }
 
 impl Waiter {
@@ -236,15 +279,28 @@ impl Waiter {
     pub fn on(socket: &Socket) -> Waiter {
         // SAFETY: sockets live in slabs that are never unmapped.
         let socket: &'static Socket = unsafe { &*(socket as *const Socket) };
-        socket.hold.enter();
+        socket.hold.enter(WAITER);
         socket.hold.gate.enter();
-        Waiter { what: Lingerer::Socket(socket) }
+        Waiter { what: Lingerer::Socket(socket), counts: WAITER }
     }
 
     /// The calling thread begins to wait in `set`.
     pub fn in_set(set: &'static epoll::Set) -> Waiter {
-        set.hold().enter();
-        Waiter { what: Lingerer::Set(set) }
+        set.hold().enter(WAITER);
+        Waiter { what: Lingerer::Set(set), counts: WAITER }
+    }
+
+    /// The calling thread begins to wait in `set`, asleep at once: one count says both.
+    pub fn asleep_in(set: &'static epoll::Set) -> Waiter {
+        if set.hold().enter(WAITER | ASLEEP) & JOINT != 0 {
+            set.count_sleeper();
+        }
+        Waiter { what: Lingerer::Set(set), counts: WAITER | ASLEEP }
+    }
+
+    /// It waits on, awake.
+    pub fn wake(&mut self) {
+        leave(self.what, core::mem::replace(&mut self.counts, WAITER) & ASLEEP);
     }
 
     /// Whether it is a wait on that socket.
@@ -253,14 +309,14 @@ impl Waiter {
     }
 
     /// It waits no longer. What lingers is kept to the end of the call.
-    pub fn leave(self) {
+    pub fn leave(mut self) {
         if let Lingerer::Socket(socket) = self.what {
             socket.hold.gate.leave();
         }
         if of(self.what).lingers() && keep(self.what) {
-            return;
+            return self.wake();
         }
-        leave(self.what);
+        leave(self.what, self.counts);
     }
 }
 
@@ -285,7 +341,7 @@ pub fn release() {
     // SAFETY: the calling thread's own block.
     let word = unsafe { core::mem::take(&mut (*thread::block()).held) };
     if let Some(what) = Lingerer::from_word(word) {
-        leave(what);
+        leave(what, WAITER);
     }
 }
 

@@ -99,7 +99,7 @@ impl Account<'_> {
         let this = unsafe { &mut *this.cast::<Account>() };
         for (waiter, counted) in this.sleepers.iter_mut().filter_map(Option::take) {
             match counted {
-                Counted::Set(set) => epoll::end_sleep(set),
+                Counted::Set(set) => set.end_sleep(),
                 Counted::Stream(wait) => no_longer_asleep(wait),
                 Counted::Nothing => {}
             }
