@@ -436,6 +436,28 @@ pub struct Head {
     _reserved: [u32; 110],
 }
 
+#[cfg(loom)]
+impl Head {
+    /// A head for a model: its atomics are not plain memory.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Head {
+        let (narrow, wide) = (|| AtomicU32::new(0), || AtomicU64::new(0));
+        Head {
+            state: narrow(),
+            generation: narrow(),
+            client: core::array::from_fn(|_| wide()),
+            server: core::array::from_fn(|_| wide()),
+            ports: narrow(),
+            scope: narrow(),
+            since: narrow(),
+            pair: narrow(),
+            began: wide(),
+            owes: core::array::from_fn(|_| narrow()),
+            _reserved: [0; 110],
+        }
+    }
+}
+
 /// The page of one channel.
 #[repr(C, align(4096))]
 pub struct ChannelPage {

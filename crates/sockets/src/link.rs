@@ -11,7 +11,7 @@ mod leave;
 mod lend;
 mod make;
 
-pub use adopt::{accept_channel, adopt, by_name, is_named, is_segment, known, name_of, named, take_up};
+pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
 pub use drop::{drop_owed, drop_unused, sweep};
 pub use leave::{about_to_release, ending, enter, leave, let_go};

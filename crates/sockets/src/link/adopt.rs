@@ -2,11 +2,10 @@
 
 use super::drop::sweep;
 use super::make::{introduce, map_segment, SEALS};
-use super::{header, links, page, Link};
+use super::{header, links, Link};
 use crate::private;
 use core::sync::atomic::Ordering;
 use shunt_segment::area::LINK_SIZE;
-use shunt_segment::channel::life;
 use shunt_segment::link;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, F_GET_SEALS};
@@ -145,11 +144,4 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
             Err(error)
         }
     }
-}
-
-/// The state of a channel that a client offers: true if it can be accepted now.
-pub fn accept_channel(link: &Link, channel: usize, generation: u32) -> bool {
-    let head = &page(link.base, channel).head;
-    head.generation.load(Ordering::Acquire) == generation
-        && head.state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }

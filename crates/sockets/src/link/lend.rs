@@ -4,6 +4,7 @@ use super::make::make;
 use super::{header, links, page, Link, WORDS};
 use crate::rendezvous::{kept, ports};
 use core::sync::atomic::Ordering;
+use shunt_ring::claim;
 use shunt_segment::channel::{release, ChannelPage};
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, clock, libc, process, Errno, Result};
@@ -137,8 +138,7 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     for settings in &page.settings {
         settings.clear();
     }
-    let generation = page.head.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    page.head.pair.store(generation, Ordering::Relaxed);
+    claim::renew(&page.head);
     channel
 }
 

@@ -325,8 +325,7 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
     page.sides[1].transmit.class_limit.store(CLASS as u32, Ordering::Relaxed);
     // Each message rings, or drives.
     page.sides[1].wait.armed.store(arm::ALWAYS, Ordering::Relaxed);
-    let generation = page.head.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    page.head.pair.store(generation, Ordering::Relaxed);
+    let generation = shunt_ring::claim::renew(&page.head);
     local::describe(page, own, peer);
     page.head.state.store(life::ACCEPTED, Ordering::Release);
     words::set(&home.station, stream, words::GENERATION, u64::from(generation) | 1 << 32);

@@ -16,6 +16,7 @@ use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
 use crate::{descriptor, link};
 use core::sync::atomic::Ordering;
+use shunt_ring::claim;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -195,7 +196,7 @@ pub fn refuse_waiting(listener: &Socket) {
 pub(crate) fn welcome(arrival: &Arrival, listener: &Socket, nonblocking: bool) -> core::result::Result<Accepted, Reason> {
     let &Arrival { companion, client, server, index, channel, generation } = arrival;
     let link = *link::at(index);
-    if !link::accept_channel(&link, channel, generation) {
+    if !claim::accept(&link::page(link.base, channel).head, generation) {
         return Err(Reason::BadSegment);
     }
     let accepted = Accepted { companion, client, server, index, channel };

@@ -43,8 +43,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     let offered = offers::publish(&header.offers, channel);
     if offered == Offered::Closed {
         // The listener goes at this moment. What it has not taken is taken back.
-        let head = &page.head;
-        if head.state.compare_exchange(life::OFFERED, life::FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if shunt_ring::claim::take_back(&page.head) {
             for side in &page.sides {
                 side.released.store(release::CLOSED, Ordering::Release);
             }

@@ -9,6 +9,7 @@ use crate::table::{self, Kind};
 use crate::waiting::owner::Owner;
 use crate::{link, private, sockaddr};
 use core::sync::atomic::Ordering;
+use shunt_ring::claim;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, state, ChannelPage};
 use shunt_segment::name::{self, Hello};
@@ -277,8 +278,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         } else {
             // Who had the link counts those that waited before it said so, and hands them on ([`crate::rendezvous::parcel`]). Others do not
             // know it, unless one has accepted already.
-            let state = &page.head.state;
-            return Ok(state.compare_exchange(life::OFFERED, life::FREE, Ordering::AcqRel, Ordering::Relaxed).is_err());
+            return Ok(!claim::take_back(&page.head));
         }
         Ok(true)
     })();

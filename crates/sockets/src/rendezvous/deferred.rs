@@ -16,13 +16,13 @@ pub(crate) use list::{forked, moved, to_rendezvous};
 use crate::global::{Guard, SETUP};
 use crate::link;
 use crate::rendezvous::accept::{self, Accepted, Arrival};
+use crate::rendezvous::offered::Offer;
 use crate::rendezvous::{kept, listen, offered};
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use due::first;
 use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, take, Waiting, COUNT};
 use shunt_ring::offers;
-use shunt_segment::channel::life;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc;
 use shunt_sys::{calls, clock, Errno, Result};
@@ -176,9 +176,7 @@ fn take_offers(listener: &Socket, _setup: &Guard) {
         for _ in 0..CHANNELS {
             let Some(channel) = offers::oldest(&header.offers).filter(|_| has_room(listener)) else { break };
             let page = link::page(link::at(index).base, channel);
-            let offered = page.head.state.load(Ordering::Acquire) == life::OFFERED;
-            if let (true, Some((_, client, server))) = (offered, offered::honest(index, page, channel, listener)) {
-                let generation = page.head.generation.load(Ordering::Relaxed);
+            if let Some(Offer { client, server, generation, .. }) = offered::honest(index, page, channel, listener) {
                 join(listener, Arrival { companion: -1, client, server, index, channel, generation });
             }
             let spent = offers::take(&header.offers);

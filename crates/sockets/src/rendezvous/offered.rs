@@ -9,9 +9,9 @@ use crate::rendezvous::kept;
 use crate::socket::{flag, Socket};
 use crate::{global, link, private};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use shunt_ring::offers;
+use shunt_ring::{claim, offers};
 use shunt_segment::address::Address;
-use shunt_segment::channel::{life, release, word, ChannelPage};
+use shunt_segment::channel::{release, word, ChannelPage};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
@@ -219,17 +219,18 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     Err(Errno(libc::EAGAIN))
 }
 
-/// Both addresses of an offer, the client's first, if it is one that can be accepted. Else it is refused.
-pub(crate) fn honest(
-    index: usize,
-    page: &ChannelPage,
-    channel: usize,
-    listener: &Socket,
-) -> Option<(&'static mut kept::Kept, Address, Address)> {
+/// What can be accepted in memory.
+pub(crate) struct Offer {
+    pub kept: &'static mut kept::Kept,
+    pub client: Address,
+    pub server: Address,
+    pub generation: u32,
+}
+
+/// What `channel` offers, if that can be accepted. Else it is refused.
+pub(crate) fn honest(index: usize, page: &ChannelPage, channel: usize, listener: &Socket) -> Option<Offer> {
     // Taken back, and lent to a connection with a companion of its own meanwhile: not what was offered.
-    if !is_offer(page) {
-        return None;
-    }
+    let generation = claim::on_kept(&page.head)?;
     let Some(kept) = kept::get(index, channel) else {
         refuse(page);
         return None;
@@ -241,7 +242,7 @@ pub(crate) fn honest(
         kept::forget(index, channel);
         return None;
     }
-    Some((kept, client, server))
+    Some(Offer { kept, client, server, generation })
 }
 
 /// `Err(None)`: the offer was nonsense, or its client has gone.
@@ -253,11 +254,11 @@ pub(crate) fn take(
     flags: i32,
 ) -> core::result::Result<Accepted, Option<Errno>> {
     let page = link::page(base, channel);
-    let Some((kept, client, server)) = honest(index, page, channel, listener) else { return Err(None) };
+    let Some(Offer { kept, client, server, generation }) = honest(index, page, channel, listener) else { return Err(None) };
     let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     let companion = calls::fcntl(kept.descriptor(), duplicate, 0)
         .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
-    if page.head.state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if !claim::accept(&page.head, generation) {
         let _ = calls::close(companion);
         return Err(None); // taken back
     }
@@ -322,8 +323,7 @@ pub fn retire(listener: &Socket) {
                 for _ in 0..CHANNELS {
                     let Some(channel) = offers::oldest(queue) else { break };
                     let page = link::page(link::at(index).base, channel);
-                    let state = &page.head.state;
-                    if state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    if claim::on_kept(&page.head).is_some_and(|generation| claim::accept(&page.head, generation)) {
                         refuse(page);
                         kept::forget(index, channel);
                     }
@@ -335,11 +335,4 @@ pub fn retire(listener: &Socket) {
     }
     private::close_at(&listener.bells_fd);
     private::close_at(&listener.timer_fd);
-}
-
-/// Whether what the queue names is an offer still.
-pub(crate) fn is_offer(page: &ChannelPage) -> bool {
-    let head = &page.head;
-    head.state.load(Ordering::Acquire) == life::OFFERED
-        && head.generation.load(Ordering::Relaxed) != head.pair.load(Ordering::Relaxed)
 }

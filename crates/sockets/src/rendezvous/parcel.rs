@@ -17,8 +17,7 @@ use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{link, sockaddr};
 use core::sync::atomic::Ordering;
-use shunt_ring::offers;
-use shunt_segment::channel::life;
+use shunt_ring::{claim, offers};
 use shunt_segment::name::{self, Hello, FOLLOWS_PARCEL};
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
@@ -42,8 +41,8 @@ pub fn before_sharing() {
                 let Some(channel) = offers::oldest(&header.offers) else { break };
                 let page = link::page(link::at(index).base, channel);
                 let posted = kept::get(index, channel)
-                    .filter(|_| offered::is_offer(page))
-                    .map_or(Ok(()), |kept| post(index, channel, kept.descriptor(), listener));
+                    .zip(claim::on_kept(&page.head))
+                    .map_or(Ok(()), |(kept, generation)| post(index, channel, generation, kept.descriptor(), listener));
                 if posted.is_err() {
                     break;
                 }
@@ -73,7 +72,7 @@ pub fn before_handing(listener: &Socket) {
     drop(setup);
     for _ in 0..waiting {
         let Ok((arrival, setup)) = accept::arrive(listener, SOCK_CLOEXEC, None) else { break };
-        match post(arrival.index, arrival.channel, arrival.companion, listener) {
+        match post(arrival.index, arrival.channel, arrival.generation, arrival.companion, listener) {
             Ok(()) => drop(calls::close(arrival.companion)),
             Err(_) => deferred::keep(listener, arrival, &setup),
         }
@@ -83,11 +82,12 @@ pub fn before_handing(listener: &Socket) {
     }
 }
 
-/// Sends the offer of `channel`, and its `companion`, to the listener's own rendezvous. One that is nonsense, or was taken back, is dropped.
-pub(crate) fn post(index: usize, channel: usize, companion: i32, listener: &Socket) -> Result<()> {
+/// Sends the offer of `generation` on `channel`, and its `companion`, to the listener's own rendezvous. One that is nonsense, or was
+/// taken back, is dropped.
+pub(crate) fn post(index: usize, channel: usize, generation: u32, companion: i32, listener: &Socket) -> Result<()> {
     let link = *link::at(index);
     let page = link::page(link.base, channel);
-    if page.head.state.load(Ordering::Acquire) != life::OFFERED {
+    if !claim::is_offered(&page.head, generation) {
         return Ok(());
     }
     let (client, server) = names::of_channel(page);
@@ -97,7 +97,7 @@ pub(crate) fn post(index: usize, channel: usize, companion: i32, listener: &Sock
         sequence: link.sequence,
         channel: channel as u16,
         link_follows: FOLLOWS_PARCEL,
-        generation: page.head.generation.load(Ordering::Relaxed),
+        generation,
         client,
         server,
     };

@@ -8,9 +8,9 @@ use crate::socket::{flag, Socket};
 use crate::waiting::wait;
 use crate::{link, private, table};
 use core::sync::atomic::{AtomicU32, Ordering};
-use shunt_ring::bell;
+use shunt_ring::{bell, claim};
 use shunt_segment::address::Address;
-use shunt_segment::channel::{arm, life, word, ChannelPage, STAMP_POSITION};
+use shunt_segment::channel::{arm, word, ChannelPage, STAMP_POSITION};
 use shunt_sys::libc::{self, epoll_event};
 use shunt_sys::{calls, clock};
 
@@ -57,11 +57,8 @@ impl Waiting {
 
     /// Whether it is still the client that it was, and not reset before it sent anything: no such client is ever accepted.
     pub(super) fn holds(&self) -> bool {
-        let head = &self.page().head;
         let said = self.page().sides[0].post.word.load(Ordering::Acquire);
-        head.state.load(Ordering::Acquire) == life::OFFERED
-            && head.generation.load(Ordering::Relaxed) == self.generation
-            && (said & word::RST == 0 || said & word::POSITION != 0)
+        claim::is_offered(&self.page().head, self.generation) && (said & word::RST == 0 || said & word::POSITION != 0)
     }
 
     /// Whether bytes or an end have come.
@@ -198,9 +195,7 @@ pub(super) fn drop_client(place: usize) {
     let Some(waiting) = list()[place] else { return };
     leave(place);
     let page = waiting.page();
-    let same = page.head.generation.load(Ordering::Relaxed) == waiting.generation;
-    let state = &page.head.state;
-    if same && state.compare_exchange(life::OFFERED, life::ACCEPTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+    if claim::accept(&page.head, waiting.generation) {
         offered::refuse(page);
     }
     kept::forget(waiting.index, waiting.channel);
@@ -215,7 +210,8 @@ pub(crate) fn to_rendezvous(listener: &Socket) {
 pub(super) fn put_back(listener: &Socket, stays: Option<usize>) {
     for place in places(listener) {
         let Some(waiting) = list()[place].filter(|_| Some(place) != stays) else { continue };
-        if waiting.holds() && parcel::post(waiting.index, waiting.channel, waiting.descriptor(), listener).is_err() {
+        let Waiting { index, channel, generation, .. } = waiting;
+        if waiting.holds() && parcel::post(index, channel, generation, waiting.descriptor(), listener).is_err() {
             return;
         }
         leave(place);
