@@ -58,7 +58,7 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
                 let _ = calls::shutdown(fd, libc::SHUT_RDWR);
                 socket.set(flag::SPENT);
             }
-            finish(socket, if unwatched && whole { fd } else { -1 })
+            finish(socket, fd, unwatched && whole)
         }
         kind => {
             spare::spoil(socket);
@@ -81,11 +81,11 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
 }
 
 /// The last descriptor of this process for a stream goes: tells the peer, unless other processes own the side too.
-/// Then the kernel tells it when the last of them closes the companion. `fd` may be kept for another connection; -1: not.
-pub(crate) fn finish(socket: &'static Socket, fd: i32) {
+/// Then the kernel tells it when the last of them closes the companion. `free`: `fd` may be kept for another connection.
+pub(crate) fn finish(socket: &'static Socket, fd: i32, free: bool) {
     let own = socket.own();
     let index = socket.link_index.load(Ordering::Relaxed) as usize;
-    let mut keep = fd >= 0 && keep(socket, fd, index);
+    let mut keep = free && keep(socket, fd, index);
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
     let ended = crate::waiting::readiness::closed(socket);
     let (receiving, sending) = socket.lock_both();
@@ -104,6 +104,8 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32) {
         }
         link::about_to_release(index, socket.link(), socket.channel(), socket.side());
         own.released.store(if keep { release::KEPT } else { release::CLOSED }, Ordering::Release);
+    } else if !crate::global::single_threaded() {
+        wait::ring_for_others(socket, fd);
     }
     drop((receiving, sending));
     if !last {

@@ -31,30 +31,24 @@ use crate::process::report;
 use crate::rendezvous::{accept, listen, relatives};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
+use crate::waiting::holding;
 use crate::{link, options, private};
 use carrier::{Cargo, Carrier};
 use core::sync::atomic::Ordering;
 use plain::Pending;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_sys::libc::{self, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_GETFL, F_SETFL};
+use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFL, F_SETFL};
 use shunt_sys::{calls, mapping, Result};
 
 /// Descriptors that one hand-over moves at most.
 const MOST: usize = 4096;
 
-/// A number under which the program finds the kernel's socket, and what lay there.
-#[derive(Clone, Copy)]
-struct Moved {
-    number: i32,
-    /// The companion, closed on exec.
-    saved: i32,
-}
-
 /// A hand-over that has been made; the exec follows.
 pub struct HandOver {
     carrier: Option<Carrier>,
-    moved: List<Moved>,
+    /// The numbers under which the program finds the kernel's sockets. Their streams are set aside.
+    moved: List<i32>,
     cargo: List<Cargo>,
 }
 
@@ -98,7 +92,7 @@ pub fn before_exec() -> Option<HandOver> {
     let ours = |fd: &i32| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(*fd);
     (0..table::high_water()).find(ours)?;
     let mut cargo = List::<Cargo>::new().ok()?;
-    let mut moved = List::<Moved>::new().ok()?;
+    let mut moved = List::<i32>::new().ok()?;
     let process = calls::getpid();
     for fd in (0..table::high_water()).filter(ours) {
         let word = table::get(fd);
@@ -143,21 +137,20 @@ pub fn before_exec() -> Option<HandOver> {
 }
 
 /// `program` (or, if there is none, a dead socket) takes the place of the companion at `number`.
-fn replace(number: i32, socket: &Socket, program: i32, moved: &mut List<Moved>) {
-    let Ok(saved) = calls::fcntl(number, F_DUPFD_CLOEXEC, private::lowest() as usize) else {
+fn replace(number: i32, socket: &'static Socket, program: i32, moved: &mut List<i32>) {
+    if holding::set_aside(socket, number).is_err() {
         let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize); // better none than one that lies
         return;
-    };
+    }
     let fresh = if program >= 0 { None } else { plain::dead(socket.family.load(Ordering::Relaxed)).ok().map(Pending) };
     let new = fresh.as_ref().map_or(program, |pending| pending.0);
     if new < 0 {
-        let _ = calls::close(saved);
         let _ = calls::fcntl(number, libc::F_SETFD, FD_CLOEXEC as usize);
         return;
     }
-    like(socket, saved, new);
+    like(socket, socket.hold.number(number), new);
     let _ = calls::dup3(new, number, 0);
-    moved.push(Moved { number, saved });
+    moved.push(number);
     report::note(number, kind::TCP, if program >= 0 { Reason::Carried } else { Reason::NotCarried }, None);
 }
 
@@ -199,13 +192,13 @@ pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl 
 impl HandOver {
     /// The exec failed: every number is what it was.
     pub fn undo(mut self) {
-        for entry in self.moved.all() {
-            let _ = calls::dup3(entry.saved, entry.number, 0);
-            let _ = calls::close(entry.saved);
-            if let Some(socket) = table::stream(entry.number) {
-                report::note(entry.number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
+        for &number in self.moved.all() {
+            if let Some(socket) = table::stream(number) {
+                let _ = calls::dup3(socket.hold.number(number), number, 0);
+                report::note(number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
             }
         }
+        (0..table::high_water()).filter_map(table::stream).for_each(holding::put_back);
         for fd in 0..table::high_water() {
             let word = table::get(fd);
             if let (Kind::Listener, Some(_)) = (word.kind(), word.socket()) {

@@ -186,6 +186,20 @@ pub fn set_socket(fd: i32, kind: Kind, socket: &'static Socket) {
     put(fd, Word::new(kind, socket as *const Socket as usize));
 }
 
+/// The number of one socket has become another's, which has one more. False: the program has closed it meanwhile.
+pub fn replace(fd: i32, socket: &Socket, kind: Kind, next: &'static Socket) -> bool {
+    let Some(slot) = TABLE.get(fd as u32 as usize) else { return false };
+    let word = Word(slot.load(Ordering::Relaxed));
+    next.references.fetch_add(1, Ordering::SeqCst);
+    let new = Word::new(kind, next as *const Socket as usize);
+    let replaced = word.socket().is_some_and(|there| core::ptr::eq(there, socket))
+        && slot.compare_exchange(word.0, new.0, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+    if !replaced {
+        next.references.fetch_sub(1, Ordering::SeqCst);
+    }
+    replaced
+}
+
 /// Enters an epoll set.
 pub fn set_epoll(fd: i32, set: &'static Set) {
     put(fd, Word::new(Kind::Epoll, set as *const Set as usize));

@@ -51,6 +51,11 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         crate::socket::free(next);
         return Err(Errno(libc::EAGAIN));
     };
+    if holding::set_aside(socket, fd).is_err() {
+        carrier.give_up();
+        crate::socket::free(next);
+        return Err(Errno(libc::EAGAIN));
+    }
     let readable = readiness::any(socket, arm::IN);
     handover::like(socket, fd, program.0);
     epoll::before_replace(socket);
@@ -58,14 +63,14 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         if table::get(number).socket().is_some_and(|other| core::ptr::eq(other, socket)) {
             let close_on_exec = crate::rendezvous::connect::closes_on_exec(number);
             let _ = calls::dup3(program.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
-            next.references.fetch_add(1, Ordering::Relaxed);
-            table::set_socket(number, Kind::Tcp, next);
-            report::note(number, kind::TCP, Reason::Carried, None);
+            if table::replace(number, socket, Kind::Tcp, next) {
+                report::note(number, kind::TCP, Reason::Carried, None);
+            }
         }
     }
     report::count(Reason::Carried);
     epoll::after_dissolve(socket, next);
-    descriptor::finish(socket, -1);
+    descriptor::finish(socket, fd, false);
     holding::dissolved(socket);
     carrier.begin();
     drop(carrying);

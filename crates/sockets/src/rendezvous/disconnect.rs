@@ -4,7 +4,7 @@ use crate::process::report;
 use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::waiting::readiness;
+use crate::waiting::{holding, readiness};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{state, word};
@@ -58,6 +58,10 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
         let left = listen::bound_address(fresh.0).port;
         next.left_port.store((told as u32) << 16 | left as u32, Ordering::Relaxed);
     }
+    if let Err(error) = holding::set_aside(socket, fd) {
+        crate::socket::free(next);
+        return Err(error);
+    }
     crate::epoll::before_replace(socket);
     if lived {
         reset(socket, fd);
@@ -66,14 +70,14 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
         if table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
             let close_on_exec = crate::rendezvous::connect::closes_on_exec(number);
             let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
-            next.references.fetch_add(1, Ordering::Relaxed);
-            table::set_socket(number, Kind::Tcp, next);
-            report::note(number, kind::TCP, Reason::Unconnected, None);
+            if table::replace(number, socket, Kind::Tcp, next) {
+                report::note(number, kind::TCP, Reason::Unconnected, None);
+            }
         }
     }
     crate::epoll::after_dissolve(socket, next);
-    crate::descriptor::finish(socket, -1);
-    crate::waiting::holding::dissolved(socket);
+    crate::descriptor::finish(socket, fd, false);
+    holding::dissolved(socket);
     Ok(0)
 }
 

@@ -52,7 +52,9 @@ fn wake_own_sleepers(socket: &Socket, fd: i32) {
 #[cold]
 pub(crate) fn end_companion(socket: &Socket, fd: i32) {
     socket.set(flag::SPENT);
-    let _ = calls::shutdown(socket.hold.number(fd), libc::SHUT_RD);
+    socket.hold.while_open(socket, fd, |fd| {
+        let _ = calls::shutdown(fd, libc::SHUT_RD);
+    });
 }
 
 /// shutdown(2).

@@ -167,7 +167,9 @@ pub fn are_many(socket: &Socket) -> bool {
 fn trim_now(socket: &Socket, fd: i32) {
     let Ok(held) = socket.lock_receive_settled() else { return };
     let before = socket.incoming_bells().before();
-    let Ok(waiting) = calls::bytes_waiting(socket.hold.number(fd)) else { return };
+    let mut waiting = Err(Errno(libc::EBADF));
+    socket.hold.while_open(socket, fd, |fd| waiting = calls::bytes_waiting(fd));
+    let Ok(waiting) = waiting else { return };
     socket.astray.store(before.astray(waiting), Ordering::Relaxed);
     let found = if waiting > 1 { take_bells(socket, fd, (waiting as usize - 1).min(64)) } else { Found::Nothing };
     drop(held);
@@ -242,13 +244,18 @@ fn note_taken(socket: &Socket, bytes: &[u8], most: usize, before: Before) -> Fou
 #[cold]
 fn take_bells(socket: &Socket, fd: i32, most: usize) -> Found {
     let mut bytes = [0u8; 64];
-    let (fd, most) = (socket.hold.number(fd), most.min(bytes.len()));
+    let (start, most, nobody) = (bytes.as_mut_ptr().cast(), most.min(bytes.len()), core::ptr::null_mut());
     let before = socket.incoming_bells().before();
-    match calls::recvfrom(fd, bytes.as_mut_ptr().cast(), most, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
+    let mut taken = Err(Errno(libc::EBADF));
+    // Beside a thread that closes the number its bytes may be another file's.
+    socket
+        .hold
+        .while_open(socket, fd, |fd| taken = calls::recvfrom(fd, start, most, MSG_DONTWAIT, nobody, core::ptr::null_mut()));
+    match taken {
         Ok(0) => readiness::companion_ended(socket),
         Ok(n) => return note_taken(socket, &bytes[..n], most, before),
         Err(Errno(libc::EAGAIN)) => foreign::emptied(socket, before),
-        Err(Errno(libc::EINTR)) => {}
+        Err(Errno(libc::EINTR | libc::EBADF)) => {}
         Err(_) => readiness::note_gone(socket),
     }
     Found::Nothing

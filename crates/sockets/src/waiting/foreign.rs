@@ -83,7 +83,8 @@ fn look_by(socket: &Socket, fd: i32, is_foreign: impl FnOnce(i32, Tally) -> Resu
     if note_broken(socket) {
         return true;
     }
-    let foreign = is_foreign(socket.hold.number(fd), socket.incoming_bells()) == Ok(true);
+    let mut foreign = false;
+    socket.hold.while_open(socket, fd, |fd| foreign = is_foreign(fd, socket.incoming_bells()) == Ok(true));
     if foreign {
         break_off(socket, fd);
     }

@@ -10,6 +10,10 @@
 //! A call that moved on after its wait still needs the socket (to take the bytes that it waited for), so it keeps it to
 //! the end of the hook ([`release`]).
 
+mod aside;
+
+pub use aside::{dissolved, put_back, set_aside};
+
 use crate::socket::{flag, Socket};
 use crate::table::{self, Lingerer};
 use crate::waiting::nudge::Beside;
@@ -28,8 +32,10 @@ use shunt_sys::{calls, libc, thread, Result};
 pub struct Hold {
     /// Counts them by [`WAITER`], and by [`ASLEEP`] those waits in a set that are one with a sleep in it.
     waiters: AtomicU64,
-    /// The private duplicate; [`NONE`], or [`ENDED`].
+    /// The private duplicate, or [`NONE`].
     number: AtomicI32,
+    /// Of a stream's numbers: [`aside::state`].
+    state: AtomicU32,
     /// Waits on a socket that may be asleep, and who takes their bells.
     gate: Gate,
     /// Those who ring by its descriptors, and who closes one.
@@ -50,19 +56,21 @@ const ASLEEP: u64 = 1 << 32;
 const JOINT: u64 = 1 << 63;
 
 const NONE: i32 = -1;
-/// The connection was dissolved: only the object is left to give back.
-const ENDED: i32 = -2;
 
 impl Hold {
     /// A fresh object's. Late waiters of an earlier life still take themselves off.
     pub fn reset(&self) {
         self.number.store(NONE, Ordering::Relaxed);
+        self.state.store(aside::state::OWN, Ordering::Relaxed);
         self.woken.store(0, Ordering::Relaxed);
         self.passage.reset();
     }
 
     /// In the child after fork: nobody waits.
     pub fn forked(&self) {
+        // Of a stream that another thread had set aside.
+        self.number.store(NONE, Ordering::Relaxed);
+        self.state.store(aside::state::OWN, Ordering::Relaxed);
         self.gate.reset();
         self.passage.reset();
         self.waiters.fetch_and(JOINT, Ordering::Relaxed);
@@ -136,7 +144,7 @@ impl Hold {
     /// closed the last one has told the peer, or is about to. Handlers are kept away, which could close it here.
     pub fn while_open(&self, socket: &Socket, fd: i32, ring: impl FnOnce(i32)) {
         if socket.has(flag::REMOTE | flag::FAR) {
-            return ring(fd); // the keeper does, by a descriptor that nobody closes beside it
+            return ring(self.number(fd)); // the keeper does, by a descriptor that nobody closes beside it
         }
         let _section = Section::begin();
         let open = || match self.number.load(Ordering::SeqCst) {
@@ -190,18 +198,33 @@ impl Hold {
         if self.waiters() == 0 {
             return false;
         }
-        let Ok(number) = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize) else { return false };
-        table::set_lingering(number, what);
-        self.number.store(number, Ordering::SeqCst);
-        // Who sleeps in poll does so by the number, which is another file's from now on.
-        nudge::all();
-        if let Lingerer::Socket(socket) = what {
-            if socket.kind() == table::Kind::Stream {
-                wait::notify(socket, number, arm::IN | arm::OUT); // for those who found no number to ring by
+        if !self.lingers() {
+            if self.take_private_number(fd, what).is_err() {
+                return false;
+            }
+            if let Lingerer::Socket(socket) = what {
+                if socket.kind() == table::Kind::Stream {
+                    wait::notify(socket, fd, arm::IN | arm::OUT); // for those who found no number to ring by
+                }
             }
         }
         settle(what);
         true
+    }
+
+    /// A private duplicate takes the place of the number `fd`, which is another file's next.
+    fn take_private_number(&self, fd: i32, what: Lingerer) -> Result<()> {
+        let number = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize)?;
+        table::set_lingering(number, what);
+        self.number.store(number, Ordering::SeqCst);
+        // Who sleeps in poll does so by the number.
+        nudge::all();
+        Ok(())
+    }
+
+    /// The program's numbers are right again. Gives the private one, to be closed when nobody rings by it.
+    fn forget_private_number(&self) -> i32 {
+        self.number.swap(NONE, Ordering::SeqCst)
     }
 }
 
@@ -226,10 +249,11 @@ fn settle(what: Lingerer) {
         }
         if hold.waiters() == 0 {
             hold.await_ringers();
-            match (what, number) {
-                (Lingerer::Socket(socket), ENDED) => crate::socket::free(socket),
-                (Lingerer::Socket(socket), _) => descriptor::end(socket, number, false),
-                (Lingerer::Set(set), _) => epoll::end(set),
+            let dissolved = hold.state.load(Ordering::SeqCst) == aside::state::DISSOLVED;
+            match what {
+                Lingerer::Socket(socket) if dissolved => crate::socket::free(socket),
+                Lingerer::Socket(socket) => descriptor::end(socket, number, false),
+                Lingerer::Set(set) => epoll::end(set),
             }
             private::close(number);
             return;
@@ -258,12 +282,6 @@ pub fn linger(socket: &'static Socket, fd: i32) -> bool {
 /// The same for an epoll set.
 pub fn linger_set(set: &'static epoll::Set, fd: i32) -> bool {
     set.hold().linger(fd, Lingerer::Set(set))
-}
-
-/// A socket's connection was dissolved and its descriptors are another's: its object is given back when nobody waits.
-pub fn dissolved(socket: &'static Socket) {
-    socket.hold.number.store(ENDED, Ordering::SeqCst);
-    settle(Lingerer::Socket(socket));
 }
 
 /// A socket or set of which only the address is known to be one (sockets and sets live in slabs).

@@ -75,7 +75,11 @@ pub fn note_gone_after(socket: &Socket, put: usize) {
 pub fn ask_if_refused(socket: &Socket, fd: i32) {
     let accepted = || socket.page().head.state.load(Ordering::Acquire) == life::ACCEPTED;
     // A shutdown of our own alone is no hang-up. One of the server's as well would be, but then it has accepted before.
-    let hung_up = || calls::poll_one(socket.hold.number(fd), 0, 0).is_ok_and(|events| events & POLLHUP != 0);
+    let hung_up = || {
+        let mut events = 0;
+        socket.hold.while_open(socket, fd, |fd| events = calls::poll_one(fd, 0, 0).unwrap_or(0));
+        events & POLLHUP != 0
+    };
     if !accepted() && hung_up() && !accepted() {
         note_gone(socket);
     }

@@ -70,6 +70,14 @@ pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
     ring_asked(socket, fd, conditions, 0);
 }
 
+/// Threads that sent, or took, just before this one closed their socket's last number `fd` in this process, find none to ring by.
+#[cold]
+pub fn ring_for_others(socket: &Socket, fd: i32) {
+    fence(Ordering::SeqCst);
+    let sent = socket.outgoing().unacknowledged() > 0 || socket.outgoing().announced() & word::FIN != 0;
+    notify_by_closer(socket, fd, if sent { arm::IN | arm::OUT } else { arm::OUT });
+}
+
 /// More bytes were announced: the peer sees these if it is awake; a sleeping one is woken with the last piece, or when
 /// this thread waits for anything.
 #[cold]
@@ -248,7 +256,8 @@ pub fn check_peer_of_sender(socket: &Socket, fd: i32) {
 
 /// Asks the kernel at once; the same question tells of bytes that nobody has rung.
 pub fn ask_peer(socket: &Socket, fd: i32) {
-    let events = calls::poll_one(socket.hold.number(fd), libc::POLLIN, 0).unwrap_or(0);
+    let mut events = 0;
+    socket.hold.while_open(socket, fd, |fd| events = calls::poll_one(fd, libc::POLLIN, 0).unwrap_or(0));
     if events & GONE != 0 {
         readiness::note_gone(socket);
     } else if events & libc::POLLIN != 0 && !foreign::note_broken(socket) && !bells::are_counted(socket) {

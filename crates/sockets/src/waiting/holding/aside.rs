@@ -1,0 +1,61 @@
+//! A stream whose numbers become another file's, one by one, and perhaps its own again, while other threads ring and wait by them.
+//!
+//! Who closes a number takes it off the table first, and then waits for those who ring by it. Here the table goes on to say *stream*
+//! until each number is another file's, so the stream is set aside before: it lingers for the caller, and all use its private duplicate.
+
+use super::{leave, Lingerer, WAITER};
+use crate::socket::Socket;
+use crate::waiting::nudge;
+use core::sync::atomic::Ordering;
+use shunt_sys::Result;
+
+/// What became of a stream's numbers.
+pub(super) mod state {
+    /// They are its own.
+    pub(in super::super) const OWN: u32 = 0;
+    /// They may be another file's.
+    pub(in super::super) const ASIDE: u32 = 1;
+    /// They are for good, and only the object is left to give back.
+    pub(in super::super) const DISSOLVED: u32 = 2;
+}
+
+/// The numbers of `socket`, of which `fd` is one, are about to be another file's; nobody rings or waits by them behind this. To be
+/// followed by [`dissolved`] or [`put_back`]. By one thread at a time.
+///
+/// Errors: no descriptor is left.
+pub fn set_aside(socket: &'static Socket, fd: i32) -> Result<()> {
+    let hold = &socket.hold;
+    if hold.state.load(Ordering::Relaxed) != state::OWN {
+        return Ok(());
+    }
+    hold.enter(WAITER);
+    if let Err(error) = hold.take_private_number(fd, Lingerer::Socket(socket)) {
+        leave(Lingerer::Socket(socket), WAITER);
+        return Err(error);
+    }
+    hold.state.store(state::ASIDE, Ordering::Release);
+    hold.await_ringers();
+    Ok(())
+}
+
+/// The connection was dissolved, or is another process's: its object is given back when nobody waits.
+pub fn dissolved(socket: &'static Socket) {
+    socket.hold.state.store(state::DISSOLVED, Ordering::SeqCst);
+    leave(Lingerer::Socket(socket), WAITER);
+}
+
+/// The numbers are the stream's again, if it was set aside.
+pub fn put_back(socket: &'static Socket) {
+    let hold = &socket.hold;
+    if hold.state.compare_exchange(state::ASIDE, state::OWN, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    // Unless the last was closed meanwhile: then it lingers, as any other.
+    if socket.references.load(Ordering::SeqCst) > 0 {
+        let number = hold.forget_private_number();
+        hold.await_ringers();
+        nudge::all();
+        crate::private::close(number);
+    }
+    leave(Lingerer::Socket(socket), WAITER);
+}
