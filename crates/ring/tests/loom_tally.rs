@@ -154,3 +154,28 @@ fn who_rings_while_another_closes_rings_at_the_right_door() {
         }
     });
 }
+
+/// A process that ends takes no number off its table: who rings has counted before the channel may be another connection's, or
+/// rings no more.
+#[test]
+fn nobody_counts_behind_the_end_of_the_process() {
+    loom::model(|| {
+        let shared = Arc::new((Passage::default(), AtomicU32::new(0)));
+        let ringers = [(); 2].map(|()| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (passage, counted) = &*shared;
+                passage.while_open(|| Some(()), |()| drop(counted.fetch_add(1, Ordering::Relaxed)));
+            })
+        });
+        let (passage, counted) = &*shared;
+        while !passage.shut() {
+            thread::yield_now();
+        }
+        let at_the_end = counted.load(Ordering::Relaxed);
+        for ringer in ringers {
+            ringer.join().unwrap();
+        }
+        assert_eq!(counted.load(Ordering::Relaxed), at_the_end, "a bell was counted for the next connection");
+    });
+}

@@ -14,6 +14,7 @@ use crate::handover::settle;
 use crate::rendezvous::accept;
 use crate::socket::flag;
 use crate::table::{self, Kind};
+use crate::waiting::wait;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use shunt_sys::{calls, clock, libc};
 
@@ -39,8 +40,8 @@ pub fn end() {
     // No handler of the program runs any more: it would wait for locks that its own thread keeps.
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &u64::MAX, core::ptr::null_mut(), calls::KERNEL_SIGSET);
     crate::link::ending();
-    let all = || (0..table::high_water()).map(table::get);
-    for word in all() {
+    let all = || (0..table::high_water()).map(|fd| (fd, table::get(fd)));
+    for (_, word) in all() {
         match (word.kind(), word.socket()) {
             (Kind::Listener, Some(socket)) => accept::refuse_waiting(socket),
             (Kind::Datagram, _) => {
@@ -52,7 +53,7 @@ pub fn end() {
         }
     }
     let deadline = clock::monotonic_ns() + PATIENCE;
-    for word in all() {
+    for (fd, word) in all() {
         let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) else { continue };
         // Descriptors that share a socket end once.
         if socket.has(flag::ENDED) {
@@ -61,10 +62,15 @@ pub fn end() {
         socket.set(flag::ENDED);
         let ended = crate::waiting::readiness::closed(socket);
         let Some((receiving, sending)) = socket.lock_both_until(deadline) else { continue };
+        // A bell that is counted late would be counted for the channel's next connection.
+        if !socket.hold.shut_until(deadline) {
+            continue;
+        }
         let last = say_end(socket, ended);
         sending.keep_from_threads();
         receiving.keep_from_threads();
         if !last {
+            wait::ring_for_others(socket, fd);
             settle::tell(socket);
         }
     }

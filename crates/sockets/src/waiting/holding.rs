@@ -26,7 +26,7 @@ use shunt_segment::channel::arm;
 use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
-use shunt_sys::{calls, libc, thread, Result};
+use shunt_sys::{calls, clock, libc, thread, Result};
 
 /// The number of waiters, and what keeps the open file when no descriptor does.
 pub struct Hold {
@@ -158,6 +158,17 @@ impl Hold {
     /// A descriptor was taken off the table, or the private one forgotten, and is closed next.
     pub fn await_ringers(&self) {
         self.passage.await_ringers(calls::sched_yield);
+    }
+
+    /// The process ends: nobody rings any more. False: somebody still did at `deadline`, CLOCK_MONOTONIC in ns.
+    pub fn shut_until(&self, deadline: u64) -> bool {
+        while !self.passage.shut() {
+            if clock::monotonic_ns() >= deadline {
+                return false;
+            }
+            calls::sched_yield();
+        }
+        true
     }
 
     /// The descriptor to use instead of `fd`.
