@@ -35,11 +35,16 @@ pub use send::{send, send_vector};
 pub use take::peek;
 pub(crate) use take::{peek_within, space_came_free, take_within, taken, WANTS_SPACE};
 
-/// A call that has moved bytes gives these when a signal comes, also with SA_RESTART: it sleeps as one with a time limit, which never goes on.
-fn ends_for_signals(deadline: u64, done: usize) -> u64 {
-    if done > 0 {
+/// A call that has moved bytes gives these when a signal comes, also with SA_RESTART, or a stop: it sleeps as one with a time limit,
+/// which never goes on.
+fn ends_for_signals(deadline: u64, flags: i32, done: usize) -> u64 {
+    if done > 0 || flags & UNDER_WAY != 0 {
         deadline.min(u64::MAX - 1)
     } else {
         deadline
     }
 }
+
+/// A flag of ours, beside those of send and recv: the call is a part of one that has moved something. (The kernel's bit for a flag of
+/// its own, MSG_CMSG_COMPAT.)
+const UNDER_WAY: i32 = i32::MIN;

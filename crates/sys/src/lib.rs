@@ -21,6 +21,7 @@ pub mod process;
 pub mod raw;
 pub mod section;
 pub mod sleeper;
+pub mod stops;
 pub mod thread;
 pub mod user;
 

@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 use shunt_sys::libc::{epoll_event, sigset_t};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
-use shunt_sys::{calls, clock, libc, thread, Errno, Result};
+use shunt_sys::{calls, clock, libc, stops, thread, Errno, Result};
 
 /// The largest array that epoll_wait(2) takes (EP_MAX_EVENTS).
 const MOST: i32 = i32::MAX / core::mem::size_of::<epoll_event>() as i32;
@@ -226,10 +226,10 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
-        let left = if deadline == u64::MAX { None } else { Some(deadline.saturating_sub(clock::monotonic_ns())) };
+        let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
         let asked = match watch.descriptor() {
-            -1 => ask_kernel(set, epfd, answer, left, mask, began),
-            _ => sleep_beside(set, epfd, &watch, left, mask, began).and_then(|ready| match ready {
+            -1 => ask_kernel(set, epfd, answer, left(), mask, began),
+            _ => sleep_beside(set, epfd, &watch, deadline, mask, began).and_then(|ready| match ready {
                 true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
                 false => Ok(()),
             }),
@@ -260,16 +260,9 @@ unsafe fn polled(this: *mut Sleeper) {
 }
 
 /// Sleeps until the kernel's set has events (true), frames come from other hosts, or a number that it sleeps by became another file's
-/// ([`nudge`]). `left` in ns; `None`: for ever. Of a set that other threads have closed meanwhile, and that has no number of ours, frames
+/// ([`nudge`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads have closed meanwhile, and that has no number of ours, frames
 /// alone tell.
-fn sleep_beside(
-    set: &'static Set,
-    epfd: i32,
-    watch: &Watch,
-    left: Option<u64>,
-    mask: *const sigset_t,
-    began: u64,
-) -> Result<bool> {
+fn sleep_beside(set: &'static Set, epfd: i32, watch: &Watch, deadline: u64, mask: *const sigset_t, began: u64) -> Result<bool> {
     let mut account = Polling { sleeper: Sleeper::new(polled), beside: None };
     let this: *mut Polling = &mut account;
     // SAFETY: the account stays here and ends below.
@@ -277,18 +270,13 @@ fn sleep_beside(
         Sleeper::begin(this.cast(), || (*this).beside = nudge::begin());
         (*this).beside.map_or(-1, |beside| beside.descriptor)
     };
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let time = left.map_or(core::ptr::null_mut(), |left| {
-        time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        &raw mut time
-    });
     let number = set.hold().number(epfd);
     // One that is not there is negative, and passed over.
     let mut asked = [number, watch.descriptor(), news].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    let mut slept = calls::ppoll_sleeping(asked.as_mut_ptr(), asked.len(), time, mask, began);
+    let mut slept = stops::ppoll_until(&mut asked, deadline, mask, began);
     let closed = asked[0].revents & libc::POLLNVAL != 0;
     if closed && slept.is_ok() && set.hold().number(epfd) == number {
-        slept = calls::ppoll_sleeping(asked[1..].as_mut_ptr(), asked.len() - 1, time, mask, began);
+        slept = stops::ppoll_until(&mut asked[1..], deadline, mask, began);
     }
     // SAFETY: begun above.
     unsafe { Sleeper::end(this.cast()) };

@@ -82,6 +82,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
     if flags & libc::MSG_ERRQUEUE != 0 {
         return error_queue::take(socket).map(|_| 0).ok_or(Errno(libc::EAGAIN));
     }
+    let given = flags;
     let flags = flags & KNOWN;
     let peeking = flags & MSG_PEEK != 0;
     // sock_rcvlowat: a call that waits is content with so many bytes.
@@ -149,7 +150,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         if deadline == 0 {
             deadline = clock::monotonic_ns().saturating_add(timeout);
         }
-        if let Err(error) = wait::wait(socket, fd, conditions, ends_for_signals(deadline, done), began) {
+        if let Err(error) = wait::wait(socket, fd, conditions, ends_for_signals(deadline, given, done), began) {
             if done > 0 {
                 break done;
             }

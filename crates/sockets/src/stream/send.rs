@@ -203,7 +203,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         }
         // Space that is there to a look and not to a send is a hostile peer's work: its death must end the wait for it.
         wait::check_peer(socket, fd);
-        if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, done), began) {
+        if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, flags, done), began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
         if done == 0 && timeout == 0 && thread::restarted(began) != began {

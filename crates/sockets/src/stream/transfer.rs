@@ -184,7 +184,7 @@ fn forbid_compat(flags: i32) -> Result<()> {
 ///
 /// # Safety
 /// `messages` may be any address that is not ours.
-pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, count: u32, flags: i32) -> Result<isize> {
+pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, count: u32, mut flags: i32) -> Result<isize> {
     forbid_compat(flags)?;
     let count = (count as usize).min(IOV_MAX);
     for i in 0..count {
@@ -194,6 +194,7 @@ pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, co
             send_message(socket, fd, &raw const (*message).msg_hdr, flags)
                 .and_then(|n| user::write(&raw mut (*message).msg_len, n as u32))
         };
+        flags |= stream::UNDER_WAY;
         match sent {
             Ok(()) => {}
             Err(error) if i == 0 => return Err(error),
@@ -245,6 +246,7 @@ pub unsafe fn receive_messages(
             receive_message(socket, fd, &raw mut (*message).msg_hdr, flags)
                 .and_then(|n| user::write(&raw mut (*message).msg_len, n as u32))
         };
+        flags |= stream::UNDER_WAY;
         match received {
             Ok(()) => {}
             Err(error) if i == 0 => return Err(error),
@@ -373,7 +375,7 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
             }
         };
         // SAFETY: `got` bytes were read.
-        match unsafe { stream::send(socket, fd, data, got, if done > 0 { MSG_NOSIGNAL } else { 0 }) } {
+        match unsafe { stream::send(socket, fd, data, got, if done > 0 { MSG_NOSIGNAL | stream::UNDER_WAY } else { 0 }) } {
             Ok(sent) => {
                 done += sent as usize;
                 if (sent as usize) < got {

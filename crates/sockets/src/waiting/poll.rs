@@ -256,7 +256,7 @@ impl<'a> Query<'a> {
                     if listening.deaf {
                         **longest = DEAF;
                     } else if s.has(flag::SHARED) && asks_for_space(entry.events) {
-                        **longest = (**longest).min(wait::UNHEARD as u64);
+                        **longest = (**longest).min(wait::UNHEARD);
                     }
                     push(entry.fd, listening.companion);
                     push(listening.ear, POLLIN);

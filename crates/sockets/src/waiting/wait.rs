@@ -11,7 +11,7 @@ use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style, word, BELL};
 use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK};
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, clock, stops, thread, Errno, Result};
 
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
 
@@ -392,7 +392,7 @@ const DEAF: i64 = 50_000;
 const ENDED: i64 = 1_000_000;
 
 /// How long who waits for space sleeps at most where another process could shut the socket down: nothing rings for that, in ns.
-pub const UNHEARD: i64 = 50_000_000;
+pub const UNHEARD: u64 = 50_000_000;
 
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::waiting::nudge`]).
 fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
@@ -423,22 +423,20 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
         return Err(Errno(libc::EINTR));
     }
     let polled = Polled { companion: fd, listening, beside: [beside, watch.descriptor()] };
-    let unheard = conditions & arm::OUT != 0 && socket.has(flag::SHARED);
     if deadline == u64::MAX {
         let slept = if listening.ear < 0 && polled.beside == [-1; 2] {
             sleep_for_ever(socket, polled, conditions, looked)
         } else {
-            sleep_in_poll(socket, polled, conditions, if unheard { UNHEARD } else { -1 }, looked)
+            sleep_in_poll(socket, polled, conditions, deadline, looked)
         };
         return match slept {
             Err(Errno(libc::EINTR)) => thread::resume(began, looked, true),
             other => other,
         };
     }
-    match deadline.saturating_sub(clock::monotonic_ns()) {
-        0 => Err(Errno(libc::EAGAIN)),
-        left if unheard => sleep_in_poll(socket, polled, conditions, (left as i64).min(UNHEARD), looked),
-        left => sleep_in_poll(socket, polled, conditions, left as i64, looked),
+    match clock::monotonic_ns() >= deadline {
+        true => Err(Errno(libc::EAGAIN)),
+        false => sleep_in_poll(socket, polled, conditions, deadline, looked),
     }
 }
 
@@ -460,17 +458,24 @@ struct Polled {
     beside: [i32; 2],
 }
 
-/// `timeout_ns` negative: for ever. `looked`: see [`shunt_sys::raw::sleep6`].
-fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, timeout_ns: i64, looked: u64) -> Result<()> {
+/// `deadline` `u64::MAX`: for ever, and through stops of the process, which end other calls (`sock_intr_errno`). `looked`: see
+/// [`shunt_sys::raw::sleep6`].
+fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64, looked: u64) -> Result<()> {
     let Polled { companion, listening, beside } = polled;
     // Those that are not there are negative, and passed over.
     let mut set =
         [companion, listening.ear, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     set[0].events = listening.companion;
     let count = set.iter().rposition(|entry| entry.fd >= 0).map_or(0, |last| last + 1);
-    let mut time = timespec { tv_sec: timeout_ns / 1_000_000_000, tv_nsec: timeout_ns % 1_000_000_000 };
-    let time = if timeout_ns < 0 { core::ptr::null_mut() } else { &mut time };
-    calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
+    let unheard = conditions & arm::OUT != 0 && socket.has(flag::SHARED);
+    if deadline == u64::MAX {
+        let mut time = timespec { tv_sec: 0, tv_nsec: UNHEARD as i64 };
+        let time = if unheard { &raw mut time } else { core::ptr::null_mut() };
+        calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
+    } else {
+        let limit = if unheard { deadline.min(clock::monotonic_ns() + UNHEARD) } else { deadline };
+        stops::ppoll_until(&mut set[..count], limit, core::ptr::null(), looked)?;
+    }
     let events = set[0].revents;
     if events & libc::POLLIN != 0 {
         socket.hold.woken();
@@ -503,7 +508,7 @@ fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64)
         Ok(n) if alone => bells::taken_alone(socket, polled.companion, &bytes[..n], before),
         Ok(_) => socket.hold.woken(),
         // Somebody made the open file non-blocking: sleep in poll instead.
-        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, polled, conditions, -1, looked)?,
+        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, polled, conditions, u64::MAX, looked)?,
         Err(Errno(error @ (libc::EINTR | libc::ECANCELED))) => return Err(Errno(error)),
         Err(_) => readiness::note_gone(socket),
     }

@@ -8,7 +8,7 @@ use crate::waiting::spin;
 use crate::{link, options};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::libc::{self, pollfd};
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, clock, stops, thread, Errno, Result};
 
 /// The processor of the client that was accepted last, plus one; 0: unknown.
 pub(super) static CLIENT: AtomicU32 = AtomicU32::new(0);
@@ -66,14 +66,11 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
-    let mut time;
-    let mut pointer = core::ptr::null_mut();
-    if deadline != u64::MAX {
-        let left = deadline.saturating_sub(clock::monotonic_ns());
-        time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        pointer = &mut time;
-    }
-    let ready = claimed::during(bells, || calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), pointer, core::ptr::null(), looked));
+    let none = core::ptr::null_mut();
+    let ready = claimed::during(bells, || match deadline {
+        u64::MAX => calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), none, core::ptr::null(), looked),
+        _ => stops::ppoll_until(&mut set, deadline, core::ptr::null(), looked),
+    });
     budget.end();
     match ready {
         // A handler that was installed past us is not counted: which one ran is unknown.
