@@ -134,6 +134,8 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_sendfile => sendfile(a, b, c, d);
             SYS_splice => splice(a, b, c, d, e, f);
             SYS_poll => poll(a, b, c);
+            SYS_setrlimit => setrlimit(a, b);
+            SYS_prlimit64 => prlimit(a, b, c, d);
             SYS_epoll_create => epoll_create(a);
             SYS_epoll_create1 => epoll_create1(a);
             SYS_select => select(a, b, c, d, e);

@@ -129,6 +129,8 @@ macro_rules! for_each_call {
             "processes" posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" setrlimit(resource: c_int, limit: *const rlimit) -> c_int;
             "processes" setrlimit64(resource: c_int, limit: *const rlimit) -> c_int;
+            "processes" prlimit(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int;
+            "processes" prlimit64(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int;
             "processes" system(command: *const c_char) -> c_int;
             "processes" popen(command: *const c_char, mode: *const c_char) -> *mut c_void;
             "processes" pclose(stream: *mut c_void) -> c_int;

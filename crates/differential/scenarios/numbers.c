@@ -349,6 +349,55 @@ SOLO(limit_below_what_is_open, "RLIMIT_NOFILE set below the numbers of live conn
     R(poll(entries, 10, 0));
 }
 
+SOLO(limit_of_polled, "poll takes as many entries as RLIMIT_NOFILE says at that moment, by whichever call it was set")
+{
+    int client, server;
+    struct rlimit limit;
+    pair(&client, &server);
+    MUST(getrlimit(RLIMIT_NOFILE, &limit));
+    struct pollfd entries[40] = {{.fd = client, .events = POLLOUT}};
+    struct timespec none = {0, 0};
+    for (int i = 1; i < 40; i++)
+        entries[i].fd = -1;
+    R(poll(entries, 40, 0));
+    struct rlimit small = {30, limit.rlim_max};
+    R(setrlimit(RLIMIT_NOFILE, &small));
+    R(poll(entries, 30, 0));
+    R(poll(entries, 31, 0));
+    R(ppoll(entries, 31, &none, NULL));
+    small.rlim_cur = 35;
+    R(prlimit(0, RLIMIT_NOFILE, &small, NULL));
+    R(poll(entries, 35, 0));
+    R(poll(entries, 36, 0));
+    small.rlim_cur = 20;
+    R(prlimit(getpid(), RLIMIT_NOFILE, &small, NULL));
+    R(poll(entries, 20, 0));
+    R(poll(entries, 21, 0));
+    small.rlim_cur = 38;
+    R(syscall(SYS_setrlimit, RLIMIT_NOFILE, &small));
+    R(poll(entries, 38, 0));
+    R(poll(entries, 39, 0));
+    small.rlim_cur = 25;
+    R(syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &small, NULL));
+    R(poll(entries, 25, 0));
+    R(poll(entries, 26, 0));
+    R(poll(NULL, 26, 0));
+    R(poll(entries, 0, 0));
+    small.rlim_cur = 0;
+    R(setrlimit(RLIMIT_NOFILE, &small));
+    R(poll(entries, 1, 0));
+    R(poll(entries, 0, 0));
+    if (fork() == 0) {
+        R(poll(entries, 1, 0));
+        R(setrlimit(RLIMIT_NOFILE, &limit));
+        R(poll(entries, 40, 0));
+        _exit(0);
+    }
+    wait(NULL);
+    R(setrlimit(RLIMIT_NOFILE, &limit));
+    R(poll(entries, 40, 0));
+}
+
 DUET(high_numbers, "a connection on a number above FD_SETSIZE: poll, epoll, reads, writes, sendfile, a set of select beside it")
 {
     struct rlimit limit = {4096, 4096};

@@ -6,6 +6,7 @@ use shunt_calls::libc::{self, rlimit};
 use shunt_sockets::process::{apart, namespace};
 use shunt_sockets::sys::{calls, user};
 use shunt_sockets::table::{self, Kind};
+use shunt_sockets::waiting::polled;
 use shunt_sockets::{descriptor, global};
 
 #[no_mangle]
@@ -157,13 +158,25 @@ hook! {
         if global::ready() {
             shunt_sockets::process::confinement::before_limit(resource, limit);
         }
-        match widened(resource, limit) {
+        let result = match widened(resource, limit) {
             Some(limit) => real::setrlimit(resource, &limit),
             None => real::setrlimit(resource, limit),
-        }
+        };
+        polled::limit_changed(resource);
+        result
     }
     fn setrlimit64(resource: c_int, limit: *const rlimit) -> c_int {
         setrlimit(resource, limit)
+    }
+    fn prlimit(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
+        let result = real::prlimit(process, resource, limit, old);
+        if !limit.is_null() {
+            polled::limit_changed(resource);
+        }
+        result
+    }
+    fn prlimit64(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
+        prlimit(process, resource, limit, old)
     }
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if let Some(result) = crate::direct::call(number, a, b, c, d, e, f) {

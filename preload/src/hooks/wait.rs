@@ -6,22 +6,17 @@ use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, tim
 use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::waiting::poll::{self, Query};
-use shunt_sockets::waiting::polled::Entries;
+use shunt_sockets::waiting::polled::{self, Entries};
 use shunt_sockets::waiting::select as selecting;
 use shunt_sockets::{datagram, epoll, global};
-
-/// Whether a set of `count` entries is one to look at. More than descriptors can be open is EINVAL, whatever lies behind
-/// the pointer: the kernel says so.
-fn plausible(count: nfds_t) -> bool {
-    count > 0 && (count <= 1024 || count <= shunt_sockets::sys::calls::soft_limit(libc::RLIMIT_NOFILE))
-}
 
 /// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
 #[inline(always)]
 pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64>, mask: *const sigset_t) -> Option<c_int> {
     // SAFETY: the program's pointers, which may fault.
     unsafe {
-        if !plausible(count) {
+        // More than descriptors can be open is EINVAL, whatever lies behind the pointer: the kernel says so.
+        if count == 0 || !polled::takes(count) {
             return None;
         }
         let mut entries = Entries::new();

@@ -1,9 +1,40 @@
-//! What poll(2) was given: a copy of the program's array.
+//! What poll(2) was given: how many entries there may be, and a copy of the program's array.
 
 use crate::memory::leased;
 use core::mem::MaybeUninit;
-use shunt_sys::libc::pollfd;
-use shunt_sys::{user, Result};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use shunt_sys::libc::{self, pollfd};
+use shunt_sys::{calls, user, Result};
+
+/// RLIMIT_NOFILE as it was asked last, or 0; and how often it was changed. (What another process changes, by prlimit, is not noticed
+/// if it is less.)
+static LIMIT: AtomicU64 = AtomicU64::new(0);
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+/// Whether poll takes so many entries.
+#[inline]
+pub fn takes(count: u64) -> bool {
+    count <= LIMIT.load(Ordering::Relaxed) || takes_now(count)
+}
+
+#[cold]
+fn takes_now(count: u64) -> bool {
+    let changes = CHANGES.load(Ordering::SeqCst);
+    let limit = calls::soft_limit(libc::RLIMIT_NOFILE);
+    LIMIT.store(limit, Ordering::SeqCst);
+    if CHANGES.load(Ordering::SeqCst) != changes {
+        LIMIT.store(0, Ordering::SeqCst); // what was asked may be what was before
+    }
+    count <= limit
+}
+
+/// A limit of this process may have been changed.
+pub fn limit_changed(resource: i32) {
+    if resource == libc::RLIMIT_NOFILE as i32 {
+        CHANGES.fetch_add(1, Ordering::SeqCst);
+        LIMIT.store(0, Ordering::SeqCst);
+    }
+}
 
 /// The program's set, copied: its memory may fault, and another thread may change it meanwhile.
 pub struct Entries {
