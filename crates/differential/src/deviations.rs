@@ -87,7 +87,13 @@ impl Deviations {
 
     fn parse(text: &str) -> Result<Deviations, String> {
         let deviations: Deviations = toml::from_str(text).map_err(|error| error.to_string())?;
-        for deviation in &deviations.list {
+        for (index, deviation) in deviations.list.iter().enumerate() {
+            if deviation.reason.trim().is_empty() || deviation.scenarios.is_empty() || deviation.lines.is_empty() {
+                return Err(format!("deviation {}: a reason, scenarios and lines are needed", deviation.name));
+            }
+            if deviations.list[..index].iter().any(|other| other.name == deviation.name) {
+                return Err(format!("there are two deviations {}", deviation.name));
+            }
             for name in &deviation.arrangements {
                 let (name, role) = name.split_once('/').unwrap_or((name, "client"));
                 if Arrangement::named(name).is_none() || Role::named(role).is_none() {
@@ -184,6 +190,15 @@ mod tests {
     fn a_line_needs_one_way_to_be_found() {
         let text = ONE.replace("kernel = \"size 3\", ", "");
         Deviations::parse(&text).expect_err("refused");
+    }
+
+    #[test]
+    fn reasons_and_scenarios_are_needed_and_names_are_different() {
+        for (from, to) in [("rings are powers of two", " "), ("[\"buffers\"]", "[]")] {
+            assert!(ONE.contains(from));
+            Deviations::parse(&ONE.replace(from, to)).expect_err("refused");
+        }
+        Deviations::parse(&format!("{ONE}{ONE}")).expect_err("refused");
     }
 
     #[test]
