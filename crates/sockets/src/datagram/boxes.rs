@@ -439,7 +439,7 @@ fn take_up(fd: i32, inode: u64) -> Result<Option<(*mut u8, u32, i32)>> {
 }
 
 /// Whether `fd` is an inbox that cannot fault us; gives the size of its ring.
-fn check(fd: i32) -> Result<usize> {
+pub(super) fn check(fd: i32) -> Result<usize> {
     let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
     // SAFETY: plain integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
@@ -451,6 +451,18 @@ fn check(fd: i32) -> Result<usize> {
         return Err(Errno(libc::EPROTO));
     }
     Ok(size)
+}
+
+/// Maps the inbox behind `memfd`, which was checked, as that of `socket`, and gives it the descriptor.
+pub(super) fn map_for(socket: &Datagram, memfd: i32) -> Result<Inbox> {
+    let size = check(memfd)?;
+    let _setup = SETUP.lock().ok_or(Errno(libc::EDEADLK))?;
+    let base = map(memfd, RING + size)?;
+    socket.private[0].store(memfd, Ordering::Release);
+    socket.size.store(size as u32, Ordering::Relaxed);
+    socket.base.store(base, Ordering::SeqCst);
+    // SAFETY: just mapped with this size, and sealed against shrinking.
+    Ok(unsafe { Inbox::new(base, size as u32) })
 }
 
 /// In the child after fork: others' inboxes are the parent's; our own stay what they are.

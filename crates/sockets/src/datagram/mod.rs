@@ -10,8 +10,10 @@
 //! told      control messages of recvmsg   wishes   control messages of sendmsg
 //! sleep     sleeping, spinning            sets     membership in epoll sets
 //! owners    forks, exec, the end          witness  what children still have
+//! adopt     inboxes of an earlier program
 //! ```
 
+pub mod adopt;
 pub mod boxes;
 pub mod flag;
 mod locks;

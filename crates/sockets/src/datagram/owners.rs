@@ -1,7 +1,8 @@
 //! Whose a datagram socket is: descriptors, forks, programs that follow by exec or spawn, and its end.
 
 use super::route::{self, Routes};
-use super::{all, boxes, flag, options, pin, slab, witness, Datagram};
+use super::{adopt, all, boxes, flag, pin, slab, witness, Datagram};
+use crate::local::back;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
 
@@ -44,10 +45,15 @@ pub fn process_ends(socket: &'static Datagram) {
 const AT_FORK: usize = 16;
 
 /// Before a fork, without the set-up lock: a socket that may serve gets its inbox now, because later nobody could tell
-/// its other owners of it.
+/// its other owners of it. What lies in the ring of a pair goes to the kernel: the child may become another program, and by
+/// then the parent sends on.
 pub fn prepare_fork() {
     let mut made = 0;
     all(|fd, socket| {
+        if socket.is_local() && socket.has_waiting() {
+            socket.pin(pin::FORKED);
+            back::put_back(fd, socket);
+        }
         if socket.has(flag::BOUND) && !socket.has(flag::SHARED) && socket.inbox().is_none() && made < AT_FORK {
             // Where descriptors are few they are the program's.
             if socket.pins.load(Ordering::Relaxed) == 0 && calls::soft_limit(libc::RLIMIT_NOFILE) >= 512 {
@@ -137,10 +143,7 @@ pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
     all(|fd, socket| {
         if keeps(fd) {
             witness::goes_along();
-            if socket.is_local() {
-                options::plain(socket, pin::ELSEWHERE);
-            }
-            socket.pin(pin::ELSEWHERE);
+            adopt::before_handing(fd, socket);
             if let Some(_held) = socket.lock_send() {
                 // SAFETY: the lock is held.
                 unsafe { (*socket.routes.get()).before_kernel() };

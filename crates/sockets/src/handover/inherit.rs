@@ -23,6 +23,7 @@ pub use text::{Text, VARIABLE};
 pub(crate) use turns::forked;
 pub use turns::in_turn;
 
+use crate::datagram::adopt;
 use crate::global::{self, SETUP};
 use crate::handover::{passing, receiver};
 use crate::link;
@@ -53,6 +54,9 @@ pub fn take_up(list: &[u8]) {
                 }
             }
             Item::Rendezvous(fd) if table::get(fd).kind() == Kind::Foreign => take_up_listener(fd),
+            Item::Inbox(fd) if table::get(fd).kind() == Kind::Foreign => {
+                adopt::take_up(fd, (0..=highest()).filter(|fd| table::get(*fd).kind() == Kind::Foreign));
+            }
             _ => {}
         }
     }

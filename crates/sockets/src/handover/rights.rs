@@ -5,6 +5,7 @@
 //! the message. A receiver that may be a program without shunt ([`crate::handover::receiver`]) gets a socket of the kernel in its
 //! place, which a carrier serves ([`crate::handover::carrier`]).
 
+use crate::datagram::adopt;
 use crate::global::SETUP;
 use crate::handover::carrier::{self, Cargo, Carrier};
 use crate::handover::inherit::{Appended, Counted, Received};
@@ -125,7 +126,16 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         let target = control.bytes.as_mut_ptr();
         let Some(found) = read(message, target) else { return false };
         let given = &found.passed[..found.count];
-        let ours = given.iter().any(|fd| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener));
+        given.iter().for_each(|fd| {
+            if let Some(socket) = table::datagram(*fd) {
+                adopt::before_handing(*fd, socket);
+            }
+        });
+        let ours = given.iter().any(|fd| {
+            let word = table::get(*fd);
+            let waits = || word.datagram().is_some_and(|socket| adopt::needed(socket).is_some());
+            matches!(word.kind(), Kind::Stream | Kind::Listener) || waits()
+        });
         let direct = ours && SETUP.lock().is_some_and(|_setup| receiver::under_shunt(over));
         let mut extra = [-1i32; EXTRA];
         let mut extras = 0;
@@ -133,11 +143,11 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         for (place, fd) in passed.iter_mut().zip(given.iter()) {
             *place = *fd;
             let word = table::get(*fd);
-            if let Some(socket) = word.datagram() {
-                if socket.is_local() {
-                    crate::datagram::options::plain(socket, crate::datagram::pin::ELSEWHERE);
+            if let Some(inbox) = word.datagram().and_then(adopt::needed).filter(|inbox| !extra[..extras].contains(inbox)) {
+                if direct && extras < EXTRA && given.len() + extras < MOST {
+                    extra[extras] = inbox;
+                    extras += 1;
                 }
-                socket.pin(crate::datagram::pin::ELSEWHERE);
             }
             let Some(socket) = word.socket() else { continue };
             let needed = match word.kind() {

@@ -9,8 +9,10 @@
 //! mod       entering sockets and pairs      line     the peer's inbox, and whether it may be used now
 //! send      send and its forms              receive  recv and its forms
 //! owners    how many processes have an end  ends     resets, sizes of queues
+//! back      what another program is to find in the kernel's queue
 //! ```
 
+pub(crate) mod back;
 pub mod ends;
 pub mod line;
 pub mod owners;
@@ -23,6 +25,7 @@ use crate::table;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use line::Line;
 use shunt_options::Unix;
+use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
 
 /// Values of [`Local::shape`].
@@ -129,6 +132,16 @@ pub fn accepted(listener: &Datagram, fd: i32, flags: c_int) {
         }
         connected(fd, socket);
     }
+}
+
+/// `fd` is an end that another program had.
+pub(crate) fn inherited(fd: i32, nonblocking: bool) -> Option<&'static Datagram> {
+    let kind = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_TYPE).ok()?;
+    let socket = enter(fd, shape_of(libc::AF_UNIX, kind)?, nonblocking)?;
+    let credentials = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_PASSCRED).unwrap_or(0) != 0;
+    let flags = flag::CONNECTED | if credentials { flag::CREDENTIALS } else { 0 };
+    socket.flags.fetch_or(flags, Ordering::Relaxed);
+    Some(socket)
 }
 
 /// The socket has a peer.

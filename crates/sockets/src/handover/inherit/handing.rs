@@ -3,11 +3,13 @@
 use super::counted::Counted;
 use super::ends;
 use super::text::Text;
+use crate::datagram::adopt;
 use crate::global::SETUP;
 use crate::rendezvous::parcel;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{link, private};
+use core::ptr;
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFD, F_SETFD};
@@ -34,9 +36,17 @@ impl Way<'_> {
         }
     }
 
-    /// Whether it keeps a stream or a listener.
+    /// Whether it keeps a stream, a listener, or a socket in whose inbox something waits.
     pub fn concerns_us(&self) -> bool {
-        (0..table::high_water()).any(|fd| matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) && self.keeps(fd))
+        (0..table::high_water()).any(|fd| {
+            let word = table::get(fd);
+            let concerns = match word.kind() {
+                Kind::Stream | Kind::Listener => true,
+                Kind::Datagram => word.datagram().is_some_and(|socket| adopt::needed(socket).is_some()),
+                _ => false,
+            };
+            concerns && self.keeps(fd)
+        })
     }
 }
 
@@ -47,8 +57,8 @@ pub struct Handed {
     counted: Counted,
     links: [u16; NAMED],
     link_count: usize,
-    /// Duplicates of rendezvous; -1: none.
-    rendezvous: [i32; NAMED],
+    /// Duplicates of rendezvous and inboxes; -1: none.
+    copies: [i32; NAMED],
 }
 
 /// Links, and listeners, that are held for one next program; further ones are named all the same.
@@ -56,7 +66,7 @@ const NAMED: usize = 128;
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        self.rendezvous.iter().for_each(|fd| private::close(*fd));
+        self.copies.iter().for_each(|fd| private::close(*fd));
         if let Some(_setup) = SETUP.lock() {
             self.links[..self.link_count].iter().for_each(|index| link::let_go(*index as usize));
         }
@@ -65,24 +75,24 @@ impl Drop for Handed {
 
 impl Handed {
     fn new() -> Handed {
-        Handed { text: Text::new(), counted: Counted::new(), links: [0; NAMED], link_count: 0, rendezvous: [-1; NAMED] }
+        Handed { text: Text::new(), counted: Counted::new(), links: [0; NAMED], link_count: 0, copies: [-1; NAMED] }
     }
 
-    /// Names a listener's rendezvous, by a duplicate.
-    fn name_rendezvous(&mut self, rendezvous: i32) {
-        let place = self.rendezvous.iter_mut().find(|place| **place < 0);
-        let copy = calls::fcntl(rendezvous, libc::F_DUPFD_CLOEXEC, private::lowest() as usize);
+    /// Names a listener's rendezvous, or an inbox, by a duplicate.
+    fn name_copy(&mut self, letter: char, descriptor: i32) {
+        let place = self.copies.iter_mut().find(|place| **place < 0);
+        let copy = calls::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, private::lowest() as usize);
         match (place, copy) {
             (Some(place), Ok(copy)) => {
                 table::set_private(copy);
                 *place = copy;
-                self.text.name('R', copy);
+                self.text.name(letter, copy);
             }
             (None, Ok(copy)) => {
                 let _ = calls::close(copy);
-                self.text.name('R', rendezvous);
+                self.text.name(letter, descriptor);
             }
-            _ => self.text.name('R', rendezvous),
+            _ => self.text.name(letter, descriptor),
         }
     }
 
@@ -129,6 +139,14 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
     let mut handed = Handed::new();
     for fd in 0..table::high_water() {
         let word = table::get(fd);
+        if let Some(socket) = word.datagram() {
+            let same = |other: i32| table::datagram(other).is_some_and(|known| ptr::eq(known, socket));
+            let named = |fd: i32| (0..fd).any(|other| same(other) && way.keeps(other));
+            if let Some(inbox) = adopt::needed(socket).filter(|_| way.keeps(fd) && !named(fd)) {
+                handed.name_copy('I', inbox);
+            }
+            continue;
+        }
         let Some(socket) = word.socket() else { continue };
         if !matches!(word.kind(), Kind::Stream | Kind::Listener) || !way.keeps(fd) {
             continue;
@@ -136,7 +154,7 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
         if word.kind() == Kind::Listener {
             let rendezvous = socket.private_fd.load(Ordering::Relaxed);
             if rendezvous >= 0 {
-                handed.name_rendezvous(rendezvous);
+                handed.name_copy('R', rendezvous);
                 parcel::before_handing(socket);
             }
             continue;

@@ -1,6 +1,7 @@
 //! Descriptors that come in a message (SCM_RIGHTS, unix(7)): the program's, and what a sender's shunt appended.
 
 use super::{take_up_listener, take_up_stream, unix_name, Came};
+use crate::datagram::adopt;
 use crate::global::SETUP;
 use crate::table;
 use crate::{link, private};
@@ -12,6 +13,8 @@ use shunt_sys::libc::{self, sockaddr_un};
 const LINKS: usize = 256;
 /// Listeners that one message brings at most.
 const LISTENERS: usize = 128;
+/// Inboxes that one message brings at most.
+const INBOXES: usize = 128;
 
 /// What was appended to a message. Its links stay until it is dropped, whatever other threads close: the streams that need
 /// them are taken up one after another.
@@ -20,6 +23,8 @@ pub struct Appended {
     count: usize,
     /// Of listeners whose own descriptors have not been looked at yet; -1: none.
     rendezvous: [i32; LISTENERS],
+    /// Likewise of datagram sockets.
+    inboxes: [i32; INBOXES],
 }
 
 /// How a message was received.
@@ -35,7 +40,7 @@ impl Appended {
     /// Nothing.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Appended {
-        Appended { links: [0; LINKS], count: 0, rendezvous: [-1; LISTENERS] }
+        Appended { links: [0; LINKS], count: 0, rendezvous: [-1; LISTENERS], inboxes: [-1; INBOXES] }
     }
 
     /// A descriptor came: true if it is one that a sender's shunt appended, and now is ours.
@@ -44,16 +49,16 @@ impl Appended {
             self.take_link(fd);
             return true;
         }
+        if adopt::owner(fd).is_some() {
+            put(fd, &mut self.inboxes);
+            return true;
+        }
         let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         // An accepted companion has its listener's name, too.
         let rendezvous = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)
             && unix_name(fd, false, &mut room).is_ok_and(|name| name.starts_with(b"shunt1-listen-"));
         if rendezvous {
-            let fd = private::keep(fd).unwrap_or(-1);
-            match self.rendezvous.iter_mut().find(|place| **place < 0) {
-                Some(place) => *place = fd,
-                None => private::close(fd),
-            }
+            put(fd, &mut self.rendezvous);
         }
         rendezvous
     }
@@ -73,6 +78,15 @@ impl Appended {
             let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
             unix_name(**place, false, &mut room).is_ok_and(|name| name == wanted.as_slice())
         })?;
+        Some(core::mem::replace(place, -1))
+    }
+
+    /// The inbox of the socket at `fd`, if it came.
+    fn inbox_of(&mut self, fd: i32) -> Option<i32> {
+        // SAFETY: plain integers.
+        let mut status: libc::stat = unsafe { core::mem::zeroed() };
+        calls::fstat(fd, &mut status).ok()?;
+        let place = self.inboxes.iter_mut().find(|place| **place >= 0 && adopt::owner(**place) == Some(status.st_ino))?;
         Some(core::mem::replace(place, -1))
     }
 
@@ -99,9 +113,14 @@ impl Appended {
     pub fn serve(&mut self, fd: i32, received: Received) -> bool {
         let came = if received == Received::Peeked { Came::Peeked } else { Came::Received };
         if take_up_stream(fd, came).is_none() {
-            let Some(rendezvous) = self.rendezvous_of(fd) else { return !is_companion(fd) };
-            table::take(rendezvous);
-            take_up_listener(rendezvous);
+            if let Some(inbox) = self.inbox_of(fd) {
+                table::take(inbox);
+                adopt::take_up(inbox, core::iter::once(fd));
+            } else {
+                let Some(rendezvous) = self.rendezvous_of(fd) else { return !is_companion(fd) };
+                table::take(rendezvous);
+                take_up_listener(rendezvous);
+            }
         }
         if crate::process::apart::apart() {
             if let Some(socket) = table::stream(fd) {
@@ -114,6 +133,15 @@ impl Appended {
     }
 }
 
+/// Keeps `fd` in a free place, as far as there is one.
+fn put(fd: i32, places: &mut [i32]) {
+    let fd = private::keep(fd).unwrap_or(-1);
+    match places.iter_mut().find(|place| **place < 0) {
+        Some(place) => *place = fd,
+        None => private::close(fd),
+    }
+}
+
 /// Whether a descriptor is an end of a connection of shunt's.
 fn is_companion(fd: i32) -> bool {
     let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
@@ -122,7 +150,7 @@ fn is_companion(fd: i32) -> bool {
 
 impl Drop for Appended {
     fn drop(&mut self) {
-        self.rendezvous.iter().for_each(|fd| private::close(*fd));
+        self.rendezvous.iter().chain(&self.inboxes).for_each(|fd| private::close(*fd));
         if let Some(_setup) = SETUP.lock() {
             self.links[..self.count].iter().for_each(|index| link::let_go(*index as usize));
         }

@@ -2,8 +2,8 @@
 
 use core::fmt::Write;
 
-/// The environment variable that names what was handed over: `L902,R901,E17.1.3.0`. The descriptors of a link and of a
-/// rendezvous; and by nonce and sequence of a link, channels whose first or second side ended with the exec, a bit each.
+/// The environment variable that names what was handed over: `L902,R901,I903,E17.1.3.0`. The descriptors of a link, of a
+/// rendezvous, and of an inbox; and by nonce and sequence of a link, channels whose first or second side ended with the exec, a bit each.
 pub const VARIABLE: &str = "SHUNT_INHERIT";
 
 /// Bytes behind which no more ends are named: descriptors need the room.
@@ -40,7 +40,7 @@ impl Text {
     /// The descriptors that are named, which the next program must find open.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> + '_ {
         items(self.value()).filter_map(|item| match item {
-            Item::Link(fd) | Item::Rendezvous(fd) => Some(fd),
+            Item::Link(fd) | Item::Rendezvous(fd) | Item::Inbox(fd) => Some(fd),
             Item::Ends(_) => None,
         })
     }
@@ -96,6 +96,7 @@ pub(super) struct Ends {
 pub(super) enum Item {
     Link(i32),
     Rendezvous(i32),
+    Inbox(i32),
     Ends(Ends),
 }
 
@@ -106,6 +107,7 @@ pub(super) fn items(value: &[u8]) -> impl Iterator<Item = Item> + '_ {
         match letter {
             b'L' => Some(Item::Link(decimal(rest)?)),
             b'R' => Some(Item::Rendezvous(decimal(rest)?)),
+            b'I' => Some(Item::Inbox(decimal(rest)?)),
             b'E' => {
                 let mut parts = rest.split(|byte| *byte == b'.');
                 let ends = Ends {
@@ -136,10 +138,11 @@ mod tests {
         text.name('L', 902);
         text.name('R', 901);
         text.name('L', 902);
+        text.name('I', 903);
         assert!(text.name_ends(&ends));
-        assert!(text.descriptors().eq([902, 901]));
+        assert!(text.descriptors().eq([902, 901, 903]));
         let value = text.with_nul().strip_prefix(b"SHUNT_INHERIT=").unwrap().strip_suffix(b"\0").unwrap();
-        assert!(items(value).eq([Item::Link(902), Item::Rendezvous(901), Item::Ends(ends)]));
+        assert!(items(value).eq([Item::Link(902), Item::Rendezvous(901), Item::Inbox(903), Item::Ends(ends)]));
     }
 
     #[test]

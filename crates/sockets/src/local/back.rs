@@ -1,0 +1,66 @@
+//! What lies in a ring goes back to the kernel's queue when another program is about to get the end.
+//!
+//! Only the other end can write there, so this is for pairs of which this process has both: what it sent to itself before
+//! it made the child that reads. Whoever has the end next, with the library or without, then finds it where any program does.
+
+use super::{line, send};
+use crate::datagram::{all, Datagram};
+use crate::global::SETUP;
+use crate::rendezvous::diag;
+use core::ptr;
+use shunt_ring::inbox::Inbox;
+use shunt_segment::inbox::LONGEST;
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
+use shunt_sys::{calls, mapping};
+
+/// Empties the ring of the end at `fd`, whose gate is shut, if that is possible. Not under the set-up lock.
+pub(crate) fn put_back(fd: i32, socket: &'static Datagram) {
+    let Some(inbox) = socket.inbox().filter(|inbox| !inbox.is_empty()) else { return };
+    let Some((peer_fd, peer)) = own_peer(fd) else { return };
+    // What the kernel holds comes behind the ring; and a peer that has sent its end sends nothing any more.
+    let ended = calls::poll_one(fd, libc::POLLRDHUP, 0).map_or(true, |events| events & (libc::POLLRDHUP | libc::POLLHUP) != 0);
+    if ended || line::unread(peer_fd) != Some(0) {
+        return;
+    }
+    let Ok(buffer) = mapping::reserve(LONGEST + 1) else { return };
+    send::through_kernel(peer, || {
+        while move_one(inbox, buffer, socket.local.packets(), peer_fd) {}
+        0
+    });
+    let _ = calls::munmap(buffer.cast(), LONGEST + 1);
+}
+
+/// The other end of the end at `fd`, if it is this process's, too.
+fn own_peer(fd: i32) -> Option<(i32, &'static Datagram)> {
+    let inode = SETUP.lock().and_then(|_setup| diag::unix_peer(fd).ok())?;
+    let mut found = None;
+    all(|other, socket| {
+        // SAFETY: plain integers.
+        let mut status: libc::stat = unsafe { core::mem::zeroed() };
+        if socket.is_local() && calls::fstat(other, &mut status).is_ok() && status.st_ino == inode as u64 {
+            found = Some((other, socket));
+        }
+    });
+    found
+}
+
+/// Moves a packet, or bytes of a stream. False: the ring is empty.
+fn move_one(inbox: Inbox, buffer: *mut u8, packets: bool, peer: i32) -> bool {
+    // SAFETY: `most` bytes behind `from` lie in the buffer.
+    let pieces = |from: usize, most: usize| core::iter::once((unsafe { buffer.add(from) }, most));
+    // SAFETY: the buffer has LONGEST bytes, of which no more are asked for.
+    let seen = unsafe {
+        if packets {
+            inbox.see_packet(LONGEST, pieces)
+        } else {
+            inbox.see_bytes(LONGEST, pieces)
+        }
+    };
+    let Some(seen) = seen else { return false };
+    // Taken first: another thread that reads at this moment must not get the same bytes. There is room for all, as the ring
+    // holds a quarter of what the kernel's queue would.
+    if inbox.take_seen(&seen) {
+        let _ = calls::sendto(peer, buffer.cast_const().cast(), seen.copied, MSG_DONTWAIT | MSG_NOSIGNAL, ptr::null(), 0);
+    }
+    true
+}
