@@ -3,18 +3,22 @@
 //! ```text
 //! client                                     server
 //!   place the channel, count += 1              take the channel, count += 1
-//!   FENCE                                      was it the last? note the bells rung before that
-//!   had the server taken all before it?        FENCE
-//!     ring += 1, one byte on the bell          still the last? take those bells off
+//!   FENCE                                      nothing waits? say that all bells are off
+//!   were all bells that it rang taken off?     FENCE
+//!     ring += 1, one byte on the bell          still nothing? take them off. Else say that they are not
 //! ```
 //!
-//! So the bell is readable whenever an offer waits, which is what poll(2) on a listener means; and a client that offers
-//! while others wait rings nothing, unless the server wants to hear of each ([`ring_each`]). The bell may stay readable a
-//! moment longer than an offer waits: whoever reports a listener as ready looks into the queue.
+//! So the bell is readable whenever an offer waits, which is what poll(2) on a listener means; and a client rings nothing
+//! while a bell that it rang before is there, unless the server wants to hear of each ([`ring_each`]). How long bells stay is
+//! the server's affair: a busy one that takes them off before it sleeps hears of hardly any. Whoever reports a listener as
+//! ready looks into the queue.
 
 use shunt_segment::offers::Offers;
 use shunt_segment::sync::{fence, Ordering};
 use shunt_segment::CHANNELS;
+
+/// Bells that an honest client has on the line at most.
+const MOST_BELLS: u32 = CHANNELS as u32 * 2;
 
 /// What came of an offer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,10 +47,11 @@ pub fn publish(offers: &Offers, channel: usize) -> Offered {
     if offers.taken.backlog.load(Ordering::Relaxed) == 0 {
         return Offered::Closed;
     }
-    if offers.taken.count.load(Ordering::Relaxed) != count && offers.taken.each.load(Ordering::Relaxed) == 0 {
+    let rung = offers.published.rung.load(Ordering::Relaxed);
+    let there = rung.wrapping_sub(offers.taken.bells.load(Ordering::Relaxed));
+    if (1..=MOST_BELLS).contains(&there) && offers.taken.each.load(Ordering::Relaxed) == 0 {
         return Offered::Quiet;
     }
-    let rung = offers.published.rung.load(Ordering::Relaxed);
     offers.published.rung.store(rung.wrapping_add(1), Ordering::Release);
     Offered::Ring
 }
@@ -70,34 +75,36 @@ pub fn oldest(offers: &Offers) -> Option<usize> {
     Some(offers.published.channels[count as usize % CHANNELS].load(Ordering::Relaxed) as usize % CHANNELS)
 }
 
-/// The server is done with the oldest offer. Gives the number of bells that it may take off now, because nothing waits
-/// any more; it says with [`took_bells`] how many it found.
-pub fn take(offers: &Offers) -> u32 {
+/// The server is done with the oldest offer.
+pub fn take(offers: &Offers) {
     let count = offers.taken.count.load(Ordering::Relaxed).wrapping_add(1);
     offers.taken.count.store(count, Ordering::Release);
-    spent_bells(offers)
 }
 
-/// The number of bells that were rung for offers which wait no longer.
+/// The number of bells that the server may take off now, because they were rung for offers that wait no longer. It says with
+/// [`took_bells`] how many it found.
 pub fn spent_bells(offers: &Offers) -> u32 {
-    // Bells counted before the queue is seen empty were rung for offers that had been taken by then.
     let rung = offers.published.rung.load(Ordering::Acquire);
+    let before = offers.taken.bells.load(Ordering::Relaxed);
+    let waiting = || offers.published.count.load(Ordering::Acquire).wrapping_sub(offers.taken.count.load(Ordering::Relaxed));
+    let each = offers.taken.each.load(Ordering::Relaxed) != 0;
+    if rung == before || (waiting() != 0 && !each) {
+        return 0;
+    }
+    // Said before the last look: an offer that this does not see rings.
+    offers.taken.bells.store(rung, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    let mut spent = rung.wrapping_sub(offers.taken.bells.load(Ordering::Relaxed));
-    let count = offers.published.count.load(Ordering::Acquire);
-    let waiting = count.wrapping_sub(offers.taken.count.load(Ordering::Relaxed));
-    if waiting != 0 {
+    let spent = rung.wrapping_sub(before);
+    let spent = match waiting() {
+        0 => Some(spent),
         // Where each offer rings, the line must not fill up while the queue never empties: one stays for each that waits.
-        if offers.taken.each.load(Ordering::Relaxed) == 0 || waiting > CHANNELS as u32 {
-            return 0;
-        }
-        spent = spent.checked_sub(waiting).filter(|&rest| rest <= CHANNELS as u32 * 2).unwrap_or(0);
-    }
-    if spent <= CHANNELS as u32 * 2 {
-        spent
-    } else {
-        1 // a client that lies about its bells: one at a time, and not for ever
-    }
+        waiting if each && waiting <= CHANNELS as u32 => spent.checked_sub(waiting),
+        _ => Some(0),
+    };
+    // A client that lies about its bells: one at a time, and not for ever.
+    let spent = spent.map_or(0, |spent| if spent <= MOST_BELLS { spent } else { 1 });
+    offers.taken.bells.store(before.wrapping_add(spent), Ordering::Relaxed);
+    spent
 }
 
 /// Whether a bell that is heard now is one that was counted: it is counted first.
@@ -105,9 +112,10 @@ pub fn counted(offers: &Offers) -> bool {
     offers.published.rung.load(Ordering::Acquire) != offers.taken.bells.load(Ordering::Relaxed)
 }
 
-/// Bells that the server took off.
-pub fn took_bells(offers: &Offers, count: u32) {
-    offers.taken.bells.store(offers.taken.bells.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+/// Of `spent` bells the server found `found`: the others are to come.
+pub fn took_bells(offers: &Offers, spent: u32, found: u32) {
+    let late = spent.saturating_sub(found);
+    offers.taken.bells.store(offers.taken.bells.load(Ordering::Relaxed).wrapping_sub(late), Ordering::Relaxed);
 }
 
 /// The server accepts up to `backlog` waiting offers from now on; 0: it stops, and whoever saw that has not offered, or

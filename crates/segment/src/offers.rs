@@ -23,7 +23,7 @@ pub struct Published {
 pub struct Taken {
     /// Offers accepted (or refused) so far, modulo 2^32.
     pub count: AtomicU32,
-    /// Bells taken so far.
+    /// Bells taken off so far, or about to be.
     pub bells: AtomicU32,
     /// Offers that may wait at one time (the listener's backlog); 0: none are accepted.
     pub backlog: AtomicU32,

@@ -131,14 +131,21 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     if operation != libc::EPOLL_CTL_DEL && wanted.events & ET != 0 && matches!(kind, Kind::Listener | Kind::Tcp | Kind::Epoll) {
         offered::watched_by_edges(word.socket());
     }
-    let interrupted = Some(Err(Errno(libc::EINTR)));
-    let Some(_watchers) = WATCHERS.lock() else { return interrupted };
-    let Some(_held) = set.lock.lock() else { return interrupted };
-    Some(match operation {
+    let changed = change_entry(set, epfd, operation, fd, kind, wanted);
+    if let (libc::EPOLL_CTL_ADD, Kind::Listener, Some(listener)) = (operation, kind, word.socket()) {
+        offered::take_left_bells(listener);
+    }
+    Some(changed)
+}
+
+fn change_entry(set: &'static Set, epfd: i32, operation: i32, fd: i32, kind: Kind, wanted: epoll_event) -> Result<isize> {
+    let _watchers = WATCHERS.lock().ok_or(Errno(libc::EINTR))?;
+    let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
+    match operation {
         libc::EPOLL_CTL_ADD => add(set, epfd, fd, kind, wanted),
         libc::EPOLL_CTL_MOD => modify(set, epfd, fd, kind, wanted),
         _ => remove(set, epfd, fd, kind),
-    })
+    }
 }
 
 fn ask(entry: &'static Entry, wanted: epoll_event) {

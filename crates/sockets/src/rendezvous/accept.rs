@@ -6,7 +6,7 @@ mod wait;
 
 pub(crate) use arrival::{arrive, of_this_host, Arrival};
 pub use arrival::{plausible, Shipment};
-pub use wait::{queues, ready, someone_waits};
+pub use wait::{leaves_bells, queues, ready, someone_waits};
 
 use crate::global;
 use crate::process::report;

@@ -156,10 +156,8 @@ fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<A
         if let Err(Some(error)) = taken {
             return Err(error); // no descriptor for it: it waits
         }
-        let spent = offers::take(&header.offers);
-        if spent > 0 {
-            offered::silence(index, spent);
-        }
+        offers::take(&header.offers);
+        offered::silence_spent(header, index);
         if let Ok(accepted) = taken {
             return Ok(Some(accepted));
         }
@@ -179,10 +177,8 @@ fn take_offers(listener: &Socket, _setup: &Guard) {
             if let Some(Offer { client, server, generation, .. }) = offered::honest(index, page, channel, listener) {
                 join(listener, Arrival { companion: -1, client, server, index, channel, generation });
             }
-            let spent = offers::take(&header.offers);
-            if spent > 0 {
-                offered::silence(index, spent);
-            }
+            offers::take(&header.offers);
+            offered::silence_spent(header, index);
         }
     }
 }

@@ -139,9 +139,8 @@ pub fn take_spent_bells(listener: &Socket) {
         if offers::waiting(&header.offers) > 0 {
             continue;
         }
-        match offers::spent_bells(&header.offers) {
-            0 => silence_nonsense(header, index),
-            spent => silence(index, spent),
+        if !silence_spent(header, index) {
+            silence_nonsense(header, index);
         }
     }
 }
@@ -159,7 +158,18 @@ fn silence_nonsense(header: &LinkHeader, index: usize) {
         core::ptr::null_mut(),
     );
     if looked != Err(Errno(libc::EAGAIN)) && !(looked == Ok(1) && offers::counted(&header.offers)) {
-        silence(index, 1);
+        silence(index, 0);
+    }
+}
+
+/// The same for bells alone that accept left where they are ([`accept::leaves_bells`]): before it sleeps, and behind the listener's
+/// way into a set, since sets around that would take them for clients. Not under the set-up lock.
+pub fn take_left_bells(listener: &Socket) {
+    if places(listener).any(|(header, _)| offers::counted(&header.offers)) {
+        let Some(_setup) = global::SETUP.lock() else { return };
+        for (header, index) in places(listener) {
+            silence_spent(header, index);
+        }
     }
 }
 
@@ -197,6 +207,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     let used = used();
     let turn = listener.accepts.load(Ordering::Relaxed) as usize % used.len().max(1);
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let leave_bells = accept::leaves_bells(listener);
     for place in used[turn..].iter().chain(&used[..turn]) {
         let Some((header, index)) = place.link(rendezvous) else { continue };
         let base = link::at(index).base;
@@ -207,9 +218,9 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
             if let Err(Some(error)) = taken {
                 return Err(error); // no descriptor for it: it waits
             }
-            let spent = offers::take(&header.offers);
-            if spent > 0 {
-                silence(index, spent);
+            offers::take(&header.offers);
+            if !leave_bells {
+                silence_spent(header, index);
             }
             if let Ok(accepted) = taken {
                 return Ok(accepted);
@@ -285,16 +296,25 @@ pub(crate) fn refuse(page: &ChannelPage) {
     side.released.store(release::CLOSED, Ordering::Release);
 }
 
-/// Takes bells off. A bell whose client is gone, or that does what no bell does, is taken out.
-pub(crate) fn silence(index: usize, count: u32) {
+/// Takes off the bells of offers that wait no longer. False: there are none.
+pub(crate) fn silence_spent(header: &LinkHeader, index: usize) -> bool {
+    let spent = offers::spent_bells(&header.offers);
+    if spent > 0 {
+        silence(index, spent);
+    }
+    spent > 0
+}
+
+/// Takes `spent` bells off, or (0) a byte that is none. A bell whose client is gone, or that does what no bell does, is taken out.
+fn silence(index: usize, spent: u32) {
     let link = link::at(index);
     let mut bytes = [0u8; 64];
-    let room = (count as usize).min(bytes.len());
+    let room = (spent as usize).clamp(1, bytes.len());
     match calls::recvfrom(link.bell, bytes.as_mut_ptr().cast(), room, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())
     {
         Ok(0) => link::client_left(index),
-        Ok(n) => offers::took_bells(&link::header(link.base).offers, n as u32),
-        Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
+        Ok(n) => offers::took_bells(&link::header(link.base).offers, spent, n as u32),
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => offers::took_bells(&link::header(link.base).offers, spent, 0),
         Err(_) => link::client_left(index),
     }
 }

@@ -47,10 +47,8 @@ pub fn before_sharing() {
                     break;
                 }
                 kept::forget(index, channel);
-                let spent = offers::take(&header.offers);
-                if spent > 0 {
-                    offered::silence(index, spent);
-                }
+                offers::take(&header.offers);
+                offered::silence_spent(header, index);
             }
         }
     }

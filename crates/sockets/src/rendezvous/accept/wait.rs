@@ -6,12 +6,21 @@ use crate::socket::{flag, Socket};
 use crate::waiting::holding::Asleep;
 use crate::waiting::spin;
 use crate::{link, options};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use shunt_sys::libc::{self, pollfd};
 use shunt_sys::{calls, clock, stops, thread, Errno, Result};
 
 /// The processor of the client that was accepted last, plus one; 0: unknown.
 pub(super) static CLIENT: AtomicU32 = AtomicU32::new(0);
+
+/// Who waits for clients does so in accept, as far as is known: bells then stay on the line until it sleeps, and clients that come
+/// before have no bell to ring. In poll and sets they would have to be taken off first.
+static AWAITED: AtomicBool = AtomicBool::new(false);
+
+/// Whether accepting from `listener` leaves bells on the line.
+pub fn leaves_bells(listener: &Socket) -> bool {
+    AWAITED.load(Ordering::Relaxed) && listener.watchers.load(Ordering::Relaxed).is_null()
+}
 
 /// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
 pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began: u64) -> Result<()> {
@@ -42,6 +51,9 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
 
 fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [rendezvous, bells] = queues(listener);
+    if !AWAITED.load(Ordering::Relaxed) {
+        AWAITED.store(true, Ordering::Relaxed);
+    }
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
     // several when it is let, where a sleeper would be woken for each.
@@ -66,6 +78,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
+    offered::take_left_bells(listener);
     let none = core::ptr::null_mut();
     let ready = claimed::during(bells, || match deadline {
         u64::MAX => calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), none, core::ptr::null(), looked),
@@ -111,6 +124,7 @@ pub fn queues(listener: &Socket) -> [i32; 2] {
 /// Whether a listener that the kernel reports as readable has a connection to accept: a bell may be readable although its
 /// offer has been taken.
 pub fn ready(fd: i32, listener: &Socket) -> bool {
+    AWAITED.store(false, Ordering::Relaxed);
     if deferred::concern(listener) {
         return deferred::ready(listener) || super::anyone(fd);
     }
