@@ -428,7 +428,7 @@ pub struct Head {
     pub since: AtomicU32,
     /// The generation that the companion's name tells: later connections on the same companion count on from it.
     pub pair: AtomicU32,
-    /// The same moment in ns: which of a listener's options were meant.
+    /// The same moment by the time stamp counter, which is one for all processes of a host: which of a listener's options were meant.
     pub began: AtomicU64,
     /// Of each side's carriers, how many hold bytes that their programs wrote and that found no room: what other owners send comes
     /// behind them. Written by the carriers.

@@ -80,7 +80,7 @@ pub struct Socket {
     pub offering: AtomicU32,
     /// TCP_DEFER_ACCEPT of a listener, in seconds; 0: off ([`crate::rendezvous::deferred`]).
     pub defers: AtomicU32,
-    /// Since when, CLOCK_MONOTONIC in ns.
+    /// Since when, in ticks.
     pub defers_since: AtomicU64,
     /// Tells when a deferred client is due. -1: none.
     pub timer_fd: AtomicI32,

@@ -1,9 +1,13 @@
 //! Time stamps: processor ticks for spinning, nanoseconds for deadlines.
 
-use crate::calls;
-use core::sync::atomic::{AtomicU64, Ordering};
+mod line;
 
-/// The processor's time stamp counter (constant rate on every machine shunt runs on).
+use crate::section::Section;
+use crate::{calls, thread};
+use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+use line::Line;
+
+/// The processor's time stamp counter. Where its rate is not constant ([`is_invariant`]) it only bounds spinning.
 #[inline(always)]
 pub fn ticks() -> u64 {
     // SAFETY: RDTSC has no preconditions in user mode.
@@ -33,7 +37,7 @@ pub fn realtime_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Nanoseconds for each 2^32 ticks; 0 until calibrated.
+/// Nanoseconds for each 2^32 ticks, as last measured; 0 until calibrated.
 static RATE: AtomicU64 = AtomicU64::new(0);
 static START_TICKS: AtomicU64 = AtomicU64::new(0);
 static START_NS: AtomicU64 = AtomicU64::new(0);
@@ -81,29 +85,116 @@ pub fn start_once() {
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC: from the time stamp counter once 50 ms have passed since [`start`], before that by
-/// system call. For deadlines; the kernel's own time-out has the last word.
+/// A [`Line`] in memory that every thread reads.
+struct Place {
+    ticks: AtomicU64,
+    told: AtomicU64,
+    asked: AtomicU64,
+    rate: AtomicU64,
+}
+
+/// The line of each turn lies in the place of its number, so one that is being read stays for some turns.
+static PLACES: [Place; 4] =
+    [const { Place { ticks: AtomicU64::new(0), told: AtomicU64::new(0), asked: AtomicU64::new(0), rate: AtomicU64::new(0) } }; 4];
+
+/// Counts the lines; 0: there is none, and the kernel is asked each time.
+static TURN: AtomicU32 = AtomicU32::new(0);
+
+/// The process in which a thread makes the next line; 0: none does. A child of fork may find its parent's.
+static MAKER: AtomicU32 = AtomicU32::new(0);
+
+fn place(turn: u32) -> &'static Place {
+    &PLACES[turn as usize % PLACES.len()]
+}
+
+/// The line of `turn`. `None`: the thread was held up meanwhile for as long as some lines last.
+#[inline]
+fn line(turn: u32) -> Option<Line> {
+    let place = place(turn);
+    let line = Line {
+        ticks: place.ticks.load(Ordering::Relaxed),
+        told: place.told.load(Ordering::Relaxed),
+        asked: place.asked.load(Ordering::Relaxed),
+        rate: place.rate.load(Ordering::Relaxed),
+    };
+    fence(Ordering::Acquire);
+    (TURN.load(Ordering::Relaxed).wrapping_sub(turn) < 2).then_some(line)
+}
+
+fn publish(line: Line, turn: u32) {
+    let place = place(turn);
+    place.ticks.store(line.ticks, Ordering::Relaxed);
+    place.told.store(line.told, Ordering::Relaxed);
+    place.asked.store(line.asked, Ordering::Relaxed);
+    place.rate.store(line.rate, Ordering::Relaxed);
+    TURN.store(turn, Ordering::Release);
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC: from the time stamp counter once 50 ms have passed since [`start`], before that, and where the
+/// counter has no constant rate, by system call. For deadlines; the kernel's own time-out has the last word.
 pub fn monotonic_ns() -> u64 {
-    let rate = RATE.load(Ordering::Relaxed);
-    if rate == 0 {
+    let turn = TURN.load(Ordering::Acquire);
+    if turn == 0 {
         return calibrate();
     }
-    let passed = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
-    if (passed as i64) < 0 {
-        return asked_ns(); // the counter began anew: the machine slept, or was restored
-    }
-    START_NS.load(Ordering::Relaxed) + ((passed as u128 * rate as u128) >> 32) as u64
+    line(turn).and_then(|line| line.at(ticks())).unwrap_or_else(|| renew(turn))
 }
 
 #[cold]
 fn calibrate() -> u64 {
+    if calibrated() {
+        return asked_ns();
+    }
     let (ticks, now) = both();
     let start = START_NS.load(Ordering::Acquire);
     if start > STARTING && now.saturating_sub(start) > CALIBRATION_NS {
         let passed = ticks.wrapping_sub(START_TICKS.load(Ordering::Relaxed)).max(1);
-        RATE.store((((now - start) as u128) << 32).div_euclid(passed as u128) as u64, Ordering::Relaxed);
+        let rate = (((now - start) as u128) << 32).div_euclid(passed as u128) as u64;
+        alone(0, || {
+            RATE.store(rate, Ordering::Relaxed);
+            if is_invariant() {
+                publish(Line { ticks, told: now, asked: now, rate }, 1);
+            }
+        });
     }
     now
+}
+
+/// The next line, by one thread; others ask the kernel meanwhile, and go back behind nothing that the old line told.
+#[cold]
+fn renew(turn: u32) -> u64 {
+    let mut told = asked_ns().max(line(turn).map_or(0, |old| old.told + line::INTERVAL_NS));
+    alone(turn, || {
+        let Some(old) = line(turn) else { return };
+        let (ticks, now) = both();
+        let (next, rate) = old.renewed(ticks, now);
+        RATE.store(rate, Ordering::Relaxed);
+        publish(next, turn + 1);
+        told = next.told;
+    });
+    told
+}
+
+/// Runs `make` if the line is `turn`'s still and nobody else of this process makes the next one.
+fn alone(turn: u32, make: impl FnOnce()) {
+    // No handler leaves it by longjmp.
+    let _section = Section::begin();
+    let (maker, own) = (MAKER.load(Ordering::Relaxed), thread::process());
+    if maker == own || MAKER.compare_exchange(maker, own, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return;
+    }
+    if TURN.load(Ordering::Acquire) == turn {
+        make();
+    }
+    MAKER.store(0, Ordering::Release);
+}
+
+/// Whether the counter runs at one rate, whatever the processor does (CPUID's "invariant TSC"): else it is no clock.
+fn is_invariant() -> bool {
+    const ADVANCED_POWER_MANAGEMENT: u32 = 0x8000_0007;
+    const INVARIANT: u32 = 1 << 8;
+    use core::arch::x86_64::__cpuid;
+    __cpuid(0x8000_0000).eax >= ADVANCED_POWER_MANAGEMENT && __cpuid(ADVANCED_POWER_MANAGEMENT).edx & INVARIANT != 0
 }
 
 /// Whether the rate of the time stamp counter is known exactly.
@@ -132,6 +223,15 @@ pub fn ticks_passed(ns: u64) -> u64 {
     let lived_ns = asked_ns().saturating_sub(START_NS.load(Ordering::Relaxed)).max(1);
     let lived = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
     ((ns as u128 * lived as u128) / lived_ns as u128) as u64
+}
+
+/// Nanoseconds that `ticks` took, which have passed.
+pub fn ns_passed(ticks: u64) -> u64 {
+    let rate = match RATE.load(Ordering::Relaxed) {
+        0 => ((1_000_000_000u128 << 32) / ticks_passed(1_000_000_000).max(1) as u128) as u64,
+        rate => rate,
+    };
+    ((ticks as u128 * rate as u128) >> 32) as u64
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use shunt_sys::{calls, clock};
 /// The same for a socket that listens already: clients that wait to be accepted keep what they found (see [`earlier`]).
 pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int) {
     let Some(_setup) = SETUP.lock() else { return };
-    let now = clock::monotonic_ns();
+    let now = clock::ticks();
     if crate::rendezvous::accept::someone_waits(listener) {
         earlier::before_change(listener, now);
     }
@@ -28,7 +28,7 @@ pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_in
 }
 
 /// All who share a listener share its rendezvous. How fast that may send, which it never does, tells them when an option of the
-/// listener was last set, in ns of CLOCK_MONOTONIC.
+/// listener was last set, in ticks.
 fn tell(listener: &Socket, time: u64) {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     let length = size_of::<u64>() as socklen_t;
@@ -88,7 +88,7 @@ fn learn(fd: i32, listener: &Socket) {
     }
 }
 
-/// An accepted socket begins with the options that the listener had when its client connected, at `time` (CLOCK_MONOTONIC, ns).
+/// An accepted socket begins with the options that the listener had when its client connected, at `time` (in ticks).
 /// Under the set-up lock.
 pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     follow(listener);

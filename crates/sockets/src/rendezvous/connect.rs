@@ -397,9 +397,8 @@ pub fn describe(page: &ChannelPage, client: &Address, server: &Address) {
     }
     head.ports.store(client.port as u32 | (server.port as u32) << 16, Ordering::Relaxed);
     head.scope.store(server.scope, Ordering::Relaxed);
-    let now = clock::monotonic_ns();
-    head.began.store(now, Ordering::Relaxed);
-    head.since.store((now / 1_000_000_000) as u32, Ordering::Relaxed);
+    head.began.store(clock::ticks(), Ordering::Relaxed);
+    head.since.store((clock::monotonic_ns() / 1_000_000_000) as u32, Ordering::Relaxed);
 }
 
 /// The largest ring class that the options allow.

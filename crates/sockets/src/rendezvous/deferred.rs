@@ -34,7 +34,7 @@ const PUT_BACK: usize = 16;
 pub(crate) fn set(socket: &Socket, seconds: i32) {
     let seconds = seconds.max(0) as u32;
     if seconds != 0 && socket.defers.load(Ordering::Relaxed) == 0 {
-        socket.defers_since.store(clock::monotonic_ns(), Ordering::Relaxed);
+        socket.defers_since.store(clock::ticks(), Ordering::Relaxed);
     }
     socket.defers.store(seconds, Ordering::Release);
 }

@@ -2,8 +2,9 @@
 //!
 //! On Linux an accepted socket is a copy of the listener, made when the client's hand-shake ended (sk_clone_lock), so it has the
 //! listener's options of that moment. Ours is made by `accept`. So what a listener's options were is kept when they change
-//! while clients wait, and the time at which a client connected tells which of them are meant. A client that lies about it
-//! gets one of these sets: it learns and gains nothing.
+//! while clients wait, and the time at which a client connected tells which of them are meant: in ticks, because nanoseconds
+//! that processes make of these differ by more than lies between two calls. A client that lies about it gets one of these
+//! sets: it learns and gains nothing.
 
 use crate::options::Stored;
 use crate::socket::Socket;
@@ -14,7 +15,7 @@ use shunt_sys::mapping;
 const MOST: usize = 16;
 
 struct Past {
-    /// CLOCK_MONOTONIC in ns.
+    /// In ticks.
     until: u64,
     options: Stored,
 }
@@ -25,7 +26,7 @@ pub struct History {
     list: [Past; MOST],
 }
 
-/// The options change, or changed at `time` (CLOCK_MONOTONIC, ns) and this process notices now; clients may wait. Under the set-up
+/// The options change, or changed at `time` (in ticks) and this process notices now; clients may wait. Under the set-up
 /// lock.
 pub fn before_change(listener: &Socket, time: u64) {
     let place = &listener.earlier;
@@ -46,7 +47,7 @@ pub fn before_change(listener: &Socket, time: u64) {
     *history.count.get_mut() = count as u32 + 1;
 }
 
-/// The options at `time` (CLOCK_MONOTONIC, ns), if they were others than now. Under the set-up lock.
+/// The options at `time` (in ticks), if they were others than now. Under the set-up lock.
 pub fn at(listener: &Socket, time: u64) -> Option<&Stored> {
     // SAFETY: null or a history; under the set-up lock nobody changes it.
     let history = unsafe { listener.earlier.load(Ordering::Relaxed).as_ref() }?;

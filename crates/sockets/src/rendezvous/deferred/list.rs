@@ -131,13 +131,13 @@ pub(super) fn take(listener: &Socket, arrival: Arrival, _setup: &Guard) {
 pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index, channel, generation }: Arrival) {
     let Some(place) = (0..MOST).find(|&place| list()[place].is_none()) else { return };
     let page = link::page(link::at(index).base, channel);
-    let now = clock::monotonic_ns();
+    let (now, ticks) = (clock::monotonic_ns(), clock::ticks());
     // When it connected is the client's word: it gains nothing by it but to be accepted early.
-    let began = page.head.began.load(Ordering::Relaxed).min(now);
+    let began = page.head.began.load(Ordering::Relaxed).min(ticks);
     let deferred = began >= listener.defers_since.load(Ordering::Relaxed);
     let time = if deferred { listener.defers.load(Ordering::Relaxed) as u64 * 1_000_000_000 } else { 0 };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed) as u64;
-    let until = began + time;
+    let until = now.saturating_sub(clock::ns_passed(ticks - began)) + time;
     let mut waiting = Waiting {
         listener: identity(listener),
         companion,
