@@ -215,6 +215,38 @@ SOLO(accept_without_numbers, "accept with no descriptor left: EMFILE, and the cl
     say_received("client", client, 100, 1);
 }
 
+SOLO(accept_without_numbers_shared, "accept with no descriptor left, where nobody waits and another process has the listener as well: EMFILE")
+{
+    int listener = listen_on("127.0.0.1", 8), gate[2];
+    for (int i = 0; i < 4; i++) {
+        int client = dial("127.0.0.1", port_of(listener)), server = MUST(accept(listener, NULL, NULL));
+        close(client), close(server);
+    }
+    MUST(pipe(gate));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        char byte;
+        close(gate[1]);
+        _exit((int)read(gate[0], &byte, 1));
+    }
+    struct rlimit limit, small;
+    MUST(getrlimit(RLIMIT_NOFILE, &limit));
+    int spare = MUST(dup(0));
+    small = (struct rlimit){(rlim_t)spare, limit.rlim_max};
+    close(spare);
+    for (int blocking = 0; blocking < 2; blocking++) {
+        MUST(fcntl(listener, F_SETFL, O_RDWR | (blocking ? 0 : O_NONBLOCK)));
+        MUST(setrlimit(RLIMIT_NOFILE, &small));
+        RN(blocking, accept(listener, NULL, NULL));
+        MUST(setrlimit(RLIMIT_NOFILE, &limit));
+    }
+    int client = dial("127.0.0.1", port_of(listener)), server = F(accept(listener, NULL, NULL));
+    R(send_all(server, 100, 1));
+    say_received("client", client, 100, 1);
+    close(gate[1]);
+    wait_for("child", process);
+}
+
 SOLO(accept_six_addresses, "accept on a dual-stack listener tells IPv6 and mapped addresses, cut to the room given")
 {
     int listener = listen_on("::", 8);

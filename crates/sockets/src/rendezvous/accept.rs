@@ -67,14 +67,14 @@ unsafe fn once(
     // SAFETY: passed on.
     unsafe {
         if turn % 8 == 7 && anyone(listener.hold.number(fd)) {
-            match from_kernel(fd, listener, address, length, flags) {
+            match from_kernel(fd, listener, address, length, flags, true) {
                 Err(Errno(libc::EAGAIN)) => from_shunt(listener, address, length, flags, turn),
                 other => other,
             }
         } else {
             // The kernel has the last word: it says EMFILE before it looks whether anybody waits.
             match from_shunt(listener, address, length, flags, turn) {
-                Err(Errno(libc::EAGAIN)) => from_kernel(fd, listener, address, length, flags),
+                Err(Errno(libc::EAGAIN)) => from_kernel(fd, listener, address, length, flags, false),
                 other => other,
             }
         }
@@ -87,10 +87,18 @@ fn anyone(queue: i32) -> bool {
     calls::poll_one(queue, libc::POLLIN, 0) != Ok(0)
 }
 
-unsafe fn from_kernel(fd: i32, listener: &Socket, address: *mut c_sockaddr, length: *mut socklen_t, flags: i32) -> Result<isize> {
+/// `somebody`: whether the queue was found to have something.
+unsafe fn from_kernel(
+    fd: i32,
+    listener: &Socket,
+    address: *mut c_sockaddr,
+    length: *mut socklen_t,
+    flags: i32,
+    somebody: bool,
+) -> Result<isize> {
     // A program without shunt that shares the listener may have made it blocking again.
-    if listener.has(flag::LISTENER_SHARED) && calls::poll_one(listener.hold.number(fd), libc::POLLIN, 0)? == 0 {
-        return Err(Errno(libc::EAGAIN));
+    if !somebody && listener.has(flag::LISTENER_SHARED) && !anyone(listener.hold.number(fd)) {
+        return Err(nobody_came(fd, listener));
     }
     let accepted = calls::accept4(listener.hold.number(fd), address, length, flags)?;
     table::take(accepted);
@@ -99,6 +107,22 @@ unsafe fn from_kernel(fd: i32, listener: &Socket, address: *mut c_sockaddr, leng
     }
     report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
     Ok(accepted as isize)
+}
+
+/// What accept(2) says when nobody waits: EMFILE, where there is no number for whoever might come.
+fn nobody_came(fd: i32, listener: &Socket) -> Errno {
+    // Else accept of the rendezvous has just said so.
+    let unasked = listener.offering.load(Ordering::Relaxed) != 0 || listener.private_fd.load(Ordering::Relaxed) < 0;
+    if unasked {
+        match calls::fcntl(listener.hold.number(fd), libc::F_DUPFD_CLOEXEC, 0) {
+            Ok(number) => {
+                let _ = calls::close(number);
+            }
+            Err(Errno(libc::EMFILE | libc::EINVAL)) => return Errno(libc::EMFILE),
+            Err(_) => {}
+        }
+    }
+    Errno(libc::EAGAIN)
 }
 
 /// Shunt's own queues: offers in memory, and the rendezvous, which comes first in every fourth call.

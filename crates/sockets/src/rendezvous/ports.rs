@@ -127,9 +127,12 @@ fn park(reserve: &mut Reserve, fd: i32) -> Result<()> {
     if reserve.pair[0] < 0 || reserve.held >= 200 {
         let mut pair = [-1; 2];
         calls::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
+        let sending = private::keep(pair[0]).inspect_err(|_| {
+            let _ = calls::close(pair[1]);
+        })?;
+        let receiving = private::keep(pair[1]).inspect_err(|_| private::close(sending))?;
         // A full pair's sending end is not needed any more; its receiving end holds the ports.
-        private::close(reserve.pair[0]);
-        reserve.pair = [private::keep(pair[0])?, private::keep(pair[1])?];
+        private::close(core::mem::replace(&mut reserve.pair, [sending, receiving])[0]);
         reserve.held = 0;
     }
     passing::send(reserve.pair[0], &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
