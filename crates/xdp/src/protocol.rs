@@ -23,7 +23,7 @@ pub const PORT: u16 = u16::from_be_bytes(*b"sh");
 /// First word of both structures.
 const MAGIC: u32 = u32::from_ne_bytes(*b"shag");
 /// Version of everything here, and of the memory that is shared.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Most descriptors in one answer.
 pub const DESCRIPTORS: usize = 4;

@@ -20,7 +20,7 @@ const LINE: usize = 64;
 pub struct Shape {
     /// Bytes of a chunk: 2048 or 4096.
     pub chunk: u32,
-    /// Slots of the receive ring and of the fill ring: a power of two.
+    /// Slots of the receive ring, and half of those of the fill ring: a power of two.
     pub receive: u32,
     /// Slots of the transmit ring and of the completion ring: a power of two.
     pub transmit: u32,
@@ -37,6 +37,11 @@ impl Shape {
             _ => return Err(Errno(libc::EMSGSIZE)),
         };
         Ok(Shape { chunk, receive: depth, transmit: depth })
+    }
+
+    /// Slots of the fill ring. Half of them hold chunks at most, so that what is given back is not written beside what the kernel takes next.
+    pub fn fill(&self) -> u32 {
+        2 * self.receive
     }
 
     /// The longest frame that a chunk can receive, in bytes.
@@ -176,7 +181,7 @@ impl Socket {
         calls::setsockopt(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, (&raw const register).cast(), size_of_val(&register) as u32)
             .step("register the memory")?;
         for (kind, length) in [
-            (Kind::Fill, shape.receive),
+            (Kind::Fill, shape.fill()),
             (Kind::Completion, shape.transmit),
             (Kind::Receive, shape.receive),
             (Kind::Transmit, shape.transmit),
@@ -214,7 +219,7 @@ impl Socket {
     fn map(fd: i32, umem: Umem, shape: Shape) -> Result<Socket, Errno> {
         let receive = Consumer::map(fd, Kind::Receive, shape.receive)?;
         let transmit = Producer::map(fd, Kind::Transmit, shape.transmit)?;
-        let fill = Producer::map(fd, Kind::Fill, shape.receive)?;
+        let fill = Producer::map(fd, Kind::Fill, shape.fill())?;
         let completion = Consumer::map(fd, Kind::Completion, shape.transmit)?;
         Ok(Socket { fd, shape, umem, receive, transmit, fill, completion, shift: 0, margin: KERNEL_HEADROOM.into() })
     }
