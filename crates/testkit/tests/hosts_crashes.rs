@@ -192,7 +192,7 @@ fn tools(site: Site) {
         assert_eq!(told.contains(&format!("\"{field}\": ")), field != "next_hop" || device == "xdp", "{field}: {told}");
     }
     let told = site.shunt(0, &["doctor"]);
-    assert!(told.contains("stations with") && told.contains("fast; 0 lost their path"), "{told}");
+    assert!(told.contains("station") && told.contains("fast; 0 lost their path"), "{told}");
     assert_eq!(told.contains(&format!("{}: ", site.hosts[0].interface)), device == "xdp", "the agent: {told}");
     assert!(bystander.end_of_input().contains("fine "));
     drop(server);

@@ -70,6 +70,10 @@ fn area() -> Check {
     }
 }
 
+fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 fn streams() -> Check {
     let name = "streams";
     let pids = processes::all();
@@ -79,9 +83,9 @@ fn streams() -> Check {
     }
     let fast = stations.streams.iter().filter(|stream| stream.way == "fast").count();
     let found = format!(
-        "{} stations with {} streams, {fast} of them fast; {} lost their path so far",
-        stations.count,
-        stations.streams.len(),
+        "{} with {}, {fast} of them fast; {} lost their path so far",
+        counted(stations.count, "station"),
+        counted(stations.streams.len(), "stream"),
         stations.lost
     );
     match stations.lost {
