@@ -61,6 +61,11 @@ impl<E: Endpoint> Line<E> {
         }
     }
 
+    /// Whether the device still holds messages back that it took: it had no room to pass them on.
+    pub fn is_unflushed(&self) -> bool {
+        self.unflushed
+    }
+
     /// Peers that the device says are gone, each once.
     #[inline]
     pub fn gone(&mut self) -> Option<u32> {

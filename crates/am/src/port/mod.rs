@@ -255,12 +255,13 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// a poll that took nothing; gives how long to sleep at most, for timers. `None`: something is there already. After the
     /// sleep comes [`Port::disarm`], and a poll.
     pub fn arm(&mut self) -> Option<Duration> {
+        self.line.flush(); // what was sent since that poll
         if !self.line.endpoint.arm() {
             return None;
         }
         let now = self.now();
         let mut until = self.engine.deadline().unwrap_or(Nanoseconds::MAX);
-        if self.engine.is_busy() {
+        if self.engine.is_busy() || self.line.is_unflushed() {
             // The device had no room: asked again soon.
             until = until.min(now + MILLISECOND);
         }
