@@ -13,7 +13,7 @@ use crate::global::SETUP;
 use crate::handover::carried;
 use crate::handover::plain::Pending;
 use crate::handover::receiver::{self, Path};
-use crate::process::report;
+use crate::process::{apart, report};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{link, private};
@@ -34,7 +34,10 @@ pub fn take(process: i32, number: i32, flags: u32) -> Result<i32> {
     let fd = calls::pidfd_getfd(process, number, flags)?;
     table::take(fd);
     match serve(process, fd) {
-        Ok(()) => Ok(fd),
+        Ok(()) => {
+            apart::withdraw(fd);
+            Ok(fd)
+        }
         Err(error) => {
             crate::descriptor::closing(fd);
             let _ = calls::close(fd);
