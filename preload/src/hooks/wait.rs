@@ -19,8 +19,8 @@ pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64
         if count == 0 || !polled::takes(count) {
             return None;
         }
-        let mut entries = Entries::new();
-        if !entries.read(set, count as usize) || !poll::concerns_us(entries.slice()) || !readable_mask(mask) {
+        let mut entries = Entries::new(count as usize);
+        if !entries.read(set) || !poll::concerns_us(entries.slice()) || !readable_mask(mask) {
             return None;
         }
         let frame = entries.frame();

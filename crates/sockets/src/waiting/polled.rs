@@ -39,7 +39,9 @@ pub fn limit_changed(resource: i32) {
 /// The program's set, copied: its memory may fault, and another thread may change it meanwhile.
 pub struct Entries {
     stack: MaybeUninit<[pollfd; Entries::SMALL]>,
-    heap: *mut pollfd,
+    /// Of more than that. (A null instead would make this and the stack one constant, and a constant's unknown bytes are written
+    /// as zeros: 4 KiB in each poll.)
+    heap: MaybeUninit<*mut pollfd>,
     count: usize,
 }
 
@@ -47,26 +49,32 @@ impl Entries {
     /// Entries that are kept on the stack: 4 KiB.
     const SMALL: usize = 512;
 
-    /// Room for a copy.
-    pub fn new() -> Entries {
-        Entries { stack: MaybeUninit::uninit(), heap: core::ptr::null_mut(), count: 0 }
+    /// Room for a copy of `count` entries.
+    ///
+    /// # Safety
+    /// [`Entries::read`] follows, before all else.
+    #[inline(always)]
+    pub unsafe fn new(count: usize) -> Entries {
+        Entries { stack: MaybeUninit::uninit(), heap: MaybeUninit::uninit(), count }
     }
 
     /// Copies the set; false if it faults or memory is short.
     ///
     /// # Safety
-    /// `set` may be any address that is not ours.
+    /// Once; `set` may be any address that is not ours.
     #[inline]
-    pub unsafe fn read(&mut self, set: *const pollfd, count: usize) -> bool {
-        let size = count * core::mem::size_of::<pollfd>();
+    pub unsafe fn read(&mut self, set: *const pollfd) -> bool {
+        let size = self.count * core::mem::size_of::<pollfd>();
         leased::begin(self.frame());
-        if count > Entries::SMALL {
+        if self.count > Entries::SMALL {
             match leased::reserve(size, self.frame()) {
-                Ok(memory) => self.heap = memory.cast(),
-                Err(_) => return false,
-            }
+                Ok(memory) => self.heap.write(memory.cast()),
+                Err(_) => {
+                    self.count = 0;
+                    return false;
+                }
+            };
         }
-        self.count = count;
         // SAFETY: there is room for `count` entries.
         unsafe { user::copy(set.cast(), self.slice().as_mut_ptr().cast(), size) }
     }
@@ -79,9 +87,11 @@ impl Entries {
     /// The copy.
     #[inline]
     pub fn slice(&mut self) -> &mut [pollfd] {
-        let start = if self.heap.is_null() { self.stack.as_mut_ptr().cast() } else { self.heap };
-        // SAFETY: `count` entries that `read` filled, or is about to.
-        unsafe { core::slice::from_raw_parts_mut(start, self.count) }
+        // SAFETY: `count` entries that `read` filled, or is about to; it has written `heap` where they are many.
+        unsafe {
+            let start = if self.count <= Entries::SMALL { self.stack.as_mut_ptr().cast() } else { self.heap.assume_init() };
+            core::slice::from_raw_parts_mut(start, self.count)
+        }
     }
 
     /// Tells the program what came of it. Errors: EFAULT.
@@ -98,17 +108,11 @@ impl Entries {
     }
 }
 
-impl Default for Entries {
-    fn default() -> Self {
-        Entries::new()
-    }
-}
-
 impl Drop for Entries {
     fn drop(&mut self) {
-        if !self.heap.is_null() {
+        if self.count > Entries::SMALL {
             // SAFETY: made by `read`.
-            unsafe { leased::release(self.heap.cast()) };
+            unsafe { leased::release(self.heap.assume_init().cast()) };
         }
     }
 }
