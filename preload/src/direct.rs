@@ -92,6 +92,15 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             Err(error) => crate::answer(Err(error)),
         });
     }
+    if matches!(number, libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid) {
+        // Of this thread alone, as the kernel has it; the C library changes all.
+        // SAFETY: plain numbers.
+        let result = shunt_sockets::sys::check(unsafe { shunt_sockets::sys::raw::call6(number, a, b, c, d, e, f) });
+        if result.is_ok() {
+            process::user::changed();
+        }
+        return Some(crate::answer(result.map(|_| 0)));
+    }
     if number == libc::SYS_execve {
         // SAFETY: as execve(2).
         return Some(unsafe { exec::execve(a as _, b as _, c as _) } as isize);

@@ -138,6 +138,7 @@ unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: 
     if start == Start::Fails {
         return exec(given);
     }
+    let start = if way.keeps_narrowed() { Start::Plain } else { start };
     inherit::leave();
     let result = if start == Start::Plain {
         let handed = handover::before_exec();
@@ -239,7 +240,9 @@ pub unsafe fn spawn(
             // SAFETY: the caller's request.
             Start::Plain => return unsafe { crate::spawn::plain(request, given) },
             // SAFETY: as before.
-            Start::Shunt if unsafe { request.disturbs() } => return unsafe { crate::spawn::plain(request, given) },
+            Start::Shunt if way.keeps_narrowed() || unsafe { request.disturbs() } => {
+                return unsafe { crate::spawn::plain(request, given) }
+            }
             Start::Shunt => {}
         }
     }

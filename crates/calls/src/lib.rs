@@ -122,6 +122,10 @@ macro_rules! for_each_call {
             "processes" execveat(directory: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
             "processes" unshare(flags: c_int) -> c_int;
             "processes" setns(fd: c_int, kind: c_int) -> c_int;
+            "processes" setuid(user: c_uint) -> c_int;
+            "processes" seteuid(user: c_uint) -> c_int;
+            "processes" setreuid(real: c_uint, effective: c_uint) -> c_int;
+            "processes" setresuid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int;
             "processes" login_tty(fd: c_int) -> c_int;
             "processes" daemon(nochdir: c_int, noclose: c_int) -> c_int;
             "processes" forkpty(master: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int;

@@ -68,6 +68,22 @@ pub const fn window_offset(channel: usize, side: usize) -> usize {
     BASE_SIZE + ((channel & (CHANNELS - 1)) * 2 + (side & 1)) * WINDOW_SIZE
 }
 
+/// The parts of the base that channels have: where each begins, and how many bytes of it are one channel's. All are whole pages.
+#[cfg(not(loom))]
+pub const SHARES: [(usize, usize); FIRST_IN_WINDOW] = shares();
+
+#[cfg(not(loom))]
+const fn shares() -> [(usize, usize); FIRST_IN_WINDOW] {
+    let mut shares = [(CHANNEL_PAGES, PAGE); FIRST_IN_WINDOW];
+    let mut class = 1;
+    while class < FIRST_IN_WINDOW {
+        shares[class] = (class_offset(class), 2 * RING_SIZE[class] as usize);
+        assert!(shares[class].0.is_multiple_of(PAGE) && shares[class].1.is_multiple_of(PAGE));
+        class += 1;
+    }
+    shares
+}
+
 /// Offset of a class's ring in its window. A class that lies in no window counts as the first that does.
 #[inline(always)]
 pub const fn offset_in_window(class: usize) -> usize {

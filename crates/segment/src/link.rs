@@ -42,6 +42,8 @@ pub struct LinkHeader {
     pub sequence: AtomicU32,
     /// 1 while exactly one process accepts from the listener and has this link: no need to send it again.
     pub sole: AtomicU32,
+    /// 1 once a process that has the link became another user: no further connection is made in it.
+    pub retired: AtomicU32,
     /// The connecting process.
     pub client: Party,
     /// The process that accepted last.

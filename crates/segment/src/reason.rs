@@ -57,7 +57,7 @@ reasons! {
     ListenerNameTaken = 24, "name-taken", "The rendezvous name of this listener could not be bound.";
     Datagrams = 25, "datagrams", "UDP: the kernel carries it until its receiver is seen to spin.";
     DatagramsPinned = 26, "datagrams-kernel", "UDP that the kernel must see: options, O_ASYNC, an epoll set or socket that other processes have.";
-    Carried = 27, "carried", "Handed to a program without shunt: a process of shunt's carries its bytes.";
+    Carried = 27, "carried", "Handed to a program without shunt, or handed on by a process that has become another user: a process of shunt's carries its bytes.";
     NotCarried = 28, "not-carried", "Handed to a program without shunt, and no process could be made to carry its bytes.";
     ForeignBytes = 29, "foreign-bytes", "A program wrote past the library: the connection was reset, as its bytes had no place.";
     ListenerHandedOver = 30, "listener-handed-over", "Handed to a program without shunt, or given O_ASYNC: from then on clients come through the kernel.";
@@ -73,6 +73,7 @@ reasons! {
     Local = 40, "unix", "AF_UNIX: the kernel carries it until its receiver is seen to spin.";
     LocalPinned = 41, "unix-kernel", "AF_UNIX that the kernel must see: credentials, O_ASYNC, an end or a set that other processes have.";
     ForeignReads = 42, "foreign-reads", "This program read past the library, and got doorbells for bytes of the connection.";
+    UserChanged = 43, "user-changed", "A process that shares the segment became another user: the connection got a fresh segment.";
 }
 
 /// Number of codes that counters keep room for.

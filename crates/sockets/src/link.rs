@@ -10,13 +10,15 @@ mod drop;
 mod leave;
 mod lend;
 mod make;
+mod narrow;
 
-pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, take_up};
+pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, retire_if_shared, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
 pub use drop::{drop_owed, drop_unused, sweep};
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{note, offer, reusable, Offer};
 pub use make::make_lasting;
+pub(crate) use narrow::narrow;
 
 use crate::global::Shared;
 use crate::private;
@@ -42,7 +44,7 @@ const NO_CHANNEL: u64 = if CHANNELS.is_multiple_of(64) { 0 } else { u64::MAX << 
 pub struct Link {
     /// First byte; null: an unused entry.
     pub base: *mut u8,
-    /// The private descriptor of the memfd.
+    /// The private descriptor of the memfd; -1: given up ([`narrow`]).
     pub fd: i32,
     /// True if this process made it and gives out its channels.
     pub ours: bool,
@@ -52,13 +54,15 @@ pub struct Link {
     pub listener: u32,
     /// The rendezvous through which it came, -1: none (for theirs).
     pub rendezvous: i32,
-    /// Name of the link.
+    /// Name of the link; 0: it cannot be named any more ([`narrow`]).
     pub nonce: u64,
     /// Name of the link.
     pub sequence: u32,
     /// The other process and its user, as the kernel told: the client's for theirs, for ours whoever listens. A process
     /// id of 0: one that this PID namespace does not see.
     pub other: (u32, u32),
+    /// The effective user who made it (for ours), as the kernel tells others.
+    user: u32,
     /// Reserved local ports of connections, by channel, 0: none (for ours). Given back when both sides have let go.
     ports: [u16; CHANNELS],
     /// Connections of this process in it.
@@ -82,6 +86,15 @@ pub struct Link {
 }
 
 impl Link {
+    /// Whether its channels are this process's to give out, for connections to `listener`.
+    fn lends_to(&self, listener: u32) -> bool {
+        !self.base.is_null() && self.ours && !self.inherited && self.listener == listener && !self.is_retired()
+    }
+
+    fn is_retired(&self) -> bool {
+        header(self.base).retired.load(Ordering::Acquire) != 0
+    }
+
     /// A link at `base` that is neither ours nor anybody's yet. `name`: nonce and sequence.
     fn new(base: *mut u8, fd: i32, name: (u64, u32)) -> Link {
         Link {
@@ -94,6 +107,7 @@ impl Link {
             nonce: name.0,
             sequence: name.1,
             other: (0, 0),
+            user: 0,
             ports: [0; CHANNELS],
             live: 0,
             used: [NO_CHANNEL; WORDS],

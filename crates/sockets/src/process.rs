@@ -3,7 +3,7 @@
 //! ```text
 //! ending       it ends by itself            confinement: it gives up files and descriptors
 //! namespace    it goes into another network namespace                 apart: a thread or child has descriptors of its own
-//! report       what tools see of it
+//! report       what tools see of it              user: it becomes another user
 //! ```
 
 pub mod apart;
@@ -11,6 +11,7 @@ pub mod confinement;
 pub mod ending;
 pub mod namespace;
 pub mod report;
+pub mod user;
 
 use crate::global::{self, SETUP};
 use crate::rendezvous::{diag, ports, route};
@@ -35,6 +36,7 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Optio
     unsafe { global::set(options, single_threaded) };
     new_nonce();
     register_barriers();
+    crate::process::user::start();
     if options.accelerate {
         report::start();
         crate::handover::receiver::start();

@@ -119,6 +119,8 @@ calls! {
     getpid() -> u32 = value, SYS_getpid;
     /// getuid(2)
     getuid() -> u32 = value, SYS_getuid;
+    /// getresuid(2)
+    getresuid(real: *mut u32, effective: *mut u32, saved: *mut u32) -> Result<()> = unit, SYS_getresuid;
     /// geteuid(2)
     geteuid() -> u32 = value, SYS_geteuid;
     /// kill(2)

@@ -1,10 +1,10 @@
 //! Processes and threads: copies, ends, limits.
 
 use crate::{cancel, real};
-use core::ffi::{c_char, c_int, c_long, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use shunt_calls::libc::{self, rlimit};
-use shunt_sockets::process::{apart, namespace};
-use shunt_sockets::sys::{calls, user};
+use shunt_sockets::process::{apart, namespace, user};
+use shunt_sockets::sys::{calls, user as memory};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::waiting::polled;
 use shunt_sockets::{descriptor, global};
@@ -29,6 +29,14 @@ unsafe fn standard_are_others() {
             crate::stdio::standard(fd);
         }
     }
+}
+
+/// After a call that changes the user, with this result.
+fn user_changed(result: c_int) -> c_int {
+    if result == 0 && global::ready() {
+        crate::keeping_errno(user::changed);
+    }
+    result
 }
 
 /// How many threads the process has: each has a directory (proc(5)).
@@ -66,7 +74,7 @@ unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
         return None;
     }
     // SAFETY: the caller's limits, which may fault: that is the kernel's to say.
-    let mut wider = unsafe { user::read(limit) }.ok()?;
+    let mut wider = unsafe { memory::read(limit) }.ok()?;
     let _setup = global::SETUP.lock()?;
     let ours = shunt_sockets::link::address_space() + OWN_SPACE;
     wider.rlim_cur = wider.rlim_cur.saturating_add(ours);
@@ -124,6 +132,18 @@ hook! {
             crate::keeping_errno(namespace::changed);
         }
         result
+    }
+    fn setuid(user: c_uint) -> c_int {
+        user_changed(real::setuid(user))
+    }
+    fn seteuid(user: c_uint) -> c_int {
+        user_changed(real::seteuid(user))
+    }
+    fn setreuid(real: c_uint, effective: c_uint) -> c_int {
+        user_changed(real::setreuid(real, effective))
+    }
+    fn setresuid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int {
+        user_changed(real::setresuid(real, effective, saved))
     }
     fn login_tty(fd: c_int) -> c_int {
         let result = real::login_tty(fd);

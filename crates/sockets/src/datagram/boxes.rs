@@ -465,6 +465,17 @@ pub(super) fn map_for(socket: &Datagram, memfd: i32) -> Result<Inbox> {
     Ok(unsafe { Inbox::new(base, size as u32) })
 }
 
+/// Others' inboxes have been given back by all routes, or are when their sends end: they are looked for anew.
+pub fn forget_others() {
+    let Some(_setup) = SETUP.lock() else { return };
+    for entry in known().iter_mut().filter(|entry| entry.inode != 0 && !entry.own) {
+        entry.gone = true;
+        if entry.users == 0 {
+            clear(entry);
+        }
+    }
+}
+
 /// In the child after fork: others' inboxes are the parent's; our own stay what they are.
 pub fn forked() {
     for entry in known().iter_mut() {

@@ -30,7 +30,7 @@ pub mod told;
 pub mod wishes;
 pub mod witness;
 
-pub use owners::{after_fork, before_exec, before_fork, forked, prepare_fork, process_ends, release};
+pub use owners::{after_fork, before_exec, before_fork, forked, prepare_fork, process_ends, release, user_changed};
 pub use sleep::{after_sleep, before_sleep, before_spin, Sleeper};
 pub(crate) use sleep::{begin_eagerly, reopen};
 

@@ -1,7 +1,7 @@
 //! Whose a datagram socket is: descriptors, forks, programs that follow by exec or spawn, and its end.
 
 use super::route::{self, Routes};
-use super::{adopt, all, boxes, flag, pin, slab, witness, Datagram};
+use super::{adopt, all, boxes, flag, options, pin, slab, witness, Datagram};
 use crate::local::back;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
@@ -136,6 +136,25 @@ pub fn forked() {
         }
     });
     boxes::forked();
+}
+
+/// The process has become another user: it may use none of the inboxes that it has as user `before`. Its own may be known to
+/// processes of that one; root's could look into them anyway.
+pub fn user_changed(before: u32) {
+    all(|_, socket| {
+        if before != 0 && socket.inbox().is_some() {
+            if socket.is_local() {
+                options::plain(socket, pin::ELSEWHERE);
+            }
+            socket.pin(pin::ELSEWHERE);
+        }
+        if let Some(_held) = socket.lock_send() {
+            // SAFETY: the lock is held.
+            unsafe { (*socket.routes.get()).clear() };
+        }
+        crate::local::released(socket);
+    });
+    boxes::forget_others();
 }
 
 /// Before an exec or a spawn: descriptors that another program will have are the kernel's from now on.

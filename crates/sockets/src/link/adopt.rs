@@ -134,6 +134,7 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
         private::close(fd);
         return Err(Errno(libc::EPROTO));
     }
+    retire_if_shared(head);
     introduce(&head.server);
     let link = Link { rendezvous, other: client, ..Link::new(base, fd, (nonce, sequence)) };
     match links().add(link) {
@@ -143,5 +144,12 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
             private::close(fd);
             Err(error)
         }
+    }
+}
+
+/// Processes of two users accept from one listener: the client's next connections are not for both to see.
+pub fn retire_if_shared(head: &link::LinkHeader) {
+    if head.server.pid.load(Ordering::Relaxed) != 0 && head.server.uid.load(Ordering::Relaxed) != calls::geteuid() {
+        head.retired.store(1, Ordering::SeqCst);
     }
 }

@@ -1,7 +1,7 @@
 //! The bell of a link: a socket pair that says that connections were made in memory, or that the other process is gone.
 
 use super::drop::drop_unless_awaited;
-use super::{at, count, header, links, page, Link};
+use super::{at, count, header, links, page};
 use crate::private;
 use crate::rendezvous::kept;
 use core::sync::atomic::Ordering;
@@ -11,8 +11,7 @@ use shunt_segment::CHANNELS;
 
 /// The index of the link through which connections to `listener` are made in memory.
 pub fn for_offers(listener: u32) -> Option<usize> {
-    let fits = |l: &Link| !l.base.is_null() && l.ours && !l.inherited && l.listener == listener && l.bell >= 0;
-    links().all().iter().position(fits)
+    links().all().iter().position(|link| link.lends_to(listener) && link.bell >= 0)
 }
 
 /// The bell of link `index` goes, and with it connections made in memory.

@@ -2,10 +2,12 @@
 
 use super::make::make;
 use super::{header, links, page, Link, WORDS};
+use crate::process::report;
 use crate::rendezvous::{kept, ports};
 use core::sync::atomic::Ordering;
 use shunt_ring::claim;
 use shunt_segment::channel::{release, ChannelPage};
+use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, clock, libc, process, Errno, Result};
 
@@ -24,28 +26,43 @@ pub struct Offer {
 /// Errors: ENOMEM, EMFILE, EFBIG (RLIMIT_FSIZE).
 pub fn offer(listener: u32) -> Result<Offer> {
     let links = links();
+    let user = calls::geteuid();
+    let fits = |link: &Link| link.lends_to(listener) && link.user == user;
     // The newest first: older ones are full as a rule.
     for (index, link) in links.all().iter_mut().enumerate().rev() {
-        if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener {
-            if let Some(channel) = take_channel(link, index) {
-                return Ok(Offer { index, channel, link: *link });
+        if fits(link) {
+            if let Some(offer) = try_offer(link, index) {
+                return Ok(offer);
             }
         }
     }
     for (index, link) in links.all().iter_mut().enumerate() {
-        if !link.base.is_null() && link.ours && !link.inherited && link.listener == listener && reclaim(link) {
-            if let Some(channel) = take_channel(link, index) {
-                return Ok(Offer { index, channel, link: *link });
+        if fits(link) && reclaim(link) {
+            if let Some(offer) = try_offer(link, index) {
+                return Ok(offer);
             }
         }
     }
-    if let Some(offer) = await_server(listener) {
+    if let Some(offer) = await_server(listener, user) {
         return Ok(offer);
     }
     let index = make(listener)?;
-    let link = &mut super::links().all()[index];
-    let channel = take_channel(link, index).ok_or(Errno(libc::ENOMEM))?;
-    Ok(Offer { index, channel, link: *link })
+    let forsaken = |link: &Link| !link.base.is_null() && link.ours && link.listener == listener && link.is_retired();
+    if super::links().all().iter().any(forsaken) {
+        report::count(Reason::UserChanged);
+    }
+    try_offer(&mut super::links().all()[index], index).ok_or(Errno(libc::ENOMEM))
+}
+
+/// Takes a channel. A link that was retired at this moment gives none: it may be one that was said to be free by a process that is
+/// another user's by now.
+fn try_offer(link: &mut Link, index: usize) -> Option<Offer> {
+    let channel = take_channel(link, index)?;
+    if link.is_retired() {
+        link.withdraw(channel);
+        return None;
+    }
+    Some(Offer { index, channel, link: *link })
 }
 
 /// How long a client that is ahead of its server waits for a channel, in ticks (some 20 us): as long as a link takes to be made
@@ -54,18 +71,18 @@ const AHEAD: u64 = 50_000;
 
 /// Waits a moment, if all channels of a link are closed here and not yet there: rather than run on into links whose pages nobody
 /// has touched, a client lets its server catch up, on one processor by letting it run.
-fn await_server(listener: u32) -> Option<Offer> {
+fn await_server(listener: u32, user: u32) -> Option<Offer> {
     let ahead = |link: &Link| {
         let waiting: u32 = link.waiting.iter().map(|word| word.count_ones()).sum();
-        !link.base.is_null() && link.ours && !link.inherited && link.listener == listener && waiting == CHANNELS as u32
+        link.lends_to(listener) && link.user == user && waiting == CHANNELS as u32
     };
     let index = links().all().iter().rposition(ahead)?;
     let until = clock::ticks() + AHEAD;
     while clock::ticks() < until {
         calls::sched_yield();
         let link = &mut links().all()[index];
-        if let Some(channel) = take_channel(link, index) {
-            return Some(Offer { index, channel, link: *link });
+        if let Some(offer) = try_offer(link, index) {
+            return Some(offer);
         }
     }
     None

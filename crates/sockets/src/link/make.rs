@@ -97,6 +97,7 @@ pub(super) fn make(listener: u32) -> Result<usize> {
         listener,
         bell: bell[0],
         bell_for_server: bell[1],
+        user: header(base).client.uid.load(Ordering::Relaxed),
         ..Link::new(base, fd, (global::NONCE.load(Ordering::Relaxed), links.sequence))
     };
     links.add(link)
@@ -105,7 +106,7 @@ pub(super) fn make(listener: u32) -> Result<usize> {
 /// The two ends of a bell, for the first link to a listener: connections are made in memory through that one.
 fn make_bell(links: &mut Links, listener: u32) -> [i32; 2] {
     let mut pair = [-1; 2];
-    let others = links.all().iter().any(|l| !l.base.is_null() && l.ours && l.listener == listener && l.bell >= 0);
+    let others = links.all().iter().any(|link| link.lends_to(listener) && link.bell >= 0);
     if others || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr()).is_err() {
         return [-1; 2];
     }

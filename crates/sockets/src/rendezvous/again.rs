@@ -35,6 +35,9 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     if taken.is_err() {
         return false;
     }
+    if link::for_offers(listener) != Some(index) {
+        return false; // retired at this moment, and who said that the pair is free may be another user's
+    }
     link::at(index).lend_again(channel);
     connect::describe(page, &kept.client, server);
     connect::introduce(page, setting.socket);

@@ -11,7 +11,7 @@
 mod due;
 mod list;
 
-pub(crate) use list::{forked, moved, to_rendezvous};
+pub(crate) use list::{channels_of, forked, moved, to_rendezvous};
 
 use crate::global::{Guard, SETUP};
 use crate::link;

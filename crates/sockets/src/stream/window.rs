@@ -145,6 +145,20 @@ pub unsafe fn receive_unmapped(
     Ok(got)
 }
 
+/// Of link `index` only the windows of `channels` stay, one bit each; those that are not mapped yet are now, while they can be.
+pub fn keep(index: usize, channels: u64) {
+    for channel in 0..CHANNELS {
+        if channels & 1 << channel != 0 {
+            for side in 0..2 {
+                // One that cannot be mapped is missed only by a stream that grows into it.
+                let _ = windows().map(index, channel, side);
+            }
+        } else {
+            forget(index, channel);
+        }
+    }
+}
+
 /// Where the list of windows lies.
 pub(crate) fn rows_address() -> usize {
     windows().rows as usize
@@ -171,13 +185,19 @@ pub fn trim(link: usize, channel: usize) {
 
 /// A link is dropped: no connection of ours uses its windows any more; late readers of a closed socket accept zeros.
 pub fn drop_link(link: usize) {
+    for channel in 0..CHANNELS {
+        forget(link, channel);
+    }
+}
+
+fn forget(link: usize, channel: usize) {
     let windows = windows();
     if windows.mapped == 0 {
         return;
     }
     let Ok(row) = windows.row(link) else { return };
-    let row = core::mem::replace(row, [[core::ptr::null_mut(); 2]; CHANNELS]);
-    for base in row.into_iter().flatten().filter(|base| !base.is_null()) {
+    let pair = core::mem::replace(&mut row[channel], [core::ptr::null_mut(); 2]);
+    for base in pair.into_iter().filter(|base| !base.is_null()) {
         windows.mapped -= 1;
         // SAFETY: as said above.
         if unsafe { mapping::blank(base, WINDOW_SIZE) }.is_ok() && windows.blank_count < windows.blanks.len() {

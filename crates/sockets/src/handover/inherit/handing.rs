@@ -36,6 +36,15 @@ impl Way<'_> {
         }
     }
 
+    /// Whether it keeps a stream whose link cannot be handed on: this process became another user
+    /// ([`crate::process::user`]).
+    pub fn keeps_narrowed(&self) -> bool {
+        (0..table::high_water()).any(|fd| {
+            let narrowed = |socket: &Socket| link::descriptor_unlocked(socket.link_index.load(Ordering::Relaxed) as usize) < 0;
+            table::stream(fd).is_some_and(narrowed) && self.keeps(fd)
+        })
+    }
+
     /// Whether it keeps a stream, a listener, or a socket in whose inbox something waits.
     pub fn concerns_us(&self) -> bool {
         (0..table::high_water()).any(|fd| {

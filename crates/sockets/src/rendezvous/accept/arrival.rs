@@ -210,6 +210,9 @@ fn find_link(
     if let Some(found) = link::known(hello.nonce, hello.sequence, client) {
         discard(segment);
         let (index, link) = found;
+        if hello.link_follows == 1 {
+            link::retire_if_shared(link::header(link.base));
+        }
         if hello.link_follows != 1 || settled(&link, listener) {
             discard(bell);
             return Ok(found);

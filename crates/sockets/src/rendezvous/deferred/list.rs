@@ -201,6 +201,12 @@ pub(super) fn drop_client(place: usize) {
     kept::forget(waiting.index, waiting.channel);
 }
 
+/// The channels of link `index` whose clients are in the list, one bit each. Under the set-up lock.
+pub(crate) fn channels_of(index: usize) -> u64 {
+    let waiting = list().iter().flatten().filter(|waiting| waiting.index == index);
+    waiting.fold(0, |channels, waiting| channels | 1 << waiting.channel)
+}
+
 /// Puts the listener's clients back where any process may take them, as far as there is room. Under the set-up lock.
 pub(crate) fn to_rendezvous(listener: &Socket) {
     put_back(listener, None);

@@ -1,0 +1,318 @@
+/* Processes that become another user: what they share with those who do not. */
+#include "laboratory.h"
+#include <dirent.h>
+#define FAMILY "users"
+
+enum { NOBODY = 65534, SECRET = 24 };
+
+static bool may_change(void)
+{
+    if (geteuid() == 0)
+        return true;
+    say("skipped: only root becomes another user");
+    return false;
+}
+
+static void become_nobody(void)
+{
+    MUST(setgid(NOBODY));
+    MUST(setuid(NOBODY));
+}
+
+/* Bytes that lie nowhere but where they were sent: written down they are others. */
+static void secret(char *into)
+{
+    static const char hidden[SECRET] = "TPDSFU-UIBU-OPCPEZ-SFBET";
+    for (int i = 0; i < SECRET; i++)
+        into[i] = (char)(hidden[i] - 1);
+}
+
+static bool overwrite;
+
+/* How often the secret lies in `bytes`; it is overwritten if that is wanted. */
+static int hits(char *bytes, size_t length)
+{
+    char wanted[SECRET];
+    int found = 0;
+    secret(wanted);
+    wanted[0]++; /* not in this stack frame either */
+    for (size_t i = 0; i + SECRET <= length; i++)
+        if (bytes[i] == wanted[0] - 1 && memcmp(bytes + i + 1, wanted + 1, SECRET - 1) == 0) {
+            found++;
+            if (overwrite)
+                memset(bytes + i, '#', SECRET);
+        }
+    return found;
+}
+
+/* In what is mapped shared with other processes. */
+static int hits_in_mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], rights[8];
+    unsigned long from, to;
+    int found = 0;
+    while (maps && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && strcmp(rights, "rw-s") == 0)
+            found += hits((char *)from, to - from);
+    if (maps)
+        fclose(maps);
+    return found;
+}
+
+/* In files that descriptors reach, those that the program never opened among them. */
+static int hits_in_files(void)
+{
+    int found = 0;
+    for (int fd = 0; fd < 4096; fd++) {
+        char path[64], name[256];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(path, name, sizeof name - 1);
+        if (length <= 0 || strncmp(name, "/memfd:", 7) != 0)
+            continue;
+        for (long from = 0; (from = raw_call(SYS_lseek, fd, from, SEEK_DATA, 0, 0, 0)) >= 0;) {
+            long to = raw_call(SYS_lseek, fd, from, SEEK_HOLE, 0, 0, 0);
+            char *bytes = mmap(NULL, (size_t)(to - from), PROT_READ | PROT_WRITE, MAP_SHARED, fd, from);
+            if (bytes != MAP_FAILED) {
+                found += hits(bytes, (size_t)(to - from));
+                munmap(bytes, (size_t)(to - from));
+            }
+            from = to;
+        }
+    }
+    return found;
+}
+
+/* One listener, whichever end has it, and several connections to it: one process's at either end. */
+static int listener;
+static unsigned port;
+
+static void meet(void)
+{
+    if (near_is_client())
+        port = (unsigned)atoi(far_quiet("listen 0 127.0.0.1 16"));
+    else
+        listener = listen_on("127.0.0.1", 16);
+}
+
+static int connection(int slot)
+{
+    int fd;
+    if (near_is_client()) {
+        fd = dial("127.0.0.1", port);
+        far_quiet("accept %d 0", slot);
+    } else {
+        far_quiet("connect %d 127.0.0.1 %u", slot, port_of(listener));
+        fd = MUST(accept(listener, NULL, NULL));
+        note_carrier(fd);
+    }
+    return fd;
+}
+
+static void send_secret(int fd)
+{
+    char bytes[SECRET];
+    secret(bytes);
+    MUST(send(fd, bytes, SECRET, 0));
+    memset(bytes, 0, SECRET);
+}
+
+static char bytes[100];
+
+/* A child is another user's from now on; looks when it is told to, and then serves its connection. */
+static pid_t stranger(int fd, int others, int *changed, int *look)
+{
+    int begun[2], told[2];
+    MUST(pipe(begun));
+    MUST(pipe(told));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        char byte;
+        if (!near_is_client())
+            close(listener);
+        close(others);
+        MUST(read(told[0], &byte, 1));
+        become_nobody();
+        MUST(write(begun[1], "", 1));
+        MUST(read(told[0], &byte, 1));
+        int mapped = hits_in_mappings(), filed = hits_in_files();
+        size_t got = 0;
+        ssize_t more;
+        while (got < 5 && (more = recv(fd, bytes + got, 5 - got, 0)) > 0)
+            got += (size_t)more;
+        char *much = calloc(1, 3000000);
+        if (send(fd, bytes, got, 0) != (ssize_t)got || send(fd, much, 3000000, 0) != 3000000)
+            _exit(9);
+        _exit(mapped || filed ? 7 : 0);
+    }
+    close(begun[1]);
+    close(told[0]);
+    *changed = begun[0];
+    *look = told[1];
+    return process;
+}
+
+static void stranger_beside(void)
+{
+    int changed, look;
+    char byte;
+    if (!may_change())
+        return;
+    meet();
+    int fd = connection(1), early = connection(2);
+    pid_t process = stranger(fd, early, &changed, &look);
+    R(close(fd));
+    int between = connection(3);
+    send_secret(early);
+    send_secret(between);
+    MUST(write(look, "", 1));
+    MUST(read(changed, &byte, 1));
+    int late = connection(4);
+    send_secret(late);
+    send_secret(early);
+    send_secret(between);
+    MUST(write(look, "", 1));
+    far("sendall 1 5 1; recvall 1 5 1");
+    far("drain 1");
+    wait_for("stranger", process);
+    far("recv 2 100; recv 3 100; recv 4 100");
+    far("send 2 3 1; send 3 4 1; send 4 5 1");
+    R(recv(early, bytes, 100, 0));
+    R(recv(between, bytes, 100, 0));
+    R(recv(late, bytes, 100, 0));
+    int after = connection(5);
+    far("send 5 6 1");
+    R(recv(after, bytes, 100, 0));
+}
+
+DUET_PROCESS(users_child_reads, "a child that becomes another user finds nothing of connections that others have, earlier or later")
+{
+    stranger_beside();
+}
+
+DUET_PROCESS(users_child_writes, "nor does it change what waits there")
+{
+    overwrite = true;
+    stranger_beside();
+}
+
+DUET(users_change_for_good, "a process that becomes another user with its connections goes on, and makes more")
+{
+    if (!may_change())
+        return;
+    meet();
+    int fd = connection(1), other = connection(2);
+    far("send 1 10 1");
+    R(setgid(NOBODY));
+    R(setuid(NOBODY));
+    R(setuid(0));
+    R(recv(fd, bytes, 100, 0));
+    R(send(fd, "abc", 3, 0));
+    R(send(other, "defg", 4, 0));
+    far("recv 1 10; recv 2 10");
+    int third = connection(3), fourth = connection(4);
+    R(send(third, "hi", 2, 0));
+    far("recv 3 10; send 4 7 2");
+    R(recv(fourth, bytes, 100, 0));
+    R(close(other));
+    R(close(fourth));
+    far("recv 2 10; recv 4 10");
+    int fifth = connection(5);
+    far("send 5 8 1; close 5");
+    R(recv(fifth, bytes, 100, MSG_WAITALL));
+}
+
+DUET_SERVER(users_change_while_clients_wait, "a server becomes another user while clients wait that nobody has accepted")
+{
+    if (!may_change())
+        return;
+    meet();
+    /* The pair of a connection that is over serves the next. */
+    int fd = connection(1), kept = connection(2);
+    R(close(fd));
+    far("close 1");
+    far_quiet("connect 3 127.0.0.1 %u", port_of(listener));
+    far_quiet("connect 4 127.0.0.1 %u", port_of(listener));
+    far("send 3 5 1; send 4 6 1");
+    become_nobody();
+    for (int i = 0; i < 2; i++) {
+        fd = MUST(accept(listener, NULL, NULL));
+        RN(i, recv(fd, bytes, 100, 0));
+        RN(i, send(fd, "abc", 3, 0));
+        RN(i, close(fd));
+    }
+    far("recv 3 10; recv 3 10; recv 4 10; recv 4 10");
+    far("send 2 9 1");
+    R(recv(kept, bytes, 100, 0));
+}
+
+DUET(users_for_a_while, "a process whose effective user changes and comes back keeps all")
+{
+    if (!may_change())
+        return;
+    meet();
+    int fd = connection(1);
+    R(seteuid(NOBODY));
+    far("send 1 10 1");
+    R(recv(fd, bytes, 100, 0));
+    int second = connection(2);
+    R(seteuid(0));
+    far("send 2 10 1");
+    R(recv(second, bytes, 100, 0));
+    int third = connection(3);
+    R(send(third, "abc", 3, 0));
+    far("recv 3 10");
+}
+
+DUET(users_inetd, "a child becomes another user and then another program with the connection as its standard descriptors")
+{
+    if (!may_change())
+        return;
+    meet();
+    int fd = connection(1), other = connection(2);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        dup2(fd, 0);
+        dup2(fd, 1);
+        become_nobody();
+        execl("/bin/cat", "cat", NULL);
+        _exit(127);
+    }
+    R(close(fd));
+    far("sendall 1 50000 1; recvall 1 50000 1; send 2 3 1");
+    R(recv(other, bytes, 100, 0));
+    far("shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+    int third = connection(3);
+    far("send 3 5 1");
+    R(recv(third, bytes, 100, 0));
+}
+
+DUET(users_each_their_own, "for each connection a child that becomes another user, one after another, and several at once")
+{
+    if (!may_change())
+        return;
+    meet();
+    pid_t children[6];
+    for (int i = 0; i < 6; i++) {
+        int fd = connection(i + 1);
+        children[i] = MUST(fork());
+        if (children[i] == 0) {
+            if (!near_is_client())
+                close(listener);
+            MUST(setresuid(NOBODY - 10 - i, NOBODY - 10 - i, NOBODY - 10 - i));
+            ssize_t got;
+            while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+                if (send(fd, bytes, (size_t)got, 0) != got)
+                    _exit(9);
+            _exit(0);
+        }
+        MUST(close(fd));
+        far("sendall %d 1000 %d; recvall %d 1000 %d", i + 1, i, i + 1, i);
+        if (i % 2)
+            far("shutdown %d WR; recv %d 10; close %d", i + 1, i + 1, i + 1);
+    }
+    far("shutdown 1 WR; recv 1 10; shutdown 3 WR; recv 3 10; shutdown 5 WR; recv 5 10");
+    for (int i = 0; i < 6; i++)
+        wait_for("child", children[i]);
+}

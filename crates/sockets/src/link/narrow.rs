@@ -1,0 +1,97 @@
+//! What a process that has become another user keeps of a link: the channels in which it has connections.
+//!
+//! Everything else that it has mapped of the link becomes memory of its own: the channels of others, and the header, of
+//! which it keeps a copy. The memfd, with which all could be mapped again, is closed. Its own channels it can write
+//! for as long as it likes, also what says that they are free, so the link is *retired* before: whoever lends the channels lends none
+//! of them again, and makes another link.
+
+use super::{at, count, drop::drop_link, end_offers, end_sole, header, Link};
+use crate::private;
+use crate::rendezvous::{deferred, kept};
+use crate::stream::window;
+use crate::table::{self, Kind, Lingerer};
+use core::sync::atomic::Ordering;
+use shunt_segment::area::{PAGE, SHARES};
+use shunt_segment::CHANNELS;
+use shunt_sys::{calls, mapping};
+
+/// This process has become another user. Under the set-up lock.
+pub fn narrow() {
+    for index in 0..count() {
+        let link = *at(index);
+        if link.base.is_null() || link.fd < 0 || link.lasting {
+            continue;
+        }
+        if link.live == 0 {
+            drop_link(index);
+        } else {
+            narrow_to(index, own_channels(&link) | deferred::channels_of(index));
+        }
+    }
+}
+
+/// The channels in which this process has connections, one bit each.
+fn own_channels(link: &Link) -> u64 {
+    let streams = (0..table::high_water()).filter_map(|fd| {
+        let word = table::get(fd);
+        match (word.kind(), word.lingerer()) {
+            (Kind::Stream, _) => word.socket(),
+            // A call in another thread still waits for it.
+            (_, Some(Lingerer::Socket(socket))) => Some(socket),
+            _ => None,
+        }
+    });
+    streams.filter(|socket| socket.link() == link.base).fold(0, |channels, socket| channels | 1 << socket.channel())
+}
+
+fn narrow_to(index: usize, channels: u64) {
+    let link = *at(index);
+    let head = header(link.base);
+    head.retired.store(1, Ordering::SeqCst);
+    if !link.ours && head.server.pid.load(Ordering::Relaxed) == calls::getpid() {
+        end_sole(&link);
+    }
+    if link.bell >= 0 {
+        end_offers(index);
+    }
+    kept::forget_all(index);
+    window::keep(index, channels);
+    let mut from = 0;
+    while from < CHANNELS {
+        let count = (channels >> from).trailing_zeros().min((CHANNELS - from) as u32) as usize;
+        for (start, share) in SHARES {
+            blank(link.base.wrapping_add(start + from * share), count * share);
+        }
+        from += count + 1;
+    }
+    own_header(link.base);
+    private::close(link.fd);
+    let link = at(index);
+    (link.fd, link.nonce, link.sequence, link.inherited) = (-1, 0, 0, true);
+}
+
+/// The header becomes a copy that nobody shares.
+fn own_header(base: *mut u8) {
+    let words = base.cast::<u64>();
+    let mut copy = [0u64; PAGE / 8];
+    for (place, word) in copy.iter_mut().enumerate() {
+        // SAFETY: the first page of a link, which others may be writing.
+        *word = unsafe { words.add(place).read_volatile() };
+    }
+    blank(base, PAGE);
+    for (place, word) in copy.iter().enumerate() {
+        // SAFETY: the same page, private by now.
+        unsafe { words.add(place).write_volatile(*word) };
+    }
+}
+
+fn blank(start: *mut u8, size: usize) {
+    // SAFETY: part of a link in which no connection of ours lies; late readers of closed ones accept zeros.
+    if size > 0 && unsafe { mapping::blank(start, size) }.is_err() {
+        // Rather a fault in a late reader than bytes of others.
+        let _ = calls::munmap(start, size);
+    }
+}
+
+/// A channel has a bit.
+const _: () = assert!(CHANNELS <= 64);
