@@ -117,6 +117,8 @@ pub mod state {
     pub const CONNECTING: u32 = 1 << 9;
     /// All who own this side know that it has, or had, several owners.
     pub const SHARED: u32 = 1 << 10;
+    /// The reset was this side's own, after TCP_USER_TIMEOUT: its error is ETIMEDOUT.
+    pub const TIMED_OUT: u32 = 1 << 11;
 }
 
 /// What a side waits for; the peer looks at it after each send and receive, so it changes rarely.

@@ -30,7 +30,7 @@ pub use tcp::{carry_over, give_back, give_to, note_get, note_set, note_six_only}
 
 use crate::options::judge::Judge;
 use crate::socket::{flag, Socket};
-use crate::stream::control;
+use crate::stream::{control, stalled};
 use core::sync::atomic::Ordering;
 use effects::{apply, integer, tell_linger};
 use kinds::{changed_with, defers, is_simple};
@@ -125,6 +125,9 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         }
         if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
             tell_linger(socket);
+        }
+        if (level, name) == (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) {
+            stalled::note_if_full(socket, fd);
         }
         connected(socket, fd, false);
     }

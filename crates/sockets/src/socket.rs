@@ -14,6 +14,7 @@ pub use slab::{allocate, allocate_locked, free};
 
 use crate::options::information::Seen;
 use crate::options::Stored;
+use crate::stream::stalled::Stalled;
 use crate::table::Kind;
 use crate::waiting::bells::Ear;
 use crate::waiting::holding::Hold;
@@ -118,6 +119,8 @@ pub struct Socket {
     pub seen_sending: Seen,
     /// See [`Socket::seen_sending`].
     pub seen_receiving: Seen,
+    /// Since when the peer takes nothing.
+    pub stalled: Stalled,
     /// Control messages that the program asked for ([`crate::stream::control::ask`]).
     pub control: AtomicU32,
     /// Sends with MSG_ZEROCOPY so far, and how many of them the error queue has told.
@@ -235,6 +238,7 @@ impl Socket {
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
         self.end_behind.store(0, Ordering::Relaxed);
+        self.stalled.forget();
         self.settings_seen.store(0, Ordering::Relaxed);
         self.missed.store(0, Ordering::Relaxed);
         self.astray.store(0, Ordering::Relaxed);

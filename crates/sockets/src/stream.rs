@@ -7,7 +7,7 @@
 //! swift        short messages               window, room: space in a direction
 //! pieces       the buffers of one call      transfer, splice: vectors, files and pipes
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
-//! urgent       the marked byte
+//! urgent       the marked byte           stalled: TCP_USER_TIMEOUT
 //! ```
 
 pub mod control;
@@ -15,6 +15,7 @@ pub mod error_queue;
 pub mod pieces;
 pub mod room;
 pub mod splice;
+pub mod stalled;
 pub mod stamp;
 pub mod swift;
 pub mod transfer;

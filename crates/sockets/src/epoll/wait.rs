@@ -8,6 +8,7 @@ use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
 use crate::remote::Watch;
+use crate::stream::stalled;
 use crate::waiting::holding::Waiter;
 use crate::waiting::nudge::{self, Beside};
 use crate::waiting::spin;
@@ -166,6 +167,9 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
 fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<()> {
     set.catch_up();
     crate::remote::drive();
+    if deadline == 0 {
+        stalled::keep();
+    }
     let turn = set.turn.load(Ordering::Relaxed);
     if turn == turn::STREAMS {
         look(set, answer)?;
@@ -215,6 +219,7 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         // First: what this thread brings from other hosts takes back what was announced for it ([`super::brought`]), and need not
         // be an event, so that nobody would announce it again.
         let watch = crate::remote::watch();
+        stalled::keep();
         if arm_sleeping(set) {
             waiting::barrier();
         }
@@ -226,6 +231,7 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
+        let deadline = deadline.min(stalled::next());
         let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
         let asked = match watch.descriptor() {
             -1 => ask_kernel(set, epfd, answer, left(), mask, began),

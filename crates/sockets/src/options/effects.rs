@@ -29,6 +29,9 @@ pub(super) fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     if (level, name) == (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
         crate::rendezvous::deferred::set(socket, integer(bytes));
     }
+    if (level, name) == (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) {
+        socket.stalled.set(integer(bytes));
+    }
     if level != SOL_SOCKET {
         return;
     }

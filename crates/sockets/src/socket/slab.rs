@@ -57,6 +57,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.peek_offset.store(-1, Ordering::Relaxed);
     socket.seen_sending.reset();
     socket.seen_receiving.reset();
+    socket.stalled.reset();
     for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
         word.store(0, Ordering::Relaxed);
     }

@@ -22,11 +22,21 @@ pub(crate) fn distrust(socket: &Socket) -> Errno {
 /// (tcp_rcv_state_process in FIN_WAIT, after RFC 1122). They are taken and lost; here EPIPE follows, there ECONNRESET.
 #[cold]
 pub(super) fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
+    reset(socket, fd, state::PIPE_DUE)
+}
+
+/// The peer has taken nothing for as long as TCP_USER_TIMEOUT allows (`tcp_write_err`): here ETIMEDOUT follows, there ECONNRESET.
+#[cold]
+pub(super) fn time_out(socket: &Socket, fd: i32) {
+    let _ = reset(socket, fd, state::RESET_DUE | state::TIMED_OUT);
+}
+
+/// This side resets the connection; `error` is what its own next call gets.
+fn reset(socket: &Socket, fd: i32, error: u32) -> Result<()> {
     let held = socket.lock_send()?;
     socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
     drop(held);
-    let bits = state::PIPE_DUE | state::DONE | state::END_NOTED;
-    socket.own().receive.state.fetch_or(bits, Ordering::AcqRel);
+    socket.own().receive.state.fetch_or(error | state::DONE | state::END_NOTED, Ordering::AcqRel);
     wait::notify(socket, fd, arm::IN);
     tell_own_sleepers(socket, fd);
     Ok(())

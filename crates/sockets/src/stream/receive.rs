@@ -5,7 +5,7 @@ use super::{distrust, ends_for_signals};
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::Pieces;
 use crate::stream::swift::{self, Declined};
-use crate::stream::{error_queue, urgent};
+use crate::stream::{error_queue, stalled, urgent};
 use crate::waiting::foreign;
 use crate::waiting::readiness::{self, observe, take_reset};
 use crate::waiting::wait::{self, nonblocking};
@@ -135,6 +135,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         let conditions = arm::IN | (seen as u32) << readiness::SEEN_SHIFT;
         // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
         if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
+            stalled::keep();
             wait::check_peer(socket, fd);
             if socket.has(flag::REMOTE) {
                 crate::remote::drive(); // what has come is there

@@ -6,7 +6,7 @@ use super::{distrust, ends_for_signals};
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::{self, Pieces};
 use crate::stream::swift::{self, Declined};
-use crate::stream::{error_queue, window};
+use crate::stream::{error_queue, stalled, window};
 use crate::waiting::readiness::{self, observe, take_error};
 use crate::waiting::wait::{self, nonblocking};
 use crate::{global, options};
@@ -190,6 +190,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             Err(_) => return Err(distrust(socket)),
         }
         socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
+        stalled::note(socket, fd);
         // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
         if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
             wait::check_peer(socket, fd);

@@ -8,7 +8,7 @@
 
 use crate::global;
 use crate::socket::{flag, Socket};
-use crate::stream;
+use crate::stream::{self, stalled};
 use crate::waiting::wait;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::SHORT;
@@ -190,6 +190,7 @@ pub fn drained(socket: &Socket, fd: i32, flags: i32) -> bool {
     if !usual(socket, flags) || flags & MSG_DONTWAIT == 0 && !socket.has(flag::NONBLOCK) || socket.incoming().look().1 > 0 {
         return false;
     }
+    stalled::keep();
     wait::check_peer(socket, fd);
     let (word, waiting) = socket.incoming().look();
     waiting == 0

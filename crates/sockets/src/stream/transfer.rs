@@ -252,7 +252,7 @@ pub unsafe fn receive_messages(
             Err(error) if i == 0 => return Err(error),
             Err(error) => {
                 // do_recvmmsg: for the next call. Of others than a reset a stream has no memory.
-                if error == Errno(libc::ECONNRESET) {
+                if matches!(error, Errno(libc::ECONNRESET | libc::ETIMEDOUT)) {
                     readiness::put_back_reset(socket);
                 }
                 return Ok(i as isize);

@@ -6,6 +6,7 @@
 use crate::memory::scratch::Scratch;
 use crate::rendezvous::{accept, deferred, listen};
 use crate::socket::{flag, Socket};
+use crate::stream::stalled;
 use crate::table::{self, Kind};
 use crate::waiting::bells;
 use crate::waiting::holding::{no_longer_asleep, Waiter};
@@ -365,10 +366,11 @@ impl<'a> Query<'a> {
 
     fn check_those(&self, due: impl Fn(&Socket) -> bool) -> bool {
         let mut gone = false;
+        stalled::keep();
         for entry in self.entries.iter() {
             if let Some(s) = table::stream(entry.fd).filter(|s| due(s)) {
                 wait::check_peer(s, entry.fd);
-                gone |= s.own().receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
+                gone |= s.own().receive.state.load(Ordering::Relaxed) & (state::PEER_GONE | state::TIMED_OUT) != 0;
             }
         }
         gone
@@ -383,8 +385,8 @@ impl<'a> Query<'a> {
         // SAFETY: the account stays here, and ends below.
         unsafe {
             Sleeper::begin(this.cast(), || {
-                let by_ear = |s: &Socket| s.has(flag::SHARED);
-                if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(|s| nudged(e.events) || by_ear(s))) {
+                let told = |s: &Socket| s.has(flag::SHARED) || s.stalled.limited();
+                if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
                     (*this).beside = nudge::begin();
                 }
                 // Another thread may close a descriptor during the sleep: who was counted is remembered.
@@ -438,6 +440,7 @@ impl<'a> Query<'a> {
         if due {
             wait::barrier();
         }
+        stalled::keep();
         let Some(watch) = crate::remote::watch() else { return Ok(false) };
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
@@ -453,6 +456,7 @@ impl<'a> Query<'a> {
             u64::MAX => self.deadline,
             longest => self.deadline.min(clock::monotonic_ns() + longest),
         };
+        let limit = limit.min(stalled::next());
         let mut time;
         let mut pointer = core::ptr::null_mut();
         if limit != u64::MAX {

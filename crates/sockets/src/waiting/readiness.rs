@@ -203,7 +203,14 @@ pub fn take_reset(socket: &Socket) -> Option<i32> {
         return None;
     }
     let old = socket.own().receive.state.fetch_and(!state::RESET_DUE, Ordering::AcqRel);
-    (old & state::RESET_DUE != 0).then_some(shunt_sys::libc::ECONNRESET)
+    (old & state::RESET_DUE != 0).then_some(error_of_reset(old))
+}
+
+fn error_of_reset(state: u32) -> i32 {
+    match state & state::TIMED_OUT {
+        0 => shunt_sys::libc::ECONNRESET,
+        _ => shunt_sys::libc::ETIMEDOUT,
+    }
 }
 
 /// A reset that was taken is there again, for the next call.
@@ -221,7 +228,7 @@ pub fn take_error(socket: &Socket) -> Option<i32> {
     }
     let old = socket.own().receive.state.fetch_and(!due, Ordering::AcqRel);
     if old & state::RESET_DUE != 0 {
-        Some(shunt_sys::libc::ECONNRESET)
+        Some(error_of_reset(old))
     } else if old & state::PIPE_DUE != 0 {
         Some(shunt_sys::libc::EPIPE)
     } else {

@@ -1,7 +1,7 @@
 //! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
 
 use crate::socket::{flag, Socket};
-use crate::stream::stamp;
+use crate::stream::{stalled, stamp};
 use crate::waiting::bells::{self, Listening};
 use crate::waiting::holding::Asleep;
 use crate::waiting::readiness;
@@ -318,7 +318,12 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
     // SAFETY: the account stays here, and ends below.
     let beside = unsafe {
         // A sleep in recv keeps its file; one in poll has numbers.
-        if conditions & arm::OUT != 0 || deadline != u64::MAX || socket.has(flag::SHARED | flag::REMOTE) {
+        if conditions & arm::OUT != 0
+            || deadline != u64::MAX
+            || stalled::next() != u64::MAX
+            || socket.stalled.limited()
+            || socket.has(flag::SHARED | flag::REMOTE)
+        {
             asleep.begin_beside()
         } else {
             asleep.begin();
@@ -397,6 +402,7 @@ pub const UNHEARD: u64 = 50_000_000;
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::waiting::nudge`]).
 fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [fd, beside] = fds;
+    stalled::keep();
     let listening = bells::listen(socket, fd);
     if listening.deaf {
         check_peer(socket, fd);
@@ -424,7 +430,7 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
     }
     let polled = Polled { companion: fd, listening, beside: [beside, watch.descriptor()] };
     if deadline == u64::MAX {
-        let slept = if listening.ear < 0 && polled.beside == [-1; 2] {
+        let slept = if listening.ear < 0 && polled.beside == [-1; 2] && stalled::next() == u64::MAX {
             sleep_for_ever(socket, polled, conditions, looked)
         } else {
             sleep_in_poll(socket, polled, conditions, deadline, looked)
@@ -467,14 +473,17 @@ fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64
         [companion, listening.ear, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     set[0].events = listening.companion;
     let count = set.iter().rposition(|entry| entry.fd >= 0).map_or(0, |last| last + 1);
-    let unheard = conditions & arm::OUT != 0 && socket.has(flag::SHARED);
+    let mut limit = stalled::next();
+    if conditions & arm::OUT != 0 && socket.has(flag::SHARED) {
+        limit = limit.min(clock::monotonic_ns() + UNHEARD);
+    }
     if deadline == u64::MAX {
-        let mut time = timespec { tv_sec: 0, tv_nsec: UNHEARD as i64 };
-        let time = if unheard { &raw mut time } else { core::ptr::null_mut() };
+        let left = limit.saturating_sub(clock::monotonic_ns());
+        let mut time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let time = if limit == u64::MAX { core::ptr::null_mut() } else { &raw mut time };
         calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
     } else {
-        let limit = if unheard { deadline.min(clock::monotonic_ns() + UNHEARD) } else { deadline };
-        stops::ppoll_until(&mut set[..count], limit, core::ptr::null(), looked)?;
+        stops::ppoll_until(&mut set[..count], deadline.min(limit), core::ptr::null(), looked)?;
     }
     let events = set[0].revents;
     if events & libc::POLLIN != 0 {

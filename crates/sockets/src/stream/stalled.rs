@@ -1,0 +1,145 @@
+//! TCP_USER_TIMEOUT: a peer that takes nothing for so long, while there is no room for more, ends the connection (RFC 5482, and
+//! `tcp_probe_timer` in net/ipv4/tcp_timer.c).
+//!
+//! A send that finds no room notes when, and what the peer had taken by then: only there, and only where the option is set. Whoever
+//! sleeps in this process for anything sleeps no longer than until it is time to look again ([`next`]), and then looks after all
+//! streams that were noted; so does who finds nothing in a call that does not wait. A peer that takes something begins the time
+//! anew, and ends it when it has taken half of what there was: the rest is what TCP's window could hold by then.
+
+use super::end;
+use crate::socket::{flag, Socket};
+use crate::table;
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_segment::channel::state;
+use shunt_sys::clock;
+
+/// When the next look is due, in CLOCK_MONOTONIC ns; `u64::MAX`: nothing was noted.
+static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Looks within one time limit: a peer that takes something is known to have done so within a quarter of it.
+const LOOKS: u64 = 4;
+
+/// How long Linux waits before it first asks a peer whose window is closed, from when on it counts (the least retransmission timeout), and
+/// until it says so, in ns.
+const PROBE: u64 = 250_000_000;
+
+/// What is noted of one stream. All zero: nothing.
+pub struct Stalled {
+    /// TCP_USER_TIMEOUT, in ns; 0: none.
+    limit: AtomicU64,
+    /// Since when there is no room, in CLOCK_MONOTONIC ns; 0: there is.
+    since: AtomicU64,
+    /// Bytes that the peer had not taken then, as last seen, and when it began.
+    left: AtomicU64,
+    full: AtomicU64,
+}
+
+impl Stalled {
+    /// The option was set, to `milliseconds`.
+    pub fn set(&self, milliseconds: i32) {
+        self.limit.store(milliseconds.max(0) as u64 * 1_000_000, Ordering::Relaxed);
+    }
+
+    /// Whether it is set: who waits for anything on the stream then must hear when it has no room any more.
+    #[inline]
+    pub fn limited(&self) -> bool {
+        self.limit.load(Ordering::Relaxed) != 0
+    }
+
+    /// For a new stream.
+    pub fn forget(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// For a new socket.
+    pub fn reset(&self) {
+        self.set(0);
+        self.forget();
+    }
+}
+
+/// A send found no room.
+#[inline]
+pub fn note(socket: &Socket, fd: i32) {
+    if socket.stalled.limited() && !socket.has(flag::REMOTE) {
+        note_limited(socket, fd);
+    }
+}
+
+/// The option was set on a stream, on which there may be no room already.
+pub fn note_if_full(socket: &Socket, fd: i32) {
+    let (free, size) = socket.outgoing().writable();
+    if free * 3 < size && !socket.outgoing().can_grow() {
+        note(socket, fd);
+    }
+}
+
+#[cold]
+fn note_limited(socket: &Socket, fd: i32) {
+    let Stalled { since, left, full, .. } = &socket.stalled;
+    let unread = socket.outgoing().unacknowledged();
+    let (now, noted) = (clock::monotonic_ns(), since.load(Ordering::Acquire) != 0);
+    full.store(unread, Ordering::Relaxed);
+    if noted {
+        return look(socket, fd, now);
+    }
+    left.store(unread, Ordering::Relaxed);
+    since.store(now, Ordering::Release);
+    ask_again(socket, now);
+    // Threads that sleep already are to sleep no longer than this.
+    crate::epoll::changed(socket);
+    crate::waiting::nudge::all();
+}
+
+/// Until when a call may sleep before it must [`keep`] the time.
+#[inline]
+pub fn next() -> u64 {
+    NEXT.load(Ordering::Relaxed)
+}
+
+/// Looks after the streams that were noted, if it is time.
+#[inline]
+pub fn keep() {
+    if next() != u64::MAX {
+        keep_due();
+    }
+}
+
+#[cold]
+fn keep_due() {
+    let now = clock::monotonic_ns();
+    let due = next();
+    if now < due || NEXT.compare_exchange(due, u64::MAX, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    for fd in 0..table::high_water() {
+        if let Some(socket) = table::stream(fd).filter(|socket| socket.stalled.since.load(Ordering::Acquire) != 0) {
+            look(socket, fd, now);
+        }
+    }
+}
+
+fn ask_again(socket: &Socket, now: u64) {
+    let limit = socket.stalled.limit.load(Ordering::Relaxed);
+    NEXT.fetch_min(now.saturating_add((limit + PROBE) / LOOKS), Ordering::AcqRel);
+}
+
+/// What has become of a stream that was noted.
+fn look(socket: &Socket, fd: i32, now: u64) {
+    let Stalled { limit, since, left, full } = &socket.stalled;
+    let unread = socket.outgoing().unacknowledged();
+    let limit = limit.load(Ordering::Relaxed);
+    let over = socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0;
+    if limit == 0 || over || unread * 2 < full.load(Ordering::Relaxed) {
+        since.store(0, Ordering::Release);
+        return;
+    }
+    if left.swap(unread, Ordering::Relaxed) != unread {
+        since.store(now, Ordering::Release);
+    } else if now.saturating_sub(since.load(Ordering::Acquire)) >= limit + PROBE {
+        since.store(0, Ordering::Release);
+        end::time_out(socket, fd);
+        return;
+    }
+    ask_again(socket, now);
+}
