@@ -292,3 +292,25 @@ SOLO(readers_take_records, "records that threads read with readv while all is th
         mixed += (long)finish(threads[i]);
     say("mixed: %ld", mixed);
 }
+
+DUET(room_unsent_limited, "with TCP_NOTSENT_LOWAT little more than the peer's window fits, set before or after something was sent; there is room when it is read")
+{
+    int fd = connected();
+    SET(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 1);
+    size_t sent = fill_until_full(fd);
+    say("fits: %s", roughly(sent));
+    show_poll("full", fd, POLLOUT);
+    far_quiet("recvall 1 %zu 1", sent);
+    show_poll("read", fd, POLLOUT);
+    SET(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
+    say("fits: %s", roughly(fill_until_full(fd)));
+}
+
+DUET(room_unsent_limited_waits, "a send waits for such room as well, and what was sent arrives")
+{
+    int fd = connected();
+    SET(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16384);
+    far_when_blocked("recvall 1 1000000 1");
+    R(send_all(fd, 1000000, 1));
+    far_end();
+}

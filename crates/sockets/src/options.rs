@@ -64,14 +64,31 @@ pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
             socket.own().receive_buffer.store(set, Ordering::Relaxed);
         }
     }
-    if let Some(entry) = socket.stored.find(SOL_SOCKET, libc::SO_SNDBUF) {
-        socket.own().transmit.send_buffer.store(integer(&entry.data) as u32, Ordering::Relaxed);
+    if let Some(limit) = send_buffer(socket) {
+        socket.own().transmit.send_buffer.store(limit, Ordering::Relaxed);
     }
     if !fresh {
         publish(socket);
     } else if !socket.stored.is_empty() {
         write_down(socket);
     }
+}
+
+/// What TCP sends at once: with TCP_NOTSENT_LOWAT as much more than was asked for may lie beyond the window.
+const SEGMENT: u32 = 64 << 10;
+
+/// What SO_SNDBUF would have to be for what the program set by it and by TCP_NOTSENT_LOWAT, the smaller of both; 0: nothing limits it.
+/// `None`: neither was ever set.
+fn send_buffer(socket: &Socket) -> Option<u32> {
+    let set = |level, name| socket.stored.find(level, name).map(|entry| integer(&entry.data) as u32);
+    let (buffer, unsent) = (set(SOL_SOCKET, libc::SO_SNDBUF), set(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT));
+    let for_unsent = match unsent {
+        None | Some(0 | u32::MAX) => u32::MAX,
+        // A quarter of SO_SNDBUF is for the kernel's structures (`Pipe::room_for`).
+        Some(unsent) => (unsent.max(SEGMENT) / 3).saturating_mul(4),
+    };
+    let limit = buffer.unwrap_or(u32::MAX).min(for_unsent);
+    (buffer.is_some() || unsent.is_some()).then_some(if limit == u32::MAX { 0 } else { limit })
 }
 
 /// setsockopt(2) on the stream `fd`.
