@@ -211,7 +211,7 @@ impl Own {
     pub fn receive(&mut self, memory: &Memory, arrival: &mut Arrival) -> bool {
         let mut bad = 0;
         while let Some(descriptor) = self.socket.take(&mut bad) {
-            self.run += 1;
+            self.run = self.run.saturating_add(1);
             let chunk = descriptor.offset as u32 & !(self.socket.shape().chunk - 1);
             let mut start = [0u8; START];
             match self.check(memory, &descriptor, &mut start) {

@@ -15,7 +15,7 @@ use crate::handover::carrier;
 use crate::rendezvous::diag;
 use crate::waiting::{foreign, wait};
 use core::sync::atomic::{fence, Ordering};
-use shunt_segment::channel::arm;
+use shunt_segment::channel::{arm, life, release};
 use shunt_station::{Gate, Station, Stream};
 use shunt_sys::libc::{
     self, epoll_event, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT,
@@ -36,6 +36,9 @@ const GRACE: u64 = 500_000_000;
 const ORPHAN: u64 = 60_000_000_000;
 /// How long it may take nothing of what is left (ns). TCP's probes go on for some minutes, too.
 const STALLED: u64 = 240_000_000_000;
+/// The same where the other host is not heard of any more, by frames or by TCP (ns): as long as eight retransmissions of Linux's TCP take, which is what
+/// a connection without a program gets there (tcp_orphan_retries in tcp(7)).
+const VANISHED: u64 = 100_000_000_000;
 
 /// What an event is about, in the upper half of its data.
 mod about {
@@ -66,14 +69,27 @@ impl Orphan {
     fn may_go_on(&mut self, station: &Station, stream: Stream, now: u64) -> bool {
         let (sent, had) = (words::get(station, stream, words::SENT), words::get(station, stream, words::ACKNOWLEDGED));
         let whole = words::flags(station, stream) & flag::FIN_OUT != 0 && sent == had;
+        let most = if words::way(station, stream) == mode::RESUMING { VANISHED } else { STALLED };
+        self.judge(had, whole, most, now)
+    }
+
+    /// As long as bytes go, or none have gone for less than `most`; where it is `whole`, for one look more.
+    fn judge(&mut self, had: u64, whole: bool, most: u64, now: u64) -> bool {
         if whole && self.whole {
             return false;
         }
         if self.had != had + 1 {
-            (self.had, self.since) = (had + 1, now);
+            // At the first look nobody knows of any that have gone since it was closed.
+            let since = if self.had == 0 { self.since } else { now };
+            (self.had, self.since) = (had + 1, since);
         }
         (self.whole, self.look_at) = (whole, now + ORPHAN);
-        whole || now - self.since < STALLED
+        whole || now - self.since < most
+    }
+
+    /// Its program has closed it.
+    fn closed(now: u64) -> Orphan {
+        Orphan { look_at: now + ORPHAN, since: now, ..Orphan::NONE }
     }
 }
 
@@ -386,7 +402,7 @@ impl Keeper {
         if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
             words::raise(&self.home.station, stream, flag::NEAR_GONE);
             self.forget(fd);
-            self.orphans[stream as usize].look_at = clock::monotonic_ns() + ORPHAN;
+            self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
         }
     }
 
@@ -492,9 +508,42 @@ impl Keeper {
                 };
                 self.drop_stream(stream);
                 words::lower(&self.home.station, stream, flag::OVER);
+                let (base, _, channel) = self.home.place(stream);
+                let page = crate::link::page(base, channel);
+                if flags & flag::NEAR_GONE != 0 || page.sides[0].released.load(Ordering::Acquire) != release::NOT {
+                    // Neither side is anybody's: who looks at the link from outside is to see no connection.
+                    page.head.state.store(life::FREE, Ordering::Release);
+                }
                 driver.release(clock::monotonic_ns(), stream);
             }
         }
         again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds after it was closed until it ends, where the peer has `had(second)` bytes by then.
+    fn ends_after(had: impl Fn(u64) -> u64, whole: bool, most: u64) -> u64 {
+        const SECOND: u64 = 1_000_000_000;
+        let mut orphan = Orphan::closed(7 * SECOND);
+        loop {
+            let now = orphan.look_at;
+            let passed = now / SECOND - 7;
+            if !orphan.judge(had(passed), whole, most, now) {
+                return passed;
+            }
+        }
+    }
+
+    #[test]
+    fn a_closed_stream_ends_within_bounds() {
+        assert_eq!(ends_after(|_| 5, true, STALLED), 120);
+        assert_eq!(ends_after(|_| 5, false, VANISHED), 120);
+        assert_eq!(ends_after(|_| 5, false, STALLED), 240);
+        // Bytes still go in the first ten minutes.
+        assert_eq!(ends_after(|passed| passed.min(600), false, STALLED), 840);
     }
 }
