@@ -37,11 +37,16 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     if let (true, Some(fd)) = (bells::are_many(socket), entry.descriptor()) {
         bells::trim(socket, fd);
     }
+    entry.announced.store(true, Ordering::Relaxed);
     waiting::set_style(socket, style::POLL);
     waiting::announce(socket, conditions(entry))
 }
 
+/// Whether the entry's bell will ring for what comes next.
 pub(super) fn armed(entry: &'static Entry) -> bool {
+    if entry.socket().is_some() && !entry.announced.load(Ordering::Relaxed) {
+        return false;
+    }
     // What is inside an inner set is looked at for as long as that is in the set.
     let cold = entry.datagram().is_none() || (datagrams::is_cold(entry) && find(entry).events == 0);
     cold && entry.inner().is_none() && entry.socket().is_none_or(|s| bell::is_armed(&s.own().wait, conditions(entry)))

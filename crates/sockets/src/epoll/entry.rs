@@ -38,6 +38,9 @@ pub struct Entry {
     generation: AtomicU32,
     /// When it last had an event, in ticks.
     pub(super) last: AtomicU64,
+    /// It was announced since its last event ([`super::arming::arm`]). A peer that rang for an earlier announcement may take that back
+    /// long after it was heard.
+    pub(super) announced: AtomicBool,
     /// The answer in which it was last reported, so that no answer names it twice.
     pub(super) answer: AtomicU32,
     /// What a set around its set saw last, to tell arrivals; 0: nothing yet.
@@ -112,6 +115,13 @@ static FAMILY: AtomicU32 = AtomicU32::new(0);
 static FAMILIES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Entry {
+    /// Something came at `time`.
+    #[inline(always)]
+    pub(super) fn had_event(&self, time: u64) {
+        self.last.store(time, Ordering::Relaxed);
+        self.announced.store(false, Ordering::Relaxed);
+    }
+
     #[inline(always)]
     pub(super) fn terms(&self) -> &'static Terms {
         // SAFETY: set when the slab was made; slabs are never unmapped.
@@ -236,7 +246,7 @@ pub(super) fn new_entry() -> Option<&'static Entry> {
     entry.kicked.store(false, Ordering::Relaxed);
     entry.hushed.store(false, Ordering::Relaxed);
     entry.answer.store(0, Ordering::Relaxed);
-    entry.last.store(clock::ticks(), Ordering::Relaxed);
+    entry.had_event(clock::ticks());
     let life = (generation as u64 & 0xfff) << INDEX_BITS | (FAMILY.load(Ordering::Relaxed) as u64 & 0xffff) << 32;
     entry.tag.store(TAG | life | entry.index as u64, Ordering::Release);
     Some(entry)

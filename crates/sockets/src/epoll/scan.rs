@@ -102,7 +102,7 @@ pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
     for entry in set.watched.iter() {
         let finding = found(set, entry);
         if finding.events != 0 {
-            entry.last.store(time, Ordering::Relaxed);
+            entry.had_event(time);
             enqueue(set, entry, place::READY);
             if let Some(socket) = entry.socket() {
                 spin::show_processor(&socket.own().wait);
@@ -130,7 +130,7 @@ pub(super) fn scan(set: &'static Set, answer: &mut Answer) {
         let reported = entry.answer.load(Ordering::Relaxed) == answer.number;
         let finding = find(entry);
         if finding.events == 0 {
-            entry.last.store(time, Ordering::Relaxed);
+            entry.had_event(time);
             enqueue(set, entry, place::WATCHED);
             found(set, entry);
         } else if !reported {

@@ -319,7 +319,7 @@ pub(super) fn enqueue(set: &'static Set, entry: &'static Entry, queue: u32) {
 
 /// Something may have happened to the entry: it is looked at from now on. Under the set's lock.
 pub(super) fn activate(set: &'static Set, entry: &'static Entry) {
-    entry.last.store(clock::ticks(), Ordering::Relaxed);
+    entry.had_event(clock::ticks());
     if entry.queue.load(Ordering::Relaxed) == place::NONE && !entry.has(term::DISABLED | term::DORMANT) {
         enqueue(set, entry, place::WATCHED);
     }
