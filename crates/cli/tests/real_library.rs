@@ -188,6 +188,37 @@ fn both_ends_tell_of_bytes_that_were_written_past_the_library() {
     server.end();
 }
 
+const GIVES_UP_ITS_RIGHTS: &str = "
+import os, socket, sys
+listener = socket.socket()
+listener.bind(('127.0.0.1', 0))
+os.seteuid(65534)
+listener.listen()
+print(listener.getsockname()[1], flush=True)
+sys.stdin.read()
+";
+const STAYS: &str = "
+sys.stdin.read()
+";
+
+/// Clients would take the answer of such a listener for a stranger's, each of them after a look.
+#[test]
+fn a_listener_whose_socket_another_user_made_is_the_kernels() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("without root no socket is another user's");
+        return;
+    }
+    let mut server = python(GIVES_UP_ITS_RIGHTS, &[]);
+    let port = server.line();
+    let mut client = python(&format!("{CLIENT}{STAYS}"), &[&port]);
+    client.line();
+    let report = json(&["why", &server.pid().to_string()]).to_string();
+    assert!(report.contains("other-user") && !report.contains("bad-segment") && !report.contains("client-left"), "{report}");
+    assert_eq!(socket_of(&client)["reason"], "peer-plain");
+    client.end();
+    server.end();
+}
+
 const POLLED: &str = "
 import select
 print(connection.fileno(), flush=True)

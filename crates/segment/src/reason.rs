@@ -74,6 +74,8 @@ reasons! {
     LocalPinned = 41, "unix-kernel", "AF_UNIX that the kernel must see: credentials, O_ASYNC, an end or a set that other processes have.";
     ForeignReads = 42, "foreign-reads", "This program read past the library, and got doorbells for bytes of the connection.";
     UserChanged = 43, "user-changed", "A process that shares the segment became another user: the connection got a fresh segment.";
+    SocketOfOther = 44, "other-user", "Another user than the one who listens made this socket: clients cannot tell the answer from a stranger's.";
+    ClientLeft = 45, "client-left", "The client gave up, or went another way, before it was accepted.";
 }
 
 /// Number of codes that counters keep room for.

@@ -221,7 +221,7 @@ pub(crate) fn welcome(arrival: &Arrival, listener: &Socket, nonblocking: bool) -
     let &Arrival { companion, client, server, index, channel, generation } = arrival;
     let link = *link::at(index);
     if !claim::accept(&link::page(link.base, channel).head, generation) {
-        return Err(Reason::BadSegment);
+        return Err(Reason::ClientLeft);
     }
     let accepted = Accepted { companion, client, server, index, channel };
     seat(&accepted, link.base, listener, nonblocking)?;

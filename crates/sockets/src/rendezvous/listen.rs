@@ -43,6 +43,10 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     // SAFETY: plain integers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     calls::fstat(fd, &mut status).map_err(|_| Reason::UnsupportedSocket)?;
+    // Clients believe only the port's owner, and the kernel names who listens at the rendezvous: they would connect in vain.
+    if status.st_uid != calls::geteuid() {
+        return Err(Reason::SocketOfOther);
+    }
     let made = (|| -> Result<[i32; 2]> {
         let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
         let unix = private::keep(unix)?;

@@ -155,12 +155,15 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
         Ok(sent) => return Ok(sent),
         Err(Errno(libc::EAGAIN)) => {}
         Err(Errno(libc::EMFILE)) => return Err(Reason::NoDescriptors),
+        Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(_) => return Err(Reason::BadSegment),
     }
     let _ = calls::poll_one(companion, libc::POLLIN, patience(uid) as i64);
     passing::receive(companion, libc::MSG_DONTWAIT).map_err(|error| {
-        if error == Errno(libc::EMFILE) {
-            return Reason::NoDescriptors;
+        match error.0 {
+            libc::EMFILE => return Reason::NoDescriptors,
+            libc::ECONNRESET => return Reason::ClientLeft,
+            _ => {}
         }
         OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
         Reason::BadSegment
