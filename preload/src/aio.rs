@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc;
 use shunt_sockets::datagram::Datagram;
-use shunt_sockets::handover::carried;
+use shunt_sockets::handover::{carried, uring};
 use shunt_sockets::sys::{calls, mapping, syscall, user};
 use shunt_sockets::{datagram, table};
 
@@ -272,3 +272,27 @@ macro_rules! lists {
     };
 }
 lists!(lio_listio, lio_listio64);
+
+/// Where struct iocb of the kernel (linux/aio_abi.h) has its descriptor.
+const IOCB_DESCRIPTOR: usize = 20;
+
+/// io_submit(2), called by number with an array of `count` requests at `list`: what they name is the kernel's from now on.
+///
+/// # Errors
+/// EAGAIN: it cannot be made so.
+///
+/// # Safety
+/// As the call itself; the addresses may fault, which is the kernel's to say.
+pub unsafe fn submitted(count: usize, list: usize) -> shunt_sockets::sys::Result<()> {
+    let list = list as *const usize;
+    for i in 0..count {
+        // SAFETY: promised by the caller.
+        let named = unsafe {
+            let Ok(request) = user::read(list.wrapping_add(i)) else { break };
+            user::read(request.wrapping_add(IOCB_DESCRIPTOR) as *const c_int)
+        };
+        let Ok(fd) = named else { break };
+        uring::settle(fd)?;
+    }
+    Ok(())
+}

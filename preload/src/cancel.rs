@@ -30,6 +30,7 @@ pub fn start() {
         }
         FUNCTIONS.test.store(real::find(b"pthread_testcancel\0") as usize, Ordering::Relaxed);
         FUNCTIONS.single_threaded.store(real::find(b"__libc_single_threaded\0") as usize, Ordering::Relaxed);
+        FUNCTIONS.set_state.store(real::find(b"pthread_setcancelstate\0") as usize, Ordering::Relaxed);
         FUNCTIONS.set_type.store(real::following(b"pthread_setcanceltype\0") as usize, Ordering::Release);
     }
 }

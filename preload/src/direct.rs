@@ -71,6 +71,14 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         // SAFETY: passed on.
         return unsafe { crate::signals::install_by_number(a as i32, b, c, d) };
     }
+    if number == libc::SYS_io_submit {
+        // SAFETY: passed on.
+        return unsafe { crate::aio::submitted(b, c) }.err().map(|error| crate::answer(Err(error)));
+    }
+    if number == libc::SYS_rt_sigprocmask {
+        // SAFETY: passed on.
+        return unsafe { crate::trap::mask_by_number(a as i32, b, c, d) };
+    }
     let leaves = number == libc::SYS_exit_group || (number == libc::SYS_exit && global::single_threaded());
     if leaves {
         crate::end::now(a as _);
@@ -159,6 +167,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_pidfd_getfd => pidfd_getfd(a, b, c);
             SYS_unshare => unshare(a);
             SYS_setns => setns(a, b);
+            SYS_prctl => prctl(a, b, c, d, e);
         }
     }
 }

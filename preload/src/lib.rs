@@ -29,6 +29,7 @@ mod splices;
 mod start;
 mod stdio;
 mod timed;
+mod trap;
 mod uring;
 
 use core::ffi::c_int;

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
 use shunt_sockets::sys::action::{self, Action};
 use shunt_sockets::sys::section::{self, Section};
-use shunt_sockets::sys::{calls, cancel, sleeper, syscall, thread, user};
+use shunt_sockets::sys::{calls, cancel, dispatch, sleeper, syscall, thread, user};
 use shunt_sockets::waiting::owner;
 use shunt_sockets::waiting::signals::CHANGING;
 
@@ -27,6 +27,16 @@ const BY_INSTRUCTIONS: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, 
 
 /// Signals whose handler is ours from the start.
 const FAULTS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// Whether the kernel keeps our handler of `number` whatever the program installs.
+fn is_kept(number: c_int) -> bool {
+    FAULTS.contains(&number) || (number == libc::SIGSYS && dispatch::begun())
+}
+
+/// All such signals.
+fn kept() -> impl Iterator<Item = c_int> {
+    FAULTS.into_iter().chain(dispatch::begun().then_some(libc::SIGSYS))
+}
 
 /// What the program asked for, for one signal.
 struct Disposition {
@@ -90,6 +100,10 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
     let Some(disposition) = DISPOSITIONS.get(number as usize) else { return 0 };
     // SAFETY: the kernel's structures.
     unsafe {
+        if number == libc::SIGSYS && (*information).si_code == dispatch::SYS_USER_DISPATCH && dispatch::armed() {
+            crate::trap::arrived(information, context);
+            return 0;
+        }
         let raised = (*information).si_code > 0 && BY_INSTRUCTIONS.contains(&number);
         if raised && FAULTS.contains(&number) && user::resolve(information, context) {
             return 0;
@@ -120,18 +134,30 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
                 if disposition.flags.load(Ordering::Relaxed) & SA_RESETHAND as u32 != 0 {
                     reset(number, disposition, handler);
                 }
+                if dispatch::begun() {
+                    open_traps(number, disposition);
+                }
                 handler
             }
         }
     }
 }
 
+/// The program's handler is about to run: its calls may be told of by SIGSYS, which its mask, or one that it interrupted, may block.
+/// That signal's own handler has its mask from here, because the kernel's must be empty.
+fn open_traps(number: c_int, disposition: &Disposition) {
+    if number == libc::SIGSYS {
+        let itself = if disposition.flags.load(Ordering::Relaxed) & SA_NODEFER as u32 != 0 { 0 } else { action::bit(number) };
+        let mask = disposition.mask.load(Ordering::Relaxed) | itself;
+        let _ = calls::sigprocmask(libc::SIG_BLOCK, &mask, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    }
+    crate::trap::open();
+}
+
 /// A handler for one time has come. Of a signal that is ignored by default the next one must interrupt nothing.
 unsafe fn reset(number: c_int, disposition: &Disposition, handler: usize) {
     let _changing = CHANGING.lock();
-    if disposition.handler.compare_exchange(handler, SIG_DFL, Ordering::AcqRel, Ordering::Relaxed).is_err()
-        || FAULTS.contains(&number)
-    {
+    if disposition.handler.compare_exchange(handler, SIG_DFL, Ordering::AcqRel, Ordering::Relaxed).is_err() || is_kept(number) {
         return; // another thread has changed it; our look at a fault stays
     }
     let (flags, mask) = (disposition.flags.load(Ordering::Relaxed), disposition.mask.load(Ordering::Relaxed));
@@ -141,10 +167,10 @@ unsafe fn reset(number: c_int, disposition: &Disposition, handler: usize) {
 }
 
 /// The default action, which the program left in place, and which ends it: the kernel does it once our entry is out of
-/// the way. A fault comes again by itself, with the registers of the fault.
+/// the way. A fault comes again by itself, with the registers of the fault; a call that a filter refused does not.
 unsafe fn end(number: c_int, information: *const siginfo_t, raised: bool) {
     action::exchange(number, &Action::of(SIG_DFL));
-    if !raised {
+    if !raised || number == libc::SIGSYS {
         let (process, thread) = (calls::getpid(), calls::gettid());
         // SAFETY: the kernel's structure.
         unsafe { syscall!(libc::SYS_rt_tgsigqueueinfo, process, thread, number, information) };
@@ -153,13 +179,17 @@ unsafe fn end(number: c_int, information: *const siginfo_t, raised: bool) {
 
 /// Takes SIGSEGV and SIGBUS, whatever is installed for them.
 pub fn start() {
-    for number in FAULTS {
-        // SAFETY: structures of our own.
-        unsafe {
-            let mut now = core::mem::zeroed::<libc::sigaction>();
-            if real::sigaction(number, core::ptr::null(), (&raw mut now).cast()) == 0 && now.sa_sigaction != entry() {
-                install(number, (&raw const now).cast(), core::ptr::null_mut());
-            }
+    FAULTS.into_iter().for_each(take);
+}
+
+/// Takes a signal that is kept, whatever is installed for it.
+pub fn take(number: c_int) {
+    // SAFETY: structures of our own.
+    unsafe {
+        let mut now = core::mem::zeroed::<libc::sigaction>();
+        if real::sigaction(number, core::ptr::null(), (&raw mut now).cast()) == 0 {
+            tell(&DISPOSITIONS[number as usize], &mut now);
+            install(number, (&raw const now).cast(), core::ptr::null_mut());
         }
     }
 }
@@ -180,7 +210,7 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
             None => real::sigaction(number, core::ptr::null(), (&raw mut before).cast()),
             Some(new) => {
                 let mut copy = *new;
-                let taken = new.sa_sigaction > SIG_IGN || (FAULTS.contains(&number) && global_ready());
+                let taken = new.sa_sigaction > SIG_IGN || (is_kept(number) && global_ready());
                 if taken {
                     copy.sa_sigaction = entry();
                     // Resetting is ours to do: it must not remove our entry.
@@ -188,6 +218,11 @@ pub unsafe fn install(number: c_int, action: *const c_void, old: *mut c_void) ->
                     if new.sa_sigaction <= SIG_IGN {
                         // Nobody's handler: nothing but our own look at a fault.
                         copy.sa_flags = SA_SIGINFO | SA_RESTART | libc::SA_ONSTACK | SA_NODEFER;
+                    }
+                    if number == libc::SIGSYS && is_kept(number) {
+                        // A call of the program's is done in it, on the program's stack and with its mask.
+                        copy.sa_flags = SA_SIGINFO | SA_NODEFER;
+                        (&raw mut copy.sa_mask).cast::<u64>().write(0);
                     }
                 }
                 let result = real::sigaction(number, (&raw const copy).cast(), (&raw mut before).cast());
@@ -362,7 +397,7 @@ pub unsafe fn install_by_number(number: c_int, action: usize, old: usize, size: 
 /// Before an exec: a signal that the program ignores stays ignored in the next one, where our entry would leave the
 /// default.
 pub fn before_exec() {
-    for number in FAULTS {
+    for number in kept() {
         let disposition = &DISPOSITIONS[number as usize];
         if disposition.ours.load(Ordering::Acquire) != 0 && disposition.handler.load(Ordering::Relaxed) == SIG_IGN {
             action::exchange(number, &Action::of(SIG_IGN));
@@ -372,7 +407,7 @@ pub fn before_exec() {
 
 /// The exec failed.
 pub fn after_exec() {
-    for number in FAULTS {
+    for number in kept() {
         let disposition = &DISPOSITIONS[number as usize];
         if disposition.ours.load(Ordering::Acquire) != 0 && disposition.handler.load(Ordering::Relaxed) == SIG_IGN {
             set(number, SIG_IGN, Style::Plain);

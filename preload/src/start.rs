@@ -38,6 +38,7 @@ extern "C" fn start() {
         crate::exec::start(variable("LD_PRELOAD").unwrap_or(b""));
         crate::stdio::start();
         crate::signals::start();
+        crate::trap::start();
         crate::cancel::start();
         crate::end::start();
         __register_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child), core::ptr::null_mut());

@@ -120,6 +120,7 @@ macro_rules! for_each_call {
             "processes" execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
             "processes" execveat(directory: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
+            "processes" prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
             "processes" unshare(flags: c_int) -> c_int;
             "processes" setns(fd: c_int, kind: c_int) -> c_int;
             "processes" setuid(user: c_uint) -> c_int;
@@ -156,6 +157,13 @@ macro_rules! for_each_call {
             "signals" sigset(number: c_int, handler: usize) -> usize;
             "signals" sigignore(number: c_int) -> c_int;
             "signals" siginterrupt(number: c_int, interrupts: c_int) -> c_int;
+            "signals" sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
+            "signals" pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
+            "signals" sighold(number: c_int) -> c_int;
+            "signals" sigblock(mask: c_int) -> c_int;
+            "signals" sigsetmask(mask: c_int) -> c_int;
+            "threads" pthread_create(thread: *mut usize, attributes: *const c_void, function: *mut c_void, argument: *mut c_void) -> c_int;
+            "threads" thrd_create(thread: *mut usize, function: *mut c_void, argument: *mut c_void) -> c_int;
             "threads" pthread_cancel(thread: usize) -> c_int;
             "threads" pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
             "processes" _exit(status: c_int) -> ();

@@ -55,6 +55,8 @@ enum shape {
     SHAPE_SERVER = 2,   /* near may be the server */
     SHAPE_PROCESS = 4,  /* far must be a process of its own: it is killed, or exits */
     SHAPE_KERNEL = 8,   /* makes no connection that could be accelerated: the laboratory does not ask for one */
+    SHAPE_RAW = 16,     /* makes calls by instructions of its own: run with --raw trap, too */
+    SHAPE_TRAPPED = 32, /* the same, and run with --raw trap alone */
 };
 
 struct scenario {
@@ -66,9 +68,12 @@ struct scenario {
 
 void scenario_register(struct scenario *scenario);
 
+/* A file whose scenarios are all of a shape defines this anew. */
+#define FILE_SHAPE 0
+
 #define SCENARIO_WITH(shape_, name_, summary_)                                                        \
     static void name_(void);                                                                          \
-    static struct scenario scenario_##name_ = {#name_, FAMILY, summary_, __FILE__, name_, shape_, NULL};        \
+    static struct scenario scenario_##name_ = {#name_, FAMILY, summary_, __FILE__, name_, (shape_) | FILE_SHAPE, NULL};        \
     __attribute__((constructor)) static void register_##name_(void) { scenario_register(&scenario_##name_); } \
     static void name_(void)
 
@@ -250,5 +255,9 @@ int run_helper(int argc, char **argv);
 long raw_call(long number, long a, long b, long c, long d, long e, long f);
 void raw_write_all(int fd, const void *bytes, size_t length);
 long raw_read(int fd, void *bytes, size_t length);
+/* For scenarios about such calls: -1 and errno, as the C library would tell it. */
+long raw_told(long result);
+#define RAW(number, ...) raw_told(raw_call6(number, ##__VA_ARGS__, 0, 0, 0, 0, 0, 0))
+#define raw_call6(number, a, b, c, d, e, f, ...) raw_call(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
 #endif

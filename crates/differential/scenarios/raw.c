@@ -47,3 +47,11 @@ long raw_read(int fd, void *bytes, size_t length)
     while (got == -EINTR);
     return got;
 }
+
+long raw_told(long result)
+{
+    if (result >= 0)
+        return result;
+    errno = (int)-result;
+    return -1;
+}

@@ -3,20 +3,11 @@
 #include "laboratory.h"
 #include <dlfcn.h>
 #include <linux/aio_abi.h>
+#undef FILE_SHAPE
+#define FILE_SHAPE SHAPE_RAW
 #define FAMILY "raw calls"
 
 static char bytes[256];
-
-/* A raw call's result, as the C library would tell it. */
-static long told(long result)
-{
-    if (result >= 0)
-        return result;
-    errno = (int)-result;
-    return -1;
-}
-#define RAW(number, ...) told(raw_call6(number, __VA_ARGS__, 0, 0, 0, 0, 0, 0))
-#define raw_call6(number, a, b, c, d, e, f, ...) raw_call(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
 DUET(raw_write, "write: the peer waits in recv")
 {

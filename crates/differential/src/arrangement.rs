@@ -42,6 +42,8 @@ pub enum Arrangement {
     OneProcess,
     /// As `Both`, compiled with `_FORTIFY_SOURCE=2` and `_FILE_OFFSET_BITS=64`.
     Fortified,
+    /// As `Both`, with `--raw trap`.
+    Trapped,
     /// Each end under shunt on a host of its own, and streams to other hosts switched off: everything falls back.
     HostsNone,
     /// Each end under shunt on a host of its own, frames by UDP sockets: no agent.
@@ -52,8 +54,14 @@ pub enum Arrangement {
 
 impl Arrangement {
     /// Every column, in the order of the matrix.
-    pub const ALL: [Arrangement; 5] =
-        [Arrangement::Both, Arrangement::ClientOnly, Arrangement::ServerOnly, Arrangement::OneProcess, Arrangement::Fortified];
+    pub const ALL: [Arrangement; 6] = [
+        Arrangement::Both,
+        Arrangement::ClientOnly,
+        Arrangement::ServerOnly,
+        Arrangement::OneProcess,
+        Arrangement::Fortified,
+        Arrangement::Trapped,
+    ];
 
     /// Those with two hosts, network namespaces joined by a veth; columns of no matrix.
     pub const HOSTS: [Arrangement; 3] = [Arrangement::HostsNone, Arrangement::HostsUdp, Arrangement::HostsXdp];
@@ -71,6 +79,7 @@ impl Arrangement {
             Arrangement::ServerOnly => "server-only",
             Arrangement::OneProcess => "one-process",
             Arrangement::Fortified => "fortified",
+            Arrangement::Trapped => "trapped",
             Arrangement::HostsNone => "hosts-none",
             Arrangement::HostsUdp => "hosts-udp",
             Arrangement::HostsXdp => "hosts-xdp",
@@ -80,6 +89,8 @@ impl Arrangement {
     /// Whether the scenario has this column.
     pub fn applies_to(self, scenario: &Scenario) -> bool {
         match self {
+            Arrangement::Trapped => scenario.may_be_trapped(),
+            _ if scenario.must_be_trapped() => false,
             Arrangement::Both | Arrangement::Fortified => true,
             Arrangement::ClientOnly | Arrangement::ServerOnly => !scenario.is_solo(),
             Arrangement::HostsNone | Arrangement::HostsUdp | Arrangement::HostsXdp => !scenario.is_solo(),

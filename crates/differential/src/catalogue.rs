@@ -8,6 +8,8 @@ const SHAPE_CLIENT: u32 = 1;
 const SHAPE_SERVER: u32 = 2;
 const SHAPE_PROCESS: u32 = 4;
 const SHAPE_KERNEL: u32 = 8;
+const SHAPE_RAW: u32 = 16;
+const SHAPE_TRAPPED: u32 = 32;
 
 /// One scenario, as `laboratory.h` declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,16 @@ impl Scenario {
     /// Whether it makes connections that shunt ought to accelerate.
     pub fn expects_acceleration(&self) -> bool {
         self.shape & SHAPE_KERNEL == 0
+    }
+
+    /// Whether it makes calls that the library sees under `--raw trap` alone.
+    pub fn may_be_trapped(&self) -> bool {
+        self.shape & (SHAPE_RAW | SHAPE_TRAPPED) != 0
+    }
+
+    /// Whether it says nothing without that.
+    pub fn must_be_trapped(&self) -> bool {
+        self.shape & SHAPE_TRAPPED != 0
     }
 
     /// The roles near takes in turn.

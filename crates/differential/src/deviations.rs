@@ -16,7 +16,7 @@ pub struct Deviation {
     pub name: String,
     /// The scenarios it concerns.
     pub scenarios: Vec<String>,
-    /// The arrangements it concerns, by name, or by name and role as in `client-only/client`; those with both ends under shunt when left
+    /// The arrangements it concerns, by name, or by name and role as in `client-only/client`; those with both ends under shunt (but for `trapped`) when left
     /// out.
     #[serde(default)]
     pub arrangements: Vec<String>,
@@ -140,7 +140,7 @@ impl Deviation {
     fn concerns(&self, scenario: &str, role: Role, arrangement: Arrangement) -> bool {
         self.scenarios.iter().any(|name| name == scenario)
             && if self.arrangements.is_empty() {
-                arrangement.accelerates()
+                arrangement.accelerates() && arrangement != Arrangement::Trapped
             } else {
                 let with_role = format!("{}/{}", arrangement.name(), role.name());
                 self.arrangements.iter().any(|name| name == arrangement.name() || *name == with_role)

@@ -38,6 +38,8 @@ pub struct Trial {
     pub seed: Option<u64>,
     /// The two hosts' way of carrying streams, in an arrangement that has two.
     pub hosts: Option<Arrangement>,
+    /// Under shunt, the program's own system calls are trapped.
+    pub trapped: bool,
     /// How long it may take.
     pub deadline: Duration,
 }
@@ -69,6 +71,7 @@ impl Trial {
             far_shunt: None,
             seed: None,
             hosts: arrangement.has_two_hosts().then_some(arrangement),
+            trapped: arrangement == Arrangement::Trapped,
             deadline: DEADLINE,
         }
     }
@@ -158,7 +161,11 @@ impl Trial {
             Some(shunt) => {
                 let mut command = Command::new(shunt);
                 // Everything that may go through shared memory does.
-                command.args(["run", "--udp", "eager", "--unix", "eager", "--"]).arg(program);
+                command
+                    .args(["run", "--udp", "eager", "--unix", "eager"])
+                    .args(self.trapped.then_some("--raw=trap"))
+                    .arg("--")
+                    .arg(program);
                 command
             }
             None => Command::new(program),

@@ -35,7 +35,7 @@ mod values;
 
 pub use error::{OptionError, Problem, Source};
 pub use hosts::{Hosts, Subnet, Subnets, SUBNETS};
-pub use options::{Log, Options, Udp, Unix};
+pub use options::{Log, Options, Raw, Udp, Unix};
 pub use ports::{PortRange, Ports, PORT_RANGES};
 pub use render::{Markdown, Roff};
 pub use table::{Entry, Reader, TABLE};

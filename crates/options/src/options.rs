@@ -38,6 +38,15 @@ pub enum Unix {
     Eager,
 }
 
+/// What becomes of system calls that the program makes by instructions of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raw {
+    /// They are the kernel's, and meet what it knows of accelerated connections.
+    Off,
+    /// They are trapped.
+    Trap,
+}
+
 /// The options of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -59,6 +68,8 @@ pub struct Options {
     pub log: Log,
     /// Whether the program may set up io_uring, whose operations shunt cannot see.
     pub io_uring_allowed: bool,
+    /// System calls by the program's own instructions.
+    pub raw: Raw,
 }
 
 const RING_LEAST: u64 = 4 << 10;
@@ -78,6 +89,7 @@ impl Options {
             unix: Unix::Off,
             log: Log::Off,
             io_uring_allowed: false,
+            raw: Raw::Off,
         }
     }
 
@@ -164,6 +176,11 @@ pub(crate) fn set_log(options: &mut Options, value: &[u8]) -> Result<(), Problem
 
 pub(crate) fn set_io_uring(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.io_uring_allowed = choice(value, &[("deny", false), ("allow", true)])?;
+    Ok(())
+}
+
+pub(crate) fn set_raw(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.raw = choice(value, &[("off", Raw::Off), ("trap", Raw::Trap)])?;
     Ok(())
 }
 

@@ -52,7 +52,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 10] = [
+pub static TABLE: [Entry; 11] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -191,6 +191,23 @@ pub static TABLE: [Entry; 10] = [
                any case; sockets that they are given go through the kernel.",
         reader: Reader::Library,
         set: options::set_io_uring,
+    },
+    Entry {
+        name: "raw",
+        flag: "--raw",
+        variable: "SHUNT_RAW",
+        value_name: "off|trap",
+        form: "one of off, trap",
+        unit: "",
+        default: "off",
+        range: "off, trap",
+        example: "trap",
+        help: "What becomes of system calls that the program makes by instructions of its own, past the C library. With `off` they \
+               go to the kernel, which cannot serve accelerated connections: what they write resets the connection, and what they \
+               read is not its bytes. With `trap` the kernel tells of each such call by a signal, and the library does it: each costs \
+               a microsecond, and every other system call some nanoseconds.",
+        reader: Reader::Library,
+        set: options::set_raw,
     },
     Entry {
         name: "library",

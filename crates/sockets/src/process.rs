@@ -21,7 +21,7 @@ use crate::{epoll, link};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_options::Options;
 use shunt_sys::libc;
-use shunt_sys::{calls, clock, section, thread};
+use shunt_sys::{calls, clock, dispatch, section, thread};
 
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 
@@ -252,6 +252,7 @@ pub fn after_fork_child() {
     crate::datagram::forked();
     report::forked();
     section::forked();
+    dispatch::arm();
     crate::waiting::signals::after_fork();
     section::leave();
 }

@@ -27,6 +27,8 @@ pub mod bit {
     pub const UNWINDING: u32 = 1 << 3;
     /// The call keeps something open to its end ([`thread::Block::held`]).
     pub const HOLDING: u32 = 1 << 4;
+    /// The thread is not cancellable for the time of the call, which is no cancellation point: see [`super::bare`].
+    pub const BARE: u32 = 1 << 5;
 }
 
 /// PTHREAD_CANCEL_DEFERRED and PTHREAD_CANCEL_ASYNCHRONOUS.
@@ -49,6 +51,8 @@ pub struct Functions {
     pub test: AtomicUsize,
     /// `pthread_setcanceltype`, the C library's own
     pub set_type: AtomicUsize,
+    /// `pthread_setcancelstate`
+    pub set_state: AtomicUsize,
     /// `__libc_single_threaded`
     pub single_threaded: AtomicUsize,
 }
@@ -61,6 +65,7 @@ pub static FUNCTIONS: Functions = Functions {
     unwind_next: AtomicUsize::new(0),
     test: AtomicUsize::new(0),
     set_type: AtomicUsize::new(0),
+    set_state: AtomicUsize::new(0),
     single_threaded: AtomicUsize::new(0),
 };
 
@@ -243,6 +248,39 @@ pub fn set_type(kind: c_int) -> c_int {
     old
 }
 
+/// PTHREAD_CANCEL_ENABLE and PTHREAD_CANCEL_DISABLE.
+const ENABLED: c_int = 0;
+const DISABLED: c_int = 1;
+
+fn set_state(state: c_int) -> c_int {
+    let address = FUNCTIONS.set_state.load(Ordering::Acquire);
+    let mut old = DISABLED;
+    if address != 0 {
+        // SAFETY: pthread_setcancelstate(3).
+        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(c_int, *mut c_int) -> c_int>(address)(state, &mut old) };
+    }
+    old
+}
+
+/// A call that is no cancellation point, as the program made it by an instruction. One that a handler interrupts may be one from then
+/// on, because the handler may leave it by a jump.
+pub fn bare<T>(body: impl FnOnce() -> T) -> T {
+    if possible() && set_state(DISABLED) == ENABLED {
+        note(bit::BARE);
+    }
+    let result = body();
+    dressed();
+    result
+}
+
+/// The end of [`bare`].
+fn dressed() {
+    if noted() & bit::BARE != 0 {
+        forget(bit::BARE);
+        set_state(ENABLED);
+    }
+}
+
 /// A system call that sleeps, as a cancellation point: -ECANCELED when the thread was cancelled.
 #[inline]
 pub fn sleep(body: impl FnOnce() -> isize) -> isize {
@@ -269,6 +307,7 @@ fn sleep_cancellable(body: impl FnOnce() -> isize) -> isize {
 pub fn before_handler() {
     // SAFETY: the block is this thread's; noted frames are alive.
     unsafe {
+        dressed();
         let block = thread::block();
         let mut frame = (*block).guard as *mut Frame;
         while !frame.is_null() {

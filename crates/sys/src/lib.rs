@@ -15,6 +15,7 @@ pub mod action;
 pub mod calls;
 pub mod cancel;
 pub mod clock;
+pub mod dispatch;
 mod errno;
 pub mod mapping;
 pub mod process;

@@ -69,7 +69,11 @@ pub struct Block {
     pub held: usize,
     /// Memory of calls at work, or of such that a handler left by a jump: a list.
     pub leases: usize,
-    _reserved: [u64; 17],
+    /// The calls of its own instructions are told to us: see [`crate::dispatch`].
+    pub dispatched: u32,
+    /// The program believes SIGSYS blocked, which it never is while calls are told by it.
+    pub veiled: u32,
+    _reserved: [u64; 16],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);

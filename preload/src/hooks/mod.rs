@@ -57,7 +57,7 @@ mod swift;
 mod wait;
 
 pub use descriptors::*;
-pub use processes::{prlimit, setns, setrlimit, unshare};
+pub use processes::{prctl, prlimit, setns, setrlimit, unshare};
 pub use receive::*;
 pub use send::*;
 pub use sockets::*;

@@ -1,6 +1,6 @@
 //! Processes and threads: copies, ends, limits.
 
-use crate::{cancel, real};
+use crate::{cancel, real, trap};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use shunt_calls::libc::{self, rlimit};
 use shunt_sockets::process::{apart, namespace, user};
@@ -88,6 +88,12 @@ unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
 }
 
 hook! {
+    fn pthread_create(thread: *mut usize, attributes: *const c_void, function: *mut c_void, argument: *mut c_void) -> c_int {
+        trap::thread_with(function, argument, |function, argument| real::pthread_create(thread, attributes, function, argument))
+    }
+    fn thrd_create(thread: *mut usize, function: *mut c_void, argument: *mut c_void) -> c_int {
+        trap::thread_with(function, argument, |function, argument| real::thrd_create(thread, function, argument))
+    }
     fn fork() -> c_int {
         crate::copies::fork()
     }
@@ -144,6 +150,9 @@ hook! {
     }
     fn setresuid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int {
         user_changed(real::setresuid(real, effective, saved))
+    }
+    fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+        trap::control(option, || real::prctl(option, a, b, c, d))
     }
     fn login_tty(fd: c_int) -> c_int {
         let result = real::login_tty(fd);

@@ -1,8 +1,8 @@
 //! Handlers of signals.
 
-use crate::cancel;
+use crate::{cancel, real, trap};
 use core::ffi::{c_int, c_void};
-use shunt_calls::libc;
+use shunt_calls::libc::{self, sigset_t};
 
 hook! {
     fn sigaction(number: c_int, action: *const c_void, old: *mut c_void) -> c_int {
@@ -35,5 +35,26 @@ hook! {
     }
     fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
         crate::signals::interrupts(number, interrupts != 0)
+    }
+    fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+        trap::change_mask(how, set, old, real::sigprocmask)
+    }
+    fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+        trap::change_mask(how, set, old, real::pthread_sigmask)
+    }
+    fn sighold(number: c_int) -> c_int {
+        let result = real::sighold(number);
+        trap::open();
+        result
+    }
+    fn sigblock(mask: c_int) -> c_int {
+        let old = real::sigblock(mask);
+        trap::open();
+        old
+    }
+    fn sigsetmask(mask: c_int) -> c_int {
+        let old = real::sigsetmask(mask);
+        trap::open();
+        old
     }
 }

@@ -12,6 +12,7 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         hosts: crate::Hosts::Auto,
         log: Log::All,
         io_uring_allowed: true,
+        raw: Raw::Trap,
     };
     for entry in &TABLE {
         options.set(entry, Source::Flag, entry.default.as_bytes()).unwrap();

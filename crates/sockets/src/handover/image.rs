@@ -151,7 +151,7 @@ fn of_elf(file: i32, head: &[u8]) -> Start {
 }
 
 /// The Go linker's note (name "Go", type 4): Go enters the kernel without the C library.
-fn is_go(mut notes: &[u8]) -> bool {
+pub fn is_go(mut notes: &[u8]) -> bool {
     while let Some((header, rest)) = notes.split_first_chunk::<12>() {
         let field = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]) as usize;
         let (name, description) = (field(0), field(4));

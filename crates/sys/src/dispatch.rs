@@ -1,0 +1,73 @@
+//! System calls by the program's own instructions, told to a handler: syscall user dispatch (Linux 5.11,
+//! Documentation/admin-guide/syscall-user-dispatch.rst).
+//!
+//! A thread names a range of addresses. Calls from inside go on as ever; one from anywhere else is not done, and raises SIGSYS
+//! instead. Threads and children begin without.
+
+use crate::{action, calls, check, syscall, thread, Result};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use libc::c_int;
+
+/// prctl(2): the operation, and what switches it on.
+pub const SET_SYSCALL_USER_DISPATCH: c_int = 59;
+const ON: usize = 1;
+
+/// What a SIGSYS of this origin has for its si_code.
+pub const SYS_USER_DISPATCH: c_int = 2;
+
+/// The range of this process. A length of 0: none was named.
+static START: AtomicUsize = AtomicUsize::new(0);
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// Names the range whose calls are not told, for this thread and those that [`arm`] later.
+///
+/// # Errors
+/// What the kernel says; then nothing has changed. EINVAL: it does not know of this.
+pub fn begin(start: usize, length: usize) -> Result<()> {
+    set(start, length)?;
+    START.store(start, Ordering::Relaxed);
+    LENGTH.store(length, Ordering::Release);
+    Ok(())
+}
+
+/// Whether the process has named a range.
+#[inline]
+pub fn begun() -> bool {
+    LENGTH.load(Ordering::Acquire) != 0
+}
+
+/// Has the calling thread's calls told, if the process has named a range. One for which the kernel has no room goes without.
+pub fn arm() {
+    let length = LENGTH.load(Ordering::Acquire);
+    if length != 0 {
+        let _ = set(START.load(Ordering::Relaxed), length);
+    }
+}
+
+fn set(start: usize, length: usize) -> Result<()> {
+    // A blocked SIGSYS would end the process.
+    let _ = calls::sigprocmask(libc::SIG_UNBLOCK, &action::bit(libc::SIGSYS), core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    // SAFETY: the calling thread's own block. It says so first: a handler may come between.
+    let told = unsafe { &raw mut (*thread::block()).dispatched };
+    // SAFETY: as above; plain numbers; without a selector the range alone decides.
+    unsafe {
+        told.write_volatile(1);
+        let done = check(syscall!(libc::SYS_prctl, SET_SYSCALL_USER_DISPATCH, ON, start, length, 0));
+        if done.is_err() {
+            told.write_volatile(0);
+        }
+        done.map(|_| ())
+    }
+}
+
+/// Whether the calling thread's calls are told because it was [`arm`]ed.
+pub fn armed() -> bool {
+    // SAFETY: the calling thread's own block.
+    unsafe { (*thread::block()).dispatched != 0 }
+}
+
+/// The program has named a range of its own for the calling thread.
+pub fn replaced() {
+    // SAFETY: the calling thread's own block.
+    unsafe { (*thread::block()).dispatched = 0 };
+}

@@ -1,0 +1,49 @@
+//! New threads: the kernel tells of no call of theirs until they ask for it.
+//!
+//! Those that a program makes by clone(2) do not: where they keep their thread-local storage, if they have any, is not known.
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_void};
+use shunt_sockets::sys::{calls, dispatch, mapping};
+
+/// What a thread is to do. It lies in memory of its own until the thread has read it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Work {
+    function: *mut c_void,
+    argument: *mut c_void,
+}
+
+/// Begins a thread by `begin`, which is given a function and its argument.
+pub fn with(function: *mut c_void, argument: *mut c_void, begin: impl FnOnce(*mut c_void, *mut c_void) -> c_int) -> c_int {
+    if !dispatch::begun() {
+        return begin(function, argument);
+    }
+    let Ok(memory) = mapping::reserve(size_of::<Work>()) else { return begin(function, argument) };
+    let work = memory.cast::<Work>();
+    // SAFETY: fresh memory of that size.
+    unsafe { work.write(Work { function, argument }) };
+    let result = begin(entry(), work.cast());
+    if result != 0 {
+        let _ = calls::munmap(memory, size_of::<Work>());
+    }
+    result
+}
+
+fn entry() -> *mut c_void {
+    shunt_thread_entry as *const () as *mut c_void
+}
+
+/// Where threads begin: it jumps to the program's function, so that no frame of ours is below it.
+#[unsafe(naked)]
+unsafe extern "C" fn shunt_thread_entry(work: *mut Work) {
+    naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
+}
+
+unsafe extern "C" fn begin(work: *mut Work) -> Work {
+    // SAFETY: written by `with`; nobody else has it.
+    let copy = unsafe { *work };
+    let _ = calls::munmap(work.cast(), size_of::<Work>());
+    dispatch::arm();
+    copy
+}
