@@ -91,12 +91,14 @@ pub(super) fn wake(set: &'static Set) {
     }
 }
 
-/// Streams that were armed through a sleep and quiet for long are left to their bells.
+/// Streams that were armed through a sleep and quiet for long are left to their bells. Quiet is not one whose bell was heard by a
+/// thread in poll, which has armed it anew since, and is still on its way into the set.
 pub(super) fn cool(set: &'static Set) {
     let Some(_held) = set.lock.lock() else { return };
     let now = clock::ticks();
     for entry in set.watched.iter() {
-        if now.saturating_sub(entry.last.load(Ordering::Relaxed)) > ARM_AFTER && armed(entry) {
+        let idle = now.saturating_sub(entry.last.load(Ordering::Relaxed));
+        if idle > ARM_AFTER && armed(entry) && find(entry).events == 0 {
             enqueue(set, entry, place::NONE);
         }
     }
