@@ -180,6 +180,36 @@ SOLO(user_timeout_not_reached, "a peer that takes all in time ends nothing, and 
     say_received("client", client, 10, 1);
 }
 
+/* Takes as much as there is room for again, until the peer has ended. */
+static void *takes_steadily(void *fd)
+{
+    static char taken[1 << 16];
+    while (recv(*(int *)fd, taken, sizeof taken, MSG_WAITALL) > 0)
+        milliseconds(2);
+    return NULL;
+}
+
+SOLO(user_timeout_kept_full, "a peer that takes steadily ends nothing, though there is never room for more")
+{
+    int client, server;
+    full_pair(&client, &server, LIMIT);
+    pthread_t thread = start(takes_steadily, &server);
+    pid_t asleep = MUST(fork());
+    if (asleep == 0) {
+        /* Another owner, who only waits, sees the connection full each time it looks. */
+        struct pollfd entry = {.fd = client, .events = POLLIN};
+        _exit(poll(&entry, 1, 5 * LIMIT) == 0 ? 0 : 1);
+    }
+    long end = now_milliseconds() + 4 * LIMIT;
+    int failed = 0;
+    while (!failed && now_milliseconds() < end)
+        failed = send(client, bytes, sizeof bytes, MSG_NOSIGNAL) == -1 ? errno : 0;
+    say("sent for four limits: %s", failed ? error_name(failed) : "fine");
+    wait_for("child", asleep);
+    shutdown(client, SHUT_WR);
+    finish(thread);
+}
+
 static void *receives(void *fd)
 {
     long got = recv(*(int *)fd, bytes, 1, 0);

@@ -147,6 +147,11 @@ impl Pipe<'_> {
         self.unread(current, self.refresh_ack())
     }
 
+    /// The position up to which the peer has received. It only grows, where what is unread may be the same again after each refill.
+    pub fn taken(&self) -> u64 {
+        self.refresh_ack()
+    }
+
     /// As [`Pipe::unacknowledged`], as far as known without touching the peer's receiving line: perhaps too many.
     pub fn unacknowledged_at_most(&self) -> u64 {
         self.unread(self.announced(), self.known_ack())

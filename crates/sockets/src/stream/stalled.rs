@@ -29,8 +29,9 @@ pub struct Stalled {
     limit: AtomicU64,
     /// Since when there is no room, in CLOCK_MONOTONIC ns; 0: there is.
     since: AtomicU64,
-    /// Bytes that the peer had not taken then, as last seen, and when it began.
-    left: AtomicU64,
+    /// The position up to which the peer had taken, as last seen.
+    taken: AtomicU64,
+    /// Bytes that it had not taken when a send last found no room.
     full: AtomicU64,
 }
 
@@ -76,14 +77,13 @@ pub fn note_if_full(socket: &Socket, fd: i32) {
 
 #[cold]
 fn note_limited(socket: &Socket, fd: i32) {
-    let Stalled { since, left, full, .. } = &socket.stalled;
-    let unread = socket.outgoing().unacknowledged();
+    let Stalled { since, taken, full, .. } = &socket.stalled;
     let (now, noted) = (clock::monotonic_ns(), since.load(Ordering::Acquire) != 0);
-    full.store(unread, Ordering::Relaxed);
+    full.store(socket.outgoing().unacknowledged(), Ordering::Relaxed);
     if noted {
         return look(socket, fd, now);
     }
-    left.store(unread, Ordering::Relaxed);
+    taken.store(socket.outgoing().taken(), Ordering::Relaxed);
     since.store(now, Ordering::Release);
     ask_again(socket, now);
     // Threads that sleep already are to sleep no longer than this.
@@ -126,7 +126,7 @@ fn ask_again(socket: &Socket, now: u64) {
 
 /// What has become of a stream that was noted.
 fn look(socket: &Socket, fd: i32, now: u64) {
-    let Stalled { limit, since, left, full } = &socket.stalled;
+    let Stalled { limit, since, taken, full } = &socket.stalled;
     let unread = socket.outgoing().unacknowledged();
     let limit = limit.load(Ordering::Relaxed);
     let over = socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0;
@@ -134,7 +134,8 @@ fn look(socket: &Socket, fd: i32, now: u64) {
         since.store(0, Ordering::Release);
         return;
     }
-    if left.swap(unread, Ordering::Relaxed) != unread {
+    let position = socket.outgoing().taken();
+    if taken.swap(position, Ordering::Relaxed) != position {
         since.store(now, Ordering::Release);
     } else if now.saturating_sub(since.load(Ordering::Acquire)) >= limit + PROBE {
         since.store(0, Ordering::Release);
