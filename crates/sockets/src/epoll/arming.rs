@@ -37,14 +37,16 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     if let (true, Some(fd)) = (bells::are_many(socket), entry.descriptor()) {
         bells::trim(socket, fd);
     }
-    entry.announced.store(true, Ordering::Relaxed);
+    if entry.announced.load(Ordering::Relaxed) == 0 {
+        entry.announced.store(clock::ticks(), Ordering::Relaxed);
+    }
     waiting::set_style(socket, style::POLL);
     waiting::announce(socket, conditions(entry))
 }
 
 /// Whether the entry's bell will ring for what comes next.
 pub(super) fn armed(entry: &'static Entry) -> bool {
-    if entry.socket().is_some() && !entry.announced.load(Ordering::Relaxed) {
+    if entry.socket().is_some() && entry.announced.load(Ordering::Relaxed) == 0 {
         return false;
     }
     // What is inside an inner set is looked at for as long as that is in the set.

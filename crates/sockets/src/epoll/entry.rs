@@ -38,9 +38,9 @@ pub struct Entry {
     generation: AtomicU32,
     /// When it last had an event, in ticks.
     pub(super) last: AtomicU64,
-    /// It was announced since its last event ([`super::arming::arm`]). A peer that rang for an earlier announcement may take that back
-    /// long after it was heard.
-    pub(super) announced: AtomicBool,
+    /// When it was first announced since its last event, in ticks; 0: not yet ([`super::arming::arm`]). A peer that rang for an earlier
+    /// announcement may take that back long after it was heard.
+    pub(super) announced: AtomicU64,
     /// The answer in which it was last reported, so that no answer names it twice.
     pub(super) answer: AtomicU32,
     /// What a set around its set saw last, to tell arrivals; 0: nothing yet.
@@ -119,7 +119,7 @@ impl Entry {
     #[inline(always)]
     pub(super) fn had_event(&self, time: u64) {
         self.last.store(time, Ordering::Relaxed);
-        self.announced.store(false, Ordering::Relaxed);
+        self.announced.store(0, Ordering::Relaxed);
     }
 
     #[inline(always)]

@@ -16,8 +16,8 @@ use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{clock, libc, user, Errno, Result};
 
-/// Ticks without an event after which an active stream is armed, and after which it is left to its doorbell. Between
-/// the two it is still looked at: what the peer sent before it could see the flag shows by then.
+/// Ticks without an event after which an active stream is armed, and after which it is left to its doorbell; the second not before the
+/// first has passed since it was armed, too: what the peer sent before it could see the flag shows by then.
 pub(super) const ARM_AFTER: u64 = 1_000_000;
 const COLD_AFTER: u64 = 2_000_000;
 
@@ -173,7 +173,7 @@ fn cool_down(set: &'static Set, entry: &'static Entry, time: u64) {
     }
     if !armed(entry) {
         arm(entry);
-    } else if idle > COLD_AFTER {
+    } else if idle > COLD_AFTER && time.saturating_sub(entry.announced.load(Ordering::Relaxed)) > ARM_AFTER {
         enqueue(set, entry, place::NONE);
     }
 }
