@@ -53,9 +53,13 @@ pub fn put_back(socket: &'static Socket) {
     // Unless the last was closed meanwhile: then it lingers, as any other.
     if socket.references.load(Ordering::SeqCst) > 0 {
         let number = hold.forget_private_number();
-        hold.await_ringers();
-        nudge::all();
-        crate::private::close(number);
+        if socket.references.load(Ordering::SeqCst) == 0 {
+            hold.number.store(number, Ordering::SeqCst); // closed between: whoever closed has seen that it lingers
+        } else {
+            hold.await_ringers();
+            nudge::all();
+            crate::private::close(number);
+        }
     }
     leave(Lingerer::Socket(socket), WAITER);
 }
