@@ -282,8 +282,10 @@ impl Station {
     /// After sleeping; then drive. While somebody drives the endpoint stays armed: at worst, the next sleep is short.
     pub fn disarm(&self) {
         let shared = self.shared();
+        // Counted under the lock, as [`Station::arm`] does: who arms in between would be disarmed, and nobody told to arm for him again.
+        let driver = self.lock_if_free();
         let left = shared.sleepers.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).unwrap_or(0);
-        let Some(driver) = self.lock_if_free() else { return };
+        let Some(driver) = driver else { return };
         driver.inner.device.disarm();
         if left > 1 {
             shared.arm_again.store(1, Relaxed);
