@@ -252,7 +252,10 @@ pub fn after_fork_child() {
     crate::datagram::forked();
     report::forked();
     section::forked();
-    dispatch::arm();
+    // The kernel gives it to no child; a thread that was without has one that is without.
+    if dispatch::armed() {
+        dispatch::arm();
+    }
     crate::waiting::signals::after_fork();
     section::leave();
 }
