@@ -135,3 +135,15 @@ macro_rules! slots {
     };
 }
 shunt_calls::for_each_call!(slots);
+
+/// Where setcontext(3) lies, for a caller that must not have a frame below it. Null: the C library has none.
+pub fn setcontext_itself() -> *mut c_void {
+    // SAFETY: the name ends with a NUL.
+    unsafe { next(&slot::setcontext, "setcontext\0") }
+}
+
+/// As [`setcontext_itself`], of swapcontext(3).
+pub fn swapcontext_itself() -> *mut c_void {
+    // SAFETY: the name ends with a NUL.
+    unsafe { next(&slot::swapcontext, "swapcontext\0") }
+}

@@ -9,8 +9,10 @@
 //! copies       clone(2) and its kin, whose child goes on elsewhere
 //! threads      new threads are told of, too
 //! masks        SIGSYS stays unblocked
+//! contexts     and so it does where a program changes contexts
 //! ```
 
+mod contexts;
 mod copies;
 mod masks;
 mod objects;
@@ -51,6 +53,9 @@ const ARGUMENTS: [i32; 6] = [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::
 const ARCHITECTURE_AT: usize = 28;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
+/// arch_prctl(2): the thread pointer moves.
+const ARCH_SET_FS: usize = 0x1002;
+
 /// A call of the program's was not done. Does it, and leaves what the instruction would leave in the registers.
 ///
 /// # Safety
@@ -68,6 +73,15 @@ pub unsafe fn arrived(information: *const siginfo_t, context: *mut ucontext_t) {
         if number == libc::SYS_rt_sigreturn {
             shunt_return_from_handler(registers[libc::REG_RSP as usize] as usize);
         }
+        if number == libc::SYS_arch_prctl && arguments[0] == ARCH_SET_FS && dispatch::end() {
+            // From here on nothing may ask for what is the thread's: it is no longer where it was.
+            let [a, b, c, d, e, f] = arguments;
+            let result = raw::call6(number, a, b, c, d, e, f);
+            if result < 0 {
+                dispatch::arm();
+            }
+            return leave(registers, result);
+        }
         let result = match copies::call(number, arguments, context) {
             Some(result) => result,
             None => call(number, arguments),
@@ -83,10 +97,15 @@ pub unsafe fn arrived(information: *const siginfo_t, context: *mut ucontext_t) {
             }
             _ => {}
         }
-        registers[libc::REG_RAX as usize] = result as i64;
-        registers[libc::REG_RCX as usize] = registers[libc::REG_RIP as usize];
-        registers[libc::REG_R11 as usize] = registers[libc::REG_EFL as usize];
+        leave(registers, result);
     }
+}
+
+/// What the instruction leaves.
+fn leave(registers: &mut [i64; 23], result: isize) {
+    registers[libc::REG_RAX as usize] = result as i64;
+    registers[libc::REG_RCX as usize] = registers[libc::REG_RIP as usize];
+    registers[libc::REG_R11 as usize] = registers[libc::REG_EFL as usize];
 }
 
 /// A call by number, as the kernel answers it: errno is not touched, and no thread is cancelled in it.

@@ -162,6 +162,8 @@ macro_rules! for_each_call {
             "signals" sighold(number: c_int) -> c_int;
             "signals" sigblock(mask: c_int) -> c_int;
             "signals" sigsetmask(mask: c_int) -> c_int;
+            "signals" setcontext(context: *const c_void) -> c_int;
+            "signals" swapcontext(old: *mut c_void, context: *const c_void) -> c_int;
             "threads" pthread_create(thread: *mut usize, attributes: *const c_void, function: *mut c_void, argument: *mut c_void) -> c_int;
             "threads" thrd_create(thread: *mut usize, function: *mut c_void, argument: *mut c_void) -> c_int;
             "threads" pthread_cancel(thread: usize) -> c_int;

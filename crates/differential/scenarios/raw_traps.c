@@ -1,6 +1,7 @@
 /* Calls by the program's own instruction, where the library does them (`--raw trap`): everything about the instruction that a program can tell. */
 #define _GNU_SOURCE
 #include "laboratory.h"
+#include <asm/prctl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -414,6 +415,107 @@ SOLO(trapped_clone_onto_stack, "clone onto another stack, in this memory and in 
     }
     wait_for("fork", process);
     R(RAW(SYS_read, server, bytes, 10));
+}
+
+static ucontext_t first_context, second_context;
+static char context_stack[65536];
+
+static void in_context(void)
+{
+    sigset_t now;
+    say("own %d", RAW(SYS_getppid) == getppid());
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    say("INT blocked %d", sigismember(&now, SIGINT));
+    swapcontext(&second_context, &first_context);
+    say("again %d", RAW(SYS_getppid) == getppid());
+}
+
+SOLO_KERNEL(trapped_in_contexts, "swapcontext and setcontext to contexts that block every signal")
+{
+    MUST(getcontext(&second_context));
+    second_context.uc_stack.ss_sp = context_stack;
+    second_context.uc_stack.ss_size = sizeof context_stack;
+    second_context.uc_link = &first_context;
+    sigfillset(&second_context.uc_sigmask);
+    makecontext(&second_context, in_context, 0);
+    R(swapcontext(&first_context, &second_context));
+    sigset_t now;
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    say("INT blocked %d", sigismember(&now, SIGINT));
+    R(RAW(SYS_getppid) == getppid());
+    sigfillset(&second_context.uc_sigmask);
+    R(swapcontext(&first_context, &second_context));
+    volatile int turn = 0;
+    MUST(getcontext(&first_context));
+    RN(turn, RAW(SYS_getppid) == getppid());
+    if (turn++ < 2) {
+        sigfillset(&first_context.uc_sigmask);
+        setcontext(&first_context);
+    }
+}
+
+static void *told_of_sigsys(void *unused)
+{
+    (void)unused;
+    sigset_t now;
+    pthread_sigmask(SIG_BLOCK, NULL, &now);
+    say("thread: SYS blocked %d, own %d", sigismember(&now, SIGSYS), RAW(SYS_getppid) == getppid());
+    return NULL;
+}
+
+SOLO_KERNEL(trapped_sigsys_held, "SIGSYS held by sigset, and blocked in a thread because its creator has blocked it")
+{
+    sigset(SIGSYS, SIG_HOLD);
+    R(RAW(SYS_getppid) == getppid());
+    sigset(SIGSYS, SIG_DFL);
+    R(RAW(SYS_getppid) == getppid());
+    sigset_t all, none;
+    sigfillset(&all);
+    sigemptyset(&none);
+    R(sigprocmask(SIG_SETMASK, &all, NULL));
+    finish(start(told_of_sigsys, NULL));
+    R(sigprocmask(SIG_SETMASK, &none, NULL));
+    finish(start(told_of_sigsys, NULL));
+}
+
+static void move_thread_pointer(void *unused)
+{
+    (void)unused;
+    static unsigned long room[1024];
+    unsigned long before = 0;
+    raw_call(SYS_arch_prctl, ARCH_GET_FS, (long)&before, 0, 0, 0, 0);
+    room[512] = (unsigned long)&room[512];
+    long refused = raw_call(SYS_arch_prctl, ARCH_SET_FS, -1, 0, 0, 0, 0);
+    long moved = raw_call(SYS_arch_prctl, ARCH_SET_FS, (long)&room[512], 0, 0, 0, 0);
+    long process = raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+    raw_call(SYS_arch_prctl, ARCH_SET_FS, (long)before, 0, 0, 0, 0);
+    say("refused %ld, moved %ld, own %d", refused, moved, process == getpid());
+}
+
+SOLO_KERNEL(trapped_thread_pointer, "a thread pointer that the program moves, and calls while it is elsewhere")
+{
+    wait_for("child", child(move_thread_pointer, NULL));
+}
+
+static long vector_before[4] = {1, 2, 3, 4};
+static long vector_after[4];
+
+SOLO_KERNEL(trapped_clone_keeps_vectors, "whole vector registers in a child on another stack")
+{
+    long result = 0;
+    if (!__builtin_cpu_supports("avx"))
+        return say("1"); /* What the others say. */
+    register long r10 __asm__("r10") = 0;
+    register long r8 __asm__("r8") = 0;
+    __asm__ volatile("vmovdqu %[before], %%ymm7\n\tsyscall\n\ttest %%rax, %%rax\n\tjnz 1f\n\t"
+                     "vmovdqu %%ymm7, %[after]\n\tmov $60, %%eax\n\txor %%edi, %%edi\n\tsyscall\n1: vzeroupper"
+                     : "=a"(result), [after] "=m"(vector_after)
+                     : "a"(SYS_clone), "D"(CLONE_VM | CLONE_VFORK | SIGCHLD), "S"(clone_stack + sizeof clone_stack - 64), "d"(0), "r"(r10),
+                     "r"(r8), [before] "m"(vector_before)
+                     : "rcx", "r11", "memory", "xmm7");
+    int status;
+    MUST(waitpid(result, &status, 0));
+    say("%d", memcmp(vector_before, vector_after, sizeof vector_before) == 0);
 }
 
 DUET(trapped_descriptors, "dup, close and their kin")

@@ -10,6 +10,7 @@ use libc::c_int;
 
 /// prctl(2): the operation, and what switches it on.
 pub const SET_SYSCALL_USER_DISPATCH: c_int = 59;
+const OFF: usize = 0;
 const ON: usize = 1;
 
 /// What a SIGSYS of this origin has for its si_code.
@@ -70,4 +71,14 @@ pub fn armed() -> bool {
 pub fn replaced() {
     // SAFETY: the calling thread's own block.
     unsafe { (*thread::block()).dispatched = 0 };
+}
+
+/// Has the calling thread's calls no longer told. False: the kernel refuses.
+pub fn end() -> bool {
+    // SAFETY: plain numbers; the kernel demands zeros.
+    let done = check(unsafe { syscall!(libc::SYS_prctl, SET_SYSCALL_USER_DISPATCH, OFF, 0, 0, 0) }).is_ok();
+    if done {
+        replaced();
+    }
+    done
 }

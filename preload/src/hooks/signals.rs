@@ -27,7 +27,9 @@ hook! {
         sysv_signal(number, handler)
     }
     fn sigset(number: c_int, handler: usize) -> usize {
-        crate::signals::set_and_unblock(number, handler)
+        let old = crate::signals::set_and_unblock(number, handler);
+        trap::open();
+        old
     }
     fn sigignore(number: c_int) -> c_int {
         let result = crate::signals::set(number, libc::SIG_IGN, crate::signals::Style::Plain);

@@ -110,12 +110,25 @@ unsafe extern "C" fn child_begins() {
     process::after_fork_child();
 }
 
-/// The call, with the floating-point state that the program had. The parent returns; the child goes on where its image says.
+/// What the kernel writes into the state of a signal's frame that XSAVE made, and where (struct _fpx_sw_bytes): the second is a
+/// mask of what the state holds.
+const MAGIC_AT: usize = 464;
+const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
+const FEATURES_AT: usize = 472;
+
+/// The call, with the floating-point and vector state that the program had. The parent returns; the child goes on where its image says.
 #[unsafe(naked)]
 unsafe extern "C" fn shunt_clone(number: i64, arguments: *const usize, state: *const u8) -> isize {
     naked_asm!(
-        "fxrstor64 [rdx]",
-        "mov rax, rdi",
+        "mov rcx, rdx",
+        "cmp dword ptr [rcx + {magic_at}], {magic}",
+        "jne 4f",
+        "mov eax, [rcx + {features_at}]",
+        "mov edx, [rcx + {features_at} + 4]",
+        "xrstor64 [rcx]",
+        "jmp 5f",
+        "4: fxrstor64 [rcx]",
+        "5: mov rax, rdi",
         "mov r11, rsi",
         "mov rdi, [r11]",
         "mov rsi, [r11 + 8]",
@@ -153,6 +166,9 @@ unsafe extern "C" fn shunt_clone(number: i64, arguments: *const usize, state: *c
         "mov eax, 0",
         "lea rsp, [rsp + {below}]",
         "jmp rcx",
+        magic_at = const MAGIC_AT,
+        magic = const FP_XSTATE_MAGIC1,
+        features_at = const FEATURES_AT,
         below = const BELOW,
         begins = sym child_begins,
         copied = const offset_of!(Image, copied),

@@ -2,13 +2,13 @@
 //! it hears that it is.
 
 use core::ffi::c_int;
-use shunt_calls::libc::{self, sigset_t};
+use shunt_calls::libc::{self, sigset_t, ucontext_t};
 use shunt_sockets::sys::{action, calls, dispatch, thread, user};
 
 const BIT: u64 = action::bit(libc::SIGSYS);
 
 /// Whether the program believes SIGSYS blocked in this thread.
-fn veiled() -> &'static mut u32 {
+pub fn veiled() -> &'static mut u32 {
     // SAFETY: the calling thread's own block, and no reference is kept.
     unsafe { &mut (*thread::block()).veiled }
 }
@@ -90,5 +90,23 @@ pub unsafe fn by_number(how: c_int, set: usize, old: usize, size: usize) -> Opti
 pub fn open() {
     if dispatch::armed() {
         let _ = calls::sigprocmask(libc::SIG_UNBLOCK, &BIT, core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    }
+}
+
+/// A context is about to become the calling thread's.
+///
+/// What the program believes of the mask stays the thread's: a context that was saved does not tell.
+///
+/// # Safety
+/// As setcontext(3).
+pub unsafe fn open_context(context: *mut ucontext_t) {
+    if dispatch::armed() {
+        // SAFETY: promised by the caller. Written only where it must be.
+        unsafe {
+            let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
+            if *mask & BIT != 0 {
+                *mask &= !BIT;
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Those that a program makes by clone(2) do not: where they keep their thread-local storage, if they have any, is not known.
 
+use super::masks;
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use shunt_sockets::sys::{calls, dispatch, mapping};
@@ -12,6 +13,8 @@ use shunt_sockets::sys::{calls, dispatch, mapping};
 struct Work {
     function: *mut c_void,
     argument: *mut c_void,
+    /// What the creator believes of SIGSYS, whose mask a thread inherits. That its attributes may name another is not asked.
+    veiled: u32,
 }
 
 /// Begins a thread by `begin`, which is given a function and its argument.
@@ -22,7 +25,7 @@ pub fn with(function: *mut c_void, argument: *mut c_void, begin: impl FnOnce(*mu
     let Ok(memory) = mapping::reserve(size_of::<Work>()) else { return begin(function, argument) };
     let work = memory.cast::<Work>();
     // SAFETY: fresh memory of that size.
-    unsafe { work.write(Work { function, argument }) };
+    unsafe { work.write(Work { function, argument, veiled: *masks::veiled() }) };
     let result = begin(entry(), work.cast());
     if result != 0 {
         let _ = calls::munmap(memory, size_of::<Work>());
@@ -40,10 +43,18 @@ unsafe extern "C" fn shunt_thread_entry(work: *mut Work) {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
-unsafe extern "C" fn begin(work: *mut Work) -> Work {
+/// In the registers in which the entry takes them.
+#[repr(C)]
+struct Begun {
+    function: *mut c_void,
+    argument: *mut c_void,
+}
+
+unsafe extern "C" fn begin(work: *mut Work) -> Begun {
     // SAFETY: written by `with`; nobody else has it.
-    let copy = unsafe { *work };
+    let Work { function, argument, veiled } = unsafe { *work };
     let _ = calls::munmap(work.cast(), size_of::<Work>());
+    *masks::veiled() = veiled;
     dispatch::arm();
-    copy
+    Begun { function, argument }
 }
