@@ -415,3 +415,97 @@ SOLO(offers_elsewhere, "a child passes the listener on and exits: whoever got it
     while (wait(NULL) > 0)
         ;
 }
+
+/* ---- bells of clients that a child of the server cannot take off ------------------------------------------------------ */
+
+static void comes_and_stays(struct client *client, unsigned port)
+{
+    for (int i = 0; i < 20; i++) {
+        int fd = dial("127.0.0.1", port);
+        char byte;
+        read(fd, &byte, 1);
+        close(fd);
+        usleep(5000);
+    }
+    gate_open(&client->done);
+    gate_pass(&client->go);
+}
+
+static long long spent_us(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+}
+
+enum { QUIET_MS = 300 };
+
+static void say_idle(const char *what, long long before)
+{
+    say("%s: less than half of the time was spent %d", what, spent_us() - before < QUIET_MS * 500);
+}
+
+static void hears_nobody(int listener)
+{
+    int inner = MUST(epoll_create1(EPOLL_CLOEXEC)), outer = MUST(epoll_create1(EPOLL_CLOEXEC));
+    struct epoll_event event;
+    struct pollfd of_listener = {listener, POLLIN, 0};
+    struct timeval time = {0, QUIET_MS * 1000};
+    long long before = spent_us();
+    R(poll(&of_listener, 1, QUIET_MS));
+    say_idle("poll", before);
+    epoll_adding(inner, listener, EPOLLIN, 1);
+    before = spent_us();
+    R(epoll_wait(inner, &event, 1, QUIET_MS));
+    say_idle("set", before);
+    epoll_adding(outer, inner, EPOLLIN, 2);
+    before = spent_us();
+    R(epoll_wait(outer, &event, 1, QUIET_MS));
+    say_idle("set in a set", before);
+    R(setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
+    before = spent_us();
+    R(accept(listener, NULL, NULL));
+    say_idle("accept", before);
+}
+
+/* The client goes after the fork (`goes`), or stays until the child is done. */
+static void forks_after_clients(bool polls, bool goes)
+{
+    struct client client = new_client(comes_and_stays);
+    struct gate forked = gate_new(), gone = gate_new();
+    int listener = listen_on("127.0.0.1", 16);
+    tell(&client, listener);
+    for (int i = 0; i < 20; i++) {
+        struct pollfd of_listener = {listener, POLLIN, 0};
+        if (polls)
+            MUST(poll(&of_listener, 1, -1));
+        close(MUST(accept(listener, NULL, NULL)));
+    }
+    gate_pass(&client.done);
+    pid_t heir = MUST(fork());
+    if (heir == 0) {
+        gate_open(&forked);
+        gate_pass(&gone);
+        hears_nobody(listener);
+        _exit(0);
+    }
+    gate_pass(&forked);
+    if (goes) {
+        gate_open(&client.go);
+        wait(NULL);
+    }
+    gate_open(&gone);
+    wait_for("child", heir);
+    if (!goes)
+        gate_open(&client.go);
+    /* Here the listener is as good as before. */
+    int again = dial("127.0.0.1", port_of(listener)), server = F(accept(listener, NULL, NULL));
+    R(send(server, "hello", 5, 0));
+    R(recv(again, bytes, 5, MSG_WAITALL));
+}
+
+SOLO(offers_then_fork, "a server that sleeps in accept forks: its child hears of no client, and sleeps") { forks_after_clients(false, false); }
+
+SOLO(offers_then_fork_gone, "the same, and the client goes after the fork") { forks_after_clients(false, true); }
+
+SOLO(offers_then_fork_polling, "the same for a server that sleeps in poll") { forks_after_clients(true, true); }

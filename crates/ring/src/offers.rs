@@ -56,6 +56,12 @@ pub fn publish(offers: &Offers, channel: usize) -> Offered {
     Offered::Ring
 }
 
+/// The bell that [`publish`] asked for could not be rung: a count of bells that are not on the line would keep the next ones silent.
+pub fn rang_nothing(offers: &Offers) {
+    let rung = offers.published.rung.load(Ordering::Relaxed);
+    offers.published.rung.store(rung.wrapping_sub(1), Ordering::Release);
+}
+
 /// How many offers wait, as far as the client can be believed.
 pub fn waiting(offers: &Offers) -> usize {
     let count = offers.published.count.load(Ordering::Acquire).wrapping_sub(offers.taken.count.load(Ordering::Relaxed));
@@ -129,6 +135,11 @@ pub fn set_backlog(offers: &Offers, backlog: u32) {
 pub fn ring_each(offers: &Offers) {
     offers.taken.each.store(1, Ordering::Release);
     fence(Ordering::SeqCst);
+}
+
+/// Whether the server has asked for a bell for each offer.
+pub fn rings_each(offers: &Offers) -> bool {
+    offers.taken.each.load(Ordering::Relaxed) != 0
 }
 
 /// The server begins with a queue that was another's, or that nobody served for a while.

@@ -36,7 +36,9 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         return false;
     }
     if link::for_offers(listener) != Some(index) {
-        return false; // retired at this moment, and who said that the pair is free may be another user's
+        // Retired at this moment, and who said that the pair is free may be another user's. Nobody has it any more.
+        close(page);
+        return false;
     }
     link::at(index).lend_again(channel);
     connect::describe(page, &kept.client, server);
@@ -47,9 +49,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     if offered == Offered::Closed {
         // The listener goes at this moment. What it has not taken is taken back.
         if shunt_ring::claim::take_back(&page.head) {
-            for side in &page.sides {
-                side.released.store(release::CLOSED, Ordering::Release);
-            }
+            close(page);
             link::at(index).withdraw(channel);
             return false;
         }
@@ -60,9 +60,19 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     if offered == Offered::Ring {
         let byte = 1u8;
         let bell = link::at(index).bell;
-        let _ = calls::sendto(bell, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
+        let sent = calls::sendto(bell, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
+        if sent.is_err() {
+            offers::rang_nothing(&header.offers);
+        }
     }
     true
+}
+
+/// The channel is both ends' no more, and its pair serves no other connection.
+fn close(page: &ChannelPage) {
+    for side in &page.sides {
+        side.released.store(release::CLOSED, Ordering::Release);
+    }
 }
 
 /// Pairs that a client has before it rather waits a moment for one than makes another through the kernel.

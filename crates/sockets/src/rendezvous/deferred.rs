@@ -157,7 +157,7 @@ fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<A
             return Err(error); // no descriptor for it: it waits
         }
         offers::take(&header.offers);
-        offered::silence_spent(header, index);
+        offered::taken(listener, header, index);
         if let Ok(accepted) = taken {
             return Ok(Some(accepted));
         }
@@ -178,7 +178,7 @@ fn take_offers(listener: &Socket, _setup: &Guard) {
                 join(listener, Arrival { companion: -1, client, server, index, channel, generation });
             }
             offers::take(&header.offers);
-            offered::silence_spent(header, index);
+            offered::taken(listener, header, index);
         }
     }
 }

@@ -7,6 +7,7 @@
 use crate::rendezvous::accept::{self, Accepted};
 use crate::rendezvous::kept;
 use crate::socket::{flag, Socket};
+use crate::table::{self, Kind};
 use crate::{global, link, private};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use shunt_ring::{claim, offers};
@@ -75,10 +76,22 @@ pub fn forked() {
     }
 }
 
-/// A rendezvous got another number.
+/// A rendezvous or a bell got another number; it has both at this moment. Under the set-up lock.
 pub fn moved(from: i32, to: i32) {
     for place in &PLACES {
         crate::process::renumber(&place.rendezvous, from, to);
+    }
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
+        if places(listener).any(|(_, index)| link::at(index).bell == to) {
+            // A set knows what it watches by its number: by another one it could not be taken out.
+            let bells = listener.bells_fd.load(Ordering::Relaxed);
+            let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+            if calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut()).is_ok() {
+                let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, to, &mut event);
+            }
+        }
     }
 }
 
@@ -122,8 +135,39 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
 /// The client of link `index` may offer again, as its listener is this process's alone again. Under the set-up lock.
 pub(crate) fn resume(index: usize, listener: &Socket) {
     let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+    let bells = listener.bells_fd.load(Ordering::Relaxed);
     for (header, _) in places(listener).filter(|(_, place)| *place == index) {
-        offers::set_backlog(&header.offers, backlog);
+        let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        if let Ok(()) | Err(Errno(libc::EEXIST)) = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, link::at(index).bell, &mut event)
+        {
+            offers::set_backlog(&header.offers, backlog);
+        }
+    }
+}
+
+/// Others are about to have the listener, and its bells are not theirs to take off: what was left on the line, or a client that
+/// goes, would have the bells' descriptor readable for them for ever. A bell stays watched while an offer waits that could not
+/// be moved. Under the set-up lock.
+pub(crate) fn unwatch_bells(listener: &Socket) {
+    for (header, index) in places(listener) {
+        unwatch(listener, header, index);
+    }
+}
+
+fn unwatch(listener: &Socket, header: &LinkHeader, index: usize) {
+    silence_spent(header, index);
+    if offers::waiting(&header.offers) == 0 {
+        let bells = listener.bells_fd.load(Ordering::Relaxed);
+        let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, link::at(index).bell, core::ptr::null_mut());
+    }
+}
+
+/// An offer of link `index` was taken. Under the set-up lock.
+pub(crate) fn taken(listener: &Socket, header: &LinkHeader, index: usize) {
+    if listener.has(flag::LISTENER_SHARED) {
+        unwatch(listener, header, index);
+    } else {
+        silence_spent(header, index);
     }
 }
 
@@ -207,22 +251,23 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     let used = used();
     let turn = listener.accepts.load(Ordering::Relaxed) as usize % used.len().max(1);
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
-    let leave_bells = accept::leaves_bells(listener);
+    let leave_bells = accept::leaves_bells(listener) && !listener.has(flag::LISTENER_SHARED);
     for place in used[turn..].iter().chain(&used[..turn]) {
         let Some((header, index)) = place.link(rendezvous) else { continue };
         let base = link::at(index).base;
         // An honest client has no more waiting, whatever its count says.
         for _ in 0..CHANNELS {
             let Some(channel) = offers::oldest(&header.offers) else { break };
-            let taken = take(index, base, channel, listener, flags);
-            if let Err(Some(error)) = taken {
+            let result = take(index, base, channel, listener, flags);
+            if let Err(Some(error)) = result {
                 return Err(error); // no descriptor for it: it waits
             }
             offers::take(&header.offers);
-            if !leave_bells {
-                silence_spent(header, index);
+            // Where each offer rings, bells that are left would fill the line.
+            if !leave_bells || offers::rings_each(&header.offers) {
+                taken(listener, header, index);
             }
-            if let Ok(accepted) = taken {
+            if let Ok(accepted) = result {
                 return Ok(accepted);
             }
         }
@@ -297,7 +342,7 @@ pub(crate) fn refuse(page: &ChannelPage) {
 }
 
 /// Takes off the bells of offers that wait no longer. False: there are none.
-pub(crate) fn silence_spent(header: &LinkHeader, index: usize) -> bool {
+fn silence_spent(header: &LinkHeader, index: usize) -> bool {
     let spent = offers::spent_bells(&header.offers);
     if spent > 0 {
         silence(index, spent);

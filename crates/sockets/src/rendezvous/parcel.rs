@@ -48,9 +48,9 @@ pub fn before_sharing() {
                 }
                 kept::forget(index, channel);
                 offers::take(&header.offers);
-                offered::silence_spent(header, index);
             }
         }
+        offered::unwatch_bells(listener);
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
             options::follow(listener);
         }
     }
+    // Nobody was found since the last wait, though a queue may have said that it is readable each time.
+    if deadline.is_some_and(|deadline| clock::monotonic_ns() >= deadline) {
+        return Err(Errno(libc::EAGAIN));
+    }
     let deadline = *deadline.get_or_insert_with(|| match listener.receive_timeout.load(Ordering::Relaxed) {
         0 => u64::MAX,
         timeout => clock::monotonic_ns() + timeout,
