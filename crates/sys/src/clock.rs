@@ -5,7 +5,7 @@ mod line;
 use crate::section::Section;
 use crate::{calls, thread};
 use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
-use line::Line;
+use line::{Line, Rate};
 
 /// The processor's time stamp counter. Where its rate is not constant ([`is_invariant`]) it only bounds spinning.
 #[inline(always)]
@@ -42,8 +42,18 @@ static RATE: AtomicU64 = AtomicU64::new(0);
 static START_TICKS: AtomicU64 = AtomicU64::new(0);
 static START_NS: AtomicU64 = AtomicU64::new(0);
 
+/// When the calibration interval began: at the start, or anew.
+static SINCE_TICKS: AtomicU64 = AtomicU64::new(0);
+static SINCE_NS: AtomicU64 = AtomicU64::new(0);
+
 /// An interval this long calibrates to better than a millionth of an hour's error in a second.
 const CALIBRATION_NS: u64 = 50_000_000;
+
+/// Over a longer interval the machine may have been asleep: the counter runs on then, and CLOCK_MONOTONIC stands still.
+const STALE_NS: u64 = 2_000_000_000;
+
+/// Nanoseconds for each 2^32 ticks at 2.5 GHz: a first guess.
+const GUESS: u64 = (2 << 32) / 5;
 
 /// Ticks that take longer than [`CALIBRATION_NS`] on processors of up to 5 GHz.
 const CALIBRATION_TICKS: u64 = 250_000_000;
@@ -73,6 +83,12 @@ pub fn start() {
     let (ticks, ns) = both();
     START_TICKS.store(ticks, Ordering::Relaxed);
     START_NS.store(ns, Ordering::Release);
+    since(ticks, ns);
+}
+
+fn since(ticks: u64, ns: u64) {
+    SINCE_TICKS.store(ticks, Ordering::Relaxed);
+    SINCE_NS.store(ns, Ordering::Release);
 }
 
 /// [`START_NS`] while [`start_once`] looks at the clocks.
@@ -146,11 +162,18 @@ fn calibrate() -> u64 {
         return asked_ns();
     }
     let (ticks, now) = both();
-    let start = START_NS.load(Ordering::Acquire);
-    if start > STARTING && now.saturating_sub(start) > CALIBRATION_NS {
-        let passed = ticks.wrapping_sub(START_TICKS.load(Ordering::Relaxed)).max(1);
-        let rate = (((now - start) as u128) << 32).div_euclid(passed as u128) as u64;
+    // 0: not started.
+    let over = |since: u64| since != 0 && now.saturating_sub(since) > CALIBRATION_NS;
+    if over(SINCE_NS.load(Ordering::Acquire)) {
+        // Alone also with the interval's beginning, which is two words.
         alone(0, || {
+            let begun = SINCE_NS.load(Ordering::Acquire);
+            if calibrated() || !over(begun) {
+                return;
+            }
+            let passed = ticks.wrapping_sub(SINCE_TICKS.load(Ordering::Relaxed));
+            let rate = line::measured(now - begun, passed).filter(|_| now - begun <= STALE_NS);
+            let Some(rate) = rate else { return since(ticks, now) };
             RATE.store(rate, Ordering::Relaxed);
             if is_invariant() {
                 publish(Line { ticks, told: now, asked: now, rate }, 1);
@@ -160,15 +183,29 @@ fn calibrate() -> u64 {
     now
 }
 
+/// Renewals in a row that found the rate far off. Written by whoever makes the next line.
+static FAR: AtomicU32 = AtomicU32::new(0);
+
+/// So many are no sleep: the counter's rate is another one now, and each line would be wrong for as long as it is believed.
+const TOO_MANY_FAR: u32 = 3;
+
 /// The next line, by one thread; others ask the kernel meanwhile, and go back behind nothing that the old line told.
 #[cold]
 fn renew(turn: u32) -> u64 {
-    let mut told = asked_ns().max(line(turn).map_or(0, |old| old.told + line::INTERVAL_NS));
+    let mut told = asked_ns().max(line(turn).map_or(0, |old| old.told_until(ticks())));
     alone(turn, || {
         let Some(old) = line(turn) else { return };
         let (ticks, now) = both();
-        let (next, rate) = old.renewed(ticks, now);
-        RATE.store(rate, Ordering::Relaxed);
+        let (next, measured) = old.renewed(ticks, now);
+        match measured {
+            Rate::Measured(rate) => {
+                RATE.store(rate, Ordering::Relaxed);
+                FAR.store(0, Ordering::Relaxed);
+            }
+            Rate::Unknown => {}
+            Rate::Far if FAR.fetch_add(1, Ordering::Relaxed) + 1 < TOO_MANY_FAR => {}
+            Rate::Far => return TURN.store(0, Ordering::Release),
+        }
         publish(next, turn + 1);
         told = next.told;
     });
@@ -207,7 +244,7 @@ pub fn ticks_for_ns(ns: u64) -> u64 {
     let rate = RATE.load(Ordering::Relaxed);
     if rate == 0 {
         // Not a system call for each spin meanwhile: they were 500 ns of each round trip of a young process.
-        if ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed)) > CALIBRATION_TICKS {
+        if ticks().wrapping_sub(SINCE_TICKS.load(Ordering::Relaxed)) > CALIBRATION_TICKS {
             calibrate();
         }
         return ns * 5 / 2;
@@ -215,39 +252,67 @@ pub fn ticks_for_ns(ns: u64) -> u64 {
     (((ns as u128) << 32) / rate as u128) as u64
 }
 
-/// The same for a time that has passed since this process began, at any time: asked of the kernel until the rate is known.
+/// The same for a time that has passed, at any time: the kernel is asked until the rate is known.
 pub fn ticks_passed(ns: u64) -> u64 {
-    if RATE.load(Ordering::Relaxed) != 0 {
-        return ticks_for_ns(ns);
-    }
-    let lived_ns = asked_ns().saturating_sub(START_NS.load(Ordering::Relaxed)).max(1);
-    let lived = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
-    ((ns as u128 * lived as u128) / lived_ns as u128) as u64
+    (((ns as u128) << 32) / rate_so_far() as u128) as u64
 }
 
 /// Nanoseconds that `ticks` took, which have passed.
 pub fn ns_passed(ticks: u64) -> u64 {
-    let rate = match RATE.load(Ordering::Relaxed) {
-        0 => ((1_000_000_000u128 << 32) / ticks_passed(1_000_000_000).max(1) as u128) as u64,
+    ((ticks as u128 * rate_so_far() as u128) >> 32) as u64
+}
+
+fn rate_so_far() -> u64 {
+    match RATE.load(Ordering::Relaxed) {
+        0 => {
+            let lived_ns = asked_ns().saturating_sub(START_NS.load(Ordering::Relaxed));
+            let lived = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
+            line::measured(lived_ns, lived).unwrap_or(GUESS)
+        }
         rate => rate,
-    };
-    ((ticks as u128 * rate as u128) >> 32) as u64
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::line::{Line, INTERVAL_NS};
+    use core::sync::atomic::Ordering;
+
     #[test]
     fn the_counter_keeps_the_kernels_time() {
         super::start();
-        let begin = super::ticks();
-        while super::ticks() - begin <= super::CALIBRATION_TICKS {
+        let begin = std::time::Instant::now();
+        while !super::calibrated() {
+            assert!(begin.elapsed().as_secs() < 60);
             std::thread::sleep(std::time::Duration::from_millis(60));
+            super::ticks_for_ns(1);
         }
-        super::ticks_for_ns(1);
-        assert!(super::calibrated());
         for _ in 0..100 {
             let (low, ours, high) = (super::asked_ns(), super::monotonic_ns(), super::asked_ns());
             assert!(ours + 100_000 > low && ours < high + 100_000, "{low} {ours} {high}");
         }
+        // With the same clock, so not beside this.
+        a_counter_that_runs_at_another_rate_is_given_up();
+    }
+
+    fn a_counter_that_runs_at_another_rate_is_given_up() {
+        if !super::is_invariant() {
+            return;
+        }
+        let rate = super::RATE.load(Ordering::Relaxed);
+        for far in 1..=super::TOO_MANY_FAR {
+            let (ticks, now) = super::both();
+            // Six tenths of a second ago, by a rate at which that was more than a line lasts.
+            let (ticks, now) = (ticks - super::ticks_for_ns(INTERVAL_NS * 6 / 10), now - INTERVAL_NS * 6 / 10);
+            let turn = super::TURN.load(Ordering::Relaxed) + 1;
+            super::publish(Line { ticks, told: now, asked: now, rate: 4 * rate }, turn);
+            let (low, ours, high) = (super::asked_ns(), super::monotonic_ns(), super::asked_ns());
+            assert!(ours + 100_000 > low && ours < high + 100_000, "{low} {ours} {high}");
+            let next = if far < super::TOO_MANY_FAR { turn + 1 } else { 0 };
+            assert_eq!(super::TURN.load(Ordering::Relaxed), next);
+            assert_eq!(super::RATE.load(Ordering::Relaxed), rate);
+        }
+        let (low, ours, high) = (super::asked_ns(), super::monotonic_ns(), super::asked_ns());
+        assert!(low <= ours && ours <= high);
     }
 }
