@@ -247,7 +247,7 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
         let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };
         let _ = Query::new(&mut *entries, deadline, core::ptr::null(), usize::MAX).poll();
         // A carrier has no program to stop it: whatever is ready again and again without getting on costs a processor little.
-        quick = if clock::monotonic_ns() - now < QUICK { quick + 1 } else { 0 };
+        quick = if clock::monotonic_ns().saturating_sub(now) < QUICK { quick + 1 } else { 0 };
         if quick > MANY {
             let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             let _ = calls::nanosleep(&pause, core::ptr::null_mut());

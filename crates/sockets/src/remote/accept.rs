@@ -57,7 +57,7 @@ pub fn listens(inode: u64, address: &Address) {
 fn ear(home: &Home, inode: u64, address: &Address) -> Result<i32> {
     let began = clock::monotonic_ns();
     loop {
-        let waited = clock::monotonic_ns() - began;
+        let waited = clock::monotonic_ns().saturating_sub(began);
         match home.station.listen(inode, address) {
             Err(Errno(libc::EAGAIN)) if waited < HEARD_WITHIN => {
                 let _ = calls::nap(LOOK);

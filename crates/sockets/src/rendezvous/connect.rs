@@ -56,13 +56,16 @@ static ANSWERED: Shared<[Answer; ANSWERS]> = Shared::new([NO_ANSWER; ANSWERS]);
 fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
     // SAFETY: the set-up lock is held.
     let answers = unsafe { &mut *ANSWERED.get() };
-    answers.iter_mut().find(|a| a.until > now && a.server == *server)
+    // The counter begins anew when a machine wakes: no answer is from the future.
+    let latest = now + clock::ticks_for_ns(BELIEVE_NS);
+    answers.iter_mut().find(|a| a.until > now && a.until <= latest && a.server == *server)
 }
 
 fn remember(answer: Answer) {
     // SAFETY: the set-up lock is held.
     let answers = unsafe { &mut *ANSWERED.get() };
-    let slot = answers.iter_mut().min_by_key(|a| a.until).expect("never empty");
+    // Whatever seems to be from the future is from before the counter began anew, and would never be the oldest.
+    let slot = answers.iter_mut().min_by_key(|a| if a.until > answer.until { 0 } else { a.until }).expect("never empty");
     *slot = answer;
 }
 
@@ -406,4 +409,27 @@ pub fn class_limit() -> u32 {
     let most = global::options().ring;
     let sizes = &shunt_segment::area::RING_SIZE;
     sizes.iter().rposition(|size| *size <= most).unwrap_or(0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_is_believed_from_before_the_counter_began_anew() {
+        let lasts = clock::ticks_for_ns(BELIEVE_NS);
+        let at = |port| Address::v4([127, 0, 0, 1], port);
+        let old = 1 << 50;
+        for port in 1..=ANSWERS as u16 {
+            remember(Answer { server: at(port), until: old + port as u64 + lasts, ..NO_ANSWER });
+        }
+        assert!(remembered(&at(3), old + 3).is_some());
+        assert!(remembered(&at(3), old + 4 + lasts).is_none(), "too old");
+        assert!(remembered(&at(3), 1000).is_none(), "from before");
+        for port in [101, 102] {
+            remember(Answer { server: at(port), until: 1000 + lasts, ..NO_ANSWER });
+        }
+        assert!([101, 102].iter().all(|&port| remembered(&at(port), 1001).is_some()));
+        forget_answers();
+    }
 }

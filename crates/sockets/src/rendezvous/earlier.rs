@@ -9,10 +9,13 @@
 use crate::options::Stored;
 use crate::socket::Socket;
 use core::sync::atomic::{AtomicU32, Ordering};
-use shunt_sys::mapping;
+use shunt_sys::{clock, mapping};
 
 /// Changes that are remembered; of more, the oldest are forgotten.
 const MOST: usize = 16;
+
+/// Ticks by which a change may seem to lie ahead: the processor reads its counter out of order with memory.
+const AHEAD: u64 = 1 << 20;
 
 struct Past {
     /// In ticks.
@@ -52,7 +55,9 @@ pub fn at(listener: &Socket, time: u64) -> Option<&Stored> {
     // SAFETY: null or a history; under the set-up lock nobody changes it.
     let history = unsafe { listener.earlier.load(Ordering::Relaxed).as_ref() }?;
     let list = &history.list[..(history.count.load(Ordering::Relaxed) as usize).min(MOST)];
-    list.iter().find(|past| time < past.until).map(|past| &past.options)
+    // The counter begins anew when a machine wakes: what was until later than now was before that.
+    let latest = clock::ticks().saturating_add(AHEAD);
+    list.iter().find(|past| time < past.until && past.until <= latest).map(|past| &past.options)
 }
 
 /// The object serves another socket.
