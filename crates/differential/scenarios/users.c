@@ -316,3 +316,82 @@ DUET(users_each_their_own, "for each connection a child that becomes another use
     for (int i = 0; i < 6; i++)
         wait_for("child", children[i]);
 }
+
+static int own_descriptors(void)
+{
+    DIR *all = opendir("/proc/self/fd");
+    int count = 0;
+    while (all && readdir(all))
+        count++;
+    if (all)
+        closedir(all);
+    return count;
+}
+
+/* Sends and gets it back. */
+static bool answered(int fd)
+{
+    char answer[5];
+    return send(fd, "hello", 5, 0) == 5 && recv(fd, answer, 5, MSG_WAITALL) == 5 && memcmp(answer, "hello", 5) == 0;
+}
+
+enum { MANY = 300 };
+
+SOLO_KERNEL(users_many, "a server forks for each of many connections a child that becomes another user, and keeps nothing of them")
+{
+    if (!may_change())
+        return;
+    listener = listen_on("127.0.0.1", 16);
+    port = port_of(listener);
+    pid_t server = MUST(fork());
+    if (server == 0) {
+        signal(SIGCHLD, SIG_IGN);
+        for (int i = 0; i < MANY; i++) {
+            int fd = MUST(accept(listener, NULL, NULL));
+            if (MUST(fork()) == 0) {
+                close(listener);
+                become_nobody();
+                ssize_t got;
+                while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+                    if (send(fd, bytes, (size_t)got, 0) != got)
+                        _exit(9);
+                _exit(0);
+            }
+            close(fd);
+        }
+        int descriptors = own_descriptors();
+        if (descriptors >= 60)
+            fprintf(stderr, "%d descriptors\n", descriptors);
+        _exit(descriptors < 60 ? 0 : 8);
+    }
+    int good = 0;
+    for (int i = 0; i < MANY; i++) {
+        int fd = dial("127.0.0.1", port);
+        good += answered(fd);
+        close(fd);
+    }
+    say("answered: %d", good);
+    say("client's descriptors: %s", own_descriptors() < 60 ? "few" : "many");
+    wait_for("server", server);
+}
+
+DUET(users_locked, "a process that has locked its memory, more than it then may, becomes another user")
+{
+    if (!may_change())
+        return;
+    meet();
+    int fd = connection(1), other = connection(2);
+    struct rlimit limit = {8 << 20, 8 << 20};
+    MUST(setrlimit(RLIMIT_MEMLOCK, &limit));
+    MUST(mlockall(MCL_CURRENT | MCL_FUTURE));
+    become_nobody();
+    far("send 1 5 1; send 2 6 1");
+    R(recv(fd, bytes, 100, 0));
+    R(recv(other, bytes, 100, 0));
+    R(send(fd, "abc", 3, 0));
+    R(send(other, "defg", 4, 0));
+    R(munlockall());
+    far("recv 1 10; recv 2 10");
+    R(close(other));
+    far("recv 2 10");
+}

@@ -7,6 +7,7 @@
 mod adopt;
 mod bell;
 mod drop;
+mod forking;
 mod leave;
 mod lend;
 mod make;
@@ -15,6 +16,7 @@ mod narrow;
 pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, retire_if_shared, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
 pub use drop::{drop_owed, drop_unused, sweep};
+pub use forking::left_to_kernel;
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{note, offer, reusable, Offer};
 pub use make::make_lasting;
@@ -83,6 +85,10 @@ pub struct Link {
     asked: u64,
     /// One of a station's, for streams to other hosts: it stays, whether anybody uses it or not.
     lasting: bool,
+    /// Connections that were made in it (for ours).
+    lent: u32,
+    /// That it was retired was noted (for ours).
+    noted: bool,
 }
 
 impl Link {
@@ -118,6 +124,8 @@ impl Link {
             left: false,
             asked: 0,
             lasting: false,
+            lent: 0,
+            noted: false,
         }
     }
 }
@@ -184,7 +192,7 @@ impl Links {
 
     fn unmap(&mut self, base: *mut u8) {
         // SAFETY: no connection of ours uses the range any more; late readers of a closed socket accept zeros.
-        if unsafe { mapping::blank(base, BASE_SIZE) }.is_ok() && self.blank_count < self.blanks.len() {
+        if unsafe { mapping::blank_at_any_price(base, BASE_SIZE) } && self.blank_count < self.blanks.len() {
             self.blanks[self.blank_count] = base;
             self.blank_count += 1;
         }

@@ -109,6 +109,8 @@ calls! {
     fallocate(fd: c_int, mode: c_int, offset: i64, length: i64) -> Result<()> = unit, SYS_fallocate;
     /// munmap(2)
     munmap(address: *mut u8, length: usize) -> Result<()> = unit, SYS_munmap;
+    /// munlock(2)
+    munlock(address: *mut u8, length: usize) -> Result<()> = unit, SYS_munlock;
     /// madvise(2)
     madvise(address: *mut u8, length: usize, advice: c_int) -> Result<()> = unit, SYS_madvise;
     /// membarrier(2)

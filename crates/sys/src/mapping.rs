@@ -60,6 +60,46 @@ pub unsafe fn shared_part_over(address: *mut u8, fd: i32, offset: usize, size: u
     unsafe { calls::mmap(address, size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset as i64) }
 }
 
+/// Maps a private copy of the first `size` bytes of the file `fd` over an existing mapping at `address`.
+///
+/// # Safety
+/// As for [`shared_over`].
+pub unsafe fn private_over(address: *mut u8, fd: i32, size: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+    // SAFETY: passed on to the caller.
+    unsafe { calls::mmap(address, size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) }
+}
+
+/// Moves private memory from `from` over an existing mapping at `to`; zeros take its place. Needs Linux 5.7.
+///
+/// # Safety
+/// As for [`shared_over`], for both.
+pub unsafe fn move_over(from: *mut u8, to: *mut u8, size: usize) -> Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    // SAFETY: passed on to the caller.
+    crate::check(unsafe { crate::syscall!(libc::SYS_mremap, from, size, size, flags, to) }).map(|_| ())
+}
+
+/// As [`blank`], for memory of others that must not stay in sight: where nothing can be mapped, not because locked memory would
+/// grow either, it is unmapped. True: it is blank.
+///
+/// # Safety
+/// As for [`shared_over`].
+pub unsafe fn blank_at_any_price(address: *mut u8, size: usize) -> bool {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if blank(address, size).is_ok() {
+            return true;
+        }
+        let _ = calls::munlock(address, size);
+        if blank(address, size).is_ok() {
+            return true;
+        }
+    }
+    let _ = calls::munmap(address, size);
+    false
+}
+
 /// Replaces a mapping by zeroed private memory that costs nothing: late readers see zeros, never a fault.
 ///
 /// # Safety

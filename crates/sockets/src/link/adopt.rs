@@ -147,9 +147,11 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
     }
 }
 
-/// Processes of two users accept from one listener: the client's next connections are not for both to see.
+/// Processes of two users accept from one listener: the client's next connections are not for both to see. One process that
+/// accepts under changing effective users sees all of them anyway.
 pub fn retire_if_shared(head: &link::LinkHeader) {
-    if head.server.pid.load(Ordering::Relaxed) != 0 && head.server.uid.load(Ordering::Relaxed) != calls::geteuid() {
+    let accepted_last = head.server.pid.load(Ordering::Relaxed);
+    if accepted_last != 0 && accepted_last != calls::getpid() && head.server.uid.load(Ordering::Relaxed) != calls::geteuid() {
         head.retired.store(1, Ordering::SeqCst);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bell::end_offers;
 use super::lend::return_port;
-use super::{at, count, header, links, Link};
+use super::{at, count, forking, header, links, Link};
 use crate::rendezvous::{kept, reserve};
 use crate::stream::window;
 use crate::{global, private};
@@ -38,6 +38,10 @@ pub(super) fn drop_link(index: usize) {
     if !link.ours {
         // Should the client live, it must send the link again with its next connection.
         header(link.base).sole.store(0, Ordering::Release);
+    } else if !link.inherited {
+        // Servers that have no bell of it would keep it for as long as we live.
+        header(link.base).client.ending.store(1, Ordering::Release);
+        forking::note(index);
     }
     kept::forget_all(index);
     end_offers(index);
@@ -81,7 +85,7 @@ pub fn drop_unused() {
     }
 }
 
-/// Looks at a few idle links: those whose other process is gone are dropped. Cheap enough for each accept. What is known of
+/// Looks at a few idle links: those whose other process is gone are dropped, and those that nobody lends any more. Cheap enough for each accept. What is known of
 /// link `but` was looked at just now.
 pub fn sweep(but: Option<usize>) {
     let links = links();
@@ -92,13 +96,18 @@ pub fn sweep(but: Option<usize>) {
         if link.base.is_null() || link.live > 0 || but == Some(index) {
             continue;
         }
-        if link.other.0 != 0 && calls::kill(link.other.0 as i32, 0) == Err(Errno(libc::ESRCH)) && !awaited(&link) {
+        let given_up = match link.ours {
+            true => !link.inherited && link.is_retired(),
+            false => !link.lasting && header(link.base).client.ending.load(Ordering::Acquire) != 0,
+        };
+        let gone = || link.other.0 != 0 && calls::kill(link.other.0 as i32, 0) == Err(Errno(libc::ESRCH));
+        if (given_up || gone()) && !awaited(&link) {
             drop_link(index);
         }
     }
 }
 
-/// Makes room for a link of ours when many are idle. Numbers grow, so the smallest is the oldest.
+/// Makes room for a link of ours when many are idle: a retired one before others. Numbers grow, so the smallest is the oldest.
 pub(super) fn drop_oldest_idle() {
     let idle = |link: &Link| !link.base.is_null() && link.ours && !link.inherited && link.live == 0;
     let links = links();
@@ -106,7 +115,7 @@ pub(super) fn drop_oldest_idle() {
         return;
     }
     let all = links.all().iter().enumerate().filter(|(_, link)| idle(link));
-    if let Some(index) = all.min_by_key(|(_, link)| link.sequence).map(|(index, _)| index) {
+    if let Some(index) = all.min_by_key(|(_, link)| (!link.is_retired(), link.sequence)).map(|(index, _)| index) {
         drop_link(index);
     }
 }

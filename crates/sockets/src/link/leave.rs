@@ -52,7 +52,8 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
         }
     }
     let idle = link.live == 0;
-    let dead = idle && (peer_gone || link.left || (!link.ours && !kept && client_ended(link)));
+    let forsaken = link.ours && !link.inherited && link.is_retired();
+    let dead = idle && (peer_gone || link.left || forsaken || (!link.ours && !kept && client_ended(link)));
     if idle && link.inherited {
         drop_link(index);
     } else if dead {

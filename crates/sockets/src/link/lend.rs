@@ -1,7 +1,7 @@
 //! Channels of our links, lent to one connection after another.
 
 use super::make::make;
-use super::{header, links, page, Link, WORDS};
+use super::{forking, header, links, page, Link, WORDS};
 use crate::process::report;
 use crate::rendezvous::{kept, ports};
 use core::sync::atomic::Ordering;
@@ -47,8 +47,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
         return Ok(offer);
     }
     let index = make(listener)?;
-    let forsaken = |link: &Link| !link.base.is_null() && link.ours && link.listener == listener && link.is_retired();
-    if super::links().all().iter().any(forsaken) {
+    if forking::makes_up(listener) {
         report::count(Reason::UserChanged);
     }
     try_offer(&mut super::links().all()[index], index).ok_or(Errno(libc::ENOMEM))
@@ -141,6 +140,7 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     let (word, bit) = (channel / 64, 1u64 << (channel % 64));
     link.waiting[word] &= !bit;
     link.used[word] |= bit;
+    link.lent = link.lent.saturating_add(1);
     kept::forget(index, channel);
     return_port(link, channel);
     let page = page(link.base, channel);
@@ -173,6 +173,7 @@ impl Link {
     /// A connection made in memory begins on a channel that was kept.
     pub fn lend_again(&mut self, channel: usize) {
         self.waiting[channel / 64] &= !(1 << (channel % 64));
+        self.lent = self.lent.saturating_add(1);
         let page = page(self.base, channel);
         for side in &page.sides {
             side.clear_for_next();

@@ -1,7 +1,7 @@
 //! Segments of our own: made, sealed, mapped and introduced.
 
 use super::drop::{awaited, drop_link, drop_oldest_idle, sweep};
-use super::{header, links, Link, Links};
+use super::{forking, header, links, Link, Links};
 use crate::stream::window;
 use crate::{global, private};
 use core::sync::atomic::Ordering;
@@ -89,6 +89,7 @@ pub fn make_lasting() -> Result<usize> {
 pub(super) fn make(listener: u32) -> Result<usize> {
     sweep(None);
     drop_oldest_idle();
+    forking::note_all();
     let (fd, base) = make_segment()?;
     let links = links();
     let bell = make_bell(links, listener);

@@ -5,15 +5,16 @@
 //! for as long as it likes, also what says that they are free, so the link is *retired* before: whoever lends the channels lends none
 //! of them again, and makes another link.
 
-use super::{at, count, drop::drop_link, end_offers, end_sole, header, Link};
+use super::{at, count, drop::drop_link, end_offers, end_sole, header, lend::return_port, Link};
+use crate::global::Shared;
 use crate::private;
 use crate::rendezvous::{deferred, kept};
 use crate::stream::window;
 use crate::table::{self, Kind, Lingerer};
 use core::sync::atomic::Ordering;
-use shunt_segment::area::{PAGE, SHARES};
+use shunt_segment::area::{BASE_SIZE, PAGE, SHARES};
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, mapping};
+use shunt_sys::{calls, libc, mapping, Result};
 
 /// This process has become another user. Under the set-up lock.
 pub fn narrow() {
@@ -55,7 +56,15 @@ fn narrow_to(index: usize, channels: u64) {
         end_offers(index);
     }
     kept::forget_all(index);
+    for channel in (0..CHANNELS).filter(|channel| channels & 1 << channel == 0) {
+        return_port(at(index), channel);
+    }
     window::keep(index, channels);
+    // Where memory is locked, what takes its place would count as locked, too, and there may be no room.
+    let _ = calls::munlock(link.base, BASE_SIZE);
+    if own_header(&link).is_err() {
+        give_up(&link);
+    }
     let mut from = 0;
     while from < CHANNELS {
         let count = (channels >> from).trailing_zeros().min((CHANNELS - from) as u32) as usize;
@@ -64,25 +73,52 @@ fn narrow_to(index: usize, channels: u64) {
         }
         from += count + 1;
     }
-    own_header(link.base);
     private::close(link.fd);
     let link = at(index);
     (link.fd, link.nonce, link.sequence, link.inherited) = (-1, 0, 0, true);
 }
 
+/// A page of this process's own, for [`own_header`].
+#[repr(align(4096))]
+struct Spare {
+    _words: [u64; PAGE / 8],
+}
+
+static SPARE: Shared<Spare> = Shared::new(Spare { _words: [0; PAGE / 8] });
+
 /// The header becomes a copy that nobody shares.
-fn own_header(base: *mut u8) {
-    let words = base.cast::<u64>();
-    let mut copy = [0u64; PAGE / 8];
-    for (place, word) in copy.iter_mut().enumerate() {
-        // SAFETY: the first page of a link, which others may be writing.
-        *word = unsafe { words.add(place).read_volatile() };
+///
+/// Errors: ENOMEM, EAGAIN where nothing can be mapped; then it still is what all share.
+fn own_header(link: &Link) -> Result<()> {
+    let (shared, spare) = (link.base.cast::<u64>(), SPARE.get().cast::<u64>());
+    for place in 0..PAGE / 8 {
+        // SAFETY: the first page of a link, which others may be writing; the spare page is this function's, under the set-up lock.
+        unsafe { spare.add(place).write_volatile(shared.add(place).read_volatile()) };
     }
-    blank(base, PAGE);
-    for (place, word) in copy.iter().enumerate() {
-        // SAFETY: the same page, private by now.
-        unsafe { words.add(place).write_volatile(*word) };
+    // A page that is moved needs no room. Another, of zeros, stays in its place.
+    // SAFETY: readers of the header find the copy.
+    if unsafe { mapping::move_over(spare.cast(), link.base, PAGE) }.is_ok() {
+        return Ok(());
     }
+    // SAFETY: as above; what the file has is the copy, until it is written.
+    unsafe { mapping::private_over(link.base, link.fd, PAGE)? };
+    for place in 0..PAGE / 8 {
+        // SAFETY: private by now.
+        unsafe { shared.add(place).write_volatile(spare.add(place).read_volatile()) };
+    }
+    Ok(())
+}
+
+/// The header cannot be replaced: connections of the link end, rather than that all of it stays shared.
+#[cold]
+fn give_up(link: &Link) {
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        if word.kind() == Kind::Stream && word.socket().is_some_and(|socket| socket.link() == link.base) {
+            let _ = calls::shutdown(fd, libc::SHUT_RDWR);
+        }
+    }
+    blank(link.base, BASE_SIZE);
 }
 
 fn blank(start: *mut u8, size: usize) {

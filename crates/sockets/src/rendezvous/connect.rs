@@ -170,9 +170,9 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
             return Ok(false);
         }
         let result = meet(&setting, client, server, owner, reserved);
-        if alone && matches!(result, Ok(_) | Err(Reason::PeerPlain)) {
+        if alone && matches!(result, Ok(_) | Err(Reason::PeerPlain | Reason::UserChanged)) {
             let until = now + clock::ticks_for_ns(BELIEVE_NS);
-            remember(Answer { server: *server, source, owner, plain: result.is_err(), until });
+            remember(Answer { server: *server, source, owner, plain: result == Err(Reason::PeerPlain), until });
         }
         result
     })
@@ -226,6 +226,9 @@ impl Drop for Pending {
 
 /// Connects through the kernel, at the rendezvous of the listener that would get the TCP connection.
 fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<PortUsed, Reason> {
+    if link::left_to_kernel(owner.inode) {
+        return Err(Reason::UserChanged);
+    }
     loop {
         if meet_once(setting, client, server, owner, reserved)? {
             return Ok(true);

@@ -200,7 +200,7 @@ fn forget(link: usize, channel: usize) {
     for base in pair.into_iter().filter(|base| !base.is_null()) {
         windows.mapped -= 1;
         // SAFETY: as said above.
-        if unsafe { mapping::blank(base, WINDOW_SIZE) }.is_ok() && windows.blank_count < windows.blanks.len() {
+        if unsafe { mapping::blank_at_any_price(base, WINDOW_SIZE) } && windows.blank_count < windows.blanks.len() {
             windows.blanks[windows.blank_count] = base;
             windows.blank_count += 1;
         }
