@@ -2,7 +2,7 @@
 
 use super::drop::{drop_link, drop_unless_awaited, sweep};
 use super::lend::{released, return_port};
-use super::{header, links, page, Link};
+use super::{header, links, narrow, page, Link};
 use crate::global;
 use crate::rendezvous::kept;
 use crate::stream::window;
@@ -50,6 +50,9 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
         } else {
             link.waiting[word] |= bit;
         }
+    }
+    if link.fd < 0 && link.live > 0 {
+        narrow::closed(index, channel);
     }
     let idle = link.live == 0;
     let forsaken = link.ours && !link.inherited && link.is_retired();

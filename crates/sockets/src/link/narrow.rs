@@ -68,14 +68,29 @@ fn narrow_to(index: usize, channels: u64) {
     let mut from = 0;
     while from < CHANNELS {
         let count = (channels >> from).trailing_zeros().min((CHANNELS - from) as u32) as usize;
-        for (start, share) in SHARES {
-            blank(link.base.wrapping_add(start + from * share), count * share);
-        }
+        blank_channels(&link, from, count);
         from += count + 1;
     }
     private::close(link.fd);
     let link = at(index);
     (link.fd, link.nonce, link.sequence, link.inherited) = (-1, 0, 0, true);
+}
+
+/// A connection in a link that was narrowed has ended, others have not: its channel is no longer this process's to see.
+pub(super) fn closed(index: usize, channel: usize) {
+    let link = *at(index);
+    // Both ends may be here, or a call in another thread.
+    if own_channels(&link) & 1 << channel == 0 {
+        kept::forget(index, channel);
+        window::forget(index, channel);
+        blank_channels(&link, channel, 1);
+    }
+}
+
+fn blank_channels(link: &Link, first: usize, count: usize) {
+    for (start, share) in SHARES {
+        blank(link.base.wrapping_add(start + first * share), count * share);
+    }
 }
 
 /// A page of this process's own, for [`own_header`].

@@ -190,7 +190,8 @@ pub fn drop_link(link: usize) {
     }
 }
 
-fn forget(link: usize, channel: usize) {
+/// The windows of a channel, as [`drop_link`].
+pub fn forget(link: usize, channel: usize) {
     let windows = windows();
     if windows.mapped == 0 {
         return;
