@@ -7,8 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use shunt_xdp::netlink::{attribute, word, Request};
 use shunt_xdp::route::Mac;
 
-use crate::ebpf::kernel::Attachment;
-
 /// An interface, as it was when it was asked for.
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -24,8 +22,6 @@ pub struct Interface {
     pub queues: u32,
     /// Whether it is up.
     pub up: bool,
-    /// Whether it is one end of a virtual Ethernet (veth(4)).
-    pub is_veth: bool,
     /// The number of an XDP program that is attached to it.
     pub program: Option<u32>,
     /// Its addresses that peers can be told: not those of one link.
@@ -56,24 +52,11 @@ impl Interface {
         Ok(interface)
     }
 
-    /// Where the program is tried first: in the driver, but for a veth of one queue. There a frame is a packet of the kernel's already, which the
-    /// driver copies for the program into a page of its own; in front of the stack that is not needed, and the peer goes on handing over segments
-    /// that nobody has cut. Of several queues the stack does not know the one that a packet came by.
-    pub fn first_attachment(&self) -> Attachment {
-        if self.is_veth && self.queues == 1 {
-            Attachment::Generic
-        } else {
-            Attachment::Native
-        }
-    }
-
     fn by_index(name: &str, index: u32) -> io::Result<Interface> {
         /// `struct ifinfomsg`.
         const FIXED: usize = 16;
         const IFLA_NUM_RX_QUEUES: u16 = 32;
         const IFLA_EXT_MASK: u16 = 29;
-        const IFLA_LINKINFO: u16 = 18;
-        const IFLA_INFO_KIND: u16 = 1;
         const IFLA_XDP: u16 = 43;
         const IFLA_XDP_ATTACHED: u16 = 2;
         const IFLA_XDP_PROG_ID: u16 = 4;
@@ -85,7 +68,6 @@ impl Interface {
             let find = |kind| answer.attribute(FIXED, kind);
             let xdp = find(IFLA_XDP).unwrap_or_default();
             let attached = attribute(xdp, IFLA_XDP_ATTACHED).is_some_and(|mode| mode.first() != Some(&0));
-            let kind = find(IFLA_LINKINFO).and_then(|link| attribute(link, IFLA_INFO_KIND)).unwrap_or_default();
             let program = attribute(xdp, IFLA_XDP_PROG_ID).map(|number| word(number, 0));
             Interface {
                 name: name.to_string(),
@@ -94,7 +76,6 @@ impl Interface {
                 mtu: find(libc::IFLA_MTU).map_or(0, |mtu| word(mtu, 0)),
                 queues: find(IFLA_NUM_RX_QUEUES).map_or(1, |count| word(count, 0)).max(1),
                 up: word(answer.fixed(), 8) & libc::IFF_UP as u32 != 0,
-                is_veth: kind.strip_suffix(&[0]).unwrap_or(kind) == b"veth",
                 program: program.filter(|_| attached),
                 addresses: Vec::new(),
             }

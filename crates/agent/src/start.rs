@@ -58,9 +58,8 @@ impl Agent {
         let datagrams = bind_port(&configuration, name)?;
         let maps = Maps::new(TAGS, interface.queues).map_err(not_allowed)?;
         let loaded = maps.load(configuration.port).map_err(not_allowed)?;
-        let (only, first) = (configuration.attachment, interface.first_attachment());
         let (link, attachment, native_error) =
-            program::attach(&loaded, interface.index, only, first).map_err(|error| {
+            program::attach(&loaded, interface.index, configuration.attachment).map_err(|error| {
                 match (error.raw_os_error(), Interface::find(name).ok().and_then(|now| now.program)) {
                     (Some(libc::EBUSY | libc::EEXIST), Some(number)) => occupied(name, number),
                     _ => format!("the program cannot be attached to {name}: {error}"),

@@ -119,7 +119,7 @@ fn agent() -> Command {
                 .value_delimiter(','),
         )
         .arg(
-            value("attach", "HOW", "Run the program in the driver or before the stack [default: native, or what works; on a veth of one queue generic]")
+            value("attach", "HOW", "Run the program in the driver or before the stack [default: the first that works]")
                 .value_parser(["native", "generic"]),
         )
         .arg(

@@ -455,8 +455,7 @@ fn refusals_say_what_to_do() {
     let (code, said) = run(agent("left0").args(["--lend", "x"]));
     assert!(code == Some(2) && said.contains("--lend"), "{said}");
     let first = Agent::start(&hosts[0], &[]);
-    // A veth of one queue is better served before the stack; the driver is for who asks for it.
-    assert!(first.said.contains("left0: attached a program (generic)"), "{}", first.said);
+    assert!(first.said.contains("left0: attached a program (native)"), "{}", first.said);
     let (code, said) = run(&mut agent("left0"));
     assert!(code == Some(1) && said.contains(&format!("process {}", first.child.id())), "{said}");
     drop(first);

@@ -248,25 +248,18 @@ fn look_up(p: &mut Assembler, map: i32, key: i32) {
     p.call(LOOKUP);
 }
 
-/// Attaches the program in one way, `first` or else the other where `only` names none; tells which, and what the driver said if it refused.
+/// Attaches the program in the driver, or else in the kernel's stack; tells which, and what the driver said.
 ///
 /// # Errors
-/// EBUSY if a program is there already; what bpf(2) answered in the last way.
-pub fn attach(
-    program: &Program,
-    interface: u32,
-    only: Option<Attachment>,
-    first: Attachment,
-) -> io::Result<(Link, Attachment, Option<io::Error>)> {
-    let refused = match program.attach(interface, only.unwrap_or(first)) {
-        Ok(link) => return Ok((link, only.unwrap_or(first), None)),
-        Err(error) if only.is_some() || error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
-        Err(error) => error,
+/// EBUSY if a program is there already; what bpf(2) answered in the second mode.
+pub fn attach(program: &Program, interface: u32, only: Option<Attachment>) -> io::Result<(Link, Attachment, Option<io::Error>)> {
+    let native = match only {
+        Some(how) => return program.attach(interface, how).map(|link| (link, how, None)),
+        None => program.attach(interface, Attachment::Native),
     };
-    match first {
-        Attachment::Native => {
-            program.attach(interface, Attachment::Generic).map(|link| (link, Attachment::Generic, Some(refused)))
-        }
-        Attachment::Generic => program.attach(interface, Attachment::Native).map(|link| (link, Attachment::Native, None)),
+    match native {
+        Ok(link) => Ok((link, Attachment::Native, None)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(error),
+        Err(error) => program.attach(interface, Attachment::Generic).map(|link| (link, Attachment::Generic, Some(error))),
     }
 }
