@@ -37,9 +37,7 @@ pub fn named(nonce: u64, sequence: u32, client: (u32, u32)) -> i32 {
 /// Whether `fd` is a segment that cannot fault us: sealed against shrinking, of the right size, writable.
 fn check_segment(fd: i32) -> Result<()> {
     let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fstat(fd, &mut status)?;
+    let status = calls::status_of(fd)?;
     // A write seal would turn our own stores into faults.
     let write_sealed = seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0;
     if seals & SEALS != SEALS || status.st_size != LINK_SIZE as i64 || write_sealed {

@@ -85,8 +85,8 @@ pub fn drop_unused() {
     }
 }
 
-/// Looks at a few idle links: those whose other process is gone are dropped, and those that nobody lends any more. Cheap enough for each accept. What is known of
-/// link `but` was looked at just now.
+/// Looks at a few idle links: those whose other process is gone are dropped, and those that nobody lends any more. Cheap
+/// enough for each accept. What is known of link `but` was looked at just now.
 pub fn sweep(but: Option<usize>) {
     let links = links();
     for _ in 0..links.count.min(2) {

@@ -137,10 +137,10 @@ fn give_up(link: &Link) {
 }
 
 fn blank(start: *mut u8, size: usize) {
-    // SAFETY: part of a link in which no connection of ours lies; late readers of closed ones accept zeros.
-    if size > 0 && unsafe { mapping::blank(start, size) }.is_err() {
+    if size > 0 {
         // Rather a fault in a late reader than bytes of others.
-        let _ = calls::munmap(start, size);
+        // SAFETY: part of a link in which no connection of ours lies; late readers of closed ones accept zeros.
+        unsafe { mapping::blank_at_any_price(start, size) };
     }
 }
 
