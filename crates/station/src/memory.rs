@@ -376,9 +376,7 @@ impl Memory {
 
     /// Maps the memory behind `fd`, which stays the caller's on failure.
     pub(crate) fn attach(fd: i32) -> Result<Memory> {
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        calls::fstat(fd, &mut status)?;
+        let status = calls::status_of(fd)?;
         let size = status.st_size as usize;
         if size < ENGINE || !is_safe_to_map(fd, size) {
             return Err(Errno(libc::EINVAL));

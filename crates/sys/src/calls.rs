@@ -273,6 +273,13 @@ pub fn bytes_unread(fd: c_int) -> Result<u32> {
     asked(fd, libc::TIOCOUTQ)
 }
 
+/// What fstat(2) says of a descriptor.
+pub fn status_of(fd: c_int) -> Result<libc::stat> {
+    // SAFETY: plain integers.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    fstat(fd, &mut status).map(|()| status)
+}
+
 /// What ioctl(2) answers in an int, at least 0.
 pub fn asked(fd: c_int, request: u64) -> Result<u32> {
     let mut answer: c_int = 0;

@@ -43,11 +43,9 @@ fn user_changed(result: c_int) -> c_int {
 fn threads() -> Option<u64> {
     let directory = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let fd = calls::openat(libc::AT_FDCWD, c"/proc/self/task".as_ptr().cast(), directory, 0).ok()?;
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    let known = calls::fstat(fd, &mut status);
+    let known = calls::status_of(fd);
     let _ = calls::close(fd);
-    known.ok().map(|()| status.st_nlink.saturating_sub(2))
+    known.ok().map(|status| status.st_nlink.saturating_sub(2))
 }
 
 /// Does `part`, by which this thread gets descriptors of its own while others go on with theirs; ENOMEM: they cannot be told apart.

@@ -30,9 +30,7 @@ pub fn needed(socket: &Datagram) -> Option<i32> {
 /// Whose inbox lies behind `memfd`: the socket's inode. `None`: it is none, or another user's.
 pub fn owner(memfd: i32) -> Option<u64> {
     boxes::check(memfd).ok()?;
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fstat(memfd, &mut status).ok()?;
+    let status = calls::status_of(memfd).ok()?;
     let mut words = [0u64; 3];
     calls::pread(memfd, words.as_mut_ptr().cast(), core::mem::size_of_val(&words), 0).ok()?;
     let [magic, shape, inode] = words;
@@ -65,10 +63,7 @@ pub fn take_up(memfd: i32, numbers: impl Iterator<Item = i32>) {
 }
 
 fn is_socket(fd: i32, inode: u64) -> bool {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    let found = calls::fstat(fd, &mut status).is_ok() && status.st_ino == inode;
-    found && status.st_mode & libc::S_IFMT == libc::S_IFSOCK
+    calls::status_of(fd).is_ok_and(|status| status.st_ino == inode && status.st_mode & libc::S_IFMT == libc::S_IFSOCK)
 }
 
 /// The object of the socket, if this process has it under another number.

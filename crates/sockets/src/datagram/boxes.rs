@@ -42,9 +42,7 @@ pub fn make(fd: i32, socket: &'static Datagram) {
 }
 
 fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fstat(fd, &mut status)?;
+    let status = calls::status_of(fd)?;
     let limit = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)? as u32;
     let size = (limit as usize + RING).next_power_of_two().clamp(RING_LEAST, RING_MOST);
     let keep = |slot: usize, fd: Result<i32>| -> Result<i32> {
@@ -441,9 +439,7 @@ fn take_up(fd: i32, inode: u64) -> Result<Option<(*mut u8, u32, i32)>> {
 /// Whether `fd` is an inbox that cannot fault us; gives the size of its ring.
 pub(super) fn check(fd: i32) -> Result<usize> {
     let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fstat(fd, &mut status)?;
+    let status = calls::status_of(fd)?;
     let size = (status.st_size as usize).wrapping_sub(RING);
     let write_sealed = seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0;
     let shaped = size.is_power_of_two() && (RING_LEAST..=RING_MOST).contains(&size);

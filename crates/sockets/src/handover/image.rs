@@ -166,11 +166,7 @@ pub fn is_go(mut notes: &[u8]) -> bool {
 
 /// Set-user-ID, set-group-ID, file capabilities. (Root gains nothing by capabilities, yet in doubt it is no.)
 fn gains_rights(file: i32) -> bool {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    if calls::fstat(file, &mut status).is_err() {
-        return true;
-    }
+    let Ok(status) = calls::status_of(file) else { return true };
     let user = status.st_mode & libc::S_ISUID != 0 && status.st_uid != calls::geteuid();
     // SAFETY: no arguments.
     let group = unsafe { shunt_sys::syscall!(libc::SYS_getegid) } as u32;

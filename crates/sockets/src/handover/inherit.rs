@@ -108,11 +108,10 @@ fn take_up_listener(rendezvous: i32) {
     let Ok(found) = unix_name(rendezvous, false, &mut room) else { return };
     let mut owner: Option<&'static Socket> = None;
     for fd in 0..=highest() {
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        if table::get(fd).kind() != Kind::Foreign || calls::fstat(fd, &mut status).is_err() {
+        if table::get(fd).kind() != Kind::Foreign {
             continue;
         }
+        let Ok(status) = calls::status_of(fd) else { continue };
         if name::listener(status.st_ino).as_slice() != found || status.st_mode & libc::S_IFMT != libc::S_IFSOCK {
             continue;
         }

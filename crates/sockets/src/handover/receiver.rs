@@ -49,11 +49,10 @@ fn family() -> &'static [AtomicU64] {
 
 /// This process is about to receive on the socket `fd` by our hooks: whoever passes it a descriptor must know.
 pub fn declare(fd: i32) {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    if apart::apart() || calls::fstat(fd, &mut status).is_err() {
+    if apart::apart() {
         return;
     }
+    let Ok(status) = calls::status_of(fd) else { return };
     let entry = state::receiver(thread::process(), status.st_ino as u32);
     for places in [family(), report::receivers()] {
         enter(places, entry);
@@ -307,9 +306,7 @@ mod tests {
     #[test]
     fn the_other_end_is_found_and_a_process_without_state_is_none_of_ours() {
         let (near, far) = UnixStream::pair().unwrap();
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        calls::fstat(far.as_raw_fd(), &mut status).unwrap();
+        let status = calls::status_of(far.as_raw_fd()).unwrap();
         assert_eq!(diag::unix_peer(near.as_raw_fd()), Ok(status.st_ino as u32));
         // This process alone has both ends: it would pass a descriptor to itself, and is taken for one under shunt.
         assert_eq!(holders(status.st_ino as u32), Ok(Holders::Ours));

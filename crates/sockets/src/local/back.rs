@@ -35,9 +35,7 @@ fn own_peer(fd: i32) -> Option<(i32, &'static Datagram)> {
     let inode = SETUP.lock().and_then(|_setup| diag::unix_peer(fd).ok())?;
     let mut found = None;
     all(|other, socket| {
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        if socket.is_local() && calls::fstat(other, &mut status).is_ok() && status.st_ino == inode as u64 {
+        if socket.is_local() && calls::status_of(other).is_ok_and(|status| status.st_ino == inode as u64) {
             found = Some((other, socket));
         }
     });

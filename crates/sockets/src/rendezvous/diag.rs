@@ -199,9 +199,7 @@ pub fn unix_waiting(fd: i32) -> Result<u32> {
 
 /// The first word of an attribute that the kernel tells of the AF_UNIX socket `fd`.
 fn unix_attribute(fd: i32, show: u32, attribute: u16) -> Result<Option<u32>> {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fstat(fd, &mut status)?;
+    let status = calls::status_of(fd)?;
     let diag = socket(&FD, NETLINK_SOCK_DIAG)?;
     let length = core::mem::size_of::<UnixRequest>();
     let request = UnixRequest {
@@ -253,9 +251,7 @@ mod tests {
         let port = wildcard.local_addr().unwrap().port();
         let specific = std::net::TcpListener::bind(("127.0.0.9", port)).unwrap_or_else(|_| wildcard.try_clone().unwrap());
         let inode = |fd: i32| {
-            // SAFETY: plain integers.
-            let mut status: libc::stat = unsafe { core::mem::zeroed() };
-            calls::fstat(fd, &mut status).unwrap();
+            let status = calls::status_of(fd).unwrap();
             status.st_ino as u32
         };
         let client = Address::v4([127, 0, 0, 1], 1);

@@ -40,9 +40,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if bound.port != 0 && !options.ports.contains(bound.port) {
         return Err(Reason::PortNotListed);
     }
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fstat(fd, &mut status).map_err(|_| Reason::UnsupportedSocket)?;
+    let status = calls::status_of(fd).map_err(|_| Reason::UnsupportedSocket)?;
     // Clients believe only the port's owner, and the kernel names who listens at the rendezvous: they would connect in vain.
     if status.st_uid != calls::geteuid() {
         return Err(Reason::SocketOfOther);

@@ -333,11 +333,10 @@ impl Lane {
 
     /// The program's process has ended. One that it gave its end to before is the program from now on; false: none is seen.
     fn follow(&mut self) -> bool {
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        if self.process == 0 || calls::fstat(self.twin, &mut status).is_err() {
+        if self.process == 0 {
             return false;
         }
+        let Ok(status) = calls::status_of(self.twin) else { return false };
         let Some(next) = receiver::holder(status.st_ino as u32) else { return false };
         if self.life >= 0 {
             let _ = calls::close(core::mem::replace(&mut self.life, -1));

@@ -70,9 +70,7 @@ impl Appended {
 
     /// The rendezvous of the listener at `fd`, if it came.
     fn rendezvous_of(&mut self, fd: i32) -> Option<i32> {
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        calls::fstat(fd, &mut status).ok()?;
+        let status = calls::status_of(fd).ok()?;
         let wanted = name::listener(status.st_ino);
         let place = self.rendezvous.iter_mut().filter(|place| **place >= 0).find(|place| {
             let mut room = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
@@ -83,9 +81,7 @@ impl Appended {
 
     /// The inbox of the socket at `fd`, if it came.
     fn inbox_of(&mut self, fd: i32) -> Option<i32> {
-        // SAFETY: plain integers.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        calls::fstat(fd, &mut status).ok()?;
+        let status = calls::status_of(fd).ok()?;
         let place = self.inboxes.iter_mut().find(|place| **place >= 0 && adopt::owner(**place) == Some(status.st_ino))?;
         Some(core::mem::replace(place, -1))
     }

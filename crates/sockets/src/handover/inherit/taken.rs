@@ -117,9 +117,7 @@ fn own_listener(inode: u64) -> Option<&'static Socket> {
 }
 
 fn take_listener(process: i32, fd: i32) -> Result<()> {
-    // SAFETY: plain integers.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    calls::fstat(fd, &mut status)?;
+    let status = calls::status_of(fd)?;
     if let Some(listener) = own_listener(status.st_ino) {
         table::set_socket(fd, Kind::Listener, listener);
         report::note(fd, kind::LISTENER, Reason::Listening, None);
