@@ -25,10 +25,23 @@ fn late(name: &str) -> bool {
 ///
 /// # Safety
 /// `name` ends with a NUL.
+#[inline(always)]
 unsafe fn next(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
-    if !known.is_null() || (RESOLVED.load(Ordering::Relaxed) && !late(name)) {
+    if !known.is_null() {
         return known;
+    }
+    // SAFETY: passed on.
+    unsafe { look_up(slot, name) }
+}
+
+/// # Safety
+/// As for [`next`].
+#[cold]
+#[inline(never)]
+unsafe fn look_up(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
+    if RESOLVED.load(Ordering::Relaxed) && !late(name) {
+        return core::ptr::null_mut();
     }
     // SAFETY: promised by the caller.
     let found = unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) };

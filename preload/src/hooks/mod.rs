@@ -32,6 +32,9 @@ macro_rules! swift_hook {
                             Err(Declined::InSection) => return general::$from_section($fd, $($arg),*),
                             Err(Declined::Unusual) => {}
                         }
+                    } else if table::datagram($fd).is_none() {
+                        // The kernel's: not even a cancellation is ours to see to.
+                        return real::$name($fd, $($arg),*);
                     }
                     general::$name($fd, $($arg),*)
                 }

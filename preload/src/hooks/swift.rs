@@ -1,6 +1,6 @@
 //! The four calls of the hot path.
 
-use crate::general;
+use crate::{general, real};
 use core::ffi::{c_int, c_void};
 use shunt_sockets::stream::swift::{self, Declined};
 use shunt_sockets::table;

@@ -3,11 +3,13 @@
 //! TCP sockets that the kernel connects are in it under tags of ours, because they may become streams: such events are translated.
 
 use super::arming::hand_over;
+use super::entry::{tagged, Entry};
 use super::kernel::sort;
+use super::list::address;
 use super::scan::{look, Answer};
 use super::set::Set;
 use super::wait::{counted, Account};
-use super::{TAG, TAG_MASK};
+use super::{ONESHOT, TAG, TAG_MASK};
 use crate::waiting::holding::Waiter;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
@@ -60,15 +62,49 @@ pub unsafe fn look_plain(set: &'static Set, epfd: i32, events: *mut epoll_event,
 /// `events` holds as many as `got` says.
 #[inline(always)]
 unsafe fn named(set: &'static Set, epfd: i32, events: *mut epoll_event, got: i32, before: impl FnOnce()) -> Option<i32> {
+    if got <= 0 {
+        return Some(got);
+    }
     // SAFETY: the program's array, which the kernel has just filled.
-    let tagged = |i: i32| unsafe { user::read(events.wrapping_add(i as usize)) }.is_ok_and(|event| event.u64 & TAG_MASK == TAG);
-    // The events decide, not the count of entries: the kernel may speak of one that is just being added.
-    if !(0..got).any(tagged) {
+    if unsafe { renamed(set, events, got as usize) } {
         return Some(got);
     }
     before();
     // SAFETY: passed on.
     unsafe { translate(set, epfd, events, got as usize) }
+}
+
+/// Gives the events of such an answer the program's names, where no more than that is to be done: TCP sockets which are the
+/// kernel's. False: one of them is of another kind, or asks for one event only; those before it have their names, which stay.
+/// The events decide, not the count of entries: the kernel may speak of one that is just being added.
+///
+/// # Safety
+/// `events` holds `count` entries.
+unsafe fn renamed(set: &'static Set, events: *mut epoll_event, count: usize) -> bool {
+    (0..count).all(|i| {
+        let event = events.wrapping_add(i);
+        // SAFETY: the caller's array, which may go at any moment.
+        match unsafe { user::read(event) }.map(|event| event.u64) {
+            Ok(tag) if tag & TAG_MASK == TAG => match name(set, tag) {
+                // SAFETY: as above; a field of a packed structure.
+                Some(name) => unsafe { user::write(&raw mut (*event).u64, name) }.is_ok(),
+                None => false,
+            },
+            _ => true,
+        }
+    })
+}
+
+/// What the program calls the kernel's TCP socket `tag`, if that cannot be taken for a tag.
+#[inline(always)]
+fn name(set: &'static Set, tag: u64) -> Option<u64> {
+    let mine = |entry: &&Entry| {
+        entry.set.load(Ordering::Acquire) == address(set) && entry.valid() && !entry.ours.load(Ordering::Acquire)
+    };
+    let entry = tagged(tag).filter(mine).filter(|entry| entry.wanted() & ONESHOT == 0)?;
+    let name = entry.terms().data.load(Ordering::Acquire);
+    // Nobody holds the set's lock: the entry may have become another one's.
+    (entry.tag.load(Ordering::Relaxed) == tag && name & TAG_MASK != TAG).then_some(name)
 }
 
 /// Translates such an answer, which speaks of TCP sockets under their tags, and of entries that came into the set meanwhile. `None`:
