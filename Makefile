@@ -62,6 +62,7 @@ soak:
 	SHUNT_TEST_KILLS=$(KILLS) SHUNT_TEST_FORKS=$(FORKS) SHUNT_TEST_SCRIBBLE_SECONDS=$(SECONDS) \
 	    cargo test --release --target-dir target -p shunt-testkit --test crash_kill --test crash_forks --test crash_scribble
 	cargo run --release --target-dir target -p shunt-differential -- compare --across
+	cargo run --release --target-dir target -p shunt-differential -- compare --trapped
 	cargo run --release --target-dir target -p shunt-differential -- soak $(MINUTES)
 
 fuzz:

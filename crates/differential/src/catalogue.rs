@@ -46,6 +46,12 @@ impl Scenario {
         self.shape & (SHAPE_RAW | SHAPE_TRAPPED) != 0
     }
 
+    /// The same, to be compared under that option whether it makes such calls or not.
+    pub fn trapped(mut self) -> Scenario {
+        self.shape |= SHAPE_RAW;
+        self
+    }
+
     /// Whether it says nothing without that.
     pub fn must_be_trapped(&self) -> bool {
         self.shape & SHAPE_TRAPPED != 0

@@ -107,6 +107,20 @@ impl Deviations {
         Ok(deviations)
     }
 
+    /// The same, with what is accepted of two processes under shunt accepted under `--raw trap`, too.
+    #[must_use]
+    pub fn trapped(mut self) -> Deviations {
+        for arrangements in self.list.iter_mut().map(|deviation| &mut deviation.arrangements) {
+            if arrangements.is_empty() {
+                arrangements.push("trapped".into());
+            }
+            let both = arrangements.iter().filter(|name| name.split('/').next() == Some("both"));
+            let more: Vec<String> = both.map(|name| name.replacen("both", "trapped", 1)).collect();
+            arrangements.extend(more);
+        }
+        self
+    }
+
     /// What shunt is expected to give where the kernel gives `lines`, and the names of the deviations that had an effect.
     pub fn apply(&self, scenario: &str, role: Role, arrangement: Arrangement, lines: &[String]) -> (Vec<String>, Vec<&str>) {
         let mut expected = lines.to_vec();
@@ -176,6 +190,16 @@ mod tests {
         let lines = ["size 3".to_owned()];
         assert_eq!(deviations.apply("others", Role::Solo, Arrangement::Both, &lines).0, lines);
         assert_eq!(deviations.apply("buffers", Role::Solo, Arrangement::Fortified, &lines).0, lines);
+    }
+
+    #[test]
+    fn what_both_may_give_may_come_under_the_trap() {
+        let lines = ["size 3".to_owned()];
+        for text in [ONE.to_owned(), ONE.replace("arrangements = [\"both\"]", "")] {
+            let deviations = Deviations::parse(&text).expect("parses");
+            assert_eq!(deviations.apply("buffers", Role::Solo, Arrangement::Trapped, &lines).0, lines);
+            assert_eq!(deviations.trapped().apply("buffers", Role::Solo, Arrangement::Trapped, &lines).0, ["size 4"]);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! shunt-differential stability [RUNS] [NAME...]  does the kernel give the same every time?
 //! shunt-differential compare [NAME...]          kernel against shunt, differences printed
 //! shunt-differential compare --across [ARRANGEMENT...] [NAME...]   the same with near and far on hosts of their own
+//! shunt-differential compare --trapped [NAME...]   under `--raw trap`, what makes no calls of its own
 //! shunt-differential random COUNT [SEED]        sequences drawn from seeds, from SEED on; a difference is shortened
 //! shunt-differential random --across [ARRANGEMENT...] COUNT [SEED]   the same with the sides on hosts of their own
 //! shunt-differential seeds NAME COUNT [SEED]    scenarios that draw their calls from seeds, as `soak` runs them
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         ["show", name, rest @ ..] => show(name, rest.first().copied()),
         ["stability", rest @ ..] => stability(rest),
         ["compare", "--across", rest @ ..] => compare_across(rest),
+        ["compare", "--trapped", rest @ ..] => compare_trapped(rest),
         ["compare", rest @ ..] => compare(rest),
         ["soak", minutes, rest @ ..] => soak(minutes, rest.first().copied()),
         ["random", "--across", rest @ ..] => random_across(rest),
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
         ["replay", file, rest @ ..] => replay(file, rest.first().copied()),
         ["matrix", "--across", rest @ ..] => write_matrix_across(rest),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across] [NAME...] | random [--across] COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix [--across]".into()),
+        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across | --trapped] [NAME...] | random [--across] COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix [--across]".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -212,13 +214,19 @@ fn write_matrix_across(words: &[&str]) -> Result<bool, String> {
 }
 
 fn compare(names: &[&str]) -> Result<bool, String> {
-    compare_in(&chosen(names)?, &Arrangement::ALL)
+    compare_in(&chosen(names)?, &Arrangement::ALL, &Deviations::load()?)
 }
 
-fn compare_in(scenarios: &[Scenario], arrangements: &[Arrangement]) -> Result<bool, String> {
+/// What makes no calls of its own has to be the same under `--raw trap`; what does make them is compared there anyway.
+fn compare_trapped(names: &[&str]) -> Result<bool, String> {
+    let others = chosen(names)?.into_iter().filter(|scenario| !scenario.may_be_trapped());
+    let scenarios: Vec<Scenario> = others.map(Scenario::trapped).collect();
+    compare_in(&scenarios, &[Arrangement::Trapped], &Deviations::load()?.trapped())
+}
+
+fn compare_in(scenarios: &[Scenario], arrangements: &[Arrangement], deviations: &Deviations) -> Result<bool, String> {
     let shunt = programs::shunt()?;
-    let deviations = Deviations::load()?;
-    let judge = Judge::new(&shunt, &deviations);
+    let judge = Judge::new(&shunt, deviations);
     Ok(each(scenarios, arrangements, |scenario, role, arrangement| {
         match judge.judge(scenario, role, arrangement).map_err(|error| error.to_string())? {
             Verdict::Differs(text) => Err(text),
