@@ -170,6 +170,72 @@ SOLO(rebind_reuse_while_connected, "with SO_REUSEADDR a new listener takes the p
     say_received("new", second, 10, 2);
 }
 
+/* A client of `listener` with a port of the kernel's choice. */
+static int client_of(int listener, unsigned how, unsigned *port)
+{
+    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
+    int fd = MUST(socket(AF_INET, SOCK_STREAM, 0)), on = 1;
+    if (how & REUSE_ADDRESS)
+        MUST(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
+    MUST(connect(fd, SA(target)));
+    note_carrier(fd);
+    *port = port_of(fd);
+    return fd;
+}
+
+static void rebind(const char *host, unsigned port, unsigned how)
+{
+    int error, fd = bound(host, port, how, &error);
+    say("%s, %u: %s", host, how, error ? error_name(error) : "ok");
+    close(fd);
+}
+
+SOLO(bind_clients_port, "a server with SO_REUSEADDR takes the port of a client that has set it too, and serves there")
+{
+    unsigned port;
+    int one = listen_on("127.0.0.1", 4), client = client_of(one, REUSE_ADDRESS, &port), server = MUST(accept(one, NULL, NULL)), error;
+    rebind("127.0.0.1", port, 0);
+    rebind("127.0.0.1", port, REUSE_ADDRESS);
+    rebind("0.0.0.0", port, REUSE_ADDRESS | LISTENS);
+    rebind("::", port, REUSE_ADDRESS | LISTENS);
+    int two = bound("127.0.0.1", port, REUSE_ADDRESS | LISTENS, &error);
+    say("%s", error ? error_name(error) : "ok");
+    int second = dial("127.0.0.1", port), accepted = MUST(accept(two, NULL, NULL));
+    R(send_all(client, 10, 1));
+    R(send_all(second, 10, 2));
+    say_received("old", server, 10, 1);
+    say_received("new", accepted, 10, 2);
+}
+
+SOLO(bind_clients_port_alone, "the port of a client that has not set SO_REUSEADDR")
+{
+    unsigned port;
+    int one = listen_on("127.0.0.1", 4);
+    client_of(one, 0, &port);
+    rebind("127.0.0.1", port, 0);
+    rebind("127.0.0.1", port, REUSE_ADDRESS | LISTENS);
+}
+
+SOLO(bind_old_clients_port, "a server where a client was: none of its clients has its own name")
+{
+    unsigned port, other;
+    int one = listen_on("127.0.0.1", 64), clients[16], same = 0, error;
+    for (int i = 0; i < 16; i++)
+        clients[i] = client_of(one, REUSE_ADDRESS, i ? &other : &port);
+    for (int i = 0; i < 16; i++) {
+        close(clients[i]);
+        close(MUST(accept(one, NULL, NULL)));
+    }
+    int two = bound("127.0.0.1", port, REUSE_ADDRESS | LISTENS, &error);
+    say("%s", error ? error_name(error) : "ok");
+    for (int turn = 0; turn < 40; turn++) {
+        int client = client_of(two, 0, &other), server = MUST(accept(two, NULL, NULL));
+        same += other == port;
+        close(client), close(server);
+    }
+    say("%d with one name", same);
+}
+
 SOLO(reuseport_then_alone, "of two members of a SO_REUSEPORT group one closes: the other gets every client")
 {
     int error, first = bound("127.0.0.1", 23216, LISTENS | REUSE_PORT, &error), second = bound("127.0.0.1", 23216, LISTENS | REUSE_PORT, &error);

@@ -191,7 +191,7 @@ fn with_port(
     attempt: impl FnOnce(&Address, u16) -> Result<PortUsed, Reason>,
 ) -> Result<(), Reason> {
     let bound = &setting.bound;
-    let reserved = if bound.port != 0 { 0 } else { ports::take().map_err(|_| Reason::NoPort)? };
+    let reserved = if bound.port != 0 { 0 } else { ports::take(server.port).map_err(|_| Reason::NoPort)? };
     let port = if bound.port != 0 { bound.port } else { reserved };
     let result = client_address(source, bound, server, port).and_then(|client| attempt(&client, reserved));
     if reserved != 0 && result != Ok(true) {

@@ -7,6 +7,10 @@
 //! The kernel gives hardly ever the port again that it gave last, and a socket that was dissolved goes on telling the one it
 //! had (`connect` to AF_UNSPEC). So a port rests before it is lent again.
 //!
+//! A reservation outlasts the connections that use it, and must not keep servers away. It is therefore no obstacle for who binds
+//! with SO_REUSEADDR, as on Linux a connection is none whose client has set that too. What is lent is chosen without a bind, so it
+//! may be a server's meanwhile, but is never lent for connections to that port: both ends would have one name.
+//!
 //! After a fork both processes would lend the same ports: the child starts a list of its own.
 
 use crate::global::Shared;
@@ -33,19 +37,21 @@ struct Reserve {
 static RESERVE: Shared<Reserve> =
     Shared::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: [-1, -1], held: 0 });
 
-/// Lends a port. Called under the set-up lock. Errors: those of socket(2), bind(2), EADDRINUSE when all are taken.
-pub fn take() -> Result<u16> {
+/// Lends a port for a connection to `server`, another one. Called under the set-up lock. Errors: those of socket(2), bind(2),
+/// EADDRINUSE when all are taken.
+pub fn take(server: u16) -> Result<u16> {
     // SAFETY: the set-up lock is held.
     let reserve = unsafe { &mut *RESERVE.get() };
     if reserve.free.is_null() {
         reserve.free = mapping::reserve(MOST * 2)?.cast();
     }
-    if reserve.count > REST {
-        return Ok(rested(reserve));
+    let lent = if reserve.count > REST { rested(reserve, server) } else { None };
+    if let Some(port) = lent {
+        return Ok(port);
     }
     let (fd, port) = match bound() {
-        Err(_) if reserve.count > 0 => return Ok(rested(reserve)),
-        other => other?,
+        Err(error) => return rested(reserve, server).ok_or(error),
+        Ok(bound) => bound,
     };
     if park(reserve, fd).is_err() {
         // Too many sockets in flight for this user: keep the descriptor itself.
@@ -56,19 +62,28 @@ pub fn take() -> Result<u16> {
     Ok(port)
 }
 
-/// The port that was returned first.
-fn rested(reserve: &mut Reserve) -> u16 {
-    // SAFETY: first < MOST.
-    let port = unsafe { reserve.free.add(reserve.first).read() };
-    reserve.first = (reserve.first + 1) % MOST;
-    reserve.count -= 1;
-    port
+/// The port that was returned first, but not `server`.
+fn rested(reserve: &mut Reserve, server: u16) -> Option<u16> {
+    for _ in 0..reserve.count.min(2) {
+        // SAFETY: first < MOST.
+        let port = unsafe { reserve.free.add(reserve.first).read() };
+        reserve.first = (reserve.first + 1) % MOST;
+        reserve.count -= 1;
+        if port != server {
+            return Some(port);
+        }
+        append(reserve, port);
+    }
+    None
 }
 
 /// Takes a port back. Called under the set-up lock.
 pub fn give_back(port: u16) {
     // SAFETY: the set-up lock is held.
-    let reserve = unsafe { &mut *RESERVE.get() };
+    append(unsafe { &mut *RESERVE.get() }, port);
+}
+
+fn append(reserve: &mut Reserve, port: u16) {
     if reserve.count < MOST && !reserve.free.is_null() {
         // SAFETY: the remainder is less than MOST.
         unsafe { reserve.free.add((reserve.first + reserve.count) % MOST).write(port) };
@@ -110,7 +125,11 @@ fn bound() -> Result<(i32, u16)> {
         let named = calls::bind(fd, address.as_ptr().cast(), length)
             .and_then(|()| calls::getsockname(fd, address.as_mut_ptr().cast(), &mut length));
         match named {
-            Ok(()) => return Ok((fd, u16::from_be_bytes([address[2], address[3]]))),
+            Ok(()) => {
+                // Not before: with the option the kernel looks for a port in half of the range.
+                let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+                return Ok((fd, u16::from_be_bytes([address[2], address[3]])));
+            }
             Err(error) => {
                 let _ = calls::close(fd);
                 if family == AF_INET {
