@@ -52,6 +52,9 @@ fn main() {
     // For scenarios that start a program into which no library can be loaded: they find it beside themselves.
     let objects = sources.iter().map(|source| object_of(source, &out.join("scenarios-objects")));
     run(Command::new(compiler()).args(COMMON).arg("-static").args(objects).arg("-o").arg(out.join("scenarios-static")));
+    // For one that loads a library of a kind which this machine may have no compiler for.
+    let library = ["-shared", "-fPIC", "scenarios/libraries/of_go.c"];
+    run(Command::new(compiler()).args(COMMON).args(library).arg("-o").arg(out.join("library-of-go.so")));
 }
 
 fn c_sources(directory: &Path) -> Vec<PathBuf> {

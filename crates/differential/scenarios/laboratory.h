@@ -249,6 +249,7 @@ pthread_t kick_when_blocked(int signal);
 const char *own_path(void);
 /* The same program, linked statically: no library is loaded into it. */
 const char *static_path(void);
+const char *path_beside(const char *name);
 int run_helper(int argc, char **argv);
 
 /* raw.c: calls that no interposition sees, for the laboratory's own needs. */

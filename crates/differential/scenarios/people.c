@@ -173,11 +173,13 @@ const char *own_path(void)
     return path;
 }
 
-const char *static_path(void)
+const char *static_path(void) { return path_beside("scenarios-static"); }
+
+const char *path_beside(const char *name)
 {
     static char path[PATH_MAX + 32];
     snprintf(path, sizeof path, "%s", own_path());
     char *slash = strrchr(path, '/');
-    snprintf(slash, sizeof path - (size_t)(slash - path), "/scenarios-static");
+    snprintf(slash, sizeof path - (size_t)(slash - path), "/%s", name);
     return path;
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "laboratory.h"
 #include <asm/prctl.h>
+#include <dlfcn.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -592,6 +593,13 @@ SOLO_KERNEL(trapped_own_handler, "a handler installed by the instruction, with a
         RN(turn, RAW(SYS_kill, getpid(), SIGUSR1));
         say("handled %d", own_handled == SIGUSR1);
     }
+}
+
+SOLO_KERNEL(trapped_library_of_go, "a library of Go's, whose stacks have no room for a signal's frame")
+{
+    void *library = dlopen(path_beside("library-of-go.so"), RTLD_NOW);
+    int (*bytes_written)(void) = library ? dlsym(library, "bytes_written") : NULL;
+    say("%d bytes written", bytes_written ? bytes_written() : -2);
 }
 
 /* Bytes of one stream, written and read by calls of either kind as a seed says. */

@@ -77,7 +77,7 @@ reasons! {
     SocketOfOther = 44, "other-user", "Another user than the one who listens made this socket: clients cannot tell the answer from a stranger's.";
     ClientLeft = 45, "client-left", "The client gave up, or went another way, before it was accepted.";
     RawTrapped = 46, "raw-trapped", "System calls by this program's own instructions are trapped, and done by the library.";
-    RawNotTrapped = 47, "raw-not-trapped", "System calls by this program's own instructions cannot be trapped: the kernel, a filter or the order in memory forbids it.";
+    RawNotTrapped = 47, "raw-not-trapped", "System calls by this program's own instructions cannot be trapped: the kernel, a filter, the order in memory or a Go library forbids it.";
 }
 
 /// Number of codes that counters keep room for.

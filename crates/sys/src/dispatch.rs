@@ -5,7 +5,7 @@
 //! instead. Threads and children begin without.
 
 use crate::{action, calls, check, syscall, thread, Result};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use libc::c_int;
 
 /// prctl(2): the operation, and what switches it on.
@@ -19,6 +19,11 @@ pub const SYS_USER_DISPATCH: c_int = 2;
 /// The range of this process. A length of 0: none was named.
 static START: AtomicUsize = AtomicUsize::new(0);
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// What the kernel looks at before it tells of a call: the selector of each thread of this process.
+static SELECTOR: AtomicU8 = AtomicU8::new(BLOCK);
+const ALLOW: u8 = 0;
+const BLOCK: u8 = 1;
 
 /// Names the range whose calls are not told, for this thread and those that [`arm`] later.
 ///
@@ -50,10 +55,10 @@ fn set(start: usize, length: usize) -> Result<()> {
     let _ = calls::sigprocmask(libc::SIG_UNBLOCK, &action::bit(libc::SIGSYS), core::ptr::null_mut(), calls::KERNEL_SIGSET);
     // SAFETY: the calling thread's own block. It says so first: a handler may come between.
     let told = unsafe { &raw mut (*thread::block()).dispatched };
-    // SAFETY: as above; plain numbers; without a selector the range alone decides.
+    // SAFETY: as above; plain numbers, and a selector that stays.
     unsafe {
         told.write_volatile(1);
-        let done = check(syscall!(libc::SYS_prctl, SET_SYSCALL_USER_DISPATCH, ON, start, length, 0));
+        let done = check(syscall!(libc::SYS_prctl, SET_SYSCALL_USER_DISPATCH, ON, start, length, SELECTOR.as_ptr()));
         if done.is_err() {
             told.write_volatile(0);
         }
@@ -65,6 +70,12 @@ fn set(start: usize, length: usize) -> Result<()> {
 pub fn armed() -> bool {
     // SAFETY: the calling thread's own block.
     unsafe { (*thread::block()).dispatched != 0 }
+}
+
+/// No thread's calls are told from here on, whoever has them told.
+pub fn stop() {
+    SELECTOR.store(ALLOW, Ordering::Relaxed);
+    LENGTH.store(0, Ordering::Release);
 }
 
 /// The program has named a range of its own for the calling thread.

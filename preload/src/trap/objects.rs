@@ -3,7 +3,7 @@
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
 use core::ops::Range;
-use shunt_calls::libc::{self, dl_phdr_info};
+use shunt_calls::libc::{self, dl_phdr_info, Elf64_Phdr};
 use shunt_sockets::handover::image;
 
 /// Where executable parts of the loaded objects lie.
@@ -14,7 +14,7 @@ pub struct Objects {
     loader: Range<usize>,
     /// The kernel's own object (vdso(7)).
     kernel: Range<usize>,
-    /// The program is Go's, whose stacks have no room for a signal's frame.
+    /// One of them is Go's, whose stacks have no room for a signal's frame.
     go: bool,
     /// Addresses of which one lies in each: C library, this one, loader, kernel.
     marks: [usize; 4],
@@ -42,30 +42,72 @@ pub fn look() -> Option<Objects> {
     // SAFETY: functions of the C library by their prototypes; the object outlives the call.
     unsafe {
         let libc = real::following(b"gnu_get_libc_version\0");
-        let (iterate, value) = (real::find(b"dl_iterate_phdr\0"), real::find(b"getauxval\0"));
-        if libc.is_null() || iterate.is_null() || value.is_null() {
+        let value = real::find(b"getauxval\0");
+        if libc.is_null() || value.is_null() {
             return None;
         }
-        let iterate: unsafe extern "C" fn(Callback, *mut c_void) -> c_int = core::mem::transmute(iterate);
         let value: unsafe extern "C" fn(c_ulong) -> c_ulong = core::mem::transmute(value);
         let marks =
             [libc as usize, look as *const () as usize, value(libc::AT_BASE) as usize, value(libc::AT_SYSINFO_EHDR) as usize];
         let mut objects = Objects { program: NONE, libc: NONE, own: NONE, loader: NONE, kernel: NONE, go: false, marks };
-        iterate(add, (&raw mut objects).cast());
+        each(add, (&raw mut objects).cast())?;
         Some(objects)
     }
 }
 
-/// What an object's notes say.
-unsafe fn notes(object: &dl_phdr_info) -> impl Iterator<Item = &'static [u8]> + '_ {
-    (0..object.dlpi_phnum as usize).filter_map(|i| {
-        // SAFETY: promised by the caller: the loader's headers of what it has mapped.
-        unsafe {
-            let segment = &*object.dlpi_phdr.add(i);
-            let start = (object.dlpi_addr as usize).wrapping_add(segment.p_vaddr as usize) as *const u8;
-            (segment.p_type == libc::PT_NOTE).then(|| core::slice::from_raw_parts(start, segment.p_memsz as usize))
+/// Shows each object to `callback`, until it gives something but 0. `None`: the C library has no such function.
+unsafe fn each(callback: Callback, data: *mut c_void) -> Option<()> {
+    // SAFETY: a function of the C library by its prototype; the data are the caller's.
+    unsafe {
+        let iterate = real::find(b"dl_iterate_phdr\0");
+        if iterate.is_null() {
+            return None;
         }
+        let iterate: unsafe extern "C" fn(Callback, *mut c_void) -> c_int = core::mem::transmute(iterate);
+        iterate(callback, data);
+        Some(())
+    }
+}
+
+/// Whether an address lies in an object of Go's.
+pub fn is_go(address: usize) -> bool {
+    let mut search = Search { address, go: false };
+    // SAFETY: the search outlives the call.
+    unsafe { each(find, (&raw mut search).cast()) };
+    search.go
+}
+
+struct Search {
+    address: usize,
+    go: bool,
+}
+
+unsafe extern "C" fn find(object: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: what dl_iterate_phdr(3) and `is_go` give.
+    unsafe {
+        let (object, search) = (&*object, &mut *search.cast::<Search>());
+        let found = segments(object).any(|(segment, place)| segment.p_type == libc::PT_LOAD && place.contains(&search.address));
+        search.go = found && notes(object).any(image::is_go);
+        found.into()
+    }
+}
+
+/// An object's segments, and where they lie.
+unsafe fn segments(object: &dl_phdr_info) -> impl Iterator<Item = (&Elf64_Phdr, Range<usize>)> {
+    (0..object.dlpi_phnum as usize).map(|i| {
+        // SAFETY: promised by the caller: the loader's headers of what it has mapped.
+        let segment = unsafe { &*object.dlpi_phdr.add(i) };
+        let start = (object.dlpi_addr as usize).wrapping_add(segment.p_vaddr as usize);
+        (segment, start..start + segment.p_memsz as usize)
     })
+}
+
+/// What an object's notes say.
+unsafe fn notes(object: &dl_phdr_info) -> impl Iterator<Item = &[u8]> {
+    // SAFETY: promised by the caller.
+    let notes = unsafe { segments(object) }.filter(|(segment, _)| segment.p_type == libc::PT_NOTE);
+    // SAFETY: mapped, and as long as the object is.
+    notes.map(|(_, place)| unsafe { core::slice::from_raw_parts(place.start as *const u8, place.len()) })
 }
 
 /// Enters one object. The program itself comes first.
@@ -74,20 +116,15 @@ unsafe extern "C" fn add(object: *mut dl_phdr_info, _size: usize, objects: *mut 
     unsafe {
         let (object, objects) = (&*object, &mut *objects.cast::<Objects>());
         let (mut whole, mut text) = (NONE, NONE);
-        for i in 0..object.dlpi_phnum as usize {
-            let segment = &*object.dlpi_phdr.add(i);
-            if segment.p_type == libc::PT_LOAD {
-                let start = (object.dlpi_addr as usize).wrapping_add(segment.p_vaddr as usize);
-                let part = start..start + segment.p_memsz as usize;
-                whole = around(&whole, &part);
-                if segment.p_flags & libc::PF_X != 0 {
-                    text = around(&text, &part);
-                }
+        for (segment, part) in segments(object).filter(|(segment, _)| segment.p_type == libc::PT_LOAD) {
+            whole = around(&whole, &part);
+            if segment.p_flags & libc::PF_X != 0 {
+                text = around(&text, &part);
             }
         }
+        objects.go |= notes(object).any(image::is_go);
         if objects.program.is_empty() {
             objects.program = text;
-            objects.go = notes(object).any(image::is_go);
             return 0;
         }
         let places = [&mut objects.libc, &mut objects.own, &mut objects.loader, &mut objects.kernel];

@@ -1,10 +1,15 @@
 //! New threads: the kernel tells of no call of theirs until they ask for it.
 //!
 //! Those that a program makes by clone(2) do not: where they keep their thread-local storage, if they have any, is not known.
+//!
+//! A library of Go's begins with a thread of its own, before there is a goroutine, whose stack has no room for a signal's frame.
+//! Which threads will call into it nobody knows, so from then on no call is told in this process.
 
-use super::masks;
+use super::{masks, objects};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
+use shunt_sockets::process::report;
+use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::sys::{calls, dispatch, mapping};
 
 /// What a thread is to do. It lies in memory of its own until the thread has read it.
@@ -20,6 +25,11 @@ struct Work {
 /// Begins a thread by `begin`, which is given a function and its argument.
 pub fn with(function: *mut c_void, argument: *mut c_void, begin: impl FnOnce(*mut c_void, *mut c_void) -> c_int) -> c_int {
     if !dispatch::begun() {
+        return begin(function, argument);
+    }
+    if objects::is_go(function as usize) {
+        dispatch::stop();
+        report::count(Reason::RawNotTrapped);
         return begin(function, argument);
     }
     let Ok(memory) = mapping::reserve(size_of::<Work>()) else { return begin(function, argument) };
