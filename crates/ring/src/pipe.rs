@@ -4,10 +4,13 @@
 //! ring that the `borders` tell. Short messages have a way of their own (`short.rs`).
 
 mod borders;
+mod fill;
 mod growth;
 mod receive;
 mod room;
 mod send;
+
+pub use fill::Space;
 
 use crate::copy::Ring;
 use crate::window::Window;

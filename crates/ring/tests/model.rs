@@ -16,6 +16,13 @@ enum Operation {
         end: usize,
         length: usize,
     },
+    /// By a source that may have less than there is room for.
+    Fill {
+        end: usize,
+        least: usize,
+        length: usize,
+        has: usize,
+    },
     Receive {
         end: usize,
         length: usize,
@@ -59,6 +66,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     let end = 0usize..2;
     prop_oneof![
         8 => (end.clone(), length()).prop_map(|(end, length)| Operation::Send { end, length }),
+        4 => (end.clone(), 0usize..5000, length(), length())
+            .prop_map(|(end, least, length, has)| Operation::Fill { end, least, length, has }),
         8 => (end.clone(), length()).prop_map(|(end, length)| Operation::Receive { end, length }),
         4 => (end.clone(), 0usize..3000, length()).prop_map(|(end, skip, length)| Operation::Peek { end, skip, length }),
         6 => (end.clone(), length()).prop_map(|(end, length)| Operation::Pass { end, length }),
@@ -106,6 +115,31 @@ impl Checked<'_> {
         count
     }
 
+    /// Gives what [`shunt_ring::Pipe::fill`] gave.
+    fn fill(&mut self, least: usize, length: usize, has: usize) -> Option<usize> {
+        let pipe = self.connection.outgoing(self.end);
+        let mut bytes: Vec<u8> = (0..has as u64).map(|k| byte_at(self.end as u64, self.sent + k)).collect();
+        let source = |pieces: shunt_ring::pipe::Space| {
+            let mut from = 0;
+            for (data, room) in pieces {
+                let part = room.min(has - from);
+                // SAFETY: free space of the ring; one thread.
+                unsafe { data.copy_from(bytes[from..].as_ptr(), part) };
+                from += part;
+            }
+            from
+        };
+        // SAFETY: one thread.
+        let filled = unsafe { pipe.fill(least, length, source) };
+        let count = filled.unwrap_or(0);
+        assert!(count <= length.min(has));
+        bytes.truncate(count);
+        self.queue.extend(bytes);
+        self.sent += count as u64;
+        self.check();
+        filled
+    }
+
     fn receive(&mut self, length: usize) {
         let mut target = vec![0xaau8; length + 8];
         // SAFETY: room for `length`; one thread.
@@ -150,6 +184,9 @@ impl Checked<'_> {
             Operation::Send { length, .. } => {
                 self.send(length);
             }
+            Operation::Fill { least, length, has, .. } => {
+                self.fill(least, length, has);
+            }
             Operation::Receive { length, .. } => self.receive(length),
             Operation::Peek { skip, length, .. } => self.peek(skip, length),
             Operation::Pass { length, .. } => self.pass(length),
@@ -175,6 +212,7 @@ impl Checked<'_> {
 fn end_of(operation: &Operation) -> usize {
     match *operation {
         Operation::Send { end, .. }
+        | Operation::Fill { end, .. }
         | Operation::Receive { end, .. }
         | Operation::Peek { end, .. }
         | Operation::Pass { end, .. }
@@ -206,6 +244,29 @@ proptest! {
             direction.receive(direction.queue.len());
         }
     }
+}
+
+#[test]
+fn a_source_that_fills_stays_in_the_rings_that_fit_the_caches() {
+    let connection = Connection::new([CLASSES - 1; 2]);
+    let mut stream = one_direction(&connection);
+    let size = RING_SIZE[3] as usize;
+    while stream.queue.len() < 2 * size {
+        stream.send(size);
+    }
+    assert!(connection.outgoing(0).is_in_window());
+    stream.receive(stream.queue.len());
+    stream.send(500);
+    assert_eq!(stream.fill(1, size, 100), Some(100));
+    assert!(connection.outgoing(0).is_largest_of_base());
+    assert_eq!(stream.fill(1, size, size), Some(size - 100));
+    assert_eq!(stream.fill(1, size, size), None);
+    stream.receive(500);
+    assert_eq!(stream.fill(1, size, size), None, "what was sent before lay elsewhere");
+    stream.receive(50);
+    assert_eq!((stream.fill(51, size, size), stream.fill(50, size, size)), (None, Some(50)));
+    assert_eq!(stream.send(3000), 3000, "a send makes it grow");
+    stream.receive(stream.queue.len());
 }
 
 fn one_direction(connection: &Connection) -> Checked<'_> {

@@ -18,6 +18,11 @@ impl Pipe<'_> {
         class_of(current) < self.growth_limit()
     }
 
+    /// Whether this side sends into the largest ring outside the window now.
+    pub fn is_largest_of_base(&self) -> bool {
+        class_of(self.announced()) == FIRST_IN_WINDOW - 1
+    }
+
     /// Whether this side sends into a ring of the window now.
     pub fn is_in_window(&self) -> bool {
         class_of(self.announced()) >= FIRST_IN_WINDOW

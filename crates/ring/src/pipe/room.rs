@@ -108,6 +108,11 @@ impl Pipe<'_> {
         (since < self.unread(current, ack)).then_some(since)
     }
 
+    /// Whether all that the peer has not received lies in the ring of `current`.
+    pub(super) fn is_settled(&self, current: u64, ack: u64) -> bool {
+        self.since_border(current, ack).is_none()
+    }
+
     /// Marks the last border as passed when it is; the caller holds the sending lock.
     #[inline(always)]
     pub(super) fn settle(&self, current: u64, ack: u64) {

@@ -40,7 +40,7 @@ impl Pipe<'_> {
 
     /// The word to continue from; the caller holds the sending lock.
     #[inline(always)]
-    fn current(&self) -> u64 {
+    pub(super) fn current(&self) -> u64 {
         if self.own.transmit.small.load(Relaxed) & COPIED == 0 {
             self.begin_copy();
         }
@@ -143,7 +143,7 @@ impl Pipe<'_> {
     /// In a window, which is larger than the caches of one processor, it depends on the distance
     /// ([`Distance`](crate::distance::Distance)).
     #[inline(always)]
-    fn reader_is_elsewhere(&self) -> bool {
+    pub fn reader_is_elsewhere(&self) -> bool {
         let (here, there) = (self.own.wait.processor.load(Relaxed), self.peer.wait.processor.load(Relaxed));
         here != 0 && there != 0 && here != there
     }

@@ -1,0 +1,64 @@
+//! Bytes that their source writes straight into a ring: a file's, which the kernel copies from its pages.
+
+use super::room::ahead;
+use super::{class_of, switch_of, Pipe, POSITION};
+use shunt_segment::area::FIRST_IN_WINDOW;
+use shunt_segment::channel::word;
+use shunt_segment::sync::Ordering::Relaxed;
+
+/// What a protocol says before a file.
+const HEADING: u64 = 4 << 10;
+
+/// Free space of a ring, in two pieces where it lies across the ring's end.
+pub type Space = [(*mut u8, usize); 2];
+
+impl Pipe<'_> {
+    /// Lets `source` write up to `most` bytes into the free space of the ring as it is, and announces as many as it says it
+    /// wrote; gives their number. `None`, and nothing asked, where fewer than `least` bytes are free, or where
+    /// [`Pipe::send`] would change to another ring: it is to be used then.
+    ///
+    /// A ring of the window in which hardly anything waits is left for the largest one of the base: the source's stores go
+    /// through the caches, which rings of megabytes leave (docs/PERFORMANCE.md).
+    ///
+    /// # Safety
+    /// The caller holds the side's sending lock. `source` writes nowhere but into the pieces.
+    pub unsafe fn fill(&self, least: usize, most: usize, source: impl FnOnce(Space) -> usize) -> Option<usize> {
+        let mut current = self.current();
+        let tail = current & POSITION;
+        let mut ack = self.known_ack();
+        if ahead(current, ack) || self.space(current, ack) < most || class_of(current) >= FIRST_IN_WINDOW {
+            ack = self.refresh_ack();
+        }
+        if ahead(current, ack) {
+            return None;
+        }
+        self.settle(current, ack);
+        if class_of(current) >= FIRST_IN_WINDOW && self.may_leave(current, ack) {
+            current = self.switch_class(current, FIRST_IN_WINDOW - 1);
+        }
+        let class = class_of(current);
+        let part = self.space(current, ack).min(most);
+        if part < least || (ack == tail && self.class_for_empty(class, part) != class) {
+            return None;
+        }
+        let ring = self.ring(class)?;
+        let size = ring.size as usize;
+        let at = tail as usize & (size - 1);
+        let first = part.min(size - at);
+        // No more than there was room for, whatever the source says.
+        let filled = source([(ring.base.wrapping_add(at), first), (ring.base, part - first)]).min(part);
+        if filled > 0 {
+            let next = tail.wrapping_add(filled as u64) & POSITION;
+            self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next);
+        }
+        Some(filled)
+    }
+
+    /// Whether hardly more waits than what goes before a file, all of it in the ring of `current`, and the receiver knows that: changes
+    /// are numbered modulo 8, and of those that he does not notice this must not be one.
+    fn may_leave(&self, current: u64, ack: u64) -> bool {
+        self.unread(current, ack) < HEADING
+            && self.is_settled(current, ack)
+            && self.peer.receive.switch.load(Relaxed) & 7 == switch_of(current)
+    }
+}
