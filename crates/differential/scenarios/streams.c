@@ -213,6 +213,70 @@ DUET(sendfile_large, "sendfile of a megabyte, blocking")
     far_end();
 }
 
+/* Sends `length` bytes of `file` by non-blocking sendfile, and waits for room by `wait_for_room`. */
+static void send_whole(int fd, int file, size_t length, void (*wait_for_room)(int), int told)
+{
+    size_t total = 0;
+    int waits = 0;
+    while (total < length) {
+        ssize_t sent = sendfile(fd, file, NULL, length - total);
+        if (sent > 0)
+            total += (size_t)sent;
+        else if (sent == 0 || errno != EAGAIN)
+            break;
+        if (total < length) {
+            waits++;
+            wait_for_room(told);
+        }
+    }
+    say("sent %zu%s", total, waits > 1000 ? ", but turned round" : "");
+}
+
+static void await_poll(int fd)
+{
+    struct pollfd asked = {fd, POLLOUT, 0};
+    if (poll(&asked, 1, 10000) != 1)
+        say("poll sees no room");
+}
+
+static void await_edge(int set)
+{
+    struct epoll_event event;
+    if (epoll_wait(set, &event, 1, 10000) != 1)
+        say("no edge");
+}
+
+DUET(sendfile_polled, "non-blocking sendfile of megabytes with poll, while the peer reads")
+{
+    int fd = connected(), file = file_of(5000000);
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    far_begin("recvall 1 5000000 7");
+    send_whole(fd, file, 5000000, await_poll, fd);
+    far_end();
+}
+
+DUET(sendfile_edges, "the same with an edge-triggered set")
+{
+    int fd = connected(), file = file_of(5000000), set = MUST(epoll_create1(0));
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN | EPOLLOUT | EPOLLET}));
+    far_begin("recvall 1 5000000 7");
+    send_whole(fd, file, 5000000, await_edge, set);
+    far_end();
+}
+
+DUET(sendfile_ahead, "non-blocking sendfile to a peer that reads nothing yet: as much as TCP would take")
+{
+    int fd = connected(), file = file_of(400000), set = MUST(epoll_create1(0));
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    send_whole(fd, file, 400000, await_poll, fd);
+    far("recvall 1 400000 7");
+    MUST(lseek(file, 0, SEEK_SET));
+    MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN | EPOLLOUT | EPOLLET}));
+    send_whole(fd, file, 400000, await_edge, set);
+    far("recvall 1 400000 7");
+}
+
 DUET(sendfile_nonblocking, "sendfile on a full non-blocking socket: EAGAIN, and the file's position stays")
 {
     int fd = connected(), file = file_of(2000);

@@ -14,6 +14,7 @@ pub use slab::{allocate, allocate_locked, free};
 
 use crate::options::information::Seen;
 use crate::options::Stored;
+use crate::stream::restraint::Restraint;
 use crate::stream::stalled::Stalled;
 use crate::table::Kind;
 use crate::waiting::bells::Ear;
@@ -121,6 +122,8 @@ pub struct Socket {
     pub seen_receiving: Seen,
     /// Since when the peer takes nothing.
     pub stalled: Stalled,
+    /// Until when a sender of files waits for the reader.
+    pub restraint: Restraint,
     /// Control messages that the program asked for ([`crate::stream::control::ask`]).
     pub control: AtomicU32,
     /// Sends with MSG_ZEROCOPY so far, and how many of them the error queue has told.
@@ -239,6 +242,7 @@ impl Socket {
         self.receiving.store(0, Ordering::Relaxed);
         self.end_behind.store(0, Ordering::Relaxed);
         self.stalled.forget();
+        self.restraint.forget();
         self.settings_seen.store(0, Ordering::Relaxed);
         self.missed.store(0, Ordering::Relaxed);
         self.astray.store(0, Ordering::Relaxed);

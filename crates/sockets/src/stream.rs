@@ -13,6 +13,7 @@
 pub mod control;
 pub mod error_queue;
 pub mod pieces;
+pub(crate) mod restraint;
 pub mod room;
 pub mod splice;
 pub mod stalled;
@@ -30,6 +31,7 @@ mod take;
 
 pub use end::shutdown;
 pub(crate) use end::{distrust, end_companion};
+use put::put_filled;
 pub(crate) use put::put_from;
 pub use receive::{receive, receive_pieces};
 pub use send::{send, send_vector};

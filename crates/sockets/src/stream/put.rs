@@ -91,6 +91,42 @@ pub(crate) unsafe fn put_from(
     Some(Ok((sent, sent == most)))
 }
 
+/// Lets `source` write up to `most` bytes of its own straight into the ring ([`shunt_ring::Pipe::fill`]), if at least `least` have
+/// room there; gives their number. `None`, and nothing asked: [`put`] is to be used.
+///
+/// # Safety
+/// `source` writes nowhere but into the pieces that it gets, and does not wait.
+pub(super) unsafe fn put_filled(
+    socket: &Socket,
+    fd: i32,
+    least: usize,
+    most: usize,
+    source: impl FnOnce(shunt_ring::pipe::Space) -> usize,
+) -> Option<usize> {
+    let own = socket.own().receive.state.load(Ordering::Relaxed);
+    let peer = socket.peer().post.word.load(Ordering::Relaxed);
+    let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
+    if own & ended != 0 || peer & (word::FIN | word::CLOSED | word::RST) != 0 || socket.has(flag::UNACCEPTED) {
+        return None;
+    }
+    if socket.has(flag::FENCE) {
+        wait::reconsider_fence(socket);
+    }
+    let held = socket.lock_send().ok()?;
+    let pipe = socket.outgoing();
+    if pipe.announced() & word::FIN != 0 || settle::owed(socket) {
+        return None;
+    }
+    // SAFETY: the lock is held; promised by the caller.
+    let filled = unsafe { pipe.fill(least, most, source)? };
+    drop(held);
+    if filled > 0 {
+        socket.restraint.forget();
+        put_done(socket, fd, filled, most, 0);
+    }
+    Some(filled)
+}
+
 /// Why nothing was put: a fault, a peer that acknowledges what was never sent, or no room.
 #[cold]
 fn put_nothing(socket: &Socket) -> Result<usize> {

@@ -4,9 +4,11 @@ use crate::options::judge::Judge;
 use crate::socket::Socket;
 use crate::stream::control::{self, Writer};
 use crate::stream::pieces::{Pieces, IOV_MAX};
+use crate::stream::restraint;
 use crate::waiting::readiness;
 use crate::{sockaddr, stream};
 use core::sync::atomic::Ordering;
+use shunt_ring::pipe::Space;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, user, Errno, Result};
 
@@ -335,6 +337,19 @@ struct Aligned {
     _bytes: [u8; STEP],
 }
 
+/// Room for fewer bytes is not worth a call of its own.
+const LEAST: usize = 4 << 10;
+
+/// Reads what a file has at `offset` in memory into free space of a ring, without waiting; gives the number of bytes, 0 for none,
+/// whatever the reason.
+fn fill(space: Space, from: i32, offset: i64) -> usize {
+    const NOWAIT: i32 = 8;
+    let pieces = space.map(|(data, length)| iovec { iov_base: data.cast(), iov_len: length });
+    // SAFETY: a plain system call; the offset's high half is not looked at where a word has 64 bits.
+    let read = unsafe { shunt_sys::syscall!(libc::SYS_preadv2, from, pieces.as_ptr(), 2, offset, 0, NOWAIT) };
+    shunt_sys::check(read).unwrap_or(0)
+}
+
 /// sendfile(2) to a stream: the file's pages are read straight into memory that is sent at once.
 ///
 /// # Safety
@@ -365,6 +380,22 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     };
     let mut failure = None;
     while done < count {
+        let wanted = (count - done).min(STEP);
+        // SAFETY: the kernel writes into the pieces alone.
+        let filled =
+            unsafe { stream::put_filled(socket, fd, wanted.min(LEAST), wanted, |space| fill(space, from, start + done as i64)) };
+        match filled {
+            Some(0) => {}
+            Some(filled) => {
+                done += filled;
+                continue;
+            }
+            None if restraint::holds_back(socket, fd) => {
+                failure = Some(Errno(libc::EAGAIN));
+                break;
+            }
+            None => {}
+        }
         let part = (count - done).min(STEP);
         let got = match calls::pread(from, data.cast(), part, start + done as i64) {
             Ok(0) => break,

@@ -4,7 +4,7 @@
 
 use crate::options;
 use crate::socket::{flag, Socket};
-use crate::stream::{error_queue, urgent};
+use crate::stream::{error_queue, restraint, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::calls;
@@ -302,7 +302,7 @@ pub fn events(socket: &Socket, asked: i16) -> i16 {
         events |= POLLOUT | POLLWRNORM;
     } else if asked & (POLLOUT | POLLWRNORM) != 0 {
         let (free, size) = socket.outgoing().writable();
-        if free * 3 >= size || socket.outgoing().can_grow() {
+        if free * 3 >= size || restraint::can_grow(socket) {
             events |= POLLOUT | POLLWRNORM;
         }
     }
