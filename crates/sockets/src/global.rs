@@ -83,14 +83,14 @@ impl Mutex {
     pub fn lock(&self) -> Option<Guard<'_>> {
         let section = Section::begin();
         let held = lock::acquire(&self.0, thread::id(), false, |_| calls::sched_yield())?;
-        Some(Guard { _held: held, _section: section })
+        Some(Guard { _held: held, _section: section, _after: After })
     }
 
     /// Takes the lock if nobody holds it.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
         let section = Section::begin();
         let held = lock::try_acquire(&self.0, thread::id())?;
-        Some(Guard { _held: held, _section: section })
+        Some(Guard { _held: held, _section: section, _after: After })
     }
 
     /// In the child after fork: no other thread exists, so whoever held it is gone.
@@ -104,6 +104,29 @@ pub struct Guard<'a> {
     // Released first: fields are dropped in their order.
     _held: lock::Held<'a>,
     _section: Section,
+    _after: After,
+}
+
+/// A handler that found the set-up lock held by its own thread has changed the process's user: what follows from that is done when the
+/// lock is free.
+pub static OWED: AtomicBool = AtomicBool::new(false);
+
+struct After;
+
+impl Drop for After {
+    #[inline]
+    fn drop(&mut self) {
+        if OWED.load(Ordering::Relaxed) {
+            owed();
+        }
+    }
+}
+
+#[cold]
+fn owed() {
+    if OWED.swap(false, Ordering::AcqRel) {
+        crate::process::user::changed();
+    }
 }
 
 impl Default for Mutex {

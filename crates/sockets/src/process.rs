@@ -3,7 +3,7 @@
 //! ```text
 //! ending       it ends by itself            confinement: it gives up files and descriptors
 //! namespace    it goes into another network namespace                 apart: a thread or child has descriptors of its own
-//! report       what tools see of it              user: it becomes another user
+//! report       what tools see of it              user: it becomes another user      users: what its family knows of that
 //! ```
 
 pub mod apart;
@@ -12,6 +12,7 @@ pub mod ending;
 pub mod namespace;
 pub mod report;
 pub mod user;
+pub mod users;
 
 use crate::global::{self, SETUP};
 use crate::rendezvous::{diag, ports, route};
@@ -40,6 +41,7 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Optio
     if options.accelerate {
         report::start();
         crate::handover::receiver::start();
+        users::start();
         if let Some(list) = inherited {
             crate::handover::inherit::take_up(list);
         }
@@ -100,6 +102,9 @@ pub fn before_fork() {
                     socket.only_forked.store(1, Ordering::Relaxed);
                 }
                 socket.set(flag::LISTENER_SHARED);
+                if socket.accepts.load(Ordering::Relaxed) > 0 {
+                    users::claim(socket.inode.load(Ordering::Relaxed), users::Claim::Accepts);
+                }
                 listeners = true;
             }
             Kind::Tcp => socket.set(flag::PLAIN),

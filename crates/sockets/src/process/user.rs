@@ -5,9 +5,11 @@
 //! connections of which it has a descriptor ([`crate::link`]). A change of the effective user alone is none: who can go
 //! back could reach everything all the same.
 
-use crate::global::SETUP;
+use crate::global::{OWED, SETUP};
+use crate::handover::carried;
 use crate::link;
-use crate::rendezvous::{accept, deferred, diag, parcel};
+use crate::process::users::{self, Claim};
+use crate::rendezvous::{accept, deferred, diag, parcel, relatives};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +23,17 @@ pub(super) fn start() {
     USER.store(calls::geteuid(), Ordering::Relaxed);
 }
 
+/// The user under whom the process has what it shares.
+pub fn own() -> u32 {
+    USER.load(Ordering::Relaxed)
+}
+
+/// Whether `user`, as the kernel tells it, is for sure the one under whom the process has what it shares.
+pub fn is_own(user: u32) -> bool {
+    // 65534 stands for every user that has no number in this user namespace.
+    user == own() && (user != 65534 || crate::process::sees_all_users())
+}
+
 /// After a change of user by whatever call.
 #[cold]
 pub fn changed() {
@@ -32,16 +45,41 @@ pub fn changed() {
     if [real, effective, saved].contains(&before) {
         return;
     }
+    if SETUP.lock().is_none() {
+        OWED.store(true, Ordering::Release);
+        return;
+    }
+    USER.store(effective, Ordering::Relaxed);
     for fd in 0..table::high_water() {
         if let (Kind::Listener, Some(listener)) = (table::get(fd).kind(), table::get(fd).socket()) {
-            leave_waiting(listener);
+            if may_accept_on(listener) {
+                leave_waiting(listener);
+            } else {
+                let _ = carried::leave_listener(fd, listener);
+            }
         }
     }
     crate::datagram::user_changed(before);
     if let Some(_setup) = SETUP.lock() {
         link::narrow();
-        USER.store(effective, Ordering::Relaxed);
     }
+    users::leave();
+}
+
+/// Whether nobody accepts from the listener as another user, who would get the links of connections that are not this user's.
+fn may_accept_on(listener: &Socket) -> bool {
+    if let Some(_setup) = SETUP.lock() {
+        relatives::look_around(listener);
+    }
+    let claim = if listener.has(flag::LISTENER_SHARED) { Claim::Changed } else { Claim::Alone };
+    users::claim(listener.inode.load(Ordering::Relaxed), claim)
+}
+
+/// Before this process accepts from a listener: where others may do so as another user, it is the kernel's from now on. True: it was left.
+pub fn before_accept(fd: i32, listener: &'static Socket) -> bool {
+    listener.has(flag::LISTENER_SHARED)
+        && !users::claim(listener.inode.load(Ordering::Relaxed), Claim::Accepts)
+        && carried::leave_listener(fd, listener).is_ok()
 }
 
 /// Clients that nobody has accepted, and whose links this process knows, come again with their links, in their order.
@@ -70,5 +108,35 @@ fn leave_waiting(listener: &Socket) {
             Ok(()) => drop(calls::close(arrival.companion)),
             Err(_) => deferred::keep(listener, arrival, &setup),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_inside_the_set_up_lock_may_change_the_user() {
+        if calls::geteuid() != 0 {
+            return;
+        }
+        // SAFETY: the child makes system calls and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            SETUP.reset();
+            start();
+            let held = SETUP.lock();
+            // SAFETY: plain integers.
+            let gone = unsafe { shunt_sys::syscall!(libc::SYS_setresuid, 65534, 65534, 65534) };
+            changed();
+            let early = own() != 0;
+            drop(held);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(gone != 0 || early || own() != 65534)) };
+        }
+        let mut status = -1;
+        // SAFETY: the child of this test.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0);
     }
 }
