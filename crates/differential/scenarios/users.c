@@ -83,6 +83,22 @@ static int hits_in_files(void)
     return found;
 }
 
+/* Whoever may write into a link can say there that it is open to further connections. */
+static void open_links(void)
+{
+    enum { RETIRED = 32, LENT = 36 };
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], rights[8];
+    unsigned long from, to;
+    while (maps && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && strcmp(rights, "rw-s") == 0 && memcmp((char *)from, "shuntlnk", 8) == 0) {
+            *(volatile unsigned *)(from + RETIRED) = 0;
+            *(volatile unsigned *)(from + LENT) = 0;
+        }
+    if (maps)
+        fclose(maps);
+}
+
 /* One listener, whichever end has it, and several connections to it: one process's at either end. */
 static int listener;
 static unsigned port;
@@ -394,4 +410,192 @@ DUET(users_locked, "a process that has locked its memory, more than it then may,
     far("recv 1 10; recv 2 10");
     R(close(other));
     far("recv 2 10");
+}
+
+/* A process that receives a connection as another user: looks when it is told to, and then serves it. */
+static pid_t receiver(int *channel, int *look, int *looked)
+{
+    int pair[2], told[2], done[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    MUST(pipe(told));
+    MUST(pipe(done));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        char byte;
+        close(pair[0]);
+        if (!near_is_client())
+            close(listener);
+        become_nobody();
+        int fd = take_descriptor(pair[1], 0), found = 0;
+        for (int i = 0; i < 2; i++) {
+            MUST(write(done[1], "", 1));
+            MUST(read(told[0], &byte, 1));
+            found += hits_in_mappings() + hits_in_files();
+            open_links();
+        }
+        ssize_t got = recv(fd, bytes, 5, MSG_WAITALL);
+        _exit(found ? 7 : got == 5 && send(fd, bytes, 5, 0) == 5 ? 0 : 9);
+    }
+    close(pair[1]);
+    close(told[0]);
+    close(done[1]);
+    *channel = pair[0];
+    *look = told[1];
+    *looked = done[0];
+    return process;
+}
+
+static void passed(bool others)
+{
+    int channel, look, looked, early = -1;
+    char byte;
+    if (!may_change())
+        return;
+    meet();
+    pid_t process = receiver(&channel, &look, &looked);
+    if (others)
+        early = connection(2);
+    int fd = connection(1);
+    if (others)
+        send_secret(early);
+    R(pass_descriptor(channel, fd));
+    R(close(fd));
+    MUST(read(looked, &byte, 1));
+    MUST(write(look, "", 1));
+    MUST(read(looked, &byte, 1));
+    int late = connection(3), later = connection(4);
+    send_secret(late);
+    send_secret(later);
+    R(close(later));
+    far("recv 4 100; close 4");
+    int last = connection(5);
+    send_secret(last);
+    if (others)
+        send_secret(early);
+    MUST(write(look, "", 1));
+    far("sendall 1 5 1; recvall 1 5 1; recv 1 10");
+    wait_for("receiver", process);
+    far("recv 3 100; recv 5 100; send 3 4 1; send 5 5 1");
+    R(recv(late, bytes, 100, 0));
+    R(recv(last, bytes, 100, 0));
+    if (others) {
+        far("recv 2 100; send 2 6 1");
+        R(recv(early, bytes, 100, 0));
+    }
+}
+
+DUET_PROCESS(users_passed_beside, "a connection that is passed to another user's process, which finds nothing of others, earlier or later")
+{
+    passed(true);
+}
+
+DUET_PROCESS(users_passed_alone, "the same where there is no other connection yet")
+{
+    passed(false);
+}
+
+DUET_PROCESS(users_passed_written, "nor does it change what waits in them")
+{
+    overwrite = true;
+    passed(false);
+}
+
+DUET_PROCESS(users_passed_early, "a child is passed a connection while it is root's still, and another one when it is not any more")
+{
+    int pair[2], told[2];
+    char byte;
+    if (!may_change())
+        return;
+    meet();
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    MUST(pipe(told));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(pair[0]);
+        if (!near_is_client())
+            close(listener);
+        close(take_descriptor(pair[1], 0));
+        become_nobody();
+        MUST(write(told[1], "", 1));
+        int fd = take_descriptor(pair[1], 0);
+        if (hits_in_mappings() || hits_in_files())
+            _exit(7);
+        ssize_t got = recv(fd, bytes, 5, MSG_WAITALL);
+        _exit(got == 5 && send(fd, bytes, 5, 0) == 5 ? 0 : 9);
+    }
+    int first = connection(1), second = connection(2), other = connection(3);
+    R(pass_descriptor(pair[0], first));
+    MUST(read(told[0], &byte, 1));
+    send_secret(other);
+    R(pass_descriptor(pair[0], second));
+    R(close(second));
+    far("sendall 2 5 1; recvall 2 5 1; recv 2 10; recv 3 100; send 1 4 1");
+    wait_for("receiver", process);
+    R(recv(first, bytes, 100, 0));
+}
+
+/* Another user's process accepts from the same listener, before this one or after it, connections of one client. */
+static void both_accept(bool first)
+{
+    int told[2], done[2];
+    char byte;
+    if (!may_change())
+        return;
+    listener = listen_on("127.0.0.1", 16);
+    int own = -1;
+    far_quiet("connect 9 127.0.0.1 %u", port_of(listener));
+    int before = MUST(accept(listener, NULL, NULL));
+    if (first) {
+        /* Not of this listener's family: none has accepted before the other does. */
+        R(close(before));
+        far("recv 9 10; close 9");
+        close(listener);
+        listener = listen_on("127.0.0.1", 16);
+    }
+    MUST(pipe(told));
+    MUST(pipe(done));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        if (!first)
+            close(before);
+        become_nobody();
+        MUST(write(done[1], "", 1));
+        int fd = MUST(accept(listener, NULL, NULL));
+        MUST(write(done[1], "", 1));
+        MUST(read(told[0], &byte, 1));
+        int found = hits_in_mappings() + hits_in_files();
+        ssize_t got = recv(fd, bytes, 5, MSG_WAITALL);
+        _exit(found ? 7 : got == 5 && send(fd, bytes, 5, 0) == 5 ? 0 : 9);
+    }
+    MUST(read(done[0], &byte, 1));
+    if (!first)
+        send_secret(before);
+    far_quiet("connect 1 127.0.0.1 %u", port_of(listener));
+    MUST(read(done[0], &byte, 1));
+    far_quiet("connect 2 127.0.0.1 %u", port_of(listener));
+    own = MUST(accept(listener, NULL, NULL));
+    far_quiet("connect 3 127.0.0.1 %u", port_of(listener));
+    int next = MUST(accept(listener, NULL, NULL));
+    /* The first that a second user accepts had connected before he did. */
+    if (!first)
+        send_secret(own);
+    send_secret(next);
+    MUST(write(told[1], "", 1));
+    far("sendall 1 5 1; recvall 1 5 1; recv 1 10");
+    wait_for("acceptor", process);
+    far("recv 3 100; send 2 4 1; send 3 5 1");
+    R(recv(own, bytes, 100, 0));
+    R(recv(next, bytes, 100, 0));
+    if (!first)
+        far("recv 2 100; recv 9 100");
+}
+
+SCENARIO_WITH(SHAPE_SERVER | SHAPE_PROCESS, users_accept_after, "a process accepts, and then a child that has become another user: it finds nothing of what others accepted")
+{
+    both_accept(false);
+}
+
+SCENARIO_WITH(SHAPE_SERVER | SHAPE_PROCESS, users_accept_before, "the same where the child is the first to accept")
+{
+    both_accept(true);
 }

@@ -63,6 +63,9 @@ const fn window_size() -> usize {
 /// Size of a link's file in bytes (sparse: nothing is resident before it is used).
 pub const LINK_SIZE: usize = BASE_SIZE + CHANNELS * 2 * WINDOW_SIZE;
 
+/// Bytes of the file of a link that is closed to further connections. Nobody can make it smaller again (F_SEAL_SHRINK).
+pub const CLOSED_SIZE: usize = LINK_SIZE + PAGE;
+
 /// Offset in the link's file of the window of the direction that `side` of `channel` writes.
 pub const fn window_offset(channel: usize, side: usize) -> usize {
     BASE_SIZE + ((channel & (CHANNELS - 1)) * 2 + (side & 1)) * WINDOW_SIZE

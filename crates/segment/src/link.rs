@@ -12,6 +12,9 @@ pub const NAME: &[u8] = b"shunt-link\0";
 /// How names in /proc begin that stand for it.
 pub const IN_PROC: &str = "/memfd:shunt-link";
 
+/// Connections of a link whose channels are streams to other hosts: always many.
+pub const STATIONS: u32 = u32::MAX;
+
 /// A process as tools show it.
 #[repr(C)]
 pub struct Party {
@@ -44,6 +47,9 @@ pub struct LinkHeader {
     pub sole: AtomicU32,
     /// 1 once a process that has the link became another user: no further connection is made in it.
     pub retired: AtomicU32,
+    /// Connections that were made in it, one after another or beside each other; said for the first two only. [`STATIONS`]: it is one of
+    /// a station's.
+    pub lent: AtomicU32,
     /// The connecting process.
     pub client: Party,
     /// The process that accepted last.

@@ -12,6 +12,7 @@ mod leave;
 mod lend;
 mod make;
 mod narrow;
+mod solitary;
 
 pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, retire_if_shared, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
@@ -21,6 +22,7 @@ pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{note, offer, reusable, Offer};
 pub use make::make_lasting;
 pub(crate) use narrow::narrow;
+pub use solitary::make_solitary;
 
 use crate::global::Shared;
 use crate::private;
@@ -85,8 +87,10 @@ pub struct Link {
     asked: u64,
     /// One of a station's, for streams to other hosts: it stays, whether anybody uses it or not.
     lasting: bool,
-    /// Connections that were made in it (for ours).
+    /// Connections that were made in it: lent, or (for theirs) accepted by this process.
     lent: u32,
+    /// It was found closed to further connections ([`solitary`]).
+    closed: bool,
     /// That it was retired was noted (for ours).
     noted: bool,
 }
@@ -98,7 +102,7 @@ impl Link {
     }
 
     fn is_retired(&self) -> bool {
-        header(self.base).retired.load(Ordering::Acquire) != 0
+        self.closed || header(self.base).retired.load(Ordering::Acquire) != 0
     }
 
     /// A link at `base` that is neither ours nor anybody's yet. `name`: nonce and sequence.
@@ -125,6 +129,7 @@ impl Link {
             asked: 0,
             lasting: false,
             lent: 0,
+            closed: false,
             noted: false,
         }
     }

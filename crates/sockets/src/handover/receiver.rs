@@ -1,13 +1,18 @@
-//! Who will receive a message on an AF_UNIX socket: only programs under shunt can take an accelerated descriptor up.
+//! Who will receive a message on an AF_UNIX socket: only programs under shunt can take an accelerated descriptor up, and only those of
+//! the same user may have what lies beside it.
 //!
 //! The kernel tells the other end's inode (sock_diag) and, in /proc, which processes have it open. All of them must run
 //! under shunt for sure: a state (`shunt-process`) of theirs says that they have received on this socket by our hooks. A
 //! child between fork and exec says nothing of the kind, and may become anything. A socket that this process alone has
 //! open is one on which it passes descriptors to itself. Processes of one family, which may have
 //! become other users and may not look at each other, tell it in memory that forks share.
+//!
+//! Whose user receives no call tells: SO_PEERCRED names who made the socket. So the processes that have it open are asked for theirs
+//! (proc(5)). Where a member of the family has become another user, its word about receivers may be a lie, and all
+//! processes that could have the socket must be seen.
 
 use crate::global::Shared;
-use crate::process::{apart, report};
+use crate::process::{apart, numbers_are_strange, report, user, users};
 use crate::rendezvous::diag;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -22,14 +27,30 @@ const BELIEVE_NS: u64 = 50_000_000;
 struct Answer {
     inode: u32,
     until: u64,
-    under_shunt: bool,
+    /// Changes of user in the family, when it was given.
+    changes: u64,
+    receiver: Receiver,
 }
 
-static LAST: Shared<Answer> = Shared::new(Answer { inode: 0, until: 0, under_shunt: false });
+static LAST: Shared<Answer> = Shared::new(Answer { inode: 0, until: 0, changes: 0, receiver: Receiver::Plain });
+
+/// Who can receive from a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Receiver {
+    /// Processes under shunt, all of this user, or root's.
+    Own,
+    /// Processes under shunt, perhaps another user's.
+    Other,
+    /// Perhaps one without shunt.
+    Plain,
+}
 
 /// A page that forks share, with receivers of the whole family.
 static FAMILY: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 const PLACES: usize = 512;
+
+/// Bit of an entry: the process has its number in another PID namespace.
+const STRANGE: u64 = 1 << 63;
 
 /// The first process of a family makes the page; without it, its members look in /proc.
 pub fn start() {
@@ -54,9 +75,8 @@ pub fn declare(fd: i32) {
     }
     let Ok(status) = calls::status_of(fd) else { return };
     let entry = state::receiver(thread::process(), status.st_ino as u32);
-    for places in [family(), report::receivers()] {
-        enter(places, entry);
-    }
+    enter(family(), if numbers_are_strange() { entry | STRANGE } else { entry });
+    enter(report::receivers(), entry);
 }
 
 fn enter(places: &[AtomicU64], entry: u64) {
@@ -78,57 +98,94 @@ fn enter(places: &[AtomicU64], entry: u64) {
     }
 }
 
-/// Whether a process of this family that lives has received on the socket `inode`.
-fn in_family(inode: u32) -> bool {
-    family().iter().any(|place| {
+/// The processes of this family that live and have received on the socket `inode`: whether there is one, and whether one
+/// may be another user's.
+fn in_family(inode: u32) -> (bool, bool) {
+    let (mut any, mut strange) = (false, false);
+    for place in family() {
         let entry = place.load(Ordering::Acquire);
         let process = (entry >> 32) as i32;
-        entry as u32 == inode && process > 0 && calls::kill(process, 0) != Err(Errno(libc::ESRCH))
-    })
+        if entry as u32 != inode || inode == 0 {
+            continue;
+        }
+        if entry & STRANGE != 0 {
+            (any, strange) = (true, true);
+        } else if calls::kill(process, 0) != Err(Errno(libc::ESRCH)) {
+            any = true;
+            strange |= !may_have_links(process as u32);
+        }
+    }
+    (any, strange)
 }
 
-/// Whether every process that can receive from the other end of the AF_UNIX socket `fd` runs under shunt, for sure.
-/// Called under the set-up lock.
-pub fn under_shunt(fd: i32) -> bool {
-    let Ok(inode) = diag::unix_peer(fd) else { return false };
+/// Whether `process` may have all that lies in the links of this one: one of its users is the same, or root.
+fn may_have_links(process: u32) -> bool {
+    process == calls::getpid()
+        || users(process).is_some_and(|users| users.into_iter().any(|user| user == 0 || user::is_own(user)))
+}
+
+/// The real, effective and saved user of a process (proc(5): "Uid:" in /proc/PID/status).
+fn users(process: u32) -> Option<[u32; 3]> {
+    let mut room = [0u8; 512];
+    let text = text(&Path::new(format_args!("/proc/{process}/status\0")), &mut room).ok()?;
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    let mut numbers = core::str::from_utf8(line).ok()?.split_ascii_whitespace().map(|number| number.parse().ok());
+    Some([numbers.next()??, numbers.next()??, numbers.next()??])
+}
+
+/// Who can receive from the other end of the AF_UNIX socket `fd`. Called under the set-up lock.
+pub fn of(fd: i32) -> Receiver {
+    let Ok(inode) = diag::unix_peer(fd) else { return Receiver::Plain };
     let now = clock::monotonic_ns();
+    let changes = users::changes();
     // SAFETY: the set-up lock is held.
     let last = unsafe { &mut *LAST.get() };
-    if last.inode != inode || last.until < now {
-        let under_shunt = decided(inode);
-        *last = Answer { inode, until: if under_shunt { now + BELIEVE_NS } else { 0 }, under_shunt };
+    if last.inode != inode || last.until < now || last.changes != changes {
+        let receiver = decided(inode);
+        let until = if receiver == Receiver::Plain { 0 } else { now + BELIEVE_NS };
+        *last = Answer { inode, until, changes, receiver };
     }
-    last.under_shunt
+    last.receiver
 }
 
 /// How long a receiver that may be about to receive, or about to exec, is waited for, in looks and ns between them.
 const LOOKS: u32 = 60;
 const PAUSE_NS: i64 = 500_000;
 
-fn decided(inode: u32) -> bool {
+fn decided(inode: u32) -> Receiver {
     for look in 0..LOOKS {
-        if in_family(inode) {
-            return true;
+        match in_family(inode) {
+            (true, true) => return Receiver::Other,
+            (true, false) if users::changes() == 0 => return Receiver::Own,
+            (true, false) => {
+                return match holders(inode) {
+                    Ok(Holders::Ours { strange: false, hidden: false }) => Receiver::Own,
+                    _ => Receiver::Other,
+                }
+            }
+            (false, _) => {}
         }
         // The kernel is asked at the beginning, and when all patience is spent.
         if look == 0 || look + 1 == LOOKS {
             match holders(inode).unwrap_or(Holders::Unknown) {
-                Holders::Ours => return true,
-                Holders::Plain => return false,
+                Holders::Ours { strange, hidden } if strange || (hidden && users::changes() > 0) => return Receiver::Other,
+                Holders::Ours { .. } => return Receiver::Own,
+                Holders::Plain => return Receiver::Plain,
                 Holders::Unknown => {}
             }
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };
         let _ = calls::nanosleep(&pause, core::ptr::null_mut());
     }
-    false
+    Receiver::Plain
 }
 
 /// Who has a socket open, as far as this process may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holders {
-    /// Processes that have received on it by our hooks, and no others.
-    Ours,
+    /// Processes that have received on it by our hooks, and no others. `strange`: one of them is another user's. `hidden`: there are
+    /// processes that cannot be seen, and might have it.
+    Ours { strange: bool, hidden: bool },
     /// A process without shunt among them.
     Plain,
     /// Nobody that can be seen, or a process with shunt that has not received yet: it may be a child before its exec.
@@ -230,6 +287,7 @@ fn holders(inode: u32) -> Result<Holders> {
     let since = started(me).ok_or(Errno(libc::ENOENT))?;
     // All processes can be seen, and of those that were not there before this one nobody else has it.
     let mut alone = started(1).is_some();
+    let (mut strange, mut hidden) = (false, !alone);
     numbers(&Path::new(format_args!("/proc\0")), |process| {
         let (mut holds, mut ours, mut shunt) = (false, false, false);
         // A process that may not be looked at is another user's; it can have the socket only if somebody gave it on, or if
@@ -246,14 +304,17 @@ fn holders(inode: u32) -> Result<Holders> {
             false
         });
         any |= holds;
-        alone &= if seen.is_ok() { !holds || process == me } else { started(process).is_none_or(|start| start < since) };
+        let may_hide = seen.is_err() && started(process).is_some_and(|start| start >= since);
+        hidden |= may_hide;
+        alone &= if seen.is_ok() { !holds || process == me } else { !may_hide };
+        strange |= holds && !may_have_links(process);
         all &= !holds || ours;
         plain |= holds && !shunt && process != me;
         plain
     })?;
     Ok(match (plain, any && (all || alone)) {
         (true, _) => Holders::Plain,
-        (_, true) => Holders::Ours,
+        (_, true) => Holders::Ours { strange, hidden },
         _ => Holders::Unknown,
     })
 }
@@ -309,7 +370,7 @@ mod tests {
         let status = calls::status_of(far.as_raw_fd()).unwrap();
         assert_eq!(diag::unix_peer(near.as_raw_fd()), Ok(status.st_ino as u32));
         // This process alone has both ends: it would pass a descriptor to itself, and is taken for one under shunt.
-        assert_eq!(holders(status.st_ino as u32), Ok(Holders::Ours));
+        assert!(matches!(holders(status.st_ino as u32), Ok(Holders::Ours { strange: false, .. })));
         // A child that has it, too, has no state. It ends with its standard input.
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
@@ -317,9 +378,17 @@ mod tests {
             .spawn()
             .unwrap();
         assert_eq!(holders(status.st_ino as u32), Ok(Holders::Plain));
-        assert!(!under_shunt(near.as_raw_fd()));
+        assert_eq!(of(near.as_raw_fd()), Receiver::Plain);
         drop(child.stdin.take());
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn links_are_for_the_same_user_and_for_root() {
+        assert_eq!(users(calls::getpid()), Some([calls::geteuid(); 3]));
+        assert_eq!(users(u32::MAX), None);
+        assert!(may_have_links(calls::getpid()) && may_have_links(1));
+        assert!(!may_have_links(u32::MAX));
     }
 
     #[test]

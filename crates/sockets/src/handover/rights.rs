@@ -9,7 +9,8 @@ use crate::datagram::adopt;
 use crate::global::SETUP;
 use crate::handover::carrier::{self, Cargo, Carrier};
 use crate::handover::inherit::{Appended, Counted, Received};
-use crate::handover::{plain, receiver};
+use crate::handover::plain;
+use crate::handover::receiver::{self, Receiver};
 use crate::process::report;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
@@ -136,7 +137,11 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             let waits = || word.datagram().is_some_and(|socket| adopt::needed(socket).is_some());
             matches!(word.kind(), Kind::Stream | Kind::Listener) || waits()
         });
-        let direct = ours && SETUP.lock().is_some_and(|_setup| receiver::under_shunt(over));
+        let receiver = match SETUP.lock() {
+            Some(_setup) if ours => receiver::of(over),
+            _ => Receiver::Plain,
+        };
+        let direct = receiver == Receiver::Own;
         let mut extra = [-1i32; EXTRA];
         let mut extras = 0;
         let mut passed = [-1i32; MOST];
@@ -153,7 +158,8 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             let needed = match word.kind() {
                 Kind::Stream => {
                     let index = socket.link_index.load(Ordering::Relaxed) as usize;
-                    SETUP.lock().map_or(-1, |_setup| link::descriptor(index))
+                    let alone = || receiver == Receiver::Other && link::make_solitary(index);
+                    SETUP.lock().filter(|_setup| direct || alone()).map_or(-1, |_setup| link::descriptor(index))
                 }
                 Kind::Listener => socket.private_fd.load(Ordering::Relaxed),
                 Kind::Tcp => {
@@ -165,7 +171,8 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             };
             let known = extra[..extras].contains(&needed);
             let fits = known || (extras < EXTRA && given.len() + extras < MOST);
-            if !direct || needed < 0 || !fits || !control.counted.has_room() {
+            let whole = direct || word.kind() == Kind::Stream;
+            if !whole || needed < 0 || !fits || !control.counted.has_room() {
                 *place = plain(*fd, word.kind(), socket, control);
                 continue;
             }

@@ -57,7 +57,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
 /// another user's by now.
 fn try_offer(link: &mut Link, index: usize) -> Option<Offer> {
     let channel = take_channel(link, index)?;
-    if link.is_retired() {
+    if !link.count() || link.is_retired() {
         link.withdraw(channel);
         return None;
     }
@@ -140,7 +140,6 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     let (word, bit) = (channel / 64, 1u64 << (channel % 64));
     link.waiting[word] &= !bit;
     link.used[word] |= bit;
-    link.lent = link.lent.saturating_add(1);
     kept::forget(index, channel);
     return_port(link, channel);
     let page = page(link.base, channel);
@@ -173,7 +172,6 @@ impl Link {
     /// A connection made in memory begins on a channel that was kept.
     pub fn lend_again(&mut self, channel: usize) {
         self.waiting[channel / 64] &= !(1 << (channel % 64));
-        self.lent = self.lent.saturating_add(1);
         let page = page(self.base, channel);
         for side in &page.sides {
             side.clear_for_next();

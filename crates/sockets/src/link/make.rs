@@ -8,11 +8,12 @@ use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, LINK_SIZE};
 use shunt_segment::link::{self, Party};
 use shunt_segment::CHANNELS;
-use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK};
+use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK};
 use shunt_sys::libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Errno, Result};
 
-pub(super) const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+/// A file that grew is a link that was closed ([`super::solitary`]).
+pub(super) const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_SEAL;
 
 /// Maps a segment; when the address space is short, idle links go first.
 pub(super) fn map_segment(fd: i32) -> Result<*mut u8> {
@@ -81,6 +82,7 @@ fn make_segment() -> Result<(i32, *mut u8)> {
 pub fn make_lasting() -> Result<usize> {
     let (fd, base) = make_segment()?;
     introduce(&header(base).server);
+    header(base).lent.store(link::STATIONS, Ordering::Release);
     let links = links();
     let (nonce, sequence) = (global::NONCE.load(Ordering::Relaxed), links.sequence);
     links.add(Link { other: (0, u32::MAX), lasting: true, ..Link::new(base, fd, (nonce, sequence)) })

@@ -230,6 +230,9 @@ pub(crate) fn welcome(arrival: &Arrival, listener: &Socket, nonblocking: bool) -
 
 /// An accepted connection gets its socket. Under the set-up lock.
 pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: bool) -> core::result::Result<(), Reason> {
+    if !link::at(accepted.index).count() {
+        return Err(Reason::BadSegment);
+    }
     let family = listener.family.load(Ordering::Relaxed);
     let socket = socket::allocate_locked(family).ok_or(Reason::NoMemory)?;
     let side = &link::page(base, accepted.channel).sides[1];

@@ -35,8 +35,8 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     if taken.is_err() {
         return false;
     }
-    if link::for_offers(listener) != Some(index) {
-        // Retired at this moment, and who said that the pair is free may be another user's. Nobody has it any more.
+    if !link::at(index).count() || link::for_offers(listener) != Some(index) {
+        // Closed, or retired at this moment, and who said that the pair is free may be another user's. Nobody has it any more.
         close(page);
         return false;
     }

@@ -7,7 +7,7 @@
 //! ```
 
 use shunt_segment::address::Address;
-use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
+use shunt_segment::area::{CHANNEL_PAGES, CLOSED_SIZE, LINK_SIZE, PAGE};
 use shunt_segment::channel::life;
 use shunt_segment::name::{listener, Hello};
 use shunt_segment::{link, CHANNELS, VERSION};
@@ -129,23 +129,25 @@ fn knock_once(address: &SocketAddr, port: u16, random: &mut Random) -> io::Resul
 
 /// A segment that is wrong in size, seals or contents, or right in all that can be checked and wrong behind.
 fn garbled_segment(hello: &Hello, random: &mut Random) -> io::Result<File> {
-    let right = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    let right = libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
     let seals = match random.below(6) {
         0 => 0,
         1 => libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
         2 => right | libc::F_SEAL_WRITE,
+        3 => right | libc::F_SEAL_GROW,
         _ => right,
     };
     let size = match random.below(8) {
         0 => 0,
         1 => PAGE as u64,
         2 => LINK_SIZE as u64 - 1,
+        3 => CLOSED_SIZE as u64,
         _ => LINK_SIZE as u64,
     };
     let file = segment(size, 0)?;
     let headers = random.bytes((size as usize).min(CHANNEL_PAGES + CHANNELS * PAGE));
     file.write_all_at(&headers, 0)?;
-    if random.below(4) != 0 && size == LINK_SIZE as u64 {
+    if random.below(4) != 0 && size >= LINK_SIZE as u64 {
         // What is looked at before the link is believed; see `LinkHeader` and `Head`.
         file.write_all_at(&link::MAGIC.to_le_bytes(), 0)?;
         file.write_all_at(&VERSION.to_le_bytes(), 8)?;
