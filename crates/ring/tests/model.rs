@@ -51,6 +51,17 @@ enum Operation {
         end: usize,
         class: usize,
     },
+    /// A message that goes past the ring, if that is empty.
+    HandOver {
+        end: usize,
+        length: usize,
+    },
+    /// A message in two pieces, for which one ring is chosen first.
+    InPieces {
+        end: usize,
+        first: usize,
+        length: usize,
+    },
 }
 
 fn length() -> impl Strategy<Value = usize> {
@@ -75,6 +86,8 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(end, length, count)| Operation::PassAll { end, length, count }),
         2 => (end.clone(), 1usize..600, 1usize..300)
             .prop_map(|(end, length, count)| Operation::PingPong { end, length, count }),
+        3 => (end.clone(), length()).prop_map(|(end, length)| Operation::HandOver { end, length }),
+        3 => (end.clone(), 0usize..200, length()).prop_map(|(end, first, length)| Operation::InPieces { end, first, length }),
         1 => (end, 0usize..CLASSES).prop_map(|(end, class)| Operation::LimitClass { end, class }),
     ]
 }
@@ -171,6 +184,23 @@ impl Checked<'_> {
         self.check();
     }
 
+    fn hand_over(&mut self, length: usize) {
+        if self.queue.is_empty() {
+            self.connection.outgoing(self.end).hand_over(length);
+            self.connection.incoming(1 - self.end).pass(length);
+            self.sent += length as u64;
+            self.check();
+        }
+    }
+
+    fn send_in_pieces(&mut self, first: usize, length: usize) {
+        self.connection.outgoing(self.end).choose_ring(first + length);
+        self.check();
+        if self.send(first) == first {
+            self.send(length);
+        }
+    }
+
     fn check(&self) {
         let outgoing = self.connection.outgoing(self.end);
         assert_eq!(self.connection.incoming(1 - self.end).look().1, self.queue.len());
@@ -202,6 +232,8 @@ impl Checked<'_> {
                     self.receive(sent);
                 }
             }
+            Operation::HandOver { length, .. } => self.hand_over(length),
+            Operation::InPieces { first, length, .. } => self.send_in_pieces(first, length),
             Operation::LimitClass { class, .. } => {
                 self.connection.page().sides[self.end].transmit.class_limit.store(class as u32, Relaxed);
             }
@@ -218,6 +250,8 @@ fn end_of(operation: &Operation) -> usize {
         | Operation::Pass { end, .. }
         | Operation::PassAll { end, .. }
         | Operation::PingPong { end, .. }
+        | Operation::HandOver { end, .. }
+        | Operation::InPieces { end, .. }
         | Operation::LimitClass { end, .. } => end,
     }
 }
@@ -283,6 +317,19 @@ fn a_peek_across_a_change_of_class_leaves_the_old_ring_to_be_read() {
     stream.receive(10);
     stream.peek(985, 20);
     stream.receive(6000);
+}
+
+#[test]
+fn a_message_in_pieces_lies_in_one_ring() {
+    let connection = Connection::new([CLASSES - 1; 2]);
+    let mut stream = one_direction(&connection);
+    stream.send_in_pieces(80, 1320);
+    let word = stream.connection.outgoing(0).announced();
+    assert_eq!((word >> word::CLASS_SHIFT) & 7, 1);
+    assert_eq!(
+        stream.connection.incoming(1).next_in_file(0),
+        stream.connection.incoming(1).next_in_file(80).map(|(at, length)| (at - 80, length + 80))
+    );
 }
 
 #[test]

@@ -182,6 +182,27 @@ impl Pipe<'_> {
         self.own.post.word.store(next, Release);
     }
 
+    /// Chooses the ring for `length` bytes that are put piece by piece: where they find it empty they lie in one, and a receive
+    /// whose buffer faults leaves all of them. The caller holds the side's sending lock.
+    pub fn choose_ring(&self, length: usize) {
+        let (current, ack) = (self.current(), self.refresh_ack());
+        if ack != current & POSITION {
+            return;
+        }
+        let class = self.class_for_empty(class_of(current), length);
+        if class != class_of(current) {
+            self.publish(self.switch_class(current, class));
+        }
+    }
+
+    /// Announces `length` bytes that went past the ring, into their receiver's buffer: nothing else waits, and he passes them
+    /// before he lets anybody look. The caller holds the side's sending lock and the other side's receiving lock.
+    pub fn hand_over(&self, length: usize) {
+        let current = self.current();
+        let next = (current & POSITION).wrapping_add(length as u64) & POSITION;
+        self.publish(current & !(POSITION | 63 << word::INLINE_SHIFT) | next);
+    }
+
     /// Sets end flags ([`word::FIN`], [`word::CLOSED`], [`word::RST`]); the caller holds the sending lock.
     pub fn end(&self, flags: u64) {
         let current = self.current();
