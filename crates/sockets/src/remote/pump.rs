@@ -138,6 +138,9 @@ impl Pump for Rings<'_> {
         }
         let far = self.0.far(stream);
         let (length, mut done) = (data.len(), 0);
+        if data.as_slice().is_none() {
+            far.outgoing().choose_ring(length);
+        }
         data.each(&mut |mut at, mut left| {
             while left > 0 {
                 // SAFETY: memory of ours, or of the device; the station's lock is this side's sending lock.
