@@ -15,6 +15,8 @@ pub(crate) struct Inner {
     pub scratch: [u8; SCRATCH],
     /// Peers that the device says are gone.
     pub gone: u64,
+    /// The last turn ended early: this one is not to.
+    pub was_early: bool,
 }
 
 /// Bytes of the largest frame that a station uses.

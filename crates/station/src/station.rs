@@ -114,7 +114,7 @@ impl Station {
     }
 
     fn of(memory: Memory, device: Device) -> Station {
-        let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], gone: 0 };
+        let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], gone: 0, was_early: false };
         Station { memory, inner: UnsafeCell::new(inner), keeper: AtomicU32::new(0), failed: AtomicU32::new(0) }
     }
 

@@ -105,6 +105,10 @@ pub trait Pump {
     fn acknowledged(&mut self, stream: Stream, upto: u64);
     /// [`Driver::send`], `finish`, `reset` or `urgent` did not do all that was asked, and may do more now.
     fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream);
+    /// Whether who drives has what he waits for. What else is to be done may wait until he comes again, once.
+    fn is_content(&self) -> bool {
+        false
+    }
     /// The path is lost, in both directions: what was not acknowledged may or may not have arrived.
     fn lost(&mut self, stream: Stream);
 }
@@ -116,6 +120,8 @@ pub struct Progress {
     pub moved: bool,
     /// More may wait: there was an end to what one turn takes.
     pub more: bool,
+    /// The turn ended early, since its driver is content ([`Pump::is_content`]): what follows from it is left to the next one.
+    pub early: bool,
     /// When somebody is to drive again, if nothing happens before. Nanoseconds of the caller's clock.
     pub deadline: Option<Nanoseconds>,
 }

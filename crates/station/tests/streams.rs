@@ -33,6 +33,16 @@ fn converse(world: &mut World, port: u16, length: usize, window: u64) {
     });
 }
 
+/// What a turn that ended early has left is done by the next.
+#[test]
+fn content_programs() {
+    for faults in [None, Some(Faults { seed: 3, loss: 20_000, ..Faults::default() })] {
+        let Some(mut world) = World::new(faults) else { return };
+        world.sides.iter_mut().for_each(|side| side.program.content = true);
+        converse(&mut world, 40000, 300_000, 1 << 16);
+    }
+}
+
 #[test]
 fn bytes_and_ends() {
     let Some(mut world) = World::new(None) else { return };

@@ -41,6 +41,9 @@ pub struct Flow {
 pub struct Program {
     pub flows: HashMap<Stream, Flow>,
     pub now: Nanoseconds,
+    /// Bytes are all that it waits for, so a turn that brings some may end early.
+    pub content: bool,
+    heard: bool,
 }
 
 impl Program {
@@ -71,9 +74,13 @@ impl Pump for Program {
     fn bytes(&mut self, stream: Stream, data: Data<'_>) {
         let flow = self.flows.get_mut(&stream).expect("bytes of a stream that is bound");
         assert_eq!(flow.finished, 0, "bytes behind the end");
+        self.heard = true;
         let from = flow.received.len();
         flow.received.resize(from + data.len(), 0);
         assert!(data.copy_to(0, &mut flow.received[from..]));
+    }
+    fn is_content(&self) -> bool {
+        self.content && self.heard
     }
     fn finished(&mut self, stream: Stream) {
         self.flow(stream).finished += 1;
