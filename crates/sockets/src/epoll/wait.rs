@@ -268,7 +268,14 @@ unsafe fn polled(this: *mut Sleeper) {
 /// Sleeps until the kernel's set has events (true), frames come from other hosts, or a number that it sleeps by became another file's
 /// ([`nudge`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads have closed meanwhile, and that has no number of ours, frames
 /// alone tell.
-fn sleep_beside(set: &'static Set, epfd: i32, watch: &Watch, deadline: u64, mask: *const sigset_t, began: u64) -> Result<bool> {
+fn sleep_beside(
+    set: &'static Set,
+    epfd: i32,
+    watch: &Watch<'_>,
+    deadline: u64,
+    mask: *const sigset_t,
+    began: u64,
+) -> Result<bool> {
     let mut account = Polling { sleeper: Sleeper::new(polled), beside: None };
     let this: *mut Polling = &mut account;
     // SAFETY: the account stays here and ends below.

@@ -132,14 +132,14 @@ impl Alone {
 
     /// The client says by the engine after how many bytes it goes on there.
     pub fn begin(&self, position: u64) {
-        Rings(self.home).begin(STREAM, position);
+        Rings::of(self.home).begin(STREAM, position);
     }
 
     /// The engine brings bytes; gives how many found room.
     pub fn arrives(&self, bytes: &[u8]) -> usize {
         // SAFETY: plain memory of ours; nobody else sends.
         let put = unsafe { self.home.far(STREAM).outgoing().send(bytes.as_ptr(), bytes.len()) };
-        Rings(self.home).add(STREAM, words::RECEIVED, put as u64);
+        Rings::of(self.home).add(STREAM, words::RECEIVED, put as u64);
         put
     }
 

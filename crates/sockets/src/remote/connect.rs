@@ -119,7 +119,7 @@ fn ask(home: &Home, four: &FourTuple, deadline: u64) -> core::result::Result<Pee
         return known.map_err(reason);
     }
     let mut inquiry =
-        Inquiry::begin(&home.station, four, clock::monotonic_ns(), &mut Rings(home)).map_err(|_| Reason::NoStation)?;
+        Inquiry::begin(&home.station, four, clock::monotonic_ns(), &mut Rings::of(home)).map_err(|_| Reason::NoStation)?;
     loop {
         let now = clock::monotonic_ns();
         match inquiry.step(&home.station, now) {
@@ -393,7 +393,7 @@ pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start
         let more = if start == Start::Token { bit::BEGIN_DUE | bit::BIND_DUE } else { 0 };
         words::raise(&home.station, stream, bit::ACTIVE | more);
         if start == Start::Claimed {
-            driver.bind(stream, &mut Rings(home));
+            driver.bind(stream, &mut Rings::of(home));
             driver.grant(stream, FIRST);
         }
         drop(driver);

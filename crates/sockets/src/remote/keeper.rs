@@ -166,7 +166,7 @@ impl Keeper {
         let mut until = began + self.tick;
         let mut ready = true;
         if self.holds.finds(home, began) || !others || self.woken {
-            match near::turn(home) {
+            match near::turn(home, None) {
                 Some(deadline) if !others => until = deadline,
                 Some(_) => {}
                 // Somebody drives at this moment, and looks once more: to wait for him awake might keep the processor from him.
@@ -274,7 +274,7 @@ impl Keeper {
             about::EAR => {
                 let (_, ear) = self.ears[which as usize % EARS];
                 if let (true, Some(mut driver)) = (ear >= 0, self.home.station.lock()) {
-                    driver.hear(clock::monotonic_ns(), ear, &mut Rings(self.home));
+                    driver.hear(clock::monotonic_ns(), ear, &mut Rings::of(self.home));
                 }
             }
             about::NEAR => self.near(events, which % words::STREAMS),
@@ -393,7 +393,7 @@ impl Keeper {
         let far = self.home.far(stream);
         if got.is_ok_and(|got| foreign::past(far, &bytes[..got])) {
             foreign::say_why(far);
-            Rings(self.home).refuse(stream);
+            Rings::of(self.home).refuse(stream);
         }
         near::mark(self.home, stream);
         let ended =
@@ -475,7 +475,7 @@ impl Keeper {
                     words::lower(&self.home.station, stream, flag::ACTIVE);
                     words::raise(&self.home.station, stream, flag::OVER);
                 } else if flags & both != both || flags & flag::NEAR_GONE != 0 {
-                    Rings(self.home).broken(stream);
+                    Rings::of(self.home).broken(stream);
                 }
             }
             drop(driver);

@@ -3,6 +3,7 @@
 use super::hold;
 use super::home::{home, Home};
 use super::message::Message;
+use super::posting::Posting;
 use super::pump::Rings;
 use super::words::{self, flag};
 use crate::epoll;
@@ -33,7 +34,7 @@ pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
 
 /// Looks after all streams that are marked.
 pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
-    let mut pump = Rings(home);
+    let mut pump = Rings::of(home);
     for row in 0..words::STREAMS / 64 {
         let [dirty, narrow] = [&home.common().dirty[row as usize], &home.common().narrow[row as usize]];
         if dirty.load(Ordering::Relaxed) | narrow.load(Ordering::Relaxed) == 0 {
@@ -50,13 +51,19 @@ pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
 /// Rounds of one turn: peers that send without end are looked at again by the next.
 const ROUNDS: u32 = 8;
 
-/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after. True: there is
-/// more, of which nobody who sleeps may hear.
-fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>) -> bool {
+/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after, unless the
+/// driver has what he waits for: then at most until his next turn, or the keeper's. True: there is more, of which nobody who sleeps
+/// may hear.
+fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>, mut posting: Option<&mut Posting>) -> bool {
     hold::none_is(home);
     attend(home, driver);
     for _ in 0..ROUNDS {
-        let progress = driver.drive(clock::monotonic_ns(), &mut Rings(home));
+        let mut pump = Rings::into(home, posting.as_deref_mut());
+        let progress = driver.drive(clock::monotonic_ns(), &mut pump);
+        pump.settle();
+        if progress.early {
+            return false;
+        }
         attend(home, driver);
         if !progress.more {
             return false;
@@ -66,10 +73,10 @@ fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>) -> bool {
 }
 
 /// Drives, if nobody else does. Gives when somebody is to drive again; `None`: somebody else drives, and looks once more.
-pub fn turn(home: &Home) -> Option<u64> {
+pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
     loop {
         let mut driver = home.station.try_lock()?;
-        let more = rounds(home, &mut driver);
+        let more = rounds(home, &mut driver, posting.as_deref_mut());
         if !driver.leave() {
             return Some(if more { 0 } else { home.station.deadline().unwrap_or(u64::MAX) });
         }
@@ -91,10 +98,10 @@ pub fn kick(socket: &Socket) -> bool {
     }
     let Some(mut driver) = home.station.try_lock() else { return true };
     attend(home, &mut driver);
-    driver.push(now, &mut Rings(home));
+    driver.push(now, &mut Rings::of(home));
     attend(home, &mut driver);
     match driver.leave() {
-        true => work(home),
+        true => work(home, None),
         false => see_to_the_clock(home, home.station.deadline().unwrap_or(u64::MAX)),
     }
     true
@@ -103,15 +110,21 @@ pub fn kick(socket: &Socket) -> bool {
 /// A thread of the program that waits awake: costs a look at one word where there are no other hosts.
 #[inline(always)]
 pub fn drive() {
+    drive_into(None);
+}
+
+/// The same, by a call whose buffer takes what comes next.
+#[inline(always)]
+pub fn drive_into(posting: Option<&mut Posting>) {
     if let Some(home) = home() {
-        work(home);
+        work(home, posting);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn work(home: &Home) {
-    if let Some(deadline) = turn(home) {
+fn work(home: &Home, posting: Option<&mut Posting>) {
+    if let Some(deadline) = turn(home, posting) {
         see_to_the_clock(home, deadline);
     }
 }
@@ -150,8 +163,10 @@ pub const SLACK: u64 = 8_000_000;
 /// What a thread of the program that sleeps polls beside what it waits for: frames wake it without a detour through the
 /// keeper. That one takes the watch over from threads that sleep long, or were killed.
 #[derive(Default)]
-pub struct Watch {
+pub struct Watch<'p> {
     home: Option<&'static Home>,
+    /// The buffer of a call that waits in it.
+    posting: Option<&'p mut Posting>,
     /// What the thread has announced to be waiting for, and on which stream.
     armed: Option<(Stream, &'static Wait, u32)>,
 }
@@ -159,27 +174,36 @@ pub struct Watch {
 /// A thread of the program is about to announce that it sleeps, and to look once more: it drives, and looks once more at once
 /// if it gets nothing from here.
 #[inline(always)]
-pub fn watch() -> Option<Watch> {
+pub fn watch() -> Option<Watch<'static>> {
+    watch_into(None)
+}
+
+/// The same, by a call whose buffer takes what comes next.
+#[inline(always)]
+pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     match home() {
-        Some(home) => begin(home),
+        Some(home) => begin(home, posting),
         None => Some(Watch::default()),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn begin(home: &'static Home) -> Option<Watch> {
-    work(home);
+fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Option<Watch<'p>> {
+    work(home, posting.as_deref_mut());
+    if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
+        return None;
+    }
     // Made only if it is armed: what it takes back when it goes would be another sleeper's arming.
     if home.station.arm() {
-        return Some(Watch { home: Some(home), armed: None });
+        return Some(Watch { home: Some(home), posting, armed: None });
     }
     // What the look has found and taken in wakes nobody any more, and may be for others.
-    work(home);
+    work(home, posting);
     None
 }
 
-impl Watch {
+impl Watch<'_> {
     /// To be polled for POLLIN; -1: there are no other hosts.
     #[inline(always)]
     pub fn descriptor(&self) -> i32 {
@@ -199,7 +223,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for Watch<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(home) = self.home {
@@ -209,7 +233,7 @@ impl Drop for Watch {
                 }
             }
             home.station.disarm();
-            work(home);
+            work(home, self.posting.take());
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use super::home::Home;
 use super::near;
+use super::posting::Posting;
 use super::words::{self, flag, mode};
 use crate::stream::urgent;
 use crate::waiting::wait;
@@ -26,10 +27,26 @@ pub const WINDOW: u64 = RING_SIZE[CLASS] as u64;
 /// rings.
 pub const FIRST: u64 = WINDOW / 2;
 
-/// The pump of this process.
-pub struct Rings<'a>(pub &'a Home);
+/// The pump of this process, and the buffer of who drives, if it waits with one.
+pub struct Rings<'a>(pub &'a Home, Option<&'a mut Posting>);
 
-impl Rings<'_> {
+impl<'a> Rings<'a> {
+    pub fn of(home: &'a Home) -> Self {
+        Rings(home, None)
+    }
+
+    /// The pump of a turn by a thread that waits, perhaps with a buffer.
+    pub fn into(home: &'a Home, posting: Option<&'a mut Posting>) -> Self {
+        Rings(home, posting)
+    }
+
+    /// What came for who drives is his, or in the ring: at the end of his turn, and before anything else is told.
+    pub fn settle(&mut self) {
+        if let Some(posting) = &mut self.1 {
+            posting.settle(self.0);
+        }
+    }
+
     fn active(&self, stream: Stream) -> bool {
         stream < words::STREAMS && words::flags(&self.0.station, stream) & (flag::ACTIVE | flag::OVER) == flag::ACTIVE
     }
@@ -137,11 +154,18 @@ impl Pump for Rings<'_> {
             return;
         }
         let far = self.0.far(stream);
-        let (length, mut done) = (data.len(), 0);
-        if data.as_slice().is_none() {
-            far.outgoing().choose_ring(length);
+        let (length, posted) = (data.len(), self.1.as_mut().map_or(0, |posting| posting.take(self.0, stream, &data)));
+        if posted == length {
+            return self.add(stream, words::RECEIVED, length as u64);
         }
+        self.settle();
+        if data.as_slice().is_none() {
+            far.outgoing().choose_ring(length - posted);
+        }
+        let (mut done, mut skip) = (posted, posted);
         data.each(&mut |mut at, mut left| {
+            let passed = skip.min(left);
+            (at, left, skip) = (at.wrapping_add(passed), left - passed, skip - passed);
             while left > 0 {
                 // SAFETY: memory of ours, or of the device; the station's lock is this side's sending lock.
                 let put = unsafe { far.outgoing().send(at, left) };
@@ -160,13 +184,19 @@ impl Pump for Rings<'_> {
         self.tell(stream, arm::IN);
     }
 
+    fn is_content(&self) -> bool {
+        self.1.as_ref().is_some_and(|posting| posting.is_content())
+    }
+
     fn finished(&mut self, stream: Stream) {
+        self.settle();
         if self.is_fast(stream) {
             self.ended(stream);
         }
     }
 
     fn reset(&mut self, stream: Stream) {
+        self.settle();
         match self.way(stream) {
             mode::FAST if self.active(stream) => self.broken(stream),
             // The client goes on by TCP.
@@ -195,6 +225,7 @@ impl Pump for Rings<'_> {
     }
 
     fn urgent(&mut self, stream: Stream, position: u64, _byte: u8) {
+        self.settle();
         let base = words::get(&self.0.station, stream, words::IN_BASE);
         if self.is_fast(stream) && position.saturating_add(base) == words::get(&self.0.station, stream, words::RECEIVED) {
             let far = self.0.far(stream);
@@ -221,10 +252,12 @@ impl Pump for Rings<'_> {
     }
 
     fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream) {
+        self.settle();
         self.service(driver, stream);
     }
 
     fn lost(&mut self, stream: Stream) {
+        self.settle();
         if !self.active(stream) {
             return;
         }

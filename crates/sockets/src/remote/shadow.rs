@@ -123,7 +123,7 @@ impl Shadow {
             return false;
         }
         self.look_at = u64::MAX;
-        let mut tending = Tending { shadow: self, pump: Rings(home), driver, home, stream, now };
+        let mut tending = Tending { shadow: self, pump: Rings::of(home), driver, home, stream, now };
         let mut let_go = false;
         // Each step that changes the way is followed by one on the new way.
         for _ in 0..4 {

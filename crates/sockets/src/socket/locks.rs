@@ -90,12 +90,21 @@ impl Socket {
 
     /// The lock for sending, without asking carriers to settle, if nobody holds it.
     pub fn try_lock_send(&self) -> Option<Locked> {
+        self.try_lock(&self.sending, &self.own().transmit.lock)
+    }
+
+    /// The lock for receiving, without asking carriers to settle, if nobody holds it.
+    pub fn try_lock_receive(&self) -> Option<Locked> {
+        self.try_lock(&self.receiving, &self.own().receive.lock)
+    }
+
+    fn try_lock(&self, private: &AtomicU32, shared: &'static AtomicU32) -> Option<Locked> {
         // SAFETY: sockets live in slabs that are never unmapped.
-        let private = unsafe { &*(&self.sending as *const AtomicU32) };
+        let private = unsafe { &*(private as *const AtomicU32) };
         let section = Section::begin();
         let held = lock::try_acquire(private, thread::id())?;
         let family = match self.has(flag::SHARED) {
-            true => Some(lock::try_acquire(&self.own().transmit.lock, thread::id())?),
+            true => Some(lock::try_acquire(shared, thread::id())?),
             false => None,
         };
         Some(Locked { _shared: family, _private: held, _section: section })

@@ -1,7 +1,8 @@
 //! Receiving: any flags, any number of buffers, with waiting.
 
-use super::take::{peek, take, take_pieces};
+use super::take::{peek, take, take_pieces, taken};
 use super::{distrust, ends_for_signals};
+use crate::remote::Posting;
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::Pieces;
 use crate::stream::swift::{self, Declined};
@@ -138,7 +139,9 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             stalled::keep();
             wait::check_peer(socket, fd);
             if socket.has(flag::REMOTE) {
-                crate::remote::drive(); // what has come is there
+                let mut posting = post(socket, generation, pieces, done, flags);
+                crate::remote::drive_into(posting.as_mut()); // what has come is there
+                done += settled(socket, generation, fd, posting);
             }
             if readiness::any(socket, conditions) && done == 0 {
                 continue;
@@ -151,18 +154,22 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         if deadline == 0 {
             deadline = clock::monotonic_ns().saturating_add(timeout);
         }
-        if let Err(error) = wait::wait(socket, fd, conditions, ends_for_signals(deadline, given, done), began) {
-            if done > 0 {
-                break done;
-            }
-            return Err(error);
+        let mut posting = post(socket, generation, pieces, done, flags);
+        let waited = wait::wait_into(socket, fd, conditions, ends_for_signals(deadline, given, done), began, posting.as_mut());
+        done += settled(socket, generation, fd, posting);
+        if done > 0 && (done >= enough || waited.is_err()) {
+            break done;
         }
+        waited?;
         if done == 0 && timeout == 0 && thread::restarted(began) != began {
             // The kernel begins the call anew after the handler: O_NONBLOCK may have been set meanwhile.
             began = thread::restarted(began);
             hasty = None;
         }
         if socket.generation.load(Ordering::Acquire) != generation {
+            if done > 0 {
+                break done;
+            }
             return Err(Errno(libc::EBADF));
         }
     };
@@ -172,6 +179,26 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         socket.peek_offset.store(moved, Ordering::Relaxed);
     }
     Ok(done as isize)
+}
+
+/// The rest of the call's buffer, to be filled by what it brings itself, where bytes come from another host.
+#[inline(always)]
+fn post(socket: &Socket, generation: u32, pieces: &Pieces, done: usize, flags: i32) -> Option<Posting> {
+    if !socket.has(flag::REMOTE) || flags & (MSG_PEEK | MSG_TRUNC) != 0 || pieces.single().is_none() {
+        return None;
+    }
+    let (data, room) = pieces.from(done, usize::MAX).next()?;
+    Some(Posting::new(socket, generation, data, room))
+}
+
+/// What the buffer got; the socket may have been closed since, and be another.
+#[inline(always)]
+fn settled(socket: &Socket, generation: u32, fd: i32, posting: Option<Posting>) -> usize {
+    let got = posting.map_or(0, |posting| posting.taken());
+    if got > 0 && socket.generation.load(Ordering::Acquire) == generation {
+        taken(socket, fd);
+    }
+    got
 }
 
 /// How far a call has come.

@@ -1,5 +1,6 @@
 //! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
 
+use crate::remote::{Posting, Watch};
 use crate::socket::{flag, Socket};
 use crate::stream::{stalled, stamp};
 use crate::waiting::bells::{self, Listening};
@@ -288,8 +289,20 @@ pub fn reconsider_fence(socket: &Socket) {
 /// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when the socket had been
 /// closed before. When another thread closes it now, the caller goes on ([`crate::waiting::holding`]). `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
 /// copy or a spin, interrupts it as well.
-#[inline(never)]
 pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
+    wait_into(socket, fd, conditions, deadline, began, None)
+}
+
+/// As [`wait`], for a receiver whose buffer takes what comes next; it ends, too, when that holds something.
+#[inline(never)]
+pub fn wait_into(
+    socket: &Socket,
+    fd: i32,
+    conditions: u32,
+    deadline: u64,
+    began: u64,
+    mut posting: Option<&mut Posting>,
+) -> Result<()> {
     let generation = socket.generation.load(Ordering::Acquire);
     let own = &socket.own().wait;
     if socket.has(flag::FENCE) {
@@ -299,13 +312,13 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
     spin::show_processor(own);
     // The kernel signals nobody while the call is asleep: a spinning one would be signalled (sk_wait_data).
     while !socket.has(flag::ASYNC) && spin.more() {
-        if readiness::any(socket, conditions) {
+        if socket.has(flag::REMOTE) {
+            crate::remote::drive_into(posting.as_deref_mut());
+        }
+        if readiness::any(socket, conditions) || holds_some(&posting) {
             spin.end();
             stayed_awake(socket);
             return Ok(());
-        }
-        if socket.has(flag::REMOTE) {
-            crate::remote::drive();
         }
         if spin.rounds() & 0xfff == 0xfff {
             check_peer(socket, fd);
@@ -334,7 +347,10 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
     let mut result = if socket.hold.is_open(socket) {
         heard = bells::take_heard(socket, fd, 1);
         match heard {
-            true => sleep(socket, [socket.hold.number(fd), beside], conditions, deadline, [began, looked]),
+            true => {
+                let fds = [socket.hold.number(fd), beside];
+                sleep(socket, fds, conditions, deadline, [began, looked], posting)
+            }
             false => Ok(()),
         }
     } else {
@@ -357,6 +373,11 @@ pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64
         return Err(Errno(libc::EBADF));
     }
     result
+}
+
+/// Whether a receiver's buffer holds something.
+fn holds_some(posting: &Option<&mut Posting>) -> bool {
+    posting.as_ref().is_some_and(|posting| posting.taken() > 0)
 }
 
 /// What ends a wait that did not come to sleep: nothing, if its conditions may hold.
@@ -400,7 +421,14 @@ const ENDED: i64 = 1_000_000;
 pub const UNHEARD: u64 = 50_000_000;
 
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::waiting::nudge`]).
-fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
+fn sleep(
+    socket: &Socket,
+    fds: [i32; 2],
+    conditions: u32,
+    deadline: u64,
+    [began, looked]: [u64; 2],
+    posting: Option<&mut Posting>,
+) -> Result<()> {
     let [fd, beside] = fds;
     stalled::keep();
     let listening = bells::listen(socket, fd);
@@ -416,7 +444,7 @@ fn sleep(socket: &Socket, fds: [i32; 2], conditions: u32, deadline: u64, [began,
         stand_in(socket, fd);
     }
     // Before the announcement: what this thread itself brings needs no bell.
-    let watch = if socket.has(flag::REMOTE) { crate::remote::watch() } else { Some(crate::remote::Watch::default()) };
+    let watch = if socket.has(flag::REMOTE) { crate::remote::watch_into(posting) } else { Some(Watch::default()) };
     let Some(mut watch) = watch else { return Ok(()) };
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();
