@@ -95,7 +95,10 @@ impl Mutex {
 
     /// In the child after fork: no other thread exists, so whoever held it is gone.
     pub fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        // After a fork the page is the parent's, too, and would be copied for nothing.
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -85,7 +85,7 @@ pub fn before_fork() {
     epoll::before_fork();
     crate::rendezvous::spare::spoil_all();
     let mut listeners = false;
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         let word = table::get(fd);
         let Some(socket) = word.socket() else { continue };
         match word.kind() {
@@ -121,7 +121,7 @@ pub fn before_fork() {
 /// From now on calls on the process's streams take the locks in shared memory too. Without the set-up lock: a thread that
 /// holds a stream's may wait for that one, to map a window.
 fn share_streams() {
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         if let Some(socket) = table::stream(fd) {
             socket.share();
         }
@@ -129,11 +129,11 @@ fn share_streams() {
 }
 
 fn any_unshared() -> bool {
-    (0..table::high_water()).any(|fd| table::stream(fd).is_some_and(|socket| !socket.has(flag::SHARED)))
+    table::programs().any(|fd| table::stream(fd).is_some_and(|socket| !socket.has(flag::SHARED)))
 }
 
 fn uncount() {
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         if let Some(socket) = table::get(fd).socket() {
             socket.clear(flag::COUNTED);
         }
@@ -177,7 +177,7 @@ pub fn after_fork_parent() {
 
 /// The fork failed: there is no second owner after all.
 pub fn fork_failed() {
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         let word = table::get(fd);
         if let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) {
             if socket.has(flag::COUNTED) {
@@ -196,7 +196,7 @@ pub fn fork_failed() {
 /// As [`fork_failed`], when [`after_fork_parent`] has been called already.
 pub fn fork_had_failed() {
     let Some(_setup) = SETUP.lock() else { return };
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         if let Some(socket) = table::stream(fd).filter(|socket| socket.has(flag::SHARED) && !socket.has(flag::COUNTED)) {
             socket.set(flag::COUNTED);
             let owners = &socket.own().owners;
@@ -233,7 +233,7 @@ pub fn after_fork_child() {
         STRANGE.store(true, Ordering::Relaxed);
     }
     crate::remote::forked(STRANGE.load(Ordering::Relaxed));
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         if let Some(socket) = table::stream(fd) {
             socket.forget_holders();
             socket.own().join(thread::process());

@@ -161,7 +161,7 @@ pub fn is_of(fd: i32, socket: &Socket) -> bool {
 
 /// The program's descriptors of the stream `socket`.
 pub fn numbers_of(socket: &Socket) -> impl Iterator<Item = i32> + '_ {
-    (0..high_water()).filter(move |fd| is_of(*fd, socket))
+    programs().filter(move |fd| is_of(*fd, socket))
 }
 
 /// The datagram socket behind `fd`.
@@ -173,7 +173,10 @@ pub fn datagram(fd: i32) -> Option<&'static Datagram> {
 fn put(fd: i32, word: Word) -> Word {
     match TABLE.get(fd as u32 as usize) {
         Some(slot) => {
-            raise_high_water(fd);
+            raise(&HIGH_WATER, fd);
+            if word.kind() != Kind::Private {
+                raise(&REACH, fd);
+            }
             // Sequentially consistent for the look behind it: see `apart`.
             Word(slot.swap(word.0, Ordering::SeqCst))
         }
@@ -237,21 +240,28 @@ pub fn take(fd: i32) -> Word {
 
 /// Whether any number is that of a socket or a set of ours.
 pub fn any_ours() -> bool {
-    (0..high_water()).any(|fd| !matches!(get(fd).kind(), Kind::Foreign | Kind::Private))
+    programs().any(|fd| !matches!(get(fd).kind(), Kind::Foreign | Kind::Private))
 }
 
 static HIGH_WATER: AtomicU64 = AtomicU64::new(0);
+static REACH: AtomicU64 = AtomicU64::new(0);
 
-fn raise_high_water(fd: i32) {
+fn raise(mark: &AtomicU64, fd: i32) {
     let above = fd as u64 + 1;
-    if HIGH_WATER.load(Ordering::Relaxed) < above {
-        HIGH_WATER.fetch_max(above, Ordering::Relaxed);
+    if mark.load(Ordering::Relaxed) < above {
+        mark.fetch_max(above, Ordering::Relaxed);
     }
 }
 
 /// All descriptors that ever had an entry lie below this number.
 pub fn high_water() -> i32 {
     HIGH_WATER.load(Ordering::Relaxed) as i32
+}
+
+/// All that ever were the program's: sockets and sets. Private numbers lie high, so that there are far fewer of these, and a fork looks at
+/// them a dozen times.
+pub fn programs() -> core::ops::Range<i32> {
+    0..REACH.load(Ordering::Relaxed) as i32
 }
 
 /// Where the table lies.

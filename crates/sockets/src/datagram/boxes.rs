@@ -477,8 +477,8 @@ pub fn forked() {
     for entry in known().iter_mut() {
         if entry.inode != 0 && (!entry.own || entry.gone) {
             clear(entry);
-        } else {
-            entry.users = 0;
+        } else if entry.users != 0 {
+            entry.users = 0; // a page that nobody used stays the parent's
         }
     }
 }

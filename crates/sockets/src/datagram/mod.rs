@@ -116,6 +116,11 @@ pub fn enabled() -> bool {
     global::ready() && global::options().accelerate && global::options().udp != Udp::Off
 }
 
+/// Whether sockets of any kind are treated as datagram sockets.
+fn any_kind() -> bool {
+    enabled() || crate::local::enabled()
+}
+
 /// Enters a fresh UDP socket.
 pub fn created(fd: i32, family: i32, nonblocking: bool) {
     enter(fd, family, nonblocking);
@@ -259,10 +264,10 @@ pub fn next_size(fd: i32, socket: &Datagram) -> Option<usize> {
 
 /// Calls `each` for every datagram socket of the process.
 pub(crate) fn all(mut each: impl FnMut(i32, &'static Datagram)) {
-    if !enabled() && !crate::local::enabled() {
+    if !any_kind() {
         return;
     }
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         if let Some(socket) = table::datagram(fd) {
             each(fd, socket);
         }

@@ -135,7 +135,9 @@ pub fn forked() {
             }
         }
     });
-    boxes::forked();
+    if super::any_kind() {
+        boxes::forked();
+    }
 }
 
 /// The process has become another user: it may use none of the inboxes that it has as user `before`. Its own may be known to

@@ -67,17 +67,25 @@ fn watched() -> Option<u32> {
 
 /// After it, in the parent, or when it failed: what hangs up then is gone.
 pub(super) fn after_fork() {
-    private::close(FRESH.swap(-1, Ordering::Relaxed));
-    CURRENT.store(0, Ordering::Relaxed);
+    private::close_at(&FRESH);
+    clear(&CURRENT);
+}
+
+/// A word that is clear already is left alone: after a fork its page is the other process's, too, and would be copied.
+fn clear(word: &AtomicU32) {
+    if word.load(Ordering::Relaxed) != 0 {
+        word.store(0, Ordering::Relaxed);
+    }
 }
 
 /// In the child: it holds the new witness and those that its parent held, and watches none.
 pub(super) fn forked() {
-    for slot in &READ {
-        private::close(slot.swap(-1, Ordering::Relaxed));
+    READ.iter().for_each(private::close_at);
+    clear(&WATCHING);
+    clear(&CURRENT);
+    if FRESH.load(Ordering::Relaxed) < 0 {
+        return;
     }
-    WATCHING.store(0, Ordering::Relaxed);
-    CURRENT.store(0, Ordering::Relaxed);
     let fresh = FRESH.swap(-1, Ordering::Relaxed);
     if let Some(slot) = HELD.iter().find(|slot| slot.load(Ordering::Relaxed) < 0) {
         slot.store(fresh, Ordering::Relaxed);

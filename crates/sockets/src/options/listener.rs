@@ -56,7 +56,7 @@ pub fn follow(listener: &Socket) {
         return;
     }
     let is_it = |fd: &i32| table::get(*fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener));
-    let Some(fd) = (0..table::high_water()).find(is_it) else { return };
+    let Some(fd) = table::programs().find(is_it) else { return };
     earlier::before_change(listener, time);
     listener.options_time.store(time, Ordering::Relaxed);
     read_back(fd, listener);

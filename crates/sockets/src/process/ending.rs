@@ -40,7 +40,7 @@ pub fn end() {
     // No handler of the program runs any more: it would wait for locks that its own thread keeps.
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &u64::MAX, core::ptr::null_mut(), calls::KERNEL_SIGSET);
     crate::link::ending();
-    let all = || (0..table::high_water()).map(|fd| (fd, table::get(fd)));
+    let all = || table::programs().map(|fd| (fd, table::get(fd)));
     for (_, word) in all() {
         match (word.kind(), word.socket()) {
             (Kind::Listener, Some(socket)) => accept::refuse_waiting(socket),

@@ -75,9 +75,7 @@ fn take() -> Result<Option<&'static AtomicI32>> {
 
 /// In a child of fork: the threads that sleep are the parent's.
 pub fn forked() {
-    for place in &CLAIMED {
-        private::close(place.swap(-1, Ordering::AcqRel));
-    }
+    CLAIMED.iter().for_each(private::close_at);
 }
 
 /// A private descriptor got another number.

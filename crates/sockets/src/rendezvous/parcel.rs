@@ -32,7 +32,7 @@ const PATIENCE: i64 = 1_000_000_000;
 /// Where its queue is full, the rest stays for this process to accept.
 pub fn before_sharing() {
     link::not_sole();
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         let word = table::get(fd);
         let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
         deferred::to_rendezvous(listener);

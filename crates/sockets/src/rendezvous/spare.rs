@@ -122,7 +122,7 @@ pub fn spoil_all() {
     if spares().places.iter().all(|s| s.fd < 0) {
         return;
     }
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         if let Some(socket) = table::get(fd).socket() {
             if socket.spare.load(Ordering::Relaxed) != 0 {
                 part_locked(socket);

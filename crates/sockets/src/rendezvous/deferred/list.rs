@@ -81,6 +81,8 @@ impl Waiting {
 
 static LIST: Shared<[Option<Waiting>; MOST]> = Shared::new([const { None }; MOST]);
 
+/// No less than there are in the list, at every moment. Where it is 0 nobody looks at the list, whose many pages a process that forks
+/// would touch, and its child, for nothing.
 pub(super) static COUNT: AtomicU32 = AtomicU32::new(0);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -98,7 +100,8 @@ fn identity(listener: &Socket) -> usize {
 /// The places of a listener's clients.
 pub(super) fn places(listener: &Socket) -> impl Iterator<Item = usize> {
     let listener = identity(listener);
-    (0..MOST).filter(move |&place| list()[place].is_some_and(|waiting| waiting.listener == listener))
+    let places = if COUNT.load(Ordering::Relaxed) == 0 { 0 } else { MOST };
+    (0..places).filter(move |&place| list()[place].is_some_and(|waiting| waiting.listener == listener))
 }
 
 /// Whether the client of a channel has sent bytes or an end. One that was reset before is not accepted at all.
@@ -160,8 +163,8 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
     bell::ask_for_stamps(&page.sides[1].wait);
     listen_to(&waiting);
     waiting.early = waiting.has_something() || waiting.until <= now;
-    list()[place] = Some(waiting);
     COUNT.fetch_add(1, Ordering::Relaxed);
+    list()[place] = Some(waiting);
 }
 
 /// Arms for the client's first bytes.
@@ -203,6 +206,9 @@ pub(super) fn drop_client(place: usize) {
 
 /// The channels of link `index` whose clients are in the list, one bit each. Under the set-up lock.
 pub(crate) fn channels_of(index: usize) -> u64 {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
     let waiting = list().iter().flatten().filter(|waiting| waiting.index == index);
     waiting.fold(0, |channels, waiting| channels | 1 << waiting.channel)
 }
@@ -228,15 +234,16 @@ pub(super) fn put_back(listener: &Socket, stays: Option<usize>) {
 /// In the child after fork: what could not be put back is the parent's. Bells and companions of ours must not be heard by
 /// the parent, nor its own by us.
 pub(crate) fn forked() {
-    for place in list().iter_mut() {
-        if let Some(waiting) = place.take() {
-            private::close(waiting.companion);
-            let live = &mut link::at(waiting.index).live;
-            *live = live.saturating_sub(1);
+    if COUNT.swap(0, Ordering::Relaxed) != 0 {
+        for place in list().iter_mut() {
+            if let Some(waiting) = place.take() {
+                private::close(waiting.companion);
+                let live = &mut link::at(waiting.index).live;
+                *live = live.saturating_sub(1);
+            }
         }
     }
-    COUNT.store(0, Ordering::Relaxed);
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         let Some(listener) = table::get(fd).socket().filter(|socket| socket.defers.load(Ordering::Relaxed) != 0) else {
             continue;
         };
@@ -253,6 +260,9 @@ pub(crate) fn forked() {
 
 /// A private descriptor got another number, and still has the old one. Under the set-up lock.
 pub(crate) fn moved(from: i32, to: i32) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
     for (place, entry) in list().iter_mut().enumerate() {
         let Some(waiting) = entry else { continue };
         if waiting.companion == from {
