@@ -10,7 +10,7 @@ pub use wait::{leaves_bells, queues, ready, someone_waits};
 
 use crate::global;
 use crate::process::report;
-use crate::rendezvous::{deferred, kept, listen, offered};
+use crate::rendezvous::{deferred, kept, listen, offered, relatives};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
@@ -37,7 +37,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
     let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
-    let mut ask = !blocking || listener.offering.load(Ordering::Relaxed) == 0 || turn % 8 == 7 || deferred::concern(listener);
+    let mut ask = !blocking || !offered::are_usual(listener) || turn % 8 == 7 || deferred::concern(listener);
     loop {
         let found = if ask {
             // SAFETY: passed on.
@@ -112,7 +112,7 @@ unsafe fn from_kernel(
 /// What accept(2) says when nobody waits: EMFILE, where there is no number for whoever might come.
 fn nobody_came(fd: i32, listener: &Socket) -> Errno {
     // Else accept of the rendezvous has just said so.
-    let unasked = listener.offering.load(Ordering::Relaxed) != 0 || listener.private_fd.load(Ordering::Relaxed) < 0;
+    let unasked = offered::are_usual(listener) || listener.private_fd.load(Ordering::Relaxed) < 0;
     if unasked {
         match calls::fcntl(listener.hold.number(fd), libc::F_DUPFD_CLOEXEC, 0) {
             Ok(number) => {
@@ -235,6 +235,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     }
     let family = listener.family.load(Ordering::Relaxed);
     let socket = socket::allocate_locked(family).ok_or(Reason::NoMemory)?;
+    relatives::count_client();
     let side = &link::page(base, accepted.channel).sides[1];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);

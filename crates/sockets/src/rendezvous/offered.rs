@@ -171,6 +171,12 @@ pub(crate) fn taken(listener: &Socket, header: &LinkHeader, index: usize) {
     }
 }
 
+/// Whether clients offer in memory, as far as is known, so that hardly anybody comes another way. Those of a listener that others have,
+/// too, come through the rendezvous.
+pub fn are_usual(listener: &Socket) -> bool {
+    listener.offering.load(Ordering::Relaxed) != 0 && !listener.has(flag::LISTENER_SHARED)
+}
+
 /// Whether some client's offer waits. Takes no lock.
 pub fn waiting(listener: &Socket) -> bool {
     listener.offering.load(Ordering::Acquire) != 0 && places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0)

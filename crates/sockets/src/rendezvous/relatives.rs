@@ -7,13 +7,15 @@
 //! listeners. A process all of whose ends have hung up has its listeners alone, and its children's word is not needed for it.
 //!
 //! A listener that goes another way (to the next program, in a message) is out of sight for good. A byte that nobody reads tells
-//! that to all relatives before. All functions but [`moved`] are called under the set-up lock.
+//! that to all relatives before.
+//!
+//! A server that forks for each connection would be alone, and not, in turns: it stays one of several, at last without such pairs. All functions but [`moved`] are called under the set-up lock.
 
 use crate::rendezvous::{listen, reserve};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{options, private, process};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
 
@@ -30,6 +32,19 @@ static NEXT: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 /// When it was asked last whether relatives live, in ticks.
 static ASKED: AtomicU64 = AtomicU64::new(0);
+
+/// Connections that were accepted since the last fork.
+static CLIENTS: AtomicU32 = AtomicU32::new(0);
+/// Forks in a row between which there were hardly any.
+static IN_VAIN: AtomicU32 = AtomicU32::new(0);
+/// So many forks, with so few connections each: a server that forks for each connection. To have its listener alone in between is worth
+/// nothing, as each client would have to send its link anew.
+const FOR_EACH: u32 = 8;
+/// After so many it will always do so, and needs not ask who of its children lives.
+const ALWAYS: u32 = 64;
+const HARDLY_ANY: u32 = 8;
+/// After so many connections without a fork it has become another kind of server.
+const MANY: u32 = 64;
 
 /// How often that is asked, in ticks (some 10 ms).
 const ASK_EVERY: u64 = 25_000_000;
@@ -70,8 +85,24 @@ fn nobody_left() -> bool {
     none && !FOR_GOOD.load(Ordering::Relaxed)
 }
 
+/// A connection was accepted, in whatever way.
+pub(crate) fn count_client() {
+    CLIENTS.store(CLIENTS.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+}
+
 /// A process that listens is about to fork.
 pub(crate) fn before_fork() {
+    match CLIENTS.swap(0, Ordering::Relaxed) {
+        0 => {}
+        1..=HARDLY_ANY => IN_VAIN.store(IN_VAIN.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed),
+        _ => IN_VAIN.store(0, Ordering::Relaxed),
+    }
+    if IN_VAIN.load(Ordering::Relaxed) >= ALWAYS {
+        FOR_GOOD.store(true, Ordering::Relaxed);
+    }
+    if FOR_GOOD.load(Ordering::Relaxed) {
+        return;
+    }
     nobody_left();
     let free = ENDS.iter().any(|place| place.load(Ordering::Relaxed) < 0);
     let mut pair = [-1; 2];
@@ -79,7 +110,6 @@ pub(crate) fn before_fork() {
         || !reserve::is_whole()
         || private::are_short()
         || calls::soft_limit(libc::RLIMIT_NOFILE) < FEW
-        || FOR_GOOD.load(Ordering::Relaxed)
         || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).is_err()
     {
         FOR_GOOD.store(true, Ordering::Relaxed);
@@ -97,7 +127,10 @@ pub(crate) fn before_fork() {
 
 /// The fork has been made, or has failed: end `own` of the new pair is this process's, the other is not. `None`: neither is.
 pub(crate) fn after_fork(own: Option<usize>) {
-    for (number, place) in NEXT.iter().enumerate() {
+    if own == Some(1) && IN_VAIN.load(Ordering::Relaxed) != 0 {
+        IN_VAIN.store(0, Ordering::Relaxed); // the child is a server of its own
+    }
+    for (number, place) in NEXT.iter().enumerate().filter(|(_, place)| place.load(Ordering::Relaxed) >= 0) {
         let end = place.swap(-1, Ordering::Relaxed);
         let free = ENDS.iter().find(|place| place.load(Ordering::Relaxed) < 0);
         match free.filter(|_| own == Some(number)) {
@@ -128,7 +161,7 @@ pub(crate) fn listener_closed() {
         return;
     }
     let listens = |fd: i32| matches!(table::get(fd).kind(), Kind::Listener);
-    if !(0..table::high_water()).any(listens) {
+    if !table::programs().any(listens) {
         for place in &ENDS {
             private::close(place.swap(-1, Ordering::Relaxed));
         }
@@ -138,7 +171,11 @@ pub(crate) fn listener_closed() {
 /// A client has come through the rendezvous of a listener that was shared by forks: if nobody else is left who has it, it is
 /// shared no longer.
 pub(crate) fn look_around(listener: &Socket) {
-    if !listener.has(flag::LISTENER_SHARED) || listener.only_forked.load(Ordering::Relaxed) == 0 {
+    if !listener.has(flag::LISTENER_SHARED)
+        || listener.only_forked.load(Ordering::Relaxed) == 0
+        || FOR_GOOD.load(Ordering::Relaxed)
+        || (IN_VAIN.load(Ordering::Relaxed) >= FOR_EACH && CLIENTS.load(Ordering::Relaxed) < MANY)
+    {
         return;
     }
     let now = clock::ticks();

@@ -34,7 +34,7 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
         // Where clients offer in memory hardly anybody comes this way.
-        let accepted = if listener.offering.load(Ordering::Relaxed) != 0 && !super::anyone(rendezvous) {
+        let accepted = if offered::are_usual(listener) && !super::anyone(rendezvous) {
             Err(Errno(libc::EAGAIN))
         } else {
             calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags)

@@ -67,7 +67,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
             budget.end();
             return Ok(());
         }
-        let offered = listener.offering.load(Ordering::Relaxed) != 0;
+        let offered = offered::are_usual(listener);
         let asked = !offered || budget.rounds() & 0x3f == 0x3f;
         if asked
             && calls::ppoll(set.as_mut_ptr(), set.len(), &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0
