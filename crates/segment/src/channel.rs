@@ -363,9 +363,11 @@ impl Side {
     }
 
     /// Makes the side as fresh memory is, but for the count of bells, as the companion goes on, and for where its process
-    /// last ran: who waits before the connection is accepted looks there.
+    /// last ran: who waits before the connection is accepted looks there. If the side slept in the channel's last connection its peer
+    /// fences from the first message of the next one on, so that a connection of a few messages has no barrier.
     pub fn clear_for_next(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
+        let slept = wait.armed.load(Ordering::Relaxed) >= arm::ONE_ARMING;
         wide([&self.post.word, &self.post.ack, &transmit.switch, &transmit.acked, &transmit.word, &receive.position]);
         wide(self.borders.each_ref());
         narrow([&transmit.lock, &transmit.small, &transmit.class_limit, &transmit.blocked]);
@@ -375,6 +377,9 @@ impl Side {
         narrow(self.family.each_ref());
         wide([&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp]);
         narrow([&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family]);
+        if slept {
+            wait.armed.store(arm::FENCE, Ordering::Relaxed);
+        }
     }
 }
 
