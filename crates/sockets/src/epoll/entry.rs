@@ -8,6 +8,7 @@ use super::set::Set;
 use super::TAG;
 use crate::datagram::Datagram;
 use crate::global::{Mutex, Shared};
+use crate::memory::joint::Joint;
 use crate::socket::Socket;
 use crate::{private, table};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -104,6 +105,10 @@ const CHUNK: usize = 256;
 const CHUNKS: usize = 4096;
 static CHUNK_TABLE: Shared<[*mut Entry; CHUNKS]> = Shared::new([core::ptr::null_mut(); CHUNKS]);
 static CHUNK_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Entries below have been given out. Those above are untouched, and a child may give them out as well.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+/// What the sets of a family share.
+pub(super) static JOINT: Joint = Joint::new();
 /// Entries below belong to the process that forked this one, too: they are not given out again here.
 static INHERITED: AtomicU32 = AtomicU32::new(0);
 
@@ -124,7 +129,7 @@ impl Entry {
 
     #[inline(always)]
     pub(super) fn terms(&self) -> &'static Terms {
-        // SAFETY: set when the slab was made; slabs are never unmapped.
+        // SAFETY: set when the entry was begun; such memory is never unmapped.
         unsafe { &*self.terms.load(Ordering::Relaxed) }
     }
 
@@ -194,40 +199,48 @@ pub(super) fn tagged(tag: u64) -> Option<&'static Entry> {
     (entry.tag.load(Ordering::Acquire) == tag).then_some(entry)
 }
 
-fn grow() -> Option<*mut Entry> {
-    let chunk = CHUNK_COUNT.load(Ordering::Relaxed) as usize;
-    if chunk == CHUNKS {
-        return None;
-    }
-    let memory = mapping::reserve(CHUNK * core::mem::size_of::<Entry>()).ok()?.cast::<Entry>();
-    let terms = mapping::reserve_for_children(CHUNK * core::mem::size_of::<Terms>()).ok()?.cast::<Terms>();
-    let mut first = core::ptr::null_mut();
-    for i in (0..CHUNK).rev() {
-        // SAFETY: inside the fresh chunks; all-zero is a valid Entry and valid Terms.
-        unsafe {
-            let entry = memory.add(i);
-            (&raw mut (*entry).index).write((chunk * CHUNK + i) as u32);
-            (*entry).terms.store(terms.add(i), Ordering::Relaxed);
-            (*entry).next_watcher.store(first, Ordering::Relaxed);
-            first = entry;
+/// There is a chunk for the next entry; `None` when memory is short.
+fn grow() -> Option<()> {
+    let chunk = BEGUN.load(Ordering::Relaxed) as usize / CHUNK;
+    if chunk == CHUNK_COUNT.load(Ordering::Relaxed) as usize {
+        if chunk == CHUNKS {
+            return None;
         }
+        let memory = mapping::reserve(CHUNK * core::mem::size_of::<Entry>()).ok()?.cast::<Entry>();
+        // SAFETY: under the slab lock.
+        unsafe { (*CHUNK_TABLE.get())[chunk] = memory };
+        CHUNK_COUNT.store(chunk as u32 + 1, Ordering::Release);
     }
-    // SAFETY: under the slab lock.
-    unsafe { (*CHUNK_TABLE.get())[chunk] = memory };
-    CHUNK_COUNT.store(chunk as u32 + 1, Ordering::Release);
-    Some(first)
+    Some(())
+}
+
+/// An entry that was never given out; `None` when memory is short.
+fn begin() -> Option<&'static Entry> {
+    grow()?;
+    let terms = JOINT.take::<Terms>()?;
+    let index = BEGUN.load(Ordering::Relaxed) as usize;
+    // SAFETY: inside a chunk; all-zero is a valid Entry and valid Terms, and nobody refers to this one yet.
+    let entry = unsafe {
+        let entry = (*CHUNK_TABLE.get())[index / CHUNK].add(index % CHUNK);
+        (&raw mut (*entry).index).write(index as u32);
+        &*entry
+    };
+    entry.terms.store(terms, Ordering::Relaxed);
+    BEGUN.store(index as u32 + 1, Ordering::Release);
+    Some(entry)
 }
 
 /// An entry that nobody uses, fresh; `None` when memory is short.
 pub(super) fn new_entry() -> Option<&'static Entry> {
     let _slabs = SLABS.lock()?;
-    let mut first = FREE_ENTRIES.load(Ordering::Relaxed);
-    if first.is_null() {
-        first = grow()?;
-    }
-    // SAFETY: a free entry.
-    let entry = unsafe { &*first };
-    FREE_ENTRIES.store(entry.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
+    // SAFETY: null or a free entry.
+    let entry = match unsafe { FREE_ENTRIES.load(Ordering::Relaxed).as_ref() } {
+        Some(free) => {
+            FREE_ENTRIES.store(free.next_watcher.load(Ordering::Relaxed), Ordering::Relaxed);
+            free
+        }
+        None => begin()?,
+    };
     let terms = entry.terms();
     let generation = terms.generation.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     terms.flags.store(term::FRESH, Ordering::Relaxed);
@@ -270,21 +283,27 @@ pub(super) fn free_entry(entry: &'static Entry) {
 
 /// A private descriptor got another number, and `act` gets each entry.
 pub(super) fn moved(from: i32, to: i32, act: impl Fn(&'static Entry)) {
-    for chunk in 0..CHUNK_COUNT.load(Ordering::Acquire) as usize {
-        for place in 0..CHUNK {
-            // SAFETY: published chunks are never unmapped.
-            let entry = unsafe { &*(*CHUNK_TABLE.get())[chunk].add(place) };
-            for queue in &entry.queues {
-                crate::process::renumber(queue, from, to);
-            }
-            act(entry);
+    for index in 0..BEGUN.load(Ordering::Acquire) as usize {
+        // SAFETY: published chunks are never unmapped.
+        let entry = unsafe { &*(*CHUNK_TABLE.get())[index / CHUNK].add(index % CHUNK) };
+        for queue in &entry.queues {
+            crate::process::renumber(queue, from, to);
         }
+        act(entry);
+    }
+}
+
+/// Room for the first sets and entries: children that make some in turn have no mapping to make.
+pub(super) fn make_room() {
+    if let Some(_slabs) = SLABS.lock() {
+        super::set::make_room();
+        grow();
     }
 }
 
 /// Before a fork: the counter that gives each process of the family tags of its own.
 pub(super) fn before_fork() {
-    if CHUNK_COUNT.load(Ordering::Relaxed) > 0 && FAMILIES.load(Ordering::Relaxed).is_null() {
+    if BEGUN.load(Ordering::Relaxed) > 0 && FAMILIES.load(Ordering::Relaxed).is_null() {
         if let Ok(page) = mapping::reserve_for_children(4096) {
             FAMILIES.store(page.cast(), Ordering::Relaxed);
         }
@@ -295,7 +314,8 @@ pub(super) fn before_fork() {
 pub(super) fn forked() {
     SLABS.reset();
     FREE_ENTRIES.store(core::ptr::null_mut(), Ordering::Relaxed);
-    INHERITED.store(CHUNK_COUNT.load(Ordering::Relaxed) * CHUNK as u32, Ordering::Relaxed);
+    INHERITED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
+    JOINT.forked();
     // SAFETY: null or the shared page.
     if let Some(families) = unsafe { FAMILIES.load(Ordering::Relaxed).as_ref() } {
         FAMILY.store(families.fetch_add(1, Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);

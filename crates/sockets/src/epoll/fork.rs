@@ -7,7 +7,7 @@ use crate::table;
 use core::sync::atomic::Ordering;
 
 fn each_set(mut act: impl FnMut(&'static Set)) {
-    for fd in 0..table::high_water() {
+    for fd in table::programs() {
         if let Some(set) = table::get(fd).set() {
             act(set);
         }
@@ -16,6 +16,9 @@ fn each_set(mut act: impl FnMut(&'static Set)) {
 
 /// Before a fork, in the parent: from now on others may change what is in the sets.
 pub fn before_fork() {
+    if table::any_ours() {
+        entry::make_room();
+    }
     entry::before_fork();
     let fork = witness::current();
     each_set(|set| {

@@ -2,7 +2,7 @@
 
 use super::control::kernel_side;
 use super::datagrams;
-use super::entry::{free_entry, other, place, term, Entry, SLABS};
+use super::entry::{free_entry, other, place, term, Entry, JOINT, SLABS};
 use super::list::{address, List, OF_QUEUE, OF_SET};
 use crate::global::Mutex;
 use crate::process::apart;
@@ -78,21 +78,30 @@ pub(super) static WATCHERS: Mutex = Mutex::new();
 
 static FREE_SETS: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
 const SLAB: usize = 64;
+/// The sets of the newest slab that were never given out: the next, and how many. They are untouched, and a child may give them out as well.
+static NEXT_SET: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
+static SETS_LEFT: AtomicU32 = AtomicU32::new(0);
 
-fn grow() -> Option<*mut Set> {
-    let memory = mapping::reserve(SLAB * core::mem::size_of::<Set>()).ok()?.cast::<Set>();
-    let families = mapping::reserve_for_children(SLAB * core::mem::size_of::<Family>()).ok()?.cast::<Family>();
-    let mut first = core::ptr::null_mut();
-    for i in (0..SLAB).rev() {
-        // SAFETY: inside the fresh slabs; all-zero is a valid Set.
-        unsafe {
-            let set = memory.add(i);
-            (*set).family.store(families.add(i), Ordering::Relaxed);
-            (*set).next_free.store(first, Ordering::Relaxed);
-            first = set;
-        }
+/// There is a set that was never given out; `None` when memory is short. Under the slab lock.
+pub(super) fn make_room() -> Option<()> {
+    if SETS_LEFT.load(Ordering::Relaxed) == 0 {
+        NEXT_SET.store(mapping::reserve(SLAB * core::mem::size_of::<Set>()).ok()?.cast(), Ordering::Relaxed);
+        SETS_LEFT.store(SLAB as u32, Ordering::Relaxed);
     }
-    Some(first)
+    Some(())
+}
+
+/// A set that was never given out; `None` when memory is short.
+fn begin() -> Option<&'static Set> {
+    make_room()?;
+    let family = JOINT.take::<Family>()?;
+    let memory = NEXT_SET.load(Ordering::Relaxed);
+    // SAFETY: inside a slab; all-zero is a valid Set.
+    let set = unsafe { &*memory };
+    set.family.store(family, Ordering::Relaxed);
+    NEXT_SET.store(memory.wrapping_add(1), Ordering::Relaxed);
+    SETS_LEFT.fetch_sub(1, Ordering::Relaxed);
+    Some(set)
 }
 
 /// The program made an epoll descriptor.
@@ -101,14 +110,17 @@ pub fn created(fd: i32) {
         return;
     }
     let Some(slabs) = SLABS.lock() else { return };
-    let mut first = FREE_SETS.load(Ordering::Relaxed);
-    if first.is_null() {
-        let Some(grown) = grow() else { return };
-        first = grown;
-    }
-    // SAFETY: a free set.
-    let set = unsafe { &*first };
-    FREE_SETS.store(set.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+    // SAFETY: null or a free set.
+    let set = match unsafe { FREE_SETS.load(Ordering::Relaxed).as_ref() } {
+        Some(free) => {
+            FREE_SETS.store(free.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
+            free
+        }
+        None => match begin() {
+            Some(begun) => begun,
+            None => return,
+        },
+    };
     set.fd.store(fd, Ordering::Relaxed);
     set.references.store(1, Ordering::Relaxed);
     set.hold.reset();
@@ -188,7 +200,7 @@ pub(super) mod turn {
 
 impl Set {
     fn family(&self) -> &'static Family {
-        // SAFETY: set when the slab was made; slabs are never unmapped.
+        // SAFETY: set when the set was begun; such memory is never unmapped.
         unsafe { &*self.family.load(Ordering::Relaxed) }
     }
 
