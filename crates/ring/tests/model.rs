@@ -303,6 +303,28 @@ fn a_source_that_fills_stays_in_the_rings_that_fit_the_caches() {
     stream.receive(stream.queue.len());
 }
 
+#[test]
+fn a_ring_that_was_left_with_bytes_in_it_is_not_written_over() {
+    let connection = Connection::new([CLASSES - 1; 2]);
+    let mut stream = one_direction(&connection);
+    let (base, window) = (RING_SIZE[3] as usize, RING_SIZE[4] as usize);
+    while !connection.outgoing(0).is_in_window() {
+        stream.send(base);
+    }
+    while stream.queue.len() > 0 {
+        stream.receive(stream.queue.len());
+    }
+    stream.send(500);
+    assert!(stream.fill(1, base, base).is_some());
+    assert!(connection.outgoing(0).is_largest_of_base());
+    // Grows back into the ring in which the first 500 bytes lie, and on.
+    while stream.send(1000) > 0 {}
+    assert!(stream.queue.len() > window, "{} bytes", stream.queue.len());
+    while stream.queue.len() > 0 {
+        stream.receive(stream.queue.len().min(70_000));
+    }
+}
+
 fn one_direction(connection: &Connection) -> Checked<'_> {
     Checked { connection, end: 0, queue: VecDeque::new(), sent: 0 }
 }

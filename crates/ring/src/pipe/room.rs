@@ -108,6 +108,26 @@ impl Pipe<'_> {
         (since < self.unread(current, ack)).then_some(since)
     }
 
+    /// Whether the ring of `current` holds bytes that the peer has not received from before another ring was used: the sender left
+    /// it ([`Pipe::fill`]) and came back. Then no byte may come to lie a whole ring ahead of the oldest.
+    #[cold]
+    #[inline(never)]
+    fn has_older_bytes(&self, current: u64, ack: u64) -> bool {
+        let mut number = switch_of(current);
+        for _ in 0..8 {
+            let border = self.own.borders[number as usize].load(Relaxed);
+            let ahead = distance(ack, border & POSITION);
+            if switch_of(border) != number || ahead == 0 || ahead >= 1 << 47 {
+                return false;
+            }
+            if class_of(border) == class_of(current) {
+                return true;
+            }
+            number = number.wrapping_sub(1) & 7;
+        }
+        false
+    }
+
     /// Whether all that the peer has not received lies in the ring of `current`.
     pub(super) fn is_settled(&self, current: u64, ack: u64) -> bool {
         self.since_border(current, ack).is_none()
@@ -125,7 +145,10 @@ impl Pipe<'_> {
     /// Bytes that fit now into the current class when the peer has received up to `ack`: never more than the ring.
     #[inline(always)]
     pub(super) fn space(&self, current: u64, ack: u64) -> usize {
-        let used = self.since_border(current, ack).unwrap_or_else(|| self.unread(current, ack));
+        let used = match self.since_border(current, ack) {
+            Some(since) if !self.has_older_bytes(current, ack) => since,
+            _ => self.unread(current, ack),
+        };
         let free = (Self::size(class_of(current)) as u64).saturating_sub(used) as usize;
         if self.own.transmit.send_buffer.load(Relaxed) == 0 {
             free
