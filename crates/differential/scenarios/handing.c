@@ -337,6 +337,56 @@ SOLO(received_while_closed, "a worker is passed one client's connections: one th
     wait_for("accepting process", accepting);
 }
 
+/* A socket that is bound is passed on before it listens; then both processes listen, or one of them. The receiver accepts. */
+static void pass_bound(bool sender_listens, bool receiver_listens)
+{
+    int channel[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));
+    struct gate known = gate_new(), listening = gate_new(), ready = gate_new();
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(take_descriptor(channel[1], 0)); /* whoever receives is known to run this library from now on */
+        gate_open(&known);
+        int fd = take_descriptor(channel[1], 0);
+        gate_pass(&listening);
+        if (receiver_listens)
+            R(listen(fd, 4));
+        gate_open(&ready);
+        await(fd, POLLIN);
+        int server = F(accept(fd, NULL, NULL));
+        R(send_all(server, 10, 1));
+        _exit(0);
+    }
+    MUST(pass_descriptor(channel[0], MUST(open("/dev/null", O_RDONLY))));
+    gate_pass(&known);
+    int fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    struct endpoint_address address = address_of("127.0.0.1", 0);
+    MUST(bind(fd, SA(address)));
+    MUST(pass_descriptor(channel[0], fd));
+    if (sender_listens)
+        R(listen(fd, 4));
+    gate_open(&listening);
+    gate_pass(&ready);
+    int client = dial("127.0.0.1", port_of(fd));
+    wait_for("receiver", process);
+    say_received("client", client, 10, 1);
+}
+
+SOLO_KERNEL(pass_bound_both_listen, "a bound socket is passed on, then both processes listen: the receiver accepts")
+{
+    pass_bound(true, true);
+}
+
+SOLO_KERNEL(pass_bound_sender_listens, "a bound socket is passed on, then its sender listens: the receiver accepts")
+{
+    pass_bound(true, false);
+}
+
+SOLO_KERNEL(pass_bound_receiver_listens, "a bound socket is passed on, then its receiver listens and accepts")
+{
+    pass_bound(false, true);
+}
+
 SOLO(listeners_in_one_message, "three listeners in one message; the sender closes them")
 {
     enum { LISTENERS = 3 };

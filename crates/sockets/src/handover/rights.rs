@@ -164,7 +164,8 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 Kind::Listener => socket.private_fd.load(Ordering::Relaxed),
                 Kind::Tcp => {
                     crate::rendezvous::spare::spoil(socket);
-                    socket.set(flag::PLAIN);
+                    // Whoever receives it may listen there, too, and would see the kernel's clients only.
+                    socket.set(flag::PLAIN | flag::FILTERED);
                     continue;
                 }
                 _ => continue,

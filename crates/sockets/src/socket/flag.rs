@@ -50,7 +50,8 @@ pub const CLOSE_ON_EXEC: u32 = 1 << 22;
 pub const ENDED: u32 = 1 << 23;
 /// The companion's open file was changed for good (its owner, half of it shut): it cannot serve another connection.
 pub const SPENT: u32 = 1 << 24;
-/// The program set an option by which the kernel decides what comes through: only it can connect or listen.
+/// Only the kernel can connect or listen: the program set an option by which it decides what comes through, or passed the socket to
+/// another process before it listened.
 pub const FILTERED: u32 = 1 << 25;
 /// A stream to another host, in a process of its station's family: it is moved by who waits (`crate::remote`).
 pub const REMOTE: u32 = 1 << 26;
