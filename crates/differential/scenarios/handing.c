@@ -387,6 +387,44 @@ SOLO_KERNEL(pass_bound_receiver_listens, "a bound socket is passed on, then its 
     pass_bound(false, true);
 }
 
+SOLO_KERNEL(fork_bound_both_listen, "a socket is bound, the process forks, and both listen, the child last: the child accepts")
+{
+    struct gate listening = gate_new(), ready = gate_new();
+    int fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    struct endpoint_address address = address_of("127.0.0.1", 0);
+    MUST(bind(fd, SA(address)));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        gate_pass(&listening);
+        R(listen(fd, 4));
+        gate_open(&ready);
+        int server = F(accept(fd, NULL, NULL));
+        R(send_all(server, 10, 1));
+        _exit(0);
+    }
+    R(listen(fd, 4));
+    gate_open(&listening);
+    gate_pass(&ready);
+    int client = dial("127.0.0.1", port_of(fd));
+    wait_for("child", process);
+    say_received("client", client, 10, 1);
+}
+
+SOLO(fork_bound_child_gone, "a socket is bound, the process forks, and listens when the child has ended")
+{
+    int fd = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    struct endpoint_address address = address_of("127.0.0.1", 0);
+    MUST(bind(fd, SA(address)));
+    pid_t process = MUST(fork());
+    if (process == 0)
+        _exit(0);
+    wait_for("child", process);
+    R(listen(fd, 4));
+    int client = dial("127.0.0.1", port_of(fd)), server = F(accept(fd, NULL, NULL));
+    R(send_all(server, 10, 1));
+    say_received("client", client, 10, 1);
+}
+
 SOLO(listeners_in_one_message, "three listeners in one message; the sender closes them")
 {
     enum { LISTENERS = 3 };

@@ -4,6 +4,7 @@
 //! inode, takes the connections of shunt clients; the kernel gives it a backlog, accept sharing between forked workers
 //! and back-pressure. It exists before the port listens, so no client finds the one without the other.
 
+use crate::handover::receiver;
 use crate::process::report;
 use crate::rendezvous::offered;
 use crate::socket::{flag, Socket};
@@ -35,6 +36,9 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     }
     if socket.has(flag::ASYNC | flag::FILTERED) {
         return Err(Reason::UnsupportedSocket); // the kernel signals, or filters, what arrives at its own queue
+    }
+    if socket.has(flag::PLAIN) && others_have(fd) {
+        return Err(Reason::UnsupportedSocket); // they may listen too, and accept: one queue for all is the kernel's
     }
     let bound = bound_address(fd);
     if bound.port != 0 && !options.ports.contains(bound.port) {
@@ -74,6 +78,12 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
         Err(Errno(libc::EMFILE | libc::ENFILE)) => Err(Reason::NoDescriptors),
         Err(_) => Err(Reason::Refused),
     }
+}
+
+/// Whether another process has the socket that does not listen yet, as far as can be seen.
+#[cold]
+fn others_have(fd: i32) -> bool {
+    calls::status_of(fd).is_ok_and(|status| receiver::holder(status.st_ino as u32).is_some())
 }
 
 /// The kernel listens now: enters the listener in the table.
