@@ -311,7 +311,7 @@ fn a_ring_that_was_left_with_bytes_in_it_is_not_written_over() {
     while !connection.outgoing(0).is_in_window() {
         stream.send(base);
     }
-    while stream.queue.len() > 0 {
+    while !stream.queue.is_empty() {
         stream.receive(stream.queue.len());
     }
     stream.send(500);
@@ -320,7 +320,7 @@ fn a_ring_that_was_left_with_bytes_in_it_is_not_written_over() {
     // Grows back into the ring in which the first 500 bytes lie, and on.
     while stream.send(1000) > 0 {}
     assert!(stream.queue.len() > window, "{} bytes", stream.queue.len());
-    while stream.queue.len() > 0 {
+    while !stream.queue.is_empty() {
         stream.receive(stream.queue.len().min(70_000));
     }
 }
