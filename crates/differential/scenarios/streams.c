@@ -277,6 +277,25 @@ DUET(sendfile_ahead, "non-blocking sendfile to a peer that reads nothing yet: as
     far("recvall 1 400000 7");
 }
 
+DUET(sendfile_ended, "non-blocking sendfile ahead of its reader, then the end of this side: EPIPE at once, not a wait for room")
+{
+    int fd = connected(), file = file_of(400000);
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    signal(SIGPIPE, SIG_IGN);
+    send_whole(fd, file, 400000, await_poll, fd);
+    far("recvall 1 400000 7");
+    for (int turn = 0; turn < 8; turn++) {
+        MUST(lseek(file, 0, SEEK_SET));
+        while (sendfile(fd, file, NULL, 400000) > 0)
+            ;
+    }
+    R(shutdown(fd, SHUT_WR));
+    MUST(lseek(file, 0, SEEK_SET));
+    R(sendfile(fd, file, NULL, 1000));
+    R(sendfile(fd, file, NULL, 1000));
+    R(sendfile(fd, file, NULL, (size_t)-1));
+}
+
 DUET(sendfile_nonblocking, "sendfile on a full non-blocking socket: EAGAIN, and the file's position stays")
 {
     int fd = connected(), file = file_of(2000);

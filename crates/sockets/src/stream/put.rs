@@ -91,6 +91,18 @@ pub(crate) unsafe fn put_from(
     Some(Ok((sent, sent == most)))
 }
 
+/// Whether a send is to look closer, for another reason than want of room: an end, or what is owed to a peer before.
+pub(super) fn has_ended(socket: &Socket) -> bool {
+    let own = socket.own().receive.state.load(Ordering::Relaxed);
+    let peer = socket.peer().post.word.load(Ordering::Acquire);
+    own & (state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE) != 0
+        || peer & (word::CLOSED | word::RST) != 0
+        || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
+        || socket.outgoing().announced() & word::FIN != 0
+        || socket.has(flag::UNACCEPTED)
+        || settle::owed(socket)
+}
+
 /// Lets `source` write up to `most` bytes of its own straight into the ring ([`shunt_ring::Pipe::fill`]), if at least `least` have
 /// room there; gives their number. `None`, and nothing asked: [`put`] is to be used.
 ///
@@ -103,10 +115,7 @@ pub(super) unsafe fn put_filled(
     most: usize,
     source: impl FnOnce(shunt_ring::pipe::Space) -> usize,
 ) -> Option<usize> {
-    let own = socket.own().receive.state.load(Ordering::Relaxed);
-    let peer = socket.peer().post.word.load(Ordering::Relaxed);
-    let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE;
-    if own & ended != 0 || peer & (word::FIN | word::CLOSED | word::RST) != 0 || socket.has(flag::UNACCEPTED) {
+    if has_ended(socket) {
         return None;
     }
     if socket.has(flag::FENCE) {
@@ -114,7 +123,7 @@ pub(super) unsafe fn put_filled(
     }
     let held = socket.lock_send().ok()?;
     let pipe = socket.outgoing();
-    if pipe.announced() & word::FIN != 0 || settle::owed(socket) {
+    if has_ended(socket) {
         return None;
     }
     // SAFETY: the lock is held; promised by the caller.

@@ -7,6 +7,7 @@
 //! and finds it writable, since the ring can grow; the next sendfile makes it do so. A reader who does not come thus leaves
 //! as many bytes in the rings as ever.
 
+use super::put::has_ended;
 use crate::socket::{flag, Socket};
 use crate::waiting::wait;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,13 @@ pub fn holds_back(socket: &Socket, fd: i32) -> bool {
     if socket.has(flag::SHARED | flag::ASYNC) || is_awaited(socket) || !wait::nonblocking(socket, fd, 0) {
         return false;
     }
+    let is_full = || {
+        let (free, size) = pipe.writable();
+        free * 3 < size
+    };
+    if has_ended(socket) || socket.has(flag::HUNG_UP) || !is_full() {
+        return false;
+    }
     let until = &socket.restraint.until;
     match until.load(Ordering::Relaxed) {
         0 => until.store(clock::ticks() + clock::ticks_for_ns(PATIENCE), Ordering::Relaxed),
@@ -56,9 +64,10 @@ pub fn holds_back(socket: &Socket, fd: i32) -> bool {
         end if clock::ticks() >= end => return false,
         _ => {}
     }
-    // An edge, when there is room.
+    wait::check_peer(socket, fd);
+    // An edge, when there is room; what came before is seen here.
     socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
-    true
+    !has_ended(socket) && is_full()
 }
 
 /// Whether a full ring counts as writable, since it can grow.

@@ -3,7 +3,7 @@
 use crate::options::judge::Judge;
 use crate::socket::Socket;
 use crate::stream::control::{self, Writer};
-use crate::stream::pieces::{Pieces, IOV_MAX};
+use crate::stream::pieces::{Pieces, IOV_MAX, MOST};
 use crate::stream::restraint;
 use crate::waiting::readiness;
 use crate::{sockaddr, stream};
@@ -378,6 +378,10 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
             other => other? as i64,
         },
     };
+    if (count as isize) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let count = count.min(MOST);
     let mut failure = None;
     while done < count {
         let wanted = (count - done).min(STEP);
