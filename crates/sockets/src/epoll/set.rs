@@ -8,7 +8,7 @@ use crate::global::Mutex;
 use crate::process::apart;
 use crate::table::{self, Kind};
 use crate::waiting::holding::{self, Hold};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{compiler_fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{clock, mapping};
 
@@ -99,8 +99,10 @@ fn begin() -> Option<&'static Set> {
     // SAFETY: inside a slab; all-zero is a valid Set.
     let set = unsafe { &*memory };
     set.family.store(family, Ordering::Relaxed);
-    NEXT_SET.store(memory.wrapping_add(1), Ordering::Relaxed);
+    // In this order: a child that is forked in between has one too few, and none outside the mapping.
     SETS_LEFT.fetch_sub(1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    NEXT_SET.store(memory.wrapping_add(1), Ordering::Relaxed);
     Some(set)
 }
 
