@@ -60,7 +60,7 @@ reasons! {
     Carried = 27, "carried", "Handed to a program without shunt, or handed on by a process that has become another user: a process of shunt's carries its bytes.";
     NotCarried = 28, "not-carried", "Handed to a program without shunt, and no process could be made to carry its bytes.";
     ForeignBytes = 29, "foreign-bytes", "A program wrote past the library: the connection was reset, as its bytes had no place.";
-    ListenerHandedOver = 30, "listener-handed-over", "Handed to a program without shunt, accepted from as two users, or given O_ASYNC: from then on clients come through the kernel.";
+    ListenerHandedOver = 30, "listener-handed-over", "Handed to a program without shunt, or given O_ASYNC: from then on clients come through the kernel.";
     IoUring = 31, "io-uring", "The process uses an io_uring for sockets, or has one whose operations shunt cannot see.";
     OutsideArea = 32, "outside-area", "The peer is another host, and the option hosts does not name it.";
     NoStation = 33, "no-station", "This process could not set up what it needs for other hosts.";

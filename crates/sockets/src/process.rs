@@ -102,9 +102,6 @@ pub fn before_fork() {
                     socket.only_forked.store(1, Ordering::Relaxed);
                 }
                 socket.set(flag::LISTENER_SHARED);
-                if socket.accepts.load(Ordering::Relaxed) > 0 {
-                    users::claim(socket.inode.load(Ordering::Relaxed), users::Claim::Accepts);
-                }
                 listeners = true;
             }
             Kind::Tcp => socket.set(flag::PLAIN),

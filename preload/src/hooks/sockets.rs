@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
 use shunt_sockets::options::names;
-use shunt_sockets::process::{report, user::before_accept};
+use shunt_sockets::process::report;
 use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, spare};
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
@@ -95,7 +95,7 @@ hook! {
         cancel::point();
         let word = table::get(fd);
         match (word.kind(), word.socket()) {
-            (Kind::Listener, Some(socket)) if !before_accept(fd, socket) => answer(accepting::accept(fd, socket, address, length, flags)) as c_int,
+            (Kind::Listener, Some(socket)) => answer(accepting::accept(fd, socket, address, length, flags)) as c_int,
             (Kind::Stream, _) => {
                 set_errno(libc::EINVAL);
                 -1

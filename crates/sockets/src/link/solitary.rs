@@ -13,10 +13,18 @@ use shunt_sys::{calls, libc};
 /// Closes link `index` to all connections but its only one. False: it has, or had, others.
 pub fn make_solitary(index: usize) -> bool {
     let link = *at(index);
-    if link.base.is_null() || link.fd < 0 || link.lasting || link.lent > 1 {
+    if link.base.is_null() || link.fd < 0 || link.lasting {
         return false;
     }
     let head = header(link.base);
+    if !link.ours {
+        // A server that passes one of a client's connections to another user passes the next, too: each has a link of its own from
+        // here on, and a client that finds many such goes through the kernel (`forking.rs`).
+        head.retired.store(1, Ordering::SeqCst);
+    }
+    if link.lent > 1 {
+        return false;
+    }
     // ftruncate would raise SIGXFSZ.
     if head.lent.load(Ordering::SeqCst) > 1 || calls::soft_limit(libc::RLIMIT_FSIZE) < CLOSED_SIZE as u64 {
         return false;

@@ -6,10 +6,9 @@
 //! back could reach everything all the same.
 
 use crate::global::{OWED, SETUP};
-use crate::handover::carried;
 use crate::link;
-use crate::process::users::{self, Claim};
-use crate::rendezvous::{accept, deferred, diag, parcel, relatives};
+use crate::process::users;
+use crate::rendezvous::{accept, deferred, diag, parcel};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -52,11 +51,7 @@ pub fn changed() {
     USER.store(effective, Ordering::Relaxed);
     for fd in 0..table::high_water() {
         if let (Kind::Listener, Some(listener)) = (table::get(fd).kind(), table::get(fd).socket()) {
-            if may_accept_on(listener) {
-                leave_waiting(listener);
-            } else {
-                let _ = carried::leave_listener(fd, listener);
-            }
+            leave_waiting(listener);
         }
     }
     crate::datagram::user_changed(before);
@@ -64,22 +59,6 @@ pub fn changed() {
         link::narrow();
     }
     users::leave();
-}
-
-/// Whether nobody accepts from the listener as another user, who would get the links of connections that are not this user's.
-fn may_accept_on(listener: &Socket) -> bool {
-    if let Some(_setup) = SETUP.lock() {
-        relatives::look_around(listener);
-    }
-    let claim = if listener.has(flag::LISTENER_SHARED) { Claim::Changed } else { Claim::Alone };
-    users::claim(listener.inode.load(Ordering::Relaxed), claim)
-}
-
-/// Before this process accepts from a listener: where others may do so as another user, it is the kernel's from now on. True: it was left.
-pub fn before_accept(fd: i32, listener: &'static Socket) -> bool {
-    listener.has(flag::LISTENER_SHARED)
-        && !users::claim(listener.inode.load(Ordering::Relaxed), Claim::Accepts)
-        && carried::leave_listener(fd, listener).is_ok()
 }
 
 /// Clients that nobody has accepted, and whose links this process knows, come again with their links, in their order.
