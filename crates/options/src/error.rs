@@ -57,7 +57,7 @@ impl fmt::Display for OptionError<'_> {
         f.write_str("\" ")?;
         match self.problem {
             Problem::Malformed => write!(f, "is not {}", self.entry.form)?,
-            Problem::OutOfRange => write!(f, "is outside {}", self.entry.range)?,
+            Problem::OutOfRange => write!(f, "is out of range ({})", self.entry.range)?,
             Problem::TooManyRanges => write!(f, "has more than {} ranges", crate::PORT_RANGES)?,
             Problem::TooManySubnets => write!(f, "has more than {} subnets", crate::SUBNETS)?,
             Problem::BeyondPrefix => f.write_str("has an address with bits behind its prefix")?,
@@ -102,8 +102,12 @@ mod tests {
     #[test]
     fn a_refusal_says_where_what_and_an_example() {
         assert_eq!(refused("--ring", Source::Variable, b"12q"), "SHUNT_RING: \"12q\" is not a size; example: 256K");
-        assert_eq!(refused("--ring", Source::Flag, b"8M"), "--ring: \"8M\" is outside 4K..4M; example: 256K");
-        assert_eq!(refused("--spin", Source::Flag, b"11ms"), "--spin: \"11ms\" is outside 0..10ms; example: 100us");
+        assert_eq!(refused("--ring", Source::Flag, b"8M"), "--ring: \"8M\" is out of range (4K..4M); example: 256K");
+        assert_eq!(refused("--spin", Source::Flag, b"11ms"), "--spin: \"11ms\" is out of range (0..10ms); example: 100us");
+        assert_eq!(
+            refused("--ports", Source::Flag, b"0"),
+            "--ports: \"0\" is out of range (all, or up to 16 ports and ranges in 1..65535); example: 6379,8000-8999"
+        );
         assert_eq!(
             refused("--log", Source::Flag, b"loud"),
             "--log: \"loud\" is not one of off, fallbacks, all; example: fallbacks"
