@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::report::{Document, SCHEMA};
 use crate::supervisor::supervise;
 
-/// Measures this machine: kernel TCP and shunt side by side, with the floor in the same run.
+/// Measure this machine: kernel TCP and shunt side by side, with the floor in the same run.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "shunt bench", bin_name = "shunt bench", version)]
 pub struct Bench {
@@ -38,7 +38,7 @@ pub struct Bench {
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Action {
-    /// Every cell in turn, within three minutes: a table, raw JSON, and a plot as SVG and PNG
+    /// The cells that show most in three minutes: a table, raw JSON, and a plot as SVG and PNG
     Demo {
         /// PostgreSQL too: half a minute more
         #[arg(long)]
@@ -132,7 +132,7 @@ pub enum Action {
         #[arg(long, value_name = "DIRECTORY", default_value = "target/hosts")]
         output: PathBuf,
     },
-    /// Names the cells
+    /// Name the cells
     List,
 }
 
@@ -335,8 +335,10 @@ impl Plan<'_> {
         }
         // Inherited by every program that is started.
         machine::allow_many_descriptors();
-        if self.options.urgent {
-            warnings.extend(machine::go_first().err().map(|error| format!("--urgent: {error}")));
+        let mut settings = self.options.settings(self.limit_seconds);
+        if let Err(error) = if settings.urgent { machine::go_first() } else { Ok(()) } {
+            warnings.push(format!("--urgent had no effect, as it needs root: {error}"));
+            settings.urgent = false;
         }
         let network = Network::enter();
         warnings.extend(network.warning.clone());
@@ -354,7 +356,7 @@ impl Plan<'_> {
             contenders,
             scratch: scratch.to_path_buf(),
             ports: Ports::default(),
-            settings: self.options.settings(self.limit_seconds),
+            settings,
             progress: Progress::new(self.cells.len()),
         };
         let reports = self.cells.iter_mut().map(|cell| instrument.measure(cell.as_mut())).collect();

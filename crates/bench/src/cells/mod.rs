@@ -88,3 +88,18 @@ pub(crate) fn bytes(size: usize) -> String {
         size => format!("{size} B"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_a_row_for_each_cell() {
+        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/BENCHMARKS.md")).unwrap();
+        let titles: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
+        for cell in all().into_iter().chain(applications()) {
+            let name = format!("`{}`", cell.name());
+            assert!(titles.iter().any(|title| title.contains(&name)), "{name}");
+        }
+    }
+}
