@@ -34,7 +34,7 @@ impl Interface {
     /// # Errors
     /// A sentence: there is none, or it is no Ethernet.
     pub fn find(name: &str) -> Result<Interface, String> {
-        let wrong = |error: io::Error| format!("there is no interface {name} here ({error})");
+        let wrong = |error: io::Error| format!("there is no interface {name:?} here ({error})");
         let text = CString::new(name).map_err(|_| format!("there is no interface {name:?}"))?;
         // SAFETY: a string that ends with a zero byte.
         let index = unsafe { libc::if_nametoindex(text.as_ptr()) };

@@ -42,18 +42,21 @@ fn say(text: &str) {
 
 fn started(report: &Report) -> String {
     let queues: Vec<String> = report.queues.iter().map(|queue| format!("{} ({})", queue.queue, queue.mode)).collect();
+    let queues = match queues.as_slice() {
+        [] => "has no queue for emulated endpoints".to_string(),
+        queues => format!("serves emulated endpoints on queue {}", queues.join(", ")),
+    };
     let lent = match report.lent.as_slice() {
-        [] => "none is lent to endpoints".to_string(),
+        [] => "lends none".to_string(),
         queues => format!("lends {}", queues.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
     };
     let mut text = format!(
         "{}: attached a program ({}) that takes UDP datagrams to port {} with a tag of an endpoint here; all other frames \
-         pass.\n{}: serves emulated endpoints on queue {}, {lent}. Addresses: {}. Frames of up to {} bytes.",
+         pass.\n{}: {queues}, {lent}. Addresses: {}. Frames of up to {} bytes.",
         report.interface,
         report.attachment,
         report.port,
         report.interface,
-        if queues.is_empty() { "none".to_string() } else { queues.join(", ") },
         if report.addresses.is_empty() { "none yet".to_string() } else { report.addresses.join(", ") },
         report.largest_frame
     );
@@ -100,7 +103,11 @@ fn queues(text: &str) -> Result<Vec<u32>, Failure> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let parse = |number: &str| number.parse::<u32>().ok().filter(|number| *number < 4096).ok_or_else(wrong);
-        all.extend(parse(first)?..=parse(last)?);
+        let range = parse(first)?..=parse(last)?;
+        if range.is_empty() {
+            return Err(Failure::of_usage(format_args!("--lend {text}: {part} runs backwards")));
+        }
+        all.extend(range);
     }
     Ok(all.into_iter().collect())
 }
@@ -207,7 +214,7 @@ mod tests {
         assert!(queues("none").unwrap().is_empty());
         assert_eq!(queues("2").unwrap(), vec![2u32]);
         assert_eq!(queues("3,1-2,2").unwrap(), vec![1u32, 2, 3]);
-        for wrong in ["", "x", "1-", "-1", "1,,2", "99999"] {
+        for wrong in ["", "x", "1-", "-1", "1,,2", "99999", "3-1"] {
             assert_eq!(queues(wrong).unwrap_err().status, 2, "{wrong}");
         }
     }

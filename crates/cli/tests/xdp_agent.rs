@@ -447,7 +447,7 @@ fn refusals_say_what_to_do() {
     let (code, said) = unprivileged;
     assert!(code == Some(1) && said.contains("needs root") && said.contains("udp"), "{said}");
     let (code, said) = run(&mut agent("nowhere0"));
-    assert!(code == Some(1) && said.contains("no interface nowhere0"), "{said}");
+    assert!(code == Some(1) && said.contains("no interface \"nowhere0\""), "{said}");
     let (code, said) = run(&mut agent("lo"));
     assert!(code == Some(1) && said.contains("Ethernet"), "{said}");
     let (code, said) = run(agent("left0").args(["--lend", "9"]));
