@@ -19,6 +19,7 @@ struct Report<'a> {
 
 /// Prints the connections.
 pub fn ss(json: bool) -> Result<u8, Failure> {
+    processes::are_shown()?;
     let pids = processes::all();
     let mut connections = connection::of_processes(&pids);
     let streams = stations::of_processes(&pids, &mut connections).streams;

@@ -64,6 +64,7 @@ const OWN: Told = ("private", "Shunt keeps this descriptor for itself.");
 /// # Errors
 /// If there is no such process, or it may not be inspected.
 pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
+    processes::are_shown()?;
     let program = processes::program(pid).filter(|_| processes::exists(pid));
     let program = program.ok_or_else(|| Failure::of_environment(format_args!("there is no process {pid}")))?;
     let descriptors = processes::descriptors(pid).map_err(|error| {

@@ -278,6 +278,23 @@ fn why_says_what_is_wrong_with_the_question() {
     }
 }
 
+/// A user who may do so hides /proc from a shell of his own, and asks there.
+#[test]
+fn without_proc_nothing_is_said_of_processes() {
+    for question in ["ss", "why 1"] {
+        let script = format!("mount -t tmpfs none /proc || exit 99; exec {SHUNT} {question}");
+        let output = plain("unshare").args(["--mount", "--map-root-user", "sh", "-c", &script]).output().unwrap();
+        match output.status.code() {
+            Some(1) if String::from_utf8_lossy(&output.stderr).starts_with("unshare: ") => return,
+            Some(99) => return,
+            status => {
+                assert_eq!(status, Some(1));
+                assert!(output.stderr.starts_with(b"shunt: cannot look at processes: /proc is not mounted"), "{output:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn why_explains_a_process_without_shunt() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

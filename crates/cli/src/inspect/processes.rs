@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
+use crate::failure::Failure;
+
 /// What a descriptor of another process is, as far as its link in /proc tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -36,6 +38,17 @@ pub fn all() -> Vec<u32> {
         .collect();
     numbers.sort_unstable();
     numbers
+}
+
+/// Looks whether /proc shows processes at all.
+///
+/// # Errors
+/// If it does not: nothing can be said of any process.
+pub fn are_shown() -> Result<(), Failure> {
+    match std::fs::read_link("/proc/self/exe") {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::of_environment("cannot look at processes: /proc is not mounted here (mount -t proc proc /proc)")),
+    }
 }
 
 /// Whether the process exists.
