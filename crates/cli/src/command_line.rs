@@ -55,7 +55,8 @@ fn option(entry: &'static Entry) -> Arg {
         ))
         .action(ArgAction::Set)
         .overrides_with(entry.name)
-        .allow_hyphen_values(false)
+        // A negative number is a wrong value, which the table of options explains, and no flag.
+        .allow_negative_numbers(true)
         .value_parser(value_parser!(OsString))
 }
 
@@ -75,7 +76,14 @@ fn ss() -> Command {
 fn why() -> Command {
     Command::new("why")
         .about("Tell for every socket of a process what carries it, and why")
-        .arg(Arg::new("pid").value_name("PID").help("The process").required(true).value_parser(value_parser!(u32).range(1..)))
+        .arg(
+            Arg::new("pid")
+                .value_name("PID")
+                .help("The process")
+                .required(true)
+                .allow_negative_numbers(true)
+                .value_parser(value_parser!(u32).range(1..)),
+        )
         .arg(json())
         .after_help(
             "Of each connection to another host it also tells the round trip, its deviation and the time-out that follows; the\n\

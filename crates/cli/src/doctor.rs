@@ -55,6 +55,11 @@ impl Check {
     fn missing(name: &'static str, found: impl Display, follows: impl Display) -> Check {
         Check::new(name, Verdict::Missing, found, follows)
     }
+
+    /// Whether it says that no program can load the library.
+    fn bars_programs(&self) -> bool {
+        self.name == trial::LIBRARY && self.verdict == Verdict::Missing
+    }
 }
 
 #[derive(Serialize)]
@@ -65,7 +70,7 @@ struct Report {
 
 /// Prints the report. The status is 0 if connections can be accelerated, else 1.
 pub fn doctor(json: bool) -> Result<u8, Failure> {
-    let library = library::find(std::env::var_os(library::VARIABLE).as_deref());
+    let library = library::find(std::env::var_os(library::VARIABLE).as_deref(), library::VARIABLE);
     let mut checks = vec![
         kernel::version(),
         kernel::processors(),
@@ -111,6 +116,9 @@ fn text(report: &Report) -> String {
         Verdict::Ok => "\nConnections between programs under shunt are accelerated on this machine.\n",
         Verdict::Limited => {
             "\nConnections between programs under shunt are accelerated on this machine, within the limits above.\n"
+        }
+        Verdict::Missing if report.checks.iter().any(Check::bars_programs) => {
+            "\nNo program can be run under shunt here: see what is missing.\n"
         }
         Verdict::Missing => {
             "\nPrograms run under shunt here, and their connections go through the kernel: see what is missing.\n"

@@ -21,7 +21,8 @@ pub fn run(matches: &ArgMatches) -> Result<Infallible, Failure> {
     let mut environment = Environment::of_this_process();
     environment.apply_options(|name| matches.get_one::<OsString>(name).map(OsString::as_os_str))?;
     let words: Vec<&OsStr> = matches.get_many::<OsString>("program").into_iter().flatten().map(OsString::as_os_str).collect();
-    let library = library::find(environment.get(library::VARIABLE))?;
+    let by = if matches.contains_id("library") { "--library" } else { library::VARIABLE };
+    let library = library::find(environment.get(library::VARIABLE), by)?;
     let path = lookup::find(words[0], environment.get("PATH"))?;
 
     let obstacle = Obstacle::of(&path, environment.get("PATH"));

@@ -33,6 +33,16 @@ fn wrong_command_lines_end_with_2() {
 }
 
 #[test]
+fn a_negative_number_is_a_value_and_no_flag() {
+    let stage = Stage::new();
+    for words in [&["--ring", "-1"][..], &["--ring=-1"]] {
+        let output = stage.run().args(words).arg("true").output().unwrap();
+        assert_eq!(standard_error(&output), "shunt: --ring: \"-1\" is not a size; example: 256K\n");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
 fn a_misspelt_variable_is_pointed_out() {
     let stage = Stage::new();
     let output = stage.run().arg("true").env("SHUNT_RIGN", "1M").output().unwrap();
@@ -45,8 +55,7 @@ fn a_missing_library_is_said_clearly() {
     let stage = Stage::new();
     let output = stage.run().args(["--library", "/no/such/libshunt.so", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(standard_error(&output)
-        .starts_with("shunt: --library or SHUNT_LIBRARY: cannot use \"/no/such/libshunt.so\": No such file"));
+    assert!(standard_error(&output).starts_with("shunt: --library: cannot use \"/no/such/libshunt.so\": No such file"));
 
     let command = stage.path("alone/shunt");
     copy(SHUNT, &command);

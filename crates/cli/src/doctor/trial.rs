@@ -18,6 +18,9 @@ use crate::this_command;
 /// A program that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The name of the check that tells whether programs load the library.
+pub const LIBRARY: &str = "library";
+
 /// The memory map of whoever reads it.
 const MAPS: &str = "/proc/self/maps";
 
@@ -25,17 +28,17 @@ const MAPS: &str = "/proc/self/maps";
 pub fn library_and_connection(library: Result<PathBuf, Failure>) -> Vec<Check> {
     let library = match library {
         Ok(library) => library,
-        Err(failure) => return vec![Check::missing("library", failure.message, "shunt run cannot start programs")],
+        Err(failure) => return vec![Check::missing(LIBRARY, failure.message, "shunt run cannot start programs")],
     };
     match loads(&library) {
         Ok(()) => vec![
-            Check::ok("library", library.display(), "a program loads it"),
+            Check::ok(LIBRARY, library.display(), "a program loads it"),
             connection(&library).unwrap_or_else(|error| {
                 Check::missing("trial connection", error, "programs under shunt may fail; please report this")
             }),
         ],
         Err(why) => {
-            vec![Check::missing("library", format_args!("{}: {why}", library.display()), "no program can load it")]
+            vec![Check::missing(LIBRARY, format_args!("{}: {why}", library.display()), "no program can load it")]
         }
     }
 }

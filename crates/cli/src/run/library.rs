@@ -14,17 +14,18 @@ pub const VARIABLE: &str = "SHUNT_LIBRARY";
 /// Places relative to the command's directory: beside it as the build leaves it, then as `make install` leaves it.
 const PLACES: [&str; 3] = [".", "../lib/shunt", "../lib"];
 
-/// The absolute path of the library: the one named by the user, or the first that exists in [`PLACES`].
+/// The absolute path of the library: the one `named` by the user, in the flag or variable `by`, or the first that exists
+/// in [`PLACES`].
 ///
 /// # Errors
 /// If there is none, with the places that were searched.
-pub fn find(named: Option<&OsStr>) -> Result<PathBuf, Failure> {
+pub fn find(named: Option<&OsStr>, by: &str) -> Result<PathBuf, Failure> {
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         let path = Path::new(named);
         if let Some(why) = obstacle(path) {
-            return Err(unusable(path, why));
+            return Err(unusable(by, path, why));
         }
-        return std::path::absolute(path).map_err(|error| unusable(path, error));
+        return std::path::absolute(path).map_err(|error| unusable(by, path, error));
     }
     let command = this_command::path().map_err(|error| {
         Failure::of_environment(format_args!(
@@ -60,11 +61,8 @@ fn obstacle(path: &Path) -> Option<String> {
     }
 }
 
-fn unusable(path: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::of_usage(format_args!(
-        "--library or {VARIABLE}: cannot use \"{}\": {why}; example: /usr/lib/shunt/{FILE}",
-        path.display()
-    ))
+fn unusable(by: &str, path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::of_usage(format_args!("{by}: cannot use \"{}\": {why}; example: /usr/lib/shunt/{FILE}", path.display()))
 }
 
 fn search(directory: &Path) -> Option<PathBuf> {
@@ -99,10 +97,10 @@ mod tests {
     #[test]
     fn a_named_library_must_be_one() {
         for other in ["/nonexistent/x.so", "/", "Cargo.toml", "/dev/null"] {
-            assert_eq!(find(Some(OsStr::new(other))).unwrap_err().status, 2, "{other}");
+            assert_eq!(find(Some(OsStr::new(other)), VARIABLE).unwrap_err().status, 2, "{other}");
         }
         let native = std::env::current_exe().unwrap();
-        assert_eq!(find(Some(native.as_os_str())).unwrap(), native);
+        assert_eq!(find(Some(native.as_os_str()), VARIABLE).unwrap(), native);
     }
 
     #[test]
@@ -111,7 +109,7 @@ mod tests {
         bytes[18..20].copy_from_slice(&40u16.to_le_bytes());
         let other = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(other.path(), bytes).unwrap();
-        let why = find(Some(other.path().as_os_str())).unwrap_err().message;
+        let why = find(Some(other.path().as_os_str()), VARIABLE).unwrap_err().message;
         assert!(why.contains("another machine (64-bit ARM)"), "{why}");
     }
 }
