@@ -1,5 +1,6 @@
 /* Two endpoints on one host: `cargo build --release -p shunt-endpoint-c`, then
- * cc -Icrates/endpoint-c/include examples/endpoint.c target/release/libshunt_endpoint_c.a -o endpoint && ./endpoint */
+ * cc -Icrates/endpoint-c/include examples/endpoint.c target/release/libshunt_endpoint_c.a -o target/endpoint && target/endpoint
+ */
 #include <shunt/endpoint.h>
 #include <stdio.h>
 

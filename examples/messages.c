@@ -1,5 +1,5 @@
 /* A request that adds, a reply that brings the sum; both ends here: `cargo build --release -p shunt-am-c`, then
- * cc -Icrates/am-c/include examples/messages.c target/release/libshunt_am_c.a -lm -o messages && ./messages */
+ * cc -Icrates/am-c/include examples/messages.c target/release/libshunt_am_c.a -lm -o target/messages && target/messages */
 #include "shunt_am.h"
 #include <stdio.h>
 

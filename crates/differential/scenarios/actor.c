@@ -1,4 +1,4 @@
-/* An actor of a random sequence: a thread that performs one operation at a time, as the stage (src/stage.rs) tells it, and answers what came
+/* An actor of a random sequence: a thread that performs one operation at a time, as the stage (src/random/stage.rs) tells it, and answers what came
  * of it in one line. The stage lets one actor act at a time, so the kernel's outcome is determined. Actors of one process share its slots,
  * which hold descriptors; an empty slot holds -1, so that any operation may name any slot.
  *
