@@ -179,7 +179,8 @@ impl Found {
             self.add(name, "ok");
         } else if verdict.contains("SKIPPED") || verdict.contains("DISABLED") {
             self.add(name, "skipped");
-        } else if verdict.contains("FAIL") || verdict.is_empty() {
+        } else if verdict.contains("FAIL") || matches!(verdict.trim(), "" | "[forking]") {
+            // What failed stands in the lines that follow.
             self.add(name, "failed");
         }
     }
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn tinytest() {
         let text = "http/base: [forking] OK\nmain/x: [forking] \n  [base FAILED]\nmain/y: SKIPPED\n";
-        assert_eq!(told(Format::Tinytest, text), pairs(&[("http/base", "ok"), ("main/y", "skipped")]));
+        assert_eq!(told(Format::Tinytest, text), pairs(&[("http/base", "ok"), ("main/x", "failed"), ("main/y", "skipped")]));
     }
 
     #[test]
