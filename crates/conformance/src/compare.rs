@@ -23,9 +23,12 @@ pub struct Outcome {
     /// How often processes under shunt gave each reason.
     #[serde(default)]
     pub reasons: BTreeMap<String, u64>,
-    /// Programs and their versions, where the part says which it runs.
+    /// Programs and their versions, where the part says which it runs; otherwise the packages that the suite is of.
     #[serde(default)]
     pub versions: Vec<String>,
+    /// The day of the run, as in `2026-01-31`.
+    #[serde(default)]
+    pub day: String,
     /// Cases with different verdicts in every run.
     #[serde(default)]
     pub different: Vec<Difference>,

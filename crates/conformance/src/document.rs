@@ -71,19 +71,23 @@ fn describe(text: &mut String, suite: &Suite, record: &Record) -> std::fmt::Resu
         let names: Vec<String> = (suite.sources.iter().map(|name| format!("source package {name}")))
             .chain(suite.packages.iter().map(|name| format!("package {name}")))
             .collect();
-        writeln!(text, "From Debian: {}.\n", names.join(", "))?;
+        let latest = record.values().max_by_key(|outcome| &outcome.day);
+        let versions = latest.map(|outcome| outcome.versions.join(", ")).filter(|versions| !versions.is_empty());
+        let versions = versions.map_or(String::new(), |versions| format!(" ({versions} in the last run)"));
+        writeln!(text, "From Debian: {}{versions}.\n", names.join(", "))?;
     }
-    writeln!(text, "| part | cases | kernel | shunt | verdicts | connections |")?;
-    writeln!(text, "|---|---|---|---|---|---|")?;
+    writeln!(text, "| part | cases | kernel | shunt | verdicts | connections | run |")?;
+    writeln!(text, "|---|---|---|---|---|---|---|")?;
     let outcomes: Vec<(&Part, Option<&Outcome>)> = suite.part.iter().map(|part| (part, record.get(&part.name))).collect();
     for (part, outcome) in &outcomes {
         let name = format!("{}{}", part.name, if part.quick { " (quick)" } else { "" });
         match outcome {
-            None => writeln!(text, "| {name} | | | | not run | |")?,
+            None => writeln!(text, "| {name} | | | | not run | | |")?,
             Some(outcome) => {
                 let (kernel, shunt) = (counts(outcome.kernel), counts(outcome.shunt));
                 let (cases, summary, opened) = (outcome.cases(), summary(outcome), connections(outcome.opened));
-                writeln!(text, "| {name} | {cases} | {kernel} | {shunt} | {summary} | {opened} |")?;
+                let day = &outcome.day;
+                writeln!(text, "| {name} | {cases} | {kernel} | {shunt} | {summary} | {opened} | {day} |")?;
             }
         }
     }

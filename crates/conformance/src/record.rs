@@ -14,13 +14,17 @@ use std::process::Command;
 /// Outcomes by the names of their parts.
 pub type Record = BTreeMap<String, Outcome>;
 
-/// Keeps the outcome of a part that ran just now, with the versions of the programs that it ran.
+/// Keeps the outcome of a part that ran just now, with the day and the versions of what it ran.
 ///
 /// # Errors
 /// A sentence, when it cannot be written.
 pub fn keep(suite: &Suite, part: &Part, outcome: &Outcome) -> Result<(), String> {
-    let versions = part.programs.iter().map(|name| format!("{name} {}", version(name))).collect();
-    let text = toml::to_string(&Outcome { versions, ..outcome.clone() }).map_err(|error| error.to_string())?;
+    let installed = part.programs.iter().chain(&suite.packages).map(|name| (name, installed_version(name)));
+    let unpacked = suite.sources.iter().map(|name| (name, source_version(name)));
+    let known = installed.chain(unpacked).filter(|(_, version)| !version.is_empty());
+    let versions = known.map(|(name, version)| format!("{name} {version}")).collect();
+    let day = told(Command::new("date").args(["-u", "+%F"])).trim().to_owned();
+    let text = toml::to_string(&Outcome { versions, day, ..outcome.clone() }).map_err(|error| error.to_string())?;
     write(&fresh(suite, part), &text)
 }
 
@@ -45,12 +49,26 @@ pub fn take_over(suite: &Suite) -> Result<Record, String> {
     Ok(record)
 }
 
-/// The version of an installed package, without what Debian adds to it.
-fn version(package: &str) -> String {
-    let told = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output();
-    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let upstream = told.split_once(':').map_or(&*told, |(_, rest)| rest);
-    upstream.split(['-', '+']).next().unwrap_or_default().to_owned()
+/// The version of an installed package.
+fn installed_version(package: &str) -> String {
+    upstream(&told(Command::new("dpkg-query").args(["-W", "-f", "${Version}", package])))
+}
+
+/// The version of an unpacked source package: its changelog begins with `name (version) distribution`.
+fn source_version(package: &str) -> String {
+    let changelog = fs::read(paths::sources().join(package).join("debian/changelog")).unwrap_or_default();
+    let changelog = String::from_utf8_lossy(&changelog);
+    upstream(changelog.split(['(', ')']).nth(1).unwrap_or_default())
+}
+
+/// A version without what Debian adds to it.
+fn upstream(version: &str) -> String {
+    let rest = version.split_once(':').map_or(version, |(_, rest)| rest);
+    rest.split(['-', '+']).next().unwrap_or_default().to_owned()
+}
+
+fn told(command: &mut Command) -> String {
+    command.output().map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
 fn fresh(suite: &Suite, part: &Part) -> PathBuf {
@@ -68,4 +86,13 @@ fn parse<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Option<T>, Strin
 fn write(file: &Path, text: &str) -> Result<(), String> {
     let directory = file.parent().expect("a file of ours lies in a directory");
     fs::create_dir_all(directory).and_then(|()| fs::write(file, text)).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn versions_are_upstream_s() {
+        let told = ["5:7.0.15-1~deb12u7", "8.6.13+dfsg-2", "5.36.0", ""].map(super::upstream);
+        assert_eq!(told, ["7.0.15", "8.6.13", "5.36.0", ""]);
+    }
 }
