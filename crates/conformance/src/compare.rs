@@ -27,7 +27,7 @@ pub struct Outcome {
     #[serde(default)]
     pub versions: Vec<String>,
     /// The day of the run, as in `2026-01-31`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub day: String,
     /// Cases with different verdicts in every run.
     #[serde(default)]
