@@ -86,6 +86,45 @@ SOLO(unix_unread_at_static_exec, "the same, and the program takes no library")
     cat_of(static_path(), ends[1], ends[0]);
 }
 
+SOLO(unix_unread_behind_a_smaller_buffer, "more waits than the sender's buffer, made smaller meanwhile, may hold; a program gets the end")
+{
+    beside();
+    int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
+    for (int i = 0; i < 2; i++) {
+        int ends[2], out[2], least = 1;
+        used_pair(kinds[i], ends);
+        size_t waits = 0;
+        while (waits < 24000)
+            waits += (size_t)MUST(send(ends[0], bytes, 3000, 0));
+        MUST(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof least));
+        MUST(pipe(out));
+        pid_t process = MUST(fork());
+        if (process == 0) {
+            dup2(ends[1], 0);
+            dup2(out[1], 1);
+            close(ends[0]);
+            close(ends[1]);
+            close(out[0]);
+            close(out[1]);
+            execl(static_path(), "scenarios", "--helper", "cat", NULL);
+            _exit(127);
+        }
+        close(out[1]);
+        close(ends[1]);
+        RN(i, shutdown(ends[0], SHUT_WR));
+        size_t all = 0;
+        for (ssize_t got; (got = read(out[0], bytes, sizeof bytes)) > 0;)
+            all += (size_t)got;
+        say("%d: %zu of %zu bytes", i, all, waits);
+        socklen_t length = sizeof least;
+        MUST(getsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &least, &length));
+        say("%d: a buffer of %d", i, least);
+        close(ends[0]);
+        close(out[0]);
+        wait_for("cat", process);
+    }
+}
+
 SOLO(unix_packets_unread_at_exec, "the same with packets, each of which stays one")
 {
     beside();

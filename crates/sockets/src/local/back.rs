@@ -11,7 +11,7 @@ use core::ptr;
 use shunt_ring::inbox::Inbox;
 use shunt_segment::inbox::LONGEST;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
-use shunt_sys::{calls, mapping};
+use shunt_sys::{calls, mapping, Errno};
 
 /// Empties the ring of the end at `fd`, whose gate is shut, if that is possible. Not under the set-up lock.
 pub(crate) fn put_back(fd: i32, socket: &'static Datagram) {
@@ -23,10 +23,12 @@ pub(crate) fn put_back(fd: i32, socket: &'static Datagram) {
         return;
     }
     let Ok(buffer) = mapping::reserve(LONGEST + 1) else { return };
+    let mut sender = Sender { fd: peer_fd, limit: None };
     send::through_kernel(peer, || {
-        while move_one(inbox, buffer, socket.local.packets(), peer_fd) {}
+        while move_one(inbox, buffer, socket.local.packets(), &mut sender) {}
         0
     });
+    sender.narrow();
     let _ = calls::munmap(buffer.cast(), LONGEST + 1);
 }
 
@@ -42,8 +44,53 @@ fn own_peer(fd: i32) -> Option<(i32, &'static Datagram)> {
     found
 }
 
-/// Moves a packet, or bytes of a stream. False: the ring is empty.
-fn move_one(inbox: Inbox, buffer: *mut u8, packets: bool, peer: i32) -> bool {
+/// The end whose bytes go back.
+struct Sender {
+    fd: i32,
+    /// Its SO_SNDBUF, if another one is set for the moment.
+    limit: Option<i32>,
+}
+
+impl Sender {
+    /// Sends a packet, or bytes of a stream. False: the kernel has no memory for them.
+    fn send(&mut self, bytes: *const u8, length: usize) -> bool {
+        let mut sent = 0;
+        loop {
+            let (rest, flags) = (bytes.wrapping_add(sent), MSG_DONTWAIT | MSG_NOSIGNAL);
+            match calls::sendto(self.fd, rest.cast(), length - sent, flags, ptr::null(), 0) {
+                Ok(now) => sent += now,
+                Err(Errno(libc::EAGAIN)) if self.widen() => continue,
+                Err(_) => return false,
+            }
+            if sent >= length {
+                return true;
+            }
+        }
+    }
+
+    /// A ring holds a quarter of what the kernel's queue would; but SO_SNDBUF may have become less since.
+    fn widen(&mut self) -> bool {
+        if self.limit.is_some() {
+            return false;
+        }
+        self.limit = calls::getsockopt_int(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF).ok();
+        // The kernel takes of it what it allows everybody.
+        self.limit.is_some() && self.set(i32::MAX)
+    }
+
+    fn narrow(self) {
+        if let Some(limit) = self.limit {
+            self.set(limit / 2); // which the kernel doubles
+        }
+    }
+
+    fn set(&self, limit: i32) -> bool {
+        calls::setsockopt_int(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, limit).is_ok()
+    }
+}
+
+/// Moves a packet, or bytes of a stream. False: the ring is empty, or the kernel has no memory.
+fn move_one(inbox: Inbox, buffer: *mut u8, packets: bool, sender: &mut Sender) -> bool {
     // SAFETY: `most` bytes behind `from` lie in the buffer.
     let pieces = |from: usize, most: usize| core::iter::once((unsafe { buffer.add(from) }, most));
     // SAFETY: the buffer has LONGEST bytes, of which no more are asked for.
@@ -55,10 +102,11 @@ fn move_one(inbox: Inbox, buffer: *mut u8, packets: bool, peer: i32) -> bool {
         }
     };
     let Some(seen) = seen else { return false };
-    // Taken first: another thread that reads at this moment must not get the same bytes. There is room for all, as the ring
-    // holds a quarter of what the kernel's queue would.
-    if inbox.take_seen(&seen) {
-        let _ = calls::sendto(peer, buffer.cast_const().cast(), seen.copied, MSG_DONTWAIT | MSG_NOSIGNAL, ptr::null(), 0);
+    // Taken first: another thread that reads at this moment must not get the same bytes.
+    if inbox.take_seen(&seen) && !sender.send(buffer, seen.copied) {
+        // What is missing no reader may overlook: nothing comes behind it.
+        let _ = calls::shutdown(sender.fd, libc::SHUT_WR);
+        return false;
     }
     true
 }
