@@ -115,9 +115,6 @@ pub(super) unsafe fn put_filled(
     most: usize,
     source: impl FnOnce(shunt_ring::pipe::Space) -> usize,
 ) -> Option<usize> {
-    if has_ended(socket) {
-        return None;
-    }
     if socket.has(flag::FENCE) {
         wait::reconsider_fence(socket);
     }
