@@ -241,7 +241,8 @@ pub unsafe fn spawn(
             Start::Plain => return unsafe { crate::spawn::plain(request, given) },
             // SAFETY: as before.
             Start::Shunt if way.keeps_narrowed() || unsafe { request.disturbs() } => {
-                return unsafe { crate::spawn::plain(request, given) }
+                // SAFETY: as before.
+                return unsafe { crate::spawn::plain(request, given) };
             }
             Start::Shunt => {}
         }

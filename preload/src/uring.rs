@@ -189,9 +189,10 @@ macro_rules! behind {
     ($(fn $name:ident ( $($arg:ident : $ty:ty),* ) $look:block)*) => {
         $(
             #[no_mangle]
-            #[allow(clippy::too_many_arguments)]
             unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-                let looked: Result<()> = $look;
+                // SAFETY: the program's ring and lists, as the library's function is promised them.
+                #[allow(unused_unsafe)]
+                let looked: Result<()> = unsafe { $look };
                 if let Err(Errno(error)) = looked {
                     return -error;
                 }
@@ -219,32 +220,32 @@ const fn c_name(name: &str) -> &CStr {
 type Entry = *mut *mut c_void;
 
 behind! {
-    fn io_uring_submit(ring: *mut c_void) { unsafe { prepare(ring) } }
-    fn io_uring_submit_and_get_events(ring: *mut c_void) { unsafe { prepare(ring) } }
-    fn io_uring_submit_and_wait(ring: *mut c_void, count: c_uint) { unsafe { prepare(ring) } }
+    fn io_uring_submit(ring: *mut c_void) { prepare(ring) }
+    fn io_uring_submit_and_get_events(ring: *mut c_void) { prepare(ring) }
+    fn io_uring_submit_and_wait(ring: *mut c_void, count: c_uint) { prepare(ring) }
     fn io_uring_submit_and_wait_timeout(ring: *mut c_void, entry: Entry, count: c_uint, time: *mut c_void, mask: *mut c_void) {
-        unsafe { prepare(ring) }
+        prepare(ring)
     }
     fn io_uring_submit_and_wait_min_timeout(ring: *mut c_void, entry: Entry, count: c_uint, time: *mut c_void, least: c_uint, mask: *mut c_void) {
-        unsafe { prepare(ring) }
+        prepare(ring)
     }
-    fn io_uring_submit_and_wait_reg(ring: *mut c_void, entry: Entry, count: c_uint, index: c_int) { unsafe { prepare(ring) } }
+    fn io_uring_submit_and_wait_reg(ring: *mut c_void, entry: Entry, count: c_uint, index: c_int) { prepare(ring) }
     fn io_uring_wait_cqes(ring: *mut c_void, entry: Entry, count: c_uint, time: *mut c_void, mask: *mut c_void) {
-        unsafe { prepare(ring) }
+        prepare(ring)
     }
     fn io_uring_wait_cqes_min_timeout(ring: *mut c_void, entry: Entry, count: c_uint, time: *mut c_void, least: c_uint, mask: *mut c_void) {
-        unsafe { prepare(ring) }
+        prepare(ring)
     }
-    fn io_uring_wait_cqe_timeout(ring: *mut c_void, entry: Entry, time: *mut c_void) { unsafe { prepare(ring) } }
-    fn io_uring_register_files(ring: *mut c_void, list: *const c_int, count: c_uint) { unsafe { files(list, count) } }
+    fn io_uring_wait_cqe_timeout(ring: *mut c_void, entry: Entry, time: *mut c_void) { prepare(ring) }
+    fn io_uring_register_files(ring: *mut c_void, list: *const c_int, count: c_uint) { files(list, count) }
     fn io_uring_register_files_tags(ring: *mut c_void, list: *const c_int, tags: *const u64, count: c_uint) {
-        unsafe { files(list, count) }
+        files(list, count)
     }
     fn io_uring_register_files_update(ring: *mut c_void, offset: c_uint, list: *const c_int, count: c_uint) {
-        unsafe { files(list, count) }
+        files(list, count)
     }
     fn io_uring_register_files_update_tag(ring: *mut c_void, offset: c_uint, list: *const c_int, tags: *const u64, count: c_uint) {
-        unsafe { files(list, count) }
+        files(list, count)
     }
     fn io_uring_enter(fd: c_uint, submit: c_uint, complete: c_uint, flags: c_uint, mask: *mut c_void) { unseen(submit > 0) }
     fn io_uring_enter2(fd: c_uint, submit: c_uint, complete: c_uint, flags: c_uint, mask: *mut c_void, size: usize) {
@@ -256,7 +257,7 @@ behind! {
     fn io_uring_setup(entries: c_uint, parameters: *mut c_void) {
         if global::ready() && !global::options().io_uring_allowed { Err(Errno(libc::ENOSYS)) } else { Ok(()) }
     }
-    fn io_uring_close_ring_fd(ring: *mut c_void) { unsafe { leave(ring) } }
+    fn io_uring_close_ring_fd(ring: *mut c_void) { leave(ring) }
 }
 
 /// A request that is not looked at may name anything of ours.

@@ -249,7 +249,6 @@ impl<'m> Engine<'m> {
     ///
     /// # Errors
     /// [`Refused`]; nothing was sent then.
-    #[allow(clippy::too_many_arguments)] // a request has so many parts
     #[inline]
     pub fn request(
         &mut self,
@@ -271,7 +270,6 @@ impl<'m> Engine<'m> {
         self.request_in_general(now, peer, channel, handler, words, data, link)
     }
 
-    #[allow(clippy::too_many_arguments)] // as above
     #[inline(never)]
     fn request_in_general(
         &mut self,

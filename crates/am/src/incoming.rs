@@ -182,7 +182,6 @@ impl Side<'_> {
         self.peer.echo_at = now;
     }
 
-    #[allow(clippy::too_many_arguments)] // a packet has so many parts
     fn receive_packet(
         &mut self,
         now: Nanoseconds,

@@ -69,11 +69,13 @@ fn call(connection: &Connection, random: &mut Random, buffer: &mut [u8]) {
     buffer[length..length + GUARD].fill(0x5a);
     let target = buffer.as_mut_ptr();
     match random.below(10) {
-        // SAFETY (here and below): `buffer` holds LARGEST + GUARD bytes; garbled order within the connection is expected.
+        // SAFETY: `buffer` holds LARGEST + GUARD bytes; garbled order within the connection is expected.
         0..=3 => assert!(unsafe { outgoing.send(target, length) } <= length),
+        // SAFETY: as above.
         4..=6 => assert!(unsafe { incoming.receive(target, length) }.unwrap_or(0) <= length),
         7 => {
             let skip = random.below(5000) as usize;
+            // SAFETY: as above.
             assert!(unsafe { incoming.peek(skip, target, length) }.unwrap_or(0) <= length);
         }
         8 => {

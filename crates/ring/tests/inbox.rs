@@ -344,9 +344,8 @@ fn random_words_harm_nobody() {
             if let Some(front) = inbox.front() {
                 let mut bytes = [0u8; 4096];
                 // SAFETY: the piece is an array.
-                assert!(
-                    unsafe { inbox.copy(&front, [(bytes.as_mut_ptr(), 4096)].into_iter()) }.is_some_and(|copied| copied <= 4096)
-                );
+                let copied = unsafe { inbox.copy(&front, [(bytes.as_mut_ptr(), 4096)].into_iter()) };
+                assert!(copied.is_some_and(|copied| copied <= 4096));
                 inbox.details(&front);
                 inbox.is_crowded();
                 let _ = inbox.take(&front);

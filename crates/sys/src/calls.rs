@@ -21,7 +21,6 @@ macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $conv:path, $number:ident;)*) => {
         $(
             $(#[$doc])*
-            #[allow(clippy::too_many_arguments)]
             #[inline]
             pub fn $name($($arg: $ty),*) -> $ret {
                 // SAFETY: the pointers are the caller's to vouch for by type (references) or are checked by the

@@ -37,7 +37,6 @@ pub unsafe fn call6(number: i64, a: usize, b: usize, c: usize, d: usize, e: usiz
 /// # Safety
 /// As for [`call6`].
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn sleep6(number: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, began: u64) -> isize {
     let value: isize;
     // SAFETY: as in call6; the word is this thread's.

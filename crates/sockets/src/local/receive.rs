@@ -89,6 +89,7 @@ impl Call {
                     continue;
                 }
                 Some(Taken::Packet(copied, whole)) => {
+                    // SAFETY: passed on.
                     return Ok(unsafe { self.packet(message, copied, whole) });
                 }
                 None => {}
@@ -96,6 +97,7 @@ impl Call {
             if socket.nonblocking(fd, flags) {
                 boxes::visitors(socket, clock::ticks());
                 if done > 0 {
+                    // SAFETY: passed on.
                     return Ok(unsafe { self.finish(message, pieces, done) });
                 }
                 // SAFETY: the program's message.
@@ -116,6 +118,7 @@ impl Call {
             if thread::interrupted_since(began, true) {
                 datagram::after_sleep(socket, entered);
                 if done > 0 {
+                    // SAFETY: passed on.
                     return Ok(unsafe { self.finish(message, pieces, done) });
                 }
                 return Err(Errno(libc::EINTR));
@@ -124,6 +127,7 @@ impl Call {
                 let kernel = kernel.take().ok_or(Errno(libc::EIO))?;
                 cancel::guarded(kernel).unwrap_or(-1)
             } else {
+                // SAFETY: passed on.
                 cancel::guarded(|| unsafe { self.rest(message, pieces, done, flags) }).map_or(-1, |got| got.unwrap_or(-1))
             };
             if datagram::after_sleep(socket, entered) {
