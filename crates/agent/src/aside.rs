@@ -1,5 +1,5 @@
-//! Messages whose neighbour is being looked for: they wait beside their endpoint's queue, so that those behind them, which are for
-//! others, do not. A kernel does the same (arp(7), unres_qlen).
+//! Messages whose neighbour is being looked for: they wait beside their endpoint's queue, so that those behind them, which are
+//! for others, do not. A kernel does the same (arp(7), unres_qlen).
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! What active messages cost inside: `cargo run --release -p shunt-am --example measure_messages [alone] [loss]`.
 //!
-//! `alone`: instructions only, both ends in one thread, so that no cache line moves. `loss`: selective retransmission and go-back-N at
-//! virtual time. What they do beside other carriers is measured by `shunt bench hosts`.
+//! `alone`: instructions only, both ends in one thread, so that no cache line moves. `loss`: selective retransmission and
+//! go-back-N at virtual time. What they do beside other carriers is measured by `shunt bench hosts`.
 
 #[path = "../tests/network/mod.rs"]
 mod network;

@@ -82,8 +82,8 @@ impl Side<'_> {
         crate::secret::siphash(self.shared.secret, &[self.shared.drawn]).max(1)
     }
 
-    /// Forgets everything of the last connection but its counters and what the next one's set-up needs, except the lists: of memory that is all 0 they need not be
-    /// touched before a connection begins.
+    /// Forgets everything of the last connection but its counters and what the next one's set-up needs, except the lists: of
+    /// memory that is all 0 they need not be touched before a connection begins.
     pub(crate) fn blank(&mut self) {
         let Peer { counters, watched, next_name, offered, asker, .. } = *self.peer;
         *self.peer = Peer { counters, watched, next_name, offered, asker, ..Peer::zeroed() };

@@ -400,8 +400,8 @@ pub(crate) fn write_opening(into: &mut [u8], task: Task, handler: u8, flags: u8,
 }
 
 /// Whether a frame of `length` bytes, of which at least the first 112 are given, is one that [`crate::Engine::receive_split`]
-/// takes: it holds one message, which moves bulk bytes. Data frames with an integrity word are not for that: the device must check
-/// them.
+/// takes: it holds one message, which moves bulk bytes. Data frames with an integrity word are not for that: the device must
+/// check them.
 #[must_use]
 pub fn is_bulk(head: &[u8], length: usize) -> bool {
     const PLAIN: u8 = VERSION << 4 | Kind::Plain as u8;

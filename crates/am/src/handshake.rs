@@ -1,7 +1,7 @@
 //! Setting up a connection, noticing that the peer restarted, and the end.
 //!
-//! Each side has a *name* for its next connection: a random number that it has not used, and tells whoever asks. A connection is a
-//! pair of names, and a name is used for one connection at most.
+//! Each side has a *name* for its next connection: a random number that it has not used, and tells whoever asks. A connection is
+//! a pair of names, and a name is used for one connection at most.
 //!
 //! ```text
 //!  A: next name a                                  B: next name b
@@ -25,8 +25,8 @@
 //! | data of (y, x) | y is the next name and x asked last: up as (y, x). Else reset, unless *tentative* | the same | this one's: confirmed. Else as when idle |
 //! | reset, bye of (y, x) | nothing | nothing | (y, x) is this one: lost |
 //!
-//! Frames of a connection are *tentative* while their sender does not know that the receiver is up: they may overtake PROVE, whose
-//! answer decides. `docs/ARCHITECTURE.md` says why old frames do no harm, and `explore` tries all of them.
+//! Frames of a connection are *tentative* while their sender does not know that the receiver is up: they may overtake PROVE,
+//! whose answer decides. `docs/ARCHITECTURE.md` says why old frames do no harm, and `explore` tries all of them.
 //!
 //! Where names travel by a way that both sides trust already, `offer` and `adopt` set up the connection without these frames.
 
@@ -216,8 +216,8 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Whether a frame with a token is for the connection that is up, or sets up the one that was asked for last: its sender saw our
-    /// answer.
+    /// Whether a frame with a token is for the connection that is up, or sets up the one that was asked for last: its sender saw
+    /// our answer.
     #[inline]
     pub(crate) fn addressed(
         &mut self,

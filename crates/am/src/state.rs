@@ -314,8 +314,8 @@ pub(crate) struct Peer {
     /// Our name in the connection that is up, and what the peer said of itself.
     pub own_name: u64,
     pub remote: Parameters,
-    /// Our name in the next connection; 0: not drawn yet. The one that was offered. Who asked last: only so that data may overtake
-    /// its proof. These outlive a connection.
+    /// Our name in the next connection; 0: not drawn yet. The one that was offered. Who asked last: only so that data may
+    /// overtake its proof. These outlive a connection.
     pub next_name: u64,
     pub offered: u64,
     pub asker: Parameters,

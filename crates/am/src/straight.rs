@@ -1,8 +1,8 @@
 //! The straight way of almost all messages over a device that loses nothing: a request or a reply of up to four words, without
 //! data, alone in its frame. Such a frame is one line of cache to the device.
 //!
-//! Everything here is decided before anything is changed: what is unusual in any way is left as it was, and takes the general way,
-//! which means the same.
+//! Everything here is decided before anything is changed: what is unusual in any way is left as it was, and takes the general
+//! way, which means the same.
 
 use crate::dispatch::{Dispatch, Link, Message, Replier};
 use crate::frame::{Kind, Task, MESSAGE, SHORT, VERSION};

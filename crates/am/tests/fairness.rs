@@ -12,7 +12,8 @@ struct Slices {
     off: u64,
 }
 
-/// What a stream beside a flow of Reno's got, in percent of what both brought; and what both brought, in percent of the link's rate.
+/// What a stream beside a flow of Reno's got, in percent of what both brought; and what both brought, in percent of the link's
+/// rate.
 ///
 /// The link carries so many megabits each second, its queue holds so many packets; `delay` is one way's.
 fn share([megabits, queue]: [u64; 2], delay: u64, seconds: u64, seed: u64, slices: Option<Slices>) -> [u64; 2] {
@@ -73,7 +74,8 @@ fn beside_one_flow_of_reno_it_gets_about_half() {
     }
 }
 
-/// Deadlines that are met late cost a share, because nobody else's are: with a quarter of the processor it is 12 to 38 %, by figures of this test.
+/// Deadlines that are met late cost a share, because nobody else's are: with a quarter of the processor it is 12 to 38 %, by
+/// figures of this test.
 #[test]
 fn with_half_of_a_processor_it_keeps_a_quarter_at_least() {
     let slices = Slices { on: MILLISECOND, off: MILLISECOND };

@@ -217,7 +217,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 100, ..ProptestConfig::default() })]
 
     /// Host 1 dies and comes back at random moments, under load and on a bad network. A message may be lost with the
-    /// connection it was sent on, and runs twice never; whoever is owed something hears of each death; in the end both talk again.
+    /// connection it was sent on, and runs twice never; whoever is owed something hears of each death; in the end both talk
+    /// again.
     #[test]
     fn deaths_and_restarts(loss in 0u32..1500, jitter in 0u64..300, seed in any::<u64>(), deaths in 1usize..5) {
         let [config, _] = configs();

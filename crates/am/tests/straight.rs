@@ -1,5 +1,5 @@
-//! The straight way of small messages means what the general one does: the same frames leave the same memory, the same calls of handlers
-//! and the same frames in return, whichever way they take.
+//! The straight way of small messages means what the general one does: the same frames leave the same memory, the same calls of
+//! handlers and the same frames in return, whichever way they take.
 
 use shunt_am::{Config, Dispatch, Engine, Event, Link, Message, Replier};
 use shunt_testkit::Random;
@@ -56,7 +56,8 @@ impl End {
         act(&mut Engine::attach(&mut self.memory).expect("an engine"), &mut self.wire, &mut self.notes)
     }
 
-    /// A frame whose first byte lies on a word, or one behind it: words cannot be seen in place there, so it takes the general way.
+    /// A frame whose first byte lies on a word, or one behind it: words cannot be seen in place there, so it takes the general
+    /// way.
     fn receive(&mut self, now: u64, frame: &[u8], straight: bool) {
         let mut space = vec![0u64; frame.len() / 8 + 2];
         let shift = usize::from(!straight);

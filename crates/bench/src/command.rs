@@ -98,7 +98,8 @@ pub enum Action {
         #[arg(long, value_name = "DIRECTORY", default_value = "target/all")]
         output: PathBuf,
     },
-    /// Programs that people run, under their usual load generators: redis, memcached, nginx, haproxy, PostgreSQL, FTP, Python, Node.js
+    /// Programs that people run, under their usual load generators: redis, memcached, nginx, haproxy, PostgreSQL, FTP, Python,
+    /// Node.js
     Applications {
         /// How to measure
         #[command(flatten)]

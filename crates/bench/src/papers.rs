@@ -10,8 +10,8 @@ use crate::contenders::Carrier;
 use crate::measurement::{Row, Series};
 use crate::report::Document;
 
-/// Fits `r n / (n + h)` to rates `(n, r(n))`: as `n / r(n)` it is a line. Gives the rate that is never reached, and the size at which half
-/// of it is; none for rates that do not rise.
+/// Fits `r n / (n + h)` to rates `(n, r(n))`: as `n / r(n)` it is a line. Gives the rate that is never reached, and the size at
+/// which half of it is; none for rates that do not rise.
 pub fn fit_rate(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let times: Vec<_> = points.iter().map(|(size, rate)| (*size, size / rate)).collect();
     let (start, slope) = fit_line(&times);

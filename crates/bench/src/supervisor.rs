@@ -72,8 +72,8 @@ pub fn supervise(body: impl FnOnce(&Path) -> u8) -> ExitCode {
     }
 }
 
-/// Waits for the child, and for what was adopted and ended meanwhile: processes of shunt's own, which are nobody's children. A request to
-/// end is passed on as one that cannot be refused.
+/// Waits for the child, and for what was adopted and ended meanwhile: processes of shunt's own, which are nobody's children. A
+/// request to end is passed on as one that cannot be refused.
 fn wait_for(child: Pid, watched: &SigSet) -> u8 {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

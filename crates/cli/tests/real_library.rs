@@ -241,8 +241,8 @@ for line in sys.stdin:
     connection.send(b'hello')
 ";
 
-/// Another process reads on the server's descriptor, as a system call of the server's own would that the library does not see: what it
-/// gets is a bell, the server's bytes are whole, and `why` counts it.
+/// Another process reads on the server's descriptor, as a system call of the server's own would that the library does not see:
+/// what it gets is a bell, the server's bytes are whole, and `why` counts it.
 #[test]
 fn bells_that_were_read_past_the_library_are_counted() {
     let mut server = python(&format!("{SERVER}{POLLED}"), &[]);

@@ -1,4 +1,5 @@
-//! What an agent was not given it leaves alone: other interfaces of its host, and everything that the kernel keeps for all of them.
+//! What an agent was not given it leaves alone: other interfaces of its host, and everything that the kernel keeps for all of
+//! them.
 mod agents;
 
 use std::collections::BTreeMap;

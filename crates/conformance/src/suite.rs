@@ -54,7 +54,8 @@ pub struct Part {
     pub seconds: u64,
     /// How its output tells verdicts.
     pub verdicts: Format,
-    /// What the shell runs, in a fresh directory, with `$SUITE`, `$SOURCES`, `$PACKAGES`, `$RUNNERS`, `$EXCLUDED`, and the file `$VERDICTS`.
+    /// What the shell runs, in a fresh directory, with `$SUITE`, `$SOURCES`, `$PACKAGES`, `$RUNNERS`, `$EXCLUDED`, and the file
+    /// `$VERDICTS`.
     pub command: String,
     /// Files below the suite's directory (shell patterns, relative): the command runs once for each, as `$CASE`.
     #[serde(default)]

@@ -1,7 +1,8 @@
 //! Which scenarios run between two hosts, and in which arrangements: `across.toml`.
 //!
-//! Every duet does: its two processes need nothing in common but the harness, which gives them addresses. Those that cannot are named with
-//! the reason, and a short list is what `make test` runs; `make soak` runs all, and `matrix --across` writes docs/SEMANTICS-HOSTS.md ([`crate::page`]).
+//! Every duet does: its two processes need nothing in common but the harness, which gives them addresses. Those that cannot are
+//! named with the reason, and a short list is what `make test` runs; `make soak` runs all, and `matrix --across` writes
+//! docs/SEMANTICS-HOSTS.md ([`crate::page`]).
 
 use crate::arrangement::Arrangement;
 use crate::catalogue::Scenario;

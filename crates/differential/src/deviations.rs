@@ -1,7 +1,7 @@
 //! Accepted deviations: what may differ, line by line, and why.
 //!
-//! A deviation replaces lines of the kernel's transcript before it is compared; the rest of the scenario stays strict. One that is no longer
-//! needed fails too, so the list only holds what is true.
+//! A deviation replaces lines of the kernel's transcript before it is compared; the rest of the scenario stays strict. One that
+//! is no longer needed fails too, so the list only holds what is true.
 
 use crate::arrangement::{Arrangement, Role};
 use serde::Deserialize;
@@ -16,8 +16,8 @@ pub struct Deviation {
     pub name: String,
     /// The scenarios it concerns.
     pub scenarios: Vec<String>,
-    /// The arrangements it concerns, by name, or by name and role as in `client-only/client`; those with both ends under shunt (but for `trapped`) when left
-    /// out.
+    /// The arrangements it concerns, by name, or by name and role as in `client-only/client`; those with both ends under shunt
+    /// (but for `trapped`) when left out.
     #[serde(default)]
     pub arrangements: Vec<String>,
     /// Why shunt does not do as the kernel does.

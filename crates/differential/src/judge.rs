@@ -76,8 +76,8 @@ impl<'a> Judge<'a> {
             trial.deadline = deadline;
         }
         let mut outcome = trial.run()?;
-        // A host may be asked for a stream and answer, on a crowded machine, later than the connection waits for: that one rightly is the
-        // kernel's, and says nothing.
+        // A host may be asked for a stream and answer, on a crowded machine, later than the connection waits for: that one
+        // rightly is the kernel's, and says nothing.
         for _ in 0..if proves_by_carrier(scenario, arrangement) { ATTEMPTS } else { 0 } {
             if !outcome.fell_back {
                 break;
@@ -95,8 +95,8 @@ impl<'a> Judge<'a> {
         Ok(found)
     }
 
-    /// As [`Judge::judge`], between hosts: what differs is tried again, because a round trip more or less decides what a program finds that does
-    /// not wait.
+    /// As [`Judge::judge`], between hosts: what differs is tried again, because a round trip more or less decides what a program
+    /// finds that does not wait.
     ///
     /// # Errors
     /// As there.

@@ -1,13 +1,13 @@
 //! The differential laboratory: the same program on the kernel and on shunt must print the same.
 //!
 //! A *scenario* (`scenarios/*.c`) is one function over the libc API that writes into its transcript everything an application can
-//! observe: return values, errno, bytes, addresses, poll masks, the order of events, signals. The laboratory runs it on the kernel and in
-//! each [`Arrangement`] with shunt, every time in a network namespace of its own and with a deadline, and requires equal transcripts. What
-//! may differ is listed in `deviations.toml` line by line, with the reason; everything else fails. The outcome of all scenarios is the
-//! published matrix, `docs/SEMANTICS-MATRIX.md`.
+//! observe: return values, errno, bytes, addresses, poll masks, the order of events, signals. The laboratory runs it on the
+//! kernel and in each [`Arrangement`] with shunt, every time in a network namespace of its own and with a deadline, and requires
+//! equal transcripts. What may differ is listed in `deviations.toml` line by line, with the reason; everything else fails. The
+//! outcome of all scenarios is the published matrix, `docs/SEMANTICS-MATRIX.md`.
 //!
-//! This crate knows nothing about how shunt works: it runs `shunt run -- PROGRAM`, and asks only whether a connection's descriptor was the
-//! kernel's TCP socket, because an equal transcript of a connection that was never accelerated proves nothing.
+//! This crate knows nothing about how shunt works: it runs `shunt run -- PROGRAM`, and asks only whether a connection's
+//! descriptor was the kernel's TCP socket, because an equal transcript of a connection that was never accelerated proves nothing.
 //!
 //! To add a scenario, write a function into a file of its family:
 //!
@@ -21,7 +21,8 @@
 //! }
 //! ```
 //!
-//! name it in `rows.toml` beside what it shows, and prove that the kernel does the same every time, and shunt the same as the kernel:
+//! name it in `rows.toml` beside what it shows, and prove that the kernel does the same every time, and shunt the same as the
+//! kernel:
 //!
 //! ```text
 //! cargo run --release -p shunt-differential -- stability half_close

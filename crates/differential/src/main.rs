@@ -395,7 +395,8 @@ fn seeds(name: &str, count: &str, first: Option<&str>) -> Result<bool, String> {
     Ok(tally.told())
 }
 
-/// Fresh seeds for as long as asked: sequences, and every eighth time the scenarios whose calls come from a seed. Races count as failures here.
+/// Fresh seeds for as long as asked: sequences, and every eighth time the scenarios whose calls come from a seed. Races count as
+/// failures here.
 fn soak(minutes: &str, first: Option<&str>) -> Result<bool, String> {
     let shunt = programs::shunt()?;
     let minutes: f64 = minutes.parse().map_err(|_| format!("soak: {minutes} is not a number of minutes, as in `soak 5`"))?;
@@ -458,8 +459,8 @@ fn chosen(names: &[&str]) -> Result<Vec<Scenario>, String> {
     Ok(found)
 }
 
-/// Does `work` for each combination that exists, several at a time because scenarios mostly wait, printing failures as they come; whether
-/// there were none.
+/// Does `work` for each combination that exists, several at a time because scenarios mostly wait, printing failures as they come;
+/// whether there were none.
 fn each<W>(scenarios: &[Scenario], arrangements: &[Arrangement], work: W) -> bool
 where
     W: Fn(&Scenario, Role, Arrangement) -> Result<(), String> + Sync,

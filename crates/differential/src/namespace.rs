@@ -5,8 +5,8 @@ use std::io;
 
 /// Moves the calling thread, and the processes it starts from now on, into a new network namespace with loopback up.
 ///
-/// The congestion control is reno where the kernel has it: bbr, where it is the default, paces loopback, so that scenarios which move
-/// megabytes would take seconds.
+/// The congestion control is reno where the kernel has it: bbr, where it is the default, paces loopback, so that scenarios which
+/// move megabytes would take seconds.
 ///
 /// # Errors
 /// What the kernel answers; EPERM without the privilege (see [`become_able`]).
@@ -44,7 +44,8 @@ fn loopback_up() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts this program again inside a user namespace (with `unshare`) if network namespaces need one; call it before any thread exists.
+/// Starts this program again inside a user namespace (with `unshare`) if network namespaces need one; call it before any thread
+/// exists.
 ///
 /// # Errors
 /// A sentence, where neither way is allowed.

@@ -12,7 +12,8 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The `shunt` command: `SHUNT_DIFFERENTIAL_COMMAND` if set, or the release build beside this program's own or in the workspace's `target`.
+/// The `shunt` command: `SHUNT_DIFFERENTIAL_COMMAND` if set, or the release build beside this program's own or in the workspace's
+/// `target`.
 ///
 /// # Errors
 /// A sentence that says where it was looked for.

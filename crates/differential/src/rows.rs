@@ -1,7 +1,7 @@
 //! The rows: what has to be exactly as on Linux, and which scenarios show it.
 //!
-//! `rows.toml` names the families of each row, and the items of each row with patterns of scenario names. A scenario may show several items; a
-//! family without a row, or a pattern that finds nothing, fails the tests.
+//! `rows.toml` names the families of each row, and the items of each row with patterns of scenario names. A scenario may show
+//! several items; a family without a row, or a pattern that finds nothing, fails the tests.
 
 use crate::catalogue::Scenario;
 use serde::Deserialize;
@@ -24,7 +24,8 @@ pub struct Row {
     pub name: String,
     /// The families of scenarios that belong to it.
     pub families: Vec<String>,
-    /// Each begins with what has to be so, followed by patterns of the scenarios that show it; `*` in a pattern stands for anything.
+    /// Each begins with what has to be so, followed by patterns of the scenarios that show it; `*` in a pattern stands for
+    /// anything.
     pub items: Vec<Vec<String>>,
 }
 
@@ -44,7 +45,8 @@ impl Rows {
         self.list.iter().find(|row| row.families.iter().any(|name| name == family))
     }
 
-    /// What is wrong with the file, one sentence each: families without a row, patterns without a scenario, items without a pattern.
+    /// What is wrong with the file, one sentence each: families without a row, patterns without a scenario, items without a
+    /// pattern.
     pub fn complaints(&self, scenarios: &[Scenario]) -> Vec<String> {
         let mut complaints = Vec::new();
         let mut families: Vec<&str> = scenarios.iter().map(|scenario| scenario.family.as_str()).collect();

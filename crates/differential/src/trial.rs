@@ -252,8 +252,8 @@ fn finish_silent(mut child: Child, deadline: Instant) -> Option<ExitStatus> {
 
 /// Ends the process and everything it started: each trial's process leads a group of its own.
 fn end_group(child: &Child) {
-    // SAFETY: kill takes no pointer. The leader has either not been waited for, or ended within this loop's last turn, so that its number
-    // cannot have been given to a stranger's group.
+    // SAFETY: kill takes no pointer. The leader has either not been waited for, or ended within this loop's last turn, so that
+    // its number cannot have been given to a stranger's group.
     unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
 }
 

@@ -1,4 +1,5 @@
-//! Every scenario in every role and arrangement, each a trial of its own: `cargo test --release -p shunt-differential -- half_close`.
+//! Every scenario in every role and arrangement, each a trial of its own: `cargo test --release -p shunt-differential --
+//! half_close`.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use shunt_differential::across::Across;

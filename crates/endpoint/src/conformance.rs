@@ -431,14 +431,16 @@ fn readable(descriptor: i32, milliseconds: i64) -> bool {
     events.is_ok_and(|events| events & shunt_sys::libc::POLLIN != 0)
 }
 
-/// Arming tells whether something waits; the descriptor says when something came, until it is disarmed. It may wake for nothing, not always.
+/// Arming tells whether something waits; the descriptor says when something came, until it is disarmed. It may wake for nothing,
+/// not always.
 pub fn arming(make: Make<'_>) {
     let Some(Joined { mut a, mut b, to_b, _keep, .. }) = joined(make) else { return };
     if a.capabilities().lossy {
         return;
     }
     for round in 0..20 {
-        // A device may need a look or two until it has nothing of its own to do, and the bell of a message that was seen may come late.
+        // A device may need a look or two until it has nothing of its own to do, and the bell of a message that was seen may come
+        // late.
         let start = Instant::now();
         while !b.arm() || readable(b.descriptor(), 0) {
             b.disarm();

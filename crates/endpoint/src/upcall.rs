@@ -3,7 +3,8 @@
 //! with respect to reception.
 //!
 //! What makes the call is the program's choice: a signal ([`request_signal`]: SIGIO of the endpoint's descriptor), a
-//! thread that sleeps on the descriptor, or a loop. A signal handler calls [`Gate::deliver_and_arm`], the others [`Gate::deliver`].
+//! thread that sleeps on the descriptor, or a loop. A signal handler calls [`Gate::deliver_and_arm`], the others
+//! [`Gate::deliver`].
 
 use crate::{Arrival, Endpoint};
 use core::sync::atomic::{compiler_fence, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -139,8 +140,8 @@ impl Gate {
 /// some devices at other times too. The handler is the program's, and calls [`Gate::deliver_and_arm`].
 ///
 /// # Errors
-/// EOPNOTSUPP: the device's descriptor is no socket, and the kernel would never send the signal (`shm` and `udp` have sockets; for the
-/// others sleep on the descriptor in a thread). What fcntl(2) answers: F_SETOWN_EX, F_SETSIG, O_ASYNC.
+/// EOPNOTSUPP: the device's descriptor is no socket, and the kernel would never send the signal (`shm` and `udp` have sockets;
+/// for the others sleep on the descriptor in a thread). What fcntl(2) answers: F_SETOWN_EX, F_SETSIG, O_ASYNC.
 pub fn request_signal(endpoint: &(impl Endpoint + ?Sized), thread: u32, signal: i32) -> Result<()> {
     const F_SETSIG: i32 = 10;
     const F_SETOWN_EX: i32 = 15;

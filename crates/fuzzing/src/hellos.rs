@@ -1,6 +1,6 @@
-//! The hand-shake of active messages with somebody who says hello as he likes: in the name of a peer that is there, of older lives,
-//! with any numbers, with the names that he was told and with others. Who was told nothing sets up nothing, each frame is answered by
-//! one at most, and an honest peer is heard all the while.
+//! The hand-shake of active messages with somebody who says hello as he likes: in the name of a peer that is there, of older
+//! lives, with any numbers, with the names that he was told and with others. Who was told nothing sets up nothing, each frame is
+//! answered by one at most, and an honest peer is heard all the while.
 
 use crate::input::Input;
 use shunt_am::frame::{Hello, Kind, Short, SHORT};

@@ -1,6 +1,6 @@
-//! What another host writes into the TCP connection beside a stream: tokens, records and bytes, in any order, cut anywhere. Whatever it
-//! is, the program reads bytes of the other program's alone, each once and in order, and the other side gets the program's from a
-//! position that it named itself.
+//! What another host writes into the TCP connection beside a stream: tokens, records and bytes, in any order, cut anywhere.
+//! Whatever it is, the program reads bytes of the other program's alone, each once and in order, and the other side gets the
+//! program's from a position that it named itself.
 
 use crate::handover::started;
 use crate::input::Input;

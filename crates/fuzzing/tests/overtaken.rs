@@ -1,4 +1,5 @@
-//! A client that is gone at once: its reset comes by TCP, and what it sent before by active messages, through agents that may be slow.
+//! A client that is gone at once: its reset comes by TCP, and what it sent before by active messages, through agents that may be
+//! slow.
 
 use shunt_sockets::alone::{ways, Alone, Nowhere};
 use shunt_sys::{calls, libc};

@@ -22,7 +22,8 @@ impl Subnet {
         masked(ip, self.bits) == self.ip
     }
 
-    /// Reads `10.1.0.0/16`, `fd00:1::/64`, or an address alone. Bits behind the prefix must be 0: else one of the two is mistaken.
+    /// Reads `10.1.0.0/16`, `fd00:1::/64`, or an address alone. Bits behind the prefix must be 0: else one of the two is
+    /// mistaken.
     fn parse(text: &[u8]) -> Result<Subnet, Problem> {
         let (address, bits) = match text.iter().position(|&byte| byte == b'/') {
             Some(slash) => (&text[..slash], Some(decimal(&text[slash + 1..])?)),

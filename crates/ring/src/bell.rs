@@ -142,8 +142,8 @@ pub fn disarm(wait: &Wait, conditions: u32) {
     }
 }
 
-/// One who slept alone is awake, and takes `conditions` back. True: another has begun to sleep meanwhile, whose announcement may be gone
-/// with it, and for whom nobody may have rung since; he is to be woken. To announce it anew would be too late.
+/// One who slept alone is awake, and takes `conditions` back. True: another has begun to sleep meanwhile, whose announcement may
+/// be gone with it, and for whom nobody may have rung since; he is to be woken. To announce it anew would be too late.
 #[must_use]
 pub fn take_back(wait: &Wait, conditions: u32) -> bool {
     if wait.sleepers.load(Ordering::SeqCst) != 1 {

@@ -1,5 +1,5 @@
-//! Whose a channel is that was offered: the client lends it to one connection after another, and may take an offer back, and offer
-//! the channel to another connection, while the server takes it.
+//! Whose a channel is that was offered: the client lends it to one connection after another, and may take an offer back, and
+//! offer the channel to another connection, while the server takes it.
 //!
 //! ```text
 //! client                                     server

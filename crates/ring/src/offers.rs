@@ -56,7 +56,8 @@ pub fn publish(offers: &Offers, channel: usize) -> Offered {
     Offered::Ring
 }
 
-/// The bell that [`publish`] asked for could not be rung: a count of bells that are not on the line would keep the next ones silent.
+/// The bell that [`publish`] asked for could not be rung: a count of bells that are not on the line would keep the next ones
+/// silent.
 pub fn rang_nothing(offers: &Offers) {
     let rung = offers.published.rung.load(Ordering::Relaxed);
     offers.published.rung.store(rung.wrapping_sub(1), Ordering::Release);

@@ -1,5 +1,5 @@
-//! A descriptor that one thread rings by while another closes it: its number may be any other file's the moment after, for which a
-//! doorbell would be a byte of its contents.
+//! A descriptor that one thread rings by while another closes it: its number may be any other file's the moment after, for which
+//! a doorbell would be a byte of its contents.
 //!
 //! ```text
 //! ringer                               closer

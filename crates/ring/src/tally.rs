@@ -7,12 +7,12 @@
 //!   written += 1                           known + waiting > rung?  taken += what it took > rung?
 //! ```
 //!
-//! `written <= taken + waiting <= rung`, but for what is in a taker's hands. A waker counts before he writes, and a taker after he
-//! took, so whoever is stopped or killed between two steps, however many they are, leaves that sum too small: *more than were
+//! `written <= taken + waiting <= rung`, but for what is in a taker's hands. A waker counts before he writes, and a taker after
+//! he took, so whoever is stopped or killed between two steps, however many they are, leaves that sum too small: *more than were
 //! rung* is never an honest side's doing. This asks three things of everybody else:
 //!
-//! - Nobody but who took raises `taken`. Bells that were counted and will never come ([`Tally::owed`] stays high) are each process's own
-//!   affair: set to what lies there, the count would take those for foreign that are on their way.
+//! - Nobody but who took raises `taken`. Bells that were counted and will never come ([`Tally::owed`] stays high) are each
+//!   process's own affair: set to what lies there, the count would take those for foreign that are on their way.
 //! - The count is read before the companion is looked at, and `rung` behind that.
 //! - A waker counts and writes while the channel is his connection's ([`crate::passage`]): a late step would be the next one's.
 //!

@@ -363,8 +363,8 @@ impl Side {
     }
 
     /// Makes the side as fresh memory is, but for the count of bells, as the companion goes on, and for where its process
-    /// last ran: who waits before the connection is accepted looks there. If the side slept in the channel's last connection its peer
-    /// fences from the first message of the next one on, so that a connection of a few messages has no barrier.
+    /// last ran: who waits before the connection is accepted looks there. If the side slept in the channel's last connection its
+    /// peer fences from the first message of the next one on, so that a connection of a few messages has no barrier.
     pub fn clear_for_next(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
         let slept = wait.armed.load(Ordering::Relaxed) >= arm::ONE_ARMING;
@@ -435,10 +435,11 @@ pub struct Head {
     pub since: AtomicU32,
     /// The generation that the companion's name tells: later connections on the same companion count on from it.
     pub pair: AtomicU32,
-    /// The same moment by the time stamp counter, which is one for all processes of a host: which of a listener's options were meant.
+    /// The same moment by the time stamp counter, which is one for all processes of a host: which of a listener's options were
+    /// meant.
     pub began: AtomicU64,
-    /// Of each side's carriers, how many hold bytes that their programs wrote and that found no room: what other owners send comes
-    /// behind them. Written by the carriers.
+    /// Of each side's carriers, how many hold bytes that their programs wrote and that found no room: what other owners send
+    /// comes behind them. Written by the carriers.
     pub owes: [AtomicU32; 2],
     _reserved: [u32; 110],
 }

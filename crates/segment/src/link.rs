@@ -47,8 +47,8 @@ pub struct LinkHeader {
     pub sole: AtomicU32,
     /// 1 once a process that has the link became another user: no further connection is made in it.
     pub retired: AtomicU32,
-    /// Connections that were made in it, one after another or beside each other; said for the first two only. [`STATIONS`]: it is one of
-    /// a station's.
+    /// Connections that were made in it, one after another or beside each other; said for the first two only. [`STATIONS`]: it is
+    /// one of a station's.
     pub lent: AtomicU32,
     /// The connecting process.
     pub client: Party,

@@ -59,8 +59,8 @@ pub(crate) fn give(word: &AtomicU64) {
     word.swap(0, SeqCst);
 }
 
-/// Takes the mark away, after the lock was given back; true: somebody had left one. Nobody else takes it away, so none is lost: one that
-/// was meant for a holder before costs a turn.
+/// Takes the mark away, after the lock was given back; true: somebody had left one. Nobody else takes it away, so none is lost:
+/// one that was meant for a holder before costs a turn.
 #[inline]
 pub(crate) fn take_mark(again: &AtomicU32) -> bool {
     again.load(SeqCst) != 0 && again.swap(0, SeqCst) != 0

@@ -171,8 +171,8 @@ impl Station {
         Some(Driver { station: self, shared, inner, engine, heard: 0 })
     }
 
-    /// The engine's memory is none: somebody who has the station's memory wrote nonsense. Who does so all the time gets no driver: then the
-    /// lock is free again.
+    /// The engine's memory is none: somebody who has the station's memory wrote nonsense. Who does so all the time gets no
+    /// driver: then the lock is free again.
     #[cold]
     fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Option<Engine<'s>> {
         Driver::recover(self, shared, inner);
@@ -282,7 +282,8 @@ impl Station {
     /// After sleeping; then drive. While somebody drives the endpoint stays armed: at worst, the next sleep is short.
     pub fn disarm(&self) {
         let shared = self.shared();
-        // Counted under the lock, as [`Station::arm`] does: who arms in between would be disarmed, and nobody told to arm for him again.
+        // Counted under the lock, as [`Station::arm`] does: who arms in between would be disarmed, and nobody told to arm for him
+        // again.
         let driver = self.lock_if_free();
         let left = shared.sleepers.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1)).unwrap_or(0);
         let Some(driver) = driver else { return };
@@ -356,7 +357,8 @@ impl Station {
         }
     }
 
-    /// What is remembered of the server: `Some(Ok)`: its station; `Some(Err)`: it has none; `None`: ask, by an [`crate::Inquiry`].
+    /// What is remembered of the server: `Some(Ok)`: its station; `Some(Err)`: it has none; `None`: ask, by an
+    /// [`crate::Inquiry`].
     pub fn known(&self, four: &FourTuple, now: Nanoseconds) -> Option<core::result::Result<Peer, Refusal>> {
         self.shared().contact(&four.server, now)
     }

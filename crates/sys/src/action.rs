@@ -1,4 +1,5 @@
-//! What signals do, by the kernel's own call (rt_sigaction(2)): past the C library, and past what the program is told of its handlers.
+//! What signals do, by the kernel's own call (rt_sigaction(2)): past the C library, and past what the program is told of its
+//! handlers.
 
 use crate::{calls, syscall};
 use libc::c_int;

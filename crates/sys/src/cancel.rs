@@ -262,8 +262,8 @@ fn set_state(state: c_int) -> c_int {
     old
 }
 
-/// A call that is no cancellation point, as the program made it by an instruction. One that a handler interrupts may be one from then
-/// on, because the handler may leave it by a jump.
+/// A call that is no cancellation point, as the program made it by an instruction. One that a handler interrupts may be one from
+/// then on, because the handler may leave it by a jump.
 pub fn bare<T>(body: impl FnOnce() -> T) -> T {
     if possible() && set_state(DISABLED) == ENABLED {
         note(bit::BARE);

@@ -61,8 +61,8 @@ const CALIBRATION_TICKS: u64 = 250_000_000;
 /// Ticks between which a system call was not held up.
 const CLOSE: u64 = 5_000;
 
-/// Both clocks at one moment, in ticks and nanoseconds: the closest of some readings, because a thread that is preempted between the two
-/// would keep a wrong rate for as long as the process lives.
+/// Both clocks at one moment, in ticks and nanoseconds: the closest of some readings, because a thread that is preempted between
+/// the two would keep a wrong rate for as long as the process lives.
 fn both() -> (u64, u64) {
     let mut best = (u64::MAX, 0, 0);
     for _ in 0..8 {

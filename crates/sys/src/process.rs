@@ -29,8 +29,8 @@ pub fn thread_has_ended(thread: u32) -> bool {
     }
 }
 
-/// Waits until `child` has ended, whatever the signal that it would tell of it with (`__WALL`). Its status, as wait4(2) gives it; `None`:
-/// it is no child of this process.
+/// Waits until `child` has ended, whatever the signal that it would tell of it with (`__WALL`). Its status, as wait4(2) gives it;
+/// `None`: it is no child of this process.
 pub fn reap(child: i32) -> Option<i32> {
     let mut status = 0i32;
     loop {

@@ -1,8 +1,9 @@
-//! Sleeps that end when the process is stopped and goes on (SIGSTOP, SIGCONT), as calls on a socket with a limit of time do (signal(7)).
+//! Sleeps that end when the process is stopped and goes on (SIGSTOP, SIGCONT), as calls on a socket with a limit of time do
+//! (signal(7)).
 //!
-//! After a stop ppoll(2) goes on by itself, with the time that is left, which it writes back. Where it cannot write, it gives EINTR
-//! (`poll_select_finish` in fs/select.c). So such sleeps name a time in read-only memory; and as it cannot be the time that is
-//! left, they go there step by step.
+//! After a stop ppoll(2) goes on by itself, with the time that is left, which it writes back. Where it cannot write, it gives
+//! EINTR (`poll_select_finish` in fs/select.c). So such sleeps name a time in read-only memory; and as it cannot be the time that
+//! is left, they go there step by step.
 
 use crate::{calls, clock, Result};
 use libc::{pollfd, sigset_t, timespec};

@@ -61,8 +61,8 @@ pub struct Segment {
     pub switch: Host,
 }
 
-/// Makes `count` hosts (at most 8) that a bridge joins, so that a third one can listen in, and so that frames can be dropped or held up at a
-/// place that no host's own device passes by.
+/// Makes `count` hosts (at most 8) that a bridge joins, so that a third one can listen in, and so that frames can be dropped or
+/// held up at a place that no host's own device passes by.
 ///
 /// # Errors
 /// As [`pair`].

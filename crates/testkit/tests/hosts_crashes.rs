@@ -1,5 +1,5 @@
-//! Between hosts: `kill -9` of either side, and a path that goes away in mid-stream. Every byte that comes is the right one, every end is one
-//! that the kernel could have shown, and nothing is left on the hosts.
+//! Between hosts: `kill -9` of either side, and a path that goes away in mid-stream. Every byte that comes is the right one,
+//! every end is one that the kernel could have shown, and nothing is left on the hosts.
 
 mod two_hosts;
 
@@ -222,8 +222,8 @@ mod agents_killed {
     crate::between_hosts!(agents_killed, xdp, Xdp);
 }
 
-/// Agents end in mid-stream, killed or asked to, and are started again: what went through them goes on, and who connects then is accelerated
-/// as before, to a server that has listened all the time.
+/// Agents end in mid-stream, killed or asked to, and are started again: what went through them goes on, and who connects then is
+/// accelerated as before, to a server that has listened all the time.
 fn agents_restarted(mut site: Site) {
     let server = site.serve("server");
     let bystander = site.bystander(&server);
@@ -252,8 +252,8 @@ mod agents_restarted {
     crate::between_hosts!(agents_restarted, xdp, Xdp);
 }
 
-/// The keepers of one side are killed, then those of the other: as a network card that is unplugged, but nobody waits for ever, and a client
-/// that begins then has as good a connection as the one before.
+/// The keepers of one side are killed, then those of the other: as a network card that is unplugged, but nobody waits for ever,
+/// and a client that begins then has as good a connection as the one before.
 fn keepers_killed(site: Site) {
     let server = site.serve("server");
     for (host, seed) in [(0, 100), (1, 200)] {

@@ -1,5 +1,6 @@
-//! A third host on the segment floods the other two with frames that nobody asked for: to the agents' port and the gate's, to every port where a
-//! UDP socket of theirs listens, under its own address and under theirs. Conversations between the two go on, every byte right.
+//! A third host on the segment floods the other two with frames that nobody asked for: to the agents' port and the gate's, to
+//! every port where a UDP socket of theirs listens, under its own address and under theirs. Conversations between the two go on,
+//! every byte right.
 
 mod two_hosts;
 

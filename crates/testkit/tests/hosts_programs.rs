@@ -197,8 +197,8 @@ fn first_connections_at_once(site: Site) {
 }
 between_hosts!(first_connections_at_once);
 
-/// A server that accepts late and reads slowly, while its client writes all at once: what came before the acceptor goes on without a pause,
-/// and every byte is the right one. And few descriptors: nobody is reset because the keeper needs some, too.
+/// A server that accepts late and reads slowly, while its client writes all at once: what came before the acceptor goes on
+/// without a pause, and every byte is the right one. And few descriptors: nobody is reset because the keeper needs some, too.
 fn late_and_few(site: Site) {
     let server = "import resource,socket,sys,time,threading\n\
         resource.setrlimit(resource.RLIMIT_NOFILE, (180, 180))\n\
@@ -236,8 +236,8 @@ fn late_and_few(site: Site) {
 }
 between_hosts!(late_and_few);
 
-/// A program that answers many at once, and then does something else for long without a look at its connections: what it sent last arrives
-/// all the same.
+/// A program that answers many at once, and then does something else for long without a look at its connections: what it sent
+/// last arrives all the same.
 fn sends_and_computes(site: Site) {
     let server = "import os,socket,sys,threading\n\
         l = socket.create_server((sys.argv[1], 9300), backlog=64)\n\
@@ -273,8 +273,8 @@ fn sends_and_computes(site: Site) {
 }
 between_hosts!(sends_and_computes);
 
-/// Edge-triggered sets on both hosts, several threads in each, with answers of all sizes, some after a silence: one wake-up that is lost
-/// leaves everybody waiting.
+/// Edge-triggered sets on both hosts, several threads in each, with answers of all sizes, some after a silence: one wake-up that
+/// is lost leaves everybody waiting.
 fn edges(site: Site) {
     let server = "import random,select,socket,sys,threading,time\n\
         l = socket.create_server((sys.argv[1], 9400), backlog=64)\n\

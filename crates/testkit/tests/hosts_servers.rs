@@ -1,4 +1,5 @@
-//! Servers that people run, on one host, and their clients on another: threads, a process for each session, sandboxes, data connections.
+//! Servers that people run, on one host, and their clients on another: threads, a process for each session, sandboxes, data
+//! connections.
 
 mod two_hosts;
 

@@ -80,8 +80,9 @@ pub struct Descriptors {
 /// After so many looks that found nothing one asks whether the agent still lives.
 const IDLE: u32 = 1 << 14;
 
-/// After so many messages without a sleep the queue's socket leaves the epoll. While it is there the kernel walks to the epoll for
-/// each frame that comes and for each that has left, also if nobody sleeps: a fifth of what a stream costs its sender on a veth.
+/// After so many messages without a sleep the queue's socket leaves the epoll. While it is there the kernel walks to the epoll
+/// for each frame that comes and for each that has left, also if nobody sleeps: a fifth of what a stream costs its sender on a
+/// veth.
 const AWAKE: u32 = 256;
 
 impl Xdp {
@@ -250,8 +251,8 @@ impl Xdp {
         false
     }
 
-    /// Nobody sleeps for long enough that frames need not be told to the epoll. Who is armed, here or in a process that shares it,
-    /// keeps the socket there.
+    /// Nobody sleeps for long enough that frames need not be told to the epoll. Who is armed, here or in a process that shares
+    /// it, keeps the socket there.
     #[cold]
     fn stay_awake(&mut self) {
         if let Way::Own(own) = &self.way {
@@ -416,8 +417,8 @@ impl Endpoint for Xdp {
         let nothing = match &mut self.way {
             // The socket's own readiness needs no flag: it is readable while frames wait.
             Way::Own(own) => {
-                // It is there already if nobody took it out, and a process that shares the epoll by a fork may have: so it is not asked
-                // whether this one did.
+                // It is there already if nobody took it out, and a process that shares the epoll by a fork may have: so it is not
+                // asked whether this one did.
                 let _ = watch(self.sleep.0, libc::EPOLL_CTL_ADD, own.socket.fd(), libc::EPOLLIN);
                 own.socket.prod();
                 own.socket.arrived() == 0 && memory.receive_queue().is_empty()
@@ -435,8 +436,8 @@ impl Endpoint for Xdp {
         let rung = self.memory.header().armed.0.swap(0, SeqCst) == 0;
         let rung = core::mem::take(&mut self.armed) && rung;
         if rung {
-            // The agent has taken the flag, and rings. That bell may come late, or wake another process's sleeper: nobody waits for it, and
-            // at worst it wakes the next sleep.
+            // The agent has taken the flag, and rings. That bell may come late, or wake another process's sleeper: nobody waits
+            // for it, and at worst it wakes the next sleep.
             Counters::add(&self.memory.counters().woken, 1);
         }
         let nothing = match &mut self.way {

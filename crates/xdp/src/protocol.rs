@@ -329,8 +329,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks; gives the answer, and the descriptors that came with it, of which there are `wanted` (they are the caller's). Answers to
-    /// earlier requests, which nobody waited for any more, are passed over.
+    /// Asks; gives the answer, and the descriptors that came with it, of which there are `wanted` (they are the caller's).
+    /// Answers to earlier requests, which nobody waited for any more, are passed over.
     ///
     /// # Errors
     /// The agent's; EPROTO for an answer that is none; EPIPE, ECONNRESET: the agent is gone; EAGAIN: it does not answer.

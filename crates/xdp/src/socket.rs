@@ -39,7 +39,8 @@ impl Shape {
         Ok(Shape { chunk, receive: depth, transmit: depth })
     }
 
-    /// Slots of the fill ring. Half of them hold chunks at most, so that what is given back is not written beside what the kernel takes next.
+    /// Slots of the fill ring. Half of them hold chunks at most, so that what is given back is not written beside what the kernel
+    /// takes next.
     pub fn fill(&self) -> u32 {
         2 * self.receive
     }

@@ -56,7 +56,8 @@ fn bring_up_to_date(check: bool) -> ExitCode {
     status
 }
 
-/// Puts the table that `shunt bench demo` or `shunt bench applications` wrote into the README. It is measured, so no test can say that it is stale.
+/// Puts the table that `shunt bench demo` or `shunt bench applications` wrote into the README. It is measured, so no test can say
+/// that it is stale.
 fn figures(table: &str) -> ExitCode {
     let text = match std::fs::read_to_string(table) {
         Ok(text) => text,

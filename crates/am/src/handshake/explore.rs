@@ -1,7 +1,7 @@
 //! All that a network can do to a set-up, tried.
 //!
-//! Two engines, and a network that never forgets: every frame that was ever sent may arrive at any moment, any number of times, or
-//! never. That is loss, doubling, delay and reordering without bound. Timers are acts like any other, so time stands still.
+//! Two engines, and a network that never forgets: every frame that was ever sent may arrive at any moment, any number of times,
+//! or never. That is loss, doubling, delay and reordering without bound. Timers are acts like any other, so time stands still.
 //! What programs and their hosts do to connections (close, give up, restart, send) is limited by a number, and within it
 //! each reachable state is visited; states are compared by their memory. What must hold is checked at each step, and from
 //! each state (of some runs: a part of them) that both sides come to agree once the network behaves.

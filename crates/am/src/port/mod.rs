@@ -251,8 +251,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
         }
     }
 
-    /// For programs with a loop of their own: the endpoint's descriptor becomes readable when something arrives. To be called after
-    /// a poll that took nothing; gives how long to sleep at most, for timers. `None`: something is there already. After the
+    /// For programs with a loop of their own: the endpoint's descriptor becomes readable when something arrives. To be called
+    /// after a poll that took nothing; gives how long to sleep at most, for timers. `None`: something is there already. After the
     /// sleep comes [`Port::disarm`], and a poll.
     pub fn arm(&mut self) -> Option<Duration> {
         self.line.flush(); // what was sent since that poll

@@ -1,7 +1,8 @@
 //! A TCP sender as RFC 5681 has it, and its receiver: what a stream may have to share a link with.
 //!
-//! Each transmission has a number of its own and each packet is acknowledged by its number, as in QUIC (RFC 9002, appendix B). So there
-//! is no question of which one arrived, and a loss event ends as NewReno's does (RFC 6582): when something sent after it began arrives.
+//! Each transmission has a number of its own and each packet is acknowledged by its number, as in QUIC (RFC 9002, appendix B). So
+//! there is no question of which one arrived, and a loss event ends as NewReno's does (RFC 6582): when something sent after it
+//! began arrives.
 
 use super::{Nanoseconds, MILLISECOND};
 use std::collections::BTreeMap;

@@ -317,7 +317,8 @@ const QUANTILES: [(u32, usize); 14] = [
 
 /// Quantiles of the workloads W1 to W5 of Homa (Montazeri and others, SIGCOMM 2018), whose messages were seen in
 /// Facebook's memcached, Google's search application, all of a Google data centre's RPCs, Facebook's Hadoop, and a web search
-/// cluster (DCTCP). Sizes end at 1 MiB: of W4 25 messages in a thousand are cut to that, to 10 MB in truth, and of W5 350, to 29 MB.
+/// cluster (DCTCP). Sizes end at 1 MiB: of W4 25 messages in a thousand are cut to that, to 10 MB in truth, and of W5 350, to 29
+/// MB.
 pub const MIXES: [Mix; 5] = [
     Mix { name: "w1", title: "W1, memcached", sizes: [8, 8, 8, 11, 15, 51, 113, 203, 365, 600, 930, 1360, 1876, 2588] },
     Mix { name: "w2", title: "W2, search", sizes: [8, 8, 43, 135, 233, 284, 341, 394, 465, 602, 1078, 2048, 3151, 4096] },

@@ -135,8 +135,8 @@ pub fn finish_watching(
     Ok((client.finish(limit)?, accelerated))
 }
 
-/// Runs a load generator to its end, and tells the turn whether shared memory was seen in the first of the servers. Gives what it printed, and the CPU
-/// nanoseconds of all of them.
+/// Runs a load generator to its end, and tells the turn whether shared memory was seen in the first of the servers. Gives what it
+/// printed, and the CPU nanoseconds of all of them.
 pub fn run_load(
     instrument: &Instrument,
     client: Launch,

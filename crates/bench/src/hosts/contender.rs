@@ -25,8 +25,8 @@ pub trait Contender {
     /// Its row.
     fn name(&self) -> &'static str;
 
-    /// Whether it carries messages of so many bytes in that way: a bare endpoint's are no longer than a packet, and neither are requests;
-    /// streams of active messages are bytes.
+    /// Whether it carries messages of so many bytes in that way: a bare endpoint's are no longer than a packet, and neither are
+    /// requests; streams of active messages are bytes.
     fn carries(&self, _size: usize, _pattern: Pattern) -> bool {
         true
     }

@@ -164,7 +164,8 @@ pub fn send(end: &mut dyn Endpoint, channel: Channel, bytes: &[u8]) -> Result<()
 /// One message was lost if none comes for so long; it is sent again.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Bytes of the longest message of an endpoint whose interface carries packets of 1,500 bytes: without headers of IPv6, UDP and endpoint.
+/// Bytes of the longest message of an endpoint whose interface carries packets of 1,500 bytes: without headers of IPv6, UDP and
+/// endpoint.
 pub const LONGEST: usize = 1500 - 40 - 8 - 16;
 
 impl Contender for Endpoints {

@@ -104,8 +104,8 @@ pub fn give((endpoint, tags, at): Loose, size: usize, time: Duration) -> Result<
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Most bytes of a request without words in a packet of 1,500: behind the headers of IPv4 and UDP, of endpoints, of a frame and of
-/// a message.
+/// Most bytes of a request without words in a packet of 1,500: behind the headers of IPv4 and UDP, of endpoints, of a frame and
+/// of a message.
 const LONGEST_REQUEST: usize = 1500 - 28 - shunt_wire::endpoint::HEADER - FULL - MESSAGE;
 
 impl Contender for Messages {

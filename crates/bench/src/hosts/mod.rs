@@ -1,7 +1,7 @@
 //! `shunt bench hosts`: two hosts (network namespaces joined by a veth), and what carries messages between them.
 //!
-//! Contenders take turns, so that a busy moment hits all of them; each figure is the median of its turns. Both ends have a processor of
-//! their own, and spin where the row does not say that they block.
+//! Contenders take turns, so that a busy moment hits all of them; each figure is the median of its turns. Both ends have a
+//! processor of their own, and spin where the row does not say that they block.
 
 mod aims;
 mod contender;

@@ -1,7 +1,7 @@
 //! The tables of U-Net and Fast Sockets with today's layers between hosts in the places of theirs.
 //!
-//! Absolute figures are thirty years and two kinds of network apart; what can be compared is each layer against what lies beneath it,
-//! and against the kernel of its time.
+//! Absolute figures are thirty years and two kinds of network apart; what can be compared is each layer against what lies beneath
+//! it, and against the kernel of its time.
 
 use std::fmt::{self, Write as _};
 

@@ -27,8 +27,8 @@ pub struct Shares {
 pub enum Ends {
     /// Before everything without real-time priority, and a receiver sleeps while nothing comes: the link is all that is scarce.
     First,
-    /// In turn with whatever else runs, and ends of active messages spin. The kernel's TCP acts in interrupts at once; deadlines of ends
-    /// that wait for their turn are met late.
+    /// In turn with whatever else runs, and ends of active messages spin. The kernel's TCP acts in interrupts at once; deadlines
+    /// of ends that wait for their turn are met late.
     AmongOthers,
 }
 
@@ -124,8 +124,8 @@ fn carry<'scope>(
     });
 }
 
-/// Round trips of `pairs` pairs of endpoints at the same time, all on the agents' queues: seconds of the median and of the 99th percentile,
-/// and round trips of all together in a second. Each end gives the processor away while it waits.
+/// Round trips of `pairs` pairs of endpoints at the same time, all on the agents' queues: seconds of the median and of the 99th
+/// percentile, and round trips of all together in a second. Each end gives the processor away while it waits.
 ///
 /// # Errors
 /// A sentence.

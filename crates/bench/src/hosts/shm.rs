@@ -1,7 +1,7 @@
 //! One host: active messages over `shm` against the bare endpoint, a bare ring and UCX.
 //!
-//! Each end is a thread with a processor of its own at real-time priority: what is measured are nanoseconds. Types are the concrete
-//! ones, as a program has them: a call by a table of functions would cost both sides of a ratio the same.
+//! Each end is a thread with a processor of its own at real-time priority: what is measured are nanoseconds. Types are the
+//! concrete ones, as a program has them: a call by a table of functions would cost both sides of a ratio the same.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -29,7 +29,8 @@ impl Switched {
         Ok(Switched { hosts, switch })
     }
 
-    /// The switch drops `per_mille` of all packets from now on. No host's own device passes by there, so all contenders meet the same.
+    /// The switch drops `per_mille` of all packets from now on. No host's own device passes by there, so all contenders meet the
+    /// same.
     ///
     /// # Errors
     /// What the kernel answers.

@@ -9,8 +9,8 @@ use crate::process::Launch;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Nanoseconds of a round trip of 8 bytes between two processes over shared memory, both ends pinned and at real-time priority as ours
-/// are; `None`: it is not installed, or does not run.
+/// Nanoseconds of a round trip of 8 bytes between two processes over shared memory, both ends pinned and at real-time priority as
+/// ours are; `None`: it is not installed, or does not run.
 pub fn round_trip(plan: &Plan<'_>, test: &str, more: &[&str]) -> Option<f64> {
     let program = UCX.find().ok()?;
     let port = (13_000 + std::process::id() % 10_000).to_string();

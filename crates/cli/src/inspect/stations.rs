@@ -45,7 +45,8 @@ pub struct Stream {
     pub seconds: u64,
     /// What is known of the way to the other program's station, which all streams between the two share; null if it is lost.
     pub path: Option<Path>,
-    /// What the agent of the interface says of the endpoint; null if the device needs none, or none of this network namespace has it.
+    /// What the agent of the interface says of the endpoint; null if the device needs none, or none of this network namespace has
+    /// it.
     pub agent: Option<Agent>,
 }
 

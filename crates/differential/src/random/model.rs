@@ -1,5 +1,6 @@
-//! What the one who draws knows about the actors' descriptors: enough to choose operations that mean something, and to leave out those whose
-//! outcome the kernel itself does not determine. It never predicts an answer; it learns from those that the kernel gave.
+//! What the one who draws knows about the actors' descriptors: enough to choose operations that mean something, and to leave out
+//! those whose outcome the kernel itself does not determine. It never predicts an answer; it learns from those that the kernel
+//! gave.
 
 use super::sequence::Operation;
 use super::stage::{Step, ACTORS, BLOCKS};
@@ -158,7 +159,8 @@ impl Model {
         (0..SLOTS).filter(|&slot| self.at(actor, slot).is_some_and(|at| condition(&self.descriptions[at]))).collect()
     }
 
-    /// Ports of listeners that are open, with nobody waiting: the order among several is not determined when they come by different ways.
+    /// Ports of listeners that are open, with nobody waiting: the order among several is not determined when they come by
+    /// different ways.
     pub fn listeners(&self) -> Vec<usize> {
         (0..self.descriptions.len())
             .filter_map(|at| match &self.descriptions[at].kind {

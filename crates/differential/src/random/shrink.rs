@@ -1,5 +1,5 @@
-//! Shortening a sequence that shows a difference (delta debugging; Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
-//! IEEE TSE 2002): parts are left out as long as the same kind of operation differs in the same way.
+//! Shortening a sequence that shows a difference (delta debugging; Zeller and Hildebrandt, "Simplifying and Isolating
+//! Failure-Inducing Input", IEEE TSE 2002): parts are left out as long as the same kind of operation differs in the same way.
 
 use super::hunt::{perform, record, Difference, Outcome, Setting};
 use super::sequence::Operation;

@@ -2,8 +2,8 @@
 //!
 //! Each message becomes an IPv4 or IPv6 packet with a UDP header, whatever the device: the endpoint's own addresses where
 //! it has such, 127.0.0.1 and 127.0.0.2 and port [`PORT`] where it has none. The payload is the frame as it would travel
-//! between hosts. Updates of the peer's memory are written where they are sent; of those that come, the ones that notify, with the
-//! bytes as they are then. Format: draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
+//! between hosts. Updates of the peer's memory are written where they are sent; of those that come, the ones that notify, with
+//! the bytes as they are then. Format: draft-ietf-opsawg-pcapng, sections 4.1 to 4.3.
 
 use super::pass_on;
 use crate::gather::Gather;

@@ -54,8 +54,8 @@ impl Pipe<'_> {
         Some(filled)
     }
 
-    /// Whether hardly more waits than what goes before a file, all of it in the ring of `current`, and the receiver knows that: changes
-    /// are numbered modulo 8, and of those that he does not notice this must not be one.
+    /// Whether hardly more waits than what goes before a file, all of it in the ring of `current`, and the receiver knows that:
+    /// changes are numbered modulo 8, and of those that he does not notice this must not be one.
     fn may_leave(&self, current: u64, ack: u64) -> bool {
         self.unread(current, ack) < HEADING
             && self.is_settled(current, ack)

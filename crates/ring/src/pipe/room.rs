@@ -108,8 +108,8 @@ impl Pipe<'_> {
         (since < self.unread(current, ack)).then_some(since)
     }
 
-    /// Whether the ring of `current` holds bytes that the peer has not received from before another ring was used: the sender left
-    /// it ([`Pipe::fill`]) and came back. Then no byte may come to lie a whole ring ahead of the oldest.
+    /// Whether the ring of `current` holds bytes that the peer has not received from before another ring was used: the sender
+    /// left it ([`Pipe::fill`]) and came back. Then no byte may come to lie a whole ring ahead of the oldest.
     #[cold]
     #[inline(never)]
     fn has_older_bytes(&self, current: u64, ack: u64) -> bool {
@@ -175,7 +175,8 @@ impl Pipe<'_> {
         self.unread(current, self.refresh_ack())
     }
 
-    /// The position up to which the peer has received. It only grows, where what is unread may be the same again after each refill.
+    /// The position up to which the peer has received. It only grows, where what is unread may be the same again after each
+    /// refill.
     pub fn taken(&self) -> u64 {
         self.refresh_ack()
     }

@@ -137,8 +137,8 @@ impl Pipe<'_> {
     }
 
     /// Whether the reader is on another processor. Then it has the lines of a ring of the base in caches that are not ours,
-    /// and stores that ask for no line are faster: 64 KiB to and fro took 14 us instead of 65 between processors far apart, 13 to 14
-    /// instead of 17 between nearer ones; 8 KiB 2.5 instead of 8.6, or 2.3 instead of 2.1.
+    /// and stores that ask for no line are faster: 64 KiB to and fro took 14 us instead of 65 between processors far apart, 13 to
+    /// 14 instead of 17 between nearer ones; 8 KiB 2.5 instead of 8.6, or 2.3 instead of 2.1.
     ///
     /// In a window, which is larger than the caches of one processor, it depends on the distance
     /// ([`Distance`](crate::distance::Distance)).

@@ -1,15 +1,16 @@
 //! Time as a straight line over the time stamp counter, from one reading of the kernel's clock to the next.
 //!
-//! A rate that was measured once is wrong by some millionths, and the kernel corrects its own by more (NTP): a process that lives for
-//! a day would be a second off, and off from the processes that it shares times with. So every [`INTERVAL_NS`] the kernel is asked
-//! again. What the line was wrong by then is made good over the next interval, so that time never runs backwards.
+//! A rate that was measured once is wrong by some millionths, and the kernel corrects its own by more (NTP): a process that lives
+//! for a day would be a second off, and off from the processes that it shares times with. So every [`INTERVAL_NS`] the kernel is
+//! asked again. What the line was wrong by then is made good over the next interval, so that time never runs backwards.
 
 use core::ops::RangeInclusive;
 
 /// How long a line is believed.
 pub(super) const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// More is not made good bit by bit, nor is what has come together while nobody asked: the machine was asleep, or its clock was not kept.
+/// More is not made good bit by bit, nor is what has come together while nobody asked: the machine was asleep, or its clock was
+/// not kept.
 const FAR_NS: u64 = 1_000_000;
 
 /// Over a shorter time no rate is measured well: the two clocks are not read at one moment.
@@ -60,8 +61,8 @@ impl Line {
         (-BEFORE..0).contains(&self.gone(ticks)).then_some(self.told)
     }
 
-    /// The latest time that any thread may have been told by this line until `ticks`. None, 0, if it ended long ago: the kernel's clock
-    /// has passed its end since, or stood still, and then nobody was told it.
+    /// The latest time that any thread may have been told by this line until `ticks`. None, 0, if it ended long ago: the kernel's
+    /// clock has passed its end since, or stood still, and then nobody was told it.
     pub(super) fn told_until(&self, ticks: u64) -> u64 {
         let passed = if self.gone(ticks) > 0 { self.passed(ticks) } else { 0 };
         if passed < 2 * INTERVAL_NS {

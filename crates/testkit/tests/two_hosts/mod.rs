@@ -146,9 +146,9 @@ impl Site {
         });
     }
 
-    /// A program on the first host that makes one connection to a `testkit-peer serve`, which is what this way promises: accelerated,
-    /// or the kernel's. `arguments` are drawn for each attempt: on a crowded machine a host may be asked for a stream, and answer
-    /// later than a connection waits for; such connections rightly are the kernel's, and made again.
+    /// A program on the first host that makes one connection to a `testkit-peer serve`, which is what this way promises:
+    /// accelerated, or the kernel's. `arguments` are drawn for each attempt: on a crowded machine a host may be asked for a
+    /// stream, and answer later than a connection waits for; such connections rightly are the kernel's, and made again.
     pub fn client(&self, server: &Running, name: &str, arguments: &dyn Fn(u64) -> Vec<String>, said: &str) -> (Running, u64) {
         assert!(!self.way.accelerates() || !kernel_carries(server.child.id(), PORT), "others may not fall back");
         for attempt in 0..ATTEMPTS {

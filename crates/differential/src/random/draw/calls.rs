@@ -54,8 +54,8 @@ impl Draw {
         self.plan(actor, words.trim_end());
     }
 
-    /// Closing what a thread of the same process sleeps for is listed as different, and so is closing what a set of this process watches
-    /// and another process keeps.
+    /// Closing what a thread of the same process sleeps for is listed as different, and so is closing what a set of this process
+    /// watches and another process keeps.
     pub(super) fn may_close(&self, actor: usize, slot: usize) -> bool {
         let Some(at) = self.model.at(actor, slot) else { return true };
         let process = self.model.process_of(actor);

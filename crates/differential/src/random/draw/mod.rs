@@ -1,7 +1,8 @@
 //! Drawing the next operation from a seed and from what the kernel has answered so far.
 //!
-//! Left out is what the kernel does not determine (two sleepers for one arrival, the order among clients that come by different ways), and what
-//! `docs/SEMANTICS.md` lists as different, as far as it needs no more than one operation to show: the place of each such rule says which.
+//! Left out is what the kernel does not determine (two sleepers for one arrival, the order among clients that come by different
+//! ways), and what `docs/SEMANTICS.md` lists as different, as far as it needs no more than one operation to show: the place of
+//! each such rule says which.
 
 mod calls;
 mod clients;

@@ -16,8 +16,8 @@ impl Draw {
         self.unnoticed.dedup();
     }
 
-    /// Of a peer that was killed only the hang-up of the companion tells, for which no write asks, and no poll that finds something:
-    /// listed. So a process looks first, in a call that waits.
+    /// Of a peer that was killed only the hang-up of the companion tells, for which no write asks, and no poll that finds
+    /// something: listed. So a process looks first, in a call that waits.
     pub(super) fn look_at_the_dead(&mut self, actor: usize) -> Option<Operation> {
         let process = self.model.process_of(actor)?;
         while let Some(place) = self.unnoticed.iter().position(|(whose, _)| *whose == process) {
