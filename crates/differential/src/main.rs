@@ -32,6 +32,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+const USAGE: &str = "usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT]
+       shunt-differential compare [--across | --trapped] [NAME...] | stability [RUNS] [NAME...]
+       shunt-differential random [--across] COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED]
+       shunt-differential matrix [--across]";
+
 fn main() -> ExitCode {
     if let Err(message) = namespace::become_able() {
         eprintln!("shunt-differential: {message}");
@@ -54,7 +59,7 @@ fn main() -> ExitCode {
         ["replay", file, rest @ ..] => replay(file, rest.first().copied()),
         ["matrix", "--across", rest @ ..] => write_matrix_across(rest),
         ["matrix"] => write_matrix(),
-        _ => Err("usage: shunt-differential list [NAME...] | rows | show NAME [ARRANGEMENT] | stability [RUNS] [NAME...] | compare [--across | --trapped] [NAME...] | random [--across] COUNT [SEED] | seeds NAME COUNT [SEED] | replay FILE [ARRANGEMENT] | soak MINUTES [SEED] | matrix [--across]".into()),
+        _ => Err(USAGE.into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -66,7 +71,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Who reads no further (`list | head`) ends this program, as he ends others; Rust's start-up would have it panic.
+fn end_with_the_reader() {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 fn list(names: &[&str]) -> Result<bool, String> {
+    end_with_the_reader();
     for scenario in chosen(names)? {
         println!("{:<16} {:<12} {:<36} {}", scenario.file, scenario.family, scenario.name, scenario.summary);
     }
@@ -75,6 +87,7 @@ fn list(names: &[&str]) -> Result<bool, String> {
 
 /// The rows with their items, and how many scenarios show each.
 fn rows() -> Result<bool, String> {
+    end_with_the_reader();
     let (rows, scenarios) = (Rows::load()?, catalogue::all());
     for row in &rows.list {
         println!("{:>4} {} ({})", row.scenarios(&scenarios).len(), row.name, row.families.join(", "));
