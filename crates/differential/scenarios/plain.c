@@ -42,6 +42,33 @@ DUET(static_echo_halves, "a static cat gets the end, and its last bytes and end 
     wait_for("cat", process);
 }
 
+static int second_client(unsigned port)
+{
+    pid_t process = MUST(fork());
+    if (process)
+        return process;
+    int fd = dial("127.0.0.1", port);
+    char byte;
+    _exit(recv(fd, &byte, 1, 0) == 0 ? 0 : 1);
+}
+
+DUET_SERVER(static_beside_another_client, "the program gets one client's connection and closes another's: each hears what is its own")
+{
+    int listener = listen_on("127.0.0.1", 4);
+    far_quiet("connect 10 127.0.0.1 %u", port_of(listener));
+    int first = F(accept4(listener, NULL, NULL, 0));
+    pid_t client = second_client(port_of(listener));
+    int second = F(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+    pid_t process = exec_static(first, true, "cat", NULL, NULL, NULL);
+    close(first);
+    close(second);
+    wait_for("second client", client);
+    for (int turn = 0; turn < 3; turn++)
+        far("send 10 1000 1; recvall 10 1000 1");
+    far("shutdown 10 WR; recv 10 10");
+    wait_for("program", process);
+}
+
 DUET(static_inspect, "what a static program learns about the inherited connection")
 {
     int fd = connected(), one = 1;

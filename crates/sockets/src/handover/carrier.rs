@@ -107,6 +107,7 @@ impl Post {
             Err(Errno(libc::EAGAIN | libc::EINTR)) => return true,
             _ => stand_for(self.giver, lanes, left),
         }
+        shed::links(lanes);
         let _ = calls::close(core::mem::replace(&mut self.gate, -1));
         true
     }

@@ -118,6 +118,13 @@ pub fn forget_all(index: usize) {
     }
 }
 
+/// A carrier begins: it keeps nothing, and its copy of the memory goes.
+pub fn none_any_more() {
+    let table = table();
+    table.rows = core::ptr::null_mut();
+    table.count = 0;
+}
+
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
     for index in 0..link::count() {

@@ -2,6 +2,7 @@
 
 use super::lane::Lane;
 use crate::link;
+use crate::rendezvous::kept;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use core::sync::atomic::Ordering;
@@ -116,9 +117,17 @@ fn holds_ports(fd: i32) -> bool {
 /// and the thread pointer need.
 const LITTLE: usize = 256 << 10;
 
-/// Unmaps what the giver shared with others, and its large private memory: the carrier may live longer than all of it.
-pub fn memory(lanes: &[Lane], left: &Left) {
+/// Unmaps the links that no lane needs.
+pub fn links(lanes: &[Lane]) {
     link::forget_all_but(|base| lanes.iter().any(|lane| lane.socket.link() == base));
+}
+
+/// Unmaps what the giver shared with others, and its large private memory: the carrier may live longer than all of it. What it may
+/// have to say of those that are `left` goes when it has ([`links`]).
+pub fn memory(lanes: &[Lane], left: &Left) {
+    kept::none_any_more();
+    let sockets = || lanes.iter().map(|lane| lane.socket).chain(left.all().iter().copied());
+    link::forget_all_but(|base| sockets().any(|socket| socket.link() == base));
     let Ok(maps) = calls::openat(libc::AT_FDCWD, c"/proc/self/maps".as_ptr().cast(), O_RDONLY | O_CLOEXEC, 0) else { return };
     let needed = needed_addresses(lanes, left);
     let mut regions = [(0usize, 0usize); 256];
@@ -132,8 +141,8 @@ pub fn memory(lanes: &[Lane], left: &Left) {
         while let Some(end) = text[used..filled].iter().position(|byte| *byte == b'\n') {
             if let Some((start, stop)) = dispensable(&text[used..used + end]) {
                 let free = !needed.iter().any(|address| (start..stop).contains(address))
-                    && !lanes.iter().any(|lane| {
-                        let addresses = [lane.socket.link() as usize, lane.socket as *const Socket as usize];
+                    && !sockets().any(|socket| {
+                        let addresses = [socket.link() as usize, socket as *const Socket as usize];
                         addresses.iter().any(|address| (start..stop).contains(address))
                     });
                 if free && count < regions.len() {
@@ -166,7 +175,7 @@ fn dispensable(line: &[u8]) -> Option<(usize, usize)> {
     if name.starts_with("[v") || name.starts_with("[stack") {
         return None; // vdso, vvar, vsyscall
     }
-    // Links that no lane needs have been unmapped; windows belong to links.
+    // Links that nobody needs have been unmapped; windows belong to links.
     let shared = rights.ends_with('s') && !name.starts_with(IN_PROC);
     let anonymous = (name.is_empty() || name == "[heap]") && rights.starts_with("rw");
     (shared || (anonymous && stop - start >= LITTLE)).then_some((start, stop))
