@@ -1,5 +1,6 @@
 /* A listener that becomes the kernel's while clients wait at it: nobody who waits is lost. */
 #include "laboratory.h"
+#include <sys/resource.h>
 #define FAMILY "handing on"
 
 static char bytes[64];
@@ -70,4 +71,59 @@ DUET_SERVER(left_by_a_child_while_two_wait, "the same, and a child of the server
     two_wait(listener);
     wait_for("child", child(leave_in_child, &listener));
     one_ends_before_the_other(listener);
+}
+
+/* More than one carrier takes. */
+#define MANY 700
+
+static int clients[MANY];
+
+static int many_wait(void)
+{
+    struct rlimit files = {0, 0};
+    MUST(getrlimit(RLIMIT_NOFILE, &files));
+    files.rlim_cur = files.rlim_max < 4096 ? files.rlim_max : 4096;
+    MUST(setrlimit(RLIMIT_NOFILE, &files));
+    int listener = listen_on("127.0.0.1", MANY);
+    for (int i = 0; i < MANY; i++) {
+        clients[i] = dial("127.0.0.1", port_of(listener));
+        MUST(send(clients[i], &i, sizeof i, 0));
+    }
+    return listener;
+}
+
+/* Each is accepted once, and answered. */
+static void all_are_served(int listener)
+{
+    static int seen[MANY];
+    int strange = 0, answered = 0;
+    for (int i = 0; i < MANY; i++) {
+        int number = -1, fd = MUST(accept(listener, NULL, NULL));
+        if (recv(fd, &number, sizeof number, MSG_WAITALL) != sizeof number || number < 0 || number >= MANY || seen[number]++)
+            strange++;
+        MUST(send(fd, &number, sizeof number, 0));
+        close(fd);
+    }
+    for (int i = 0; i < MANY; i++) {
+        int number = -1;
+        answered += recv(clients[i], &number, sizeof number, MSG_WAITALL) == sizeof number && number == i && recv(clients[i], bytes, 1, 0) == 0;
+    }
+    say("strange %d, answered %d of %d", strange, answered, MANY);
+}
+
+SOLO(left_while_many_wait, "hundreds of clients wait at a listener that becomes the kernel's: all are served")
+{
+    int listener = many_wait();
+    leave(listener);
+    all_are_served(listener);
+}
+
+SOLO(left_by_an_exec_in_vain_while_many_wait, "the same by an exec into a static program that fails")
+{
+    static char large[200000];
+    memset(large, 'x', sizeof large - 1);
+    int listener = many_wait();
+    MUST(fcntl(listener, F_SETFD, 0));
+    R(execl(static_path(), "scenarios-static", "--helper", large, NULL));
+    all_are_served(listener);
 }

@@ -11,7 +11,7 @@
 //! image        whether a program can take the library                 receiver: who will receive a message
 //! plain        what one that cannot gets    carrier: the process that carries a stream to it      settle: what it owes others
 //! carried      a stream of this process that becomes the kernel's     uring: io_uring, which does so
-//! passing      descriptors between two processes of ours
+//! passing      descriptors between two processes of ours          waiting: clients of a listener that becomes the kernel's
 //! ```
 
 pub mod carried;
@@ -24,11 +24,12 @@ pub mod receiver;
 pub mod rights;
 pub mod settle;
 pub mod uring;
+mod waiting;
 
 use crate::global::SETUP;
 use crate::handover::inherit::kept_over_exec;
 use crate::process::report;
-use crate::rendezvous::{accept, listen, relatives};
+use crate::rendezvous::{listen, relatives};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::waiting::holding;
@@ -49,7 +50,6 @@ pub struct HandOver {
     carrier: Option<Carrier>,
     /// The numbers under which the program finds the kernel's sockets. Their streams are set aside.
     moved: List<i32>,
-    cargo: List<Cargo>,
 }
 
 /// A list in memory of its own.
@@ -75,10 +75,6 @@ impl<T: Copy> List<T> {
         // SAFETY: `count` entries were written.
         unsafe { core::slice::from_raw_parts(self.start, self.count) }
     }
-    fn all_mut(&mut self) -> &mut [T] {
-        // SAFETY: as before.
-        unsafe { core::slice::from_raw_parts_mut(self.start, self.count) }
-    }
 }
 
 impl<T: Copy> Drop for List<T> {
@@ -98,7 +94,7 @@ pub fn before_exec() -> Option<HandOver> {
         let word = table::get(fd);
         let Some(socket) = word.socket() else { continue };
         match word.kind() {
-            Kind::Listener => give_listener(fd, socket, |item| cargo.push(item)),
+            Kind::Listener => give_listener(fd, socket),
             _ if (0..fd).any(|earlier| ours(&earlier) && table::is_of(earlier, socket)) => {} // a duplicate goes with the first
             _ => {
                 if let Ok((program, carrier)) = plain::pair(socket) {
@@ -123,17 +119,10 @@ pub fn before_exec() -> Option<HandOver> {
         replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
     }
     for item in cargo.all() {
-        if item.program < 0 {
-            // A client that waited: the carrier has it now. If the exec fails another one gets it.
-            for fd in [item.stream, item.carrier] {
-                let _ = calls::fcntl(fd, libc::F_SETFD, FD_CLOEXEC as usize);
-            }
-        } else {
-            let _ = calls::close(item.carrier);
-            private::close(item.program);
-        }
+        let _ = calls::close(item.carrier);
+        private::close(item.program);
     }
-    Some(HandOver { carrier: forked, moved, cargo })
+    Some(HandOver { carrier: forked, moved })
 }
 
 /// `program` (or, if there is none, a dead socket) takes the place of the companion at `number`.
@@ -161,9 +150,8 @@ pub(crate) fn like(socket: &Socket, stream: i32, program: i32) {
     let _ = calls::fcntl(program, F_SETFL, (libc::O_RDWR | flags) as usize);
 }
 
-/// The listener at `fd` becomes the kernel's alone; clients that wait in the rendezvous are `taken`, as far as there is
-/// room for them.
-pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl FnMut(Cargo) -> bool) {
+/// The listener at `fd` becomes the kernel's alone; clients that wait in the rendezvous are carried to its queue.
+pub(crate) fn give_listener(fd: i32, listener: &'static Socket) {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     if rendezvous >= 0 {
         if let Some(_setup) = SETUP.lock() {
@@ -172,15 +160,7 @@ pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl 
         }
         let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
         // The kernel refuses new connections now, and gives those that it had taken.
-        while let Some((stream, client)) = accept::waiting(listener) {
-            let family = listener.family.load(Ordering::Relaxed);
-            let joined = plain::to_listener(fd, family, &client)
-                .is_ok_and(|carrier| taken(Cargo { stream, carrier, program: -1, process: 0 }));
-            if !joined {
-                crate::descriptor::closing(stream);
-                let _ = calls::close(stream);
-            }
-        }
+        waiting::carry(fd, listener);
         report::count(Reason::ListenerHandedOver);
     }
     if !listen::nonblocking(listener) {
@@ -191,7 +171,7 @@ pub(crate) fn give_listener(fd: i32, listener: &'static Socket, mut taken: impl 
 
 impl HandOver {
     /// The exec failed: every number is what it was.
-    pub fn undo(mut self) {
+    pub fn undo(self) {
         for &number in self.moved.all() {
             if let Some(socket) = table::stream(number) {
                 let _ = calls::dup3(socket.hold.number(number), number, 0);
@@ -208,12 +188,6 @@ impl HandOver {
         }
         if let Some(carrier) = self.carrier {
             carrier.give_up();
-        }
-        carrier::carry_waiting(self.cargo.all_mut());
-        for item in self.cargo.all().iter().filter(|item| item.program < 0) {
-            let _ = calls::close(item.carrier);
-            crate::descriptor::closing(item.stream);
-            let _ = calls::close(item.stream);
         }
     }
 }

@@ -84,9 +84,6 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
 /// How long a carrier may take until the first bytes arrive, in ns.
 const ARRIVAL: i64 = 100_000_000;
 
-/// Clients that may wait at a listener that becomes the kernel's; more see their connections end.
-const WAITING: usize = 256;
-
 /// Makes the listener at `fd` the kernel's, under all its numbers; clients that wait for it are carried to its queue.
 ///
 /// # Errors
@@ -96,26 +93,7 @@ pub fn leave_listener(fd: i32, listener: &'static Socket) -> Result<()> {
     if table::get(fd).kind() != Kind::Listener {
         return Ok(()); // another thread was first
     }
-    let mut cargo = [Cargo { stream: -1, carrier: -1, program: -1, process: 0 }; WAITING];
-    let mut count = 0;
-    handover::give_listener(fd, listener, |item| {
-        let room = count < WAITING;
-        if room {
-            cargo[count] = item;
-            count += 1;
-        }
-        room
-    });
-    let waited = &cargo[..count];
-    let carrier = if waited.is_empty() { None } else { carrier::fork(waited).ok() };
-    if let Some(carrier) = carrier {
-        carrier.begin();
-    }
-    for item in waited {
-        let _ = calls::close(item.carrier);
-        descriptor::closing(item.stream);
-        let _ = calls::close(item.stream);
-    }
+    handover::give_listener(fd, listener);
     listen::left(fd, listener);
     Ok(())
 }

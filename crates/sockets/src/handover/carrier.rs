@@ -137,23 +137,6 @@ impl Carrier {
     }
 }
 
-/// Nothing of `cargo` was handed over. Clients that waited at a listener (those without a `program`) are carried to its queue all the
-/// same: it is the kernel's by now, and nobody else takes them.
-pub fn carry_waiting(cargo: &mut [Cargo]) {
-    let mut count = 0;
-    for i in 0..cargo.len() {
-        if cargo[i].program < 0 {
-            cargo.swap(i, count);
-            count += 1;
-        }
-    }
-    if count > 0 {
-        if let Ok(carrier) = fork(&cargo[..count]) {
-            carrier.begin();
-        }
-    }
-}
-
 /// Rounds that were over within so many ns, and how many of them in a row may be progress.
 const QUICK: u64 = 20_000;
 const MANY: u32 = 1000;

@@ -220,15 +220,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
 /// listener itself, which becomes the kernel's alone.
 fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) -> i32 {
     if kind == Kind::Listener {
-        let (cargo, count) = (&mut control.cargo, &mut control.carried);
-        crate::handover::give_listener(fd, socket, |item| {
-            let room = *count < MOST;
-            if room {
-                cargo[*count] = item;
-                *count += 1;
-            }
-            room
-        });
+        crate::handover::give_listener(fd, socket);
         socket.set(flag::LISTENER_SHARED);
         if let Some(_setup) = crate::global::SETUP.lock() {
             crate::rendezvous::relatives::out_of_sight(socket);
@@ -236,7 +228,7 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         return fd;
     }
     // A descriptor that is passed twice is the same connection twice.
-    let same = |item: &&Cargo| table::is_of(item.stream, socket) && item.program >= 0;
+    let same = |item: &&Cargo| table::is_of(item.stream, socket);
     if let Some(item) = control.cargo[..control.carried].iter().find(same) {
         return item.program;
     }
@@ -261,20 +253,12 @@ pub fn sent(control: &mut Control, delivered: bool) {
     }
     match control.carrier.take() {
         Some(carrier) if delivered => carrier.begin(),
-        Some(carrier) => {
-            carrier.give_up();
-            carrier::carry_waiting(&mut control.cargo[..control.carried]);
-        }
+        Some(carrier) => carrier.give_up(),
         None => {}
     }
     for item in &control.cargo[..control.carried] {
         let _ = calls::close(item.carrier);
         private::close(item.program);
-        if item.program < 0 {
-            // A client that waited for a listener: it is the carrier's.
-            crate::descriptor::closing(item.stream);
-            let _ = calls::close(item.stream);
-        }
     }
 }
 
