@@ -142,6 +142,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
+    let mut counted = false;
     loop {
         let peer = socket.peer().post.word.load(Ordering::Acquire);
         let own_state = observe(socket, peer);
@@ -182,6 +183,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             return Ok(done as isize);
         }
         if sent > 0 {
+            counted = false;
             continue;
         }
         match window::provided_for_sending(socket) {
@@ -189,7 +191,12 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             Ok(false) => {}
             Err(_) => return Err(distrust(socket)),
         }
-        socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
+        // Counted before the last look, as SOCK_NOSPACE is set before the queue of acknowledgements is worked off: another thread
+        // that waits for an edge, and was woken for room made since the first look, has found nothing new and sleeps again.
+        if !core::mem::replace(&mut counted, true) {
+            socket.own().transmit.blocked.fetch_add(1, Ordering::SeqCst);
+            continue;
+        }
         stalled::note(socket, fd);
         // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
         if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
@@ -207,6 +214,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, flags, done), began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
+        counted = false;
         if done == 0 && timeout == 0 && thread::restarted(began) != began {
             // The kernel begins the call anew after the handler: O_NONBLOCK may have been set meanwhile.
             began = thread::restarted(began);
