@@ -82,6 +82,89 @@ DUET(two_megabytes_unread, "two megabytes fit before anybody reads")
     far("recv 1 10 WAITALL");
 }
 
+enum { CROWD = 16, SHARE = 3 << 20, PIECE = 64 << 10 };
+static int crowd_listener, crowd_clients[CROWD], crowd_servers[CROWD];
+
+/* Where there is another processor, a sender takes into account that its reader is there. */
+static void pin_to(int processor)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+/* Reads what all but the first get, whoever has something. */
+static void *read_crowd(void *unused)
+{
+    static unsigned char got[PIECE], meant[PIECE];
+    struct pollfd entries[CROWD];
+    size_t read[CROWD] = {0};
+    (void)unused;
+    pin_to(1);
+    for (int i = 0; i < CROWD; i++) {
+        crowd_servers[i] = MUST(accept(crowd_listener, NULL, NULL));
+        entries[i] = (struct pollfd){i ? crowd_servers[i] : -1, POLLIN, 0};
+    }
+    for (int left = CROWD - 1; left > 0;) {
+        MUST(poll(entries, CROWD, -1));
+        for (int i = 1; i < CROWD; i++) {
+            if (!entries[i].revents)
+                continue;
+            ssize_t count = MUST(recv(crowd_servers[i], got, sizeof got, 0));
+            fill(meant, count, i, read[i]);
+            if (count == 0 || memcmp(got, meant, count) != 0)
+                return "other bytes";
+            read[i] += count;
+            if (read[i] == SHARE) {
+                entries[i].fd = -1;
+                left--;
+            }
+        }
+    }
+    return "all bytes";
+}
+
+/* One piece more, if there is room. True: that was the last of it. */
+static bool send_piece(int to, size_t *sent)
+{
+    static unsigned char piece[PIECE];
+    size_t length = *sent + PIECE > SHARE ? SHARE - *sent : PIECE;
+    fill(piece, length, to, *sent);
+    ssize_t count = send(crowd_clients[to], piece, length, MSG_DONTWAIT);
+    if (count == -1 && errno != EAGAIN)
+        give_up("send", errno);
+    *sent += count > 0 ? count : 0;
+    return *sent == SHARE;
+}
+
+SOLO(large_sends_in_turn, "one thread sends to sixteen readers in turn: they get all of it, and the one who reads nothing gets much")
+{
+    struct pollfd entries[CROWD];
+    size_t sent[CROWD] = {0};
+    crowd_listener = listen_on("127.0.0.1", CROWD);
+    pthread_t reader = start(read_crowd, NULL);
+    pin_to(0);
+    for (int i = 0; i < CROWD; i++) {
+        crowd_clients[i] = dial("127.0.0.1", port_of(crowd_listener));
+        entries[i] = (struct pollfd){crowd_clients[i], POLLOUT, 0};
+    }
+    for (int left = CROWD - 1; left > 0;) {
+        MUST(poll(entries, CROWD, -1));
+        for (int i = 0; i < CROWD; i++) {
+            if (entries[i].revents && send_piece(i, &sent[i])) {
+                entries[i].fd = -1;
+                left -= i > 0;
+            }
+        }
+    }
+    say("readers got: %s", (char *)finish(reader));
+    while (sent[0] < SHARE && MUST(poll(entries, 1, 300)) == 1)
+        send_piece(0, &sent[0]);
+    say("unread: %s", sent[0] > 512 << 10 ? "much" : "little");
+    say("it has them: %d", receive_all(crowd_servers[0], sent[0], 0) == (long)sent[0]);
+}
+
 DUET(two_megabytes_each_way, "both ends write two megabytes before either reads")
 {
     int fd = connected();

@@ -8,13 +8,15 @@
 //! [`Trouble::Unmapped`]: crate::Trouble::Unmapped
 
 use crate::distance::Distance;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// One direction's window as this process has it: private memory.
 pub struct Window {
     base: AtomicPtr<u8>,
     /// How its chunks are best written.
     pub(crate) distance: Distance,
+    /// [`Window::hold`].
+    held: AtomicBool,
 }
 
 const WANTED: usize = 1;
@@ -23,7 +25,7 @@ const REFUSED: usize = 2;
 impl Window {
     /// Not mapped.
     pub const fn new() -> Window {
-        Window { base: AtomicPtr::new(core::ptr::null_mut()), distance: Distance::new() }
+        Window { base: AtomicPtr::new(core::ptr::null_mut()), distance: Distance::new(), held: AtomicBool::new(false) }
     }
 
     /// Its first byte, if it is mapped.
@@ -55,6 +57,19 @@ impl Window {
     #[inline(always)]
     pub fn is_refused(&self) -> bool {
         self.base.load(Ordering::Relaxed) as usize == REFUSED
+    }
+
+    /// Whether senders are to stay in the rings of the base for now, though they could grow.
+    pub fn hold(&self, held: bool) {
+        if self.held.load(Ordering::Relaxed) != held {
+            self.held.store(held, Ordering::Relaxed);
+        }
+    }
+
+    /// The last word of [`Window::hold`].
+    #[inline(always)]
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// It is mapped at `base`, for as long as anybody may use it.

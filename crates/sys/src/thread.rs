@@ -73,10 +73,59 @@ pub struct Block {
     pub dispatched: u32,
     /// The program believes SIGSYS blocked, which it never is while calls are told by it.
     pub veiled: u32,
-    _reserved: [u64; 16],
+    /// Large sends of this thread: to how many streams they went of late, as a guess. 0: none yet.
+    pub crowd: Crowd,
+    _reserved: [u64; 13],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);
+
+/// To how many of its objects a thread turns, as a guess.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Crowd {
+    /// The object that it turned to last.
+    last: usize,
+    /// Of each that it turned to since the guess was made, one bit of 64.
+    seen: u64,
+    /// How often it turned to another one since, in the lower half; how often to the same, in the upper one.
+    turns: u32,
+    /// The guess: whether they are many.
+    many: u32,
+}
+
+impl Crowd {
+    /// Objects of which each has no longer a large part of a processor's cache.
+    const MANY: u32 = 8;
+    /// Turns after which the guess is made anew.
+    const TURNS: u32 = 32;
+    /// After so many looks at the same object it is the only one.
+    const ALONE: u32 = 1024;
+
+    fn turn_to(&mut self, object: usize) -> bool {
+        if self.last == object {
+            self.turns += 1 << 16;
+            if self.turns >> 16 >= Crowd::ALONE {
+                (self.seen, self.turns, self.many) = (0, 0, 0);
+            }
+            return self.many != 0;
+        }
+        self.last = object;
+        self.seen |= 1 << ((object as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58);
+        self.turns = (self.turns & 0xffff) + 1;
+        if self.turns >= Crowd::TURNS {
+            self.many = (self.seen.count_ones() >= Crowd::MANY) as u32;
+            (self.seen, self.turns) = (0, 0);
+        }
+        self.many != 0
+    }
+}
+
+/// Whether `object` is one of many to which the calling thread turns again and again.
+pub fn is_one_of_many(object: usize) -> bool {
+    // SAFETY: the calling thread's own block. A handler that does the same in between spoils no more than the guess.
+    unsafe { (*block()).crowd.turn_to(object) }
+}
 
 impl Block {
     /// The kernel's thread id, if it was asked for already; 0: not yet.

@@ -56,7 +56,7 @@ impl Pipe<'_> {
 
     /// Whether hardly more waits than what goes before a file, all of it in the ring of `current`, and the receiver knows that:
     /// changes are numbered modulo 8, and of those that he does not notice this must not be one.
-    fn may_leave(&self, current: u64, ack: u64) -> bool {
+    pub(super) fn may_leave(&self, current: u64, ack: u64) -> bool {
         self.unread(current, ack) < HEADING
             && self.is_settled(current, ack)
             && self.peer.receive.switch.load(Relaxed) & 7 == switch_of(current)

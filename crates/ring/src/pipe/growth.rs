@@ -48,11 +48,22 @@ impl Pipe<'_> {
         }
     }
 
+    /// As [`Pipe::growth_limit`], of a sender that may be held to the base.
+    #[inline(always)]
+    fn limit_now(&self) -> usize {
+        let limit = self.growth_limit();
+        if self.window.is_held() {
+            limit.min(FIRST_IN_WINDOW - 1)
+        } else {
+            limit
+        }
+    }
+
     /// Which class an empty ring should have for a message of `length` bytes.
     #[inline(always)]
     pub(super) fn class_for_empty(&self, class: usize, length: usize) -> usize {
         if length > Self::size(class) {
-            let wanted = self.class_for(length).clamp(class, self.growth_limit().max(class));
+            let wanted = self.class_for(length).clamp(class, self.limit_now().max(class));
             return if self.may_use(wanted) { wanted } else { class };
         }
         if class > 0 {
@@ -74,7 +85,7 @@ impl Pipe<'_> {
     #[inline(always)]
     pub(super) fn is_stream(&self, current: u64, ack: u64) -> bool {
         let enough = (Self::size(class_of(current)) as u64 / 8).min(16 << 10);
-        if class_of(current) >= self.growth_limit() || self.unread(current, ack) < enough {
+        if class_of(current) >= self.limit_now() || self.unread(current, ack) < enough {
             return false;
         }
         let small = &self.own.transmit.small;
@@ -90,7 +101,7 @@ impl Pipe<'_> {
     #[inline(always)]
     pub(super) fn larger_class(&self, current: u64, left: usize, full: bool) -> Option<usize> {
         // Loaded once: the peer can change it, and a range that is the wrong way round would panic.
-        let (class, limit) = (class_of(current), self.growth_limit());
+        let (class, limit) = (class_of(current), self.limit_now());
         if class >= limit {
             return None;
         }

@@ -79,6 +79,10 @@ impl Pipe<'_> {
                 free = self.space(current, ack);
             }
             self.settle(current, ack);
+            if class_of(current) >= FIRST_IN_WINDOW && self.window.is_held() && self.may_leave(current, ack) {
+                current = self.switch_class(current, FIRST_IN_WINDOW - 1);
+                free = self.space(current, ack);
+            }
             if ack == tail {
                 let fit = self.class_for_empty(class_of(current), left);
                 if fit != class_of(current) {

@@ -6,13 +6,16 @@
 //! reader has made room. Only for so long, and only for those who look: whoever goes to sleep for room arms the socket, looks once more,
 //! and finds it writable, since the ring can grow; the next sendfile makes it do so. A reader who does not come thus leaves
 //! as many bytes in the rings as ever.
+//!
+//! So do large sends from memory, of a thread that turns to many streams: what is behind a few of them is in the caches whatever their
+//! rings, and a ring of megabytes costs them fewer turns.
 
 use super::put::has_ended;
 use crate::socket::{flag, Socket};
 use crate::waiting::wait;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::channel::arm;
-use shunt_sys::clock;
+use shunt_sys::{clock, thread};
 
 /// In ns: for a reader who serves some dozen others with as much before.
 const PATIENCE: u64 = 2_000_000;
@@ -40,14 +43,35 @@ fn is_awaited(socket: &Socket) -> bool {
     socket.own().wait.armed.load(Ordering::Relaxed) & (arm::OUT | arm::OUT << arm::SET_SHIFT) != 0
 }
 
-/// Whether a sendfile that found no room is to end, rather than to make the ring grow.
-pub fn holds_back(socket: &Socket, fd: i32) -> bool {
+/// Sends of fewer bytes are left to the ring's own judgement.
+pub const LARGE: usize = 16 << 10;
+
+/// Before a large send: says whether it stays in the rings of the base.
+#[inline(never)]
+pub fn begin(socket: &Socket, fd: i32, flags: i32) {
+    let pipe = socket.outgoing();
+    let is_over = || match socket.restraint.until.load(Ordering::Relaxed) {
+        0 => false,
+        OVER => true,
+        end => clock::ticks() >= end,
+    };
+    let held = thread::is_one_of_many(core::ptr::from_ref(socket).addr())
+        && !socket.has(flag::SHARED | flag::ASYNC | flag::REMOTE)
+        && pipe.reader_is_elsewhere()
+        && wait::nonblocking(socket, fd, flags)
+        && !is_awaited(socket)
+        && !is_over();
+    pipe.window.hold(held);
+}
+
+/// Whether a sendfile, or a send that [`begin`] holds, ends when it has found no room, rather than to make the ring grow.
+pub fn holds_back(socket: &Socket, fd: i32, flags: i32) -> bool {
     let pipe = socket.outgoing();
     if !pipe.is_largest_of_base() || !pipe.reader_is_elsewhere() || !pipe.can_grow() {
         return false;
     }
     // Who is armed has looked; of other owners' looks nothing is known; a signal is promised when a call had no room.
-    if socket.has(flag::SHARED | flag::ASYNC) || is_awaited(socket) || !wait::nonblocking(socket, fd, 0) {
+    if socket.has(flag::SHARED | flag::ASYNC) || is_awaited(socket) || !wait::nonblocking(socket, fd, flags) {
         return false;
     }
     let is_full = || {

@@ -6,7 +6,7 @@ use super::{distrust, ends_for_signals};
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::{self, Pieces};
 use crate::stream::swift::{self, Declined};
-use crate::stream::{error_queue, stalled, window};
+use crate::stream::{error_queue, restraint, stalled, window};
 use crate::waiting::readiness::{self, observe, take_error};
 use crate::waiting::wait::{self, nonblocking};
 use crate::{global, options};
@@ -54,8 +54,14 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     if open && (length as isize) > 0 {
         // A short copy takes no time in which a signal could come; no call moves more than MAX_RW_COUNT.
         let (length, began) = if length > LONG { (length.min(pieces::MOST), thread::handled()) } else { (length, 0) };
+        if length >= restraint::LARGE {
+            restraint::begin(socket, fd, flags);
+        }
         // SAFETY: passed on.
         let sent = unsafe { put(socket, fd, data, length, flags)? };
+        if sent >= restraint::LARGE {
+            socket.restraint.forget();
+        }
         if sent == length {
             return Ok(sent as isize);
         }
@@ -92,6 +98,9 @@ pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32)
         }
         if flags & SPECIAL != 0 {
             return send_special(socket, fd, pieces, flags);
+        }
+        if pieces.length() >= restraint::LARGE {
+            restraint::begin(socket, fd, flags);
         }
         send_pieces(socket, fd, pieces, 0, flags, thread::handled())
     }
@@ -179,11 +188,21 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             Err(error) => return Err(error),
         };
         done += sent;
+        if sent > 0 {
+            socket.restraint.forget();
+        }
         if done == length {
             return Ok(done as isize);
         }
         if sent > 0 {
             counted = false;
+            continue;
+        }
+        if socket.outgoing().window.is_held() {
+            if restraint::holds_back(socket, fd, flags) {
+                return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
+            }
+            socket.outgoing().window.hold(false); // its time is over: it grows
             continue;
         }
         match window::provided_for_sending(socket) {

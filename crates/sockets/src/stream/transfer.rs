@@ -394,7 +394,7 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
                 done += filled;
                 continue;
             }
-            None if restraint::holds_back(socket, fd) => {
+            None if restraint::holds_back(socket, fd, 0) => {
                 failure = Some(Errno(libc::EAGAIN));
                 break;
             }
