@@ -39,6 +39,9 @@ use shunt_sys::{calls, libc, mapping, Errno, Result};
 /// Links that a process can have.
 pub const MOST: usize = 4096;
 
+/// Lists of links by listener.
+const LISTS: usize = 256;
+
 /// Words of a bit set of channels, and its bits that stand for none.
 const WORDS: usize = CHANNELS.div_ceil(64);
 const NO_CHANNEL: u64 = if CHANNELS.is_multiple_of(64) { 0 } else { u64::MAX << (CHANNELS % 64) };
@@ -93,6 +96,8 @@ pub struct Link {
     closed: bool,
     /// That it was retired was noted (for ours).
     noted: bool,
+    /// The next older one of its list, plus one; 0: none (for ours).
+    next: u16,
 }
 
 impl Link {
@@ -131,6 +136,7 @@ impl Link {
             lent: 0,
             closed: false,
             noted: false,
+            next: 0,
         }
     }
 }
@@ -142,6 +148,8 @@ struct Links {
     blanks: [*mut u8; 64],
     blank_count: usize,
     sweep: usize,
+    /// The newest link of each list, plus one; 0: none.
+    lists: [u16; LISTS],
 }
 
 static LINKS: Shared<Links> = Shared::new(Links {
@@ -151,6 +159,7 @@ static LINKS: Shared<Links> = Shared::new(Links {
     blanks: [core::ptr::null_mut(); 64],
     blank_count: 0,
     sweep: 0,
+    lists: [0; LISTS],
 });
 
 fn links() -> &'static mut Links {
@@ -181,7 +190,36 @@ impl Links {
         };
         // SAFETY: index < count <= MOST.
         unsafe { self.entries.add(index).write(link) };
+        if link.ours {
+            let list = &mut self.lists[link.listener as usize % LISTS];
+            let next = core::mem::replace(list, index as u16 + 1);
+            self.all()[index].next = next;
+        }
         Ok(index)
+    }
+
+    /// The entry is unused from now on.
+    fn forget(&mut self, index: usize) {
+        let link = self.all()[index];
+        self.all()[index].base = core::ptr::null_mut();
+        let mut place = &raw mut self.lists[link.listener as usize % LISTS];
+        // SAFETY: of our own lists, and of entries in them, which are initialised.
+        unsafe {
+            while link.ours && *place != 0 {
+                if *place == index as u16 + 1 {
+                    *place = link.next;
+                    return;
+                }
+                place = &raw mut (*self.entries.add(*place as usize - 1)).next;
+            }
+        }
+    }
+
+    /// Indices of the links of ours to `listener`, the newest first, and of others of the same list.
+    fn listed(&self, listener: u32) -> impl Iterator<Item = usize> {
+        let entry = |number: u16| (number as usize).checked_sub(1);
+        let next = move |index: &usize| entry(at(*index).next);
+        core::iter::successors(entry(self.lists[listener as usize % LISTS]), next)
     }
 
     fn try_map(&mut self, fd: i32) -> Result<*mut u8> {
@@ -304,10 +342,11 @@ pub fn forked() {
 
 /// Unmaps all links but those whose address `needed` knows, and forgets them.
 pub(crate) fn forget_all_but(needed: impl Fn(*mut u8) -> bool) {
-    for link in links().all() {
-        if !link.base.is_null() && !needed(link.base) {
-            let _ = calls::munmap(link.base, BASE_SIZE);
-            link.base = core::ptr::null_mut();
+    for index in 0..count() {
+        let base = at(index).base;
+        if !base.is_null() && !needed(base) {
+            let _ = calls::munmap(base, BASE_SIZE);
+            links().forget(index);
         }
     }
 }

@@ -11,7 +11,7 @@ use shunt_segment::CHANNELS;
 
 /// The index of the link through which connections to `listener` are made in memory.
 pub fn for_offers(listener: u32) -> Option<usize> {
-    links().all().iter().position(|link| link.lends_to(listener) && link.bell >= 0)
+    links().listed(listener).find(|index| at(*index).lends_to(listener) && at(*index).bell >= 0)
 }
 
 /// The bell of link `index` goes, and with it connections made in memory.

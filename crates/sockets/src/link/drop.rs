@@ -46,7 +46,7 @@ pub(super) fn drop_link(index: usize) {
     kept::forget_all(index);
     end_offers(index);
     let links = super::links();
-    links.all()[index].base = core::ptr::null_mut();
+    links.forget(index);
     links.unmap(link.base);
     window::drop_link(index);
     private::close(link.fd);

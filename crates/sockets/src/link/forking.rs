@@ -3,7 +3,7 @@
 //! Each such process retires the link that it has, so each connection needs another one, for which it costs more than the
 //! kernel's connection does. After a few in a row the listener is left to the kernel, and tried again much later.
 
-use super::{at, count, end_offers, header};
+use super::{at, end_offers, header, links};
 use crate::global::Shared;
 use crate::rendezvous::kept;
 use shunt_ring::offers;
@@ -76,10 +76,12 @@ pub(super) fn note(index: usize) {
     }
 }
 
-/// [`note`], of all links.
-pub(super) fn note_all() {
-    for index in 0..count() {
-        note(index);
+/// [`note`], of all links to `listener`.
+pub(super) fn note_all(listener: u32) {
+    for index in links().listed(listener) {
+        if at(index).listener == listener {
+            note(index);
+        }
     }
 }
 
@@ -90,7 +92,7 @@ pub(super) fn makes_up(listener: u32) -> bool {
 
 /// Whether this connection to `listener` is the kernel's, because links to it do not pay.
 pub fn left_to_kernel(listener: u32) -> bool {
-    note_all();
+    note_all(listener);
     let Some(entry) = find(listener).filter(|entry| entry.retired >= ENOUGH) else { return false };
     entry.left += 1;
     if entry.left > PATIENCE {

@@ -1,7 +1,7 @@
 //! Channels of our links, lent to one connection after another.
 
 use super::make::make;
-use super::{forking, header, links, page, Link, WORDS};
+use super::{at, forking, header, links, page, Link, WORDS};
 use crate::process::report;
 use crate::rendezvous::{kept, ports};
 use core::sync::atomic::Ordering;
@@ -25,20 +25,17 @@ pub struct Offer {
 ///
 /// Errors: ENOMEM, EMFILE, EFBIG (RLIMIT_FSIZE).
 pub fn offer(listener: u32) -> Result<Offer> {
-    let links = links();
     let user = calls::geteuid();
-    let fits = |link: &Link| link.lends_to(listener) && link.user == user;
+    let fits = |index: &usize| at(*index).lends_to(listener) && at(*index).user == user;
     // The newest first: older ones are full as a rule.
-    for (index, link) in links.all().iter_mut().enumerate().rev() {
-        if fits(link) {
-            if let Some(offer) = try_offer(link, index) {
-                return Ok(offer);
-            }
+    for index in links().listed(listener).filter(fits) {
+        if let Some(offer) = try_offer(at(index), index) {
+            return Ok(offer);
         }
     }
-    for (index, link) in links.all().iter_mut().enumerate() {
-        if fits(link) && reclaim(link) {
-            if let Some(offer) = try_offer(link, index) {
+    for index in links().listed(listener).filter(fits) {
+        if reclaim(at(index)) {
+            if let Some(offer) = try_offer(at(index), index) {
                 return Ok(offer);
             }
         }
@@ -50,7 +47,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
     if forking::makes_up(listener) {
         report::count(Reason::UserChanged);
     }
-    try_offer(&mut super::links().all()[index], index).ok_or(Errno(libc::ENOMEM))
+    try_offer(at(index), index).ok_or(Errno(libc::ENOMEM))
 }
 
 /// Takes a channel. A link that was retired at this moment gives none: it may be one that was said to be free by a process that is
@@ -71,16 +68,16 @@ const AHEAD: u64 = 50_000;
 /// Waits a moment, if all channels of a link are closed here and not yet there: rather than run on into links whose pages nobody
 /// has touched, a client lets its server catch up, on one processor by letting it run.
 fn await_server(listener: u32, user: u32) -> Option<Offer> {
-    let ahead = |link: &Link| {
+    let ahead = |index: &usize| {
+        let link = at(*index);
         let waiting: u32 = link.waiting.iter().map(|word| word.count_ones()).sum();
         link.lends_to(listener) && link.user == user && waiting == CHANNELS as u32
     };
-    let index = links().all().iter().rposition(ahead)?;
+    let index = links().listed(listener).find(ahead)?;
     let until = clock::ticks() + AHEAD;
     while clock::ticks() < until {
         calls::sched_yield();
-        let link = &mut links().all()[index];
-        if let Some(offer) = try_offer(link, index) {
+        if let Some(offer) = try_offer(at(index), index) {
             return Some(offer);
         }
     }

@@ -1,7 +1,7 @@
 //! Segments of our own: made, sealed, mapped and introduced.
 
 use super::drop::{awaited, drop_link, drop_oldest_idle, sweep};
-use super::{forking, header, links, Link, Links};
+use super::{for_offers, forking, header, links, Link};
 use crate::stream::window;
 use crate::{global, private};
 use core::sync::atomic::Ordering;
@@ -91,10 +91,10 @@ pub fn make_lasting() -> Result<usize> {
 pub(super) fn make(listener: u32) -> Result<usize> {
     sweep(None);
     drop_oldest_idle();
-    forking::note_all();
+    forking::note_all(listener);
     let (fd, base) = make_segment()?;
     let links = links();
-    let bell = make_bell(links, listener);
+    let bell = make_bell(listener);
     let link = Link {
         ours: true,
         listener,
@@ -107,10 +107,11 @@ pub(super) fn make(listener: u32) -> Result<usize> {
 }
 
 /// The two ends of a bell, for the first link to a listener: connections are made in memory through that one.
-fn make_bell(links: &mut Links, listener: u32) -> [i32; 2] {
+fn make_bell(listener: u32) -> [i32; 2] {
     let mut pair = [-1; 2];
-    let others = links.all().iter().any(|link| link.lends_to(listener) && link.bell >= 0);
-    if others || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr()).is_err() {
+    if for_offers(listener).is_some()
+        || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr()).is_err()
+    {
         return [-1; 2];
     }
     pair.map(|fd| private::keep(fd).unwrap_or(-1))
