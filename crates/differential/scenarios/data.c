@@ -329,29 +329,6 @@ DUET(cork, "TCP_CORK: bytes arrive at the latest when it is taken out")
     far("available 1 6; recv 1 100");
 }
 
-DUET(gathered, "what MSG_MORE and TCP_CORK hold back is not there before the rest comes")
-{
-    int on = 1, off = 0;
-    for (int turn = 1; turn <= 5; turn++) {
-        int more = connected_slot(2 * turn), corked = connected_slot(2 * turn + 1);
-        MUST(setsockopt(corked, IPPROTO_TCP, TCP_CORK, &on, sizeof on));
-        long began = now_milliseconds();
-        MUST(send(more, "abc", 3, MSG_MORE));
-        MUST(send(corked, "abc", 3, 0));
-        char first[64], second[64];
-        snprintf(first, sizeof first, "%s", far_quiet("recv %d 100 DONTWAIT", 2 * turn));
-        snprintf(second, sizeof second, "%s", far_quiet("recv %d 100 DONTWAIT", 2 * turn + 1));
-        /* Linux gathers for 200 ms. */
-        if (now_milliseconds() - began > 100)
-            continue;
-        say("MSG_MORE: %.9s", first);
-        say("TCP_CORK: %.9s", second);
-        MUST(send(more, "def", 3, 0));
-        MUST(setsockopt(corked, IPPROTO_TCP, TCP_CORK, &off, sizeof off));
-        return;
-    }
-}
-
 DUET(sendto_ignores_address, "sendto with an address on a connected stream")
 {
     int fd = connected();

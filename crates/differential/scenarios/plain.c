@@ -33,6 +33,16 @@ DUET(static_cat, "a static cat on 0 and 1, the parent closes")
     wait_for("cat", process);
 }
 
+DUET(static_gets_held, "what the far end holds back (MSG_MORE) comes to a static program after a while, from before it began and from later")
+{
+    int fd = connected();
+    far("send 1 3 1 MORE");
+    pid_t process = exec_static(fd, true, "cat", NULL, NULL, NULL);
+    R(close(fd));
+    far("recv 1 3; send 1 3 1 MORE; recv 1 3; shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+}
+
 DUET(static_echo_halves, "a static cat gets the end, and its last bytes and end come")
 {
     int fd = connected();

@@ -27,15 +27,47 @@ use shunt_segment::sync::{compiler_fence, fence, Ordering};
 /// false: the peer fences, and this call was the sleeper's own fence.
 #[inline]
 pub fn arm(wait: &Wait, conditions: u32) -> bool {
-    let before = (0..ATTEMPTS).find_map(|_| {
+    arm_with(wait, conditions, false) & arm::FENCE == 0
+}
+
+/// As [`arm`], by one who can look for himself soon ([`arm::LOOKS`]). The second: the peer relies on such looks now, this sleeper's
+/// as well. It does not where somebody slept for input before, who may not look.
+#[inline]
+pub fn arm_to_look(wait: &Wait, conditions: u32) -> (bool, bool) {
+    let armed = arm_with(wait, conditions, conditions & INPUT != 0);
+    (armed & arm::FENCE == 0, armed & arm::LOOKS != 0)
+}
+
+/// The conditions of those who wait for bytes.
+const INPUT: u32 = arm::IN | arm::IN << arm::SET_SHIFT;
+
+/// Gives the word as it was before, and LOOKS as it is now.
+#[inline(always)]
+fn arm_with(wait: &Wait, conditions: u32, looks: bool) -> u32 {
+    let armed = (0..ATTEMPTS).find_map(|_| {
         let before = wait.armed.load(Ordering::Relaxed);
-        let armed = (before | conditions).wrapping_add(arm::ONE_ARMING);
+        let looks = if looks && before & INPUT == 0 { arm::LOOKS } else { 0 };
+        let armed = (before | conditions | looks).wrapping_add(arm::ONE_ARMING);
         // What was there at this very step counts: another thread may have taken FENCE back since the look.
-        wait.armed.compare_exchange(before, armed, Ordering::SeqCst, Ordering::Relaxed).ok()
+        wait.armed.compare_exchange(before, armed, Ordering::SeqCst, Ordering::Relaxed).ok().map(|before| before | looks)
     });
-    let before = before.unwrap_or_else(|| wait.armed.fetch_or(conditions, Ordering::SeqCst));
+    let armed = armed.unwrap_or_else(|| wait.armed.fetch_or(conditions, Ordering::SeqCst));
     fence(Ordering::SeqCst);
-    before & arm::FENCE == 0
+    armed
+}
+
+/// Whether the first of bytes that are held back needs no bell. The caller has fenced since it said that they are.
+#[inline]
+pub fn looks(wait: &Wait) -> bool {
+    wait.armed.load(Ordering::Relaxed) & arm::LOOKS != 0
+}
+
+/// From now on it does, and this is the look: the caller looks at what is held back next.
+pub fn looked(wait: &Wait) {
+    if looks(wait) {
+        wait.armed.fetch_and(!arm::LOOKS, Ordering::SeqCst);
+    }
+    fence(Ordering::SeqCst);
 }
 
 /// After so many the peer is one that scribbles.

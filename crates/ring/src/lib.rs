@@ -44,6 +44,6 @@ pub mod window;
 
 #[cfg(loom)]
 pub use copy::Byte;
-pub use pipe::{Pipe, Trouble};
+pub use pipe::{Pipe, Trouble, SEGMENT};
 pub use short::SHORT;
 pub use window::Window;

@@ -6,11 +6,13 @@
 mod borders;
 mod fill;
 mod growth;
+mod held;
 mod receive;
 mod room;
 mod send;
 
 pub use fill::Space;
+pub use held::SEGMENT;
 
 use crate::copy::Ring;
 use crate::window::Window;

@@ -132,6 +132,49 @@ fn one_waker(barrier: Barrier) {
     });
 }
 
+/// Bytes that are held back: a sleeper looks for them when a time is over, if the holder was told so, or is rung. `other`: one
+/// who does not look sleeps on the side already.
+fn held_bytes(other: bool) {
+    loom::model(move || {
+        let model = Model::new();
+        let wait = &model.side.wait;
+        let held = |model: &Model| model.bytes.load(Ordering::Acquire) != 0;
+        let holder = {
+            let model = model.clone();
+            thread::spawn(move || {
+                model.bytes.store(1, Ordering::Release);
+                fence(Ordering::SeqCst);
+                if !bell::looks(&model.side.wait) && bell::must_ring(&model.side.wait, arm::IN) {
+                    model.companion.notify();
+                }
+            })
+        };
+        let mut asleep = false;
+        if other {
+            let _ = bell::arm(wait, arm::IN);
+            asleep = !held(&model);
+        }
+        let (_, looks) = bell::arm_to_look(wait, arm::IN);
+        if looks && !held(&model) {
+            bell::looked(wait); // the time is over
+        }
+        if asleep || !held(&model) {
+            model.companion.wait();
+        }
+        holder.join().unwrap();
+    });
+}
+
+#[test]
+fn held_bytes_are_looked_for_or_rung_for() {
+    held_bytes(false);
+}
+
+#[test]
+fn who_does_not_look_is_rung_for_held_bytes() {
+    held_bytes(true);
+}
+
 #[test]
 fn a_waker_that_fences_loses_no_wake_up() {
     one_waker(Barrier::Fence);

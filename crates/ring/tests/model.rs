@@ -143,7 +143,7 @@ impl Checked<'_> {
             from
         };
         // SAFETY: one thread.
-        let filled = unsafe { pipe.fill(least, length, source) };
+        let filled = unsafe { pipe.fill(least, length, false, source) };
         let count = filled.unwrap_or(0);
         assert!(count <= length.min(has));
         bytes.truncate(count);

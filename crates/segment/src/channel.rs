@@ -132,6 +132,11 @@ pub struct Wait {
     pub processor: AtomicU32,
     /// How this side last waited: 0 not yet, 1 spinning, 2 sleeping, 3 in a poll or epoll set.
     pub style: AtomicU32,
+    /// The word that would announce the bytes which this side holds back (TCP_CORK, MSG_MORE), once nothing newer was announced;
+    /// 0: none were. The peer announces them when their time has come, by the sender's own word.
+    pub held: AtomicU64,
+    /// When that is, in CLOCK_MONOTONIC ns; 0: this side never held any back.
+    pub held_until: AtomicU64,
 }
 
 /// Bits of [`Wait::armed`].
@@ -148,6 +153,9 @@ pub mod arm {
     pub const STAMP: u32 = 1 << 8;
     /// Each message is to ring, whether anybody sleeps or not: the kernel makes a signal of the bell (O_ASYNC).
     pub const ALWAYS: u32 = 1 << 9;
+    /// This side looks for itself, however it sleeps, before its peer's bytes have been held back for as long as they may be: the
+    /// first of them need no bell.
+    pub const LOOKS: u32 = 1 << 10;
     /// The word's upper half counts armings: one that looks the same is not the same.
     pub const ONE_ARMING: u32 = 1 << 16;
     /// Shift of IN and OUT as armed by a sleeper in a set, who may take them back without harm to those in blocking calls.
@@ -336,7 +344,14 @@ impl Side {
                 switch: narrow(),
                 state: narrow(),
             },
-            wait: Wait { armed: narrow(), sleepers: narrow(), processor: narrow(), style: narrow() },
+            wait: Wait {
+                armed: narrow(),
+                sleepers: narrow(),
+                processor: narrow(),
+                style: narrow(),
+                held: wide(),
+                held_until: wide(),
+            },
             owners: narrow(),
             pid: narrow(),
             released: narrow(),
@@ -375,6 +390,7 @@ impl Side {
         narrow([&receive.lock, &receive.class, &receive.switch, &receive.state]);
         narrow([&wait.armed, &wait.sleepers, &wait.style]);
         narrow(self.family.each_ref());
+        wide([&wait.held, &wait.held_until]);
         wide([&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp]);
         narrow([&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family]);
         if slept {

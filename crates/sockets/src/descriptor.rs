@@ -5,6 +5,7 @@ use crate::options::judge::Judge;
 use crate::process::report;
 use crate::rendezvous::{kept, listen, offered, spare};
 use crate::socket::{self, flag, Socket};
+use crate::stream::{corked, deadlines, urgent};
 use crate::table::{self, Kind, Word};
 use crate::waiting::{holding, owner, wait};
 use crate::{epoll, link, private};
@@ -15,7 +16,6 @@ use shunt_sys::{calls, thread, user, Result};
 
 /// The program closes `fd`: lets go of what it was. The caller then closes the descriptor itself.
 pub fn closing(fd: i32) {
-    wait::uncork_at(fd);
     let word = table::take(fd);
     report::forget(fd);
     release(word, fd);
@@ -203,7 +203,6 @@ pub fn duplicated(from: i32, to: i32) {
 /// Makes room at `fd`, which the program wants for itself: if one of ours lies there it moves away. Errors: EMFILE, when it
 /// has no other number to go to.
 pub fn make_room(fd: i32) -> Result<()> {
-    wait::uncork_at(fd);
     if table::get(fd).kind() == Kind::Private {
         let moved = private::evacuate(fd)?;
         crate::process::moved(fd, moved);
@@ -310,7 +309,11 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
             owner::changes(socket, kind, fd);
             None
         }
-        (libc::FIONREAD, Kind::Stream) => Some(answer(crate::stream::urgent::readable(socket))),
+        (libc::FIONREAD, Kind::Stream) => {
+            corked::look(socket);
+            deadlines::keep();
+            Some(answer(urgent::readable(socket)))
+        }
         (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(crate::stream::room::unacknowledged(socket))),
         (request, Kind::Stream) if about_interfaces(request) => {
             Some(Judge::fresh(socket).and_then(|judge| judge.ioctl(request, argument as usize)))

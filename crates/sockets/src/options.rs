@@ -30,7 +30,7 @@ pub use tcp::{carry_over, give_back, give_to, note_get, note_set, note_six_only}
 
 use crate::options::judge::Judge;
 use crate::socket::{flag, Socket};
-use crate::stream::{control, stalled};
+use crate::stream::{control, corked, stalled};
 use core::sync::atomic::Ordering;
 use effects::{apply, integer, tell_linger};
 use kinds::{changed_with, defers, is_simple};
@@ -53,6 +53,9 @@ fn judge(socket: &Socket) -> Result<Judge> {
 pub fn connected(socket: &Socket, fd: i32, fresh: bool) {
     if socket.control.load(Ordering::Relaxed) != 0 {
         control::announce(socket, fd);
+    }
+    if fresh && socket.stored.find(IPPROTO_TCP, libc::TCP_CORK).is_some_and(|entry| integer(entry.bytes()) != 0) {
+        corked::set(socket, true);
     }
     if fresh && socket.has(flag::LINGER_RESET) {
         tell_linger(socket);
@@ -104,13 +107,15 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         let on = unsafe { user::read(data.cast::<c_int>())? } != 0;
         socket.stored.store(level, name, &(on as c_int).to_ne_bytes());
         publish(socket);
-        if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
-            if on {
-                socket.set(flag::CORKED);
-            } else {
-                socket.clear(flag::CORKED);
-                crate::waiting::wait::uncork();
+        match (level, name) {
+            (IPPROTO_TCP, libc::TCP_CORK) => {
+                corked::set(socket, on);
+                if !on {
+                    corked::push(socket, fd);
+                }
             }
+            (IPPROTO_TCP, libc::TCP_NODELAY) if on => corked::push(socket, fd),
+            _ => {}
         }
         return Ok(0);
     }

@@ -46,6 +46,10 @@ pub struct Socket {
     receiving: AtomicU32,
     /// A thread was told that the peer's end has not come yet, as too much is unread ([`crate::waiting::readiness::end_shows`]): 1.
     pub end_behind: AtomicU32,
+    /// TCP_CORK is on: 1.
+    pub corked: AtomicU32,
+    /// Whether this process looks for bytes that the peer holds back ([`crate::stream::corked`]).
+    pub awaits_held: AtomicU32,
 
     /// Where this process has the largest rings: of the direction it sends in, and of the other.
     windows: [Window; 2],
@@ -241,6 +245,8 @@ impl Socket {
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
         self.end_behind.store(0, Ordering::Relaxed);
+        self.corked.store(0, Ordering::Relaxed);
+        self.awaits_held.store(0, Ordering::Relaxed);
         self.stalled.forget();
         self.restraint.forget();
         self.settings_seen.store(0, Ordering::Relaxed);

@@ -11,6 +11,8 @@
 //! ```
 
 pub mod control;
+pub mod corked;
+pub mod deadlines;
 pub mod error_queue;
 pub mod pieces;
 pub(crate) mod restraint;

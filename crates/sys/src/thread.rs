@@ -41,8 +41,6 @@ pub struct Block {
     pub cancel: u32,
     /// The thread's state for cheap pseudo-random choices.
     pub random: u32,
-    /// A descriptor whose peer has not been woken yet because more was announced (TCP_CORK, MSG_MORE), plus one.
-    pub corked: u32,
     /// A copy of the program's memory faulted, and 0 bytes were moved because of that.
     pub fault: u32,
     /// Handlers of the program that ran in this thread: all of them in the upper half, those installed without SA_RESTART

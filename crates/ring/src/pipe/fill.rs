@@ -15,14 +15,15 @@ pub type Space = [(*mut u8, usize); 2];
 impl Pipe<'_> {
     /// Lets `source` write up to `most` bytes into the free space of the ring as it is, and announces as many as it says it
     /// wrote; gives their number. `None`, and nothing asked, where fewer than `least` bytes are free, or where
-    /// [`Pipe::send`] would change to another ring: it is to be used then.
+    /// [`Pipe::send`] would change to another ring: it is to be used then. With `hold` full segments alone are announced, as by
+    /// [`Pipe::hold`].
     ///
     /// A ring of the window in which hardly anything waits is left for the largest one of the base: the source's stores go
     /// through the caches, which rings of megabytes leave (docs/PERFORMANCE.md).
     ///
     /// # Safety
     /// The caller holds the side's sending lock. `source` writes nowhere but into the pieces.
-    pub unsafe fn fill(&self, least: usize, most: usize, source: impl FnOnce(Space) -> usize) -> Option<usize> {
+    pub unsafe fn fill(&self, least: usize, most: usize, hold: bool, source: impl FnOnce(Space) -> usize) -> Option<usize> {
         let mut current = self.current();
         let tail = current & POSITION;
         let mut ack = self.known_ack();
@@ -49,7 +50,12 @@ impl Pipe<'_> {
         let filled = source([(ring.base.wrapping_add(at), first), (ring.base, part - first)]).min(part);
         if filled > 0 {
             let next = tail.wrapping_add(filled as u64) & POSITION;
-            self.publish((current & !(POSITION | 63 << word::INLINE_SHIFT)) | next);
+            let current = current & !(POSITION | 63 << word::INLINE_SHIFT);
+            if hold {
+                self.keep_rest(current | next, filled);
+            } else {
+                self.publish(current | next);
+            }
         }
         Some(filled)
     }

@@ -16,7 +16,8 @@ const AWAY: usize = 8 << 10;
 const AWAY: usize = 4;
 
 impl Pipe<'_> {
-    /// The word that this side announced last: position, class and ends ([`word`]).
+    /// The word behind the newest byte in the ring: position, class and ends ([`word`]). It is the one that was announced last,
+    /// unless bytes are held back ([`Pipe::hold`]).
     ///
     /// It is read from a copy. The peer watches the post's line; loading from it would fetch the line back to be read,
     /// and the store that follows once more to be written: twice the latency of a message.
@@ -60,13 +61,14 @@ impl Pipe<'_> {
             if self.send_short(source, length, false) {
                 return length;
             }
-            self.send_ring(source, length, self.current(), self.known_ack())
+            self.send_ring::<false>(source, length)
         }
     }
 
-    /// The general case of [`Pipe::send`].
+    /// The general case of [`Pipe::send`]; with `HOLD` that of [`Pipe::hold`].
     #[inline(never)]
-    unsafe fn send_ring(&self, mut source: *const u8, length: usize, mut current: u64, mut ack: u64) -> usize {
+    pub(super) unsafe fn send_ring<const HOLD: bool>(&self, mut source: *const u8, length: usize) -> usize {
+        let (mut current, mut ack) = (self.current(), self.known_ack());
         let mut left = length;
         while left > 0 && !ahead(current, ack) {
             let tail = current & POSITION;
@@ -104,7 +106,10 @@ impl Pipe<'_> {
                 self.window.ask();
                 break;
             };
-            let part = free.min(left).min(CHUNK);
+            let mut part = free.min(left).min(CHUNK);
+            if HOLD {
+                part = part.min(self.left_of_segment());
+            }
             if part == 0 {
                 break;
             }
@@ -117,7 +122,7 @@ impl Pipe<'_> {
                 }
             };
             let mut inline = 0;
-            if ack == tail && part <= INLINE {
+            if !HOLD && ack == tail && part <= INLINE {
                 // SAFETY: as above.
                 copied &= unsafe { self.put_inline(source, part) };
                 inline = part as u64;
@@ -130,7 +135,11 @@ impl Pipe<'_> {
             }
             let next = tail.wrapping_add(part as u64) & POSITION;
             current = (current & !(POSITION | 63 << word::INLINE_SHIFT)) | next | inline << word::INLINE_SHIFT;
-            self.publish(current);
+            if HOLD && part < self.left_of_segment() {
+                self.keep(current);
+            } else {
+                self.publish(current);
+            }
             source = source.wrapping_add(part);
             left -= part;
             if left > 0 {

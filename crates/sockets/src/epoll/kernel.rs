@@ -10,6 +10,7 @@ use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
 use crate::rendezvous::{accept, listen};
+use crate::stream::corked;
 use crate::table::{self, Kind};
 use crate::waiting::{foreign, readiness};
 use core::sync::atomic::Ordering;
@@ -124,6 +125,7 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
                 finding = find(entry);
             }
             if finding.events == 0 {
+                entry.socket().into_iter().for_each(corked::look);
                 return;
             }
             if how.mixed && !answer.full() {
@@ -225,14 +227,17 @@ pub(super) fn harvest(set: &'static Set, epfd: i32) {
         let none = timespec { tv_sec: 0, tv_nsec: 0 };
         let events = batch.as_mut_ptr();
         let got = calls::epoll_pwait2(epfd, events, BATCH as i32, &none, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
+        let mut kicked = false;
         for event in &batch[..got] {
             let (flags, data) = (event.events, event.u64);
             if let Some(entry) = tagged(data).filter(|e| e.set.load(Ordering::Acquire) == address(set)) {
+                kicked |= entry.kicked.load(Ordering::Relaxed);
                 hear(set, entry, flags);
                 breaks_off(entry, find(entry).events == 0); // the edge is gone with this
             }
         }
-        if got < BATCH {
+        // A kick that is taken back makes an edge of a bell that stays.
+        if got < BATCH && !kicked {
             return;
         }
     }

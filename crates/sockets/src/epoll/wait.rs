@@ -8,7 +8,7 @@ use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
 use crate::remote::Watch;
-use crate::stream::stalled;
+use crate::stream::deadlines;
 use crate::waiting::holding::Waiter;
 use crate::waiting::nudge::{self, Beside};
 use crate::waiting::spin;
@@ -167,9 +167,6 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
 fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<()> {
     set.catch_up();
     crate::remote::drive();
-    if deadline == 0 {
-        stalled::keep();
-    }
     let turn = set.turn.load(Ordering::Relaxed);
     if turn == turn::STREAMS {
         look(set, answer)?;
@@ -184,6 +181,9 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
         ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
     }
     if turn != turn::STREAMS || answer.count == 0 {
+        look(set, answer)?;
+    }
+    if (due || deadline == 0) && deadlines::keep() && answer.count == 0 {
         look(set, answer)?;
     }
     let next = match turn {
@@ -219,10 +219,11 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         // First: what this thread brings from other hosts takes back what was announced for it ([`super::brought`]), and need not
         // be an event, so that nobody would announce it again.
         let watch = crate::remote::watch();
-        stalled::keep();
+        deadlines::keep();
         if arm_sleeping(set) {
             waiting::barrier();
         }
+        let deadline = deadline.min(deadlines::next());
         look(set, answer)?;
         let Some(watch) = watch.filter(|_| !answer.done()) else {
             wake(set);
@@ -231,7 +232,6 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
-        let deadline = deadline.min(stalled::next());
         let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
         let asked = match watch.descriptor() {
             -1 => ask_kernel(set, epfd, answer, left(), mask, began),

@@ -8,7 +8,7 @@ use super::owners::catch_up;
 use crate::options::information;
 use crate::options::judge::Judge;
 use crate::socket::Socket;
-use crate::stream::stalled;
+use crate::stream::deadlines;
 use crate::waiting::readiness;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
@@ -22,7 +22,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
     // SAFETY: any address may be the program's.
     unsafe { user::read(length)? };
     catch_up(socket);
-    stalled::keep();
+    deadlines::keep();
     // SAFETY: passed on.
     unsafe {
         let family = socket.family.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::effects::{apply, integer};
 use crate::socket::{flag, Socket};
-use crate::stream::control;
+use crate::stream::{control, corked};
 use core::sync::atomic::Ordering;
 use shunt_segment::settings::Setting;
 use shunt_sys::libc::{self, IPPROTO_TCP};
@@ -51,10 +51,8 @@ fn take_over(socket: &Socket) {
         list.store(level, name, bytes);
         apply(socket, level, name, bytes);
         let on = integer(bytes) != 0;
-        if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) && on {
-            socket.set(flag::CORKED);
-        } else if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
-            socket.clear(flag::CORKED);
+        if (level, name) == (IPPROTO_TCP, libc::TCP_CORK) {
+            corked::set(socket, on);
         }
     }
     control::follow(socket);

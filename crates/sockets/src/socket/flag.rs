@@ -22,7 +22,7 @@ pub const COUNTED: u32 = 1 << 8;
 pub const KERNEL: u32 = 1 << 9;
 /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
 pub const NONBLOCK: u32 = 1 << 10;
-/// TCP_CORK: more bytes will follow at once, so sleeping peers are not woken for each piece.
+/// TCP_CORK is on, or bytes are held back ([`crate::stream::corked`]).
 pub const CORKED: u32 = 1 << 11;
 /// SO_OOBINLINE.
 pub const OOB_INLINE: u32 = 1 << 12;

@@ -4,6 +4,7 @@ use super::distrust;
 use crate::handover::settle;
 use crate::options;
 use crate::socket::{flag, Socket};
+use crate::stream::corked::{self, News};
 use crate::stream::pieces::Pieces;
 use crate::stream::{urgent, window};
 use crate::waiting::readiness::observe;
@@ -17,6 +18,11 @@ use shunt_sys::{thread, Errno, Result};
 /// One attempt to put bytes, without waiting; 0 also after shutdown(SHUT_WR).
 #[inline(always)]
 pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<usize> {
+    if corked::concerns(socket, flags) {
+        let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
+        // SAFETY: passed on.
+        return unsafe { put_gathered(socket, fd, &Pieces::one(&piece), 0, flags) };
+    }
     let held = socket.lock_send()?;
     if socket.outgoing().announced() & word::FIN != 0 || settle::owed(socket) {
         return Ok(0);
@@ -26,15 +32,55 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
     if sent < length {
         let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
         // SAFETY: as above.
-        sent = unsafe { put_rest(socket, &Pieces::one(&piece), sent) };
+        sent = unsafe { put_rest::<false>(socket, &Pieces::one(&piece), sent) };
     }
     if sent == 0 {
         drop(held);
         return put_nothing(socket);
     }
     drop(held);
-    put_done(socket, fd, sent, length, flags);
+    put_done(socket, fd, sent);
     Ok(sent)
+}
+
+/// [`put`] and [`put_pieces`] of what may be held back, or comes behind what was.
+#[cold]
+#[inline(never)]
+unsafe fn put_gathered(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, flags: i32) -> Result<usize> {
+    let held = socket.lock_send()?;
+    if socket.outgoing().announced() & word::FIN != 0 || settle::owed(socket) {
+        return Ok(0);
+    }
+    // SAFETY: the caller's buffers; the lock is held.
+    let (sent, news) = unsafe { gather(socket, pieces, done, flags) };
+    drop(held);
+    tell(socket, fd, sent, news);
+    if sent == 0 {
+        return put_nothing(socket);
+    }
+    Ok(sent)
+}
+
+/// Puts what fits of the pieces behind byte `done`, and holds back what is to be. The caller holds the sending lock.
+unsafe fn gather(socket: &Socket, pieces: &Pieces, done: usize, flags: i32) -> (usize, News) {
+    let (before, hold) = (corked::before(socket), corked::holds(socket, flags));
+    // SAFETY: passed on.
+    let now = unsafe {
+        match hold {
+            true => put_all::<true>(socket, pieces, done),
+            false => put_all::<false>(socket, pieces, done),
+        }
+    };
+    (now - done, corked::settle(socket, before, hold && now == pieces.length()))
+}
+
+/// The peer hears of `sent` bytes what there is to hear.
+fn tell(socket: &Socket, fd: i32, sent: usize, news: News) {
+    match news {
+        News::None => {}
+        News::Held => corked::warn(socket, fd),
+        News::Announced => put_done(socket, fd, sent),
+    }
 }
 
 /// Sends what `source` gives of up to `most` bytes at `data`, asked under the sending lock, if there is room for all of
@@ -78,10 +124,15 @@ pub(crate) unsafe fn put_from(
     let piece = iovec { iov_base: data.cast(), iov_len: got };
     let pieces = Pieces::one(&piece);
     // SAFETY: the caller's buffer; the lock is held.
-    let sent = unsafe { put_rest(socket, &pieces, put_once(socket, &pieces, 0)) };
+    let (sent, news) = unsafe {
+        match corked::concerns(socket, flags) {
+            true => gather(socket, &pieces, 0, flags),
+            false => (put_all::<false>(socket, &pieces, 0), News::Announced),
+        }
+    };
     drop(held);
     if sent > 0 {
-        put_done(socket, fd, sent, got, flags);
+        tell(socket, fd, sent, news);
     }
     if sent < got {
         // Room was there. Under the lock it goes away by a peer that takes its acknowledgements back, or by an SO_SNDBUF
@@ -123,12 +174,23 @@ pub(super) unsafe fn put_filled(
     if has_ended(socket) {
         return None;
     }
+    let before = corked::concerns(socket, 0).then(|| corked::before(socket));
+    let hold = before.is_some() && corked::holds(socket, 0);
+    let mut room = 0;
+    let noting = |space: shunt_ring::pipe::Space| {
+        room = space[0].1 + space[1].1;
+        source(space)
+    };
     // SAFETY: the lock is held; promised by the caller.
-    let filled = unsafe { pipe.fill(least, most, source)? };
+    let filled = unsafe { pipe.fill(least, most, hold, noting)? };
+    let news = match before {
+        Some(before) if filled > 0 => corked::settle(socket, before, hold && room == most),
+        _ => News::Announced,
+    };
     drop(held);
     if filled > 0 {
         socket.restraint.forget();
-        put_done(socket, fd, filled, most, 0);
+        tell(socket, fd, filled, news);
     }
     Some(filled)
 }
@@ -148,25 +210,33 @@ fn put_nothing(socket: &Socket) -> Result<usize> {
     Ok(0)
 }
 
-/// Wakes whoever waits for what was put.
+/// Wakes whoever waits for the `sent` bytes that were put.
 #[inline(always)]
-fn put_done(socket: &Socket, fd: i32, sent: usize, length: usize, flags: i32) {
-    if (flags & libc::MSG_MORE != 0 || socket.has(flag::CORKED)) && sent == length && !wait::peer_is_signalled(socket) {
-        wait::cork(fd);
-    } else if sent > 0 {
-        wait::notify_after(socket, fd, arm::IN, sent);
-    }
+fn put_done(socket: &Socket, fd: i32, sent: usize) {
+    wait::notify_after(socket, fd, arm::IN, sent);
     if socket.outgoing().announced() as usize & (4 * wait::LOOK_AFTER - 1) < sent {
         wait::check_peer_of_sender(socket, fd);
     }
 }
 
-/// Puts what fits of the pieces behind byte `done`; gives the new `done`. The caller holds the sending lock.
-unsafe fn put_once(socket: &Socket, pieces: &Pieces, before: usize) -> usize {
+/// Puts what fits of the pieces behind byte `done`; gives the new `done`. With `HOLD` full segments alone are announced. The caller
+/// holds the sending lock.
+unsafe fn put_all<const HOLD: bool>(socket: &Socket, pieces: &Pieces, done: usize) -> usize {
+    // SAFETY: passed on.
+    unsafe { put_rest::<HOLD>(socket, pieces, put_once::<HOLD>(socket, pieces, done)) }
+}
+
+/// One attempt of [`put_all`].
+unsafe fn put_once<const HOLD: bool>(socket: &Socket, pieces: &Pieces, before: usize) -> usize {
     let mut done = before;
     for (data, length) in pieces.from(done, usize::MAX) {
         // SAFETY: the caller's buffer; the lock is held.
-        let part = unsafe { socket.outgoing().send(data, length) };
+        let part = unsafe {
+            match HOLD {
+                true => socket.outgoing().hold(data, length),
+                false => socket.outgoing().send(data, length),
+            }
+        };
         if part == 0 && done > before {
             thread::take_fault(); // what was put before is the answer
         }
@@ -180,16 +250,20 @@ unsafe fn put_once(socket: &Socket, pieces: &Pieces, before: usize) -> usize {
 
 /// Goes on after [`put_once`] as long as a window has to be mapped for it: the lock is kept, so that no other thread's
 /// bytes come in between.
-unsafe fn put_rest(socket: &Socket, pieces: &Pieces, mut done: usize) -> usize {
+unsafe fn put_rest<const HOLD: bool>(socket: &Socket, pieces: &Pieces, mut done: usize) -> usize {
     while done < pieces.length() && window::provided_for_sending(socket) == Ok(true) {
         // SAFETY: passed on.
-        done = unsafe { put_once(socket, pieces, done) };
+        done = unsafe { put_once::<HOLD>(socket, pieces, done) };
     }
     done
 }
 
 /// As [`put`], from byte `done` of the pieces on; with MSG_OOB the one byte that is left is marked.
 pub(super) unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, flags: i32) -> Result<usize> {
+    if flags & libc::MSG_OOB == 0 && corked::concerns(socket, flags) {
+        // SAFETY: passed on.
+        return unsafe { put_gathered(socket, fd, pieces, done, flags) };
+    }
     let held = socket.lock_send()?;
     let pipe = socket.outgoing();
     if pipe.announced() & word::FIN != 0 || settle::owed(socket) {
@@ -197,7 +271,7 @@ pub(super) unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done:
     }
     let marked = (flags & libc::MSG_OOB != 0).then(|| urgent::mark(socket));
     // SAFETY: the caller's buffers; the lock is held.
-    let sent = unsafe { put_rest(socket, pieces, put_once(socket, pieces, done)) } - done;
+    let sent = unsafe { put_all::<false>(socket, pieces, done) } - done;
     if let (Some(before), 0) = (marked, sent) {
         urgent::unmark(socket, before);
     }
@@ -213,6 +287,6 @@ pub(super) unsafe fn put_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done:
         }
         return Ok(sent);
     }
-    put_done(socket, fd, sent, pieces.length() - done, flags);
+    put_done(socket, fd, sent);
     Ok(sent)
 }

@@ -6,7 +6,7 @@ use crate::remote::Posting;
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::Pieces;
 use crate::stream::swift::{self, Declined};
-use crate::stream::{error_queue, stalled, urgent};
+use crate::stream::{deadlines, error_queue, urgent};
 use crate::waiting::foreign;
 use crate::waiting::readiness::{self, observe, take_reset};
 use crate::waiting::wait::{self, nonblocking};
@@ -136,8 +136,8 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         let conditions = arm::IN | (seen as u32) << readiness::SEEN_SHIFT;
         // Asked once: a call that waits goes on when O_NONBLOCK is set meanwhile.
         if *hasty.get_or_insert_with(|| nonblocking(socket, fd, flags)) {
-            stalled::keep();
             wait::check_peer(socket, fd);
+            deadlines::keep();
             if socket.has(flag::REMOTE) {
                 let mut posting = post(socket, generation, pieces, done, flags);
                 crate::remote::drive_into(posting.as_mut()); // what has come is there

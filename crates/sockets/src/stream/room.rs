@@ -5,8 +5,9 @@
 
 use crate::socket::Socket;
 
-/// Bytes sent that TCP would not have acknowledged: those beyond the peer's window (SIOCOUTQ, SIOCOUTQNSD).
+/// Bytes sent that TCP would not have acknowledged: those beyond the peer's window, and those that are held back (SIOCOUTQ,
+/// SIOCOUTQNSD).
 pub fn unacknowledged(socket: &Socket) -> usize {
     let pipe = socket.outgoing();
-    (pipe.unacknowledged() as usize).saturating_sub(pipe.window_of_peer())
+    (pipe.unacknowledged() as usize).saturating_sub(pipe.window_of_peer()).max(pipe.held())
 }

@@ -1,20 +1,15 @@
 //! TCP_USER_TIMEOUT: a peer that takes nothing for so long, while there is no room for more, ends the connection (RFC 5482, and
 //! `tcp_probe_timer` in net/ipv4/tcp_timer.c).
 //!
-//! A send that finds no room notes when, and what the peer had taken by then: only there, and only where the option is set. Whoever
-//! sleeps in this process for anything sleeps no longer than until it is time to look again ([`next`]), and then looks after all
-//! streams that were noted; so does who finds nothing in a call that does not wait. A peer that takes something begins the time
+//! A send that finds no room notes when, and what the peer had taken by then: only there, and only where the option is set. From
+//! then on this process looks now and then ([`deadlines`]). A peer that takes something begins the time
 //! anew, and ends it when it has taken half of what there was: the rest is what TCP's window could hold by then.
 
-use super::end;
+use super::{deadlines, end};
 use crate::socket::{flag, Socket};
-use crate::table;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::channel::state;
 use shunt_sys::clock;
-
-/// When the next look is due, in CLOCK_MONOTONIC ns; `u64::MAX`: nothing was noted.
-static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Looks within one time limit: a peer that takes something is known to have done so within a quarter of it.
 const LOOKS: u64 = 4;
@@ -81,58 +76,38 @@ fn note_limited(socket: &Socket, fd: i32) {
     let (now, noted) = (clock::monotonic_ns(), since.load(Ordering::Acquire) != 0);
     full.store(socket.outgoing().unacknowledged(), Ordering::Relaxed);
     if noted {
-        return look(socket, fd, now);
+        return deadlines::look_at(look(socket, fd, now));
     }
     taken.store(socket.outgoing().taken(), Ordering::Relaxed);
     since.store(now, Ordering::Release);
-    ask_again(socket, now);
+    deadlines::look_at(again(socket, now));
     // Threads that sleep already are to sleep no longer than this.
     crate::epoll::changed(socket);
     crate::waiting::nudge::all();
 }
 
-/// Until when a call may sleep before it must [`keep`] the time.
-#[inline]
-pub fn next() -> u64 {
-    NEXT.load(Ordering::Relaxed)
-}
-
-/// Looks after the streams that were noted, if it is time.
-#[inline]
-pub fn keep() {
-    if next() != u64::MAX {
-        keep_due();
+/// It is `now`: looks after the stream if it was noted, and gives when to look again.
+pub fn keep(socket: &Socket, fd: i32, now: u64) -> u64 {
+    match socket.stalled.since.load(Ordering::Acquire) {
+        0 => u64::MAX,
+        _ => look(socket, fd, now),
     }
 }
 
-#[cold]
-fn keep_due() {
-    let now = clock::monotonic_ns();
-    let due = next();
-    if now < due || NEXT.compare_exchange(due, u64::MAX, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return;
-    }
-    for fd in 0..table::high_water() {
-        if let Some(socket) = table::stream(fd).filter(|socket| socket.stalled.since.load(Ordering::Acquire) != 0) {
-            look(socket, fd, now);
-        }
-    }
-}
-
-fn ask_again(socket: &Socket, now: u64) {
+fn again(socket: &Socket, now: u64) -> u64 {
     let limit = socket.stalled.limit.load(Ordering::Relaxed);
-    NEXT.fetch_min(now.saturating_add((limit + PROBE) / LOOKS), Ordering::AcqRel);
+    now.saturating_add((limit + PROBE) / LOOKS)
 }
 
-/// What has become of a stream that was noted.
-fn look(socket: &Socket, fd: i32, now: u64) {
+/// What has become of a stream that was noted. Gives when to look again; `u64::MAX`: no more.
+fn look(socket: &Socket, fd: i32, now: u64) -> u64 {
     let Stalled { limit, since, taken, full } = &socket.stalled;
     let unread = socket.outgoing().unacknowledged();
     let limit = limit.load(Ordering::Relaxed);
     let over = socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0;
     if limit == 0 || over || unread * 2 < full.load(Ordering::Relaxed) {
         since.store(0, Ordering::Release);
-        return;
+        return u64::MAX;
     }
     let position = socket.outgoing().taken();
     if taken.swap(position, Ordering::Relaxed) != position {
@@ -140,7 +115,7 @@ fn look(socket: &Socket, fd: i32, now: u64) {
     } else if now.saturating_sub(since.load(Ordering::Acquire)) >= limit + PROBE {
         since.store(0, Ordering::Release);
         end::time_out(socket, fd);
-        return;
+        return u64::MAX;
     }
-    ask_again(socket, now);
+    again(socket, now)
 }

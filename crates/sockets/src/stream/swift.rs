@@ -8,7 +8,7 @@
 
 use crate::global;
 use crate::socket::{flag, Socket};
-use crate::stream::{self, stalled};
+use crate::stream::{self, deadlines};
 use crate::waiting::wait;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::SHORT;
@@ -190,8 +190,8 @@ pub fn drained(socket: &Socket, fd: i32, flags: i32) -> bool {
     if !usual(socket, flags) || flags & MSG_DONTWAIT == 0 && !socket.has(flag::NONBLOCK) || socket.incoming().look().1 > 0 {
         return false;
     }
-    stalled::keep();
     wait::check_peer(socket, fd);
+    deadlines::keep();
     let (word, waiting) = socket.incoming().look();
     waiting == 0
         && word & (word::FIN | word::CLOSED | word::RST) == 0
@@ -220,16 +220,10 @@ pub fn arrives(socket: &Socket, flags: i32) -> bool {
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *thread::block() };
     let (own, peer) = (socket.own(), socket.peer());
-    // A peer on this processor runs when we do not; where spinning was found to steal from others, none is done; and
-    // whoever was left asleep by a cork is woken first.
+    // A peer on this processor runs when we do not; where spinning was found to steal from others, none is done.
     let here = own.wait.processor.load(Ordering::Relaxed);
     let apart = here == 0 || here != peer.wait.processor.load(Ordering::Relaxed);
-    if !usual(socket, flags)
-        || flags & MSG_DONTWAIT != 0
-        || socket.has(flag::NONBLOCK)
-        || !apart
-        || block.spin_penalty | block.corked != 0
-    {
+    if !usual(socket, flags) || flags & MSG_DONTWAIT != 0 || socket.has(flag::NONBLOCK) || !apart || block.spin_penalty != 0 {
         return false;
     }
     let pipe = socket.incoming();

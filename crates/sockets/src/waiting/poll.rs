@@ -6,7 +6,7 @@
 use crate::memory::scratch::Scratch;
 use crate::rendezvous::{accept, deferred, listen};
 use crate::socket::{flag, Socket};
-use crate::stream::stalled;
+use crate::stream::deadlines;
 use crate::table::{self, Kind};
 use crate::waiting::bells;
 use crate::waiting::holding::{no_longer_asleep, Waiter};
@@ -365,15 +365,14 @@ impl<'a> Query<'a> {
     }
 
     fn check_those(&self, due: impl Fn(&Socket) -> bool) -> bool {
-        let mut gone = false;
-        stalled::keep();
+        let mut gone = deadlines::keep();
         for entry in self.entries.iter() {
             if let Some(s) = table::stream(entry.fd).filter(|s| due(s)) {
                 wait::check_peer(s, entry.fd);
                 gone |= s.own().receive.state.load(Ordering::Relaxed) & (state::PEER_GONE | state::TIMED_OUT) != 0;
             }
         }
-        gone
+        gone | deadlines::keep()
     }
 
     /// Arms everything and sleeps; true when the deadline passed.
@@ -440,8 +439,9 @@ impl<'a> Query<'a> {
         if due {
             wait::barrier();
         }
-        stalled::keep();
+        deadlines::keep();
         let Some(watch) = crate::remote::watch() else { return Ok(false) };
+        let kept = deadlines::next();
         let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
             return Ok(false);
@@ -456,7 +456,7 @@ impl<'a> Query<'a> {
             u64::MAX => self.deadline,
             longest => self.deadline.min(clock::monotonic_ns() + longest),
         };
-        let limit = limit.min(stalled::next());
+        let limit = limit.min(kept);
         let mut time;
         let mut pointer = core::ptr::null_mut();
         if limit != u64::MAX {

@@ -4,7 +4,7 @@
 
 use crate::options;
 use crate::socket::{flag, Socket};
-use crate::stream::{error_queue, restraint, urgent};
+use crate::stream::{corked, error_queue, restraint, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::calls;
@@ -67,6 +67,7 @@ pub fn note_gone(socket: &Socket) {
 #[cold]
 pub fn note_gone_after(socket: &Socket, put: usize) {
     socket.set(flag::HUNG_UP);
+    corked::take(socket);
     conclude_after(socket, put);
 }
 

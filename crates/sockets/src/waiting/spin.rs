@@ -69,9 +69,6 @@ pub fn begin(peer_processor: u32) -> Spin {
     let now = clock::ticks();
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *thread::block() };
-    if block.corked != 0 {
-        crate::waiting::wait::uncork();
-    }
     block.processor = clock::processor() + 1;
     block.waits = block.waits.wrapping_add(1);
     let same_processor = peer_processor == block.processor;

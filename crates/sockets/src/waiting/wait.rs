@@ -2,12 +2,12 @@
 
 use crate::remote::{Posting, Watch};
 use crate::socket::{flag, Socket};
-use crate::stream::{stalled, stamp};
+use crate::stream::{corked, deadlines, stamp};
 use crate::waiting::bells::{self, Listening};
 use crate::waiting::holding::Asleep;
 use crate::waiting::readiness;
 use crate::waiting::{foreign, spin};
-use crate::{global, link, table};
+use crate::{global, link};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style, word, BELL};
@@ -41,9 +41,10 @@ pub fn notify_after(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     }
 }
 
+/// Wakes the peer if it sleeps for `conditions`, when `put` bytes were sent to it.
 #[cold]
 #[inline(never)]
-fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
+pub fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     if bell::due(&socket.peer().wait, conditions).is_some() {
         socket.hold.while_open(socket, fd, |fd| ring_asked(socket, fd, conditions, put));
     }
@@ -77,34 +78,6 @@ pub fn ring_for_others(socket: &Socket, fd: i32) {
     fence(Ordering::SeqCst);
     let sent = socket.outgoing().unacknowledged() > 0 || socket.outgoing().announced() & word::FIN != 0;
     notify_by_closer(socket, fd, if sent { arm::IN | arm::OUT } else { arm::OUT });
-}
-
-/// More bytes were announced: the peer sees these if it is awake; a sleeping one is woken with the last piece, or when
-/// this thread waits for anything.
-#[cold]
-pub fn cork(fd: i32) {
-    uncork();
-    // SAFETY: the calling thread's own block.
-    unsafe { (*thread::block()).corked = fd as u32 + 1 };
-}
-
-/// The descriptor `fd` is about to be another file's, or none: the peer is woken while it still leads there.
-pub fn uncork_at(fd: i32) {
-    // SAFETY: the calling thread's own block.
-    if unsafe { (*thread::block()).corked } == fd as u32 + 1 {
-        uncork();
-    }
-}
-
-/// Wakes the peer that [`cork`] left asleep.
-pub fn uncork() {
-    // SAFETY: the calling thread's own block.
-    let corked = unsafe { core::mem::take(&mut (*thread::block()).corked) };
-    if corked != 0 {
-        if let Some(socket) = table::stream(corked as i32 - 1) {
-            notify(socket, corked as i32 - 1, arm::IN);
-        }
-    }
 }
 
 /// One byte on the companion, a [`BELL`], makes the peer's descriptor readable.
@@ -150,12 +123,11 @@ const OFTEN_AWAKE: u32 = 64;
 /// Announces that this side sleeps for `conditions`; true if the caller must execute [`barrier`] before it checks
 /// again.
 pub fn announce(socket: &Socket, conditions: u32) -> bool {
-    let wait = &socket.own().wait;
-    let due = bell::arm(wait, conditions);
+    let due = corked::arm(socket, conditions);
     if due {
         socket.spins.store(0, Ordering::Relaxed);
         if socket.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
-            bell::agree_on_fences(wait, barrier);
+            bell::agree_on_fences(&socket.own().wait, barrier);
         }
     }
     due
@@ -236,6 +208,7 @@ pub fn check_peer(socket: &Socket, fd: i32) {
     }
     socket.last_check.store(now, Ordering::Relaxed);
     socket.received_at_check.store(received, Ordering::Relaxed);
+    corked::look(socket);
     if socket.has(flag::FENCE) {
         reconsider_fence(socket);
     }
@@ -333,14 +306,15 @@ pub fn wait_into(
         // A sleep in recv keeps its file; one in poll has numbers.
         if conditions & arm::OUT != 0
             || deadline != u64::MAX
-            || stalled::next() != u64::MAX
+            || deadlines::next() != u64::MAX
+            || corked::expected(socket)
             || socket.stalled.limited()
             || socket.has(flag::SHARED | flag::REMOTE)
         {
             asleep.begin_beside()
         } else {
             asleep.begin();
-            -1
+            IN_RECV
         }
     };
     let mut heard = true;
@@ -420,6 +394,9 @@ const ENDED: i64 = 1_000_000;
 /// How long who waits for space sleeps at most where another process could shut the socket down: nothing rings for that, in ns.
 pub const UNHEARD: u64 = 50_000_000;
 
+/// In the place of what a call sleeps beside: it was to sleep in recv.
+const IN_RECV: i32 = -2;
+
 /// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::waiting::nudge`]).
 fn sleep(
     socket: &Socket,
@@ -430,7 +407,7 @@ fn sleep(
     posting: Option<&mut Posting>,
 ) -> Result<()> {
     let [fd, beside] = fds;
-    stalled::keep();
+    deadlines::keep();
     let listening = bells::listen(socket, fd);
     if listening.deaf {
         check_peer(socket, fd);
@@ -450,15 +427,19 @@ fn sleep(
         barrier();
     }
     watch.for_stream(socket, conditions & readiness::CONDITIONS);
+    let kept = deadlines::next();
     if readiness::any(socket, conditions) {
         return Ok(());
     }
     if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR));
     }
-    let polled = Polled { companion: fd, listening, beside: [beside, watch.descriptor()] };
+    if beside == IN_RECV && kept != u64::MAX {
+        return Ok(()); // the next attempt sleeps in poll
+    }
+    let polled = Polled { companion: fd, listening, beside: [beside.max(-1), watch.descriptor()], kept };
     if deadline == u64::MAX {
-        let slept = if listening.ear < 0 && polled.beside == [-1; 2] && stalled::next() == u64::MAX {
+        let slept = if listening.ear < 0 && polled.beside == [-1; 2] && kept == u64::MAX {
             sleep_for_ever(socket, polled, conditions, looked)
         } else {
             sleep_in_poll(socket, polled, conditions, deadline, looked)
@@ -490,18 +471,20 @@ struct Polled {
     listening: Listening,
     /// What may wake it beside bells; -1: nothing.
     beside: [i32; 2],
+    /// [`deadlines::next`].
+    kept: u64,
 }
 
 /// `deadline` `u64::MAX`: for ever, and through stops of the process, which end other calls (`sock_intr_errno`). `looked`: see
 /// [`shunt_sys::raw::sleep6`].
 fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64, looked: u64) -> Result<()> {
-    let Polled { companion, listening, beside } = polled;
+    let Polled { companion, listening, beside, kept } = polled;
     // Those that are not there are negative, and passed over.
     let mut set =
         [companion, listening.ear, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     set[0].events = listening.companion;
     let count = set.iter().rposition(|entry| entry.fd >= 0).map_or(0, |last| last + 1);
-    let mut limit = stalled::next();
+    let mut limit = kept;
     if conditions & arm::OUT != 0 && socket.has(flag::SHARED) {
         limit = limit.min(clock::monotonic_ns() + UNHEARD);
     }

@@ -29,7 +29,7 @@ impl Draw {
             2 => format!("writev {slot} {size} {seed}"),
             3 => format!("sendmsg {slot} {size} {seed}"),
             4 => format!("sendfile {slot} {size} {seed}"),
-            // MSG_MORE does not gather, which is listed.
+            // What is seen of it depends on the time.
             5 if self.features.contains("more") => format!("send {slot} {size} {seed} more"),
             _ => format!("send {slot} {size} {seed}"),
         };
