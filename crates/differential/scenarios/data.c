@@ -639,3 +639,54 @@ DUET(lone_message_without_delay, "the same with TCP_NODELAY")
 {
     lone_message(1);
 }
+
+/* Room for nothing: by recv, and by recvmsg without buffers. */
+static void receive_nothing(const char *label, int fd, int flags)
+{
+    struct msghdr none = {0};
+    say("%s", label);
+    R(recv(fd, bytes, 0, flags));
+    R(recvmsg(fd, &none, flags));
+}
+
+DUET(receive_nothing_in_time, "a recv of no bytes waits once, and gives 0 whatever its wait ended with: SO_RCVTIMEO passes, bytes come, the end")
+{
+    int fd = connected();
+    struct timeval soon = {0, 50000}, never = {0, 0};
+    MUST(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon));
+    receive_nothing("in time", fd, 0);
+    receive_nothing("MSG_PEEK", fd, MSG_PEEK);
+    receive_nothing("MSG_WAITALL", fd, MSG_WAITALL);
+    receive_nothing("MSG_DONTWAIT", fd, MSG_DONTWAIT);
+    MUST(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never));
+    far_when_blocked("send 1 3 1");
+    R(recv(fd, bytes, 0, 0));
+    far_end();
+    say_received("bytes", fd, 3, 1);
+    far_when_blocked("shutdown 1 WR");
+    R(recv(fd, bytes, 0, 0));
+    far_end();
+    receive_nothing("the end", fd, 0);
+}
+
+DUET(receive_nothing_signalled, "a signal ends a recv of no bytes with 0, also where its handler has calls begin again")
+{
+    int fd = connected();
+    static const int flags[] = {0, SA_RESTART};
+    for (int i = 0; i < 2; i++) {
+        count_signal(SIGUSR1, flags[i]);
+        pthread_t kicker = kick_when_blocked(SIGUSR1);
+        RN(i, recv(fd, bytes, 0, 0));
+        finish(kicker);
+    }
+}
+
+DUET(receive_nothing_reset, "a reset ends a recv of no bytes with 0, and the next call has the error")
+{
+    int fd = connected();
+    far_when_blocked("linger 1 1 0; close 1");
+    R(recv(fd, bytes, 0, 0));
+    far_end();
+    R(recv(fd, bytes, 0, 0));
+    R(recv(fd, bytes, 0, 0));
+}

@@ -155,10 +155,20 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             deadline = clock::monotonic_ns().saturating_add(timeout);
         }
         let mut posting = post(socket, generation, pieces, done, flags);
-        let waited = wait::wait_into(socket, fd, conditions, ends_for_signals(deadline, given, done), began, posting.as_mut());
+        let waited = wait::wait_into(
+            socket,
+            fd,
+            conditions,
+            ends_for_signals(deadline, given, done.max((length == 0) as usize)),
+            began,
+            posting.as_mut(),
+        );
         done += settled(socket, generation, fd, posting);
         if done > 0 && (done >= enough || waited.is_err()) {
             break done;
+        }
+        if length == 0 && (waited.is_err() || readiness::any(socket, conditions)) {
+            return Ok(0); // one wait, however it ends: tcp_recvmsg_locked asks for errors and signals only before another
         }
         waited?;
         if done == 0 && timeout == 0 && thread::restarted(began) != began {
