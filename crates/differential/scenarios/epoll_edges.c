@@ -231,3 +231,34 @@ DUET(edges_level_to_edge, "a level-triggered entry becomes edge-triggered, and t
     recv(fd, bytes, 100, 0);
     show_epoll("read", epoll, 0);
 }
+
+static void set_and_look(const char *label, int fd, int level, int option, int value, int in, int out)
+{
+    R(setsockopt(fd, level, option, &value, sizeof value));
+    say("%s", label);
+    show_epoll("in", in, 0);
+    show_epoll("out", out, 0);
+}
+
+DUET(edges_options, "SO_RCVLOWAT is an edge where what is there is enough, SO_SNDBUF and TCP_NOTSENT_LOWAT where there is space")
+{
+    int fd = connected(), in = set_with(fd, EPOLLIN | EPOLLET), out = set_with(fd, EPOLLOUT | EPOLLET);
+    show_epoll("added", out, 0);
+    set_and_look("SO_RCVLOWAT, nothing there", fd, SOL_SOCKET, SO_RCVLOWAT, 2, in, out);
+    set_and_look("SO_SNDBUF", fd, SOL_SOCKET, SO_SNDBUF, 50000, in, out);
+    set_and_look("TCP_NOTSENT_LOWAT", fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 100000, in, out);
+    set_and_look("SO_RCVBUF", fd, SOL_SOCKET, SO_RCVBUF, 50000, in, out);
+}
+
+DUET(edges_low_water_set, "SO_RCVLOWAT set while bytes wait is an edge for who asks for them, if they are enough, each time")
+{
+    int fd = connected(), epoll = set_with(fd, EPOLLIN | EPOLLET);
+    static const int lows[] = {20, 10, 10, 1, 11};
+    far("send 1 10 1");
+    await_bytes(fd, 10);
+    show_epoll("bytes", epoll, 0);
+    for (int i = 0; i < 5; i++) {
+        R(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &lows[i], sizeof lows[i]));
+        show_epoll("set", epoll, 0);
+    }
+}

@@ -214,3 +214,74 @@ DUET(async_io_flags, "F_SETOWN, F_SETSIG, F_GETOWN_EX, FIOASYNC, FIOSETOWN round
     R(fcntl(fd, F_SETLK, &(struct flock){.l_type = F_WRLCK}) == 0);
     R(fcntl(fd, F_GETPIPE_SZ));
 }
+
+static void buffers_of(const char *label, int fd)
+{
+    static const struct { int option; const char *name; } shown[] = {{SO_SNDBUF, "SO_SNDBUF"}, {SO_RCVBUF, "SO_RCVBUF"}, {72, "SO_BUF_LOCK"}};
+    say("%s", label);
+    for (int i = 0; i < 3; i++)
+        show_option(shown[i].name, fd, SOL_SOCKET, shown[i].option);
+}
+
+SOLO(buffers_by_force, "SO_SNDBUFFORCE and SO_RCVBUFFORCE before connecting, on a listener and later, beyond what the host allows, and what SO_BUF_LOCK says")
+{
+    int size = 100000, huge = 70000000, less = -1, unlocked = 0;
+    int listener = MUST(socket(AF_INET, SOCK_STREAM, 0)), client = MUST(socket(AF_INET, SOCK_STREAM, 0));
+    struct endpoint_address any = address_of("127.0.0.1", 0);
+    R(setsockopt(listener, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof size));
+    R(setsockopt(client, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size));
+    MUST(bind(listener, SA(any)));
+    MUST(listen(listener, 4));
+    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
+    MUST(connect(client, SA(target)));
+    int server = MUST(accept(listener, NULL, NULL)), other = dial("127.0.0.1", port_of(listener));
+    buffers_of("client", client);
+    buffers_of("server", server);
+    R(setsockopt(server, SOL_SOCKET, SO_SNDBUFFORCE, &huge, sizeof huge));
+    R(setsockopt(server, SOL_SOCKET, SO_RCVBUFFORCE, &huge, sizeof huge));
+    R(setsockopt(client, SOL_SOCKET, SO_SNDBUFFORCE, &less, sizeof less));
+    buffers_of("client, less than nothing", client);
+    buffers_of("server, huge", server);
+    R(setsockopt(server, SOL_SOCKET, 72, &unlocked, sizeof unlocked));
+    buffers_of("server, unlocked", server);
+    R(setsockopt(server, SOL_SOCKET, SO_SNDBUF, &size, sizeof size));
+    buffers_of("server, one locked again", server);
+    close(other);
+    R(send_all(client, 1000, 1));
+    say_received("server", server, 1000, 1);
+}
+
+SOLO(options_without_a_port, "what is said of options of a connection beside IP_BIND_ADDRESS_NO_PORT, IP_MINTTL and SO_BINDTOIFINDEX of the loopback interface")
+{
+    static const struct { int level, option, value; const char *name; } beside[] = {
+        {IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1, "IP_BIND_ADDRESS_NO_PORT"}, {IPPROTO_IP, IP_MINTTL, 200, "IP_MINTTL"}, {SOL_SOCKET, 62, 1, "SO_BINDTOIFINDEX"}};
+    for (int i = 0; i < 3; i++) {
+        int client, server;
+        pair(&client, &server);
+        set_and_show(beside[i].name, server, beside[i].level, beside[i].option, beside[i].value);
+        set_and_show("TCP_FASTOPEN", server, IPPROTO_TCP, TCP_FASTOPEN, 5);
+        struct tcp_info info = {0};
+        socklen_t length = sizeof info;
+        R(getsockopt(server, IPPROTO_TCP, TCP_INFO, &info, &length));
+        say("state %d", info.tcpi_state);
+        close(client);
+        close(server);
+    }
+}
+
+SOLO_KERNEL(saved_syn, "TCP_SAVE_SYN: what accept gives tells the segment that the client connected with, once")
+{
+    int listener = MUST(socket(AF_INET, SOCK_STREAM, 0)), on = 1;
+    struct endpoint_address any = address_of("127.0.0.1", 0);
+    R(setsockopt(listener, IPPROTO_TCP, TCP_SAVE_SYN, &on, sizeof on));
+    MUST(bind(listener, SA(any)));
+    MUST(listen(listener, 4));
+    int client = dial("127.0.0.1", port_of(listener)), server = MUST(accept(listener, NULL, NULL));
+    for (int turn = 0; turn < 2; turn++) {
+        socklen_t length = 200;
+        RN(turn, getsockopt(server, IPPROTO_TCP, TCP_SAVED_SYN, bytes, &length));
+        say("length %u", length);
+    }
+    R(send_all(client, 1000, 1));
+    say_received("server", server, 1000, 1);
+}

@@ -216,6 +216,54 @@ DUET(shutdown_wakes_own_epoll, "shutdown in another thread ends a blocked epoll_
     finish(thread);
 }
 
+static void *lowers_water(void *argument)
+{
+    int low = 3;
+    await_blocked(getpid(), getpid());
+    setsockopt(*(int *)argument, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+    return NULL;
+}
+
+/* Five bytes, of which ten would be enough. */
+static int too_few(void)
+{
+    int fd = connected(), low = 10;
+    MUST(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
+    far("send 1 5 1");
+    await_bytes(fd, 5);
+    return fd;
+}
+
+DUET(low_water_wakes_own_poll, "SO_RCVLOWAT lowered in another thread ends a blocked poll")
+{
+    int fd = too_few();
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    pthread_t thread = start(lowers_water, &fd);
+    R(poll(&entry, 1, -1));
+    say("%s", mask_names((unsigned short)entry.revents));
+    finish(thread);
+}
+
+DUET(low_water_wakes_own_select, "SO_RCVLOWAT lowered in another thread ends a blocked select")
+{
+    int fd = too_few();
+    fd_set wanted;
+    FD_ZERO(&wanted);
+    FD_SET(fd, &wanted);
+    pthread_t thread = start(lowers_water, &fd);
+    R(select(fd + 1, &wanted, NULL, NULL, NULL));
+    finish(thread);
+}
+
+DUET(low_water_wakes_own_epoll, "SO_RCVLOWAT lowered in another thread ends a blocked epoll_wait")
+{
+    int fd = too_few(), epoll = MUST(epoll_create1(0));
+    MUST(epoll_adding(epoll, fd, EPOLLIN, 3));
+    pthread_t thread = start(lowers_water, &fd);
+    show_epoll("lowered", epoll, -1);
+    finish(thread);
+}
+
 DUET(shutdown_wakes_own_writer, "shutdown(SHUT_WR) in another thread ends a blocked send")
 {
     int fd = connected();

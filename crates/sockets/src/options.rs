@@ -20,6 +20,7 @@ mod listener;
 mod owners;
 mod stored;
 mod tcp;
+mod waking;
 
 pub use get::get;
 pub use kinds::only_the_kernel_can;
@@ -33,7 +34,7 @@ use crate::socket::{flag, Socket};
 use crate::stream::{control, corked, stalled};
 use core::sync::atomic::Ordering;
 use effects::{apply, integer, tell_linger};
-use kinds::{changed_with, defers, is_simple};
+use kinds::{changed_with, defers, is_simple, read_as};
 use owners::{publish, write_down};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{user, Errno, Result};
@@ -131,6 +132,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     }
     let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge(socket)? };
     judge.set(level, name, data, length)?;
+    let name = read_as(level, name);
     if let Ok((mut bytes, length)) = judge.read(level, name) {
         if (level, name) == (SOL_SOCKET, libc::SO_LINGER) && integer(&bytes) == 0 {
             // Switching off leaves the time as it was; a judge that was never on does not know it.
@@ -140,6 +142,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         }
         socket.stored.store(level, name, &bytes[..length]);
         apply(socket, level, name, &bytes[..length]);
+        tcp::note_lock(socket, level, name);
         for &(level, name) in changed_with(level, name) {
             if let (true, Ok((bytes, length))) = (socket.stored.find(level, name).is_some(), judge.read(level, name)) {
                 socket.stored.store(level, name, &bytes[..length]);
@@ -152,6 +155,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
             stalled::note_if_full(socket, fd);
         }
         connected(socket, fd, false);
+        waking::wake(socket, level, name);
     }
     Ok(0)
 }

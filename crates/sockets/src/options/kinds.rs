@@ -49,9 +49,24 @@ pub(super) fn leaves_information(entry: &Entry) -> bool {
     }
 }
 
-/// Options that would keep a judge from connecting at once.
+/// Options that would keep a judge from connecting to itself at once: it would have no port, another interface, or drop its segments.
 pub(super) fn defers(entry: &Entry) -> bool {
-    matches!((entry.level, entry.name), (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) | (SOL_SOCKET, libc::SO_BINDTODEVICE))
+    match entry.level {
+        SOL_SOCKET => matches!(entry.name, libc::SO_BINDTODEVICE | SO_BINDTOIFINDEX),
+        IPPROTO_TCP => entry.name == libc::TCP_FASTOPEN_CONNECT,
+        libc::IPPROTO_IP => matches!(entry.name, libc::IP_BIND_ADDRESS_NO_PORT | libc::IP_MINTTL),
+        libc::IPPROTO_IPV6 => entry.name == libc::IPV6_MINHOPCOUNT,
+        _ => false,
+    }
+}
+
+/// The name by which the value of an option is read: that of the privileged forms of SO_SNDBUF and SO_RCVBUF is theirs.
+pub(super) fn read_as(level: c_int, name: c_int) -> c_int {
+    match (level, name) {
+        (SOL_SOCKET, libc::SO_SNDBUFFORCE) => libc::SO_SNDBUF,
+        (SOL_SOCKET, libc::SO_RCVBUFFORCE) => libc::SO_RCVBUF,
+        _ => name,
+    }
 }
 
 /// Options that the kernel sets to something else when this one is set: IP_TOS says what SO_PRIORITY is, and of the kinds of
@@ -96,11 +111,11 @@ pub(super) const INHERITED: [(c_int, c_int); 26] = [
     (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
 ];
 
-/// Options of a TCP socket by which the kernel decides what comes through.
+/// Options of a TCP socket by which the kernel decides what comes through, or which tell of segments.
 pub fn only_the_kernel_can(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF | libc::SO_BINDTODEVICE | SO_BINDTOIFINDEX),
-        IPPROTO_TCP => matches!(name, libc::TCP_ULP | libc::TCP_REPAIR | libc::TCP_MD5SIG | TCP_AO_ADD_KEY),
+        IPPROTO_TCP => matches!(name, libc::TCP_ULP | libc::TCP_REPAIR | libc::TCP_MD5SIG | libc::TCP_SAVE_SYN | TCP_AO_ADD_KEY),
         _ => false,
     }
 }

@@ -1,7 +1,7 @@
 //! Between a TCP socket of the kernel and what is kept of its options: before it becomes a stream, and on the way back.
 
 use super::effects::{apply, integer};
-use super::kinds::changed_with;
+use super::kinds::{changed_with, read_as};
 use super::owners::catch_up;
 use super::stored::Entry;
 use crate::options::judge::LONGEST;
@@ -16,18 +16,25 @@ pub(super) fn give(fd: i32, entry: &Entry) {
     if entry.level == SOL_SOCKET && matches!(entry.name, libc::SO_SNDBUF | libc::SO_RCVBUF) {
         let half = integer(&data) / 2; // the kernel doubles what it is given
         data[..4].copy_from_slice(&half.to_ne_bytes());
+        // More than the host allows to everybody was set by force.
+        let force = if entry.name == libc::SO_SNDBUF { libc::SO_SNDBUFFORCE } else { libc::SO_RCVBUFFORCE };
+        if calls::setsockopt(fd, SOL_SOCKET, force, data.as_ptr().cast(), entry.length as socklen_t).is_ok() {
+            return;
+        }
     }
     let _ = calls::setsockopt(fd, entry.level, entry.name, data.as_ptr().cast(), entry.length as socklen_t);
 }
 
 /// A program set an option of a TCP socket that is not connected yet, and the kernel agreed: remembers what came of it.
 pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
+    let name = read_as(level, name);
     let mut data = [0u8; LONGEST];
     let mut length = LONGEST as socklen_t;
     if calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok() {
         let bytes = &data[..(length as usize).min(LONGEST)];
         socket.stored.store(level, name, bytes);
         apply(socket, level, name, bytes);
+        note_lock(socket, level, name);
     }
     for &(level, name) in changed_with(level, name) {
         let list = &socket.stored;
@@ -38,6 +45,20 @@ pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
         }
     }
 }
+
+/// A buffer that was set is locked, whatever SO_BUF_LOCK was set to before. Where it never was, judges know.
+pub(super) fn note_lock(socket: &Socket, level: c_int, name: c_int) {
+    let lock = match (level, name) {
+        (SOL_SOCKET, libc::SO_SNDBUF) => 1,
+        (SOL_SOCKET, libc::SO_RCVBUF) => 2,
+        _ => return,
+    };
+    if let Some(entry) = socket.stored.find(SOL_SOCKET, SO_BUF_LOCK) {
+        socket.stored.store(SOL_SOCKET, SO_BUF_LOCK, &(integer(&entry.data) | lock).to_ne_bytes());
+    }
+}
+
+const SO_BUF_LOCK: c_int = 72;
 
 /// The TCP socket `fd` is about to be replaced: reads back what its options really are.
 pub fn carry_over(fd: i32, socket: &Socket) {
