@@ -262,3 +262,15 @@ DUET(edges_low_water_set, "SO_RCVLOWAT set while bytes wait is an edge for who a
         show_epoll("set", epoll, 0);
     }
 }
+
+DUET(edges_reset_once, "a reset is one edge, also when its sender is gone")
+{
+    int fd = connected(), epoll = set_with(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    show_epoll("added", epoll, 0);
+    far_begin("linger 1 1 0; close 1");
+    show_epoll("reset", epoll, -1);
+    show_epoll("again", epoll, 0);
+    far_end();
+    milliseconds(20);
+    show_epoll("later", epoll, 0);
+}

@@ -34,6 +34,9 @@ fn signature(socket: &Socket, wanted: u32) -> u64 {
         word &= !(word::FIN | word::CLOSED);
         ends &= !state::PEER_GONE;
     }
+    if word & word::RST != 0 {
+        ends &= state::SHUT_RD; // a reset was the last news
+    }
     let changes = socket.changes.load(Ordering::Relaxed);
     let own = (ends as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     if wanted & ARRIVALS == 0 {
