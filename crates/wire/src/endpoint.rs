@@ -17,6 +17,8 @@ use crate::field::{read, write, Field};
 
 /// First two bytes: "sh".
 pub const MAGIC: u16 = u16::from_le_bytes(*b"sh");
+/// The UDP port of endpoints on an interface with an agent, unless the agent was told another: "sh" as a number.
+pub const AGENT_PORT: u16 = u16::from_be_bytes(*b"sh");
 /// Version of this header and of what it says of the payload.
 pub const VERSION: u8 = 1;
 /// Bytes of the header.

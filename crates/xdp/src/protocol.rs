@@ -17,8 +17,7 @@ use shunt_sys::{calls, libc, Errno};
 
 use crate::socket::Shape as RingShape;
 
-/// The UDP port of shunt on an interface with an agent, unless the agent was told another: "sh" as a number.
-pub const PORT: u16 = u16::from_be_bytes(*b"sh");
+pub use shunt_wire::endpoint::AGENT_PORT as PORT;
 
 /// First word of both structures.
 const MAGIC: u32 = u32::from_ne_bytes(*b"shag");

@@ -5,7 +5,7 @@ use crate::shared::{Queue, SendDescriptor};
 use crate::{Address, Area, Channel, Counters, SendError, ADDRESS, SCATTER};
 use core::mem::{offset_of, zeroed};
 use shunt_sys::{calls, libc, Errno};
-use shunt_wire::endpoint::HEADER;
+use shunt_wire::endpoint::{AGENT_PORT, HEADER};
 
 /// In [`SendDescriptor::kind`]: the one area lies in the device's part of the memory.
 pub(super) const STAGED: u32 = 1 << 31;
@@ -94,8 +94,9 @@ impl Udp {
                 if batch.count == N {
                     break;
                 }
-                batch.begin(entry.address(), parts);
-                (channel, each, bytes, closed) = (Some(descriptor.channel), length, 0, false);
+                let address = entry.address();
+                batch.begin(address, parts);
+                (channel, each, bytes, closed) = (Some(descriptor.channel), length, 0, has_agent(&address));
             }
             let current = batch.count - 1;
             // SAFETY: the entry of the queue; nobody else takes it before we advance.
@@ -134,6 +135,12 @@ impl Udp {
         // SAFETY: inside the device's part.
         inside.then(|| unsafe { self.memory.device_part().add(area.offset as usize) })
     }
+}
+
+/// Whether frames for this address meet an agent's program. On a veth it sees a run before anybody has cut it, as one frame, which is none of ours.
+fn has_agent(address: &Address) -> bool {
+    // A `sockaddr_in` or `sockaddr_in6`: the port follows the family.
+    address.bytes().get(2..4) == Some(&AGENT_PORT.to_be_bytes()[..])
 }
 
 const EMPTY: libc::iovec = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
