@@ -7,6 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use shunt_xdp::netlink::{attribute, word, Request};
 use shunt_xdp::route::Mac;
 
+use crate::ebpf::kernel::Attachment;
+
+/// Bytes of packets that the kernel certainly has in one piece where it shows a program packets in pieces: a page less what it needs itself.
+const ONE_PIECE: u32 = 3000;
+
 /// An interface, as it was when it was asked for.
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -22,6 +27,8 @@ pub struct Interface {
     pub queues: u32,
     /// Whether it is up.
     pub up: bool,
+    /// Whether it is one end of a virtual Ethernet (veth(4)).
+    pub is_veth: bool,
     /// The number of an XDP program that is attached to it.
     pub program: Option<u32>,
     /// Its addresses that peers can be told: not those of one link.
@@ -52,11 +59,26 @@ impl Interface {
         Ok(interface)
     }
 
+    /// Where the program for datagrams to `port` is tried first: in the driver, but for a veth of one queue. There a frame is a packet of the
+    /// kernel's already, which the driver copies for the program into a page of its own; in front of the stack that is not needed, and the peer goes
+    /// on handing over segments that nobody has cut. So it does with runs of datagrams, which fit no chunk; senders know the
+    /// agent's usual port, and make none for it. Of several queues the stack does not know the one that a packet came by, and
+    /// longer packets would come in pieces, which AF_XDP's sockets here do not take.
+    pub fn first_attachment(&self, port: u16) -> Attachment {
+        if self.is_veth && self.queues == 1 && self.mtu <= ONE_PIECE && port == shunt_xdp::protocol::PORT {
+            Attachment::Generic
+        } else {
+            Attachment::Native
+        }
+    }
+
     fn by_index(name: &str, index: u32) -> io::Result<Interface> {
         /// `struct ifinfomsg`.
         const FIXED: usize = 16;
         const IFLA_NUM_RX_QUEUES: u16 = 32;
         const IFLA_EXT_MASK: u16 = 29;
+        const IFLA_LINKINFO: u16 = 18;
+        const IFLA_INFO_KIND: u16 = 1;
         const IFLA_XDP: u16 = 43;
         const IFLA_XDP_ATTACHED: u16 = 2;
         const IFLA_XDP_PROG_ID: u16 = 4;
@@ -68,6 +90,7 @@ impl Interface {
             let find = |kind| answer.attribute(FIXED, kind);
             let xdp = find(IFLA_XDP).unwrap_or_default();
             let attached = attribute(xdp, IFLA_XDP_ATTACHED).is_some_and(|mode| mode.first() != Some(&0));
+            let kind = find(IFLA_LINKINFO).and_then(|link| attribute(link, IFLA_INFO_KIND)).unwrap_or_default();
             let program = attribute(xdp, IFLA_XDP_PROG_ID).map(|number| word(number, 0));
             Interface {
                 name: name.to_string(),
@@ -76,6 +99,7 @@ impl Interface {
                 mtu: find(libc::IFLA_MTU).map_or(0, |mtu| word(mtu, 0)),
                 queues: find(IFLA_NUM_RX_QUEUES).map_or(1, |count| word(count, 0)).max(1),
                 up: word(answer.fixed(), 8) & libc::IFF_UP as u32 != 0,
+                is_veth: kind.strip_suffix(&[0]).unwrap_or(kind) == b"veth",
                 program: program.filter(|_| attached),
                 addresses: Vec::new(),
             }

@@ -127,7 +127,7 @@ fn agent() -> Command {
                 .value_delimiter(','),
         )
         .arg(
-            value("attach", "HOW", "Run the program in the driver or before the stack [default: the first that works]")
+            value("attach", "HOW", "Run the program in the driver or before the stack [default: native, then generic; on a veth of one queue the other way round]")
                 .value_parser(["native", "generic"]),
         )
         .arg(

@@ -155,11 +155,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads an XDP program; `name` has at most 15 bytes.
+    /// Loads an XDP program; `name` has at most 15 bytes. `parts`: it can be shown a packet of which only the beginning lies in one piece, if this
+    /// kernel knows of such (Linux 5.18).
     ///
     /// # Errors
     /// EPERM without CAP_BPF and CAP_NET_ADMIN; what the verifier said, if it rejects the program.
-    pub fn load(name: &str, code: &[u64]) -> io::Result<Program> {
+    pub fn load(name: &str, code: &[u64], parts: bool) -> io::Result<Program> {
+        /// BPF_F_XDP_HAS_FRAGS.
+        const HAS_PARTS: u32 = 1 << 5;
         #[repr(C)]
         struct Load {
             kind: u32,
@@ -184,7 +187,7 @@ impl Program {
             log_size: 0,
             log: 0,
             kernel_version: 0,
-            flags: 0,
+            flags: if parts { HAS_PARTS } else { 0 },
             name: name_of(name),
             interface: 0,
             attach: ATTACH_XDP,
@@ -192,6 +195,7 @@ impl Program {
         let error = match bpf_descriptor(PROGRAM_LOAD, &mut load) {
             Ok(fd) => return Ok(Program { fd }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Err(error),
+            Err(error) if parts && error.raw_os_error() == Some(libc::EINVAL) => return Program::load(name, code, false),
             Err(error) => error,
         };
         // Once more, to hear why.

@@ -126,12 +126,12 @@ impl Maps {
         self.counters.sum(counter as u32)
     }
 
-    /// Loads the program for datagrams to `port`.
+    /// Loads the program for datagrams to `port`; `parts` as for [`Program::load`].
     ///
     /// # Errors
     /// As for [`Program::load`].
-    pub fn load(&self, port: u16) -> io::Result<Program> {
-        Program::load(NAME, &self.code(port))
+    pub fn load(&self, port: u16, parts: bool) -> io::Result<Program> {
+        Program::load(NAME, &self.code(port), parts)
     }
 
     fn code(&self, port: u16) -> Vec<u64> {
@@ -248,18 +248,25 @@ fn look_up(p: &mut Assembler, map: i32, key: i32) {
     p.call(LOOKUP);
 }
 
-/// Attaches the program in the driver, or else in the kernel's stack; tells which, and what the driver said.
+/// Attaches the program in one way, `first` or else the other where `only` names none; tells which, and what the driver said if it refused.
 ///
 /// # Errors
-/// EBUSY if a program is there already; what bpf(2) answered in the second mode.
-pub fn attach(program: &Program, interface: u32, only: Option<Attachment>) -> io::Result<(Link, Attachment, Option<io::Error>)> {
-    let native = match only {
-        Some(how) => return program.attach(interface, how).map(|link| (link, how, None)),
-        None => program.attach(interface, Attachment::Native),
+/// EBUSY if a program is there already; what bpf(2) answered in the last way.
+pub fn attach(
+    program: &Program,
+    interface: u32,
+    only: Option<Attachment>,
+    first: Attachment,
+) -> io::Result<(Link, Attachment, Option<io::Error>)> {
+    let refused = match program.attach(interface, only.unwrap_or(first)) {
+        Ok(link) => return Ok((link, only.unwrap_or(first), None)),
+        Err(error) if only.is_some() || error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
+        Err(error) => error,
     };
-    match native {
-        Ok(link) => Ok((link, Attachment::Native, None)),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(error),
-        Err(error) => program.attach(interface, Attachment::Generic).map(|link| (link, Attachment::Generic, Some(error))),
+    match first {
+        Attachment::Native => {
+            program.attach(interface, Attachment::Generic).map(|link| (link, Attachment::Generic, Some(refused)))
+        }
+        Attachment::Generic => program.attach(interface, Attachment::Native).map(|link| (link, Attachment::Native, None)),
     }
 }

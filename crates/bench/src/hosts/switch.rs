@@ -65,7 +65,7 @@ fn drop_packets(host: &Host, interface: &str, per_mille: u32) -> io::Result<Link
     code.place(pass);
     code.set(Register::R0, XDP_PASS);
     code.exit();
-    let program = Program::load("drop", &code.finish())?;
+    let program = Program::load("drop", &code.finish(), false)?;
     let name = std::ffi::CString::new(interface).map_err(io::Error::other)?;
     host.enter(|| {
         // SAFETY: a string that ends with a zero byte.

@@ -98,7 +98,7 @@ pub fn foreign_program(interface: &str) -> impl Drop {
     let mut code = Assembler::default();
     code.set(Register::R0, 2);
     code.exit();
-    let program = Program::load("somebody_else", &code.finish()).expect("it loads");
+    let program = Program::load("somebody_else", &code.finish(), false).expect("it loads");
     let index = shunt_agent::Interface::find(interface).expect("it is there").index;
     Keep(program.attach(index, Attachment::Native).expect("it attaches"))
 }
