@@ -29,7 +29,7 @@ impl Agent {
         for _ in 0..2 {
             lines.read_line(&mut said).expect("text");
         }
-        if !said.contains("serves") {
+        if !said.contains("Addresses") {
             let output = child.wait_with_output().expect("it ended");
             panic!("the agent did not start: {said}{}", String::from_utf8_lossy(&output.stderr));
         }
