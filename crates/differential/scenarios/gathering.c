@@ -326,6 +326,28 @@ DUET(gathered_while_busy, "a set in which another stream is always ready hears o
     R(recv(fd, bytes, 100, 0));
 }
 
+SOLO(gathered_behind_unread, "what is unread, and will be acknowledged, does not have MSG_MORE wait for 200 ms behind it")
+{
+    for (int turn = 1; turn <= TURNS; turn++) {
+        int client, server, off = 0, there = 0;
+        pair(&client, &server);
+        MUST(setsockopt(server, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off)); // after 40 ms
+        MUST(send(client, "abc", 3, 0));
+        await(server, POLLIN);
+        long began = now_milliseconds();
+        MUST(send(client, "def", 3, MSG_MORE));
+        while (there < 6 && now_milliseconds() - began < 5000)
+            MUST(ioctl(server, FIONREAD, &there));
+        bool late = now_milliseconds() - began > TOO_LATE;
+        close(client);
+        close(server);
+        if (late && turn < TURNS)
+            continue;
+        say("there %d, %s", there, late ? "late" : "soon");
+        return;
+    }
+}
+
 static void *receive_three(void *fd)
 {
     static char three[3];

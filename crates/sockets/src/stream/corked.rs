@@ -79,11 +79,14 @@ pub(super) enum News {
 pub(super) struct Before {
     word: u64,
     held: bool,
+    /// The peer has not received all that was announced.
+    unread: bool,
 }
 
 pub(super) fn before(socket: &Socket) -> Before {
     let pipe = socket.outgoing();
-    Before { word: pipe.own.post.word.load(Ordering::Relaxed), held: pipe.held() > 0 }
+    let (word, held) = (pipe.own.post.word.load(Ordering::Relaxed), pipe.held());
+    Before { word, held: held > 0, unread: pipe.unacknowledged() > held as u64 }
 }
 
 /// Behind a send under the sending lock: pushes what is not to be held back. `hold`: [`holds`], and there was room for all.
@@ -91,8 +94,8 @@ pub(super) fn settle(socket: &Socket, before: Before, hold: bool) -> News {
     let pipe = socket.outgoing();
     let announced = || pipe.own.post.word.load(Ordering::Relaxed) != before.word;
     let leave = || pipe.leave_held(clock::monotonic_ns() + LIMIT);
-    // With MSG_MORE alone the acknowledgement of a full segment has the rest follow.
-    let hold = hold && (!announced() || is_corked(socket));
+    // With MSG_MORE alone the acknowledgement of what went before has the rest follow (tcp_data_snd_check).
+    let hold = hold && (is_corked(socket) || !announced() && !before.unread);
     if !hold || pipe.held() == 0 {
         pipe.push();
         if !is_corked(socket) {
