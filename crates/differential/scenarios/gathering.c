@@ -348,6 +348,30 @@ SOLO(gathered_behind_unread, "what is unread, and will be acknowledged, does not
     }
 }
 
+SOLO(gathered_reset, "what is held when a reset comes is never sent: a close with SO_LINGER 0, or with bytes unread")
+{
+    for (int way = 0; way < 2; way++)
+        for (int turn = 1; turn <= TURNS; turn++) {
+            int client, server;
+            struct linger none = {1, 0};
+            pair(&client, &server);
+            if (way == 0)
+                MUST(setsockopt(client, SOL_SOCKET, SO_LINGER, &none, sizeof none));
+            else
+                MUST(send(server, "unread", 6, 0)), await(client, POLLIN);
+            cork(client, 1);
+            long began = now_milliseconds();
+            MUST(send(client, "abc", 3, 0));
+            MUST(close(client));
+            bool late = now_milliseconds() - began > TOO_LATE;
+            if (!late || turn == TURNS)
+                R(recv(server, bytes, 100, 0));
+            close(server);
+            if (!late)
+                break;
+        }
+}
+
 static void *receive_three(void *fd)
 {
     static char three[3];

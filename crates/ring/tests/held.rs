@@ -110,6 +110,19 @@ fn the_end_announces_what_was_held() {
 }
 
 #[test]
+fn a_reset_announces_nothing_that_was_held() {
+    let connection = connection();
+    send(&connection, 0, 5);
+    hold(&connection, 5, 3);
+    connection.outgoing(0).leave_held(17);
+    connection.outgoing(0).end(word::RST | word::CLOSED);
+    assert!(connection.incoming(1).held_until().is_none());
+    assert_eq!(connection.outgoing(0).held(), 0);
+    assert_received(&connection, 0, 5);
+    assert!(connection.incoming(1).look().0 & word::RST != 0);
+}
+
+#[test]
 fn the_receiver_takes_what_was_left_to_it_and_nothing_older() {
     let connection = connection();
     assert!(connection.incoming(1).held_until().is_none());

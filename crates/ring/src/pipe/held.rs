@@ -11,6 +11,9 @@ use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 /// Bytes of a full segment, which is not held back. Kernel TCP over loopback begins with 32,741, and goes up to 65,483.
 pub const SEGMENT: usize = CHUNK;
 
+/// After so many the peer is one that scribbles.
+const ATTEMPTS: u32 = 64;
+
 impl Pipe<'_> {
     /// As [`Pipe::send`], but announces full segments alone. The caller has what is left announced by [`Pipe::push`], or at
     /// another time by the peer ([`Pipe::leave_held`]).
@@ -52,6 +55,22 @@ impl Pipe<'_> {
     pub fn push(&self) {
         self.publish(self.current());
         self.own.wait.held.store(0, Release);
+    }
+
+    /// As [`Pipe::end`] with a reset, behind which Linux sends nothing any more (`tcp_send_active_reset`): what is held back is not
+    /// announced, unless the peer takes it at this very moment.
+    #[cold]
+    pub(super) fn end_without_held(&self, flags: u64) {
+        self.own.wait.held.store(0, Release);
+        let word = &self.own.post.word;
+        let ended = (0..ATTEMPTS).any(|_| {
+            let announced = word.load(Relaxed);
+            self.keep(announced | flags);
+            word.compare_exchange(announced, announced | flags, Release, Relaxed).is_ok()
+        });
+        if !ended {
+            self.publish(self.current());
+        }
     }
 
     /// Leaves what is held back to the peer from `until` on, in CLOCK_MONOTONIC ns. The caller holds the sending lock. The Release

@@ -219,6 +219,9 @@ impl Pipe<'_> {
     /// Sets end flags ([`word::FIN`], [`word::CLOSED`], [`word::RST`]); the caller holds the sending lock.
     pub fn end(&self, flags: u64) {
         let current = self.current();
+        if flags & word::RST != 0 && self.held() > 0 {
+            return self.end_without_held(flags);
+        }
         self.publish(current | flags);
     }
 }
