@@ -197,3 +197,138 @@ DUET(epoll_turn_wakes, "two sockets that become ready one after the other while 
         recv(fds[0], bytes, 100, 0), recv(fds[1], bytes, 100, 0);
     }
 }
+
+/* Two sockets, of which the second becomes ready by its peer's end before the first has bytes. */
+static int pair_in_set(int *fds, unsigned events)
+{
+    int epoll = new_epoll();
+    for (int i = 0; i < 2; i++) {
+        fds[i] = connected_slot(1 + i);
+        MUST(epoll_adding(epoll, fds[i], events, (uint64_t)i));
+    }
+    show_turn("quiet", epoll, 64);
+    return epoll;
+}
+
+static void end_then_bytes(const char *end, unsigned events)
+{
+    int fds[2], epoll = pair_in_set(fds, events);
+    far("%s", end);
+    await(fds[1], POLLIN);
+    speak(fds, 0);
+    show_turn(end, epoll, 64);
+}
+
+/* The same for streams that have had bytes before, which were read. */
+static void end_behind_read_bytes(const char *end, unsigned events)
+{
+    int fds[2], epoll = pair_in_set(fds, events);
+    speak(fds, 1), speak(fds, 0);
+    show_turn("bytes", epoll, 64);
+    recv(fds[0], bytes, 100, 0), recv(fds[1], bytes, 100, 0);
+    show_turn("read", epoll, 64);
+    far("%s", end);
+    await(fds[1], POLLIN);
+    speak(fds, 0);
+    show_turn(end, epoll, 64);
+}
+
+DUET(epoll_turn_close, "a close comes before the bytes of another stream that came behind it")
+{
+    end_then_bytes("close 2", EPOLLIN);
+    end_behind_read_bytes("close 2", EPOLLIN | EPOLLRDHUP);
+}
+
+DUET(epoll_turn_close_edge, "the same, edge-triggered")
+{
+    end_then_bytes("close 2", EPOLLIN | EPOLLET);
+    end_behind_read_bytes("close 2", EPOLLIN | EPOLLRDHUP | EPOLLET);
+}
+
+DUET(epoll_turn_shutdown, "a shutdown comes before the bytes of another stream that came behind it")
+{
+    end_then_bytes("shutdown 2 SHUT_WR", EPOLLIN | EPOLLRDHUP);
+    end_behind_read_bytes("shutdown 2 SHUT_WR", EPOLLIN);
+}
+
+DUET(epoll_turn_shutdown_edge, "the same, edge-triggered; the close behind the shutdown is no news")
+{
+    end_then_bytes("shutdown 2 SHUT_WR", EPOLLIN | EPOLLRDHUP | EPOLLET);
+    end_behind_read_bytes("shutdown 2 SHUT_WR", EPOLLIN | EPOLLET);
+}
+
+static void reset_then_bytes(unsigned events)
+{
+    int fds[2], epoll = pair_in_set(fds, events);
+    far("linger 2 1 0");
+    far("close 2");
+    await(fds[1], POLLIN);
+    speak(fds, 0);
+    show_turn("reset", epoll, 64);
+}
+
+DUET(epoll_turn_reset, "a reset comes before the bytes of another stream that came behind it")
+{
+    reset_then_bytes(EPOLLIN);
+    reset_then_bytes(EPOLLIN | EPOLLET);
+}
+
+DUET(epoll_turn_reset_behind_end, "an end that was told, and a reset behind it: the reset's time counts")
+{
+    int fds[2], epoll = pair_in_set(fds, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    far("shutdown 2 SHUT_WR");
+    await(fds[1], POLLIN);
+    show_turn("end", epoll, 64);
+    speak(fds, 0);
+    far("linger 2 1 0");
+    far("close 2");
+    await(fds[1], POLLERR);
+    show_turn("bytes, then the reset", epoll, 64);
+}
+
+DUET(epoll_turn_end_behind_bytes, "bytes, and an end behind them: the time of the bytes counts")
+{
+    int fds[2], epoll = pair_in_set(fds, EPOLLIN | EPOLLET);
+    speak(fds, 1), speak(fds, 0);
+    far("close 2");
+    await(fds[1], POLLRDHUP);
+    show_turn("bytes and end", epoll, 64);
+}
+
+DUET(epoll_turn_own_end, "an end that was told, and a shutdown of one's own behind another stream's bytes")
+{
+    int fds[2], epoll = pair_in_set(fds, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    far("shutdown 2 SHUT_WR");
+    await(fds[1], POLLIN);
+    show_turn("end", epoll, 64);
+    speak(fds, 0);
+    MUST(shutdown(fds[1], SHUT_WR));
+    await(fds[1], POLLHUP);
+    show_turn("bytes, then the own end", epoll, 64);
+}
+
+SOLO(epoll_turn_close_at_once, "closes and writes of one thread, one right behind the other")
+{
+    int listener = listen_on("127.0.0.1", 64), different = 0;
+    for (int i = 0; i < 100; i++) {
+        int near[2], there[2], epoll = new_epoll();
+        for (int k = 0; k < 2; k++) {
+            near[k] = dial("127.0.0.1", port_of(listener));
+            there[k] = MUST(accept(listener, NULL, NULL));
+            MUST(epoll_adding(epoll, there[k], EPOLLIN, (uint64_t)k));
+        }
+        struct epoll_event events[4];
+        epoll_wait(epoll, events, 4, 0);
+        send(near[1], "x", 1, 0);
+        epoll_wait(epoll, events, 4, -1);
+        recv(there[1], bytes, 100, 0);
+        epoll_wait(epoll, events, 4, 0);
+        close(near[1]);
+        send(near[0], "hello", 5, 0);
+        await(there[0], POLLIN);
+        await(there[1], POLLIN);
+        different += epoll_wait(epoll, events, 4, -1) != 2 || events[0].data.u64 != 1;
+        close(there[0]), close(there[1]), close(near[0]), close(epoll);
+    }
+    say("%d in another order", different);
+}

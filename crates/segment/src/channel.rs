@@ -265,8 +265,8 @@ pub struct Side {
     pub asks_time: AtomicU32,
     /// SO_RCVBUF as the program set it (and the kernel doubled it); 0: never set.
     pub receive_buffer: AtomicU32,
-    /// When bytes last arrived that nothing unread stood before, if the peer asks for it ([`arm::STAMP`]): the sender's
-    /// ticks, and in the low [`STAMP_POSITION`] bits the position behind these bytes.
+    /// When bytes, or the end, last arrived that nothing unread stood before, if the peer asks for it ([`arm::STAMP`]): the
+    /// sender's ticks, and in the low [`STAMP_POSITION`] bits the position behind them, where an end counts as a byte.
     pub stamp: AtomicU64,
     _reserved: [u64; 8 - FAMILY / 2],
 }

@@ -142,6 +142,7 @@ fn announce_end(socket: &Socket, ended: bool) {
     let announced = socket.outgoing().announced();
     let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
     socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
+    wait::stamp_if_asked(socket);
 }
 
 /// The process ends: as [`finish`], for a process that needs nothing afterwards. True: nobody owns the side any more. The

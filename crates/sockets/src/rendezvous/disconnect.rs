@@ -86,6 +86,7 @@ fn reset(socket: &Socket, fd: i32) {
     if let Ok(held) = socket.lock_send() {
         let late = if socket.outgoing().announced() & word::FIN != 0 { word::LATE } else { 0 };
         socket.outgoing().end(word::FIN | word::CLOSED | word::RST | late);
+        crate::waiting::wait::stamp_if_asked(socket);
         drop(held);
     }
     socket.own().receive.state.fetch_or(state::RESET_DUE | state::DONE | state::END_NOTED, Ordering::AcqRel);

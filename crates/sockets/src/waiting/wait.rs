@@ -63,13 +63,18 @@ fn ring_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
     }
 }
 
-/// As [`notify`], by who closes `fd`, which is in the table no more.
+/// As [`notify`], by who closes `fd`, which is in the table no more, and has stamped what is new.
 #[cold]
 pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
+    ring_asked(socket, fd, conditions, 0);
+}
+
+/// What was published without a bell is stamped for a peer that asks for it.
+#[cold]
+pub fn stamp_if_asked(socket: &Socket) {
     if bell::wants_stamp(&socket.peer().wait) {
         stamp::arrived(socket);
     }
-    ring_asked(socket, fd, conditions, 0);
 }
 
 /// Threads that sent, or took, just before this one closed their socket's last number `fd` in this process, find none to ring by.
@@ -77,6 +82,7 @@ pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
 pub fn ring_for_others(socket: &Socket, fd: i32) {
     fence(Ordering::SeqCst);
     let sent = socket.outgoing().unacknowledged() > 0 || socket.outgoing().announced() & word::FIN != 0;
+    stamp_if_asked(socket);
     notify_by_closer(socket, fd, if sent { arm::IN | arm::OUT } else { arm::OUT });
 }
 
