@@ -379,6 +379,22 @@ DUET(sendfile_sources, "sendfile from what is no file, or cannot be read")
     R(sendfile(fd, ends[0], &offset, 10));
 }
 
+DUET(sendfile_without_splice, "sendfile from devices and files of /proc, some of which cannot be spliced from")
+{
+    static const char *const names[] = {"/dev/null", "/dev/zero", "/proc/self/stat", "/proc/self/maps", "/proc/sys/kernel/ostype"};
+    int fd = connected();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        off_t offset = 0;
+        int from = MUST(open(names[i], O_RDONLY));
+        say("%s", names[i]);
+        R(sendfile(fd, from, &offset, 5));
+        R(sendfile(fd, from, NULL, 5));
+        R(sendfile(fd, from, NULL, 0));
+        say("at %ld", i == 1 ? 0 : (long)lseek(from, 0, SEEK_CUR)); /* of /dev/zero docs/SEMANTICS.md tells */
+    }
+    far("available 1 20");
+}
+
 DUET(sendfile_direct, "sendfile from a file opened with O_DIRECT")
 {
     char name[] = "/tmp/laboratory-XXXXXX";

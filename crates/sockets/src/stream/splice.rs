@@ -77,6 +77,18 @@ fn move_pages(from: i32, to: i32, length: usize) -> Result<usize> {
     shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_splice, from, 0, to, 0, length, libc::SPLICE_F_NONBLOCK) })
 }
 
+/// Whether splice(2) takes bytes from the file `from`, by one of them. Errors: EINVAL.
+pub fn check_source(from: i32, mut offset: i64) -> Result<()> {
+    let Ok(private) = Private::new() else { return Ok(()) };
+    // SAFETY: a plain system call; the kernel writes the offset.
+    let moved =
+        unsafe { shunt_sys::syscall!(libc::SYS_splice, from, &raw mut offset, private.0[1], 0, 1, libc::SPLICE_F_NONBLOCK) };
+    match shunt_sys::check(moved) {
+        Err(error @ Errno(EINVAL)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// preadv2(2) or pwritev2(2) with RWF_NOWAIT. Errors: EAGAIN; EOPNOTSUPP from kernels before 6.5, and from an end of a pipe
 /// that the kernel has spliced from or to.
 fn transfer_at_once(number: i64, pipe: i32, data: *mut u8, length: usize) -> Result<usize> {

@@ -4,7 +4,7 @@ use crate::options::judge::Judge;
 use crate::socket::Socket;
 use crate::stream::control::{self, Writer};
 use crate::stream::pieces::{Pieces, IOV_MAX, MOST};
-use crate::stream::restraint;
+use crate::stream::{restraint, splice};
 use crate::waiting::readiness;
 use crate::{sockaddr, stream};
 use core::sync::atomic::Ordering;
@@ -350,6 +350,15 @@ fn fill(space: Space, from: i32, offset: i64) -> usize {
     shunt_sys::check(read).unwrap_or(0)
 }
 
+/// Whether the kernel can splice from a file that has no size: a device or a file of /proc may be readable, and not that.
+#[cold]
+fn check_splices(from: i32, offset: i64) -> Result<()> {
+    if calls::status_of(from).map_or(true, |status| status.st_size > 0) {
+        return Ok(());
+    }
+    splice::check_source(from, offset)
+}
+
 /// sendfile(2) to a stream: the file's pages are read straight into memory that is sent at once.
 ///
 /// # Safety
@@ -399,6 +408,9 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
                 break;
             }
             None => {}
+        }
+        if done == 0 {
+            check_splices(from, start)?;
         }
         let part = (count - done).min(STEP);
         let got = match calls::pread(from, data.cast(), part, start + done as i64) {
