@@ -135,7 +135,7 @@ pub struct Wait {
     /// The word that would announce the bytes which this side holds back (TCP_CORK, MSG_MORE), once nothing newer was announced;
     /// 0: none were. The peer announces them when their time has come, by the sender's own word.
     pub held: AtomicU64,
-    /// When that is, in CLOCK_MONOTONIC ns; 0: this side never held any back.
+    /// When that is, in CLOCK_MONOTONIC ns; 0: this side never held any back, nor in earlier connections of the channel.
     pub held_until: AtomicU64,
 }
 
@@ -377,9 +377,9 @@ impl Side {
         }
     }
 
-    /// Makes the side as fresh memory is, but for the count of bells, as the companion goes on, and for where its process
-    /// last ran: who waits before the connection is accepted looks there. If the side slept in the channel's last connection its
-    /// peer fences from the first message of the next one on, so that a connection of a few messages has no barrier.
+    /// Makes the side as fresh memory is, but for the count of bells, as the companion goes on, for when it held bytes back, and for
+    /// where its process last ran: who waits before the connection is accepted looks there. If the side slept in the channel's last
+    /// connection its peer fences from the first message of the next one on, so that a connection of a few messages has no barrier.
     pub fn clear_for_next(&self) {
         let (transmit, receive, wait) = (&self.transmit, &self.receive, &self.wait);
         let slept = wait.armed.load(Ordering::Relaxed) >= arm::ONE_ARMING;
@@ -390,7 +390,7 @@ impl Side {
         narrow([&receive.lock, &receive.class, &receive.switch, &receive.state]);
         narrow([&wait.armed, &wait.sleepers, &wait.style]);
         narrow(self.family.each_ref());
-        wide([&wait.held, &wait.held_until]);
+        wide([&wait.held]);
         wide([&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp]);
         narrow([&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family]);
         if slept {

@@ -92,7 +92,13 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32, free: bool) {
     let last = leaves(socket);
     keep &= last && !socket.has(flag::SHARED);
     if last {
+        let held = socket.outgoing().held() > 0;
         announce_end(socket, ended);
+        if held && !keep {
+            // A peer that sleeps has no bell for these bytes yet, and wakes by one for half of what a hang-up costs it.
+            fence(Ordering::SeqCst);
+            wait::notify_by_closer(socket, fd, arm::IN | arm::OUT);
+        }
         if keep {
             // The kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its receiving half
             // hears nothing but the kernel.
