@@ -94,16 +94,12 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32, free: bool) {
     if last {
         let held = socket.outgoing().held() > 0;
         announce_end(socket, ended);
-        if held && !keep {
-            // A peer that sleeps has no bell for these bytes yet, and wakes by one for half of what a hang-up costs it.
+        if keep || held {
+            // Where the companion is kept the kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its
+            // receiving half hears nothing but the kernel. And who was not rung for bytes that were held back wakes by a bell for
+            // half of what a hang-up costs.
             fence(Ordering::SeqCst);
-            wait::notify_by_closer(socket, fd, arm::IN | arm::OUT);
-        }
-        if keep {
-            // The kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its receiving half
-            // hears nothing but the kernel.
-            fence(Ordering::SeqCst);
-            keep = socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
+            keep &= socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
             wait::notify_by_closer(socket, fd, arm::IN | arm::OUT);
             // A bell that nobody hears: the peer's end has gone.
             keep &= !socket.has(flag::HUNG_UP);
