@@ -47,6 +47,12 @@ fn assert_received(connection: &Connection, from: usize, length: usize) {
     assert!(bytes == message(from, length));
 }
 
+/// Of `length` bytes that were held so far.
+fn assert_full_segments_announced(connection: &Connection, length: usize) {
+    let rest = length % SEGMENT;
+    assert_eq!((waiting(connection), connection.outgoing(0).held()), (length - rest, rest));
+}
+
 #[test]
 fn a_push_or_the_next_message_announces_all() {
     let connection = connection();
@@ -68,7 +74,7 @@ fn full_segments_are_announced_whatever_ring_they_lie_in() {
     for length in [10, 1000, SEGMENT, 3 * SEGMENT + 7, 5] {
         hold(&connection, at, length);
         at += length;
-        assert_eq!((waiting(&connection), connection.outgoing(0).held()), (at - at % SEGMENT, at % SEGMENT));
+        assert_full_segments_announced(&connection, at);
     }
     connection.outgoing(0).push();
     assert_received(&connection, 0, at);
@@ -77,8 +83,8 @@ fn full_segments_are_announced_whatever_ring_they_lie_in() {
 #[test]
 fn a_source_that_fills_is_held_as_well_and_its_full_segments_are_announced() {
     let connection = connection();
-    let mut at = 0;
-    for length in [10, SEGMENT, 300, 2 * SEGMENT - 7] {
+    let (mut at, mut filled) = (0, 0);
+    for length in [10, SEGMENT, 300, 2 * SEGMENT - 7, SEGMENT + 5, SEGMENT] {
         let bytes = message(at, length);
         let source = |pieces: [(*mut u8, usize); 2]| {
             let mut from = 0;
@@ -91,12 +97,13 @@ fn a_source_that_fills_is_held_as_well_and_its_full_segments_are_announced() {
             from
         };
         // SAFETY: one thread.
-        if unsafe { connection.outgoing(0).fill(length, length, true, source) }.is_none() {
-            hold(&connection, at, length);
-        }
+        let part = unsafe { connection.outgoing(0).fill(1, length, true, source) }.unwrap_or(0);
+        hold(&connection, at + part, length - part);
+        filled += part;
         at += length;
-        assert_eq!((waiting(&connection), connection.outgoing(0).held()), (at - at % SEGMENT, at % SEGMENT));
+        assert_full_segments_announced(&connection, at);
     }
+    assert!(filled >= SEGMENT, "{filled}");
     connection.outgoing(0).push();
     assert_received(&connection, 0, at);
 }
