@@ -9,7 +9,8 @@ use shunt_xdp::route::Mac;
 
 use crate::ebpf::kernel::Attachment;
 
-/// Bytes of packets that the kernel certainly has in one piece where it shows a program packets in pieces: a page less what it needs itself.
+/// Bytes of packets that the kernel certainly has in one piece where it shows a program packets in pieces: a page less what it
+/// needs itself.
 const ONE_PIECE: u32 = 3000;
 
 /// An interface, as it was when it was asked for.
@@ -59,11 +60,11 @@ impl Interface {
         Ok(interface)
     }
 
-    /// Where the program for datagrams to `port` is tried first: in the driver, but for a veth of one queue. There a frame is a packet of the
-    /// kernel's already, which the driver copies for the program into a page of its own; in front of the stack that is not needed, and the peer goes
-    /// on handing over segments that nobody has cut. So it does with runs of datagrams, which fit no chunk; senders know the
-    /// agent's usual port, and make none for it. Of several queues the stack does not know the one that a packet came by, and
-    /// longer packets would come in pieces, which AF_XDP's sockets here do not take.
+    /// Where the program for datagrams to `port` is tried first: in the driver, but for a veth of one queue. There a frame is a
+    /// packet of the kernel's already, which the driver copies for the program into a page of its own; in front of the stack that
+    /// is not needed, and the peer goes on handing over segments that nobody has cut. So it does with runs of datagrams, which
+    /// fit no chunk; senders know the agent's usual port, and make none for it. Of several queues the stack does not know the one
+    /// that a packet came by, and longer packets would come in pieces, which AF_XDP's sockets here do not take.
     pub fn first_attachment(&self, port: u16) -> Attachment {
         if self.is_veth && self.queues == 1 && self.mtu <= ONE_PIECE && port == shunt_xdp::protocol::PORT {
             Attachment::Generic

@@ -155,8 +155,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads an XDP program; `name` has at most 15 bytes. `parts`: it can be shown a packet of which only the beginning lies in one piece, if this
-    /// kernel knows of such (Linux 5.18).
+    /// Loads an XDP program; `name` has at most 15 bytes. `parts`: it can be shown a packet of which only the beginning lies in
+    /// one piece, if this kernel knows of such (Linux 5.18).
     ///
     /// # Errors
     /// EPERM without CAP_BPF and CAP_NET_ADMIN; what the verifier said, if it rejects the program.

@@ -248,7 +248,8 @@ fn look_up(p: &mut Assembler, map: i32, key: i32) {
     p.call(LOOKUP);
 }
 
-/// Attaches the program in one way, `first` or else the other where `only` names none; tells which, and what the driver said if it refused.
+/// Attaches the program in one way, `first` or else the other where `only` names none; tells which, and what the driver said if
+/// it refused.
 ///
 /// # Errors
 /// EBUSY if a program is there already; what bpf(2) answered in the last way.

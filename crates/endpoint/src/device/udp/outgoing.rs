@@ -137,7 +137,8 @@ impl Udp {
     }
 }
 
-/// Whether frames for this address meet an agent's program. On a veth it sees a run before anybody has cut it, as one frame, which is none of ours.
+/// Whether frames for this address meet an agent's program. On a veth it sees a run before anybody has cut it, as one frame,
+/// which is none of ours.
 fn has_agent(address: &Address) -> bool {
     // A `sockaddr_in` or `sockaddr_in6`: the port follows the family.
     address.bytes().get(2..4) == Some(&AGENT_PORT.to_be_bytes()[..])
