@@ -979,6 +979,15 @@ DUET_PROCESS(shutdown_by_child_while_sending, "a child shuts down what its paren
     wait_for("child", child);
 }
 
+/* What is under way makes room on the kernel for a while. */
+static void fill_for_good(int fd)
+{
+    struct pollfd entry = {.fd = fd, .events = POLLOUT};
+    do
+        fill_until_full(fd);
+    while (poll(&entry, 1, 100) == 1 && send(fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1);
+}
+
 DUET_PROCESS(shutdown_by_child_while_polling, "a child shuts down what its parent polls for space: an error is space")
 {
     int fd = connected();
@@ -990,12 +999,79 @@ DUET_PROCESS(shutdown_by_child_while_polling, "a child shuts down what its paren
         _exit(shutdown(fd, SHUT_WR) != 0);
     }
     struct pollfd entry = {.fd = fd, .events = POLLOUT};
-    /* What is under way makes room on the kernel for a while. */
-    do
-        fill_until_full(fd);
-    while (poll(&entry, 1, 100) == 1 && send(fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1);
+    fill_for_good(fd);
     gate_open(&full);
     R(poll(&entry, 1, -1));
     say("%s", mask_names((unsigned)entry.revents));
     wait_for("child", child);
+}
+
+static void waits_for_space_in_set(unsigned kind, bool made_by_child, void (*act)(int))
+{
+    int fd = connected(), epoll = made_by_child ? -1 : MUST(epoll_create1(0));
+    struct gate full = gate_new();
+    pid_t parent = getpid(), child = MUST(fork());
+    if (child == 0) {
+        gate_pass(&full);
+        await_blocked(parent, parent);
+        act(fd);
+        _exit(0);
+    }
+    if (epoll < 0)
+        epoll = MUST(epoll_create1(0));
+    fill_for_good(fd);
+    MUST(epoll_adding(epoll, fd, kind, 1));
+    show_epoll("full", epoll, 0);
+    gate_open(&full);
+    show_epoll("waited", epoll, -1);
+    wait_for("child", child);
+}
+
+static void shut_writing(int fd) { MUST(shutdown(fd, SHUT_WR)); }
+
+DUET_PROCESS(shutdown_by_child_while_in_set, "a child shuts down what its parent waits for in epoll_wait, for space")
+{
+    waits_for_space_in_set(EPOLLOUT, true, shut_writing);
+}
+
+DUET_PROCESS(shutdown_by_child_while_in_joint_set, "the same in a set that both have")
+{
+    waits_for_space_in_set(EPOLLIN | EPOLLOUT, false, shut_writing);
+}
+
+DUET_PROCESS(shutdown_by_child_while_in_set_edge, "the same, edge-triggered")
+{
+    waits_for_space_in_set(EPOLLIN | EPOLLOUT | EPOLLET, true, shut_writing);
+}
+
+static void make_room(int fd)
+{
+    int size = 100000000;
+    MUST(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size));
+}
+
+DUET_PROCESS(room_by_child_while_polling, "a child raises SO_SNDBUF of what its parent polls for space, or sends into")
+{
+    for (int sends = 0; sends < 2; sends++) {
+        int fd = connected_slot(sends + 1), size = 4608;
+        MUST(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size));
+        struct gate full = gate_new();
+        pid_t parent = getpid(), child = MUST(fork());
+        if (child == 0) {
+            gate_pass(&full);
+            await_blocked(parent, parent);
+            make_room(fd);
+            _exit(0);
+        }
+        fill_for_good(fd);
+        gate_open(&full);
+        struct pollfd entry = {.fd = fd, .events = POLLOUT};
+        if (sends)
+            R(send(fd, bytes, 10, MSG_NOSIGNAL));
+        else {
+            R(poll(&entry, 1, -1));
+            say("%s", mask_names((unsigned)entry.revents));
+        }
+        wait_for("child", child);
+    }
 }

@@ -155,7 +155,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
             stalled::note_if_full(socket, fd);
         }
         connected(socket, fd, false);
-        waking::wake(socket, level, name);
+        waking::wake(socket, fd, level, name);
     }
     Ok(0)
 }

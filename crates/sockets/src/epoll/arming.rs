@@ -5,21 +5,21 @@
 
 use super::control::{change, kernel_event};
 use super::datagrams;
-use super::entry::{place, Entry};
+use super::entry::{place, term, Entry};
 use super::events::find;
 use super::nested::{is_slept_for, DEEPEST};
 use super::scan::ARM_AFTER;
 use super::set::{enqueue, watcher, Set};
-use super::{ET, IN, OUT};
-use crate::socket::flag;
+use super::{ET, EXCLUSIVE, IN, OUT};
+use crate::socket::{flag, Socket};
 use crate::table::Kind;
-use crate::waiting::bells;
 use crate::waiting::wait as waiting;
+use crate::waiting::{bells, readiness};
 use core::sync::atomic::Ordering;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style};
 use shunt_sys::clock;
-use shunt_sys::libc::epoll_event;
+use shunt_sys::libc::{self, epoll_event};
 
 /// What a set arms: bits of its own, so that waking takes nothing from a thread that sleeps in recv or poll.
 fn conditions(entry: &Entry) -> u32 {
@@ -40,8 +40,23 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
     if entry.announced.load(Ordering::Relaxed) == 0 {
         entry.announced.store(clock::ticks(), Ordering::Relaxed);
     }
+    if socket.has(flag::SHARED) {
+        hear_of_space(entry, socket);
+    }
     waiting::set_style(socket, style::POLL);
     waiting::announce(socket, conditions(entry))
+}
+
+/// Where another process could shut the stream down, who waits for space is to hear of it: from now on, and of a first edge at once.
+#[cold]
+fn hear_of_space(entry: &'static Entry, socket: &Socket) {
+    let may = entry.wanted() & (OUT | EXCLUSIVE) == OUT && !entry.has(term::POKED | term::DISABLED | term::DORMANT);
+    if !may || readiness::events(socket, libc::POLLOUT) != 0 {
+        return;
+    }
+    let (Some(epfd), Some(fd)) = (entry.set().and_then(Set::descriptor), entry.descriptor()) else { return };
+    entry.terms().flags.fetch_or(term::POKED, Ordering::Relaxed);
+    change(epfd, entry, fd, kernel_event(entry, Kind::Stream));
 }
 
 /// Whether the entry's bell will ring for what comes next.

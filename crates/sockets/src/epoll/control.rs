@@ -49,7 +49,10 @@ pub(super) fn kernel_event(entry: &Entry, kind: Kind) -> epoll_event {
     let wanted = entry.wanted();
     let events = match kind {
         Kind::Stream if wanted & EXCLUSIVE != 0 => IN | ET | wanted & (EXCLUSIVE | libc::EPOLLWAKEUP as u32),
-        Kind::Stream => IN | RDHUP | ET | wanted & libc::EPOLLWAKEUP as u32,
+        Kind::Stream => {
+            let space = if entry.has(term::POKED) { OUT } else { 0 };
+            IN | RDHUP | ET | space | wanted & libc::EPOLLWAKEUP as u32
+        }
         _ => wanted,
     };
     // Where other processes have the set, the kernel's word on a datagram socket is the program's own.

@@ -96,6 +96,8 @@ pub(super) mod term {
     pub const DORMANT: u32 = 4;
     /// Edge-triggered: when last looked at, there was no space to send into; space is an edge then.
     pub const NO_SPACE: u32 = 8;
+    /// The kernel's set hears of its companion's space, by which another process tells ([`crate::waiting::bells::poke`]).
+    pub const POKED: u32 = 16;
 }
 
 pub(super) static SLABS: Mutex = Mutex::new();

@@ -1,12 +1,12 @@
 //! Options that wake who waits: where they are set, the kernel looks again whether there is anything to tell.
 
-use crate::socket::Socket;
-use crate::waiting::{nudge, readiness};
+use crate::socket::{flag, Socket};
+use crate::waiting::{bells, nudge, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, IPPROTO_TCP, POLLIN, POLLOUT, SOL_SOCKET};
 
 /// An option of a stream was set. It is an edge, too, where there was something to tell before.
-pub(super) fn wake(socket: &Socket, level: c_int, name: c_int) {
+pub(super) fn wake(socket: &Socket, fd: i32, level: c_int, name: c_int) {
     match (level, name) {
         // tcp_set_rcvlowat: what is there may be enough now.
         (SOL_SOCKET, libc::SO_RCVLOWAT) if readiness::events(socket, POLLIN) & POLLIN != 0 => {
@@ -17,6 +17,9 @@ pub(super) fn wake(socket: &Socket, level: c_int, name: c_int) {
             if readiness::events(socket, POLLOUT) & POLLOUT != 0 =>
         {
             socket.own().transmit.blocked.fetch_add(1, Ordering::AcqRel);
+            if socket.has(flag::SHARED) {
+                bells::poke(socket, fd);
+            }
         }
         _ => return,
     }

@@ -1,6 +1,7 @@
 //! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
 
 use crate::socket::{flag, Socket};
+use crate::waiting::bells;
 use crate::waiting::readiness;
 use crate::waiting::wait;
 use core::sync::atomic::Ordering;
@@ -92,8 +93,11 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         }
         crate::waiting::nudge::all();
         // With the peer's end before ours all is over, and no bell comes any more that would tell others who have this side.
-        if socket.has(flag::SHARED) && socket.incoming().look().0 & word::FIN != 0 {
-            tell_own_sleepers(socket, fd);
+        if socket.has(flag::SHARED) {
+            match socket.incoming().look().0 & word::FIN {
+                0 => bells::poke(socket, fd),
+                _ => tell_own_sleepers(socket, fd),
+            }
         }
     }
     // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut

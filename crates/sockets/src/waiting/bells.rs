@@ -21,35 +21,51 @@ use crate::socket::{flag, Socket};
 use crate::waiting::foreign;
 use crate::waiting::readiness;
 use crate::{private, process};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_ring::tally::Before;
 use shunt_segment::channel::state;
 use shunt_sys::libc::{self, epoll_event, timespec, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno};
 
-/// A process's own ear for the bells of a side that others have, too; -1: not made yet.
-pub struct Ear(AtomicI32);
+/// A process's own ear for the bells of a side that others have, too.
+pub struct Ear {
+    /// An epoll descriptor; -1: not made yet.
+    descriptor: AtomicI32,
+    /// It hears [`poke`] as well.
+    space: AtomicBool,
+}
 
 impl Ear {
     /// A fresh object's.
     pub fn reset(&self) {
-        self.0.store(-1, Ordering::Relaxed);
+        self.descriptor.store(-1, Ordering::Relaxed);
+        self.space.store(false, Ordering::Relaxed);
     }
 
     /// The epoll descriptor, made if there is none yet; -1: there is no descriptor left. A fresh one hears at once what lies
-    /// on the companion.
-    fn open(&self, socket: &Socket, fd: i32) -> i32 {
-        let known = self.0.load(Ordering::Acquire);
+    /// on the companion, and one that is to hear of `space` from now on hears that.
+    fn open(&self, socket: &Socket, fd: i32, space: bool) -> i32 {
+        let ear = self.open_for_bells(socket, fd);
+        // Not before somebody asks: that the peer takes a bell is space, too, and would wake who waits for bytes.
+        if ear >= 0 && space && !self.space.swap(true, Ordering::Relaxed) {
+            let mut event = epoll_event { events: HEARD | libc::EPOLLOUT as u32, u64: 0 };
+            let _ = calls::epoll_ctl(ear, libc::EPOLL_CTL_MOD, socket.hold.number(fd), &mut event);
+        }
+        ear
+    }
+
+    fn open_for_bells(&self, socket: &Socket, fd: i32) -> i32 {
+        let known = self.number();
         if known >= 0 {
             return known;
         }
         let Ok(made) = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep) else { return -1 };
-        let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32, u64: 0 };
+        let mut event = epoll_event { events: HEARD, u64: 0 };
         if calls::epoll_ctl(made, libc::EPOLL_CTL_ADD, socket.hold.number(fd), &mut event).is_err() {
             private::close(made);
             return -1;
         }
-        match self.0.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
+        match self.descriptor.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(other) => {
                 private::close(made);
@@ -60,16 +76,17 @@ impl Ear {
 
     /// The socket ends; or this is a child after fork, whose ear is the parent's.
     pub fn close(&self) {
-        private::close_at(&self.0);
+        private::close_at(&self.descriptor);
+        self.space.store(false, Ordering::Relaxed);
     }
 
     /// A private descriptor got another number.
     pub fn moved(&self, from: i32, to: i32) {
-        process::renumber(&self.0, from, to);
+        process::renumber(&self.descriptor, from, to);
     }
 
     fn number(&self) -> i32 {
-        self.0.load(Ordering::Acquire)
+        self.descriptor.load(Ordering::Acquire)
     }
 
     /// Takes note of all bells so far. False: nothing has come since it last did.
@@ -78,6 +95,21 @@ impl Ear {
         let mut event = epoll_event { events: 0, u64: 0 };
         calls::epoll_pwait2(self.number(), &mut event, 1, &none, core::ptr::null(), calls::KERNEL_SIGSET) != Ok(0)
     }
+}
+
+/// What an ear hears of a companion.
+const HEARD: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+
+/// What sleepers for space in all processes that have the socket's side are to look at has changed, and no bell tells: that SO_SNDBUF is set on
+/// the companion, to what it is, is an edge of POLLOUT there (`sock_setsockopt` calls `sk_write_space`).
+#[cold]
+pub fn poke(socket: &Socket, fd: i32) {
+    socket.hold.while_open(socket, fd, |fd| {
+        if let Ok(size) = calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF) {
+            let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, size / 2);
+            // the kernel doubles it
+        }
+    });
 }
 
 /// What a sleeper polls to hear a socket's bells.
@@ -91,8 +123,8 @@ pub struct Listening {
     pub deaf: bool,
 }
 
-/// How to sleep for the socket.
-pub fn listen(socket: &Socket, fd: i32) -> Listening {
+/// How to sleep for the socket; `space`: until there is some, too.
+pub fn listen(socket: &Socket, fd: i32, space: bool) -> Listening {
     if socket.own().receive.state.load(Ordering::Relaxed) & state::SHUT_RD != 0 {
         // The companion reads as ended.
         return Listening { companion: 0, ear: -1, deaf: true };
@@ -100,7 +132,7 @@ pub fn listen(socket: &Socket, fd: i32) -> Listening {
     if !socket.has(flag::SHARED) {
         return Listening { companion: libc::POLLIN, ear: -1, deaf: false };
     }
-    let ear = socket.ear.open(socket, fd);
+    let ear = socket.ear.open(socket, fd, space);
     Listening { companion: 0, ear, deaf: ear < 0 }
 }
 

@@ -253,11 +253,9 @@ impl<'a> Query<'a> {
             match (word.kind(), word.socket(), &mut streams) {
                 (Kind::Stream, Some(_), None) => push(-1, 0),
                 (Kind::Stream, Some(s), Some(longest)) => {
-                    let listening = bells::listen(s, entry.fd);
+                    let listening = bells::listen(s, entry.fd, asks_for_space(entry.events));
                     if listening.deaf {
                         **longest = DEAF;
-                    } else if s.has(flag::SHARED) && asks_for_space(entry.events) {
-                        **longest = (**longest).min(wait::UNHEARD);
                     }
                     push(entry.fd, listening.companion);
                     push(listening.ear, POLLIN);

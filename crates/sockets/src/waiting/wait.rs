@@ -397,9 +397,6 @@ const DEAF: i64 = 50_000;
 /// The same where the companion says again and again that it has ended, and memory does not.
 const ENDED: i64 = 1_000_000;
 
-/// How long who waits for space sleeps at most where another process could shut the socket down: nothing rings for that, in ns.
-pub const UNHEARD: u64 = 50_000_000;
-
 /// In the place of what a call sleeps beside: it was to sleep in recv.
 const IN_RECV: i32 = -2;
 
@@ -414,7 +411,7 @@ fn sleep(
 ) -> Result<()> {
     let [fd, beside] = fds;
     deadlines::keep();
-    let listening = bells::listen(socket, fd);
+    let listening = bells::listen(socket, fd, conditions & arm::OUT != 0);
     if listening.deaf {
         check_peer(socket, fd);
         return match calls::nap(DEAF) {
@@ -490,17 +487,13 @@ fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64
         [companion, listening.ear, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     set[0].events = listening.companion;
     let count = set.iter().rposition(|entry| entry.fd >= 0).map_or(0, |last| last + 1);
-    let mut limit = kept;
-    if conditions & arm::OUT != 0 && socket.has(flag::SHARED) {
-        limit = limit.min(clock::monotonic_ns() + UNHEARD);
-    }
     if deadline == u64::MAX {
-        let left = limit.saturating_sub(clock::monotonic_ns());
+        let left = kept.saturating_sub(clock::monotonic_ns());
         let mut time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        let time = if limit == u64::MAX { core::ptr::null_mut() } else { &raw mut time };
+        let time = if kept == u64::MAX { core::ptr::null_mut() } else { &raw mut time };
         calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
     } else {
-        stops::ppoll_until(&mut set[..count], deadline.min(limit), core::ptr::null(), looked)?;
+        stops::ppoll_until(&mut set[..count], deadline.min(kept), core::ptr::null(), looked)?;
     }
     let events = set[0].revents;
     if events & libc::POLLIN != 0 {
