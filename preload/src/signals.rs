@@ -115,8 +115,8 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
             shunt_sockets::sys::raw::leave_sleep(context);
             cancel::before_handler();
             sleeper::before_handler();
-            if !BY_INSTRUCTIONS.contains(&number) && number != libc::SIGCHLD {
-                owner::say_cause(information);
+            if !BY_INSTRUCTIONS.contains(&number) && number != libc::SIGCHLD && !owner::say_cause(information) {
+                return 0;
             }
             let restarts = disposition.flags.load(Ordering::Relaxed) & SA_RESTART as u32 != 0;
             if disposition.handler.load(Ordering::Relaxed) > SIG_IGN {

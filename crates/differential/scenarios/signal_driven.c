@@ -89,15 +89,31 @@ DUET(signal_driven_reset, "a reset is POLL_ERR, and one signal")
     await_signals("told", 1);
 }
 
-DUET(signal_driven_closed, "the peer closes: POLL_IN")
+DUET(signal_driven_closed, "the peer closes: POLL_IN, twice")
 {
     int fd = signalling();
     far("close 1");
-    while (seen_count == 0)
-        milliseconds(1);
-    /* Linux sends two. */
-    say("code %d, %s, %s", seen[0].code, seen[0].fd == fd ? "this descriptor" : "another number", mask_names((unsigned)seen[0].band));
+    await_signals("closed", 2);
+    say_seen(0, fd);
     R(recv(fd, bytes, 100, 0));
+}
+
+DUET(signal_driven_closed_behind, "the peer closes behind bytes, with something unread, and behind an end of its own")
+{
+    int fd = signalling();
+    far("send 1 5 1; close 1");
+    await_signals("behind bytes", 2);
+    R(recv(fd, bytes, 100, 0));
+    R(recv(fd, bytes, 100, 0));
+    int other = connected_slot(2);
+    MUST(fcntl(other, F_SETOWN, getpid()));
+    MUST(fcntl(other, F_SETSIG, SIGRTMIN + 1));
+    become_async(other);
+    int before = seen_count;
+    R(send(other, bytes, 10, 0));
+    far("available 2 10; close 2");
+    await_signals("unread", before + 1);
+    say_seen(before, other);
 }
 
 DUET(signal_driven_shut, "this side is shut down, then the peer's is: POLL_HUP")
@@ -106,9 +122,50 @@ DUET(signal_driven_shut, "this side is shut down, then the peer's is: POLL_HUP")
     R(shutdown(fd, SHUT_WR));
     await_signals("here", 0);
     far("shutdown 1 WR");
-    await_signals("both", 1);
+    await_signals("both", 2);
     say_seen(0, fd);
     R(recv(fd, bytes, 100, 0));
+}
+
+DUET(signal_driven_shut_closed, "this side is shut down, then the peer closes: POLL_HUP")
+{
+    int fd = signalling();
+    R(shutdown(fd, SHUT_WR));
+    far("recv 1 10; close 1");
+    await_signals("both", 2);
+    say_seen(0, fd);
+    R(recv(fd, bytes, 100, 0));
+}
+
+DUET(signal_driven_shut_last, "the peer's side is shut down, then this one: POLL_IN alone")
+{
+    int fd = signalling();
+    far("shutdown 1 WR");
+    await_signals("there", 2);
+    R(shutdown(fd, SHUT_WR));
+    await_signals("both", 2);
+    say_seen(0, fd);
+}
+
+DUET(signal_driven_shut_both, "both directions are shut down here, then the peer closes")
+{
+    int fd = signalling();
+    R(shutdown(fd, SHUT_RDWR));
+    far("recv 1 10; close 1");
+    while (seen_count == 0)
+        milliseconds(1);
+    /* Linux sends two. */
+    say("code %d, %s", seen[0].code, mask_names((unsigned)seen[0].band));
+}
+
+DUET(signal_driven_half_closed, "the peer closes what it has shut down before")
+{
+    int fd = signalling();
+    far("shutdown 1 WR");
+    await_signals("shut", 2);
+    far("close 1");
+    await_signals("closed", 2);
+    say_seen(0, fd);
 }
 
 DUET(signal_driven_plain, "SIGIO by default")

@@ -119,6 +119,8 @@ pub mod state {
     pub const SHARED: u32 = 1 << 10;
     /// The reset was this side's own, after TCP_USER_TIMEOUT: its error is ETIMEDOUT.
     pub const TIMED_OUT: u32 = 1 << 11;
+    /// The side was closed behind its own end: the hang-up is nothing that a peer is signalled for.
+    pub const CLOSED_LATE: u32 = 1 << 12;
 }
 
 /// What a side waits for; the peer looks at it after each send and receive, so it changes rarely.

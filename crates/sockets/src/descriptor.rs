@@ -93,8 +93,15 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32, free: bool) {
     keep &= last && !socket.has(flag::SHARED);
     if last {
         let held = socket.outgoing().held() > 0;
+        let fresh = socket.outgoing().announced() & word::FIN == 0;
         announce_end(socket, ended);
-        if keep || held {
+        let signalled = wait::peer_is_signalled(socket) && socket.outgoing().announced() & word::RST == 0;
+        if fresh && signalled {
+            wait::ring_by_closer(socket, fd); // beside the bell, or the hang-up: an end signals twice
+        } else if signalled {
+            own.receive.state.fetch_or(state::CLOSED_LATE, Ordering::AcqRel);
+        }
+        if (keep || held) && (fresh || !signalled) {
             // Where the companion is kept the kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its
             // receiving half hears nothing but the kernel. And who was not rung for bytes that were held back wakes by a bell for
             // half of what a hang-up costs.

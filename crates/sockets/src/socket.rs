@@ -106,6 +106,8 @@ pub struct Socket {
     pub watchers: AtomicPtr<crate::epoll::Entry>,
     /// Counts what this process did to the stream that edge-triggered sets hear of: each shutdown wakes them.
     pub changes: AtomicU32,
+    /// A handler was told that both directions have ended, or is not to be ([`crate::waiting::owner::say_cause`]): 1.
+    pub end_told: AtomicU32,
     /// Calls of accept since the kernel's queue had its turn.
     pub accepts: AtomicU32,
     /// Sleeps since the last run of waits that ended awake; see `wait::announce`.
@@ -245,6 +247,7 @@ impl Socket {
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
         self.end_behind.store(0, Ordering::Relaxed);
+        self.end_told.store(0, Ordering::Relaxed);
         self.corked.store(0, Ordering::Relaxed);
         self.awaits_held.store(0, Ordering::Relaxed);
         self.stalled.forget();

@@ -84,6 +84,9 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         socket.own().receive.state.fetch_or(state::SHUT_RD, Ordering::AcqRel);
     }
     if how != libc::SHUT_RD {
+        if readiness::ended(socket) {
+            socket.end_told.store(1, Ordering::Relaxed); // tcp_fin has told of the half
+        }
         let held = socket.lock_send()?;
         socket.outgoing().end(word::FIN);
         drop(held);

@@ -139,27 +139,39 @@ impl Owner {
 }
 
 /// A signal about input has come to a handler. The kernel tells of the companion: that a bell came (POLL_IN), or that its
-/// other end is closed (POLL_HUP). TCP says POLL_ERR for a reset (tcp_reset), and POLL_IN for an end (tcp_fin).
+/// other end is closed (POLL_HUP). TCP says POLL_ERR for a reset (tcp_reset), and for an end two times POLL_IN, of which the first is POLL_HUP
+/// where this side had ended before (tcp_fin, tcp_data_queue). False: the handler is not to be told, because a close behind an end is nothing.
 ///
 /// # Safety
 /// The kernel's structure, in the frame of a handler.
-pub unsafe fn say_cause(information: *mut libc::siginfo_t) {
+pub unsafe fn say_cause(information: *mut libc::siginfo_t) -> bool {
     // SAFETY: as in `connected`; only signals about input have these codes and the number of a stream that asked for signals.
     unsafe {
         let code = (*information).si_code;
         if !matches!(code, POLL_IN | POLL_HUP) {
-            return;
+            return true;
         }
         let about = information.cast::<u8>().add(16).cast::<About>();
         let word = table::get((*about).fd);
-        let Some(socket) = word.socket().filter(|socket| word.kind() == Kind::Stream && socket.has(flag::ASYNC)) else { return };
+        let Some(socket) = word.socket().filter(|socket| word.kind() == Kind::Stream && socket.has(flag::ASYNC)) else {
+            return true;
+        };
         if readiness::reset(socket) {
             (*information).si_code = POLL_ERR;
             (*about).band = libc::POLLERR as i64;
+            return true;
+        }
+        if code == POLL_HUP && socket.peer().receive.state.load(Ordering::Acquire) & state::CLOSED_LATE != 0 {
+            return false;
+        }
+        if readiness::closed(socket) && socket.end_told.swap(1, Ordering::Relaxed) == 0 {
+            (*information).si_code = POLL_HUP;
+            (*about).band = (libc::POLLERR | libc::POLLHUP) as i64;
         } else if code == POLL_HUP {
             (*information).si_code = POLL_IN;
             (*about).band = (libc::POLLIN | libc::POLLRDNORM) as i64;
         }
+        true
     }
 }
 

@@ -69,6 +69,12 @@ pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
     ring_asked(socket, fd, conditions, 0);
 }
 
+/// A bell, whether or not the peer sleeps, by who closes `fd` as for [`notify_by_closer`].
+#[cold]
+pub fn ring_by_closer(socket: &Socket, fd: i32) {
+    ring_after(socket, fd, 0);
+}
+
 /// What was published without a bell is stamped for a peer that asks for it.
 #[cold]
 pub fn stamp_if_asked(socket: &Socket) {
