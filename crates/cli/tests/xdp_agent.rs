@@ -1,12 +1,12 @@
 //! The agent: who may have what, what it survives, what it leaves behind.
 mod agents;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use agents::{as_user, attach, foreign_program, pair, status, Agent, SHUNT};
+use agents::{as_user, attach, foreign_program, mac_of, pair, status, Agent, Raw, SHUNT};
 use shunt_endpoint::conformance::{connect, provide};
 use shunt_endpoint::{Arrival, Channel, Drop as Reason, Endpoint, Message, SendError};
 use shunt_testkit::hosts::{Host, Joint};
@@ -59,50 +59,6 @@ fn program_of(host: &Host) -> Option<String> {
     let output = host.command("ip").args(["-d", "link", "show", &host.interface]).output().expect("ip runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.contains("xdp").then_some(text)
-}
-
-/// Sends frames as they are: AF_PACKET.
-struct Raw {
-    socket: i32,
-    index: u32,
-}
-
-impl Raw {
-    fn new(host: &Host) -> Raw {
-        host.enter(|| {
-            let name = std::ffi::CString::new(host.interface.as_str()).unwrap();
-            // SAFETY: a string that ends with a zero byte; integers.
-            let (socket, index) = unsafe {
-                let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-                (libc::socket(libc::AF_PACKET, kind, 0), libc::if_nametoindex(name.as_ptr()))
-            };
-            assert!(socket >= 0 && index > 0);
-            Raw { socket, index }
-        })
-    }
-
-    fn send(&self, frame: &[u8]) {
-        // SAFETY: zero is a valid address structure, as long as said; as many bytes as said.
-        let sent = unsafe {
-            let mut to: libc::sockaddr_ll = std::mem::zeroed();
-            to.sll_family = libc::AF_PACKET as u16;
-            to.sll_ifindex = self.index as i32;
-            let (address, size) = ((&raw const to).cast(), size_of_val(&to) as u32);
-            libc::sendto(self.socket, frame.as_ptr().cast(), frame.len(), 0, address, size)
-        };
-        assert!(sent == frame.len() as isize || frame.len() < 14 || frame.len() > 1514, "{}", std::io::Error::last_os_error());
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // SAFETY: ours, used no more.
-        unsafe { libc::close(self.socket) };
-    }
-}
-
-fn mac_of(host: &Host) -> [u8; 6] {
-    host.enter(|| shunt_agent::Interface::find(&host.interface)).expect("an interface").mac
 }
 
 /// Spoofed, truncated, oversized and random frames reach nobody, are counted, and disturb nothing.
@@ -201,27 +157,6 @@ fn hostile_frames_reach_nobody() {
         assert!(sorted["unknown-tag"].as_u64().unwrap() >= 2000, "{sorted}");
         assert!(sorted["foreign"].as_u64().unwrap() > 0, "{sorted}");
         drop((a, b, agents));
-    }
-}
-
-/// The kernel's own traffic passes as before, on the same interface.
-#[test]
-fn everything_else_passes() {
-    let Some(hosts) = pair(Joint::default()) else { return };
-    let _agents = hosts.each_ref().map(|host| Agent::start(host, &[]));
-    let bind = |host: &Host, version: usize| {
-        let socket = host.enter(|| UdpSocket::bind(SocketAddr::new(host.addresses[version], 0))).expect("a socket");
-        socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-        socket
-    };
-    for version in [0, 1] {
-        let (a, b) = (bind(&hosts[0], version), bind(&hosts[1], version));
-        // One that the kernel fragments, too.
-        for length in [0, 1, 1400, 9000] {
-            a.send_to(&vec![5; length], b.local_addr().unwrap()).expect("sent");
-            let mut bytes = [0; 10_000];
-            assert_eq!(b.recv_from(&mut bytes).expect("received"), (length, a.local_addr().unwrap()));
-        }
     }
 }
 

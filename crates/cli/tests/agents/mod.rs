@@ -74,6 +74,80 @@ pub fn attach(host: &Host, kind: Kind, version_6: bool) -> Xdp {
     made.unwrap_or_else(|errno| panic!("an endpoint on {}: {errno:?}", host.interface))
 }
 
+/// Sends frames as they are: AF_PACKET.
+pub struct Raw {
+    socket: i32,
+    index: u32,
+}
+
+impl Raw {
+    /// Sends.
+    pub fn new(host: &Host) -> Raw {
+        Raw::of_kind(host, 0)
+    }
+
+    /// Hears all that comes in and goes out, from now on.
+    pub fn listening(host: &Host) -> Raw {
+        let protocol = (libc::ETH_P_ALL as u16).to_be();
+        let raw = Raw::of_kind(host, protocol);
+        // SAFETY: zero is a valid address structure, as long as said.
+        let bound = unsafe {
+            let mut to: libc::sockaddr_ll = std::mem::zeroed();
+            (to.sll_family, to.sll_protocol, to.sll_ifindex) = (libc::AF_PACKET as u16, protocol, raw.index as i32);
+            libc::bind(raw.socket, (&raw const to).cast(), size_of_val(&to) as u32)
+        };
+        assert_eq!(bound, 0);
+        raw
+    }
+
+    /// The next frame that it heard.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; 1 << 17];
+        // SAFETY: as many bytes as said.
+        let count = unsafe { libc::recv(self.socket, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+        bytes.truncate(usize::try_from(count).ok()?);
+        Some(bytes)
+    }
+
+    fn of_kind(host: &Host, protocol: u16) -> Raw {
+        host.enter(|| {
+            let name = std::ffi::CString::new(host.interface.as_str()).unwrap();
+            // SAFETY: a string that ends with a zero byte; integers.
+            let (socket, index) = unsafe {
+                let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+                (libc::socket(libc::AF_PACKET, kind, protocol.into()), libc::if_nametoindex(name.as_ptr()))
+            };
+            assert!(socket >= 0 && index > 0);
+            Raw { socket, index }
+        })
+    }
+
+    /// Puts a frame on the wire.
+    pub fn send(&self, frame: &[u8]) {
+        // SAFETY: zero is a valid address structure, as long as said; as many bytes as said.
+        let sent = unsafe {
+            let mut to: libc::sockaddr_ll = std::mem::zeroed();
+            to.sll_family = libc::AF_PACKET as u16;
+            to.sll_ifindex = self.index as i32;
+            let (address, size) = ((&raw const to).cast(), size_of_val(&to) as u32);
+            libc::sendto(self.socket, frame.as_ptr().cast(), frame.len(), 0, address, size)
+        };
+        assert!(sent == frame.len() as isize || frame.len() < 14 || frame.len() > 1514, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: ours, used no more.
+        unsafe { libc::close(self.socket) };
+    }
+}
+
+/// Its interface's Ethernet address.
+pub fn mac_of(host: &Host) -> [u8; 6] {
+    host.enter(|| shunt_agent::Interface::find(&host.interface)).expect("an interface").mac
+}
+
 /// What `shunt agent status --json` says on a host.
 pub fn status(host: &Host) -> serde_json::Value {
     let output = host.command(SHUNT).args(["agent", "status", "--json"]).output().expect("it runs");
