@@ -79,6 +79,7 @@ impl Window {
 
     /// Forgets it: the socket begins another life.
     pub fn clear(&self) {
+        self.hold(false);
         self.base.store(core::ptr::null_mut(), Ordering::Release);
     }
 }

@@ -6,6 +6,7 @@ mod common;
 
 use common::{Connection, Random};
 use shunt_ring::bell;
+use shunt_ring::pipe::Space;
 use shunt_segment::channel::{arm, word, Side};
 use shunt_segment::sync::AtomicU64;
 use shunt_segment::sync::Ordering::Relaxed;
@@ -30,7 +31,9 @@ fn nasty(random: &mut Random, old: u64) -> u64 {
 
 /// The words that pipes read as control, on both sides: nothing in shared memory is ours alone.
 fn control(side: &Side, which: usize) -> &AtomicU64 {
-    let words = [&side.post.word, &side.post.ack, &side.transmit.switch, &side.transmit.acked, &side.receive.position];
+    let (transmit, wait) = (&side.transmit, &side.wait);
+    let words =
+        [&side.post.word, &side.post.ack, &transmit.switch, &transmit.acked, &transmit.word, &side.receive.position, &wait.held];
     words.get(which).copied().unwrap_or(&side.borders[which & 7])
 }
 
@@ -56,7 +59,7 @@ fn scribble(connection: &Connection, random: &mut Random) {
             narrow[random.below(4) as usize].store(nasty(random, 3) as u32, Relaxed);
             return;
         }
-        _ => control(&connection.page().sides[random.below(2) as usize], random.below(9) as usize),
+        _ => control(&connection.page().sides[random.below(2) as usize], random.below(11) as usize),
     };
     target.store(nasty(random, target.load(Relaxed)), Relaxed);
 }
@@ -68,7 +71,7 @@ fn call(connection: &Connection, random: &mut Random, buffer: &mut [u8]) {
     let length = random.length(LARGEST);
     buffer[length..length + GUARD].fill(0x5a);
     let target = buffer.as_mut_ptr();
-    match random.below(10) {
+    match random.below(14) {
         // SAFETY: `buffer` holds LARGEST + GUARD bytes; garbled order within the connection is expected.
         0..=3 => assert!(unsafe { outgoing.send(target, length) } <= length),
         // SAFETY: as above.
@@ -87,6 +90,30 @@ fn call(connection: &Connection, random: &mut Random, buffer: &mut [u8]) {
             bell::arm(&outgoing.own.wait, arm::IN);
             bell::must_ring(&outgoing.peer.wait, arm::IN);
         }
+        // SAFETY: as above.
+        9 | 10 => assert!(unsafe { outgoing.hold(target, length) } <= length),
+        11 => {
+            let (hold, filled) = (random.below(2) == 0, random.below(2 * LARGEST as u64) as usize);
+            let noise = |space: Space| {
+                for (data, piece) in space {
+                    // SAFETY: the ring's own bytes.
+                    unsafe { data.write_bytes(0x33, piece) };
+                }
+                filled
+            };
+            // SAFETY: the pieces alone are written.
+            let filled = unsafe { outgoing.fill(random.below(5000) as usize, length, hold, noise) };
+            assert!(filled.unwrap_or(0) <= length);
+        }
+        12 => match random.below(4) {
+            0 => outgoing.push(),
+            1 => outgoing.leave_held(random.word()),
+            2 => outgoing.window.hold(random.below(2) == 0),
+            _ => {
+                incoming.held_until();
+                incoming.take_held();
+            }
+        },
         _ => outgoing.end([word::FIN, word::CLOSED, word::RST][random.below(3) as usize]),
     }
     assert!(buffer[length..length + GUARD].iter().all(|&b| b == 0x5a), "wrote behind {length} bytes");

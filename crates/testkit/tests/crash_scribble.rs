@@ -135,6 +135,42 @@ fn redis_with_a_scribbling_client(host: &Host) {
 }
 in_mode!(redis_survives_a_scribbling_client, Both, redis_with_a_scribbling_client);
 
+/// One thread as well, which gathers (TCP_CORK), sends files and waits for room.
+fn nginx_with_a_scribbling_client(host: &Host) {
+    let mut random = Random::for_test();
+    let directory = host.scratch().path().display().to_string();
+    std::fs::create_dir(host.scratch().join("www")).expect("the scratch directory can be written");
+    let file = random.bytes(3_000_000);
+    for (name, length) in [("0", 100), ("1", 50_000), ("2", file.len())] {
+        host.scratch().write(&format!("www/{name}"), &file[..length]);
+    }
+    let configuration = host.scratch().write(
+        "nginx.conf",
+        format!(
+            "daemon off; worker_processes 1; user root; pid {directory}/nginx.pid; error_log {directory}/error.log;\n\
+             events {{}}\n\
+             http {{ access_log off; sendfile on; tcp_nopush on; server {{ listen 127.0.0.1:{PORT}; root {directory}/www; }} }}\n"
+        ),
+    );
+    let server = host.server(program("nginx", "nginx-light")).arg("-c").arg(configuration).start();
+    host.wait_for_listener(&server, PORT);
+    let (end, mut scribbled) = (scenario_end(), 0);
+    while Instant::now() < end {
+        let hostile = scribbler(host, "http", PORT, &mut random);
+        for (name, length) in [("0", 100), ("1", 50_000), ("2", file.len())] {
+            let curl = host.client(program("curl", "curl")).args(["--silent", "--show-error", "--fail"]);
+            let fetched = curl.arg(format!("http://127.0.0.1:{PORT}/{name}")).run(DEADLINE).stdout;
+            assert!(fetched == file[..length], "file {name} changed");
+        }
+        scribbled += u32::from(outlast(hostile));
+    }
+    assert!(scribbled > 0, "no hostile process found a link segment");
+    server.terminate(libc::SIGQUIT).expect_success();
+    let log = std::fs::read_to_string(host.scratch().join("error.log")).expect("nginx writes its log");
+    assert!(!log.contains("exited on signal"), "{log}");
+}
+in_mode!(nginx_survives_a_scribbling_client, Both, nginx_with_a_scribbling_client);
+
 fn client_of_a_scribbling_server(host: &Host) {
     let mut random = Random::for_test();
     let honest = host.server(peer()).arg("serve").arg(PORT.to_string()).start();

@@ -4,6 +4,7 @@
 //! ```text
 //! testkit-scribbler conversations PORT SEED MILLISECONDS   a client of `testkit-peer serve`
 //! testkit-scribbler redis PORT SEED MILLISECONDS           a client of a Redis server
+//! testkit-scribbler http PORT SEED MILLISECONDS            a client of a web server with the files /0 to /2
 //! testkit-scribbler serve PORT SEED MILLISECONDS           a server for `testkit-peer survive`
 //! ```
 //!
@@ -24,7 +25,7 @@ const LINK_SEGMENT: &str = "memfd:shunt-link";
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, port, seed, milliseconds] = &arguments[..] else {
-        panic!("usage: testkit-scribbler conversations|redis|serve PORT SEED MILLISECONDS")
+        panic!("usage: testkit-scribbler conversations|redis|http|serve PORT SEED MILLISECONDS")
     };
     let port = port.parse().expect("a port");
     let seed = seed.parse().expect("a seed");
@@ -38,6 +39,11 @@ fn main() {
         "redis" => {
             for _ in 0..3 {
                 thread::spawn(move || ask_redis(port));
+            }
+        }
+        "http" => {
+            for file in 0..3 {
+                thread::spawn(move || fetch(port, file));
             }
         }
         "serve" => serve(port),
@@ -91,6 +97,20 @@ fn ask_redis(port: u16) {
         let mut answer = [0; 7];
         for _ in 0..1000 {
             if stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut answer)).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+fn fetch(port: u16, file: u32) {
+    let request = format!("GET /{file} HTTP/1.1\r\nHost: x\r\n\r\n");
+    loop {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+        let _ = stream.set_read_timeout(Some(Duration::from_millis(20)));
+        let mut bytes = vec![0; 100_000];
+        for _ in 0..100 {
+            if stream.write_all(request.as_bytes()).and_then(|()| stream.read(&mut bytes)).is_err() {
                 break;
             }
         }
