@@ -488,6 +488,34 @@ DUET(gathered_spliced, "SPLICE_F_MORE, and splice of what was held")
     R(read(ends[0], bytes, 100));
 }
 
+SOLO(gathered_order, "a stream of which segments came and the rest is held back keeps its place among those that are ready")
+{
+    int clients[3], servers[3], epoll = MUST(epoll_create1(0)), different = 0;
+    struct epoll_event events[3];
+    for (int i = 0; i < 3; i++) {
+        pair(&clients[i], &servers[i]);
+        MUST(epoll_adding(epoll, servers[i], EPOLLIN, (unsigned)i));
+    }
+    for (int turn = 0; turn < 100; turn++) {
+        for (int i = 0; i < 3; i++)
+            MUST(send(clients[i], "abc", 3, 0));
+        MUST(epoll_wait(epoll, events, 3, -1));
+        for (int i = 0; i < 3; i++)
+            MUST(recv(servers[i], bytes, 3, 0));
+        MUST(epoll_wait(epoll, events, 3, 0));
+        MUST(send(clients[1], bytes, 70000, MSG_MORE));
+        MUST(send(clients[0], "abc", 3, 0));
+        MUST(send(clients[2], "abc", 3, 0));
+        int count = MUST(epoll_wait(epoll, events, 3, -1));
+        different += count != 3 || events[0].data.u64 != 1 || events[1].data.u64 != 0 || events[2].data.u64 != 2;
+        MUST(recv(servers[0], bytes, 3, 0));
+        MUST(send(clients[1], "a", 1, 0));
+        MUST(recv(servers[1], bytes, 70001, MSG_WAITALL));
+        MUST(recv(servers[2], bytes, 3, 0));
+    }
+    say("%d in another order", different);
+}
+
 SOLO(gathered_from_before, "a cork that was set before the connection")
 {
     int on = 1, listener = listen_on("127.0.0.1", 4);

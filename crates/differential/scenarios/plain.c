@@ -43,6 +43,15 @@ DUET(static_gets_held, "what the far end holds back (MSG_MORE) comes to a static
     wait_for("cat", process);
 }
 
+DUET(static_gets_held_beside, "and to one whose parent keeps the connection")
+{
+    int fd = connected();
+    far("send 1 3 1 MORE");
+    wait_for("receive", exec_static(fd, false, "receive", NULL, "3", "1"));
+    far("send 1 3 1");
+    R(recv(fd, bytes, 3, MSG_WAITALL));
+}
+
 DUET(static_echo_halves, "a static cat gets the end, and its last bytes and end come")
 {
     int fd = connected();

@@ -30,12 +30,14 @@ pub fn arrived(socket: &Socket) {
     let last = own.stamp.load(Ordering::Relaxed);
     let announced = pipe.announced();
     let ends = ends(announced);
-    let position = announced.wrapping_add(ends) & POSITIONS;
+    // What is held back has not arrived. To look how much that is would fetch the line that the peer watches.
+    let held = if own.wait.held.load(Ordering::Relaxed) == 0 { 0 } else { pipe.held() as u64 };
+    let position = announced.wrapping_sub(held).wrapping_add(ends) & POSITIONS;
     let since = position.wrapping_sub(last) & POSITIONS;
-    if pipe.unacknowledged_at_most() + ends > since {
+    if pipe.unacknowledged_at_most().saturating_sub(held) + ends > since {
         let young = ends == 0 && (now << STAMP_POSITION).wrapping_sub(last) >> STAMP_POSITION < LOOK_AFTER;
         // An end is never read; a reset behind it is news.
-        let unread = || match pipe.unacknowledged() {
+        let unread = || match pipe.unacknowledged().saturating_sub(held) {
             0 => ends.min(1),
             bytes => bytes + ends,
         };
