@@ -1,6 +1,7 @@
 //! What direct access must do on every device that has it.
 
-use super::{connect, joined, meet, pass, pattern, Boxed, Joined, Make, DEADLINE, PATIENCE};
+use super::joined::{connect, joined, meet, pass, pattern, Joined, DEADLINE, PATIENCE};
+use super::{Boxed, Make};
 use crate::direct::GRAIN;
 use crate::{
     Area, Arrival, ArrivalKind, Channel, DirectAccess, DirectError, Drop as Reason, Import, Key, Message, Notification, Rights,

@@ -1,0 +1,136 @@
+use super::*;
+use crate::Errno;
+use libc::{siginfo_t, EFAULT};
+
+unsafe extern "C" fn handler(number: i32, information: *mut siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel's structures; with the default action in place, a fault that is not ours ends the test.
+    unsafe {
+        if !resolve(information, context.cast()) {
+            libc::signal(number, libc::SIG_DFL);
+        }
+    }
+}
+
+fn catch_faults() {
+    for number in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: installs the handler above.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            assert_eq!(libc::sigaction(number, &action, std::ptr::null_mut()), 0);
+        }
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// Two pages of bytes that cannot be touched on either side; the address of the first.
+fn island() -> *mut u8 {
+    // SAFETY: fresh mappings.
+    unsafe {
+        let nothing = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let sea = crate::calls::mmap(std::ptr::null_mut(), 4 * PAGE, libc::PROT_NONE, nothing, -1, 0).unwrap();
+        let land = sea.add(PAGE);
+        crate::calls::mmap(land, 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, nothing | libc::MAP_FIXED, -1, 0).unwrap()
+    }
+}
+
+#[test]
+fn every_length_is_copied_whole_and_faults_at_either_end() {
+    catch_faults();
+    let land = island();
+    let mut ours = vec![0u8; 2 * PAGE + 64];
+    for length in (1..700).chain([1000, 4095, 4096, 2 * PAGE]) {
+        let (first, last) = (land, land.wrapping_add(2 * PAGE - length));
+        for (theirs, faults) in [
+            (first, false),
+            (last, false),
+            (first.wrapping_sub(1), true),
+            (last.wrapping_add(1), true),
+            (std::ptr::without_provenance_mut(1), true),
+        ] {
+            if !faults {
+                // SAFETY: inside the island.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(theirs, length) };
+                bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 + length) as u8);
+            }
+            ours.fill(0xee);
+            // SAFETY: there is room for `length` bytes.
+            assert_eq!(unsafe { copy(theirs, ours.as_mut_ptr(), length) }, !faults, "from {theirs:p}, {length} bytes");
+            assert_eq!(ours[length], 0xee, "{length} bytes and no more");
+            if !faults {
+                assert!((0..length).all(|i| ours[i] == (i * 7 + length) as u8), "{length} bytes in");
+                ours[..length].iter_mut().for_each(|byte| *byte ^= 0x55);
+            }
+            // SAFETY: as above.
+            assert_eq!(unsafe { copy(ours.as_ptr(), theirs, length) }, !faults, "to {theirs:p}, {length} bytes");
+            if !faults {
+                // SAFETY: inside the island.
+                let bytes = unsafe { std::slice::from_raw_parts(theirs, length) };
+                assert_eq!(bytes, &ours[..length], "{length} bytes out");
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_past_the_caches_are_whole_and_fault_too() {
+    catch_faults();
+    let land = island();
+    let mut ours = vec![0u8; 2 * PAGE + 192];
+    for length in (0..300).chain([1000, 4095, 4096, 2 * PAGE]) {
+        for skew in [0, 1, 17, 63] {
+            for (theirs, faults) in [
+                (land, false),
+                (land.wrapping_add(2 * PAGE - length), false),
+                (land.wrapping_sub(1), length > 0),
+                (land.wrapping_add(2 * PAGE - length + 1), length > 0),
+            ] {
+                if !faults {
+                    // SAFETY: inside the island.
+                    let bytes = unsafe { std::slice::from_raw_parts_mut(theirs, length) };
+                    bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 + length) as u8);
+                }
+                ours.fill(0xee);
+                // SAFETY: there is room for `length` bytes behind `skew`.
+                let whole = unsafe { copy_away(theirs, ours.as_mut_ptr().add(skew), length) };
+                assert_eq!(whole, !faults, "from {theirs:p}, {length} bytes");
+                assert!(ours[..skew].iter().chain(&ours[skew + length..]).all(|byte| *byte == 0xee));
+                assert!(faults || (0..length).all(|i| ours[skew + i] == (i * 7 + length) as u8), "{length} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn addresses_that_no_page_can_have_fault_too() {
+    catch_faults();
+    let mut ours = [0u8; 2 * PAGE];
+    for address in [1usize << 63, 0x8000_0000_0000_1000, usize::MAX - 4 * PAGE, 0xffff_8000_0000_0000] {
+        for length in [1, 8, 16, 100, 600, 2 * PAGE] {
+            // SAFETY: our part has the room.
+            unsafe {
+                assert!(!copy(address as *const u8, ours.as_mut_ptr(), length));
+                assert!(!copy(ours.as_ptr(), address as *mut u8, length));
+            }
+        }
+        let mut ok = 1;
+        // SAFETY: faults are resolved.
+        unsafe {
+            load(address as *const u8, &mut ok);
+            assert_eq!(ok, 0);
+            assert!(!writable(address as *mut u8));
+            assert_eq!(read(address as *const u64), Err(Errno(EFAULT)));
+            assert_eq!(write(address as *mut [u8; 56], [0; 56]), Err(Errno(EFAULT)));
+        }
+    }
+    let mut word = 7u64;
+    // SAFETY: a variable of this test.
+    unsafe {
+        assert!(writable((&raw mut word).cast()));
+        assert_eq!(read(&raw const word), Ok(7));
+        assert_eq!(write(&raw mut word, 8), Ok(()));
+    }
+    assert_eq!(word, 8);
+}
