@@ -4,14 +4,15 @@
 //! ([`Config::lost_after`]) if its peer dies or stalls. Handlers may reply; they cannot make other calls, because the port
 //! is borrowed while they run.
 
+mod blocking;
 mod line;
 mod table;
 
+pub use blocking::Trouble;
 pub use table::Table;
 
 use crate::config::{Nanoseconds, MILLISECOND};
-use crate::outgoing::{Get, Store};
-use crate::{Config, Dispatch, Engine, MemoryError, Refused, Status};
+use crate::{Config, Dispatch, Engine, MemoryError, Status};
 use line::{Line, Rest};
 use shunt_endpoint::{Address, Arrival, Endpoint, OpenError, PostError, Tag, Tags};
 use shunt_sys::clock;
@@ -34,29 +35,6 @@ pub enum PortError {
     /// No buffer could be posted.
     Post(PostError),
 }
-
-/// Why a blocking call ended without having done its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// The time that the caller gave is over.
-    TimedOut,
-    /// The connection is not up, or ended: [`Dispatch::event`] said why.
-    Lost,
-    /// The call can never succeed.
-    Refused(Refused),
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TimedOut => to.write_str("timed out"),
-            Self::Lost => to.write_str("the connection is lost"),
-            Self::Refused(why) => why.fmt(to),
-        }
-    }
-}
-
-impl std::error::Error for Trouble {}
 
 /// An endpoint that speaks active messages. `'m` is its engine's memory.
 pub struct Port<'m, E: Endpoint> {
@@ -282,213 +260,6 @@ impl<'m, E: Endpoint> Port<'m, E> {
             let _ = shunt_sys::calls::poll_one(self.line.endpoint.descriptor(), shunt_sys::libc::POLLIN, pause as i64);
         }
         self.disarm();
-    }
-
-    /// Polls until the condition holds. The peer is watched meanwhile, so that its death ends the wait.
-    ///
-    /// # Errors
-    /// `TimedOut`, or `Lost` if the connection to `peer` ended.
-    pub fn wait_until<P: Dispatch>(
-        &mut self,
-        peer: u32,
-        program: &mut P,
-        limit: Duration,
-        mut condition: impl FnMut(&mut P) -> bool,
-    ) -> Result<(), Trouble> {
-        // Awake on both sides, the answer is there before a clock would be worth reading.
-        for _ in 0..LOOKS {
-            if condition(program) {
-                return Ok(());
-            }
-            self.poll(program);
-        }
-        let end = self.now() + limit.as_nanos() as u64;
-        let _ = self.engine.watch(self.now, peer, true);
-        let result = loop {
-            if condition(program) {
-                break Ok(());
-            }
-            if !self.engine.is_up(peer) {
-                break Err(Trouble::Lost);
-            }
-            let now = self.now;
-            if now >= end {
-                break Err(Trouble::TimedOut);
-            }
-            self.wait(program, Duration::from_nanos(end - now));
-        };
-        let _ = self.engine.watch(self.now, peer, false);
-        result
-    }
-
-    /// Sets up the connection to a peer.
-    ///
-    /// # Errors
-    /// `Lost` after the declared time; `Refused(Argument)`: no such peer.
-    pub fn connect(&mut self, peer: u32, program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        self.now();
-        self.engine.connect(self.now, peer, &mut self.line).map_err(Trouble::Refused)?;
-        self.line.flush();
-        while !self.engine.is_up(peer) {
-            if !self.engine.status(peer).is_some_and(|status| status.connecting) {
-                return Err(Trouble::Lost);
-            }
-            self.wait(program, Duration::from_millis(100));
-        }
-        Ok(())
-    }
-
-    /// Waits until the peer has set up the connection.
-    ///
-    /// # Errors
-    /// `TimedOut`.
-    pub fn accept(&mut self, peer: u32, program: &mut dyn Dispatch, limit: Duration) -> Result<(), Trouble> {
-        let end = self.now() + limit.as_nanos() as u64;
-        while !self.engine.is_up(peer) {
-            let now = self.now();
-            if now >= end {
-                return Err(Trouble::TimedOut);
-            }
-            self.wait(program, Duration::from_nanos(end - now));
-        }
-        Ok(())
-    }
-
-    /// Repeats a call until it is not refused for want of credit or room.
-    fn insist<T>(
-        &mut self,
-        peer: u32,
-        program: &mut dyn Dispatch,
-        mut act: impl FnMut(&mut Engine<'m>, Nanoseconds, &mut Line<E>) -> Result<Option<T>, Refused>,
-    ) -> Result<T, Trouble> {
-        let mut end = None;
-        loop {
-            match act(&mut self.engine, self.now, &mut self.line) {
-                Ok(Some(value)) => {
-                    self.line.flush();
-                    return Ok(value);
-                }
-                Ok(None) => end = None,
-                Err(Refused::NoCredit | Refused::NoRoom) => {}
-                Err(Refused::NotConnected) => return Err(Trouble::Lost),
-                Err(refused) => return Err(Trouble::Refused(refused)),
-            }
-            // A peer that lives but takes nothing for the declared time counts as stalled.
-            if self.poll(program) == 0 {
-                let limit = self.engine.config().lost_after();
-                let end = *end.get_or_insert_with(|| self.now() + limit);
-                if self.now >= end {
-                    return Err(Trouble::TimedOut);
-                }
-                if self.looks + 1 == LOOKS && !self.engine.is_up(peer) {
-                    return Err(Trouble::Lost);
-                }
-            } else {
-                end = None;
-            }
-        }
-    }
-
-    /// Sends a request; polls while there is no credit or room.
-    ///
-    /// # Errors
-    /// `Lost`; `TimedOut` after the declared time without credit; `Refused`: too long, no such peer.
-    #[inline]
-    pub fn request(
-        &mut self,
-        peer: u32,
-        handler: u8,
-        words: &[u64],
-        data: &[u8],
-        program: &mut dyn Dispatch,
-    ) -> Result<(), Trouble> {
-        self.request_on(peer, 0, handler, words, data, program)
-    }
-
-    /// Sends a request on an ordered channel.
-    ///
-    /// # Errors
-    /// As [`Port::request`].
-    #[inline]
-    pub fn request_on(
-        &mut self,
-        peer: u32,
-        channel: u16,
-        handler: u8,
-        words: &[u64],
-        data: &[u8],
-        program: &mut dyn Dispatch,
-    ) -> Result<(), Trouble> {
-        if self.engine.config().reliable == 0 {
-            self.now();
-        }
-        match self.engine.request(self.now, peer, channel, handler, words, data, &mut self.line) {
-            Ok(()) => {
-                self.line.flush();
-                Ok(())
-            }
-            Err(_) => self.insist(peer, program, |engine, now, line| {
-                engine.request(now, peer, channel, handler, words, data, line).map(Some)
-            }),
-        }
-    }
-
-    /// Stores bytes in the peer's segment; returns when they may be reused. The handler runs there when all have arrived.
-    ///
-    /// # Errors
-    /// As [`Port::request`].
-    pub fn store(&mut self, peer: u32, store: &Store<'_>, bytes: &[u8], program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        let mut done = 0;
-        let mut before = 0;
-        self.insist(peer, program, |engine, now, line| {
-            let complete = engine.store(now, peer, store, bytes, &mut done, line)?;
-            let progress = std::mem::replace(&mut before, done) != done;
-            match (complete, progress) {
-                (true, _) => Ok(Some(())),
-                (false, true) => Ok(None),
-                (false, false) => Err(Refused::NoRoom),
-            }
-        })
-    }
-
-    /// Asks for bytes of the peer's segment; the handler runs here, as a reply's, when they have arrived.
-    ///
-    /// # Errors
-    /// As [`Port::request`].
-    pub fn get(&mut self, peer: u32, get: &Get<'_>, program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        self.insist(peer, program, |engine, now, line| engine.get(now, peer, get, line).map(Some))
-    }
-
-    /// Sends all bytes on an ordered channel.
-    ///
-    /// # Errors
-    /// As [`Port::request`]; `TimedOut` also when the peer grants no room for the declared time.
-    pub fn send(&mut self, peer: u32, channel: u16, bytes: &[u8], program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        let mut done = 0;
-        self.insist(peer, program, |engine, now, line| {
-            match engine.send(now, peer, channel, &bytes[done..], line)? {
-                0 if done < bytes.len() => return Err(Refused::NoCredit),
-                sent => done += sent,
-            }
-            Ok((done == bytes.len()).then_some(()))
-        })
-    }
-
-    /// Polls until everything sent to the peer is acknowledged.
-    ///
-    /// # Errors
-    /// `Lost`, `TimedOut` after the declared time.
-    pub fn drain(&mut self, peer: u32, program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        self.insist(peer, program, |engine, _, _| {
-            if !engine.is_up(peer) {
-                return Err(Refused::NotConnected);
-            }
-            if engine.is_idle(peer) {
-                Ok(Some(()))
-            } else {
-                Err(Refused::NoRoom)
-            }
-        })
     }
 
     /// Ends a connection and tells the peer.
