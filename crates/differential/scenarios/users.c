@@ -533,3 +533,32 @@ DUET_PROCESS(users_passed_early, "a child is passed a connection while it is roo
     wait_for("receiver", process);
     R(recv(first, bytes, 100, 0));
 }
+
+DUET_PROCESS(users_passed_at_once, "another program is passed a connection as root, and the next one right after it has become another user")
+{
+    int pair[2];
+    char byte, number[16];
+    if (!may_change())
+        return;
+    meet();
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(pair[0]);
+        if (!near_is_client())
+            close(listener);
+        snprintf(number, sizeof number, "%d", pair[1]);
+        execl(own_path(), "scenarios", "--helper", "take-as-another", number, NULL);
+        _exit(127);
+    }
+    MUST(close(pair[1]));
+    int first = connection(1), second = connection(2), other = connection(3);
+    R(pass_descriptor(pair[0], first));
+    MUST(read(pair[0], &byte, 1));
+    R(pass_descriptor(pair[0], second));
+    R(close(second));
+    send_secret(other);
+    far("sendall 2 5 1; recvall 2 5 1; recv 2 10; recv 3 100; send 1 4 1");
+    wait_for("receiver", process);
+    R(recv(first, bytes, 100, 0));
+}

@@ -20,19 +20,18 @@ use shunt_segment::process::{self as state, MAGIC};
 use shunt_sys::libc::{self, AT_FDCWD, O_CLOEXEC, O_DIRECTORY, O_RDONLY};
 use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 
-/// How long an answer is believed, in ns: a program that passes many descriptors asks once in a while.
+/// How long it is believed that a receiver is another user's, in ns: a program that passes many descriptors asks once in a while. That
+/// nobody else can receive is asked each time, as a moment later somebody may.
 const BELIEVE_NS: u64 = 50_000_000;
 
 #[derive(Clone, Copy)]
 struct Answer {
     inode: u32,
     until: u64,
-    /// Changes of user in the family, when it was given.
-    changes: u64,
-    receiver: Receiver,
 }
 
-static LAST: Shared<Answer> = Shared::new(Answer { inode: 0, until: 0, changes: 0, receiver: Receiver::Plain });
+/// The last socket of another user's.
+static LAST: Shared<Answer> = Shared::new(Answer { inode: 0, until: 0 });
 
 /// Who can receive from a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,15 +136,16 @@ fn users(process: u32) -> Option<[u32; 3]> {
 pub fn of(fd: i32) -> Receiver {
     let Ok(inode) = diag::unix_peer(fd) else { return Receiver::Plain };
     let now = clock::monotonic_ns();
-    let changes = users::changes();
     // SAFETY: the set-up lock is held.
     let last = unsafe { &mut *LAST.get() };
-    if last.inode != inode || last.until < now || last.changes != changes {
-        let receiver = decided(inode);
-        let until = if receiver == Receiver::Plain { 0 } else { now + BELIEVE_NS };
-        *last = Answer { inode, until, changes, receiver };
+    if last.inode == inode && now <= last.until {
+        return Receiver::Other;
     }
-    last.receiver
+    let receiver = decided(inode);
+    if receiver == Receiver::Other {
+        *last = Answer { inode, until: now + BELIEVE_NS };
+    }
+    receiver
 }
 
 /// How long a receiver that may be about to receive, or about to exec, is waited for, in looks and ns between them.
