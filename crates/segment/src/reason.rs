@@ -73,7 +73,7 @@ reasons! {
     Local = 40, "unix", "AF_UNIX: the kernel carries it until its receiver is seen to spin.";
     LocalPinned = 41, "unix-kernel", "AF_UNIX that the kernel must see: credentials, O_ASYNC, an end or a set that other processes have.";
     ForeignReads = 42, "foreign-reads", "This program read past the library, and got doorbells for bytes of the connection.";
-    UserChanged = 43, "user-changed", "A process that shares the segment became another user: the connection got a fresh segment, or where that keeps happening the kernel carries it.";
+    UserChanged = 43, "user-changed", "A process that shares the segment became another user: the connection got a fresh segment, or where that keeps happening the kernel carries it. Of a listener: two users came to have it, and it became the kernel's.";
     SocketOfOther = 44, "other-user", "Another user than the one who listens made this socket: clients cannot tell the answer from a stranger's.";
     ClientLeft = 45, "client-left", "The client gave up, or went another way, before it was accepted.";
     RawTrapped = 46, "raw-trapped", "System calls by this program's own instructions are trapped, and done by the library.";

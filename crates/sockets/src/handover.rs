@@ -24,7 +24,7 @@ pub mod receiver;
 pub mod rights;
 pub mod settle;
 pub mod uring;
-mod waiting;
+pub(crate) mod waiting;
 
 use crate::global::SETUP;
 use crate::handover::inherit::kept_over_exec;

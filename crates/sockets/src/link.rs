@@ -340,6 +340,16 @@ pub fn forked() {
     crate::rendezvous::deferred::forked();
 }
 
+/// Unmaps all links with their windows, and forgets them: a copy of a process lets go of what that one shares.
+pub(crate) fn forget_all() {
+    for index in 0..count() {
+        if !at(index).base.is_null() {
+            window::drop_link(index);
+        }
+    }
+    forget_all_but(|_| false);
+}
+
 /// Unmaps all links but those whose address `needed` knows, and forgets them.
 pub(crate) fn forget_all_but(needed: impl Fn(*mut u8) -> bool) {
     for index in 0..count() {

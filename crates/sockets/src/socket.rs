@@ -82,6 +82,8 @@ pub struct Socket {
     pub backlog: AtomicU32,
     /// A listener that others have, if at all, by forks alone (`crate::rendezvous::relatives`): 1.
     pub only_forked: AtomicU32,
+    /// Whether a listener's connections are known to be this process's user's (`crate::process::users`): 1.
+    pub claimed: AtomicU32,
     /// A listener to which clients may offer connections in memory: 1.
     pub offering: AtomicU32,
     /// TCP_DEFER_ACCEPT of a listener, in seconds; 0: off ([`crate::rendezvous::deferred`]).
@@ -273,6 +275,7 @@ impl Socket {
 
     /// The socket listens with a rendezvous.
     pub fn set_listener(&self) {
+        self.claimed.store(0, Ordering::Relaxed);
         self.kind.store(Kind::Listener as u32, Ordering::Release);
     }
 

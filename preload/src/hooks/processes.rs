@@ -3,7 +3,8 @@
 use crate::{cancel, real, trap};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use shunt_calls::libc::{self, rlimit};
-use shunt_sockets::process::{apart, namespace, user};
+use shunt_sockets::process::user::{self, Call};
+use shunt_sockets::process::{apart, namespace};
 use shunt_sockets::sys::{calls, user as memory};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::waiting::polled;
@@ -31,9 +32,14 @@ unsafe fn standard_are_others() {
     }
 }
 
-/// After a call that changes the user, with this result.
-fn user_changed(result: c_int) -> c_int {
-    if result == 0 && global::ready() {
+/// A call that changes the user.
+fn change_user(call: Call, made: impl FnOnce() -> c_int) -> c_int {
+    if !global::ready() {
+        return made();
+    }
+    crate::keeping_errno(|| user::changing(&call));
+    let result = made();
+    if result == 0 {
         crate::keeping_errno(user::changed);
     }
     result
@@ -138,16 +144,16 @@ hook! {
         result
     }
     fn setuid(user: c_uint) -> c_int {
-        user_changed(real::setuid(user))
+        change_user(Call::Set(user), || real::setuid(user))
     }
     fn seteuid(user: c_uint) -> c_int {
-        user_changed(real::seteuid(user))
+        change_user(Call::All(u32::MAX, user, u32::MAX), || real::seteuid(user))
     }
     fn setreuid(real: c_uint, effective: c_uint) -> c_int {
-        user_changed(real::setreuid(real, effective))
+        change_user(Call::RealEffective(real, effective), || real::setreuid(real, effective))
     }
     fn setresuid(real: c_uint, effective: c_uint, saved: c_uint) -> c_int {
-        user_changed(real::setresuid(real, effective, saved))
+        change_user(Call::All(real, effective, saved), || real::setresuid(real, effective, saved))
     }
     fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
         trap::control(option, || real::prctl(option, a, b, c, d))

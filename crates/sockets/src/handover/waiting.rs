@@ -2,16 +2,55 @@
 //!
 //! Each takes two numbers here until its carrier has it, so they go in batches: the numbers of one serve the next.
 
+use crate::global::SETUP;
 use crate::handover::carrier::{self, Cargo};
 use crate::handover::plain;
-use crate::rendezvous::{accept, reserve};
+use crate::link;
+use crate::process::{self, user};
+use crate::rendezvous::{accept, kept, reserve};
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
-use shunt_sys::calls;
+use shunt_sys::{calls, libc};
 
 /// Clients that one carrier takes.
 const AT_ONCE: usize = 256;
+
+/// As [`carry`], by a process of `user`'s, as whom this one may not see what the clients share with their server. It has nothing of
+/// this process's memory of connections, and the user, should he not be this one's, cannot look into it (it is not dumpable,
+/// prctl(2)). True: nobody waits any more.
+pub(crate) fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
+    if user::is_own(user) {
+        carry(fd, listener);
+        return true;
+    }
+    const ALL_SIGNALS: u64 = u64::MAX;
+    let mut mask = 0u64;
+    // A handler in the copy would be the program's code.
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
+    process::before_own_fork();
+    let child = carrier::copy();
+    if child == 0 {
+        process::after_own_fork_child();
+        crate::remote::forget();
+        kept::none_any_more();
+        if let Some(_setup) = SETUP.lock() {
+            link::forget_all();
+        }
+        // SAFETY: plain integers.
+        if unsafe { shunt_sys::syscall!(libc::SYS_setresuid, user, user, user) } != 0 {
+            carrier::exit(1);
+        }
+        user::is_now(user);
+        listener.claimed.store(1, Ordering::Relaxed);
+        carry(fd, listener);
+        carrier::exit(0);
+    }
+    process::after_own_fork_parent();
+    let carried = child > 0 && carrier::waited(child as i32);
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
+    carried
+}
 
 struct Batch {
     cargo: [Cargo; AT_ONCE],

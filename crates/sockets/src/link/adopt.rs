@@ -4,6 +4,7 @@ use super::drop::sweep;
 use super::make::{introduce, map_segment, SEALS};
 use super::{header, links, Link};
 use crate::private;
+use crate::process::user;
 use core::sync::atomic::Ordering;
 use shunt_segment::area::LINK_SIZE;
 use shunt_segment::link;
@@ -111,7 +112,7 @@ pub fn is_named(base: *mut u8, nonce: u64, sequence: u32) -> bool {
 /// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
 pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous: i32) -> Result<(usize, Link)> {
     sweep(None);
-    if let Err(error) = check_segment(fd) {
+    if let Err(error) = check_segment(fd).and_then(|()| check_server(fd)) {
         let _ = calls::close(fd);
         return Err(error);
     }
@@ -132,8 +133,7 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
         private::close(fd);
         return Err(Errno(libc::EPROTO));
     }
-    retire_if_shared(head);
-    introduce(&head.server);
+    introduce(&head.server, user::own());
     let link = Link { rendezvous, other: client, ..Link::new(base, fd, (nonce, sequence)) };
     match links().add(link) {
         Ok(index) => Ok((index, link)),
@@ -145,11 +145,26 @@ pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous:
     }
 }
 
-/// Processes of two users accept from one listener: the client's next connections are not for both to see. One process that
-/// accepts under changing effective users sees all of them anyway.
+/// Whether who accepted last through a link, a process and its user, is another user's, whose connections this process must not see.
+fn is_of_another(process: u32, user: u32) -> bool {
+    process != 0 && process != calls::getpid() && user != user::own()
+}
+
+/// Whether no other user's process has accepted through the segment. It is not mapped to know that. Listeners have one user
+/// ([`crate::process::users`]), so only programs that one process became by several execs may come to this.
+fn check_server(fd: i32) -> Result<()> {
+    let mut words = [0u32; 2];
+    const _: () = assert!(core::mem::offset_of!(link::Party, pid) == 0 && core::mem::offset_of!(link::Party, uid) == 4);
+    calls::pread(fd, words.as_mut_ptr().cast(), 8, core::mem::offset_of!(link::LinkHeader, server) as i64)?;
+    if is_of_another(words[0], words[1]) {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok(())
+}
+
+/// Another user's process has accepted through a link of this one's after all: the client's next connections are not for both.
 pub fn retire_if_shared(head: &link::LinkHeader) {
-    let accepted_last = head.server.pid.load(Ordering::Relaxed);
-    if accepted_last != 0 && accepted_last != calls::getpid() && head.server.uid.load(Ordering::Relaxed) != calls::geteuid() {
+    if is_of_another(head.server.pid.load(Ordering::Relaxed), head.server.uid.load(Ordering::Relaxed)) {
         head.retired.store(1, Ordering::SeqCst);
     }
 }

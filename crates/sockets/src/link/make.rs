@@ -35,9 +35,10 @@ pub(super) fn map_segment(fd: i32) -> Result<*mut u8> {
     }
 }
 
-pub(super) fn introduce(party: &Party) {
+/// This process is one of the two, under `user`.
+pub(super) fn introduce(party: &Party, user: u32) {
     party.pid.store(calls::getpid(), Ordering::Relaxed);
-    party.uid.store(calls::geteuid(), Ordering::Relaxed);
+    party.uid.store(user, Ordering::Relaxed);
     let mut name = [0u64; 2];
     let _ = shunt_sys::check(
         // SAFETY: PR_GET_NAME writes 16 bytes.
@@ -72,7 +73,7 @@ fn make_segment() -> Result<(i32, *mut u8)> {
     header.channels.store(CHANNELS as u32, Ordering::Relaxed);
     header.nonce.store(global::NONCE.load(Ordering::Relaxed), Ordering::Relaxed);
     header.sequence.store(links.sequence, Ordering::Relaxed);
-    introduce(&header.client);
+    introduce(&header.client, calls::geteuid());
     header.magic.store(link::MAGIC, Ordering::Release);
     Ok((fd, base))
 }
@@ -81,7 +82,7 @@ fn make_segment() -> Result<(i32, *mut u8)> {
 /// station gives the channels out.
 pub fn make_lasting() -> Result<usize> {
     let (fd, base) = make_segment()?;
-    introduce(&header(base).server);
+    introduce(&header(base).server, calls::geteuid());
     header(base).lent.store(link::STATIONS, Ordering::Release);
     let links = links();
     let (nonce, sequence) = (global::NONCE.load(Ordering::Relaxed), links.sequence);

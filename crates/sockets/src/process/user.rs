@@ -6,12 +6,14 @@
 //! back could reach everything all the same.
 
 use crate::global::{OWED, SETUP};
+use crate::handover::waiting;
 use crate::link;
 use crate::process::users;
-use crate::rendezvous::{accept, deferred, diag, parcel};
+use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_segment::reason::Reason;
 use shunt_sys::{calls, libc};
 
 /// The user under whom the process has what it shares.
@@ -20,6 +22,11 @@ static USER: AtomicU32 = AtomicU32::new(0);
 /// At start-up.
 pub(super) fn start() {
     USER.store(calls::geteuid(), Ordering::Relaxed);
+}
+
+/// The child of a process that has what it shares under another user is `user`'s now, and has nothing of that any more.
+pub(crate) fn is_now(user: u32) {
+    USER.store(user, Ordering::Relaxed);
 }
 
 /// The user under whom the process has what it shares.
@@ -33,27 +40,69 @@ pub fn is_own(user: u32) -> bool {
     user == own() && (user != 65534 || crate::process::sees_all_users())
 }
 
+/// A call that changes users, as [`changing`] is told of it; -1 changes nothing.
+pub enum Call {
+    /// setuid(2)
+    Set(u32),
+    /// setreuid(2)
+    RealEffective(u32, u32),
+    /// setresuid(2)
+    All(u32, u32, u32),
+}
+
+impl Call {
+    /// The real, effective and saved user after it, should it succeed.
+    fn outcome(&self, [real, effective, saved]: [u32; 3]) -> [u32; 3] {
+        let or = |wanted: u32, now: u32| if wanted == u32::MAX { now } else { wanted };
+        match *self {
+            Call::Set(user) if effective == 0 => [user; 3],
+            Call::Set(user) => [real, user, saved],
+            Call::RealEffective(to_real, to_effective) => {
+                let new = [or(to_real, real), or(to_effective, effective)];
+                let saves = to_real != u32::MAX || (to_effective != u32::MAX && to_effective != real);
+                [new[0], new[1], if saves { new[1] } else { saved }]
+            }
+            Call::All(to_real, to_effective, to_saved) => [or(to_real, real), or(to_effective, effective), or(to_saved, saved)],
+        }
+    }
+}
+
+fn users_now() -> Option<[u32; 3]> {
+    let [mut real, mut effective, mut saved] = [0; 3];
+    calls::getresuid(&mut real, &mut effective, &mut saved).ok().map(|()| [real, effective, saved])
+}
+
+/// Before a change of user: listeners whose connections are others' are given up, while this process may still touch what waits there.
+#[cold]
+pub fn changing(call: &Call) {
+    let Some(after) = users_now().map(|now| call.outcome(now)) else { return };
+    if !after.contains(&own()) {
+        for_listeners(|fd, listener| match whose(listener) {
+            Some(whose) if whose != after[1] => leave_to_kernel(fd, listener, whose),
+            _ => {}
+        });
+    }
+}
+
 /// After a change of user by whatever call.
 #[cold]
 pub fn changed() {
-    let [mut real, mut effective, mut saved] = [0; 3];
-    if calls::getresuid(&mut real, &mut effective, &mut saved).is_err() {
-        return;
-    }
+    let Some(now) = users_now() else { return };
     let before = USER.load(Ordering::Relaxed);
-    if [real, effective, saved].contains(&before) {
+    if now.contains(&before) {
         return;
     }
     if SETUP.lock().is_none() {
         OWED.store(true, Ordering::Release);
         return;
     }
-    USER.store(effective, Ordering::Relaxed);
-    for fd in 0..table::high_water() {
-        if let (Kind::Listener, Some(listener)) = (table::get(fd).kind(), table::get(fd).socket()) {
-            leave_waiting(listener);
+    USER.store(now[1], Ordering::Relaxed);
+    for_listeners(|fd, listener| {
+        listener.claimed.store(0, Ordering::Relaxed);
+        if let Err(whose) = claim(listener) {
+            leave_to_kernel(fd, listener, whose); // somebody has accepted at this very moment
         }
-    }
+    });
     crate::datagram::user_changed(before);
     if let Some(_setup) = SETUP.lock() {
         link::narrow();
@@ -61,38 +110,77 @@ pub fn changed() {
     users::leave();
 }
 
-/// Clients that nobody has accepted, and whose links this process knows, come again with their links, in their order.
-fn leave_waiting(listener: &Socket) {
-    let Some(setup) = SETUP.lock() else { return };
-    if !link::any_guest() {
-        return;
-    }
-    let alone = !listener.has(flag::LISTENER_SHARED);
-    if alone {
-        // Until the next client comes ([`crate::rendezvous::relatives`]).
-        listener.only_forked.store(1, Ordering::Relaxed);
-        listener.set(flag::LISTENER_SHARED);
-    }
-    link::not_sole();
-    let most = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
-    let sent_none = match alone {
-        true => diag::unix_waiting(listener.private_fd.load(Ordering::Relaxed)).unwrap_or(most),
-        false => 0,
-    };
-    parcel::before_sharing();
-    drop(setup);
-    for _ in 0..sent_none {
-        let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, None) else { break };
-        match parcel::post(arrival.index, arrival.channel, arrival.generation, arrival.companion, listener) {
-            Ok(()) => drop(calls::close(arrival.companion)),
-            Err(_) => deferred::keep(listener, arrival, &setup),
+fn for_listeners(each: impl Fn(i32, &'static Socket)) {
+    for fd in 0..table::high_water() {
+        if let (Kind::Listener, Some(listener)) = (table::get(fd).kind(), table::get(fd).socket()) {
+            if listener.private_fd.load(Ordering::Acquire) >= 0 {
+                each(fd, listener);
+            }
         }
     }
+}
+
+fn whose(listener: &Socket) -> Option<u32> {
+    users::whose(listener.inode.load(Ordering::Relaxed), listener.private_fd.load(Ordering::Acquire))
+}
+
+/// The listener's connections are this process's user's. Errors: another's, whom no other must see.
+fn claim(listener: &Socket) -> Result<(), u32> {
+    if listener.claimed.load(Ordering::Relaxed) == 0 {
+        users::claim(listener.inode.load(Ordering::Relaxed), listener.private_fd.load(Ordering::Acquire), own())?;
+        listener.claimed.store(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Whether this process may take clients from the rendezvous of `listener`: if they are another user's, it becomes the kernel's.
+/// `waits`: whether there is time for that now.
+#[inline]
+pub(crate) fn may_accept(listener: &Socket, waits: bool) -> bool {
+    listener.claimed.load(Ordering::Relaxed) != 0 || claim_to_accept(listener, waits)
+}
+
+#[cold]
+fn claim_to_accept(listener: &Socket, waits: bool) -> bool {
+    let Err(whose) = claim(listener) else { return true };
+    let is_it = |fd: &i32| table::get(*fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener));
+    if let Some((fd, listener)) =
+        table::programs().find(is_it).filter(|_| waits).and_then(|fd| Some((fd, table::get(fd).socket()?)))
+    {
+        leave_to_kernel(fd, listener, whose);
+    }
+    false
+}
+
+/// The listener, of which two users' processes have the rendezvous, becomes the kernel's. Clients that wait there are carried to the
+/// kernel's queue by processes of the user whose they are, who may have other connections in their links; and this process has the
+/// rendezvous no more.
+#[cold]
+fn leave_to_kernel(fd: i32, listener: &'static Socket, whose: u32) {
+    if let Some(_setup) = SETUP.lock() {
+        link::not_sole(); // ends offers in memory
+        listener.set(flag::LISTENER_SHARED);
+        listener.only_forked.store(0, Ordering::Relaxed);
+    }
+    let _ = calls::shutdown(listener.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
+    waiting::carry_as(whose, fd, listener);
+    listen::retire(listener, Reason::UserChanged);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_calls_come_to() {
+        const SAME: u32 = u32::MAX;
+        assert_eq!(Call::Set(7).outcome([0, 0, 0]), [7, 7, 7]);
+        assert_eq!(Call::Set(7).outcome([5, 6, 7]), [5, 7, 7]);
+        assert_eq!(Call::RealEffective(SAME, 7).outcome([0, 0, 0]), [0, 7, 7]);
+        assert_eq!(Call::RealEffective(SAME, 5).outcome([5, 6, 7]), [5, 5, 7]);
+        assert_eq!(Call::RealEffective(7, 7).outcome([0, 0, 0]), [7, 7, 7]);
+        assert_eq!(Call::All(SAME, 7, SAME).outcome([0, 0, 0]), [0, 7, 0]);
+    }
 
     #[test]
     fn a_handler_inside_the_set_up_lock_may_change_the_user() {

@@ -177,9 +177,10 @@ impl Accepted {
 /// A client that waits in one of shunt's own queues, and its address, for whoever carries it elsewhere.
 pub(crate) fn waiting(listener: &Socket) -> Option<(i32, Address)> {
     let flags = libc::SOCK_CLOEXEC;
+    // Clients offer in memory first, and come through the rendezvous when they have nothing left to offer.
     let accepted = deferred::evict(listener, flags)
-        .or_else(|_| from_rendezvous(listener, flags))
         .or_else(|_| offered::accept(listener, flags))
+        .or_else(|_| from_rendezvous(listener, flags))
         .ok()?;
     Some((accepted.companion, accepted.client))
 }

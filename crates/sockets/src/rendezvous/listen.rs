@@ -147,7 +147,7 @@ pub fn set_nonblocking(socket: &Socket, on: bool) {
 pub(crate) fn retired(socket: &Socket) -> bool {
     let refuses = refuses(socket);
     if refuses {
-        retire(socket);
+        retire(socket, Reason::ListenerHandedOver);
     }
     refuses
 }
@@ -173,11 +173,11 @@ pub(crate) fn is_short(socket: &Socket) {
 }
 
 /// The rendezvous takes no clients any more: the listener is the kernel's alone.
-fn retire(socket: &Socket) {
+pub(crate) fn retire(socket: &Socket, why: Reason) {
     crate::epoll::rendezvous_goes(socket);
     set_nonblocking(socket, nonblocking(socket));
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
-    report::count(Reason::ListenerHandedOver);
+    report::count(why);
 }
 
 /// The kernel refused to listen.

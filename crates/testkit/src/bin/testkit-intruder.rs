@@ -152,6 +152,9 @@ fn garbled_segment(hello: &Hello, random: &mut Random) -> io::Result<File> {
         file.write_all_at(&link::MAGIC.to_le_bytes(), 0)?;
         file.write_all_at(&VERSION.to_le_bytes(), 8)?;
         file.write_all_at(&(CHANNELS as u32).to_le_bytes(), 12)?;
+        if random.below(4) != 0 {
+            file.write_all_at(&[0; 8], std::mem::offset_of!(link::LinkHeader, server) as u64)?;
+        }
         let page = CHANNEL_PAGES as u64 + u64::from(hello.channel) * PAGE as u64;
         file.write_all_at(&life::OFFERED.to_le_bytes(), page)?;
         file.write_all_at(&hello.generation.to_le_bytes(), page + 4)?;

@@ -2,7 +2,7 @@
 
 use crate::global::{Guard, SETUP};
 use crate::handover::passing;
-use crate::process::report;
+use crate::process::{report, user};
 use crate::rendezvous::{listen, offered, parcel, relatives, reserve, route};
 use crate::socket::{flag, Socket};
 use crate::{link, table};
@@ -29,6 +29,9 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     if rendezvous < 0 {
         return Err(Errno(libc::EAGAIN)); // it has stopped listening: the kernel says so
+    }
+    if !user::may_accept(listener, held.is_none()) {
+        return Err(Errno(libc::EAGAIN));
     }
     loop {
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
