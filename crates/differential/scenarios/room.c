@@ -83,7 +83,7 @@ DUET(two_megabytes_unread, "two megabytes fit before anybody reads")
 }
 
 enum { CROWD = 16, SHARE = 3 << 20, PIECE = 64 << 10 };
-static int crowd_listener, crowd_clients[CROWD], crowd_servers[CROWD];
+static int crowd_listener, crowd_clients[CROWD], crowd_servers[CROWD], crowd_files[CROWD];
 
 /* Where there is another processor, a sender takes into account that its reader is there. */
 static void pin_to(int processor)
@@ -125,20 +125,34 @@ static void *read_crowd(void *unused)
     return "all bytes";
 }
 
-/* One piece more, if there is room. True: that was the last of it. */
-static bool send_piece(int to, size_t *sent)
+/* More of the bytes for a reader, without waiting: as send and sendfile answer. */
+typedef ssize_t (*giver)(int to, size_t sent);
+
+static ssize_t give_memory(int to, size_t sent)
 {
     static unsigned char piece[PIECE];
-    size_t length = *sent + PIECE > SHARE ? SHARE - *sent : PIECE;
-    fill(piece, length, to, *sent);
-    ssize_t count = send(crowd_clients[to], piece, length, MSG_DONTWAIT);
+    size_t length = sent + PIECE > SHARE ? SHARE - sent : PIECE;
+    fill(piece, length, to, sent);
+    return send(crowd_clients[to], piece, length, MSG_DONTWAIT);
+}
+
+static ssize_t give_file(int to, size_t sent)
+{
+    off_t offset = sent;
+    return sendfile(crowd_clients[to], crowd_files[to], &offset, SHARE - sent);
+}
+
+/* One step more, if there is room. True: that was the last of it. */
+static bool send_step(giver give, int to, size_t *sent)
+{
+    ssize_t count = give(to, *sent);
     if (count == -1 && errno != EAGAIN)
         give_up("send", errno);
     *sent += count > 0 ? count : 0;
     return *sent == SHARE;
 }
 
-SOLO(large_sends_in_turn, "one thread sends to sixteen readers in turn: they get all of it, and the one who reads nothing gets much")
+static void send_in_turn(giver give)
 {
     struct pollfd entries[CROWD];
     size_t sent[CROWD] = {0};
@@ -147,12 +161,13 @@ SOLO(large_sends_in_turn, "one thread sends to sixteen readers in turn: they get
     pin_to(0);
     for (int i = 0; i < CROWD; i++) {
         crowd_clients[i] = dial("127.0.0.1", port_of(crowd_listener));
+        MUST(fcntl(crowd_clients[i], F_SETFL, O_NONBLOCK));
         entries[i] = (struct pollfd){crowd_clients[i], POLLOUT, 0};
     }
     for (int left = CROWD - 1; left > 0;) {
         MUST(poll(entries, CROWD, -1));
         for (int i = 0; i < CROWD; i++) {
-            if (entries[i].revents && send_piece(i, &sent[i])) {
+            if (entries[i].revents && send_step(give, i, &sent[i])) {
                 entries[i].fd = -1;
                 left -= i > 0;
             }
@@ -160,9 +175,25 @@ SOLO(large_sends_in_turn, "one thread sends to sixteen readers in turn: they get
     }
     say("readers got: %s", (char *)finish(reader));
     while (sent[0] < SHARE && MUST(poll(entries, 1, 300)) == 1)
-        send_piece(0, &sent[0]);
+        send_step(give, 0, &sent[0]);
     say("unread: %s", sent[0] > 512 << 10 ? "much" : "little");
     say("it has them: %d", receive_all(crowd_servers[0], sent[0], 0) == (long)sent[0]);
+}
+
+SOLO(large_sends_in_turn, "one thread sends to sixteen readers in turn: they get all of it, and the one who reads nothing gets much")
+{
+    send_in_turn(give_memory);
+}
+
+SOLO(sendfile_in_turn, "the same by sendfile: in what steps the bytes are moved depends on the number of streams")
+{
+    static unsigned char whole[SHARE];
+    for (int i = 0; i < CROWD; i++) {
+        fill(whole, SHARE, i, 0);
+        crowd_files[i] = MUST(memfd_create("", 0));
+        MUST(write(crowd_files[i], whole, SHARE));
+    }
+    send_in_turn(give_file);
 }
 
 DUET(two_megabytes_each_way, "both ends write two megabytes before either reads")

@@ -10,7 +10,7 @@ use crate::{sockaddr, stream};
 use core::sync::atomic::Ordering;
 use shunt_ring::pipe::Space;
 use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL};
-use shunt_sys::{calls, clock, user, Errno, Result};
+use shunt_sys::{calls, clock, thread, user, Errno, Result};
 
 /// Receives into a vector, as one step with what is there: waits for the first bytes only, unless the flags ask for more.
 ///
@@ -328,8 +328,11 @@ pub unsafe fn write_flagged(socket: &Socket, fd: i32, vector: *const iovec, coun
     unsafe { send(socket, fd, vector, count, flags_of(flags)?) }
 }
 
-/// Bytes moved per step by [`send_file`].
+/// Bytes moved per step by [`send_file`]: few enough for a reader to copy out while the next ones are copied in.
 const STEP: usize = 64 << 10;
+
+/// As [`STEP`], straight into a ring, by a thread that turns to many streams: its readers have others' bytes to take meanwhile.
+const STEP_OF_MANY: usize = 128 << 10;
 
 /// Memory into which a file opened with O_DIRECT can be read.
 #[repr(align(4096))]
@@ -391,9 +394,11 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
         return Err(Errno(libc::EINVAL));
     }
     let count = count.min(MOST);
+    let many = count > STEP && thread::is_one_of_many(core::ptr::from_ref(socket).addr());
+    let step = if many { STEP_OF_MANY } else { STEP };
     let mut failure = None;
     while done < count {
-        let wanted = (count - done).min(STEP);
+        let wanted = (count - done).min(step);
         // SAFETY: the kernel writes into the pieces alone.
         let filled =
             unsafe { stream::put_filled(socket, fd, wanted.min(LEAST), wanted, |space| fill(space, from, start + done as i64)) };
