@@ -45,7 +45,8 @@ pub struct Config {
     pub combine: u32,
     /// 1: whoever knows the channel may set up a connection; 0: only `connect` and `adopt` do.
     pub accept: u32,
-    /// Packets that may arrive before an acknowledgement is sent by itself (SOVIA's threshold t, 3.2.2).
+    /// Packets that may arrive before an acknowledgement is sent by itself (SOVIA's threshold t, 3.2.2). A sender that may have
+    /// fewer than four times as many under way asks for one after a quarter of its window, or after a quarter of these.
     pub acknowledge_every: u32,
     /// Microseconds that an acknowledgement waits for something to ride on.
     pub acknowledge_after: u32,
@@ -74,7 +75,7 @@ impl Config {
             checked: 0,
             combine: 0,
             accept: 1,
-            acknowledge_every: 8,
+            acknowledge_every: 32,
             acknowledge_after: 500,
             least_timeout: 10_000,
             lost_after: 5_000,

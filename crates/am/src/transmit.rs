@@ -108,10 +108,13 @@ impl Side<'_> {
         // are acknowledged before.
         let own = self.peer.used[Class::Request as usize] + self.peer.used[Class::Bulk as usize];
         let bound = self.peer.congestion.packets().min(self.peer.window).min(self.own_quota() / 4 * 3);
-        let last = bound < 4 * self.shared.config.acknowledge_every
+        let every = self.shared.config.acknowledge_every;
+        let (quarter, under_way) = (u64::from(bound.max(every) / 4), self.peer.next_sequence + 1 - self.peer.oldest);
+        let last = bound < 4 * every
             && (self.peer.in_flight + 1 >= bound
-                || self.peer.next_sequence + 1 - self.peer.oldest >= bound.into()
-                || own >= bound);
+                || under_way >= bound.into()
+                || own >= bound
+                || (under_way >= quarter && sequence.is_multiple_of(quarter.max(1))));
         let flags = if last || slot.attempts > 0 { PROMPT } else { 0 };
         let short = Short { kind: Kind::Data, flags, channel: slot.channel, check: 0, token: self.peer.remote_token };
         if !self.send_numbered(now, short, sequence, slot.in_channel, Frame::Packet(index), link) {
