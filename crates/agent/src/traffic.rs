@@ -52,7 +52,7 @@ impl Agent {
                 Err(malformed) => return dropped[reason_of(malformed) as usize] += 1,
             };
             let datagram = &frame[envelope.at..][..envelope.length];
-            let intact = |bytes: &[u8]| envelope.is_intact(Sum::default().add(bytes));
+            let intact = |bytes: &[u8]| envelope.is_intact(|| Sum::default().add(bytes));
             if let Err(reason) = sort(clients, by_tag, &envelope.source, datagram, intact) {
                 dropped[reason as usize] += 1;
             }

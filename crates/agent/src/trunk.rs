@@ -5,7 +5,7 @@ use std::io;
 use shunt_endpoint::Gather;
 use shunt_sys::{libc, mapping, Errno};
 use shunt_wire::endpoint::{Kind, Repr, HEADER};
-use shunt_xdp::packet::{Path, Sum};
+use shunt_xdp::packet::{Path, Sum, UDP};
 use shunt_xdp::socket::{Mode, Shape, Socket, Statistics, Umem};
 
 /// One of them.
@@ -83,10 +83,7 @@ impl Trunk {
         }
         let Some(&chunk) = self.free.last() else { return Err(NotSent::Full) };
         let (header, length) = (path.header(), HEADER + gather.len());
-        let Some(frame) = self.socket.umem().at(chunk, header + length) else { return Err(NotSent::Fault) };
-        if header + length > self.socket.shape().chunk as usize {
-            return Err(NotSent::Fault);
-        }
+        let Some(frame) = self.socket.room(chunk, header + length) else { return Err(NotSent::Fault) };
         let mut head = [0; HEADER];
         Repr { kind, tag, length: gather.len() as u32 }.emit(&mut head);
         // SAFETY: inside the chunk, which is ours.
@@ -96,10 +93,11 @@ impl Trunk {
             if !gather.copy_to(0, datagram.add(HEADER), gather.len()) {
                 return Err(NotSent::Fault);
             }
-            let headers = path.headers(length, Sum::default().add_raw(datagram, length));
+            let sum = (!self.socket.makes_sums()).then(|| Sum::default().add_raw(datagram, length));
+            let headers = path.headers(length, sum);
             std::ptr::copy_nonoverlapping(headers.as_ptr(), frame, header);
         }
-        if !self.socket.put(chunk, (header + length) as u32) {
+        if !self.socket.put(chunk, (header + length) as u32, header - UDP) {
             return Err(NotSent::Full);
         }
         self.free.pop();

@@ -83,7 +83,7 @@ fn hostile_frames_reach_nobody() {
             let mut datagram = vec![0; HEADER];
             Repr { kind, tag, length }.emit(&mut datagram);
             datagram.extend_from_slice(payload);
-            let mut frame = path.headers(datagram.len(), Sum::default().add(&datagram))[..path.header()].to_vec();
+            let mut frame = path.headers(datagram.len(), Some(Sum::default().add(&datagram)))[..path.header()].to_vec();
             frame.extend_from_slice(&datagram);
             frame
         };

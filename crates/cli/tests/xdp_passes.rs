@@ -26,7 +26,7 @@ fn udp_path(hosts: &[Host; 2], version: usize, port: u16) -> Path {
 }
 
 fn udp(path: &Path, datagram: &[u8]) -> Vec<u8> {
-    let headers = path.headers(datagram.len(), Sum::default().add(datagram));
+    let headers = path.headers(datagram.len(), Some(Sum::default().add(datagram)));
     [&headers[..path.header()], datagram].concat()
 }
 

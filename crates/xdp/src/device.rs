@@ -123,7 +123,7 @@ impl Xdp {
         let largest = state.largest.load(Relaxed);
         let room = rings.chunk as usize;
         if !rings.is_sound()
-            || largest as usize + crate::packet::LONGEST > room
+            || largest as usize + crate::packet::LONGEST + state.lead.load(Relaxed) as usize > room
             || (largest as usize) < HEADER
             || (shape.device as usize) < STATE + rings.transmit as usize * room
             || state.owner.load(Relaxed) > shape.segment
@@ -144,7 +144,7 @@ impl Xdp {
                 let umem = unsafe { Umem::new(memory.device_part(), size) };
                 let fd = way.0;
                 core::mem::forget(way);
-                let own = Own::new(Socket::adopt(fd, umem, rings)?, shape.device);
+                let own = Own::new(Socket::adopt(fd, umem, rings, state.lead.load(Relaxed))?, shape.device);
                 let sentence = match state.mode.load(Relaxed) {
                     0 => {
                         "a queue of its own, zero-copy: the interface reads and writes the segment; one system call sends a batch"

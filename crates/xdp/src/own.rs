@@ -10,7 +10,7 @@ use shunt_sys::{libc, Errno};
 use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
 
 use crate::address::decode;
-use crate::packet::{Envelope, Malformed, Path, Prepared, Sum, LONGEST};
+use crate::packet::{Envelope, Malformed, Path, Prepared, Sum, LONGEST, UDP};
 use crate::ring::Descriptor;
 use crate::socket::Socket;
 use crate::state::{mac_of_word, State, UNREACHABLE};
@@ -94,7 +94,7 @@ impl Own {
         };
         let Some(chunk) = self.chunk(state) else { return Err(SendError::NoResource) };
         let header = headers.header();
-        let Some(frame) = self.socket.umem().at(chunk.into(), header + length) else {
+        let Some(frame) = self.socket.room(chunk.into(), header + length) else {
             return Err(SendError::Device(Errno(libc::EINVAL)));
         };
         let mut head = [0; HEADER];
@@ -107,11 +107,12 @@ impl Own {
                 state.push(chunk);
                 return Err(SendError::Fault);
             }
-            let headers = headers.headers(length, Sum::default().add_raw(datagram, length));
+            let sum = (!self.socket.makes_sums()).then(|| Sum::default().add_raw(datagram, length));
+            let headers = headers.headers(length, sum);
             core::ptr::copy_nonoverlapping(headers.as_ptr(), frame, header);
         }
         self.run = 0;
-        if !self.socket.put(chunk.into(), (header + length) as u32) {
+        if !self.socket.put(chunk.into(), (header + length) as u32, header - UDP) {
             state.push(chunk);
             return Err(SendError::NoResource);
         }
@@ -290,8 +291,7 @@ impl Own {
             return Err(Reason::Source);
         }
         // SAFETY: `parse` found the datagram inside the frame.
-        let sum = unsafe { Sum::default().add_raw(frame.add(envelope.at), envelope.length) };
-        if !envelope.is_intact(sum) {
+        if !envelope.is_intact(|| unsafe { Sum::default().add_raw(frame.add(envelope.at), envelope.length) }) {
             return Err(Reason::Length);
         }
         Ok(Valid { kind: repr.kind, channel, at: envelope.at + HEADER, length: repr.length as usize })

@@ -122,9 +122,10 @@ impl Path {
         sum.add(&(length as u32).to_be_bytes()).add(&[0, PROTOCOL_UDP])
     }
 
-    /// The headers in front of a datagram of `length` bytes (at most 65,527) with this sum; [`Path::header`] bytes of them.
+    /// The headers in front of a datagram of `length` bytes (at most 65,527) with this sum, or with one that others will make;
+    /// [`Path::header`] bytes of them.
     #[inline]
-    pub fn headers(&self, length: usize, datagram: Sum) -> [u8; LONGEST] {
+    pub fn headers(&self, length: usize, datagram: Option<Sum>) -> [u8; LONGEST] {
         self.prepare().headers(length, datagram)
     }
 
@@ -160,8 +161,9 @@ impl Path {
         let udp = &mut bytes[header - UDP..header];
         udp[..2].copy_from_slice(&self.source.port().to_be_bytes());
         udp[2..4].copy_from_slice(&self.destination.port().to_be_bytes());
-        let udp = Path::pseudo(&self.source.ip(), &self.destination.ip(), 0).add(udp);
-        Prepared { bytes, header, ip, udp }
+        let pseudo = Path::pseudo(&self.source.ip(), &self.destination.ip(), 0);
+        let udp = pseudo.add(udp);
+        Prepared { bytes, header, ip, pseudo, udp }
     }
 }
 
@@ -170,8 +172,9 @@ impl Path {
 pub struct Prepared {
     bytes: [u8; LONGEST],
     header: usize,
-    /// The sum of the header of IPv4; those of pseudo-header and header of UDP.
+    /// The sum of the header of IPv4; that of the pseudo-header, without and with the header of UDP.
     ip: Sum,
+    pseudo: Sum,
     udp: Sum,
 }
 
@@ -184,15 +187,19 @@ impl Prepared {
 
     /// See [`Path::headers`].
     #[inline]
-    pub fn headers(&self, length: usize, datagram: Sum) -> [u8; LONGEST] {
+    pub fn headers(&self, length: usize, datagram: Option<Sum>) -> [u8; LONGEST] {
         const SHORT: usize = ETHERNET + IPV4 + UDP;
         let mut bytes = self.bytes;
         let told = ((length + UDP) as u16).to_be_bytes();
-        // The length stands in the pseudo-header, too.
-        let sum = match !self.udp.add(&told).add(&told).and(datagram).fold() {
-            // 0 means "no checksum"; the other form of zero is sent instead.
-            0 => 0xffff,
-            sum => sum,
+        let sum = match datagram {
+            // Who makes the sum begins with this one.
+            None => self.pseudo.add(&told).fold(),
+            // The length stands in the pseudo-header, too.
+            Some(datagram) => match !self.udp.add(&told).add(&told).and(datagram).fold() {
+                // 0 means "no checksum"; the other form of zero is sent instead.
+                0 => 0xffff,
+                sum => sum,
+            },
         };
         let udp = if self.header == SHORT {
             let total = ((length + UDP + IPV4) as u16).to_be_bytes();
@@ -298,13 +305,13 @@ impl Envelope {
         })
     }
 
-    /// Whether the datagram, which sums to `datagram`, is what was sent.
+    /// Whether the datagram, of which `datagram` makes the sum, is what was sent.
     ///
     /// Between namespaces of one host the kernel leaves the sum to an interface that never comes: the field then holds the
     /// sum of the pseudo-header alone (CHECKSUM_PARTIAL), and the frame never left memory.
     #[inline]
-    pub fn is_intact(&self, datagram: Sum) -> bool {
-        self.told == 0 || self.pseudo.and(self.udp).and(datagram).fold() == 0xffff || self.told == self.pseudo.fold()
+    pub fn is_intact(&self, datagram: impl FnOnce() -> Sum) -> bool {
+        self.told == 0 || self.told == self.pseudo.fold() || self.pseudo.and(self.udp).and(datagram()).fold() == 0xffff
     }
 }
 
@@ -320,7 +327,7 @@ mod tests {
 
     fn frame(version_6: bool, datagram: &[u8]) -> Vec<u8> {
         let path = path(version_6);
-        let mut frame = path.headers(datagram.len(), Sum::default().add(datagram))[..path.header()].to_vec();
+        let mut frame = path.headers(datagram.len(), Some(Sum::default().add(datagram)))[..path.header()].to_vec();
         frame.extend_from_slice(datagram);
         frame
     }
@@ -329,7 +336,7 @@ mod tests {
     fn parse(frame: &[u8]) -> Result<(Envelope, &[u8]), Malformed> {
         let envelope = Envelope::parse(&frame[..frame.len().min(LONGEST)], frame.len())?;
         let bytes = &frame[envelope.at..][..envelope.length];
-        envelope.is_intact(Sum::default().add(bytes)).then_some((envelope, bytes)).ok_or(Malformed::Damaged)
+        envelope.is_intact(|| Sum::default().add(bytes)).then_some((envelope, bytes)).ok_or(Malformed::Damaged)
     }
 
     #[test]
@@ -341,6 +348,24 @@ mod tests {
                 let (read, bytes) = parse(&frame).unwrap();
                 assert_eq!((read.source, read.destination), (path(version_6).source, path(version_6).destination));
                 assert_eq!(bytes, datagram);
+            }
+        }
+    }
+
+    /// The interface sums from the header of UDP on, and writes the complement where the beginning of the sum stood.
+    #[test]
+    fn a_sum_that_is_left_to_others_becomes_the_same() {
+        for version_6 in [false, true] {
+            for datagram in [&b""[..], b"odd", b"evenly"] {
+                let path = path(version_6);
+                let (header, at) = (path.header(), path.header() - UDP);
+                let mut left = path.headers(datagram.len(), None)[..header].to_vec();
+                left.extend_from_slice(datagram);
+                let envelope = Envelope::parse(&left[..left.len().min(LONGEST)], left.len()).unwrap();
+                assert!(envelope.is_intact(|| unreachable!("it never left memory")));
+                let sum = !Sum::default().add(&left[at..]).fold();
+                left[at + 6..at + 8].copy_from_slice(&sum.to_ne_bytes());
+                assert_eq!(left, frame(version_6, datagram));
             }
         }
     }

@@ -11,6 +11,21 @@ use crate::ring::{self, Consumer, Descriptor, Kind, Producer};
 /// Bytes that the kernel leaves free in front of each frame that arrives (XDP_PACKET_HEADROOM).
 pub const KERNEL_HEADROOM: u32 = 256;
 
+/// Bytes in front of a frame to be sent in which the kernel is told what to do with it, where it takes such
+/// (Documentation/networking/xsk-tx-metadata.rst): a line of cache.
+const LEAD: u32 = 64;
+
+/// `struct xsk_tx_metadata`: the kernel, or the interface, is to make a checksum of what lies behind `from`, and to put it `at` bytes
+/// behind that.
+#[repr(C)]
+struct Metadata {
+    flags: u64,
+    from: u16,
+    at: u16,
+    reserved: u32,
+    launch: u64,
+}
+
 /// Bytes of a line of cache.
 const LINE: usize = 64;
 
@@ -135,6 +150,8 @@ impl Umem {
 pub struct Socket {
     fd: i32,
     shape: Shape,
+    /// Bytes of a chunk in front of a frame to be sent: [`LEAD`], or 0 where the kernel makes no checksums.
+    lead: u32,
     umem: Umem,
     receive: Consumer<Descriptor>,
     transmit: Producer<Descriptor>,
@@ -176,11 +193,7 @@ impl Socket {
     }
 
     fn set_up(fd: i32, interface: u32, queue: u32, umem: Umem, shape: Shape, mode: Mode) -> Result<Socket, Refused> {
-        let register =
-            libc::xdp_umem_reg_v1 { addr: umem.base as u64, len: umem.size as u64, chunk_size: shape.chunk, headroom: 0 };
-        // The first version of the structure: 24 bytes with its padding, which every kernel takes.
-        calls::setsockopt(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, (&raw const register).cast(), size_of_val(&register) as u32)
-            .step("register the memory")?;
+        let lead = Socket::register(fd, umem, shape, mode).step("register the memory")?;
         for (kind, length) in [
             (Kind::Fill, shape.fill()),
             (Kind::Completion, shape.transmit),
@@ -202,27 +215,48 @@ impl Socket {
         };
         let size = size_of_val(&address) as u32;
         calls::bind(fd, (&raw const address).cast(), size).step("bind to the queue")?;
-        Socket::map(fd, umem, shape).step("map the rings")
+        Socket::map(fd, umem, shape, lead).step("map the rings")
+    }
+
+    /// Gives the memory to the kernel, and says how many bytes of a chunk lie in front of a frame to be sent. Where the kernel copies
+    /// frames it also sees to their checksums: by itself if the interface does not. Of other interfaces nobody knows whether they do.
+    fn register(fd: i32, umem: Umem, shape: Shape, mode: Mode) -> Result<u32, Errno> {
+        // Before Linux 6.11 the kernel did not take the last field, or not the flag; the first version of the structure, 24 bytes with
+        // its padding, every kernel takes.
+        let register = libc::xdp_umem_reg {
+            addr: umem.base as u64,
+            len: umem.size as u64,
+            chunk_size: shape.chunk,
+            headroom: 0,
+            flags: libc::XDP_UMEM_TX_METADATA_LEN,
+            tx_metadata_len: LEAD,
+        };
+        let give = |size| calls::setsockopt(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, (&raw const register).cast(), size as u32);
+        if mode == Mode::Copy && give(size_of::<libc::xdp_umem_reg>()).is_ok() {
+            return Ok(LEAD);
+        }
+        give(size_of::<libc::xdp_umem_reg_v1>()).map(|()| 0)
     }
 
     /// Maps a socket that another process made and bound over the same memory. The descriptor is owned from now on, also on
-    /// failure.
+    /// failure. `lead` is what [`Socket::lead`] said there.
     ///
     /// Errors: EINVAL for a shape that cannot be; what mmap(2) answers.
-    pub fn adopt(fd: i32, umem: Umem, shape: Shape) -> Result<Socket, Errno> {
-        let adopted = if shape.is_sound() { Socket::map(fd, umem, shape) } else { Err(Errno(libc::EINVAL)) };
+    pub fn adopt(fd: i32, umem: Umem, shape: Shape, lead: u32) -> Result<Socket, Errno> {
+        let is_sound = shape.is_sound() && matches!(lead, 0 | LEAD);
+        let adopted = if is_sound { Socket::map(fd, umem, shape, lead) } else { Err(Errno(libc::EINVAL)) };
         if adopted.is_err() {
             let _ = calls::close(fd);
         }
         adopted
     }
 
-    fn map(fd: i32, umem: Umem, shape: Shape) -> Result<Socket, Errno> {
+    fn map(fd: i32, umem: Umem, shape: Shape, lead: u32) -> Result<Socket, Errno> {
         let receive = Consumer::map(fd, Kind::Receive, shape.receive)?;
         let transmit = Producer::map(fd, Kind::Transmit, shape.transmit)?;
         let fill = Producer::map(fd, Kind::Fill, shape.fill())?;
         let completion = Consumer::map(fd, Kind::Completion, shape.transmit)?;
-        Ok(Socket { fd, shape, umem, receive, transmit, fill, completion, shift: 0, margin: KERNEL_HEADROOM.into() })
+        Ok(Socket { fd, shape, lead, umem, receive, transmit, fill, completion, shift: 0, margin: KERNEL_HEADROOM.into() })
     }
 
     /// The descriptor: readable (POLLIN) while frames wait.
@@ -301,10 +335,38 @@ impl Socket {
         self.receive.waiting()
     }
 
-    /// Puts a frame in the transmit ring; false: it is full. [`Socket::kick`] makes the kernel look.
+    /// Where in its chunk a frame to be sent begins.
+    pub fn lead(&self) -> u32 {
+        self.lead
+    }
+
+    /// Whether the checksum of a frame to be sent is somebody else's to make: the field is to hold the sum of the pseudo-header.
     #[inline]
-    pub fn put(&mut self, offset: u64, length: u32) -> bool {
-        self.transmit.push(Descriptor { offset, length, options: 0 })
+    pub fn makes_sums(&self) -> bool {
+        self.lead != 0
+    }
+
+    /// Where `length` bytes of a frame to be sent are to be written in the chunk at `chunk`; `None`: they do not fit.
+    #[inline]
+    pub fn room(&self, chunk: u64, length: usize) -> Option<*mut u8> {
+        let fits = length <= (self.shape.chunk - self.lead) as usize;
+        self.umem.at(chunk + u64::from(self.lead), length).filter(|_| fits)
+    }
+
+    /// Puts a frame of `length` bytes, which was written into the chunk, in the transmit ring; false: it is full. Its UDP header begins
+    /// at `udp`. [`Socket::kick`] makes the kernel look.
+    #[inline]
+    pub fn put(&mut self, chunk: u64, length: u32, udp: usize) -> bool {
+        let mut options = 0;
+        if self.lead != 0 {
+            let Some(lead) = self.umem.at(chunk, size_of::<Metadata>()) else { return false };
+            let metadata =
+                Metadata { flags: libc::XDP_TXMD_FLAGS_CHECKSUM.into(), from: udp as u16, at: 6, reserved: 0, launch: 0 };
+            // SAFETY: inside the memory, in front of the frame.
+            unsafe { lead.cast::<Metadata>().write_unaligned(metadata) };
+            options = libc::XDP_TX_METADATA;
+        }
+        self.transmit.push(Descriptor { offset: chunk + u64::from(self.lead), length, options })
     }
 
     /// Frames in the transmit ring that the kernel has not read.

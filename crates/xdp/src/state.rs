@@ -47,6 +47,8 @@ pub struct State {
     pub mac: AtomicU64,
     /// Chunks that are in the fill ring, with the kernel, or with the owner as an arrival.
     pub posted: AtomicU32,
+    /// Where in its chunk a frame to be sent begins.
+    pub lead: AtomicU32,
     /// How many entries of `stack` count.
     pub free: AtomicU32,
     /// Messages sent.
@@ -88,6 +90,7 @@ impl State {
         }
         self.owner.store(news.owner, Relaxed);
         self.queue.store(news.queue, Relaxed);
+        self.lead.store(news.lead, Relaxed);
         for (word, value) in self.address.iter().zip(news.address.to_words()) {
             word.store(value, Relaxed);
         }
@@ -127,6 +130,8 @@ pub struct News {
     pub largest: u32,
     /// The rings, or what they would be.
     pub rings: Shape,
+    /// Where in its chunk a frame to be sent begins ([`crate::socket::Socket::lead`]).
+    pub lead: u32,
     /// Bytes of the owner's part of the segment.
     pub owner: u32,
     /// The queue.
