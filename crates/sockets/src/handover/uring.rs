@@ -27,6 +27,11 @@ static SEEN: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
 /// Connections of the process at which it looks for a ring in any case; then at each doubling.
 const FIRST: u32 = 4;
 
+/// Listeners that may come before the next look. A look costs as much as there are descriptors, so it is due once for each sixteen that the
+/// last one found: with each listener where they are few.
+static UNTIL_LOOK: AtomicU32 = AtomicU32::new(0);
+const DESCRIPTORS_PER_LISTENER: u32 = 16;
+
 /// The requests of the ring at `fd` come through [`settle`].
 pub fn seen(fd: i32) {
     if is_seen(fd) {
@@ -48,7 +53,11 @@ fn is_seen(fd: i32) -> bool {
 
 /// Whether the process keeps to the kernel for a ring's sake, before it listens.
 pub fn before_listen() -> bool {
-    USED.load(Ordering::Relaxed) || (!global::options().io_uring_allowed && look())
+    if USED.load(Ordering::Relaxed) || global::options().io_uring_allowed {
+        return USED.load(Ordering::Relaxed);
+    }
+    let waits = UNTIL_LOOK.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    !waits && look()
 }
 
 /// The same before it connects, as far as it is known.
@@ -56,15 +65,16 @@ pub fn before_listen() -> bool {
 pub fn before_connect() -> bool {
     let count = CONNECTIONS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     if count <= FIRST || count.is_power_of_two() {
-        return before_listen();
+        return USED.load(Ordering::Relaxed) || (!global::options().io_uring_allowed && look());
     }
     USED.load(Ordering::Relaxed)
 }
 
 #[cold]
 fn look() -> bool {
-    let mut found = false;
+    let (mut found, mut count) = (false, 0);
     let _ = numbers(&Path::new(format_args!("/proc/self/fd\0")), |fd| {
+        count += 1;
         if table::get(fd as i32).kind() != Kind::Foreign {
             return false; // known for something else
         }
@@ -73,6 +83,7 @@ fn look() -> bool {
             && !is_seen(fd as i32);
         found
     });
+    UNTIL_LOOK.store(count / DESCRIPTORS_PER_LISTENER, Ordering::Relaxed);
     USED.fetch_or(found, Ordering::Relaxed);
     found
 }
