@@ -98,3 +98,31 @@ SOLO(confined_without_forks, "a worker of another user that may make no process 
     ask(dial("127.0.0.1", port_of(listener)), 'd');
     wait_for("worker", process);
 }
+
+/* Of `few` numbers that are left, who listens and connects to himself needs three. */
+static void with_few(void *argument)
+{
+    int few = *(int *)argument, next = MUST(dup(0));
+    close(next);
+    MUST(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)(next + few), (rlim_t)(next + few)}));
+    int listener = listen_on("127.0.0.1", 4);
+    struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
+    int client = F(socket(AF_INET, SOCK_STREAM, 0)), server = -1, epoll;
+    char byte;
+    RN(few, connect(client, SA(target)));
+    await(listener, POLLIN);
+    if ((server = F(accept(listener, NULL, NULL))) < 0)
+        return;
+    RN(few, send(client, "a", 1, 0));
+    RN(few, recv(server, &byte, 1, 0));
+    F(epoll = epoll_create1(0));
+    F(dup(client));
+    RN(few, setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)));
+    OPTION(server, SOL_SOCKET, SO_RCVBUF);
+}
+
+SOLO_KERNEL(confined_few_descriptors, "a limit of open files that leaves a server and its client few numbers")
+{
+    for (int few = 2; few <= 6; few++)
+        wait_for("child", child(with_few, &few));
+}

@@ -19,6 +19,15 @@ pub fn base() -> i32 {
     base
 }
 
+/// Below this limit of open files a program keeps to the kernel: with its first listener and its first connection to itself come some
+/// fifteen of ours.
+const ENOUGH: u64 = 32;
+
+/// Whether the program's limit leaves no room for descriptors of ours beside its own.
+pub fn are_scarce() -> bool {
+    !crate::waiting::polled::takes(ENOUGH)
+}
+
 /// A duplicate of `fd` under a private number, which the caller enters in the table.
 ///
 /// Errors: EMFILE; EINVAL: the program has lowered its limit so far that there is none.

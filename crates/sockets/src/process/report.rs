@@ -14,6 +14,9 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the state of this process. Failing leaves the program without `shunt why`, nothing else.
 pub fn start() {
+    if private::are_scarce() {
+        return leave(); // it would take a descriptor that the program may need
+    }
     if calls::soft_limit(libc::RLIMIT_FSIZE) < process::SIZE as u64 {
         return; // ftruncate would raise SIGXFSZ
     }
@@ -47,6 +50,15 @@ pub fn start() {
     }
     FD.store(fd, Ordering::Relaxed);
     OWNER.store(calls::getpid() as i32, Ordering::Relaxed);
+}
+
+/// Without a state: after a fork it is the parent's.
+fn leave() {
+    let old = STATE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !old.is_null() {
+        let _ = calls::munmap(old.cast(), process::SIZE);
+        private::close(FD.swap(-1, Ordering::Relaxed));
+    }
 }
 
 /// In a copy of the process that has nothing of the other's descriptors: a state of its own.

@@ -83,6 +83,9 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     if !options.accelerate {
         return Outcome::Kernel(Reason::SwitchedOff);
     }
+    if crate::private::are_scarce() {
+        return Outcome::Kernel(Reason::NoDescriptors);
+    }
     if crate::process::namespace::differ() {
         return Outcome::Kernel(Reason::UnsupportedSocket);
     }

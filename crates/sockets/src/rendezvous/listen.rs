@@ -31,6 +31,9 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if !options.accelerate {
         return Err(Reason::SwitchedOff);
     }
+    if private::are_scarce() {
+        return Err(Reason::NoDescriptors);
+    }
     if crate::handover::uring::before_listen() {
         return Err(Reason::IoUring);
     }
