@@ -126,3 +126,56 @@ SOLO_KERNEL(confined_few_descriptors, "a limit of open files that leaves a serve
     for (int few = 2; few <= 6; few++)
         wait_for("child", child(with_few, &few));
 }
+
+/* Leaves this process the standard descriptors, `kept` as 3, and two numbers. */
+static void leave_two_numbers(int kept)
+{
+    MUST(dup2(kept, 3));
+    MUST(close_range(4, ~0U, 0));
+    MUST(setrlimit(RLIMIT_NOFILE, &(struct rlimit){6, 6}));
+}
+
+static void serve_with_few(_Atomic unsigned *port, bool early)
+{
+    int listener = 4;
+    if (early) {
+        leave_two_numbers(1);
+        MUST(listener = listen_on("127.0.0.1", 16));
+    } else {
+        leave_two_numbers(listen_on("127.0.0.1", 16));
+        listener = 3;
+    }
+    *port = port_of(listener);
+    for (int turn = 0; turn < 3; turn++)
+        echo_one(listener);
+    _exit(0);
+}
+
+static void ask_with_few(unsigned port, char byte, bool early)
+{
+    char answer = '?';
+    if (early)
+        leave_two_numbers(1);
+    int fd = dial("127.0.0.1", port);
+    bool right = send(fd, &byte, 1, 0) == 1 && recv(fd, &answer, 1, MSG_WAITALL) == 1 && answer == byte;
+    _exit(right && dup(fd) >= 0 ? 0 : 1);
+}
+
+SOLO_KERNEL(confined_to_few_numbers, "a server leaves itself two descriptor numbers when it listens, or before, as its clients do")
+{
+    _Atomic unsigned *port = shared(sizeof *port);
+    for (int early = 0; early < 2; early++) {
+        *port = 0;
+        pid_t server = MUST(fork()), client;
+        if (server == 0)
+            serve_with_few(port, early);
+        while (*port == 0)
+            milliseconds(1);
+        for (int turn = 0; turn < 3; turn++) {
+            if ((client = MUST(fork())) == 0)
+                ask_with_few(*port, (char)('a' + turn), early);
+            wait_for("client", client);
+        }
+        wait_for("server", server);
+    }
+}

@@ -21,7 +21,7 @@ pub fn base() -> i32 {
 
 /// Below this limit of open files a program keeps to the kernel: with its first listener and its first connection to itself come some
 /// fifteen of ours.
-const ENOUGH: u64 = 32;
+pub const ENOUGH: u64 = 32;
 
 /// Whether the program's limit leaves no room for descriptors of ours beside its own.
 pub fn are_scarce() -> bool {

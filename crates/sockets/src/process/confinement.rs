@@ -4,9 +4,11 @@
 //!
 //! Dovecot's login processes forbid themselves to fork, accept, and pass each connection on to a program that may be without
 //! shunt: Dovecot starts most with an environment of its own. No carrier could be made for it. So their listeners become the
-//! kernel's while one still can be, for the clients that wait.
+//! kernel's while one still can be, for the clients that wait. So do those of a program that leaves itself fewer descriptors than
+//! the taking in of a new client's process needs: that client would be reset.
 
 use crate::handover::carried;
+use crate::private;
 use crate::table::{self, Kind};
 use shunt_sys::libc::{self, rlimit};
 use shunt_sys::{calls, user};
@@ -33,6 +35,9 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
             leave_listeners();
         }
         return;
+    }
+    if wanted.rlim_cur > FEW && wanted.rlim_cur < private::ENOUGH {
+        leave_listeners();
     }
     let mut files = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     if wanted.rlim_max > FEW

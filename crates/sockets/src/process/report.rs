@@ -18,7 +18,7 @@ pub fn start() {
         return leave(); // it would take a descriptor that the program may need
     }
     if calls::soft_limit(libc::RLIMIT_FSIZE) < process::SIZE as u64 {
-        return; // ftruncate would raise SIGXFSZ
+        return leave(); // ftruncate would raise SIGXFSZ
     }
     let Ok(fd) = calls::memfd_create(process::NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING) else { return };
     let Ok(fd) = private::keep(fd) else { return };
