@@ -4,7 +4,8 @@ _origin() {
     mkdir -p site
     seq 20 >site/hello
     cp large site/large
-    chmod -R a+rX . ..
+    chmod -R a+rX .
+    chmod a+x ..
     cat >nginx.conf <<END
 daemon off; error_log $PWD/nginx.log; pid $PWD/nginx.pid; user root;
 events {}
