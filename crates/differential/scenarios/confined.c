@@ -179,3 +179,30 @@ SOLO_KERNEL(confined_to_few_numbers, "a server leaves itself two descriptor numb
         wait_for("server", server);
     }
 }
+
+SOLO(confined_without_ppoll, "a server whose filter refuses ppoll, but not poll, sleeps in accept and recv as ever")
+{
+    int listener = listen_on("127.0.0.1", 16);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        struct sock_filter program[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ppoll, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog filter = {.len = 4, .filter = program};
+        MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+        for (int turn = 0; turn < 2; turn++)
+            echo_one(listener);
+        _exit(0);
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        await_blocked(process, process);
+        int client = dial("127.0.0.1", port_of(listener));
+        await_blocked(process, process);
+        ask(client, (char)('a' + turn));
+    }
+    wait_for("server", process);
+}

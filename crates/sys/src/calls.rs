@@ -88,8 +88,6 @@ calls! {
     dup3(from: c_int, to: c_int, flags: c_int) -> Result<c_int> = descriptor, SYS_dup3;
     /// fcntl(2)
     fcntl(fd: c_int, command: c_int, argument: usize) -> Result<c_int> = descriptor, SYS_fcntl;
-    /// ppoll(2)
-    ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_ppoll;
     /// epoll_create1(2)
     epoll_create1(flags: c_int) -> Result<c_int> = descriptor, SYS_epoll_create1;
     /// epoll_ctl(2)
@@ -184,6 +182,16 @@ pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_i
     check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_recvfrom, fd, data, length, flags, 0, 0, began) }))
 }
 
+/// ppoll(2)
+pub fn ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> {
+    // SAFETY: as for the calls above.
+    match check(unsafe { syscall!(libc::SYS_ppoll, set, count, timeout, mask, size) }) {
+        // SAFETY: as for the calls above.
+        Err(error) if is_refused(error, mask) => check(unsafe { syscall!(libc::SYS_poll, set, count, milliseconds(timeout)) }),
+        result => result,
+    }
+}
+
 /// ppoll(2) that sleeps; `began`: see [`crate::raw::sleep6`].
 pub fn ppoll_sleeping(
     set: *mut pollfd,
@@ -192,9 +200,30 @@ pub fn ppoll_sleeping(
     mask: *const sigset_t,
     began: u64,
 ) -> Result<usize> {
-    let (set, timeout, mask) = (set as usize, timeout as usize, mask as usize);
+    let (entries, time, signals) = (set as usize, timeout as usize, mask as usize);
     // SAFETY: as for the calls above.
-    check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_ppoll, set, count, timeout, mask, KERNEL_SIGSET, 0, began) }))
+    let made = || unsafe { crate::raw::sleep6(libc::SYS_ppoll, entries, count, time, signals, KERNEL_SIGSET, 0, began) };
+    match check(cancel::sleep(made)) {
+        Err(error) if is_refused(error, mask) => {
+            // SAFETY: as for the calls above.
+            let made = || unsafe { crate::raw::sleep6(libc::SYS_poll, entries, count, milliseconds(timeout), 0, 0, 0, began) };
+            check(cancel::sleep(made))
+        }
+        result => result,
+    }
+}
+
+/// Whether a filter refuses ppoll, where poll(2) serves as well: a program that calls neither may allow itself the older one only.
+#[cold]
+fn is_refused(error: Errno, mask: *const sigset_t) -> bool {
+    matches!(error, Errno(libc::EPERM | libc::ENOSYS)) && mask.is_null()
+}
+
+/// A time that the kernel has read, or none, as poll(2) takes it: not less than it.
+fn milliseconds(timeout: *const timespec) -> usize {
+    // SAFETY: it is the caller's, which the kernel has read, or null.
+    let Some(time) = (unsafe { timeout.as_ref() }) else { return usize::MAX };
+    time.tv_sec.saturating_mul(1000).saturating_add((time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64) as usize
 }
 
 /// epoll_pwait2(2) that sleeps; `began`: see [`crate::raw::sleep6`].
