@@ -76,6 +76,9 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         // SAFETY: passed on.
         return unsafe { crate::aio::submitted(b, c) }.err().map(|error| crate::answer(Err(error)));
     }
+    if number == libc::SYS_seccomp {
+        crate::trap::filtering(a as u32);
+    }
     if number == libc::SYS_rt_sigprocmask {
         // SAFETY: passed on.
         return unsafe { crate::trap::mask_by_number(a as i32, b, c, d) };

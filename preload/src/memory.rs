@@ -43,7 +43,7 @@ macro_rules! jumps {
         pub fn start() {
             // SAFETY: dlopen's and dlsym's prototypes; the constructor may call both, and each name ends with a NUL.
             unsafe {
-                let open = crate::real::find(b"dlopen\0");
+                let open = crate::real::following(b"dlopen\0");
                 if open.is_null() {
                     return;
                 }

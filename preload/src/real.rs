@@ -155,6 +155,12 @@ pub fn setcontext_itself() -> *mut c_void {
     unsafe { next(&slot::setcontext, "setcontext\0") }
 }
 
+/// As [`setcontext_itself`], of dlopen(3).
+pub fn dlopen_itself() -> *mut c_void {
+    // SAFETY: the name ends with a NUL.
+    unsafe { next(&slot::dlopen, "dlopen\0") }
+}
+
 /// As [`setcontext_itself`], of swapcontext(3).
 pub fn swapcontext_itself() -> *mut c_void {
     // SAFETY: the name ends with a NUL.

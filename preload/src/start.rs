@@ -46,6 +46,7 @@ extern "C" fn start() {
 }
 
 extern "C" fn before_fork() {
+    crate::trap::before_fork();
     process::before_fork();
 }
 extern "C" fn after_fork_parent() {
@@ -53,6 +54,7 @@ extern "C" fn after_fork_parent() {
 }
 extern "C" fn after_fork_child() {
     process::after_fork_child();
+    crate::trap::after_fork_child();
 }
 
 /// An environment variable, without libc's getenv (which another thread may be changing).

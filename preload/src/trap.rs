@@ -6,20 +6,25 @@
 //!
 //! ```text
 //! objects      which addresses may enter the kernel: the C library, the loader and this library
+//! code         whether anybody else could
+//! loading      what is loaded later
 //! copies       clone(2) and its kin, whose child goes on elsewhere
 //! threads      new threads are told of, too
 //! masks        SIGSYS stays unblocked
 //! contexts     and so it does where a program changes contexts
 //! ```
 
+mod code;
 mod contexts;
 mod copies;
+mod loading;
 mod masks;
 mod objects;
 mod threads;
 
 use crate::{direct, signals};
 use core::arch::naked_asm;
+use core::ops::Range;
 use shunt_calls::libc::{self, siginfo_t, ucontext_t};
 use shunt_options::Raw;
 use shunt_sockets::global;
@@ -27,17 +32,24 @@ use shunt_sockets::process::report;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::sys::{calls, cancel, dispatch, raw, syscall};
 
+pub use code::{after_fork_child, before_fork};
 pub use masks::{by_number as mask_by_number, change as change_mask, open};
 pub use threads::with as thread_with;
 
-/// Begins, if the option asks for it.
+/// Begins, if the option asks for it, or will when there is a reason.
 pub fn start() {
     let options = global::options();
-    if options.raw == Raw::Off || !options.accelerate {
-        return;
+    match options.raw {
+        _ if !options.accelerate => {}
+        Raw::Off => {}
+        Raw::Trap => begin(objects::look().and_then(|objects| objects.range())),
+        Raw::Auto => code::start(),
     }
-    let range = objects::look().and_then(|objects| objects.range());
-    // Nobody makes such a call between these steps: the program's own code has not run yet.
+}
+
+/// Has calls from outside of `range` told, in the calling thread and those that it makes. No such call may be made by another one
+/// between these steps; with [`Raw::Auto`] one that is made is the kernel's.
+fn begin(range: Option<Range<usize>>) {
     if range.is_some_and(|range| dispatch::begin(range.start, range.len()).is_ok()) {
         signals::take(libc::SIGSYS);
         report::count(Reason::RawTrapped);
@@ -67,6 +79,11 @@ pub unsafe fn arrived(information: *const siginfo_t, context: *mut ucontext_t) {
         let number = registers[libc::REG_RAX as usize];
         let arguments = ARGUMENTS.map(|register| registers[register as usize] as usize);
         let architecture = information.cast::<u8>().add(ARCHITECTURE_AT).cast::<u32>().read();
+        // A ring of liburing's, whose requests were looked at.
+        if code::is_of_rings(registers[libc::REG_RIP as usize] as usize) {
+            let [a, b, c, d, e, f] = arguments;
+            return leave(registers, raw::call6(number, a, b, c, d, e, f));
+        }
         if architecture != AUDIT_ARCH_X86_64 {
             return shunt_old_call(registers.as_mut_ptr());
         }
@@ -112,8 +129,9 @@ fn leave(registers: &mut [i64; 23], result: isize) {
 unsafe fn call(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     // SAFETY: passed on; errno is this thread's.
     unsafe {
-        // A socket that the program makes so is the kernel's.
-        let known = if matches!(number, libc::SYS_socket | libc::SYS_socketpair) {
+        // A socket that the program makes so is the kernel's. So is a ring, unless all such calls are to be seen to.
+        let ring = number == libc::SYS_io_uring_setup && global::options().raw == Raw::Auto;
+        let known = if ring || matches!(number, libc::SYS_socket | libc::SYS_socketpair) {
             None
         } else {
             crate::keeping_errno(|| {
@@ -130,11 +148,29 @@ unsafe fn call(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
 /// # Safety
 /// As the call itself.
 pub unsafe fn control(option: i32, kernel: impl FnOnce() -> i32) -> i32 {
+    if option == libc::PR_SET_SECCOMP {
+        filtered();
+    }
     let result = kernel();
     if option == dispatch::SET_SYSCALL_USER_DISPATCH && result == 0 {
         dispatch::replaced();
     }
     result
+}
+
+/// seccomp(2), with this operation.
+pub fn filtering(operation: u32) {
+    if operation <= libc::SECCOMP_SET_MODE_FILTER {
+        filtered();
+    }
+}
+
+/// A filter is about to be installed, which may end a process for the call by which threads and children ask to be told of. Who
+/// did not ask for the trap does not take that risk.
+fn filtered() {
+    if global::options().raw == Raw::Auto {
+        code::freeze();
+    }
 }
 
 /// The return from a handler whose frame lies at `frame`.

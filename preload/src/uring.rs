@@ -170,7 +170,7 @@ unsafe fn function(name: &CStr) -> *mut c_void {
     // SAFETY: the names end with a NUL; dlopen's prototype.
     unsafe {
         let found = real::following(name.to_bytes_with_nul());
-        let open = if found.is_null() { real::find(b"dlopen\0") } else { return found };
+        let open = if found.is_null() { real::following(b"dlopen\0") } else { return found };
         if open.is_null() {
             return open;
         }

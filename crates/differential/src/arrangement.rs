@@ -90,7 +90,7 @@ impl Arrangement {
     pub fn applies_to(self, scenario: &Scenario) -> bool {
         match self {
             Arrangement::Trapped => scenario.may_be_trapped(),
-            _ if scenario.must_be_trapped() => false,
+            _ if scenario.must_be_trapped() => self == Arrangement::Both,
             Arrangement::Both | Arrangement::Fortified => true,
             Arrangement::ClientOnly | Arrangement::ServerOnly => !scenario.is_solo(),
             Arrangement::HostsNone | Arrangement::HostsUdp | Arrangement::HostsXdp => !scenario.is_solo(),

@@ -71,7 +71,7 @@ impl<'a> Judge<'a> {
             return Ok(Verdict::Differs("on the kernel it did not end in time, so there is nothing to compare with\n".into()));
         };
         let (expected, deviations) = self.deviations.apply(&scenario.name, role, arrangement, &kernel);
-        let mut trial = Trial::under_shunt(&scenario.name, role, arrangement, self.shunt);
+        let mut trial = Trial::under_shunt(scenario, role, arrangement, self.shunt);
         if let Some(deadline) = self.deviations.deadline(&scenario.name, role, arrangement) {
             trial.deadline = deadline;
         }

@@ -108,7 +108,7 @@ fn show(name: &str, arrangement: Option<&str>) -> Result<bool, String> {
             println!("# {} {}", scenario.name, role.name());
             let trial = match &under_shunt {
                 None => Trial::on_kernel(&scenario.name, role, Arrangement::Both),
-                Some((arrangement, shunt)) => Trial::under_shunt(&scenario.name, role, *arrangement, shunt),
+                Some((arrangement, shunt)) => Trial::under_shunt(&scenario, role, *arrangement, shunt),
             };
             println!("{}", trial.run().map_err(|error| error.to_string())?.lines.join("\n"));
         }

@@ -1,6 +1,7 @@
 //! One run of one scenario: the processes, the pipes between them, the deadline, the transcript.
 
 use crate::arrangement::{Arrangement, Role};
+use crate::catalogue::Scenario;
 use crate::site::Site;
 use crate::{namespace, programs};
 use std::fs;
@@ -38,8 +39,9 @@ pub struct Trial {
     pub seed: Option<u64>,
     /// The two hosts' way of carrying streams, in an arrangement that has two.
     pub hosts: Option<Arrangement>,
-    /// Under shunt, the program's own system calls are trapped.
-    pub trapped: bool,
+    /// Under shunt, what becomes of the program's own system calls: the option `raw`. Scenarios that make none are run as a
+    /// program that could make none; it is the others' instructions that their program holds.
+    pub raw: &'static str,
     /// How long it may take.
     pub deadline: Duration,
 }
@@ -71,17 +73,22 @@ impl Trial {
             far_shunt: None,
             seed: None,
             hosts: arrangement.has_two_hosts().then_some(arrangement),
-            trapped: arrangement == Arrangement::Trapped,
+            raw: "off",
             deadline: DEADLINE,
         }
     }
 
     /// The scenario in `arrangement`, with the `shunt` command given.
-    pub fn under_shunt(scenario: &str, role: Role, arrangement: Arrangement, shunt: &Path) -> Trial {
+    pub fn under_shunt(scenario: &Scenario, role: Role, arrangement: Arrangement, shunt: &Path) -> Trial {
         Trial {
+            raw: match arrangement {
+                Arrangement::Trapped => "trap",
+                _ if scenario.may_be_trapped() => "auto",
+                _ => "off",
+            },
             near_shunt: arrangement.near_under_shunt(role).then(|| shunt.into()),
             far_shunt: arrangement.far_under_shunt(role).then(|| shunt.into()),
-            ..Trial::on_kernel(scenario, role, arrangement)
+            ..Trial::on_kernel(&scenario.name, role, arrangement)
         }
     }
 
@@ -161,11 +168,7 @@ impl Trial {
             Some(shunt) => {
                 let mut command = Command::new(shunt);
                 // Everything that may go through shared memory does.
-                command
-                    .args(["run", "--udp", "eager", "--unix", "eager"])
-                    .args(self.trapped.then_some("--raw=trap"))
-                    .arg("--")
-                    .arg(program);
+                command.args(["run", "--udp", "eager", "--unix", "eager"]).args(["--raw", self.raw]).arg("--").arg(program);
                 command
             }
             None => Command::new(program),

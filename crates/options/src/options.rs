@@ -45,6 +45,8 @@ pub enum Raw {
     Off,
     /// They are trapped.
     Trap,
+    /// They are trapped where code that is loaded could make some that meet connections.
+    Auto,
 }
 
 /// The options of one process.
@@ -89,7 +91,7 @@ impl Options {
             unix: Unix::Off,
             log: Log::Off,
             io_uring_allowed: false,
-            raw: Raw::Off,
+            raw: Raw::Auto,
         }
     }
 
@@ -180,7 +182,7 @@ pub(crate) fn set_io_uring(options: &mut Options, value: &[u8]) -> Result<(), Pr
 }
 
 pub(crate) fn set_raw(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.raw = choice(value, &[("off", Raw::Off), ("trap", Raw::Trap)])?;
+    options.raw = choice(value, &[("off", Raw::Off), ("trap", Raw::Trap), ("auto", Raw::Auto)])?;
     Ok(())
 }
 

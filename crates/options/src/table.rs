@@ -196,16 +196,17 @@ pub static TABLE: [Entry; 11] = [
         name: "raw",
         flag: "--raw",
         variable: "SHUNT_RAW",
-        value_name: "off|trap",
-        form: "one of off, trap",
+        value_name: "off|trap|auto",
+        form: "one of off, trap, auto",
         unit: "",
-        default: "off",
-        range: "off, trap",
+        default: "auto",
+        range: "off, trap, auto",
         example: "trap",
         help: "What becomes of system calls that the program makes by instructions of its own, past the C library. With `off` they \
                go to the kernel, which cannot serve accelerated connections: what they write resets the connection, and what they \
                read is not its bytes. With `trap` the kernel tells of each such call by a signal, and the library does it: each costs \
-               a microsecond, and every other system call some nanoseconds.",
+               a microsecond, and every other system call some nanoseconds. With `auto` that is done from the program's first socket or \
+               second thread on, if there are instructions in the program or its libraries that could make a call on a connection.",
         reader: Reader::Library,
         set: options::set_raw,
     },

@@ -8,7 +8,7 @@ use crate::datagram::Datagram;
 use crate::epoll::Set;
 use crate::process::report;
 use crate::socket::Socket;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Descriptors from here on are left to the kernel.
 pub const LIMIT: usize = 1 << 20;
@@ -184,8 +184,25 @@ fn put(fd: i32, word: Word) -> Word {
     }
 }
 
+/// What is to be done when a socket is entered; null: nothing.
+static LISTENER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has `entering` called before each socket that is entered from here on.
+pub fn before_each(entering: fn()) {
+    LISTENER.store(entering as *mut (), Ordering::Release);
+}
+
+fn entering() {
+    let listener = LISTENER.load(Ordering::Acquire);
+    if !listener.is_null() {
+        // SAFETY: stored by `before_each` alone.
+        unsafe { core::mem::transmute::<*mut (), fn()>(listener)() };
+    }
+}
+
 /// Enters a socket under `kind`.
 pub fn set_socket(fd: i32, kind: Kind, socket: &'static Socket) {
+    entering();
     put(fd, Word::new(kind, socket as *const Socket as usize));
 }
 
@@ -210,6 +227,7 @@ pub fn set_epoll(fd: i32, set: &'static Set) {
 
 /// Enters a datagram socket.
 pub fn set_datagram(fd: i32, socket: &'static Datagram) {
+    entering();
     put(fd, Word::new(Kind::Datagram, socket as *const Datagram as usize));
 }
 

@@ -5,7 +5,7 @@
 //! instead. Threads and children begin without.
 
 use crate::{action, calls, check, syscall, thread, Result};
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use libc::c_int;
 
 /// prctl(2): the operation, and what switches it on.
@@ -45,16 +45,32 @@ pub fn begun() -> bool {
 /// Has the calling thread's calls told, if the process has named a range. One for which the kernel has no room goes without.
 pub fn arm() {
     let length = LENGTH.load(Ordering::Acquire);
-    if length != 0 {
+    if FROZEN.load(Ordering::Relaxed) {
+        replaced();
+    } else if length != 0 {
         let _ = set(START.load(Ordering::Relaxed), length);
+    }
+}
+
+/// Does that for a thread that was there before the range was named, and has not been asked.
+#[inline]
+pub fn arm_late() {
+    // SAFETY: the calling thread's own block.
+    if begun() && unsafe { (*thread::block()).asked } == 0 && !FROZEN.load(Ordering::Relaxed) {
+        arm();
     }
 }
 
 fn set(start: usize, length: usize) -> Result<()> {
     // A blocked SIGSYS would end the process.
-    let _ = calls::sigprocmask(libc::SIG_UNBLOCK, &action::bit(libc::SIGSYS), core::ptr::null_mut(), calls::KERNEL_SIGSET);
+    let mut before = 0u64;
+    let _ = calls::sigprocmask(libc::SIG_UNBLOCK, &action::bit(libc::SIGSYS), &mut before, calls::KERNEL_SIGSET);
     // SAFETY: the calling thread's own block. It says so first: a handler may come between.
-    let told = unsafe { &raw mut (*thread::block()).dispatched };
+    let told = unsafe {
+        (*thread::block()).asked = 1;
+        (*thread::block()).veiled |= u32::from(before & action::bit(libc::SIGSYS) != 0);
+        &raw mut (*thread::block()).dispatched
+    };
     // SAFETY: as above; plain numbers, and a selector that stays.
     unsafe {
         told.write_volatile(1);
@@ -70,6 +86,13 @@ fn set(start: usize, length: usize) -> Result<()> {
 pub fn armed() -> bool {
     // SAFETY: the calling thread's own block.
     unsafe { (*thread::block()).dispatched != 0 }
+}
+
+static FROZEN: AtomicBool = AtomicBool::new(false);
+
+/// Nobody is asked to be told of any more: threads and children that come go without.
+pub fn freeze() {
+    FROZEN.store(true, Ordering::Relaxed);
 }
 
 /// No thread's calls are told from here on, whoever has them told.

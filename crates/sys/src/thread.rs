@@ -73,7 +73,9 @@ pub struct Block {
     pub veiled: u32,
     /// Large sends of this thread: to how many streams they went of late, as a guess. 0: none yet.
     pub crowd: Crowd,
-    _reserved: [u64; 13],
+    /// The kernel has been asked to tell of them, whatever became of that.
+    pub asked: u32,
+    _reserved: [u64; 12],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);

@@ -46,7 +46,7 @@ macro_rules! swift_hook {
 /// Hooks of calls that are cancellation points (pthreads(7)).
 macro_rules! point {
     ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
-        hook! { $($(#[$meta])* fn $name($($arg: $ty),*) -> $ret { cancel::point(); $body })* }
+        hook! { $($(#[$meta])* fn $name($($arg: $ty),*) -> $ret { shunt_sockets::sys::dispatch::arm_late(); cancel::point(); $body })* }
     };
 }
 

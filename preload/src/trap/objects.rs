@@ -31,11 +31,12 @@ fn around(left: &Range<usize>, right: &Range<usize>) -> Range<usize> {
     }
 }
 
-fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
+/// Whether they have an address in common.
+pub fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
     left.start < right.end && right.start < left.end
 }
 
-type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
+pub type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
 
 /// Looks. `None`: the C library does not tell.
 pub fn look() -> Option<Objects> {
@@ -56,7 +57,7 @@ pub fn look() -> Option<Objects> {
 }
 
 /// Shows each object to `callback`, until it gives something but 0. `None`: the C library has no such function.
-unsafe fn each(callback: Callback, data: *mut c_void) -> Option<()> {
+pub unsafe fn each(callback: Callback, data: *mut c_void) -> Option<()> {
     // SAFETY: a function of the C library by its prototype; the data are the caller's.
     unsafe {
         let iterate = real::find(b"dl_iterate_phdr\0");
@@ -93,7 +94,7 @@ unsafe extern "C" fn find(object: *mut dl_phdr_info, _size: usize, search: *mut 
 }
 
 /// An object's segments, and where they lie.
-unsafe fn segments(object: &dl_phdr_info) -> impl Iterator<Item = (&Elf64_Phdr, Range<usize>)> {
+pub unsafe fn segments(object: &dl_phdr_info) -> impl Iterator<Item = (&Elf64_Phdr, Range<usize>)> {
     (0..object.dlpi_phnum as usize).map(|i| {
         // SAFETY: promised by the caller: the loader's headers of what it has mapped.
         let segment = unsafe { &*object.dlpi_phdr.add(i) };
@@ -138,6 +139,11 @@ unsafe extern "C" fn add(object: *mut dl_phdr_info, _size: usize, objects: *mut 
 }
 
 impl Objects {
+    /// Whether an object that lies so is one of those that enter the kernel for everybody.
+    pub fn is_known(&self, text: &Range<usize>) -> bool {
+        [&self.libc, &self.own, &self.loader, &self.kernel].into_iter().any(|known| overlap(known, text))
+    }
+
     /// The one range of addresses that enter the kernel untold. `None`: the program lies in it, or must not be told of.
     ///
     /// Libraries that lie between, and they often do, enter untold as well.

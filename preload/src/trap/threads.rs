@@ -5,7 +5,7 @@
 //! A library of Go's begins with a thread of its own, before there is a goroutine, whose stack has no room for a signal's frame.
 //! Which threads will call into it nobody knows, so from then on no call is told in this process.
 
-use super::{masks, objects};
+use super::{code, masks, objects};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use shunt_sockets::process::report;
@@ -24,6 +24,7 @@ struct Work {
 
 /// Begins a thread by `begin`, which is given a function and its argument.
 pub fn with(function: *mut c_void, argument: *mut c_void, begin: impl FnOnce(*mut c_void, *mut c_void) -> c_int) -> c_int {
+    code::look();
     if !dispatch::begun() {
         return begin(function, argument);
     }

@@ -146,7 +146,7 @@ impl Tally {
             for arrangement in Arrangement::ALL.into_iter().filter(|arrangement| arrangement.applies_to(scenario)) {
                 let run = |trial: Trial| Trial { seed: Some(seed), ..trial }.run().map(|outcome| outcome.lines);
                 let kernel = run(Trial::on_kernel(&scenario.name, role, arrangement));
-                let under_shunt = run(Trial::under_shunt(&scenario.name, role, arrangement, shunt));
+                let under_shunt = run(Trial::under_shunt(scenario, role, arrangement, shunt));
                 let found = match (kernel, under_shunt) {
                     (Ok(expected), Ok(got)) => difference(&expected, &got),
                     (Err(error), _) | (_, Err(error)) => Some(error.to_string()),

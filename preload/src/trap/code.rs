@@ -1,0 +1,252 @@
+//! Whether code that is loaded could make calls that meet connections (option `raw`, `auto`): then calls are told of.
+//!
+//! That is asked when the program has its first socket, or is about to have a second thread, which the kernel must be asked about
+//! when it begins; so whoever has neither pays nothing. It is asked again about what was loaded meanwhile.
+
+use super::objects::{self, Objects};
+use core::ffi::{c_int, c_void};
+use core::ops::{ControlFlow, Range};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use shunt_calls::libc::{self, dl_phdr_info};
+use shunt_instructions::survey::{survey, Room};
+use shunt_instructions::{Memory, Object};
+use shunt_options::Raw;
+use shunt_sockets::global::{self, Mutex, Shared};
+use shunt_sockets::process::report;
+use shunt_sockets::segment::reason::Reason;
+use shunt_sockets::sys::{dispatch, user};
+use shunt_sockets::table;
+
+/// There may be objects that were not looked at.
+static UNSEEN: AtomicBool = AtomicBool::new(false);
+/// dlopen(3) was called: there may be more at any time.
+static LOADS: AtomicBool = AtomicBool::new(false);
+
+static LOOKING: Mutex = Mutex::new();
+
+/// What is worked with, under [`LOOKING`].
+struct Work {
+    room: Room,
+    seen: Seen,
+}
+
+static WORK: Shared<Work> = Shared::new(Work { room: Room::new(), seen: Seen { changes: (0, 0), marks: [0; SEEN], count: 0 } });
+
+/// Where liburing's text lies.
+static RINGS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// As many objects are remembered as looked at; of a program that has more the rest is looked at each time.
+const SEEN: usize = 512;
+
+/// Objects that were looked at.
+struct Seen {
+    /// How many objects were loaded, and unloaded, so far.
+    changes: (u64, u64),
+    marks: [u64; SEEN],
+    count: usize,
+}
+
+impl Seen {
+    /// Whether the object of this mark is new.
+    fn enter(&mut self, mark: u64) -> bool {
+        if self.marks[..self.count].contains(&mark) {
+            return false;
+        }
+        if let Some(place) = self.marks.get_mut(self.count) {
+            *place = mark;
+            self.count += 1;
+        }
+        true
+    }
+}
+
+/// From here on the program is watched.
+pub fn start() {
+    UNSEEN.store(true, Ordering::Relaxed);
+    table::before_each(look);
+    // It may have been given some.
+    if table::any_ours() {
+        look();
+    }
+}
+
+/// dlopen(3) begins.
+pub fn loading() {
+    LOADS.store(true, Ordering::Relaxed);
+    UNSEEN.store(true, Ordering::Relaxed);
+}
+
+/// Whether there were several threads before a fork.
+static THREADED: AtomicBool = AtomicBool::new(false);
+
+/// fork(3) begins.
+pub fn before_fork() {
+    THREADED.store(!global::single_threaded(), Ordering::Relaxed);
+}
+
+/// In the child of fork(3): another thread may have held the loader's lock, and nobody would give it back.
+pub fn after_fork_child() {
+    if THREADED.load(Ordering::Relaxed) {
+        LOOKING.reset();
+        LOADS.store(false, Ordering::Relaxed);
+        UNSEEN.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Threads and children that come are not told of, and nothing new is looked at.
+pub fn freeze() {
+    if dispatch::begun() {
+        report::count(Reason::RawNotTrapped);
+    }
+    UNSEEN.store(false, Ordering::Relaxed);
+    FROZEN.store(true, Ordering::Relaxed);
+    dispatch::freeze();
+}
+
+static FROZEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether an instruction is liburing's.
+pub fn is_of_rings(address: usize) -> bool {
+    (RINGS[0].load(Ordering::Relaxed)..RINGS[1].load(Ordering::Relaxed)).contains(&address)
+}
+
+/// Looks, if there is anything new to be seen, and has calls told of if need be.
+pub fn look() {
+    dispatch::arm_late();
+    if UNSEEN.load(Ordering::Relaxed) {
+        look_now();
+    }
+}
+
+#[cold]
+fn look_now() {
+    if global::options().raw != Raw::Auto || dispatch::begun() || FROZEN.load(Ordering::Relaxed) {
+        UNSEEN.store(false, Ordering::Relaxed);
+        return;
+    }
+    let Some(_looking) = LOOKING.lock() else { return };
+    // SAFETY: under the lock.
+    let work = unsafe { &mut *WORK.get() };
+    let mut changes = (0, 0);
+    // SAFETY: the callback's data outlive the call.
+    unsafe { objects::each(first, (&raw mut changes).cast()) };
+    if changes == work.seen.changes && work.seen.count < SEEN && changes != (0, 0) {
+        return;
+    }
+    let Some(objects) = objects::look() else { return };
+    if changes.1 != work.seen.changes.1 {
+        // What was unloaded may have been followed by another at its place.
+        work.seen.count = 0;
+    }
+    work.seen.changes = changes;
+    let range = objects.range();
+    let mut look = Look { objects: &objects, range: range.as_ref(), work, told: false, untold: false };
+    // SAFETY: as above.
+    unsafe { objects::each(each, (&raw mut look).cast()) };
+    let (told, untold) = (look.told, look.untold);
+    if !LOADS.load(Ordering::Relaxed) {
+        UNSEEN.store(false, Ordering::Relaxed);
+    }
+    if told {
+        super::begin(range);
+    } else if untold {
+        report::count(Reason::RawNotTrapped);
+    }
+}
+
+/// What one look is about.
+struct Look<'a> {
+    objects: &'a Objects,
+    range: Option<&'a Range<usize>>,
+    work: &'a mut Work,
+    /// Calls were found that the kernel would tell of.
+    told: bool,
+    /// Calls were found of which it cannot.
+    untold: bool,
+}
+
+/// This process's memory, of which some may be gone.
+struct Own;
+
+impl Memory for Own {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        // SAFETY: as many bytes as there is room for; a fault is survived.
+        unsafe { user::copy(address as usize as *const u8, into.as_mut_ptr(), into.len()) }
+    }
+}
+
+const TEXTS: usize = 8;
+
+/// Tells how many objects were loaded and unloaded; no object is looked at.
+unsafe extern "C" fn first(object: *mut dl_phdr_info, size: usize, changes: *mut c_void) -> c_int {
+    if size >= size_of::<dl_phdr_info>() {
+        // SAFETY: what dl_iterate_phdr(3) and `look_now` give.
+        unsafe { *changes.cast::<(u64, u64)>() = ((*object).dlpi_adds, (*object).dlpi_subs) };
+    }
+    1
+}
+
+unsafe extern "C" fn each(object: *mut dl_phdr_info, _size: usize, look: *mut c_void) -> c_int {
+    // SAFETY: what dl_iterate_phdr(3) and `look_now` give.
+    unsafe {
+        let look = &mut *look.cast::<Look>();
+        one(&*object, look);
+        i32::from(look.told)
+    }
+}
+
+/// Looks at one object.
+unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
+    let mut texts = [const { 0..0 }; TEXTS];
+    let (mut count, mut unwind) = (0, 0..0);
+    // SAFETY: promised by the caller.
+    for (segment, place) in unsafe { objects::segments(object) } {
+        let place64 = place.start as u64..place.end as u64;
+        if segment.p_type == libc::PT_GNU_EH_FRAME {
+            unwind = place64;
+        } else if segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0 && count < TEXTS {
+            if look.objects.is_known(&place) {
+                return;
+            }
+            texts[count] = place64;
+            count += 1;
+        }
+    }
+    let text = &texts[..count];
+    let Some(first) = text.first() else { return };
+    if !look.work.seen.enter(first.start ^ (first.end << 20)) {
+        return;
+    }
+    // SAFETY: the loader's name of the object, null or a string.
+    if unsafe { is_liburing(object.dlpi_name) } {
+        RINGS[0].store(first.start as usize, Ordering::Relaxed);
+        RINGS[1].store(first.end as usize, Ordering::Relaxed);
+        return;
+    }
+    let mut concerns = false;
+    let whole = survey(&Object { memory: &Own, text, unwind }, &mut look.work.room, &mut |site| {
+        concerns = site.concerns();
+        if concerns {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    if concerns || !whole {
+        let place = first.start as usize..first.end as usize;
+        match look.range {
+            Some(range) if !objects::overlap(range, &place) => look.told = true,
+            _ => look.untold = true,
+        }
+    }
+}
+
+unsafe fn is_liburing(name: *const core::ffi::c_char) -> bool {
+    if name.is_null() {
+        return false;
+    }
+    // SAFETY: promised by the caller.
+    let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
+    let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+    file.starts_with(b"liburing.so")
+}
