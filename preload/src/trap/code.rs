@@ -189,9 +189,9 @@ unsafe extern "C" fn first(object: *mut dl_phdr_info, size: usize, changes: *mut
 unsafe extern "C" fn each(object: *mut dl_phdr_info, _size: usize, look: *mut c_void) -> c_int {
     // SAFETY: what dl_iterate_phdr(3) and `look_now` give.
     unsafe {
-        let look = &mut *look.cast::<Look>();
-        one(&*object, look);
-        i32::from(look.told)
+        one(&*object, &mut *look.cast::<Look>());
+        // liburing may come behind one that decides.
+        0
     }
 }
 
@@ -221,6 +221,9 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
     if unsafe { is_liburing(object.dlpi_name) } {
         RINGS[0].store(first.start as usize, Ordering::Relaxed);
         RINGS[1].store(first.end as usize, Ordering::Relaxed);
+        return;
+    }
+    if look.told {
         return;
     }
     let mut concerns = false;
