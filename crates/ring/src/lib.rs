@@ -26,6 +26,7 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod bell;
+pub mod bid;
 pub mod claim;
 mod copy;
 mod distance;

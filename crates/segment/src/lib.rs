@@ -17,6 +17,7 @@
 
 pub mod address;
 pub mod area;
+pub mod bid;
 pub mod channel;
 pub mod inbox;
 pub mod link;
@@ -28,7 +29,7 @@ pub mod settings;
 pub mod sync;
 
 /// Version of every layout and name in this crate. Two programs accelerate only when theirs are equal.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Channels in a link. More connections between two processes use more links.
 pub const CHANNELS: usize = 32;

@@ -1,5 +1,6 @@
 //! The header of a link: who shares it.
 
+use crate::bid::Bid;
 use crate::offers::Offers;
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -56,6 +57,8 @@ pub struct LinkHeader {
     pub server: Party,
     /// Connections made in memory.
     pub offers: Offers,
+    /// The one that is to be made in memory where several processes accept.
+    pub bid: Bid,
 }
 
 #[cfg(not(loom))]

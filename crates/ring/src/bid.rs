@@ -1,0 +1,79 @@
+//! Making a connection in memory with whichever of several processes is ready to accept.
+//!
+//! ```text
+//! client                                     acceptor
+//!   OPEN, and the channels of idle pairs        a channel of which it has the other end?
+//!   waits a moment                              claims the pair: KEPT to NOT
+//!   TAKEN, and the channel?                     clears the channel for the next connection
+//!    yes: connected                             OPEN to TAKEN. No longer open: gives the pair back
+//!    no: OPEN to none, the kernel connects
+//! ```
+//!
+//! One compare-and-swap is accept. What the client withdraws nobody has, so a bid never waits for an acceptor that is busy, and
+//! none that was killed takes a connection with it but the one that it has accepted. An acceptor may still be about to find that out
+//! when the client lends the channel anew: whoever changes the word that says that the pair is idle has it.
+
+use shunt_segment::bid::Bid;
+use shunt_segment::channel::{release, Side};
+use shunt_segment::sync::Ordering;
+
+const OPEN: u64 = 1 << 40;
+const TAKEN: u64 = 2 << 40;
+const STATE: u64 = 3 << 40;
+const CHANNEL_SHIFT: u32 = 32;
+const NUMBER: u64 = 1 << 48;
+const NUMBERS: u64 = !(NUMBER - 1);
+
+/// The client asks for one of the pairs of `channels`, one bit each. Gives the word for [`close`].
+pub fn open(bid: &Bid, channels: u32, now: u64) -> u64 {
+    let number = (bid.word.load(Ordering::Relaxed) & NUMBERS).wrapping_add(NUMBER);
+    let word = number | OPEN | channels as u64;
+    bid.began.store(now, Ordering::Relaxed);
+    bid.word.store(word, Ordering::Release);
+    word
+}
+
+/// Whether the bid has been taken.
+pub fn is_taken(bid: &Bid, word: u64) -> bool {
+    bid.word.load(Ordering::Relaxed) != word
+}
+
+/// The client waits no longer. The channel whose pair was taken, if any was.
+pub fn close(bid: &Bid, word: u64) -> Option<usize> {
+    let now = match bid.word.compare_exchange(word, word & NUMBERS, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => return None,
+        Err(now) => now,
+    };
+    let channel = (now >> CHANNEL_SHIFT) as usize & 0xff;
+    // An acceptor may write what it likes.
+    (now & STATE == TAKEN && channel < 32 && word & 1 << channel != 0).then_some(channel)
+}
+
+/// A bid that waits: its word, which names the channels in its low half.
+pub fn look(bid: &Bid) -> Option<u64> {
+    let word = bid.word.load(Ordering::Acquire);
+    (word & STATE == OPEN).then_some(word)
+}
+
+/// The acceptor takes the bid, with the pair of `channel`, which it has claimed. False: it waits no longer.
+pub fn take(bid: &Bid, word: u64, channel: usize) -> bool {
+    let taken = word & NUMBERS | TAKEN | (channel as u64) << CHANNEL_SHIFT;
+    bid.word.compare_exchange(word, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Whether the acceptor has the idle pair of these `sides`, and the channel with it.
+pub fn claim(sides: &[Side; 2]) -> bool {
+    sides[0].released.load(Ordering::Acquire) == release::KEPT
+        && sides[1].released.compare_exchange(release::KEPT, release::NOT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// The pair is idle again.
+pub fn give_back(sides: &[Side; 2]) {
+    sides[0].released.store(release::KEPT, Ordering::Relaxed);
+    sides[1].released.store(release::KEPT, Ordering::Release);
+}
+
+/// The client uses a channel, which both sides have released, for something else. False: an acceptor has claimed its pair.
+pub fn withhold(server: &Side) -> bool {
+    server.released.compare_exchange(release::KEPT, release::CLOSED, Ordering::AcqRel, Ordering::Acquire) != Err(release::NOT)
+}
