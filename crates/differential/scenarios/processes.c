@@ -271,6 +271,101 @@ SOLO(prefork_accept, "four workers accept from one inherited listener; every cli
     R(connect(fd, SA(target)));
 }
 
+/* A worker that accepts and echoes, and after so many clients (0: never) stops to accept, without closing the listener. */
+static pid_t worker_until(int listener, unsigned clients)
+{
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        for (unsigned served = 0; clients == 0 || served < clients; served++) {
+            int fd = accept(listener, NULL, NULL);
+            if (fd == -1)
+                _exit(1);
+            echo(fd);
+            close(fd);
+        }
+        for (;;)
+            pause();
+    }
+    return process;
+}
+
+SOLO(prefork_worker_killed, "workers are killed between clients, who connect again and again: the next one serves")
+{
+    enum { WORKERS = 3 };
+    int listener = listen_on("127.0.0.1", 64);
+    unsigned port = port_of(listener);
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++)
+        workers[i] = worker_until(listener, 0);
+    close(listener);
+    be_served(port, 200);
+    for (int i = 1; i < WORKERS; i++) {
+        kill_all(workers + i, 1);
+        be_served(port, 100);
+    }
+    kill_all(workers, 1);
+}
+
+SOLO(prefork_worker_stops_accepting, "a worker serves some clients and then none, with the listener open: the other has the rest")
+{
+    int listener = listen_on("127.0.0.1", 64);
+    unsigned port = port_of(listener);
+    pid_t workers[] = {worker_until(listener, 20), worker_until(listener, 0)};
+    be_served(port, 200);
+    kill_all(workers, 2);
+}
+
+SOLO(prefork_worker_closes_listener, "a worker closes its listener and lives on: clients who knew it are served by the other")
+{
+    int listener = listen_on("127.0.0.1", 64);
+    unsigned port = port_of(listener);
+    pid_t worker = MUST(fork());
+    if (worker == 0) {
+        for (int i = 0; i < 30; i++) {
+            int fd = accept(listener, NULL, NULL);
+            echo(fd);
+            close(fd);
+        }
+        close(listener);
+        for (;;)
+            pause();
+    }
+    be_served(port, 30);
+    pid_t other = worker_until(listener, 0);
+    close(listener);
+    be_served(port, 100);
+    kill_all(&worker, 1);
+    be_served(port, 100);
+    kill_all(&other, 1);
+}
+
+SOLO(prefork_order, "one client's connections are accepted in the order in which it made them, by whichever worker")
+{
+    enum { WORKERS = 2, ROUNDS = 60, AT_ONCE = 4 };
+    int listener = listen_on("127.0.0.1", 64);
+    unsigned port = port_of(listener);
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++)
+        workers[i] = worker_until(listener, 0);
+    be_served(port, 40);
+    kill_all(workers + 1, WORKERS - 1);
+    int good = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        int fds[AT_ONCE];
+        for (int j = 0; j < AT_ONCE; j++)
+            fds[j] = dial("127.0.0.1", port);
+        /* The one worker serves them one after the other, to the end of each. */
+        for (int j = 0; j < AT_ONCE; j++) {
+            send_all(fds[j], 100, i);
+            shutdown(fds[j], SHUT_WR);
+            good += receive_all(fds[j], 1000, i) == 100;
+            close(fds[j]);
+        }
+    }
+    say("in order %d", good);
+    kill_all(workers, 1);
+}
+
 SOLO(prefork_epoll_accept, "workers with an epoll set each over one non-blocking listener")
 {
     enum { WORKERS = 3, CLIENTS = 30 };

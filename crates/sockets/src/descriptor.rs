@@ -3,7 +3,7 @@
 use crate::global::SETUP;
 use crate::options::judge::Judge;
 use crate::process::report;
-use crate::rendezvous::{kept, listen, offered, spare};
+use crate::rendezvous::{kept, listen, offered, spare, taking};
 use crate::socket::{self, flag, Socket};
 use crate::stream::{corked, deadlines, urgent};
 use crate::table::{self, Kind, Word};
@@ -174,8 +174,15 @@ fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
     }
     let Some(_setup) = SETUP.lock() else { return false };
     let link = link::at(index);
-    let usable =
-        !link.base.is_null() && !link.inherited && link.bell >= 0 && link::header(link.base).sole.load(Ordering::Acquire) == 1;
+    if link.base.is_null() || link.inherited {
+        return false;
+    }
+    let header = link::header(link.base);
+    let usable = match header.sole.load(Ordering::Acquire) {
+        1 => link.bell >= 0,
+        _ if link.ours => link.bell >= 0 && header.bid.intended.load(Ordering::Relaxed) != 0,
+        _ => taking::keeps(index),
+    };
     usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
 }
 

@@ -19,13 +19,14 @@ pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pair
 pub use drop::{drop_owed, drop_unused, sweep};
 pub use forking::left_to_kernel;
 pub use leave::{about_to_release, ending, enter, leave, let_go};
-pub use lend::{note, offer, reusable, Offer};
+pub use lend::{clear_for_next, note, offer, reusable, Offer};
 pub use make::make_lasting;
 pub(crate) use narrow::narrow;
 pub use solitary::make_solitary;
 
 use crate::global::Shared;
 use crate::private;
+use crate::rendezvous::bidding::Bids;
 use crate::rendezvous::kept;
 use crate::stream::window;
 use core::sync::atomic::Ordering;
@@ -84,6 +85,8 @@ pub struct Link {
     pub bell_for_server: i32,
     /// The channel that a connection in memory used last.
     pub rotor: u8,
+    /// What became of bids (for ours).
+    pub bids: Bids,
     /// The client has let go of its bell: it is gone, or wants the link no longer.
     left: bool,
     /// When the kernel was asked last whether the client still lives, in ticks; 0: never.
@@ -130,6 +133,7 @@ impl Link {
             bell: -1,
             bell_for_server: -1,
             rotor: 0,
+            bids: Bids::NONE,
             left: false,
             asked: 0,
             lasting: false,
@@ -337,6 +341,7 @@ pub fn forked() {
         link.inherited |= link.ours;
     }
     crate::rendezvous::offered::forked();
+    crate::rendezvous::taking::forked();
     crate::rendezvous::deferred::forked();
 }
 

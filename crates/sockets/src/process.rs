@@ -287,6 +287,7 @@ pub fn moved(from: i32, to: i32) {
         link::moved(from, to);
         ports::moved(from, to);
         crate::rendezvous::offered::moved(from, to);
+        crate::rendezvous::taking::moved(from, to);
         crate::rendezvous::deferred::moved(from, to);
         crate::rendezvous::spare::moved(from, to);
     }

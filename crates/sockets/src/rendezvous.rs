@@ -5,6 +5,7 @@
 //! listen       the rendezvous beside the shadow socket      relatives: who else has it      parcel: before it is shared
 //! connect      tries the rendezvous          route, diag: what the kernel knows      ports: local ports kept reserved
 //! again        connecting in memory          offered: accepting that      kept: companions that outlive a connection
+//! bidding      connecting in memory to several acceptors           taking: accepting that
 //! accept       claimed, reserve: the number it gives      earlier: options that a listener had when a client connected
 //! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
 //! disconnect   connect(2) to AF_UNSPEC
@@ -12,6 +13,7 @@
 
 pub mod accept;
 pub mod again;
+pub(crate) mod bidding;
 pub(crate) mod claimed;
 pub mod connect;
 pub(crate) mod deferred;
@@ -28,3 +30,4 @@ pub(crate) mod relatives;
 pub(crate) mod reserve;
 pub mod route;
 pub mod spare;
+pub(crate) mod taking;

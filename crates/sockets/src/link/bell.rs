@@ -17,6 +17,7 @@ pub fn for_offers(listener: u32) -> Option<usize> {
 /// The bell of link `index` goes, and with it connections made in memory.
 pub fn end_offers(index: usize) {
     crate::rendezvous::offered::forget(index);
+    crate::rendezvous::taking::forget(index);
     let link = at(index);
     if !link.ours && !link.inherited {
         offers::set_backlog(&header(link.base).offers, 0);

@@ -56,7 +56,7 @@ pub fn leave(index: usize, channel: usize, peer_gone: bool, kept: bool) {
     }
     let idle = link.live == 0;
     let forsaken = link.ours && !link.inherited && link.is_retired();
-    let dead = idle && (peer_gone || link.left || forsaken || (!link.ours && !kept && client_ended(link)));
+    let dead = idle && (peer_gone || link.left || forsaken || (!link.ours && (!kept || link.bell < 0) && client_ended(link)));
     if idle && link.inherited {
         drop_link(index);
     } else if dead {

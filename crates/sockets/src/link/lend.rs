@@ -5,7 +5,7 @@ use super::{at, forking, header, links, page, Link, WORDS};
 use crate::process::report;
 use crate::rendezvous::{kept, ports};
 use core::sync::atomic::Ordering;
-use shunt_ring::claim;
+use shunt_ring::{bid, claim};
 use shunt_segment::channel::{release, ChannelPage};
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
@@ -34,7 +34,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
         }
     }
     for index in links().listed(listener).filter(fits) {
-        if reclaim(at(index)) {
+        if reclaim(at(index), index) {
             if let Some(offer) = try_offer(at(index), index) {
                 return Ok(offer);
             }
@@ -86,19 +86,37 @@ fn await_server(listener: u32, user: u32) -> Option<Offer> {
 
 /// Channels that we closed, and whose server's end nobody will: processes that share a connection after a fork may exit
 /// without a word. True: some were found.
-fn reclaim(link: &mut Link) -> bool {
+fn reclaim(link: &mut Link, index: usize) -> bool {
+    let abandoned = forget_abandoned(link, index);
     let server = &header(link.base).server;
     // Numbers of processes mean the same to us as to them only in one PID namespace.
     if link.other.0 == 0 || server.pid.load(Ordering::Relaxed) != link.other.0 {
-        return false;
+        return abandoned;
     }
-    let mut any = false;
+    let mut any = abandoned;
     for channel in (0..CHANNELS).filter(|channel| link.waiting(*channel)) {
         let page = page(link.base, channel);
         let side = &page.sides[1];
         let alive = |pid: u32| !process::has_ended(pid);
         if released(page, 0) && !released(page, 1) && side.orphaned(side.owners.load(Ordering::Acquire).max(1), alive) {
             side.released.store(release::CLOSED, Ordering::Release);
+            any = true;
+        }
+    }
+    any
+}
+
+/// Idle pairs that an acceptor had claimed for a bid when it was killed.
+fn forget_abandoned(link: &mut Link, index: usize) -> bool {
+    let mut any = false;
+    for channel in (0..CHANNELS).filter(|channel| link.waiting(*channel)) {
+        let Some(kept) = kept::get(index, channel) else { continue };
+        let sides = &page(link.base, channel).sides;
+        let claimed = || sides[1].released.load(Ordering::Acquire) == release::NOT;
+        let hung_up = |events: i16| events & libc::POLLHUP != 0;
+        if claimed() && calls::poll_one(kept.descriptor(), 0, 0).is_ok_and(hung_up) && claimed() {
+            sides.iter().for_each(|side| side.released.store(release::CLOSED, Ordering::Release));
+            kept::forget(index, channel);
             any = true;
         }
     }
@@ -113,7 +131,7 @@ fn take_channel(link: &mut Link, index: usize) -> Option<usize> {
             let channel = k * 64 + waiting.trailing_zeros() as usize;
             waiting &= waiting - 1;
             let page = page(link.base, channel);
-            if released(page, 0) && released(page, 1) && !reusable(page, index, channel) {
+            if released(page, 0) && released(page, 1) && !reusable(page, index, channel) && bid::withhold(&page.sides[1]) {
                 return Some(lend(link, index, channel));
             }
             if waiting.count_ones() < link.waiting[k].count_ones().saturating_sub(8) {
@@ -128,7 +146,10 @@ fn take_channel(link: &mut Link, index: usize) -> Option<usize> {
         }
     }
     // What is kept for other addresses gives way.
-    let idle = (0..CHANNELS).find(|channel| link.waiting(*channel) && reusable(page(link.base, *channel), index, *channel))?;
+    let idle = (0..CHANNELS).find(|channel| {
+        let page = page(link.base, *channel);
+        link.waiting(*channel) && reusable(page, index, *channel) && bid::withhold(&page.sides[1])
+    })?;
     Some(lend(link, index, idle))
 }
 
@@ -155,6 +176,17 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     channel
 }
 
+/// Makes a channel ready for the next connection on the same companion.
+pub fn clear_for_next(page: &ChannelPage) {
+    for side in &page.sides {
+        side.clear_for_next();
+    }
+    for settings in &page.settings {
+        settings.clear();
+    }
+    page.head.generation.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Whether both ends of the last connection on a channel kept their companions.
 pub fn reusable(page: &ChannelPage, index: usize, channel: usize) -> bool {
     page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT) && kept::get(index, channel).is_some()
@@ -168,15 +200,13 @@ impl Link {
 
     /// A connection made in memory begins on a channel that was kept.
     pub fn lend_again(&mut self, channel: usize) {
+        self.lend_ready(channel);
+        clear_for_next(page(self.base, channel));
+    }
+
+    /// The same on a channel that an acceptor has made ready.
+    pub fn lend_ready(&mut self, channel: usize) {
         self.waiting[channel / 64] &= !(1 << (channel % 64));
-        let page = page(self.base, channel);
-        for side in &page.sides {
-            side.clear_for_next();
-        }
-        for settings in &page.settings {
-            settings.clear();
-        }
-        page.head.generation.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The connection did not come about.

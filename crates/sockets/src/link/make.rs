@@ -96,6 +96,7 @@ pub(super) fn make(listener: u32) -> Result<usize> {
     let (fd, base) = make_segment()?;
     let links = links();
     let bell = make_bell(listener);
+    header(base).bid.intended.store((bell[0] >= 0) as u32, Ordering::Relaxed);
     let link = Link {
         ours: true,
         listener,

@@ -52,9 +52,7 @@ fn narrow_to(index: usize, channels: u64) {
     if !link.ours && head.server.pid.load(Ordering::Relaxed) == calls::getpid() {
         end_sole(&link);
     }
-    if link.bell >= 0 {
-        end_offers(index);
-    }
+    end_offers(index);
     kept::forget_all(index);
     for channel in (0..CHANNELS).filter(|channel| channels & 1 << channel == 0) {
         return_port(at(index), channel);

@@ -10,7 +10,7 @@ pub use wait::{leaves_bells, queues, ready, someone_waits};
 
 use crate::global;
 use crate::process::report;
-use crate::rendezvous::{deferred, kept, listen, offered, relatives};
+use crate::rendezvous::{deferred, kept, listen, offered, relatives, taking};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
@@ -44,7 +44,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
             unsafe { once(fd, listener, address, length, flags, turn) }
         } else {
             // SAFETY: passed on.
-            offered::accept(listener, flags).and_then(|accepted| unsafe { accepted.tell(listener, address, length) })
+            in_memory(listener, flags).and_then(|accepted| unsafe { accepted.tell(listener, address, length) })
         };
         let asked = core::mem::replace(&mut ask, true);
         match found {
@@ -136,12 +136,20 @@ unsafe fn from_shunt(
     let accepted = if deferred::concern(listener) {
         deferred::accept(listener, flags)
     } else if turn % 4 == 3 {
-        from_rendezvous(listener, flags).or_else(|_| offered::accept(listener, flags))
+        from_rendezvous(listener, flags).or_else(|_| in_memory(listener, flags))
     } else {
-        offered::accept(listener, flags).or_else(|_| from_rendezvous(listener, flags))
+        in_memory(listener, flags).or_else(|_| from_rendezvous(listener, flags))
     }?;
     // SAFETY: passed on.
     unsafe { accepted.tell(listener, address, length) }
+}
+
+/// What clients offer to this process alone, or bid for.
+fn in_memory(listener: &Socket, flags: i32) -> Result<Accepted> {
+    offered::accept(listener, flags).or_else(|error| match error {
+        Errno(libc::EAGAIN) => taking::accept(listener, flags),
+        error => Err(error),
+    })
 }
 
 /// A connection that was accepted.
@@ -191,6 +199,9 @@ pub(crate) fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted>
         match welcome(&arrival, listener, flags & libc::SOCK_NONBLOCK != 0) {
             Ok(accepted) => {
                 kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                if listener.has(flag::LISTENER_SHARED) {
+                    taking::arrived(arrival.index, listener);
+                }
                 return Ok(accepted);
             }
             Err(reason) => {

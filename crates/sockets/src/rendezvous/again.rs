@@ -122,7 +122,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
         if misses < MISSES {
             if !link::reusable(link::page(link.base, channel), index, channel) {
                 misses += 1;
-            } else if alive(kept.descriptor(), link::page(link.base, channel)) == Ok(true) {
+            } else if alive(kept.descriptor(), link::page(link.base, channel), 0) == Ok(true) {
                 link.rotor = channel as u8;
                 return Choice::Found(channel);
             } else {
@@ -133,9 +133,9 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
     Choice::Busy(busy)
 }
 
-/// Whether the other end lives, and nothing lies on either that the next connection would be reset for.
-fn alive(companion: i32, page: &ChannelPage) -> Result<bool> {
+/// Whether the other end of `side`'s companion lives, and nothing lies on either that the next connection would be reset for.
+pub(super) fn alive(companion: i32, page: &ChannelPage, side: usize) -> Result<bool> {
     let events = calls::poll_one(companion, libc::POLLIN, 0)?;
     let gone = events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
-    Ok(!gone && !foreign::is_left(page, 0, companion, events != 0))
+    Ok(!gone && !foreign::is_left(page, side, companion, events != 0))
 }

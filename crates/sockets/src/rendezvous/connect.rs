@@ -3,7 +3,7 @@
 use crate::global::{self, Shared, SETUP};
 use crate::handover::passing;
 use crate::process::report;
-use crate::rendezvous::{again, diag, listen, ports, route};
+use crate::rendezvous::{again, bidding, diag, listen, ports, route};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::waiting::owner::Owner;
@@ -183,7 +183,8 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
 
 /// Connects with what an earlier connection left, unless the program chose its address.
 fn reconnect(setting: &Setting, source: &Address, server: &Address, owner: diag::Owner) -> bool {
-    !setting.socket.has(flag::BOUND) && again::connect(setting, source, server, owner.inode)
+    !setting.socket.has(flag::BOUND)
+        && (again::connect(setting, source, server, owner.inode) || bidding::connect(setting, source, server, owner.inode))
 }
 
 /// Makes an attempt with a local address whose port is the program's choice or lent.
@@ -308,6 +309,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         socket.set(flag::UNACCEPTED);
     }
     link::note(offer.index, channel, reserved, listener);
+    bidding::met(offer.index, channel);
     // A bound TCP socket keeps its port from others for as long as the connection lives.
     if socket.has(flag::BOUND) {
         let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);

@@ -8,6 +8,7 @@
 use crate::global::Shared;
 use crate::rendezvous::reserve;
 use crate::{link, private};
+use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, RLIMIT_NOFILE};
@@ -26,6 +27,8 @@ pub struct Kept {
     pub client: Address,
     /// See `client`.
     pub server: Address,
+    /// Which companion of its channel it is ([`shunt_segment::channel::Head::pair`]).
+    pub pair: u32,
 }
 
 impl Kept {
@@ -95,7 +98,8 @@ pub fn keep(index: usize, channel: usize, fd: i32, nonblocking: bool, addresses:
     let Ok(copy) = private::duplicate(fd) else { return false };
     let Some(kept) = slot(index, channel) else { return false };
     crate::table::set_private(copy);
-    *kept = Kept { place: copy + 1, nonblocking, client: addresses.0, server: addresses.1 };
+    let pair = link::page(link::at(index).base, channel).head.pair.load(Ordering::Relaxed);
+    *kept = Kept { place: copy + 1, nonblocking, client: addresses.0, server: addresses.1, pair };
     table().count += 1;
     true
 }

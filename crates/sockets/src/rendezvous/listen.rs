@@ -6,7 +6,7 @@
 
 use crate::handover::receiver;
 use crate::process::report;
-use crate::rendezvous::offered;
+use crate::rendezvous::{offered, taking};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{private, sockaddr};
@@ -178,6 +178,7 @@ pub(crate) fn is_short(socket: &Socket) {
 /// The rendezvous takes no clients any more: the listener is the kernel's alone.
 pub(crate) fn retire(socket: &Socket, why: Reason) {
     crate::epoll::rendezvous_goes(socket);
+    taking::retire(socket);
     set_nonblocking(socket, nonblocking(socket));
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
     report::count(why);

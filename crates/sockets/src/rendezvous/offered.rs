@@ -5,7 +5,7 @@
 //! the rendezvous, which processes can share; those that wait move there ([`crate::rendezvous::parcel`]).
 
 use crate::rendezvous::accept::{self, Accepted};
-use crate::rendezvous::kept;
+use crate::rendezvous::{kept, taking};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{global, link, private};
@@ -20,10 +20,10 @@ use shunt_sys::libc::{self, epoll_event, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno, Result};
 
 /// Clients' links through which a process accepts in memory at most.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
-/// A link that may hold offers. Read without a lock: a link's address range stays readable for ever.
-struct Place {
+/// A link through which clients connect in memory. Read without a lock: a link's address range stays readable for ever.
+pub(super) struct Place {
     /// Null: unused.
     header: AtomicPtr<LinkHeader>,
     index: AtomicU32,
@@ -31,16 +31,43 @@ struct Place {
     rendezvous: AtomicI32,
 }
 
-static PLACES: [Place; MOST] =
-    [const { Place { header: AtomicPtr::new(core::ptr::null_mut()), index: AtomicU32::new(0), rendezvous: AtomicI32::new(-1) } };
-        MOST];
+static PLACES: [Place; MOST] = [const { Place::empty() }; MOST];
 
 /// Places that were ever used are the first so many: a server of few clients looks at few in each accept.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 impl Place {
-    /// The link there, if it may hold offers for the listener with this rendezvous: its header and index.
-    fn link(&self, rendezvous: i32) -> Option<(&'static LinkHeader, usize)> {
+    pub(super) const fn empty() -> Place {
+        Place { header: AtomicPtr::new(core::ptr::null_mut()), index: AtomicU32::new(0), rendezvous: AtomicI32::new(-1) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.header.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether link `index` is there.
+    pub(super) fn is_of(&self, index: usize) -> bool {
+        !self.is_empty() && self.index.load(Ordering::Relaxed) as usize == index
+    }
+
+    /// Link `index` comes there, for the listener with this rendezvous.
+    pub(super) fn fill(&self, index: usize, rendezvous: i32) {
+        self.index.store(index as u32, Ordering::Relaxed);
+        self.rendezvous.store(rendezvous, Ordering::Relaxed);
+        self.header.store(link::at(index).base.cast(), Ordering::Release);
+    }
+
+    pub(super) fn clear(&self) {
+        self.header.store(core::ptr::null_mut(), Ordering::Release);
+    }
+
+    /// The rendezvous got another number.
+    pub(super) fn renumber(&self, from: i32, to: i32) {
+        crate::process::renumber(&self.rendezvous, from, to);
+    }
+
+    /// The link there, if it is one of the listener's with this rendezvous: its header and index.
+    pub(super) fn link(&self, rendezvous: i32) -> Option<(&'static LinkHeader, usize)> {
         if self.rendezvous.load(Ordering::Relaxed) != rendezvous {
             return None;
         }
@@ -62,25 +89,17 @@ pub(crate) fn places(listener: &Socket) -> impl Iterator<Item = (&'static LinkHe
 
 /// Link `index` goes, or offers nothing any more. Under the set-up lock.
 pub fn forget(index: usize) {
-    for place in &PLACES {
-        if place.index.load(Ordering::Relaxed) as usize == index {
-            place.header.store(core::ptr::null_mut(), Ordering::Release);
-        }
-    }
+    PLACES.iter().filter(|place| place.is_of(index)).for_each(Place::clear);
 }
 
 /// In the child after fork: offers are the parent's to accept.
 pub fn forked() {
-    for place in &PLACES {
-        place.header.store(core::ptr::null_mut(), Ordering::Release);
-    }
+    PLACES.iter().for_each(Place::clear);
 }
 
 /// A rendezvous or a bell got another number; it has both at this moment. Under the set-up lock.
 pub fn moved(from: i32, to: i32) {
-    for place in &PLACES {
-        crate::process::renumber(&place.rendezvous, from, to);
-    }
+    PLACES.iter().for_each(|place| place.renumber(from, to));
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
@@ -112,7 +131,7 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     let Ok(bell) = private::keep(bell) else { return };
     let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
-    let number = PLACES.iter().position(|place| place.header.load(Ordering::Relaxed).is_null());
+    let number = PLACES.iter().position(Place::is_empty);
     let (Some(number), Ok(())) = (number, calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, bell, &mut event)) else {
         private::close(bell);
         return;
@@ -124,10 +143,7 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     if listener.has(flag::LISTENER_EDGES) || EACH.load(Ordering::Relaxed) {
         offers::ring_each(queue);
     }
-    let place = &PLACES[number];
-    place.index.store(index as u32, Ordering::Relaxed);
-    place.rendezvous.store(link.rendezvous, Ordering::Relaxed);
-    place.header.store(link.base.cast(), Ordering::Release);
+    PLACES[number].fill(index, link.rendezvous);
     USED.fetch_max(number + 1, Ordering::Release);
     listener.offering.store(1, Ordering::Release);
 }
@@ -171,10 +187,9 @@ pub(crate) fn taken(listener: &Socket, header: &LinkHeader, index: usize) {
     }
 }
 
-/// Whether clients offer in memory, as far as is known, so that hardly anybody comes another way. Those of a listener that others have,
-/// too, come through the rendezvous.
+/// Whether clients connect in memory, as far as is known, so that hardly anybody comes another way.
 pub fn are_usual(listener: &Socket) -> bool {
-    listener.offering.load(Ordering::Relaxed) != 0 && !listener.has(flag::LISTENER_SHARED)
+    (listener.offering.load(Ordering::Relaxed) != 0 && !listener.has(flag::LISTENER_SHARED)) || taking::are_usual(listener)
 }
 
 /// Whether some client's offer waits. Takes no lock.
@@ -404,6 +419,7 @@ pub fn retire(listener: &Socket) {
             }
         }
     }
+    taking::retire(listener);
     private::close_at(&listener.bells_fd);
     private::close_at(&listener.timer_fd);
 }

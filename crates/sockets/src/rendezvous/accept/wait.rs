@@ -1,7 +1,7 @@
 //! Whether a client waits to be accepted, and waiting for one.
 
 use crate::global::SETUP;
-use crate::rendezvous::{claimed, deferred, offered};
+use crate::rendezvous::{claimed, deferred, offered, taking};
 use crate::socket::{flag, Socket};
 use crate::waiting::holding::Asleep;
 use crate::waiting::spin;
@@ -63,7 +63,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     // several when it is let, where a sleeper would be woken for each.
     let mut budget = spin::begin(CLIENT.load(Ordering::Relaxed));
     while budget.more() {
-        if offered::waiting(listener) {
+        if offered::waiting(listener) || taking::any(listener) {
             budget.end();
             return Ok(());
         }

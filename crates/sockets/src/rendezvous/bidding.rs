@@ -1,0 +1,187 @@
+//! Connecting again where several processes accept: a bid for whichever of them is in accept at this moment.
+//!
+//! An offer in memory would wait for the one process that has the pair's other end. So the client asks for any of its idle pairs, and
+//! waits for no longer than an acceptor that is awake takes to answer; otherwise the connection is made through the
+//! kernel, which any process may accept. What is gained is the kernel's part; what is lost, where nobody is ever awake, becomes
+//! rare ([`Bids`]).
+
+use crate::global::Shared;
+use crate::link;
+use crate::rendezvous::again;
+use crate::rendezvous::connect::{self, Setting};
+use crate::rendezvous::kept;
+use core::sync::atomic::Ordering;
+use shunt_ring::bid;
+use shunt_segment::address::Address;
+use shunt_segment::bid::Bid;
+use shunt_segment::channel::life;
+use shunt_segment::CHANNELS;
+use shunt_sys::{calls, clock};
+
+/// Pairs that one bid names.
+const MOST: u32 = 8;
+/// How long an acceptor that is awake on another processor takes, in ns.
+const AWAKE_NS: u64 = 4_000;
+/// How often the client offers its processor to one that it shares it with.
+const YIELDS: usize = 2;
+/// A yield that took this many ticks (some 100 us) gave the processor to others than an acceptor.
+const LONG_YIELD: u64 = 250_000;
+/// After how many bids in vain, one after another, pairs are not worth keeping.
+const IN_VAIN: u32 = 8;
+
+/// The longest pause is a quarter of two to the power of this, in connections.
+const LONGEST: u32 = 12;
+
+/// What became of a link's bids.
+#[derive(Clone, Copy)]
+pub struct Bids {
+    /// In vain, one after another.
+    vain: u32,
+    /// Connections until the next.
+    pause: u32,
+}
+
+impl Bids {
+    /// None yet.
+    pub const NONE: Bids = Bids { vain: 0, pause: 0 };
+
+    /// Whether this connection is one to bid for.
+    fn are_due(&mut self, bid: &Bid) -> bool {
+        if self.pause == 0 {
+            return true;
+        }
+        self.pause -= 1;
+        if self.pause == 1 {
+            bid.intended.store(1, Ordering::Relaxed); // the next but one finds a pair
+        }
+        false
+    }
+
+    fn was_in_vain(&mut self, bid: &Bid) {
+        self.vain = (self.vain + 1).min(LONGEST);
+        self.pause = (1 << self.vain) / 4;
+        if self.vain >= IN_VAIN {
+            bid.intended.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The connection that was made through the kernel last: index of its link, channel. What comes after it is not to be accepted before.
+static LAST: Shared<Option<(usize, usize)>> = Shared::new(None);
+
+/// A connection was made through the kernel. Under the set-up lock.
+pub(super) fn met(index: usize, channel: usize) {
+    // SAFETY: the set-up lock is held.
+    unsafe { *LAST.get() = Some((index, channel)) };
+}
+
+fn all_accepted(listener: u32) -> bool {
+    // SAFETY: the set-up lock is held.
+    let Some((index, channel)) = (unsafe { *LAST.get() }) else { return true };
+    let link = link::at(index);
+    let waits = !link.base.is_null()
+        && link.listener == listener
+        && link::page(link.base, channel).head.state.load(Ordering::Acquire) == life::OFFERED;
+    !waits
+}
+
+/// Tries to connect from an address `source` (its port does not count) to `server`, where `listener` listens. True: done.
+/// Called under the set-up lock.
+pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: u32) -> bool {
+    let Some(index) = link::for_offers(listener) else { return false };
+    let link = link::at(index);
+    let header = link::header(link.base);
+    if header.sole.load(Ordering::Acquire) == 1 || !link.bids.are_due(&header.bid) {
+        return false;
+    }
+    let channels = choose(index, source, server);
+    if channels == 0 {
+        return false;
+    }
+    let first = link::page(link.base, channels.trailing_zeros() as usize);
+    let here = first.sides[1].wait.processor.load(Ordering::Relaxed) == clock::processor() + 1;
+    if !soon(here, || all_accepted(listener)) || !link.count() {
+        link.bids.was_in_vain(&header.bid);
+        return false;
+    }
+    let word = bid::open(&header.bid, channels, clock::ticks());
+    soon(here, || bid::is_taken(&header.bid, word));
+    let Some(channel) = bid::close(&header.bid, word) else {
+        link.bids.was_in_vain(&header.bid);
+        forget_dead(index, channels);
+        return false;
+    };
+    link.bids.vain = 0;
+    link.rotor = channel as u8;
+    let page = link::page(link.base, channel);
+    // It has been accepted, and may be over: there is no other way for it now.
+    let Some(kept) = kept::get(index, channel) else { return false };
+    link.lend_ready(channel);
+    connect::introduce(page, setting.socket);
+    kept.set_nonblocking(setting.nonblocking);
+    connect::settle(setting, link.base, index, channel);
+    connect::replace(setting.fd, kept.descriptor(), setting.socket, channel);
+    crate::options::connected(setting.socket, setting.fd, true);
+    true
+}
+
+/// Idle pairs whose last connection had these addresses, one bit each: the one that was used last, and those after it.
+fn choose(index: usize, source: &Address, server: &Address) -> u32 {
+    let link = link::at(index);
+    let mut channels = 0u32;
+    for k in 0..CHANNELS {
+        let channel = (link.rotor as usize + k) % CHANNELS;
+        let Some(kept) = kept::get(index, channel) else { continue };
+        let fits = link.waiting(channel) && kept.server == *server && kept.client.ip == source.ip;
+        if fits && link::reusable(link::page(link.base, channel), index, channel) {
+            channels |= 1 << channel;
+            if channels.count_ones() == MOST {
+                break;
+            }
+        }
+    }
+    channels
+}
+
+/// Waits a moment for `done`. `here`: for somebody who needs this processor.
+fn soon(here: bool, done: impl Fn() -> bool) -> bool {
+    if here {
+        let mut before = clock::ticks();
+        for _ in 0..YIELDS {
+            if done() {
+                return true;
+            }
+            calls::sched_yield();
+            let after = clock::ticks();
+            if after - before > LONG_YIELD {
+                break; // it went to somebody else
+            }
+            before = after;
+        }
+        return done();
+    }
+    let until = clock::ticks() + clock::ticks_for_ns(AWAKE_NS);
+    loop {
+        if done() {
+            return true;
+        }
+        if clock::ticks() >= until {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// Nobody took any of these pairs: those of acceptors that have ended go, and the next bid names others.
+#[cold]
+fn forget_dead(index: usize, channels: u32) {
+    let link = link::at(index);
+    for channel in (0..CHANNELS).filter(|channel| channels & 1 << channel != 0) {
+        let page = link::page(link.base, channel);
+        let dead = kept::get(index, channel).is_some_and(|kept| again::alive(kept.descriptor(), page, 0) != Ok(true));
+        if dead && bid::withhold(&page.sides[1]) {
+            kept::forget(index, channel);
+        }
+        link.rotor = (channel + 1) as u8 % CHANNELS as u8;
+    }
+}
