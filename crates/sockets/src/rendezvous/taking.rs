@@ -26,6 +26,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Connections of late that came by a bid: with some, accept looks there before it asks the kernel.
 static USUAL: AtomicU32 = AtomicU32::new(0);
 const MOST_USUAL: u32 = 8;
+/// How often clients are looked for that were killed, in connections.
+const SWEEP_EVERY: u32 = 32;
 
 fn used() -> &'static [Place] {
     &PLACES[..USED.load(Ordering::Acquire).min(MOST)]
@@ -122,6 +124,10 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
         match take(header, index, word, listener, flags) {
             Ok(accepted) => {
                 USUAL.store(MOST_USUAL, Ordering::Relaxed);
+                // Pairs that are kept keep their link, and a client that was killed does not say so.
+                if listener.accepts.load(Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
+                    link::sweep(Some(index));
+                }
                 return Ok(accepted);
             }
             Err(Some(error)) => return Err(error),
