@@ -4,35 +4,41 @@ use crate::memory::leased;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_sys::libc::{self, pollfd};
-use shunt_sys::{calls, user, Result};
+use shunt_sys::{calls, user, Errno, Result};
 
-/// RLIMIT_NOFILE as it was asked last, or 0; and how often it was changed. (What another process changes, by prlimit, is not noticed
-/// if it is less.)
-static LIMIT: AtomicU64 = AtomicU64::new(0);
+/// As many entries as poll is known to take (RLIMIT_NOFILE, poll(2)); and how often the limit was changed. (What another process
+/// changes, by prlimit, is not noticed if it is less.)
+static TAKEN: AtomicU64 = AtomicU64::new(0);
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether poll takes so many entries.
 #[inline]
 pub fn takes(count: u64) -> bool {
-    count <= LIMIT.load(Ordering::Relaxed) || takes_now(count)
+    count <= TAKEN.load(Ordering::Relaxed) || takes_now(count)
 }
 
+/// Asked by a poll of nothing that is there, which sees the number first: a filter that lets the program poll may kill for
+/// getrlimit, as sshd's does.
 #[cold]
 fn takes_now(count: u64) -> bool {
     let changes = CHANGES.load(Ordering::SeqCst);
-    let limit = calls::soft_limit(libc::RLIMIT_NOFILE);
-    LIMIT.store(limit, Ordering::SeqCst);
-    if CHANGES.load(Ordering::SeqCst) != changes {
-        LIMIT.store(0, Ordering::SeqCst); // what was asked may be what was before
+    let nowhere = core::ptr::without_provenance_mut(usize::MAX & !7);
+    let asked = calls::ppoll(nowhere, count as usize, core::ptr::null_mut(), core::ptr::null(), 0);
+    if count > u32::MAX.into() || asked != Err(Errno(libc::EFAULT)) {
+        return false;
     }
-    count <= limit
+    TAKEN.fetch_max(count, Ordering::SeqCst);
+    if CHANGES.load(Ordering::SeqCst) != changes {
+        TAKEN.store(0, Ordering::SeqCst); // what was asked may be what was before
+    }
+    true
 }
 
 /// A limit of this process may have been changed.
 pub fn limit_changed(resource: i32) {
     if resource == libc::RLIMIT_NOFILE as i32 {
         CHANGES.fetch_add(1, Ordering::SeqCst);
-        LIMIT.store(0, Ordering::SeqCst);
+        TAKEN.store(0, Ordering::SeqCst);
     }
 }
 
