@@ -55,6 +55,29 @@ fn redis_with_strangers(host: &Host) {
 }
 in_mode!(a_listener_sends_strangers_away, Both, redis_with_strangers);
 
+/// One thread that is told of a stranger, and then calls an accept that may block, goes on serving others.
+fn select_with_strangers(host: &Host) {
+    let port = PORT.to_string();
+    let seed = (Random::for_test().word() >> 1).to_string();
+    for way in ["select", "epoll"] {
+        let server = host.server(python_program()).arg(script("select_echo.py")).args([&port, way]).start();
+        host.wait_for_listener(&server, PORT);
+        let guest = "import socket, sys, time\n\
+            fd = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n\
+            end, turns = time.monotonic() + float(sys.argv[2]), 0\n\
+            while time.monotonic() < end:\n    \
+                fd.sendall(b'ping'); assert fd.recv(4, socket.MSG_WAITALL) == b'ping'; turns += 1; time.sleep(0.001)\n\
+            print('turns', turns)";
+        let seconds = (KNOCKING_MILLISECONDS / 1000 + 1).to_string();
+        let honest = host.client(python_program()).args(["-c", guest, &port, &seconds]).start();
+        let stranger = host.plain(intruder()).args(["knock", &port, &seed, &KNOCKING_MILLISECONDS.to_string()]).start();
+        honest.wait(DEADLINE).expect_success().expect_text("turns");
+        stranger.wait(DEADLINE).expect_success();
+        server.terminate(libc::SIGTERM).expect_success();
+    }
+}
+in_mode!(a_stranger_blocks_nobody, Both, select_with_strangers);
+
 /// A plain server of one user listens; another user takes the abstract name that shunt clients would look for.
 fn client_of_a_hijacked_port(host: &Host) {
     // SAFETY: takes no arguments and cannot fail.

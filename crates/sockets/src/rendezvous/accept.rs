@@ -6,7 +6,7 @@ mod wait;
 
 pub(crate) use arrival::{arrive, of_this_host, Arrival};
 pub use arrival::{plausible, Shipment};
-pub use wait::{leaves_bells, queues, ready, someone_waits};
+pub use wait::{leaves_bells, queues, ready, someone_waits, told};
 
 use crate::global;
 use crate::process::report;
@@ -15,13 +15,23 @@ use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
 use crate::{descriptor, link};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::claim;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, sockaddr as c_sockaddr, socklen_t};
 use shunt_sys::{calls, clock, thread, Errno, Result};
+
+/// Clients that were sent away, as they were not honest or there was no room for them.
+static SENT_AWAY: AtomicU32 = AtomicU32::new(0);
+
+/// A client is not taken: it sees its connection end.
+pub(crate) fn send_away(companion: i32, why: Reason) {
+    report::count(why);
+    SENT_AWAY.fetch_add(1, Ordering::Relaxed);
+    let _ = calls::close(companion);
+}
 
 /// accept4(2) on a listener. `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 ///
@@ -37,6 +47,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
     let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
+    let (mut told, sent_away) = (blocking && wait::was_told(), SENT_AWAY.load(Ordering::Relaxed));
     let mut ask = !blocking || !offered::are_usual(listener) || turn % 8 == 7 || deferred::concern(listener);
     loop {
         let found = if ask {
@@ -48,6 +59,10 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         };
         let asked = core::mem::replace(&mut ask, true);
         match found {
+            // Whoever poll told of a client that was none serves others in this thread: it must not be made to wait for the next.
+            Err(Errno(libc::EAGAIN)) if asked && core::mem::take(&mut told) && SENT_AWAY.load(Ordering::Relaxed) != sent_away => {
+                return Err(Errno(libc::ECONNABORTED));
+            }
             Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait::wait(fd, listener, &mut deadline, began)?,
             Err(Errno(libc::EAGAIN)) if !asked => {} // another process made it non-blocking
             other => return other,
@@ -204,10 +219,7 @@ pub(crate) fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted>
                 }
                 return Ok(accepted);
             }
-            Err(reason) => {
-                report::count(reason);
-                let _ = calls::close(arrival.companion);
-            }
+            Err(reason) => send_away(arrival.companion, reason),
         }
     }
 }

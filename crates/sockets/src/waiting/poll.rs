@@ -293,7 +293,8 @@ impl<'a> Query<'a> {
                             entry.revents |= told;
                         }
                     } else if let Some([rendezvous, bells]) = answers.get(at..at + 2) {
-                        if !retired(rendezvous.revents) {
+                        if rendezvous.revents != 0 && !retired(rendezvous.revents) {
+                            accept::told();
                             entry.revents |= rendezvous.revents & (entry.events | ALWAYS);
                         }
                         // A client's bell may be readable when its offer has been accepted.

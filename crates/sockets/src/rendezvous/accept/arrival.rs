@@ -2,7 +2,7 @@
 
 use crate::global::{Guard, SETUP};
 use crate::handover::passing;
-use crate::process::{report, user};
+use crate::process::user;
 use crate::rendezvous::{listen, offered, parcel, relatives, reserve, route};
 use crate::socket::{flag, Socket};
 use crate::{link, table};
@@ -63,12 +63,11 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
         match introduce(companion, name, listener, flags, held.take()) {
             Ok(arrived) => return Ok(arrived),
             Err(reason) => {
-                report::count(reason);
                 if matches!(reason, Reason::NoMemory | Reason::NoDescriptors) {
                     listen::is_short(listener);
                 }
-                // Not an honest shunt client, or we are short of memory: it sees its connection end.
-                let _ = calls::close(companion);
+                // Not an honest shunt client, or we are short of memory.
+                super::send_away(companion, reason);
                 if quick {
                     return Err(Errno(libc::EAGAIN));
                 }

@@ -6,20 +6,37 @@ use crate::socket::{flag, Socket};
 use crate::waiting::holding::Asleep;
 use crate::waiting::spin;
 use crate::{link, options};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::libc::{self, pollfd};
 use shunt_sys::{calls, clock, stops, thread, Errno, Result};
 
 /// The processor of the client that was accepted last, plus one; 0: unknown.
 pub(super) static CLIENT: AtomicU32 = AtomicU32::new(0);
 
-/// Who waits for clients does so in accept, as far as is known: bells then stay on the line until it sleeps, and clients that come
-/// before have no bell to ring. In poll and sets they would have to be taken off first.
-static AWAITED: AtomicBool = AtomicBool::new(false);
+/// Where this process waits for clients, as far as is known.
+static PLACE: AtomicU32 = AtomicU32::new(place::UNKNOWN);
+
+mod place {
+    pub const UNKNOWN: u32 = 0;
+    /// Bells stay on the line until it sleeps, and clients that come before have no bell to ring.
+    pub const ACCEPT: u32 = 1;
+    /// In poll and sets: bells have to be taken off first.
+    pub const SETS: u32 = 2;
+}
 
 /// Whether accepting from `listener` leaves bells on the line.
 pub fn leaves_bells(listener: &Socket) -> bool {
-    AWAITED.load(Ordering::Relaxed) && listener.watchers.load(Ordering::Relaxed).is_null()
+    PLACE.load(Ordering::Relaxed) == place::ACCEPT && listener.watchers.load(Ordering::Relaxed).is_null()
+}
+
+/// The program is told that a listener is readable: it may call accept as one that does not wait.
+pub fn told() {
+    PLACE.store(place::SETS, Ordering::Relaxed);
+}
+
+/// Whether who calls accept was told that somebody is there.
+pub(super) fn was_told() -> bool {
+    PLACE.load(Ordering::Relaxed) == place::SETS
 }
 
 /// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
@@ -55,8 +72,8 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
 
 fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
     let [rendezvous, bells] = queues(listener);
-    if !AWAITED.load(Ordering::Relaxed) {
-        AWAITED.store(true, Ordering::Relaxed);
+    if PLACE.load(Ordering::Relaxed) != place::ACCEPT {
+        PLACE.store(place::ACCEPT, Ordering::Relaxed);
     }
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
@@ -128,7 +145,7 @@ pub fn queues(listener: &Socket) -> [i32; 2] {
 /// Whether a listener that the kernel reports as readable has a connection to accept: a bell may be readable although its
 /// offer has been taken.
 pub fn ready(fd: i32, listener: &Socket) -> bool {
-    AWAITED.store(false, Ordering::Relaxed);
+    told();
     if deferred::concern(listener) {
         return deferred::ready(listener) || super::anyone(fd);
     }
