@@ -14,6 +14,7 @@ mod hellos;
 mod image;
 mod inbox;
 mod input;
+mod instructions;
 mod list;
 mod messages;
 mod pipe;
@@ -41,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     ("frames", frames::run),
     ("agent_requests", requests::run),
     ("updates", updates::run),
+    ("instructions", instructions::run),
 ];
 
 /// Runs the target `name`.
