@@ -7,6 +7,7 @@
 //! ```text
 //! objects      which addresses may enter the kernel: the C library, the loader and this library
 //! code         whether anybody else could
+//! known        who could, and never does so on connections
 //! loading      what is loaded later
 //! copies       clone(2) and its kin, whose child goes on elsewhere
 //! threads      new threads are told of, too
@@ -17,6 +18,7 @@
 mod code;
 mod contexts;
 mod copies;
+mod known;
 mod loading;
 mod masks;
 mod objects;
@@ -42,20 +44,29 @@ pub fn start() {
     match options.raw {
         _ if !options.accelerate => {}
         Raw::Off => {}
-        Raw::Trap => begin(objects::look().and_then(|objects| objects.range())),
-        Raw::Auto => code::start(),
+        Raw::Trap => {
+            objects::resolve();
+            begin(objects::look().and_then(|objects| objects.range()));
+            code::start();
+        }
+        Raw::Auto => {
+            objects::resolve();
+            code::start();
+        }
     }
 }
 
 /// Has calls from outside of `range` told, in the calling thread and those that it makes. No such call may be made by another one
-/// between these steps; with [`Raw::Auto`] one that is made is the kernel's.
-fn begin(range: Option<Range<usize>>) {
-    if range.is_some_and(|range| dispatch::begin(range.start, range.len()).is_ok()) {
+/// between these steps; with [`Raw::Auto`] one that is made is the kernel's. False: the kernel cannot.
+fn begin(range: Option<Range<usize>>) -> bool {
+    let begun = range.is_some_and(|range| dispatch::begin(range.start, range.len()).is_ok());
+    if begun {
         signals::take(libc::SIGSYS);
         report::count(Reason::RawTrapped);
     } else {
         report::count(Reason::RawNotTrapped);
     }
+    begun
 }
 
 /// Registers that hold a call's arguments, in their order.

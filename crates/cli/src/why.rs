@@ -3,7 +3,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use shunt_options::Options;
-use shunt_segment::process::kind;
+use shunt_segment::process::{found, kind};
 use shunt_segment::reason::Reason;
 
 use crate::failure::Failure;
@@ -28,8 +28,41 @@ struct Report {
     /// Why not, if that is known.
     obstacle: Option<String>,
     sockets: Vec<Socket>,
+    /// Objects whose own instructions could make calls on connections, and what becomes of these.
+    instructions: Vec<Instructions>,
     /// How often each reason was given since the process started.
     counters: serde_json::Map<String, serde_json::Value>,
+}
+
+/// An object that could make calls past the C library.
+#[derive(Serialize)]
+struct Instructions {
+    /// Its file's name; the program's own.
+    object: String,
+    /// One such call, where its number is known.
+    call: Option<&'static str>,
+    /// Whether they are trapped. If not, the process keeps to the kernel.
+    trapped: bool,
+}
+
+impl Instructions {
+    fn of(state: &State, program: &str) -> Vec<Instructions> {
+        let entry = |(object, call, fate): (String, Option<u32>, u32)| Instructions {
+            object: if object.is_empty() { program.to_owned() } else { object },
+            call: call.and_then(shunt_instructions::number::name),
+            trapped: fate == found::TRAPPED,
+        };
+        state.found().into_iter().map(entry).collect()
+    }
+
+    fn sentence(&self) -> String {
+        let call = self.call.map(|call| format!(" ({call} is one)")).unwrap_or_default();
+        let fate = match self.trapped {
+            true => "are trapped",
+            false => "cannot be trapped, so the process keeps to the kernel (with --raw off it does not)",
+        };
+        format!("calls by instructions of {}{call} {fate}\n", self.object)
+    }
 }
 
 /// A socket or epoll descriptor.
@@ -84,6 +117,7 @@ pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
     let own = state.as_ref().filter(|state| state.own);
     let report = Report {
         pid,
+        instructions: own.map(|state| Instructions::of(state, &program)).unwrap_or_default(),
         program,
         under_shunt: loaded,
         active: state.is_some(),
@@ -250,6 +284,7 @@ fn text(report: &Report) -> String {
         let numbers: Vec<String> = own.iter().map(|socket| socket.descriptor.to_string()).collect();
         text.push_str(&format!("shunt keeps for itself: {}\n", numbers.join(", ")));
     }
+    report.instructions.iter().for_each(|found| text.push_str(&found.sentence()));
     if !report.counters.is_empty() {
         let counts: Vec<String> = report.counters.iter().map(|(word, count)| format!("{word} {count}")).collect();
         text.push_str(&format!("since it started: {}\n", counts.join(", ")));

@@ -206,7 +206,8 @@ pub static TABLE: [Entry; 11] = [
                go to the kernel, which cannot serve accelerated connections: what they write resets the connection, and what they \
                read is not its bytes. With `trap` the kernel tells of each such call by a signal, and the library does it: each costs \
                a microsecond, and every other system call some nanoseconds. With `auto` that is done from the program's first socket or \
-               second thread on, if there are instructions in the program or its libraries that could make a call on a connection.",
+               second thread on, if there are instructions in the program or its libraries that could make a call on a connection. Where they cannot \
+               be trapped, the process keeps to the kernel (reason `raw-instructions`); `shunt why` names whose they are.",
         reader: Reader::Library,
         set: options::set_raw,
     },

@@ -30,6 +30,32 @@ pub struct ProcessHeader {
     /// up ([`receiver`]): the writer's, and those of its children that have no state of their own yet. (A child that is
     /// about to exec has none.)
     pub receivers: [AtomicU64; RECEIVERS],
+    /// Objects whose own instructions could make calls on connections, as far as one had to know.
+    pub found: [Found; FOUND],
+}
+
+/// An object of the program's.
+#[repr(C)]
+pub struct Found {
+    /// 0: none; else [`found`]. Written last.
+    pub fate: AtomicU32,
+    /// The first call's number plus one. 0: not known.
+    pub call: AtomicU32,
+    /// Its file's name, without directories, as far as there is room: the bytes in order, zeros behind.
+    pub name: [AtomicU64; found::NAME / 8],
+}
+
+/// Objects that a state has room for.
+pub const FOUND: usize = 8;
+
+/// What becomes of calls by an object's own instructions.
+pub mod found {
+    /// Bytes of a name.
+    pub const NAME: usize = 48;
+    /// They are trapped.
+    pub const TRAPPED: u32 = 1;
+    /// The kernel cannot tell of them: the process keeps to it.
+    pub const UNTOLD: u32 = 2;
 }
 
 /// Coding of a receiver: the process in the upper half, the lower half of the socket's inode in the lower.

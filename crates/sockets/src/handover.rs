@@ -23,6 +23,7 @@ pub mod plain;
 pub mod receiver;
 pub mod rights;
 pub mod settle;
+pub mod untold;
 pub mod uring;
 pub(crate) mod waiting;
 

@@ -9,17 +9,21 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// Where Debian keeps libraries, and a name in there.
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// Compiles `neighbour.c`, with what gcc is told besides.
-fn neighbour(host: &Host, flags: &[&str]) -> PathBuf {
-    let target = host.scratch().join(format!("neighbour{}", flags.concat()));
+/// Compiles one of the suite's programs as `name`, with what gcc is told besides.
+fn compile(host: &Host, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let target = host.scratch().join(name);
     host.plain(program("gcc", "gcc"))
         .args(["-O1", "-g", "-pthread", "-o"])
         .arg(&target)
+        .arg(script(source))
         .args(flags)
-        .arg(script("neighbour.c"))
         .run(DEADLINE)
         .expect_success();
     target
+}
+
+fn neighbour(host: &Host, flags: &[&str]) -> PathBuf {
+    compile(host, "neighbour.c", &format!("neighbour{}", flags.concat()), flags)
 }
 
 fn installed(name: &str, package: &str) -> String {
@@ -149,6 +153,37 @@ fn own_symbols(host: &Host) {
     }
 }
 in_mode!(own_symbols_of_a_program, Both, own_symbols);
+
+/// A library with system calls of its own: between ours and the C library in memory, where it cannot be trapped; loaded when there are
+/// connections; and a part of the program.
+fn instructions(host: &Host) {
+    let compile = |name: &str, flags: &[&str]| compile(host, "own_instructions.c", name, flags);
+    let library = compile("libown.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let path = library.to_str().expect("the scratch directory has a plain name");
+    let linked = compile("linked", &["-DLINKED", path]);
+    let loads = compile("loads", &[]);
+    let object = compile("own.o", &["-DLIBRARY", "-c"]);
+    let inside = compile("inside", &["-DLINKED", object.to_str().expect("as above")]);
+    let shunt = host.library().replace("libshunt.so", "shunt");
+    for (name, target, told) in [
+        ("linked", linked, ["calls by instructions of libown.so (read is one) cannot be trapped", "raw-instructions: "]),
+        ("loads", loads, ["calls by instructions of libown.so (read is one) ", "fine"]),
+        ("inside", inside, ["calls by instructions of inside (read is one) are trapped", "accelerated: "]),
+    ] {
+        host.plain(target.clone()).arg(&library).run(DEADLINE).expect_text("fine\n");
+        let output = host.client(target).arg(&library).arg(&shunt).run(DEADLINE);
+        let text = output.text();
+        assert!(text.starts_with("fine\n") && told.iter().all(|told| text.contains(told)), "{name}\n{}", output.describe());
+    }
+}
+in_mode!(beside_own_instructions, Both, instructions);
+
+/// A library's constructor makes sockets, while the loader's lock is held, and another thread does.
+fn constructors(host: &Host) {
+    let library = compile(host, "loading.c", "libloaded.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    host.client(compile(host, "loading.c", "loading", &[])).arg(library).run(DEADLINE).expect_text("fine\n");
+}
+in_mode!(beside_constructors, Both, constructors);
 
 /// A profiler that starts the program with its own preloaded library and looks on by signals.
 fn collectors(host: &Host) {

@@ -3,6 +3,7 @@
 //! That is asked when the program has its first socket, or is about to have a second thread, which the kernel must be asked about
 //! when it begins; so whoever has neither pays nothing. It is asked again about what was loaded meanwhile.
 
+use super::known;
 use super::objects::{self, Objects};
 use core::ffi::{c_int, c_void};
 use core::ops::{ControlFlow, Range};
@@ -12,7 +13,9 @@ use shunt_instructions::survey::{survey, Room};
 use shunt_instructions::{Memory, Object};
 use shunt_options::Raw;
 use shunt_sockets::global::{self, Mutex, Shared};
+use shunt_sockets::handover::untold;
 use shunt_sockets::process::report;
+use shunt_sockets::segment::process::found;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::sys::{dispatch, user};
 use shunt_sockets::table;
@@ -67,6 +70,7 @@ pub fn start() {
     // It may have been given some.
     if table::any_ours() {
         look();
+        untold::carry();
     }
 }
 
@@ -79,9 +83,13 @@ pub fn loading() {
 /// Whether there were several threads before a fork.
 static THREADED: AtomicBool = AtomicBool::new(false);
 
-/// fork(3) begins.
+/// fork(3) begins. What the child may not look at any more is looked at here.
 pub fn before_fork() {
-    THREADED.store(!global::single_threaded(), Ordering::Relaxed);
+    let threaded = !global::single_threaded();
+    THREADED.store(threaded, Ordering::Relaxed);
+    if threaded && UNSEEN.load(Ordering::Relaxed) {
+        look();
+    }
 }
 
 /// In the child of fork(3): another thread may have held the loader's lock, and nobody would give it back.
@@ -93,12 +101,13 @@ pub fn after_fork_child() {
     }
 }
 
-/// Threads and children that come are not told of, and nothing new is looked at.
+/// Threads and children that come are not told of. So a process that needs that keeps to the kernel from here on.
 pub fn freeze() {
     if dispatch::begun() {
         report::count(Reason::RawNotTrapped);
+        untold::keep();
+        untold::carry();
     }
-    UNSEEN.store(false, Ordering::Relaxed);
     FROZEN.store(true, Ordering::Relaxed);
     dispatch::freeze();
 }
@@ -120,7 +129,7 @@ pub fn look() {
 
 #[cold]
 fn look_now() {
-    if global::options().raw != Raw::Auto || dispatch::begun() || FROZEN.load(Ordering::Relaxed) {
+    if global::options().raw == Raw::Off || untold::keeps() {
         UNSEEN.store(false, Ordering::Relaxed);
         return;
     }
@@ -139,18 +148,31 @@ fn look_now() {
         work.seen.count = 0;
     }
     work.seen.changes = changes;
-    let range = objects.range();
-    let mut look = Look { objects: &objects, range: range.as_ref(), work, told: false, untold: false };
+    let begun = dispatch::begun();
+    // Where calls are not told of, and will not be, all objects enter untold.
+    let possible = begun || (global::options().raw == Raw::Auto && !FROZEN.load(Ordering::Relaxed));
+    let range = objects.range().filter(|_| possible);
+    let mut look = Look { objects: &objects, range: range.as_ref(), work, told: begun, first: None, untold: false };
     // SAFETY: as above.
     unsafe { objects::each(each, (&raw mut look).cast()) };
-    let (told, untold) = (look.told, look.untold);
+    if look.told && !begun {
+        if super::begin(range.clone()) {
+            if let Some((name, call)) = &look.first {
+                report::found(name, *call, found::TRAPPED);
+            }
+        } else {
+            look.range = None;
+            look.work.seen.count = 0;
+            // SAFETY: as above.
+            unsafe { objects::each(each, (&raw mut look).cast()) };
+        }
+    }
+    if look.untold {
+        report::count(Reason::RawNotTrapped);
+        untold::keep();
+    }
     if !LOADS.load(Ordering::Relaxed) {
         UNSEEN.store(false, Ordering::Relaxed);
-    }
-    if told {
-        super::begin(range);
-    } else if untold {
-        report::count(Reason::RawNotTrapped);
     }
 }
 
@@ -161,6 +183,8 @@ struct Look<'a> {
     work: &'a mut Work,
     /// Calls were found that the kernel would tell of.
     told: bool,
+    /// Whose these are, and a call's number.
+    first: Option<([u8; found::NAME], Option<u32>)>,
     /// Calls were found of which it cannot.
     untold: bool,
 }
@@ -204,52 +228,71 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
         let place64 = place.start as u64..place.end as u64;
         if segment.p_type == libc::PT_GNU_EH_FRAME {
             unwind = place64;
-        } else if segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0 && count < TEXTS {
+        } else if segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0 {
             if look.objects.is_known(&place) {
                 return;
             }
-            texts[count] = place64;
+            // More than there is room for is not judged.
+            if let Some(text) = texts.get_mut(count) {
+                *text = place64;
+            }
             count += 1;
         }
     }
-    let text = &texts[..count];
+    let judged = count <= TEXTS;
+    let text = &texts[..count.min(TEXTS)];
     let Some(first) = text.first() else { return };
     if !look.work.seen.enter(first.start ^ (first.end << 20)) {
         return;
     }
     // SAFETY: the loader's name of the object, null or a string.
-    if unsafe { is_liburing(object.dlpi_name) } {
+    let name = unsafe { file_name(object.dlpi_name) };
+    if name.starts_with(b"liburing.so") {
         RINGS[0].store(first.start as usize, Ordering::Relaxed);
         RINGS[1].store(first.end as usize, Ordering::Relaxed);
         return;
     }
-    if look.told {
+    let outside =
+        |text: &Range<u64>| look.range.is_some_and(|range| !objects::overlap(range, &(text.start as usize..text.end as usize)));
+    let told = text.iter().all(outside);
+    // One is enough for the trap to begin.
+    if if told { look.told } else { known::is_harmless(name) } {
         return;
     }
-    let mut concerns = false;
+    let (mut concerns, mut call) = (false, None);
     let whole = survey(&Object { memory: &Own, text, unwind }, &mut look.work.room, &mut |site| {
-        concerns = site.concerns();
-        if concerns {
+        if !site.concerns() {
+            return ControlFlow::Continue(());
+        }
+        concerns = true;
+        call = call.or(site.number);
+        // A known number says more.
+        if call.is_some() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     });
-    if concerns || !whole {
-        let place = first.start as usize..first.end as usize;
-        match look.range {
-            Some(range) if !objects::overlap(range, &place) => look.told = true,
-            _ => look.untold = true,
+    if concerns || !whole || !judged {
+        if told {
+            let mut kept = [0; found::NAME];
+            let length = name.len().min(kept.len());
+            kept[..length].copy_from_slice(&name[..length]);
+            look.first = Some((kept, call));
+            look.told = true;
+        } else {
+            look.untold = true;
+            report::found(name, call, found::UNTOLD);
         }
     }
 }
 
-unsafe fn is_liburing(name: *const core::ffi::c_char) -> bool {
+/// A file's name without directories. The program's own is empty.
+unsafe fn file_name<'a>(name: *const core::ffi::c_char) -> &'a [u8] {
     if name.is_null() {
-        return false;
+        return b"";
     }
     // SAFETY: promised by the caller.
     let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
-    let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
-    file.starts_with(b"liburing.so")
+    name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
 }

@@ -3,6 +3,7 @@
 use crate::real;
 use core::ffi::{c_int, c_ulong, c_void};
 use core::ops::Range;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, dl_phdr_info, Elf64_Phdr};
 use shunt_sockets::handover::image;
 
@@ -38,18 +39,36 @@ pub fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
 
 pub type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) -> c_int;
 
-/// Looks. `None`: the C library does not tell.
-pub fn look() -> Option<Objects> {
-    // SAFETY: functions of the C library by their prototypes; the object outlives the call.
+/// [`Objects::marks`], and dl_iterate_phdr(3). 0: the C library does not tell.
+static MARKS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks up what is needed later, when another thread may have the loader's lock that dlsym(3) takes, and wait for one of ours in a
+/// constructor of a library that it loads.
+pub fn resolve() {
+    // SAFETY: functions of the C library by their prototypes.
     unsafe {
         let libc = real::following(b"gnu_get_libc_version\0");
         let value = real::find(b"getauxval\0");
         if libc.is_null() || value.is_null() {
-            return None;
+            return;
         }
         let value: unsafe extern "C" fn(c_ulong) -> c_ulong = core::mem::transmute(value);
         let marks =
             [libc as usize, look as *const () as usize, value(libc::AT_BASE) as usize, value(libc::AT_SYSINFO_EHDR) as usize];
+        MARKS.iter().zip(marks).for_each(|(place, mark)| place.store(mark, Ordering::Relaxed));
+        ITERATE.store(real::find(b"dl_iterate_phdr\0"), Ordering::Relaxed);
+    }
+}
+
+/// Looks. `None`: the C library does not tell.
+pub fn look() -> Option<Objects> {
+    let marks = [0, 1, 2, 3].map(|i: usize| MARKS[i].load(Ordering::Relaxed));
+    if marks[0] == 0 {
+        return None;
+    }
+    // SAFETY: the object outlives the call.
+    unsafe {
         let mut objects = Objects { program: NONE, libc: NONE, own: NONE, loader: NONE, kernel: NONE, go: false, marks };
         each(add, (&raw mut objects).cast())?;
         Some(objects)
@@ -60,7 +79,7 @@ pub fn look() -> Option<Objects> {
 pub unsafe fn each(callback: Callback, data: *mut c_void) -> Option<()> {
     // SAFETY: a function of the C library by its prototype; the data are the caller's.
     unsafe {
-        let iterate = real::find(b"dl_iterate_phdr\0");
+        let iterate = ITERATE.load(Ordering::Relaxed);
         if iterate.is_null() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! What a process tells about its descriptors.
 use std::mem::offset_of;
 
-use shunt_segment::process::{row, ProcessHeader, ProcessState, MAGIC, ROWS, SIZE};
+use shunt_segment::process::{found, row, Found, ProcessHeader, ProcessState, FOUND, MAGIC, ROWS, SIZE};
 use shunt_segment::reason::{Reason, COUNTERS};
 use shunt_segment::VERSION;
 
@@ -73,6 +73,20 @@ impl State {
             0 => None,
             word => Some(Row { kind: row::kind(word), reason: Reason::from_code(row::reason(word)) }),
         }
+    }
+
+    /// Objects whose own instructions could make calls on connections: file name (the program's own is empty), a call's number where one is
+    /// known, and [`shunt_segment::process::found`].
+    pub fn found(&self) -> Vec<(String, Option<u32>, u32)> {
+        let places = offset_of!(ProcessState, header) + offset_of!(ProcessHeader, found);
+        let place = |i: usize| {
+            let word = |at: usize| self.words.word64(places + i * size_of::<Found>() + at);
+            let (fate, call) = (word(0) as u32, (word(0) >> 32) as u32);
+            let name: Vec<u8> = (0..found::NAME / 8).flat_map(|i| word(offset_of!(Found, name) + i * 8).to_le_bytes()).collect();
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            (String::from_utf8_lossy(&name[..end]).into_owned(), call.checked_sub(1), fate)
+        };
+        (0..FOUND).map(place).filter(|(_, _, fate)| *fate != 0).collect()
     }
 
     /// How often each reason was given, for those that were.

@@ -141,6 +141,9 @@ pub(crate) fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static 
     }
     let (kind, reason) = socket.row();
     report::note(fd, kind, reason, None);
+    if crate::handover::untold::keeps() {
+        options::plain(socket, pin::ELSEWHERE);
+    }
     Some(socket)
 }
 

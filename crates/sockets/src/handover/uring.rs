@@ -130,9 +130,9 @@ pub fn everything() -> Result<()> {
     Ok(())
 }
 
-/// `fd` came in a message: where a ring watches a set, it may join that.
+/// `fd` came in a message: where a ring watches a set, it may join that. Where the process keeps to the kernel, it does so for this.
 pub(crate) fn received(fd: i32) {
-    if SETS.load(Ordering::Relaxed) {
+    if SETS.load(Ordering::Relaxed) || super::untold::keeps() {
         let _ = settle(fd);
     }
 }

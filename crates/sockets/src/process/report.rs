@@ -39,6 +39,8 @@ pub fn start() {
     header.magic.store(process::MAGIC, Ordering::Release);
     let old = STATE.swap(state, Ordering::AcqRel);
     if !old.is_null() {
+        // SAFETY: both are mapped.
+        unsafe { inherit_found(&*old, &*state) };
         for (to, from) in rows(state).iter().zip(rows(old)) {
             let word = from.load(Ordering::Relaxed);
             if word != 0 {
@@ -136,6 +138,30 @@ pub fn keep(fd: i32) {
 pub fn count(reason: Reason) {
     if let Some(state) = state() {
         state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Tells of an object, by its file's name, whose own instructions could make calls on connections, and of one such call. See
+/// [`process::found`] for its fate.
+pub fn found(name: &[u8], call: Option<u32>, fate: u32) {
+    let Some(state) = state() else { return };
+    let Some(place) = state.header.found.iter().find(|place| place.fate.load(Ordering::Relaxed) == 0) else { return };
+    let mut padded = [0; process::found::NAME];
+    let length = name.len().min(padded.len());
+    padded[..length].copy_from_slice(&name[..length]);
+    for (word, bytes) in place.name.iter().zip(padded.chunks_exact(8)) {
+        word.store(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)), Ordering::Relaxed);
+    }
+    place.call.store(call.map_or(0, |call| call.wrapping_add(1)), Ordering::Relaxed);
+    place.fate.store(fate, Ordering::Release);
+}
+
+/// What is loaded in the parent of a fork is in the child.
+fn inherit_found(from: &ProcessState, to: &ProcessState) {
+    for (from, to) in from.header.found.iter().zip(&to.header.found) {
+        from.name.iter().zip(&to.name).for_each(|(from, to)| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed));
+        to.call.store(from.call.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.fate.store(from.fate.load(Ordering::Relaxed), Ordering::Release);
     }
 }
 

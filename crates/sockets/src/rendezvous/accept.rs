@@ -65,7 +65,10 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
             }
             Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait::wait(fd, listener, &mut deadline, began)?,
             Err(Errno(libc::EAGAIN)) if !asked => {} // another process made it non-blocking
-            other => return other,
+            other => {
+                crate::handover::untold::carry();
+                return other;
+            }
         }
     }
 }
