@@ -63,8 +63,16 @@ pub fn take(bid: &Bid, word: u64, channel: usize) -> bool {
 
 /// Whether the acceptor has the idle pair of these `sides`, and the channel with it.
 pub fn claim(sides: &[Side; 2]) -> bool {
-    sides[0].released.load(Ordering::Acquire) == release::KEPT
-        && sides[1].released.compare_exchange(release::KEPT, release::NOT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let kept = || sides[0].released.load(Ordering::Acquire) == release::KEPT;
+    if !kept() || sides[1].released.compare_exchange(release::KEPT, release::NOT, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return false;
+    }
+    if !kept() {
+        // Lent meanwhile to a connection that another acceptor has closed, and the client has not.
+        sides[1].released.store(release::KEPT, Ordering::Release);
+        return false;
+    }
+    true
 }
 
 /// The pair is idle again.

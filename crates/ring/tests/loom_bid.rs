@@ -50,11 +50,13 @@ impl Link {
     }
 
     /// The client lends `channel` to a connection through the kernel, if it may.
-    fn lend(&self, channel: usize) {
+    fn lend(&self, channel: usize) -> bool {
         let free = self.sides[channel].iter().all(|side| side.released.load(Ordering::Acquire) != release::NOT);
-        if free && bid::withhold(&self.sides[channel][1]) {
+        let lent = free && bid::withhold(&self.sides[channel][1]);
+        if lent {
             self.write(channel);
         }
+        lent
     }
 }
 
@@ -70,7 +72,9 @@ fn one_of_two_acceptors_has_it_or_the_client_keeps_it() {
         let given = bid::close(&link.bid, word);
         match given {
             Some(channel) => link.write(channel),
-            None => link.lend(0),
+            None => {
+                link.lend(0);
+            }
         }
         let accepted = acceptors.map(|acceptor| acceptor.join().unwrap());
         assert_eq!(accepted, [given == Some(0), given == Some(1)]);
@@ -94,5 +98,26 @@ fn an_acceptor_that_is_late_takes_no_other_bid_for_the_one_that_it_saw() {
         }
         assert_eq!(acceptor.join().unwrap(), given[0].is_some());
         assert_eq!(given[1], None);
+    });
+}
+
+#[test]
+fn an_acceptor_that_is_late_touches_no_connection_that_another_has_closed() {
+    loom::model(|| {
+        let link = Link::idle();
+        let word = bid::open(&link.bid, 0b1, 0);
+        let acceptor = {
+            let link = link.clone();
+            thread::spawn(move || link.accept(0))
+        };
+        let given = bid::close(&link.bid, word);
+        if given.is_none() && link.lend(0) {
+            let sides = &link.sides[0];
+            sides.iter().for_each(|side| side.released.store(release::NOT, Ordering::Relaxed));
+            sides[1].released.store(release::KEPT, Ordering::Release);
+            link.write(0);
+            sides[0].released.store(release::KEPT, Ordering::Release);
+        }
+        assert_eq!(acceptor.join().unwrap(), given.is_some());
     });
 }
