@@ -366,6 +366,73 @@ SOLO(prefork_order, "one client's connections are accepted in the order in which
     kill_all(workers, 1);
 }
 
+static int dial_as(unsigned port, char name)
+{
+    int fd = dial("127.0.0.1", port);
+    send(fd, &name, 1, 0);
+    return fd;
+}
+
+/* Accepts so many clients and gives their names. */
+static void accept_names(int listener, int count, char *names)
+{
+    for (int i = 0; i < count; i++) {
+        int fd = MUST(accept(listener, NULL, NULL));
+        MUST(recv(fd, names + i, 1, MSG_WAITALL));
+        close(fd);
+    }
+}
+
+SOLO(prefork_order_of_two_listeners, "a worker comes to accept while a client connects for the third time, the second time elsewhere: the first is first")
+{
+    enum { ROUNDS = 50, WARM = 'w', TURN = 't' };
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    int listeners[] = {listen_on("127.0.0.1", 64), listen_on("127.0.0.1", 64)};
+    unsigned ports[] = {port_of(listeners[0]), port_of(listeners[1])};
+    char *told = shared(4096);
+    struct gate gate = gate_new();
+    pid_t worker = MUST(fork());
+    if (worker == 0) {
+        for (;;) {
+            char next = __atomic_exchange_n(told, 0, __ATOMIC_SEQ_CST), elsewhere;
+            if (next != 0) {
+                accept_names(listeners[0], next == WARM ? 1 : 3, told + 1);
+                if (next == TURN)
+                    accept_names(listeners[1], 1, &elsewhere);
+                gate_open(&gate);
+            }
+            sched_yield();
+        }
+    }
+    pid_t idle = worker_until(listeners[0], 0);
+    kill(idle, SIGSTOP);
+    close(listeners[0]);
+    close(listeners[1]);
+    int good = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int j = 0; j < 4; j++) {
+            __atomic_store_n(told, WARM, __ATOMIC_SEQ_CST);
+            int fd = dial_as(ports[0], WARM);
+            gate_pass(&gate);
+            close(fd);
+        }
+        int fds[4] = {dial_as(ports[0], '1'), dial_as(ports[1], 'x')};
+        __atomic_store_n(told, TURN, __ATOMIC_SEQ_CST);
+        fds[2] = dial_as(ports[0], '2');
+        fds[3] = dial_as(ports[0], '3');
+        gate_pass(&gate);
+        good += memcmp(told + 1, "123", 3) == 0;
+        for (int j = 0; j < 4; j++)
+            close(fds[j]);
+    }
+    say("in order %d", good);
+    kill_all(&worker, 1);
+    kill_all(&idle, 1);
+}
+
 SOLO(prefork_epoll_accept, "workers with an epoll set each over one non-blocking listener")
 {
     enum { WORKERS = 3, CLIENTS = 30 };

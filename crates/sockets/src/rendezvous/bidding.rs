@@ -5,7 +5,6 @@
 //! kernel, which any process may accept. What is gained is the kernel's part; what is lost, where nobody is ever awake, becomes
 //! rare ([`Bids`]).
 
-use crate::global::Shared;
 use crate::link;
 use crate::rendezvous::again;
 use crate::rendezvous::connect::{self, Setting};
@@ -39,11 +38,14 @@ pub struct Bids {
     vain: u32,
     /// Connections until the next.
     pause: u32,
+    /// The connection to the listener that was made through the kernel last: index of its link, channel. What comes after it is not to be accepted
+    /// before.
+    last: Option<(u16, u8)>,
 }
 
 impl Bids {
     /// None yet.
-    pub const NONE: Bids = Bids { vain: 0, pause: 0 };
+    pub const NONE: Bids = Bids { vain: 0, pause: 0, last: None };
 
     /// Whether this connection is one to bid for.
     fn are_due(&mut self, bid: &Bid) -> bool {
@@ -66,22 +68,20 @@ impl Bids {
     }
 }
 
-/// The connection that was made through the kernel last: index of its link, channel. What comes after it is not to be accepted before.
-static LAST: Shared<Option<(usize, usize)>> = Shared::new(None);
-
 /// A connection was made through the kernel. Under the set-up lock.
 pub(super) fn met(index: usize, channel: usize) {
-    // SAFETY: the set-up lock is held.
-    unsafe { *LAST.get() = Some((index, channel)) };
+    if let Some(bidder) = link::for_offers(link::at(index).listener) {
+        link::at(bidder).bids.last = Some((index as u16, channel as u8));
+    }
 }
 
-fn all_accepted(listener: u32) -> bool {
-    // SAFETY: the set-up lock is held.
-    let Some((index, channel)) = (unsafe { *LAST.get() }) else { return true };
-    let link = link::at(index);
+/// Whether all that came to `listener` before a bid by link `bidder` has been accepted.
+fn all_accepted(listener: u32, bidder: usize) -> bool {
+    let Some((index, channel)) = link::at(bidder).bids.last else { return true };
+    let link = link::at(index as usize);
     let waits = !link.base.is_null()
         && link.listener == listener
-        && link::page(link.base, channel).head.state.load(Ordering::Acquire) == life::OFFERED;
+        && link::page(link.base, channel as usize).head.state.load(Ordering::Acquire) == life::OFFERED;
     !waits
 }
 
@@ -100,7 +100,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     }
     let first = link::page(link.base, channels.trailing_zeros() as usize);
     let here = first.sides[1].wait.processor.load(Ordering::Relaxed) == clock::processor() + 1;
-    if !soon(here, || all_accepted(listener)) || !link.count() {
+    if !soon(here, || all_accepted(listener, index)) || !link.count() {
         link.bids.was_in_vain(&header.bid);
         return false;
     }
