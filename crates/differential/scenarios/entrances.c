@@ -17,7 +17,7 @@ DUET(entrance_sockatmark, "sockatmark before, at and behind the mark")
     far("send 1 1 1 OOB; send 1 3 1");
     await(fd, POLLPRI);
     R(sockatmark(fd));
-    await_bytes(fd, 3);
+    await(fd, POLLIN);
     R(recv(fd, bytes, 10, 0));
     R(sockatmark(fd));
 }

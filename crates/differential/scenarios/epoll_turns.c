@@ -247,14 +247,14 @@ DUET(epoll_turn_close_edge, "the same, edge-triggered")
 
 DUET(epoll_turn_shutdown, "a shutdown comes before the bytes of another stream that came behind it")
 {
-    end_then_bytes("shutdown 2 SHUT_WR", EPOLLIN | EPOLLRDHUP);
-    end_behind_read_bytes("shutdown 2 SHUT_WR", EPOLLIN);
+    end_then_bytes("shutdown 2 WR", EPOLLIN | EPOLLRDHUP);
+    end_behind_read_bytes("shutdown 2 WR", EPOLLIN);
 }
 
 DUET(epoll_turn_shutdown_edge, "the same, edge-triggered; the close behind the shutdown is no news")
 {
-    end_then_bytes("shutdown 2 SHUT_WR", EPOLLIN | EPOLLRDHUP | EPOLLET);
-    end_behind_read_bytes("shutdown 2 SHUT_WR", EPOLLIN | EPOLLET);
+    end_then_bytes("shutdown 2 WR", EPOLLIN | EPOLLRDHUP | EPOLLET);
+    end_behind_read_bytes("shutdown 2 WR", EPOLLIN | EPOLLET);
 }
 
 static void reset_then_bytes(unsigned events)
@@ -276,7 +276,7 @@ DUET(epoll_turn_reset, "a reset comes before the bytes of another stream that ca
 DUET(epoll_turn_reset_behind_end, "an end that was told, and a reset behind it: the reset's time counts")
 {
     int fds[2], epoll = pair_in_set(fds, EPOLLIN | EPOLLRDHUP | EPOLLET);
-    far("shutdown 2 SHUT_WR");
+    far("shutdown 2 WR");
     await(fds[1], POLLIN);
     show_turn("end", epoll, 64);
     speak(fds, 0);
@@ -298,7 +298,7 @@ DUET(epoll_turn_end_behind_bytes, "bytes, and an end behind them: the time of th
 DUET(epoll_turn_own_end, "an end that was told, and a shutdown of one's own behind another stream's bytes")
 {
     int fds[2], epoll = pair_in_set(fds, EPOLLIN | EPOLLRDHUP | EPOLLET);
-    far("shutdown 2 SHUT_WR");
+    far("shutdown 2 WR");
     await(fds[1], POLLIN);
     show_turn("end", epoll, 64);
     speak(fds, 0);

@@ -133,6 +133,8 @@ static int flag_value(const char *name)
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (strcmp(flags[i].name, name) == 0)
             return flags[i].value;
+    if ((*name < '0' || *name > '9') && *name != '-')
+        abort(); /* a scenario's mistake: taken for 0, it would compare something else */
     return atoi(name);
 }
 

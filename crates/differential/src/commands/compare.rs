@@ -21,7 +21,7 @@ pub fn stability(words: &[&str]) -> Result<bool, String> {
             let trial = Trial::on_kernel(&scenario.name, role, arrangement);
             let first = trial.run().map_err(|error| error.to_string())?.lines;
             if !first.iter().any(|line| line == "near: exit 0" || line.starts_with("near: killed"))
-                || first.iter().any(|line| line.contains("PREPARATION"))
+                || first.iter().any(|line| line.contains("PREPARATION") || line.starts_with("AWAIT:"))
             {
                 let last = &first[first.len().saturating_sub(6)..];
                 return Err(format!("does not run on the kernel; its last lines:\n{}", last.join("\n")));
