@@ -51,6 +51,21 @@ static int counter(int listener, size_t count)
     return 0;
 }
 
+/* Serves so many, and becomes a new program that does the same. */
+static int generations(int listener, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int failed = serve(listener);
+        if (failed)
+            return failed;
+    }
+    char number[16], each[16];
+    snprintf(number, sizeof number, "%d", listener);
+    snprintf(each, sizeof each, "%zu", count);
+    execl(own_path(), "scenarios", "--helper", "generations", number, each, NULL);
+    return 64;
+}
+
 /* What an exec'd program can learn about an inherited socket, as one number: each bit one answer as for TCP. */
 static int inspect(int fd)
 {
@@ -210,6 +225,8 @@ int run_helper(int argc, char **argv)
         return serve(fd);
     if (strcmp(name, "counter") == 0)
         return counter(fd, count);
+    if (strcmp(name, "generations") == 0)
+        return generations(fd, count);
     if (strcmp(name, "inspect") == 0)
         return inspect(fd);
     if (strcmp(name, "options") == 0)

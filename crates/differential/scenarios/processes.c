@@ -339,6 +339,46 @@ SOLO(prefork_worker_closes_listener, "a worker closes its listener and lives on:
     kill_all(&other, 1);
 }
 
+static void *many_clients(void *port)
+{
+    long good = 0;
+    for (unsigned i = 0; i < 150; i++) {
+        int fd = dial("127.0.0.1", (unsigned)(long)port);
+        send_all(fd, 500, i);
+        shutdown(fd, SHUT_WR);
+        good += receive_all(fd, 1000, i) == 500;
+        close(fd);
+    }
+    return (void *)good;
+}
+
+SOLO(prefork_workers_exec, "workers become new programs every few clients, several at a time: whoever waits then is served by the others")
+{
+    enum { WORKERS = 4, CLIENTS = 16 };
+    int listener = listen_on("127.0.0.1", 64);
+    unsigned port = port_of(listener);
+    char number[16];
+    snprintf(number, sizeof number, "%d", listener);
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = MUST(fork());
+        if (workers[i] == 0) {
+            fcntl(listener, F_SETFD, 0);
+            execl(own_path(), "scenarios", "--helper", "generations", number, "5", NULL);
+            _exit(64);
+        }
+    }
+    pthread_t clients[CLIENTS];
+    long good = 0;
+    for (int i = 0; i < CLIENTS; i++)
+        clients[i] = start(many_clients, (void *)(long)port);
+    for (int i = 0; i < CLIENTS; i++)
+        good += (long)finish(clients[i]);
+    say("good %ld", good);
+    close(listener);
+    kill_all(workers, WORKERS);
+}
+
 SOLO(prefork_order, "one client's connections are accepted in the order in which it made them, by whichever worker")
 {
     enum { WORKERS = 2, ROUNDS = 60, AT_ONCE = 4 };

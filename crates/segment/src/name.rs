@@ -79,7 +79,8 @@ fn numbered(prefix: &[u8], inode: u64) -> Name {
     name
 }
 
-/// [`Hello::link_follows`] of a connection that only brings another one, which waited in memory for its listener.
+/// [`Hello::link_follows`] of a connection that only brings another one, which waited in memory for its listener. In a name it may be
+/// more: one parcel of a connection may be under way with its sender's name when whoever opened it sends the next.
 pub const FOLLOWS_PARCEL: u16 = 2;
 
 /// What a client tells with its name.
@@ -137,9 +138,10 @@ impl Hello {
         let mut server = Address { ip: at.take()?, port: at.u16()?, scope: 0 };
         client.scope = at.u32()?;
         server.scope = client.scope;
-        if !at.rest.is_empty() || channel as usize >= crate::CHANNELS || link_follows > FOLLOWS_PARCEL {
+        if !at.rest.is_empty() || channel as usize >= crate::CHANNELS {
             return None;
         }
+        let link_follows = link_follows.min(FOLLOWS_PARCEL);
         Some(Hello { version, nonce, sequence, channel, link_follows, generation, client, server })
     }
 }

@@ -21,7 +21,10 @@ use shunt_ring::{claim, offers};
 use shunt_segment::name::{self, Hello, FOLLOWS_PARCEL};
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_sys::{calls, Result};
+use shunt_sys::{calls, Errno, Result};
+
+/// Processes that may send the same client on at one moment, and be preempted before they are done.
+const TURNS: u16 = 64;
 
 /// How long a parcel is waited for whose sender has connected, in ns.
 const PATIENCE: i64 = 1_000_000_000;
@@ -89,7 +92,7 @@ pub(crate) fn post(index: usize, channel: usize, generation: u32, companion: i32
         return Ok(());
     }
     let (client, server) = names::of_channel(page);
-    let hello = Hello {
+    let mut hello = Hello {
         version: shunt_segment::VERSION,
         nonce: link.nonce,
         sequence: link.sequence,
@@ -101,8 +104,14 @@ pub(crate) fn post(index: usize, channel: usize, generation: u32, companion: i32
     };
     let carrier = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
     let sent = (|| {
-        let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
-        calls::bind(carrier, (&own as *const libc::sockaddr_un).cast(), own_length)?;
+        loop {
+            let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
+            match calls::bind(carrier, (&own as *const libc::sockaddr_un).cast(), own_length) {
+                // Who sent it to us has not closed its end yet.
+                Err(Errno(libc::EADDRINUSE)) if hello.link_follows < FOLLOWS_PARCEL + TURNS => hello.link_follows += 1,
+                bound => break bound?,
+            }
+        }
         let (to, to_length) = sockaddr::abstract_name(name::listener(listener.inode.load(Ordering::Relaxed)).as_slice());
         calls::connect(carrier, (&to as *const libc::sockaddr_un).cast(), to_length)?;
         passing::send(carrier, &[link.fd, companion], MSG_DONTWAIT | MSG_NOSIGNAL)
