@@ -185,18 +185,18 @@ fn put(fd: i32, word: Word) -> Word {
 }
 
 /// What is to be done when a socket is entered; null: nothing.
-static LISTENER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static ENTERING: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Has `entering` called before each socket that is entered from here on.
 pub fn before_each(entering: fn()) {
-    LISTENER.store(entering as *mut (), Ordering::Release);
+    ENTERING.store(entering as *mut (), Ordering::Release);
 }
 
 fn entering() {
-    let listener = LISTENER.load(Ordering::Acquire);
-    if !listener.is_null() {
+    let function = ENTERING.load(Ordering::Acquire);
+    if !function.is_null() {
         // SAFETY: stored by `before_each` alone.
-        unsafe { core::mem::transmute::<*mut (), fn()>(listener)() };
+        unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
     }
 }
 

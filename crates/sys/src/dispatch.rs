@@ -45,7 +45,7 @@ pub fn begun() -> bool {
 /// Has the calling thread's calls told, if the process has named a range. One for which the kernel has no room goes without.
 pub fn arm() {
     let length = LENGTH.load(Ordering::Acquire);
-    if FROZEN.load(Ordering::Relaxed) {
+    if frozen() {
         replaced();
     } else if length != 0 {
         let _ = set(START.load(Ordering::Relaxed), length);
@@ -56,7 +56,7 @@ pub fn arm() {
 #[inline]
 pub fn arm_late() {
     // SAFETY: the calling thread's own block.
-    if begun() && unsafe { (*thread::block()).asked } == 0 && !FROZEN.load(Ordering::Relaxed) {
+    if begun() && unsafe { (*thread::block()).asked } == 0 && !frozen() {
         arm();
     }
 }
@@ -93,6 +93,12 @@ static FROZEN: AtomicBool = AtomicBool::new(false);
 /// Nobody is asked to be told of any more: threads and children that come go without.
 pub fn freeze() {
     FROZEN.store(true, Ordering::Relaxed);
+}
+
+/// Whether that was said.
+#[inline]
+pub fn frozen() -> bool {
+    FROZEN.load(Ordering::Relaxed)
 }
 
 /// No thread's calls are told from here on, whoever has them told.

@@ -108,11 +108,8 @@ pub fn freeze() {
         untold::keep();
         untold::carry();
     }
-    FROZEN.store(true, Ordering::Relaxed);
     dispatch::freeze();
 }
-
-static FROZEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether an instruction is liburing's.
 pub fn is_of_rings(address: usize) -> bool {
@@ -150,7 +147,7 @@ fn look_now() {
     work.seen.changes = changes;
     let begun = dispatch::begun();
     // Where calls are not told of, and will not be, all objects enter untold.
-    let possible = begun || (global::options().raw == Raw::Auto && !FROZEN.load(Ordering::Relaxed));
+    let possible = begun || (global::options().raw == Raw::Auto && !dispatch::frozen());
     let range = objects.range().filter(|_| possible);
     let mut look = Look { objects: &objects, range: range.as_ref(), work, told: begun, first: None, untold: false };
     // SAFETY: as above.

@@ -8,7 +8,7 @@
 use crate::global::{OWED, SETUP};
 use crate::handover::waiting;
 use crate::link;
-use crate::process::users;
+use crate::process::{report, users};
 use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
@@ -163,7 +163,9 @@ fn leave_to_kernel(fd: i32, listener: &'static Socket, whose: u32) {
         listener.only_forked.store(0, Ordering::Relaxed);
     }
     let _ = calls::shutdown(listener.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
-    waiting::carry_as(whose, fd, listener);
+    if !waiting::carry_as(whose, fd, listener) {
+        report::count(Reason::NotCarried); // no process could be made: they see their connections end
+    }
     listen::retire(listener, Reason::UserChanged);
 }
 
