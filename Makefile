@@ -19,7 +19,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-fabric conformance programs soak model lint clean install uninstall
+.PHONY: all build demo applications test test-fabric conformance programs soak fuzz model lint clean install uninstall
 
 all: build
 
