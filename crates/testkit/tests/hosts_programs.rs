@@ -3,6 +3,7 @@
 mod two_hosts;
 
 use shunt_testkit::{program, python_program, spawn};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use two_hosts::Site;
@@ -235,6 +236,37 @@ fn late_and_few(site: Site) {
     site.finish();
 }
 between_hosts!(late_and_few);
+
+/// A server that accepts nobody, and a path that is lost with bytes unread, give a keeper nothing to do.
+fn keepers_sleep(mut site: Site) {
+    let server = "import socket,sys\n\
+        l = socket.create_server((sys.argv[1], 9250))\n\
+        print('ready', flush=True)\n\
+        sys.stdin.read(1)\n\
+        c = l.accept()[0]\n\
+        print('accepted', flush=True)\n\
+        sys.stdin.read()\n";
+    let client = "import socket,sys\n\
+        s = socket.create_connection((sys.argv[1], 9250))\n\
+        s.sendall(bytes(1000))\n\
+        print('sent', flush=True)\n\
+        sys.stdin.read()\n";
+    let python = python_program();
+    let mut server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    let client = site.start(0, "client", &python, &["-c", client, &site.address()]);
+    client.wait_for("sent");
+    site.wait_for_sleeping_keepers();
+    server.child.stdin.as_mut().expect("a pipe").write_all(b".").expect("it reads");
+    server.wait_for("accepted");
+    site.wait_for_sleeping_keepers();
+    site.lose_path();
+    site.wait_for_sleeping_keepers();
+    client.end_of_input();
+    server.end_of_input();
+    site.finish();
+}
+between_hosts!(keepers_sleep);
 
 /// A program that answers many at once, and then does something else for long without a look at its connections: what it sent
 /// last arrives all the same.

@@ -249,15 +249,21 @@ impl Keeper {
         ready
     }
 
-    /// Whether the peer may soon send no more.
+    /// Whether the peer may soon send no more, and is granted room when the program has read: before BEGUN, while a lost path is
+    /// settled and behind an end nobody grants any.
     fn narrow(&self, stream: Stream) -> bool {
         let station = &self.home.station;
-        words::get(station, stream, words::GRANTED) < words::get(station, stream, words::RECEIVED) + WINDOW / 2
+        let over = words::flags(station, stream) & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
+        !over
+            && matches!(words::way(station, stream), mode::FAST | mode::TCP)
+            && words::get(station, stream, words::GRANTED) < words::get(station, stream, words::RECEIVED) + WINDOW / 2
     }
 
     /// Whether bytes wait in the shadow for a server's program to read those before.
     fn holds_back(&self, stream: Stream) -> bool {
-        self.shadows[stream as usize].ready && words::way(&self.home.station, stream) == mode::CLAIMED
+        let station = &self.home.station;
+        let reset = words::flags(station, stream) & (flag::RESET_IN | flag::RESET_OUT) != 0;
+        !reset && self.shadows[stream as usize].ready && words::way(station, stream) == mode::CLAIMED
     }
 
     fn happened(&mut self, events: u32, what: u64, which: u32) {

@@ -94,7 +94,7 @@ impl<'a> Rings<'a> {
     pub fn to_tcp(&self, stream: Stream, more: u64) {
         words::raise(&self.0.station, stream, more);
         words::set(&self.0.station, stream, words::MODE, mode::RESUMING);
-        self.0.common().narrow[stream as usize / 64].fetch_and(!(1 << (stream % 64)), Ordering::Relaxed);
+        self.is_narrow(stream, false);
         near::mark(self.0, stream);
     }
 
@@ -284,6 +284,10 @@ impl Rings<'_> {
         if !self.active(stream) {
             return;
         }
+        let no_more = flags & (flag::FIN_IN | flag::RESET_IN | flag::RESET_OUT) != 0;
+        if no_more {
+            self.is_narrow(stream, false);
+        }
         if !matches!(self.way(stream), mode::FAST | mode::BEGINNING) {
             // The keeper's business.
             if self.0.far_fd(stream) < 0 {
@@ -323,7 +327,7 @@ impl Rings<'_> {
                 if all && ended && flags & flag::FIN_OUT == 0 && driver.finish(now, stream) {
                     words::raise(station, stream, flag::FIN_OUT);
                 }
-                if self.way(stream) == mode::FAST {
+                if self.way(stream) == mode::FAST && !no_more {
                     self.grant(driver, stream);
                 }
             }
@@ -360,7 +364,7 @@ impl Rings<'_> {
             words::set(station, stream, words::GRANTED, limit);
             driver.grant(stream, limit - words::get(station, stream, words::IN_BASE));
         }
-        self.note_room(stream, received, granted);
+        self.is_narrow(stream, granted < received + WINDOW / 2);
     }
 
     /// Says what the peer must know before anything else; false: that is not said yet.
@@ -389,10 +393,9 @@ impl Rings<'_> {
         true
     }
 
-    /// Notes whether the peer may soon send no more.
-    fn note_room(&self, stream: Stream, received: u64, granted: u64) {
+    /// Notes whether the peer may soon send no more, and would.
+    fn is_narrow(&self, stream: Stream, narrow: bool) {
         let (word, bit) = (&self.0.common().narrow[stream as usize / 64], 1 << (stream % 64));
-        let narrow = granted < received + WINDOW / 2;
         if narrow != (word.load(Ordering::Relaxed) & bit != 0) {
             if narrow {
                 word.fetch_or(bit, Ordering::Relaxed);

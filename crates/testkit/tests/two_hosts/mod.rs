@@ -222,6 +222,21 @@ impl Site {
         server
     }
 
+    /// Waits until no keeper has been found awake for a while: one that has nothing to do sleeps for milliseconds at least.
+    pub fn wait_for_sleeping_keepers(&self) {
+        const LOOKS: u32 = 20;
+        let asleep = |process: u32| {
+            let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            // proc(5): the state stands behind the name.
+            !text.contains("(shunt-keeper)") || text.contains(") S ")
+        };
+        let mut looks = 0;
+        until("the keepers to sleep", || {
+            looks = if self.hosts.iter().flat_map(Host::processes).all(asleep) { looks + 1 } else { 0 };
+            looks == LOOKS
+        });
+    }
+
     /// What `shunt` says on a host.
     pub fn shunt(&self, host: usize, arguments: &[&str]) -> String {
         let mut command = self.hosts[host].command(&self.shunt);
