@@ -194,10 +194,15 @@ impl Trial {
     /// When it cannot be made.
     pub fn scratch_directory() -> io::Result<PathBuf> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("shunt-differential-{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(path)
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("shunt-differential-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                // Left by a run that was killed, and had this process's number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| path),
+            }
+        }
     }
 
     /// Lets the child have `pairs` of (descriptor here, number there).
