@@ -67,9 +67,13 @@ mod multiplexed_without_loss {
 
 /// A host that has only UDP sockets talks with one that has an agent.
 fn couple_with_udp(kind: Kind, version_6: bool) -> Option<Couple> {
+    couple_of_udp_and(How { version_6, ..if kind == Kind::Own { OWN } else { MULTIPLEXED } })
+}
+
+fn couple_of_udp_and(How { kinds: [kind, _], version_6, lend, more, .. }: How) -> Option<Couple> {
     use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
     let hosts = pair(Joint::default())?;
-    let agent = Agent::start(&hosts[0], &["--lend", if kind == Kind::Own { "0" } else { "none" }]);
+    let agent = Agent::start(&hosts[0], &[&["--lend", lend][..], more].concat());
     let xdp = attach(&hosts[0], kind, version_6);
     let address = match hosts[1].addresses[usize::from(version_6)] {
         std::net::IpAddr::V4(ip) => ipv4(ip.octets(), 0),
@@ -112,6 +116,24 @@ mod udp_with_multiplexed {
         couple_with_udp(Kind::Multiplexed, false).map(|Couple { a, b, keep }| Couple { a: b, b: a, keep })
     }
     shunt_endpoint::conformance!(@each || couple(); small_messages large_messages ordered_stream held_arrivals arming updates_arrive);
+}
+
+/// Runs of datagrams for a port that the sender does not know as an agent's: nobody cuts them before the stack's hook.
+mod udp_uncut {
+    use super::*;
+    fn couple(how: How) -> Option<Couple> {
+        let how = How { more: &["--attach", "generic", "--port", "4000"], ..how };
+        couple_of_udp_and(how).map(|Couple { a, b, keep }| Couple { a: b, b: a, keep })
+    }
+    mod own_queue {
+        use super::*;
+        shunt_endpoint::conformance!(@each || couple(OWN); small_messages large_messages held_arrivals arming updates_arrive);
+    }
+    mod multiplexed {
+        use super::*;
+        const IPV6: How = How { version_6: true, ..MULTIPLEXED };
+        shunt_endpoint::conformance!(@each || couple(IPV6); small_messages large_messages held_arrivals arming updates_arrive);
+    }
 }
 
 /// Over IPv6, through the stack's hook, from a queue of one's own to an emulated endpoint.

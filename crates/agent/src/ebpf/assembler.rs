@@ -108,6 +108,11 @@ impl Assembler {
         self.emit(0x07, target, 0, 0, value);
     }
 
+    /// target = its lowest two bytes, which were in network order
+    pub fn half_from_network(&mut self, target: Register) {
+        self.emit(0xdc, target, 0, 0, 16);
+    }
+
     /// target = *(source + offset), without sign
     pub fn load(&mut self, size: Size, target: Register, source: Register, offset: i16) {
         self.emit(0x61 | size as u8, target, source as u8, offset, 0);

@@ -3,6 +3,7 @@
 //! ```text
 //! not a whole UDP datagram to our port, or no header of ours            ──► the kernel
 //! tag unknown                                                           ──► the kernel (an endpoint of the `udp` device?)
+//! more in the datagram than its header says: a run that nobody has cut  ──► the kernel, which cuts it, and so the agent's UDP socket
 //! tag known, and the frame is on the tag's queue                        ──► that queue's AF_XDP socket
 //! tag known, frame on another queue, and that queue is the agent's      ──► the agent's socket, which passes it on
 //! tag known, frame on a queue that another user has                     ──► the kernel, and so the agent's UDP socket
@@ -34,16 +35,19 @@ pub enum Counter {
     Foreign,
     /// Frames for a tag here that came on another user's queue.
     WrongQueue,
+    /// Runs of datagrams that the sender's kernel did not cut, as on a veth, before whose stack the program sees them.
+    Uncut,
 }
 
 impl Counter {
     /// All of them, with the word of reports.
-    pub const ALL: [(Counter, &'static str); 5] = [
+    pub const ALL: [(Counter, &'static str); 6] = [
         (Counter::Sorted, "sorted"),
         (Counter::Astray, "astray"),
         (Counter::UnknownTag, "unknown-tag"),
         (Counter::Foreign, "foreign"),
         (Counter::WrongQueue, "wrong-queue"),
+        (Counter::Uncut, "uncut"),
     ];
 }
 
@@ -139,7 +143,8 @@ impl Maps {
         let mut program = Assembler::default();
         let p = &mut program;
         let (pass, version_6, datagram) = (p.label(), p.label(), p.label());
-        let (unknown, foreign, wrong_queue, home, redirect) = (p.label(), p.label(), p.label(), p.label(), p.label());
+        let (unknown, foreign, wrong_queue, uncut, home, redirect) =
+            (p.label(), p.label(), p.label(), p.label(), p.label(), p.label());
 
         // R6 the context (struct xdp_md), R7 the frame's first byte, R8 the byte behind it.
         p.copy(R6, R1);
@@ -178,6 +183,11 @@ impl Maps {
         p.jump_if_value(R3, Test::Differs, i32::from(u16::from_ne_bytes(MAGIC.to_le_bytes())), foreign);
         p.load(Size::Byte, R3, R9, 10);
         p.jump_if_value(R3, Test::Differs, i32::from(VERSION), foreign);
+        p.load(Size::Half, R3, R9, 4);
+        p.half_from_network(R3);
+        p.load(Size::Word, R4, R9, 12);
+        p.add(R4, UDP + HEADER as i32);
+        p.jump_if(R3, Test::More, R4, uncut);
 
         // The tag, in halves: the frame promises no alignment. Then R7 its queue and R8 the frame's.
         p.load(Size::Word, R3, R9, 16);
@@ -207,8 +217,12 @@ impl Maps {
         p.call(REDIRECT);
         p.exit();
 
-        for (label, counter) in [(unknown, Counter::UnknownTag), (foreign, Counter::Foreign), (wrong_queue, Counter::WrongQueue)]
-        {
+        for (label, counter) in [
+            (unknown, Counter::UnknownTag),
+            (foreign, Counter::Foreign),
+            (wrong_queue, Counter::WrongQueue),
+            (uncut, Counter::Uncut),
+        ] {
             p.place(label);
             self.count_one(p, counter);
             p.jump(pass);
