@@ -10,6 +10,8 @@ static void goes_on(int fd)
 {
     R(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT));
     R(send(fd, "abc", 3, 0));
+    for (int left = 1; left != 0; milliseconds(1)) /* all is there before far looks */
+        MUST(ioctl(fd, SIOCOUTQ, &left));
     far("recv 1 10");
 }
 

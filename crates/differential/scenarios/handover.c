@@ -34,7 +34,7 @@ static void become(int listener, int count)
 /* Of far's clients the first is accepted, and `waiting` more are not. */
 static int far_waits(int backlog, int waiting, int *first)
 {
-    int listener = listen_on("127.0.0.1", backlog);
+    int listener = listen_on(meant("127.0.0.1", true), backlog);
     for (int slot = 10; slot <= 10 + waiting; slot++) {
         far_quiet("connect %d 127.0.0.1 %u", slot, port_of(listener));
         far_quiet("send %d 1 %d", slot, slot);

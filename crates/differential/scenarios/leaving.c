@@ -55,7 +55,7 @@ static void one_ends_before_the_other(int listener)
 
 DUET_SERVER(left_while_two_wait, "two clients wait at a listener that becomes the kernel's, after others; one ends, the other goes on")
 {
-    int listener = listen_on("127.0.0.1", 8);
+    int listener = listen_on(meant("127.0.0.1", true), 8);
     earlier_ones(listener, 8);
     two_wait(listener);
     leave(listener);
@@ -66,7 +66,7 @@ static void leave_in_child(void *listener) { leave(*(int *)listener); }
 
 DUET_SERVER(left_by_a_child_while_two_wait, "the same, and a child of the server does it")
 {
-    int listener = listen_on("127.0.0.1", 8);
+    int listener = listen_on(meant("127.0.0.1", true), 8);
     earlier_ones(listener, 8);
     two_wait(listener);
     wait_for("child", child(leave_in_child, &listener));

@@ -297,7 +297,7 @@ static void *accepts_one(void *listener)
 
 DUET_SERVER(accept_beside_last_number, "a thread that waits in accept has the last number: another accept says so at once; before, with none, the first does")
 {
-    int listener = listen_on("127.0.0.1", 8);
+    int listener = listen_on(meant("127.0.0.1", true), 8);
     for (int i = 0; i < 3; i++) {
         far_quiet("connect 10 127.0.0.1 %u", port_of(listener));
         int server = MUST(accept(listener, NULL, NULL));

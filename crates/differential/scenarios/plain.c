@@ -66,14 +66,14 @@ static int second_client(unsigned port)
     pid_t process = MUST(fork());
     if (process)
         return process;
-    int fd = dial("127.0.0.1", port);
+    int fd = dial(meant("127.0.0.1", true), port);
     char byte;
     _exit(recv(fd, &byte, 1, 0) == 0 ? 0 : 1);
 }
 
 DUET_SERVER(static_beside_another_client, "the program gets one client's connection and closes another's: each hears what is its own")
 {
-    int listener = listen_on("127.0.0.1", 4);
+    int listener = listen_on(meant("127.0.0.1", true), 4);
     far_quiet("connect 10 127.0.0.1 %u", port_of(listener));
     int first = F(accept4(listener, NULL, NULL, 0));
     pid_t client = second_client(port_of(listener));

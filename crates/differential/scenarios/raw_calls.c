@@ -175,7 +175,7 @@ SOLO(raw_write_to_poll, "write to one who sleeps in poll")
 static int next_connection(int listener, unsigned port)
 {
     if (near_is_client()) {
-        int fd = dial("127.0.0.1", port);
+        int fd = dial(meant("127.0.0.1", false), port);
         far_quiet("accept 1 0");
         return fd;
     }
@@ -186,7 +186,7 @@ static int next_connection(int listener, unsigned port)
 DUET(raw_write_left_behind, "write of what nobody looks at any more: the next connections know nothing of it")
 {
     bool client = near_is_client();
-    int listener = client ? -1 : listen_on("127.0.0.1", 16);
+    int listener = client ? -1 : listen_on(meant("127.0.0.1", true), 16);
     unsigned port = client ? (unsigned)atoi(far_quiet("listen 0 127.0.0.1 16")) : port_of(listener);
     for (int turn = 0; turn < 6; turn++) {
         int fd = next_connection(listener, port);
