@@ -1,7 +1,7 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
 use super::arming::{arm, kick};
-use super::control::{control_queues, foreign, kernel_event};
+use super::control::{add_queues, foreign, kernel_event, remove_queues};
 use super::datagrams;
 use super::entry::{self, place, term, Entry};
 use super::events::find;
@@ -12,6 +12,7 @@ use super::{EXCLUSIVE, MODES};
 use crate::datagram::{self, Datagram};
 use crate::private;
 use crate::rendezvous::accept::queues;
+use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
 use crate::waiting::wait::barrier;
@@ -47,7 +48,7 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
                 everywhere &= entry.fd.load(Ordering::Relaxed) == fd
                     && calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()).is_ok();
                 if socket.kind() == Kind::Listener {
-                    control_queues(epfd, libc::EPOLL_CTL_DEL, entry, socket, kernel_event(entry, Kind::Listener));
+                    remove_queues(epfd, entry, socket);
                 }
             }
             _ => everywhere = false,
@@ -104,14 +105,16 @@ fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static
 pub fn became_listener(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         becomes_ours(set, entry);
-        control_queues(epfd, libc::EPOLL_CTL_ADD, entry, socket, kernel_event(entry, Kind::Listener));
+        if add_queues(epfd, entry, socket, kernel_event(entry, Kind::Listener)).is_err() {
+            listen::is_short(socket);
+        }
     });
 }
 
 /// A watched listener ceases to listen: its other queues leave the sets.
 pub fn ceased_to_listen(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
-        control_queues(epfd, libc::EPOLL_CTL_DEL, entry, socket, kernel_event(entry, Kind::Listener));
+        remove_queues(epfd, entry, socket);
     });
 }
 
@@ -131,7 +134,7 @@ pub fn moved(from: i32, to: i32) {
         let (Some(_held), Some(epfd)) = (set.lock.lock(), set.descriptor()) else { return };
         let mut event = kernel_event(entry, Kind::Listener);
         if place > 0 {
-            event.events &= !EXCLUSIVE; // see control_queues
+            event.events &= !EXCLUSIVE; // see add_queues
         }
         if entry.has(term::DISABLED) {
             event.events &= MODES;

@@ -14,32 +14,60 @@ use crate::rendezvous::{accept, offered};
 use crate::socket::Socket;
 use crate::table::Kind;
 use crate::{private, table};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, libc, user, Errno, Result};
 
 /// What may stand beside EPOLLEXCLUSIVE.
 const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | ET | EXCLUSIVE;
 
-/// A listener's other queues follow what the kernel was told of its TCP socket. Bells are an epoll set, which cannot be
-/// exclusive; they matter to a process only that accepts alone.
-///
+/// A listener's other queues join the kernel's set with its TCP socket: of clients who come by them nothing else would tell. Bells are
+/// an epoll set, which cannot be exclusive; they matter to a process only that accepts alone.
+pub(super) fn add_queues(epfd: i32, entry: &Entry, listener: &Socket, mut event: epoll_event) -> Result<()> {
+    let queues = accept::queues(listener);
+    for (index, (queue, own)) in queues.into_iter().zip(&entry.queues).enumerate() {
+        if queue >= 0 {
+            add_queue(epfd, queue, own, event).inspect_err(|_| {
+                queues[..index].iter().zip(&entry.queues).for_each(|(earlier, own)| remove_queue(epfd, *earlier, own));
+            })?;
+        }
+        event.events &= !(libc::EPOLLEXCLUSIVE as u32);
+    }
+    Ok(())
+}
+
 /// The kernel tells entries of one open file apart by number, so where several duplicates of the listener are in the set, all
 /// but the first have duplicates of its queues as well.
-pub(super) fn control_queues(epfd: i32, operation: i32, entry: &Entry, listener: &Socket, mut event: epoll_event) {
+fn add_queue(epfd: i32, queue: i32, own: &AtomicI32, mut event: epoll_event) -> Result<()> {
+    match calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, queue, &mut event) {
+        Err(Errno(libc::EEXIST)) => {
+            let another = calls::fcntl(queue, libc::F_DUPFD_CLOEXEC, private::lowest() as usize)?;
+            table::set_private(another);
+            own.store(another, Ordering::Relaxed);
+            let added = calls::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, another, &mut event);
+            added.inspect_err(|_| private::close(own.swap(-1, Ordering::Relaxed)))
+        }
+        Err(Errno(libc::EBADF)) => Ok(()), // another thread has just retired it
+        added => added,
+    }
+}
+
+fn remove_queue(epfd: i32, queue: i32, own: &AtomicI32) {
+    let known = own.swap(-1, Ordering::Relaxed);
+    let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, if known >= 0 { known } else { queue }, core::ptr::null_mut());
+    private::close(known);
+}
+
+/// They leave it.
+pub(super) fn remove_queues(epfd: i32, entry: &Entry, listener: &Socket) {
+    accept::queues(listener).into_iter().zip(&entry.queues).for_each(|(queue, own)| remove_queue(epfd, queue, own));
+}
+
+/// They follow what the kernel is told of the TCP socket.
+pub(super) fn change_queues(epfd: i32, entry: &Entry, listener: &Socket, mut event: epoll_event) {
     for (queue, own) in accept::queues(listener).into_iter().zip(&entry.queues) {
         let known = own.load(Ordering::Relaxed);
-        let told = calls::epoll_ctl(epfd, operation, if known >= 0 { known } else { queue }, &mut event);
-        if told == Err(Errno(libc::EEXIST)) && operation == libc::EPOLL_CTL_ADD {
-            if let Ok(another) = calls::fcntl(queue, libc::F_DUPFD_CLOEXEC, private::lowest() as usize) {
-                table::set_private(another);
-                own.store(another, Ordering::Relaxed);
-                let _ = calls::epoll_ctl(epfd, operation, another, &mut event);
-            }
-        }
-        if operation == libc::EPOLL_CTL_DEL && known >= 0 {
-            private::close(own.swap(-1, Ordering::Relaxed));
-        }
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, if known >= 0 { known } else { queue }, &mut event);
         event.events &= !(libc::EPOLLEXCLUSIVE as u32);
     }
 }
@@ -182,7 +210,11 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
         return Err(error);
     }
     if let (Kind::Listener, Some(socket)) = (kind, word.socket()) {
-        control_queues(epfd, libc::EPOLL_CTL_ADD, entry, socket, event);
+        if let Err(error) = add_queues(epfd, entry, socket, event) {
+            let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
+            free_entry(entry);
+            return Err(Errno(if error.0 == libc::ENOSPC { libc::ENOSPC } else { libc::ENOMEM }));
+        }
     }
     entry.socket.store(word.socket().map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
     entry.inner.store(word.set().map_or(core::ptr::null_mut(), address), Ordering::Release);
@@ -231,7 +263,7 @@ fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event
         let mut event = kernel_event(entry, kind);
         calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event)?;
         if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
-            control_queues(epfd, libc::EPOLL_CTL_MOD, entry, socket, event);
+            change_queues(epfd, entry, socket, event);
         }
     }
     appear(set, epfd, entry);
@@ -248,7 +280,7 @@ fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
     }
     let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
     if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
-        control_queues(epfd, libc::EPOLL_CTL_DEL, entry, socket, epoll_event { events: 0, u64: 0 });
+        remove_queues(epfd, entry, socket);
     }
     entry.terms().generation.fetch_add(1, Ordering::Relaxed);
     detach(set, entry);

@@ -1,7 +1,7 @@
 //! The kernel's half of a set: asking it, and sorting what it says.
 
 use super::arming::kicked;
-use super::control::{change, control_queues, kernel_event};
+use super::control::{change, change_queues, kernel_event};
 use super::entry::{place, tagged, term, Entry};
 use super::events::{find, take};
 use super::list::address;
@@ -175,7 +175,7 @@ fn rearm(set: &Set, entry: &Entry) {
     if table::get(fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener)) {
         change(epfd, entry, fd, event);
     }
-    control_queues(epfd, libc::EPOLL_CTL_MOD, entry, listener, event);
+    change_queues(epfd, entry, listener, event);
 }
 
 /// What the kernel says of a datagram socket, and what lies in its inbox.
