@@ -48,8 +48,6 @@ calls! {
     listen(fd: c_int, backlog: c_int) -> Result<()> = unit, SYS_listen;
     /// connect(2)
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> Result<()> = unit, SYS_connect;
-    /// accept4(2)
-    accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> Result<c_int> = descriptor, SYS_accept4;
     /// getsockname(2)
     getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Result<()> = unit, SYS_getsockname;
     /// getpeername(2)
@@ -84,16 +82,12 @@ calls! {
     close(fd: c_int) -> Result<()> = unit, SYS_close;
     /// close_range(2)
     close_range(first: u32, last: u32, flags: u32) -> Result<()> = unit, SYS_close_range;
-    /// dup3(2)
-    dup3(from: c_int, to: c_int, flags: c_int) -> Result<c_int> = descriptor, SYS_dup3;
     /// fcntl(2)
     fcntl(fd: c_int, command: c_int, argument: usize) -> Result<c_int> = descriptor, SYS_fcntl;
     /// epoll_create1(2)
     epoll_create1(flags: c_int) -> Result<c_int> = descriptor, SYS_epoll_create1;
     /// epoll_ctl(2)
     epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Result<()> = unit, SYS_epoll_ctl;
-    /// epoll_pwait2(2)
-    epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_epoll_pwait2;
     /// epoll_pwait(2)
     epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t, size: usize) -> Result<usize> = check, SYS_epoll_pwait;
     /// fstat(2)
@@ -175,6 +169,67 @@ pub unsafe fn mmap(address: *mut u8, length: usize, protection: c_int, flags: c_
     check(unsafe { syscall!(libc::SYS_mmap, address, length, protection, flags, fd, offset) }).map(|v| v as *mut u8)
 }
 
+// Calls of which an older one does most: filters refuse what is newer than they are, or what their program does not make.
+
+/// accept4(2); where that is refused accept(2), after which another thread's exec may find the descriptor inherited.
+pub fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> Result<c_int> {
+    // SAFETY: as for the calls above.
+    match descriptor(unsafe { syscall!(libc::SYS_accept4, fd, address, length, flags) }) {
+        Err(error) if error.is_refusal() => {
+            // SAFETY: as for the calls above.
+            let accepted = descriptor(unsafe { syscall!(libc::SYS_accept, fd, address, length) })?;
+            if flags & libc::SOCK_CLOEXEC != 0 {
+                let _ = fcntl(accepted, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+            }
+            if flags & libc::SOCK_NONBLOCK != 0 {
+                let _ = fcntl(accepted, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+            }
+            Ok(accepted)
+        }
+        accepted => accepted,
+    }
+}
+
+/// dup3(2); where that is refused dup2(2), with the same consequence.
+pub fn dup3(from: c_int, to: c_int, flags: c_int) -> Result<c_int> {
+    // SAFETY: as for the calls above.
+    match descriptor(unsafe { syscall!(libc::SYS_dup3, from, to, flags) }) {
+        Err(error) if error.is_refusal() => {
+            // SAFETY: as for the calls above.
+            let to = descriptor(unsafe { syscall!(libc::SYS_dup2, from, to) })?;
+            if flags & libc::O_CLOEXEC != 0 {
+                let _ = fcntl(to, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+            }
+            Ok(to)
+        }
+        duplicate => duplicate,
+    }
+}
+
+/// send(2) of a byte for which somebody sleeps, without waiting. Where the kernel has no memory for it, it may have some in a moment.
+#[inline]
+pub fn send_byte(fd: c_int, byte: u8, flags: c_int) -> Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    match sendto(fd, (&raw const byte).cast(), 1, flags, core::ptr::null(), 0) {
+        Err(Errno(libc::ENOBUFS | libc::ENOMEM)) => send_byte_again(fd, byte, flags),
+        sent => sent,
+    }
+}
+
+#[cold]
+fn send_byte_again(fd: c_int, byte: u8, flags: c_int) -> Result<usize> {
+    const TRIES: u32 = 1000;
+    let mut sent = Err(Errno(libc::ENOBUFS));
+    for _ in 0..TRIES {
+        sched_yield();
+        sent = sendto(fd, (&raw const byte).cast(), 1, flags, core::ptr::null(), 0);
+        if !matches!(sent, Err(Errno(libc::ENOBUFS | libc::ENOMEM))) {
+            break;
+        }
+    }
+    sent
+}
+
 /// recvfrom(2) that sleeps; `began`: see [`crate::raw::sleep6`].
 pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_int, began: u64) -> Result<usize> {
     let (fd, data, flags) = (fd as usize, data as usize, flags as usize);
@@ -186,8 +241,10 @@ pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_i
 pub fn ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> {
     // SAFETY: as for the calls above.
     match check(unsafe { syscall!(libc::SYS_ppoll, set, count, timeout, mask, size) }) {
-        // SAFETY: as for the calls above.
-        Err(error) if is_refused(error, mask) => check(unsafe { syscall!(libc::SYS_poll, set, count, milliseconds(timeout)) }),
+        Err(error) if mask.is_null() && error.is_refusal() => {
+            // SAFETY: as for the calls above.
+            check(unsafe { syscall!(libc::SYS_poll, set, count, milliseconds(timeout)) })
+        }
         result => result,
     }
 }
@@ -204,19 +261,13 @@ pub fn ppoll_sleeping(
     // SAFETY: as for the calls above.
     let made = || unsafe { crate::raw::sleep6(libc::SYS_ppoll, entries, count, time, signals, KERNEL_SIGSET, 0, began) };
     match check(cancel::sleep(made)) {
-        Err(error) if is_refused(error, mask) => {
+        Err(error) if mask.is_null() && error.is_refusal() => {
             // SAFETY: as for the calls above.
             let made = || unsafe { crate::raw::sleep6(libc::SYS_poll, entries, count, milliseconds(timeout), 0, 0, 0, began) };
             check(cancel::sleep(made))
         }
         result => result,
     }
-}
-
-/// Whether a filter refuses ppoll, where poll(2) serves as well: a program that calls neither may allow itself the older one only.
-#[cold]
-fn is_refused(error: Errno, mask: *const sigset_t) -> bool {
-    matches!(error, Errno(libc::EPERM | libc::ENOSYS)) && mask.is_null()
 }
 
 /// A time that the kernel has read, or none, as poll(2) takes it: not less than it.
@@ -226,7 +277,26 @@ fn milliseconds(timeout: *const timespec) -> usize {
     time.tv_sec.saturating_mul(1000).saturating_add((time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64) as usize
 }
 
-/// epoll_pwait2(2) that sleeps; `began`: see [`crate::raw::sleep6`].
+/// epoll_pwait2(2); epoll_pwait(2), which waits in whole milliseconds, where that is refused.
+pub fn epoll_pwait2(
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    size: usize,
+) -> Result<usize> {
+    // SAFETY: as for the calls above.
+    match check(unsafe { syscall!(libc::SYS_epoll_pwait2, epfd, events, count, timeout, mask, size) }) {
+        Err(error) if error.is_refusal() => {
+            // SAFETY: as for the calls above.
+            check(unsafe { syscall!(libc::SYS_epoll_pwait, epfd, events, count, milliseconds(timeout), mask, size) })
+        }
+        result => result,
+    }
+}
+
+/// [`epoll_pwait2`] that sleeps; `began`: see [`crate::raw::sleep6`].
 pub fn epoll_pwait2_sleeping(
     epfd: c_int,
     events: *mut epoll_event,
@@ -235,10 +305,15 @@ pub fn epoll_pwait2_sleeping(
     mask: *const sigset_t,
     began: u64,
 ) -> Result<usize> {
-    let (events, timeout, mask) = (events as usize, timeout as usize, mask as usize);
-    let (number, epfd, count) = (libc::SYS_epoll_pwait2, epfd as usize, count as usize);
-    // SAFETY: as for the calls above.
-    check(cancel::sleep(|| unsafe { crate::raw::sleep6(number, epfd, events, count, timeout, mask, KERNEL_SIGSET, began) }))
+    let (epfd, events, count, signals) = (epfd as usize, events as usize, count as usize, mask as usize);
+    let sleep = |number, time| {
+        // SAFETY: as for the calls above.
+        check(cancel::sleep(|| unsafe { crate::raw::sleep6(number, epfd, events, count, time, signals, KERNEL_SIGSET, began) }))
+    };
+    match sleep(libc::SYS_epoll_pwait2, timeout as usize) {
+        Err(error) if error.is_refusal() => sleep(libc::SYS_epoll_pwait, milliseconds(timeout)),
+        result => result,
+    }
 }
 
 /// wait4(2) of the child `pid` in a call that waits, for its status: ECANCELED when the thread was cancelled.

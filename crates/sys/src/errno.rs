@@ -4,6 +4,14 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// What a filter (seccomp(2)) answers, or a kernel that does not know the call.
+    #[cold]
+    pub fn is_refusal(self) -> bool {
+        matches!(self.0, libc::EPERM | libc::ENOSYS)
+    }
+}
+
 /// What a system call gives.
 pub type Result<T> = core::result::Result<T, Errno>;
 

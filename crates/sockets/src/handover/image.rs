@@ -42,8 +42,9 @@ pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
     let opened = if empty {
         calls::fcntl(directory, libc::F_DUPFD_CLOEXEC, 3)
     } else {
+        // Who may not ask (ENOSYS, or EPERM by a filter) finds out by the start itself.
         // SAFETY: as above.
-        if !matches!(unsafe { access(directory, path, X_OK) }, Ok(_) | Err(Errno(libc::ENOSYS))) {
+        if !matches!(unsafe { access(directory, path, X_OK) }, Ok(_) | Err(Errno(libc::ENOSYS | libc::EPERM))) {
             return Start::Fails;
         }
         calls::openat(directory, path.cast(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0)

@@ -225,15 +225,17 @@ impl Write for Path {
 pub(crate) fn numbers(path: &Path, mut each: impl FnMut(u32) -> bool) -> Result<()> {
     let directory = calls::openat(AT_FDCWD, path.pointer(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)?;
     let mut room = [0u64; 512];
-    'all: loop {
+    let listed = 'all: loop {
         let size = core::mem::size_of_val(&room);
         // SAFETY: room for `size` bytes.
-        let got = unsafe { shunt_sys::syscall!(libc::SYS_getdents64, directory, room.as_mut_ptr(), size) };
-        if got <= 0 {
-            break;
-        }
+        let got = match shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_getdents64, directory, room.as_mut_ptr(), size) })
+        {
+            Ok(0) => break Ok(()),
+            Ok(got) => got,
+            Err(error) => break Err(error),
+        };
         // SAFETY: the kernel filled `got` bytes.
-        let bytes = unsafe { core::slice::from_raw_parts(room.as_ptr().cast::<u8>(), got as usize) };
+        let bytes = unsafe { core::slice::from_raw_parts(room.as_ptr().cast::<u8>(), got) };
         let mut at = 0;
         // linux_dirent64: inode, offset, length (at 16), type, name (at 19).
         while let Some(length) = bytes.get(at + 16..at + 18).map(|b| u16::from_ne_bytes([b[0], b[1]]) as usize) {
@@ -241,13 +243,14 @@ pub(crate) fn numbers(path: &Path, mut each: impl FnMut(u32) -> bool) -> Result<
             let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
             if let Some(number) = core::str::from_utf8(name).ok().and_then(|text| text.parse().ok()) {
                 if each(number) {
-                    break 'all;
+                    break 'all Ok(());
                 }
             }
             at += length.max(19);
         }
-    }
-    calls::close(directory)
+    };
+    let _ = calls::close(directory);
+    listed
 }
 
 /// What the symbolic link at `path` says; empty if it cannot be read.

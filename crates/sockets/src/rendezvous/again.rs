@@ -15,7 +15,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, ChannelPage};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::CHANNELS;
-use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
+use shunt_sys::libc;
 use shunt_sys::{calls, Result};
 
 /// Tries to connect from an address `source` (its port does not count) to `server`, where `listener` listens. True: done.
@@ -57,13 +57,8 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     connect::settle(setting, base, index, channel);
     connect::replace(setting.fd, kept.descriptor(), setting.socket, channel);
     crate::options::connected(setting.socket, setting.fd, true);
-    if offered == Offered::Ring {
-        let byte = 1u8;
-        let bell = link::at(index).bell;
-        let sent = calls::sendto(bell, (&byte as *const u8).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
-        if sent.is_err() {
-            offers::rang_nothing(&header.offers);
-        }
+    if offered == Offered::Ring && calls::send_byte(link::at(index).bell, 1, 0).is_err() {
+        offers::rang_nothing(&header.offers);
     }
     true
 }

@@ -11,7 +11,7 @@ use crate::{global, link};
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style, word, BELL};
-use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK};
+use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, clock, stops, thread, Errno, Result};
 
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
@@ -124,8 +124,7 @@ fn ring_after(socket: &Socket, fd: i32, put: usize) {
 }
 
 pub(crate) fn write_bell(fd: i32, flags: i32) -> bool {
-    let byte = BELL;
-    calls::sendto(fd, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL | flags, core::ptr::null(), 0).is_ok()
+    calls::send_byte(fd, BELL, flags).is_ok()
 }
 
 /// Sleeps in a row after which the peer is asked to fence, and waits awake in a row after which no longer.
