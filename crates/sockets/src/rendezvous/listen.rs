@@ -4,7 +4,7 @@
 //! inode, takes the connections of shunt clients; the kernel gives it a backlog, accept sharing between forked workers
 //! and back-pressure. It exists before the port listens, so no client finds the one without the other.
 
-use crate::handover::receiver;
+use crate::handover::{passing, receiver};
 use crate::process::report;
 use crate::rendezvous::{offered, taking};
 use crate::socket::{flag, Socket};
@@ -60,8 +60,9 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
         let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
         let unix = private::keep(unix)?;
         let (address, length) = sockaddr::abstract_name(name::listener(status.st_ino).as_slice());
-        let bound =
-            calls::bind(unix, (&address as *const libc::sockaddr_un).cast(), length).and_then(|()| calls::listen(unix, backlog));
+        let bound = calls::bind(unix, (&address as *const libc::sockaddr_un).cast(), length)
+            .and_then(|()| are_allowed(unix))
+            .and_then(|()| calls::listen(unix, backlog));
         if let Err(error) = bound {
             private::close(unix);
             return Err(error);
@@ -83,8 +84,25 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
         }
         Err(Errno(libc::EADDRINUSE)) => Err(Reason::ListenerNameTaken),
         Err(Errno(libc::EMFILE | libc::ENFILE)) => Err(Reason::NoDescriptors),
+        Err(error) if error.is_refusal() => Err(Reason::CallsRefused),
         Err(_) => Err(Reason::Refused),
     }
+}
+
+/// Whether the calls are refused by which clients are taken in and heard, which programs with a filter of their own may never make:
+/// asked of a socket that is not connected, they fail in other ways.
+fn are_allowed(unconnected: i32) -> Result<()> {
+    let none = core::ptr::null_mut();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let tried = [
+        passing::creator(unconnected).map(|_| 0),
+        calls::getsockname(unconnected, core::ptr::null_mut(), core::ptr::null_mut()).map(|()| 0),
+        calls::recvmsg(unconnected, core::ptr::null_mut(), flags),
+        calls::recvfrom(unconnected, none, 0, flags, core::ptr::null_mut(), core::ptr::null_mut()),
+        calls::sendto(unconnected, none, 0, flags, core::ptr::null(), 0),
+        calls::pread(unconnected, none, 0, 0),
+    ];
+    tried.into_iter().find_map(|tried| tried.err().filter(|error| error.is_refusal())).map_or(Ok(()), Err)
 }
 
 /// Whether another process has the socket that does not listen yet, as far as can be seen.
@@ -171,8 +189,8 @@ pub(crate) fn refuses(socket: &Socket) -> bool {
             .is_some_and(|_setup| crate::rendezvous::diag::unix_waiting(rendezvous).unwrap_or(0) == 0 && offered::cease(socket))
 }
 
-/// A client could not be taken in for want of memory or of numbers: those that come from now on find the kernel's TCP, which keeps
-/// them until there is some.
+/// A client could not be taken in for want of memory or of numbers, or because a filter refuses the calls: those that come from now on
+/// find the kernel's TCP, which keeps them.
 pub(crate) fn is_short(socket: &Socket) {
     socket.set(flag::LISTENER_SHARED); // so that the end of the queue is looked for
     socket.only_forked.store(0, Ordering::Relaxed);

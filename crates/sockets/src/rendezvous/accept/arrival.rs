@@ -63,7 +63,7 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
         match introduce(companion, name, listener, flags, held.take()) {
             Ok(arrived) => return Ok(arrived),
             Err(reason) => {
-                if matches!(reason, Reason::NoMemory | Reason::NoDescriptors) {
+                if matches!(reason, Reason::NoMemory | Reason::NoDescriptors | Reason::CallsRefused) {
                     listen::is_short(listener);
                 }
                 // Not an honest shunt client, or we are short of memory.
@@ -95,7 +95,7 @@ fn introduce(
     };
     relatives::look_around(listener);
     plausible(&hello.client, &hello.server, listener)?;
-    let sender = passing::creator(companion).map_err(|_| Reason::Refused)?;
+    let sender = passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
@@ -156,20 +156,29 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
     match passing::receive(companion, libc::MSG_DONTWAIT) {
         Ok(sent) => return Ok(sent),
         Err(Errno(libc::EAGAIN)) => {}
-        Err(Errno(libc::EMFILE)) => return Err(Reason::NoDescriptors),
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
-        Err(_) => return Err(Reason::BadSegment),
+        Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
     let _ = calls::poll_one(companion, libc::POLLIN, patience(uid) as i64);
     passing::receive(companion, libc::MSG_DONTWAIT).map_err(|error| {
-        match error.0 {
-            libc::EMFILE => return Reason::NoDescriptors,
-            libc::ECONNRESET => return Reason::ClientLeft,
-            _ => {}
+        if error.0 == libc::ECONNRESET {
+            return Reason::ClientLeft;
+        }
+        if let Some(want) = want(error) {
+            return want;
         }
         OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
         Reason::BadSegment
     })
+}
+
+/// What this process lacks to take a client in; `None`: that is the client's fault.
+fn want(error: Errno) -> Option<Reason> {
+    match error.0 {
+        libc::ENOMEM | libc::ENOBUFS => Some(Reason::NoMemory),
+        libc::EMFILE | libc::ENFILE => Some(Reason::NoDescriptors),
+        _ => error.is_refusal().then_some(Reason::CallsRefused),
+    }
 }
 
 /// The last user whose client never sent what it announced, and when (in seconds).
@@ -237,11 +246,8 @@ fn find_link(
     let adopted = if segment < 0 {
         Err(Reason::BadSegment)
     } else {
-        link::adopt(segment, hello.nonce, hello.sequence, client, rendezvous).map_err(|error| match error.0 {
-            libc::ENOMEM => Reason::NoMemory,
-            libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
-            _ => Reason::BadSegment,
-        })
+        link::adopt(segment, hello.nonce, hello.sequence, client, rendezvous)
+            .map_err(|error| want(error).unwrap_or(Reason::BadSegment))
     };
     match adopted {
         Ok((index, link)) => {
