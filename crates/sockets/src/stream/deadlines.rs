@@ -12,6 +12,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::clock;
 
 static NEXT: Next = Next(AtomicU64::new(NEVER));
+
+/// Before when there is no other look: a peer decides when the bytes that he holds back are due, and could have a look at all streams
+/// follow upon the last for ever.
+static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// Between two looks at least, in ns, and as a multiple of what the first of them took: so much of a processor they cost at most.
+const PAUSE: u64 = 1_000_000;
+const SHARE: u64 = 16;
 const NEVER: u64 = u64::MAX;
 
 /// How long a look may take before another thread begins one, in ns. So long others sleep while it goes on, because its news need
@@ -27,7 +35,12 @@ pub fn next() -> u64 {
 
 /// The next look is due at `time`, if not before; `u64::MAX`: at no time. The stream asks for it already.
 pub fn look_at(time: u64) {
-    NEXT.note(time);
+    NEXT.note(time.max(NOT_BEFORE.load(Ordering::Relaxed)));
+}
+
+/// When there may be another look after one that began at `began` and ended at `ended`.
+fn not_before(began: u64, ended: u64) -> u64 {
+    ended + PAUSE.max((ended - began.min(ended)) * SHARE)
 }
 
 /// Looks after the streams that ask for it, if it is time. True if there are bytes that were not there before.
@@ -47,7 +60,9 @@ fn keep_due() -> bool {
         first = first.min(next).min(stalled::keep(socket, fd, now));
         news |= came;
     }
-    NEXT.end(look, first);
+    let again = not_before(now, clock::monotonic_ns());
+    NOT_BEFORE.store(again, Ordering::Relaxed);
+    NEXT.end(look, first.max(again));
     news
 }
 
@@ -126,6 +141,13 @@ mod tests {
             next.end(look, first);
             assert!(next.time() <= look + NOTES, "{noted} {first}");
         }
+    }
+
+    #[test]
+    fn looks_leave_time_for_other_things() {
+        assert_eq!(not_before(SECOND, SECOND), SECOND + PAUSE);
+        assert_eq!(not_before(SECOND, SECOND + 2 * PAUSE), SECOND + 2 * PAUSE * (1 + SHARE));
+        assert_eq!(not_before(SECOND + 1, SECOND), SECOND + PAUSE);
     }
 
     #[test]
