@@ -21,6 +21,12 @@ pub fn renew(head: &Head) -> u32 {
     generation
 }
 
+/// The channel's generation is this one, as if it had been [`renew`]ed so often. Before it is offered.
+pub fn rename(head: &Head, generation: u32) {
+    head.pair.store(generation, Ordering::Relaxed);
+    head.generation.store(generation, Ordering::Release);
+}
+
 /// The generation that is offered on the companion of an earlier one, if any is.
 pub fn on_kept(head: &Head) -> Option<u32> {
     if head.state.load(Ordering::Acquire) != life::OFFERED {

@@ -257,7 +257,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
     let page = link::page(base, channel);
     let header = link::header(base);
     let must_send = header.sole.load(Ordering::Acquire) == 0;
-    let hello = Hello {
+    let mut hello = Hello {
         version: shunt_segment::VERSION,
         nonce: offer.link.nonce,
         sequence: offer.link.sequence,
@@ -269,12 +269,12 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
     };
     describe(page, client, server);
     introduce(page, socket);
+    let named = name_companion(companion.0, page, &mut hello);
     page.head.state.store(life::OFFERED, Ordering::Release);
 
     let mut listener = 0;
     let attempt = (|| -> Result<bool, Reason> {
-        let (own, own_length) = sockaddr::abstract_name(hello.encode().as_slice());
-        calls::bind(companion.0, (&own as *const libc::sockaddr_un).cast(), own_length).map_err(|_| Reason::Refused)?;
+        named.map_err(|_| Reason::Refused)?;
         let (to, to_length) = sockaddr::abstract_name(name::listener(owner.inode as u64).as_slice());
         match calls::connect(companion.0, (&to as *const libc::sockaddr_un).cast(), to_length) {
             Ok(()) => {}
@@ -323,6 +323,28 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
     crate::options::connected(socket, fd, true);
     let _ = &mut companion;
     Ok(true)
+}
+
+/// Names that are tried.
+const NAMES: u32 = 4;
+
+/// Binds the client's companion to its name. Everybody can see the names of a link's connections, and could have those that come next:
+/// then another generation is drawn, which nobody guesses.
+///
+/// Errors: those of bind(2).
+fn name_companion(companion: i32, page: &ChannelPage, hello: &mut Hello) -> shunt_sys::Result<()> {
+    let mut tries = 0..NAMES;
+    loop {
+        let (own, length) = sockaddr::abstract_name(hello.encode().as_slice());
+        match calls::bind(companion, (&own as *const libc::sockaddr_un).cast(), length) {
+            Err(Errno(libc::EADDRINUSE)) if tries.next().is_some() => {
+                let drawn = (&raw mut hello.generation).cast();
+                let _ = calls::getrandom(drawn, 4, libc::GRND_NONBLOCK);
+                claim::rename(&page.head, hello.generation);
+            }
+            bound => return bound,
+        }
+    }
 }
 
 /// The client's side of a channel that is about to be offered.
@@ -443,5 +465,33 @@ mod tests {
         }
         assert!([101, 102].iter().all(|&port| remembered(&at(port), 1001).is_some()));
         forget_answers();
+    }
+
+    #[test]
+    fn a_name_that_somebody_else_has_is_not_waited_for() {
+        // SAFETY: all-zero is a fresh page.
+        let page: Box<ChannelPage> = unsafe { Box::new(core::mem::zeroed()) };
+        let bound = |hello: &mut Hello| {
+            let fd = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0).unwrap();
+            name_companion(fd, &page, hello).map(|()| Pending(fd))
+        };
+        let address = Address::v4([127, 0, 0, 1], 7);
+        let hello = Hello {
+            version: shunt_segment::VERSION,
+            nonce: u64::from(calls::getpid()),
+            sequence: 1,
+            channel: 2,
+            link_follows: 0,
+            generation: 3,
+            client: address,
+            server: address,
+        };
+        let (mut first, mut next) = (hello, hello);
+        let (squatter, companion) = (bound(&mut first), bound(&mut next));
+        assert!(squatter.is_ok() && companion.is_ok());
+        assert_eq!(first, hello);
+        assert_ne!(next.generation, hello.generation);
+        assert_eq!(page.head.generation.load(Ordering::Relaxed), next.generation);
+        assert_eq!(page.head.pair.load(Ordering::Relaxed), next.generation);
     }
 }
