@@ -44,12 +44,14 @@ fn link() -> *mut u8 {
 }
 
 fn wide(side: &Side, which: u8) -> &AtomicU64 {
-    match which % 6 {
+    match which % 8 {
         0 => &side.post.word,
         1 => &side.post.ack,
-        2 => &side.borders[which as usize / 6 % 8],
+        2 => &side.borders[which as usize / 8 % 8],
         3 => &side.transmit.acked,
         4 => &side.transmit.word,
+        5 => &side.wait.held,
+        6 => &side.wait.held_until,
         _ => &side.receive.position,
     }
 }
@@ -81,7 +83,7 @@ fn play(mut input: Input) -> Option<()> {
         let (own, peer) = (&page.sides[end], &page.sides[1 - end]);
         let outgoing = Pipe { own, peer, link, channel: CHANNEL, sender: end, window: &windows[end] };
         let incoming = Pipe { sender: 1 - end, window: &windows[1 - end], ..outgoing };
-        match operation % 10 {
+        match operation % 16 {
             0 | 1 => {
                 let bytes = vec![operation; input.length(LARGEST)?];
                 // SAFETY: the whole of `bytes`.
@@ -106,6 +108,31 @@ fn play(mut input: Input) -> Option<()> {
                 bell::must_ring(&peer.wait, arm::OUT);
             }
             7 => outgoing.end(u64::from(input.byte()?) << 56),
+            10 => {
+                let bytes = vec![operation; input.length(LARGEST)?];
+                // SAFETY: the whole of `bytes`.
+                assert!(unsafe { outgoing.hold(bytes.as_ptr(), bytes.len()) } <= bytes.len());
+            }
+            11 => {
+                let (least, most) = (input.length(LARGEST)?, input.length(LARGEST)?);
+                let (hold, says) = (input.byte()? & 1 != 0, input.length(2 * LARGEST)?);
+                // SAFETY: writes the pieces, all of them.
+                let filled = unsafe {
+                    outgoing.fill(least, most, hold, |space| {
+                        assert!(space[0].1 + space[1].1 <= most);
+                        space.iter().filter(|piece| piece.1 > 0).for_each(|piece| piece.0.write_bytes(operation, piece.1));
+                        says
+                    })
+                };
+                assert!(filled.unwrap_or(0) <= most.min(says));
+            }
+            12 => outgoing.push(),
+            13 => outgoing.leave_held(u64::from(input.byte()?)),
+            14 => {
+                if incoming.held_until().is_some() {
+                    incoming.take_held();
+                }
+            }
             8 => wide(own, input.byte()?).store(input.word()?, Relaxed),
             _ => {
                 // One field of a word, or one of the narrow words.
