@@ -3,6 +3,7 @@
 use super::drop::drop_unless_awaited;
 use super::{at, count, header, links, page};
 use crate::private;
+use crate::process::user;
 use crate::rendezvous::kept;
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
@@ -11,7 +12,8 @@ use shunt_segment::CHANNELS;
 
 /// The index of the link through which connections to `listener` are made in memory.
 pub fn for_offers(listener: u32) -> Option<usize> {
-    links().listed(listener).find(|index| at(*index).lends_to(listener) && at(*index).bell >= 0)
+    let user = user::effective();
+    links().listed(listener).find(|index| at(*index).lends_to(listener) && at(*index).bell >= 0 && at(*index).user == user)
 }
 
 /// The bell of link `index` goes, and with it connections made in memory.

@@ -82,6 +82,17 @@ mod tests {
     }
 
     #[test]
+    fn connections_in_memory_are_the_effective_user_s() {
+        let _setup = SETUP.lock().unwrap();
+        crate::process::user::is_now(calls::geteuid());
+        let index = make(0x7fff_0003).unwrap();
+        assert_eq!(super::super::for_offers(0x7fff_0003), Some(index));
+        at(index).user ^= 1;
+        assert_eq!(super::super::for_offers(0x7fff_0003), None);
+        drop_link(index);
+    }
+
+    #[test]
     fn a_link_that_had_two_connections_is_no_one_s_alone() {
         let _setup = SETUP.lock().unwrap();
         let index = make(0x7fff_0002).unwrap();

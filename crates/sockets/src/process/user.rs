@@ -19,14 +19,25 @@ use shunt_sys::{calls, libc};
 /// The user under whom the process has what it shares.
 static USER: AtomicU32 = AtomicU32::new(0);
 
+/// The effective user, under whom connections are made.
+static EFFECTIVE: AtomicU32 = AtomicU32::new(0);
+
 /// At start-up.
 pub(super) fn start() {
-    USER.store(calls::geteuid(), Ordering::Relaxed);
+    let user = calls::geteuid();
+    USER.store(user, Ordering::Relaxed);
+    EFFECTIVE.store(user, Ordering::Relaxed);
+}
+
+/// The effective user, as far as calls tell.
+pub(crate) fn effective() -> u32 {
+    EFFECTIVE.load(Ordering::Relaxed)
 }
 
 /// The child of a process that has what it shares under another user is `user`'s now, and has nothing of that any more.
 pub(crate) fn is_now(user: u32) {
     USER.store(user, Ordering::Relaxed);
+    EFFECTIVE.store(user, Ordering::Relaxed);
 }
 
 /// The user under whom the process has what it shares.
@@ -88,6 +99,7 @@ pub fn changing(call: &Call) {
 #[cold]
 pub fn changed() {
     let Some(now) = users_now() else { return };
+    EFFECTIVE.store(now[1], Ordering::Relaxed);
     let before = USER.load(Ordering::Relaxed);
     if now.contains(&before) {
         return;
