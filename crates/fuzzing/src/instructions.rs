@@ -10,8 +10,10 @@ fn look<M: Memory + ?Sized>(object: &Object<'_, M>) {
     survey(object, &mut Box::new(Room::new()), &mut |site| {
         let mut bytes = [0; 2];
         assert!(object.memory.read(site.address, &mut bytes) && bytes == [0x0f, 0x05], "{site:?}");
-        assert!(object.text.iter().any(|text| text.contains(&site.address)), "{site:?}");
-        assert_ne!(last.replace(site.address), Some(site.address));
+        let segments = object.text.iter().filter(|text| text.contains(&site.address)).count();
+        assert!(segments > 0, "{site:?}");
+        // Once for each of them: those of an odd file lie over each other.
+        assert!(last.replace(site.address) != Some(site.address) || segments > 1, "{site:?}");
         ControlFlow::Continue(())
     });
 }
