@@ -108,14 +108,14 @@ static void meet(void)
     if (near_is_client())
         port = (unsigned)atoi(far_quiet("listen 0 127.0.0.1 16"));
     else
-        listener = listen_on("127.0.0.1", 16);
+        listener = listen_on(meant("127.0.0.1", true), 16);
 }
 
 static int connection(int slot)
 {
     int fd;
     if (near_is_client()) {
-        fd = dial("127.0.0.1", port);
+        fd = dial(meant("127.0.0.1", false), port);
         far_quiet("accept %d 0", slot);
     } else {
         far_quiet("connect %d 127.0.0.1 %u", slot, port_of(listener));
@@ -561,4 +561,233 @@ DUET_PROCESS(users_passed_at_once, "another program is passed a connection as ro
     far("sendall 2 5 1; recvall 2 5 1; recv 2 10; recv 3 100; send 1 4 1");
     wait_for("receiver", process);
     R(recv(first, bytes, 100, 0));
+}
+
+/* With connections that `connected_slot` makes: between hosts, where the scenario runs there. */
+DUET_PROCESS(users_connected, "a child becomes another user with one of two connections, wherever their peers are, and finds nothing of the other")
+{
+    int told[2], changed[2];
+    char byte;
+    if (!may_change())
+        return;
+    int fd = connected_slot(1), other = connected_slot(2);
+    MUST(pipe(told));
+    MUST(pipe(changed));
+    send_secret(other);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(other);
+        become_nobody();
+        MUST(write(changed[1], "", 1));
+        MUST(read(told[0], &byte, 1));
+        int found = hits_in_mappings() + hits_in_files();
+        size_t got = 0;
+        ssize_t more;
+        while (got < 5 && (more = recv(fd, bytes + got, 5 - got, 0)) > 0)
+            got += (size_t)more;
+        char *much = calloc(1, 3000000);
+        if (send(fd, bytes, got, 0) != (ssize_t)got || send(fd, much, 3000000, 0) != 3000000)
+            _exit(9);
+        _exit(found ? 7 : 0);
+    }
+    R(close(fd));
+    MUST(read(changed[0], &byte, 1));
+    send_secret(other);
+    int late = connected_slot(3);
+    send_secret(late);
+    MUST(write(told[1], "", 1));
+    far("sendall 1 5 1; recvall 1 5 1; drain 1");
+    wait_for("child", process);
+    far("recvall 2 48 0; recvall 3 24 0; send 2 6 1; send 3 7 1");
+    R(recv(other, bytes, 6, MSG_WAITALL));
+    R(recv(late, bytes, 7, MSG_WAITALL));
+    R(close(other));
+    R(close(late));
+    far("recv 2 10; recv 3 10");
+    int after = connected_slot(4);
+    far("send 4 6 1; close 4");
+    R(recv(after, bytes, 6, MSG_WAITALL));
+}
+
+DUET(users_connected_for_good, "a process becomes another user with its connections, wherever their peers are, goes on, and makes more")
+{
+    if (!may_change())
+        return;
+    int fd = connected_slot(1), other = connected_slot(2);
+    far("send 1 10 1");
+    R(setgid(NOBODY));
+    R(setuid(NOBODY));
+    R(recv(fd, bytes, 10, MSG_WAITALL));
+    R(send(fd, "abc", 3, 0));
+    R(send(other, "defg", 4, 0));
+    far("recvall 1 3 0; recvall 2 4 0");
+    int third = connected_slot(3);
+    R(send(third, "hi", 2, 0));
+    far("recvall 3 2 0; sendall 1 100000 3");
+    say_received("much", fd, 100000, 3);
+    R(close(other));
+    R(close(third));
+    far("recv 2 10; recv 3 10; close 1");
+    R(recv(fd, bytes, 100, 0));
+}
+
+DUET(users_connected_inetd, "a child becomes another user and then another program with a connection, wherever its peer is")
+{
+    if (!may_change())
+        return;
+    int fd = connected_slot(1), other = connected_slot(2);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        dup2(fd, 0);
+        dup2(fd, 1);
+        become_nobody();
+        execl("/bin/cat", "cat", NULL);
+        _exit(127);
+    }
+    R(close(fd));
+    far("sendall 1 50000 1; recvall 1 50000 1; send 2 3 1");
+    R(recv(other, bytes, 3, MSG_WAITALL));
+    far("shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+    int third = connected_slot(3);
+    far("send 3 5 1");
+    R(recv(third, bytes, 5, MSG_WAITALL));
+}
+
+DUET_PROCESS(users_connected_lingering, "a process that has become another user closes its connection with bytes under way, and waits for their arrival")
+{
+    if (!may_change())
+        return;
+    int fd = connected_slot(1);
+    struct linger linger = {1, 20};
+    MUST(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
+    become_nobody();
+    R(send_all(fd, 100000, 1));
+    far_begin("recvall 1 100000 1");
+    R(close(fd));
+    far_end();
+    far("recv 1 10");
+}
+
+DUET_PROCESS(users_connected_passed, "a connection, wherever its peer is, that is passed to another user's process, which finds nothing of others")
+{
+    int channel, look, looked;
+    char byte;
+    if (!may_change())
+        return;
+    listener = -1;
+    pid_t process = receiver(&channel, &look, &looked);
+    int fd = connected_slot(1), other = connected_slot(2);
+    send_secret(other);
+    R(pass_descriptor(channel, fd));
+    R(close(fd));
+    MUST(read(looked, &byte, 1));
+    MUST(write(look, "", 1));
+    MUST(read(looked, &byte, 1));
+    send_secret(other);
+    MUST(write(look, "", 1));
+    far("sendall 1 5 1; recvall 1 5 1; recv 1 10");
+    wait_for("receiver", process);
+    far("recvall 2 48 0; send 2 6 1");
+    R(recv(other, bytes, 6, MSG_WAITALL));
+}
+
+DUET_PROCESS(users_connected_passed_lingering, "the same of one that lingers, by whose giver it is closed at once")
+{
+    int channel, look, looked;
+    char byte;
+    if (!may_change())
+        return;
+    listener = -1;
+    pid_t process = receiver(&channel, &look, &looked);
+    int fd = connected_slot(1);
+    struct linger linger = {1, 20};
+    MUST(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
+    R(pass_descriptor(channel, fd));
+    R(close(fd));
+    for (int i = 0; i < 2; i++) {
+        MUST(read(looked, &byte, 1));
+        MUST(write(look, "", 1));
+    }
+    far("sendall 1 5 1; recvall 1 5 1; recv 1 10");
+    wait_for("receiver", process);
+    int after = connected_slot(2);
+    far("send 2 6 1");
+    R(recv(after, bytes, 6, MSG_WAITALL));
+}
+
+/* Root listens, and a child that has become another user accepts; `both`: root has accepted before. */
+static void worker(bool both)
+{
+    int told[2], own = -1;
+    char byte;
+    if (!may_change())
+        return;
+    MUST(pipe(told));
+    listener = listen_on(meant("127.0.0.1", true), 16);
+    if (both) {
+        far_begin("connect 1 127.0.0.1 %u", port_of(listener));
+        own = MUST(accept(listener, NULL, NULL));
+        far_end_quiet();
+        note_carrier(own);
+    }
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        if (both)
+            close(own);
+        become_nobody();
+        int fds[2];
+        for (int i = 0; i < 2; i++)
+            note_carrier(fds[i] = MUST(accept(listener, NULL, NULL)));
+        MUST(read(told[0], &byte, 1));
+        int found = hits_in_mappings() + hits_in_files();
+        for (int i = 0; i < 2; i++)
+            if (recv(fds[i], bytes, 5, MSG_WAITALL) != 5 || send(fds[i], bytes, 5, 0) != 5)
+                _exit(9);
+        _exit(found ? 7 : 0);
+    }
+    far_quiet("connect 2 127.0.0.1 %u; connect 3 127.0.0.1 %u", port_of(listener), port_of(listener));
+    far("sendall 2 5 1; sendall 3 5 1");
+    if (both)
+        send_secret(own);
+    MUST(write(told[1], "", 1));
+    far("recvall 2 5 1; recvall 3 5 1; recv 2 10; recv 3 10");
+    wait_for("worker", process);
+    if (both) {
+        far("recvall 1 24 0; send 1 4 1");
+        R(recv(own, bytes, 4, MSG_WAITALL));
+    }
+}
+
+SCENARIO_WITH(SHAPE_SERVER | SHAPE_PROCESS, users_connected_worker, "root listens and a child that has become another user accepts, wherever the clients are")
+{
+    worker(false);
+}
+
+SCENARIO_WITH(SHAPE_SERVER | SHAPE_PROCESS, users_connected_accept_both, "the same where root has accepted before: the child finds nothing of that connection")
+{
+    worker(true);
+}
+
+DUET(users_groups, "a process that gives up groups and capabilities and stays its user goes on with its connections")
+{
+    struct { unsigned version; int process; } header = {0x20080522, 0};
+    struct { unsigned effective, permitted, inheritable; } none[2] = {{0}};
+    if (!may_change())
+        return;
+    int fd = connected_slot(1);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        MUST(setgroups(0, NULL));
+        MUST(setgid(NOBODY));
+        MUST(raw_call(SYS_capset, (long)&header, (long)none, 0, 0, 0, 0));
+        ssize_t got = recv(fd, bytes, 5, MSG_WAITALL);
+        _exit(got == 5 && send(fd, bytes, 5, 0) == 5 ? 0 : 9);
+    }
+    R(close(fd));
+    far("sendall 1 5 1; recvall 1 5 1; recv 1 10");
+    wait_for("child", process);
+    int after = connected_slot(2);
+    far("send 2 6 1");
+    R(recv(after, bytes, 6, MSG_WAITALL));
 }

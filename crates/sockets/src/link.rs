@@ -21,7 +21,7 @@ pub use forking::left_to_kernel;
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{clear_for_next, note, offer, reusable, Offer};
 pub use make::make_lasting;
-pub(crate) use narrow::narrow;
+pub(crate) use narrow::{narrow, no_longer_lasting};
 pub use solitary::make_solitary;
 
 use crate::global::Shared;

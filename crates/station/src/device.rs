@@ -131,6 +131,15 @@ impl Device {
         }
     }
 
+    /// Unmaps and closes what this process has of it. Nobody uses it any more, but to read the numbers of its descriptors.
+    ///
+    /// # Safety
+    /// It is never dropped.
+    pub(crate) unsafe fn let_go(&mut self) {
+        // SAFETY: what is left are plain numbers.
+        unsafe { core::ptr::drop_in_place(self) };
+    }
+
     /// Posts buffers over all of the segment.
     fn post_all(&mut self) {
         let Buffers::Posted { smallest, alignment } = self.capabilities().buffers else { return };

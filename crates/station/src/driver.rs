@@ -52,7 +52,7 @@ impl<'s> Driver<'s> {
     }
 
     /// What is due before the lock is given back.
-    fn finish_turn(&mut self) {
+    pub(crate) fn finish_turn(&mut self) {
         self.flush();
         let deadline = self.due().unwrap_or(Nanoseconds::MAX);
         if self.shared.deadline.0.load(Relaxed) != deadline {
@@ -336,7 +336,7 @@ impl<'s> Driver<'s> {
 
     /// Whether the next stream that is lent has a number below `limit`.
     pub fn lends_below(&self, limit: Stream) -> bool {
-        self.shared.used.lowest_outside().is_some_and(|stream| stream < limit)
+        self.shared.next().is_some_and(|stream| stream < limit)
     }
 
     /// From now on the pump is told of the stream: at once, what has come before. Nothing more comes before room is granted.

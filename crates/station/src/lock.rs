@@ -16,7 +16,8 @@ pub(crate) enum Got {
     Inherited,
 }
 
-fn me() -> u64 {
+/// The calling thread, as the word names it.
+pub(crate) fn me() -> u64 {
     u64::from(thread::process()) << 32 | u64::from(thread::id())
 }
 

@@ -16,7 +16,7 @@ use shunt_sys::{calls, libc, mapping, Errno, Result};
 use crate::{FourTuple, Refusal, Token, PEERS, STREAMS, WORDS};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 const PAGE: usize = 4096;
 
 /// Ordered channels with each peer.
@@ -80,10 +80,16 @@ impl Set {
         self.0.iter().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// The lowest one that is not in the set.
-    pub(crate) fn lowest_outside(&self) -> Option<u32> {
-        let (at, word) = self.0.iter().enumerate().find(|(_, word)| word.load(Relaxed) != u64::MAX)?;
-        Some(at as u32 * 64 + word.load(Relaxed).trailing_ones())
+    /// As [`Set::insert`], by who does not have the lock.
+    pub(crate) fn insert_unlocked(&self, stream: u32) {
+        self.0[stream as usize / 64 % self.0.len()].fetch_or(1 << (stream % 64), Relaxed);
+    }
+
+    /// The lowest one that is neither in this set nor in the other.
+    pub(crate) fn lowest_outside(&self, other: &Set) -> Option<u32> {
+        let words = self.0.iter().zip(&other.0).map(|(one, other)| one.load(Relaxed) | other.load(Relaxed));
+        let (at, word) = words.enumerate().find(|(_, word)| *word != u64::MAX)?;
+        Some(at as u32 * 64 + word.trailing_ones())
     }
 
     /// The members, as they are at each step.
@@ -319,6 +325,8 @@ pub(crate) struct Shared {
     pub wants: Set,
     pub blocked: Set,
     pub untold: Set,
+    /// Streams that are never lent again. Written by everybody.
+    pub retired: Set,
     /// Peers by the place of their channel in the endpoint's registry, plus one.
     pub by_registry: [AtomicU32; REGISTRY],
     /// The driver: process and thread. Written by everybody.
@@ -409,6 +417,12 @@ impl Memory {
     pub(crate) unsafe fn engine(&self) -> &mut [u64] {
         // SAFETY: mapped for ever behind `Shared`, aligned; nobody else writes while the lock is held.
         unsafe { core::slice::from_raw_parts_mut(self.base.add(ENGINE).cast(), self.words) }
+    }
+
+    /// Puts zeros of this process's own in the mapping's place. False: there was no room for them, and nothing is there.
+    pub(crate) fn blank(&self) -> bool {
+        // SAFETY: whoever has it takes any words.
+        unsafe { mapping::blank_at_any_price(self.base, ENGINE + self.words * 8) }
     }
 
     /// Takes the mapping away.

@@ -401,6 +401,48 @@ impl Station {
         unsafe { &*self.inner.get() }.device.is_over()
     }
 
+    /// The stream's number is never lent again: somebody who is not to see what goes there has its rings.
+    pub fn retire(&self, stream: Stream) {
+        self.shared().retired.insert_unlocked(stream);
+    }
+
+    /// Whether the calling thread has the lock.
+    pub fn is_driven_here(&self) -> bool {
+        self.shared().lock.0.load(Relaxed) == lock::me()
+    }
+
+    /// This process has no part in the station any more: nothing of it stays mapped or open here. A thread that is late finds the lock
+    /// taken, for ever. Not to be called by a thread that has it. `drove`: the process may have a thread that drives, which is waited for.
+    pub fn leave(&'static self, drove: bool) {
+        let fd = self.memory.fd;
+        // Those of others, who may be stopped, touch nothing here.
+        let is_ours = || self.shared().lock.0.load(Relaxed) >> 32 == lock::me() >> 32;
+        let driver = loop {
+            match drove.then(|| self.lock()).flatten() {
+                None if drove && is_ours() => {}
+                other => break other,
+            }
+        };
+        let had = driver.is_some();
+        if let Some(mut driver) = driver {
+            driver.finish_turn();
+            core::mem::forget(driver);
+        }
+        if self.memory.blank() {
+            self.shared().lock.0.store(lock::me(), SeqCst);
+        }
+        // SAFETY: nobody in this process has the lock, nor gets it; the handle is never dropped.
+        unsafe { (*self.inner.get()).device.let_go() };
+        if had {
+            // The lock that the others share.
+            let free = 0u64;
+            let at = core::mem::offset_of!(Shared, lock) as i64;
+            let _ = calls::pwrite(fd, (&raw const free).cast(), 8, at);
+            section::leave();
+        }
+        let _ = calls::close(fd);
+    }
+
     /// What happened so far.
     pub fn count(&self, what: Count) -> u64 {
         self.shared().counts[what as usize].load(Relaxed)
@@ -468,5 +510,31 @@ mod tests {
         assert_eq!(flushed.load(Relaxed), 1, "flushed by who drives next");
         drop(driver);
         assert_eq!(first.shared().unflushed.load(Relaxed), 0);
+    }
+
+    /// Who has left has nothing of the station any more, and takes nobody's turn.
+    #[test]
+    fn who_leaves_is_not_missed() {
+        let switch = Switch::new().expect("a switch");
+        let device = || Box::new(switch.plug().expect("an endpoint"));
+        let made = Station::make(Choice::Other { endpoint: device(), checked: true }, 1).expect("a station");
+        let first: &'static Station = Box::leak(Box::new(made));
+        let copy = calls::fcntl(first.memory.fd, libc::F_DUPFD_CLOEXEC, 0).expect("a descriptor");
+        let second = Station::of(Memory::attach(copy).expect("the same memory"), Device::Other(device()));
+        assert_eq!(second.shared().next(), Some(0));
+        first.retire(0);
+        first.retire(2);
+        second.shared().used.insert(1);
+        assert_eq!(second.shared().next(), Some(3));
+        let driver = second.lock().expect("the lock");
+        assert!(first.try_lock().is_none() && second.is_driven_here());
+        drop(driver);
+        first.leave(true);
+        assert!(first.try_lock().is_none(), "late threads get nothing");
+        assert_eq!(first.shared().magic.load(Relaxed), 0);
+        assert_eq!(first.shared().next(), Some(0));
+        let driver = second.lock().expect("nobody has it");
+        drop(driver);
+        assert_eq!(second.shared().next(), Some(3));
     }
 }

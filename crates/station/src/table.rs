@@ -18,10 +18,15 @@ pub(crate) struct Loan<'a> {
 }
 
 impl Shared {
+    /// The number that is lent next.
+    pub(crate) fn next(&self) -> Option<u32> {
+        self.used.lowest_outside(&self.retired)
+    }
+
     /// Lends the lowest free number. The state is written last.
     pub(crate) fn lend(&self, now: Nanoseconds, loan: &Loan<'_>) -> Option<(u32, &Entry)> {
         let peer = self.peer(loan.peer)?;
-        let stream = self.used.lowest_outside()?;
+        let stream = self.next()?;
         let entry = self.entry(stream)?;
         entry.flags.store(loan.flags, Relaxed);
         entry.peer.store(loan.peer, Relaxed);

@@ -74,6 +74,8 @@ calls! {
     read(fd: c_int, data: *mut c_void, length: usize) -> Result<usize> = check, SYS_read;
     /// pread64(2)
     pread(fd: c_int, data: *mut c_void, length: usize, offset: i64) -> Result<usize> = check, SYS_pread64;
+    /// pwrite64(2)
+    pwrite(fd: c_int, data: *const c_void, length: usize, offset: i64) -> Result<usize> = check, SYS_pwrite64;
     /// write(2)
     write(fd: c_int, data: *const c_void, length: usize) -> Result<usize> = check, SYS_write;
     /// readv(2)
@@ -116,6 +118,8 @@ calls! {
     getresuid(real: *mut u32, effective: *mut u32, saved: *mut u32) -> Result<()> = unit, SYS_getresuid;
     /// geteuid(2)
     geteuid() -> u32 = value, SYS_geteuid;
+    /// getegid(2)
+    getegid() -> u32 = value, SYS_getegid;
     /// kill(2)
     kill(pid: c_int, signal: c_int) -> Result<()> = unit, SYS_kill;
     /// timerfd_create(2)

@@ -31,6 +31,12 @@ pub fn narrow() {
     }
 }
 
+/// The station of link `index` is not this process's any more, so [`narrow`] is for it, too. Gives the channels that it keeps.
+pub fn no_longer_lasting(index: usize) -> u64 {
+    at(index).lasting = false;
+    own_channels(at(index))
+}
+
 /// The channels in which this process has connections, one bit each.
 fn own_channels(link: &Link) -> u64 {
     let streams = (0..table::high_water()).filter_map(|fd| {

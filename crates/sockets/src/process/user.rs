@@ -9,6 +9,7 @@ use crate::global::{OWED, SETUP};
 use crate::handover::waiting;
 use crate::link;
 use crate::process::{report, users};
+use crate::remote;
 use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
@@ -104,7 +105,7 @@ pub fn changed() {
     if now.contains(&before) {
         return;
     }
-    if SETUP.lock().is_none() {
+    if SETUP.lock().is_none() || remote::is_driving() {
         OWED.store(true, Ordering::Release);
         return;
     }
@@ -116,6 +117,7 @@ pub fn changed() {
         }
     });
     crate::datagram::user_changed(before);
+    remote::user_changed();
     if let Some(_setup) = SETUP.lock() {
         link::narrow();
     }

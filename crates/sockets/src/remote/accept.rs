@@ -40,7 +40,7 @@ pub fn listens(inode: u64, address: &Address) {
         return;
     }
     let Some(device) = area::device_for_listener(address) else { return };
-    let home = match home::settle(&device) {
+    let home = match home::settle(&device, false) {
         Ok(home) => home,
         Err(reason) => return report::count(reason),
     };
@@ -126,7 +126,7 @@ fn move_ear(listening: i32, listener: &Socket) {
 #[inline(never)]
 fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
     let (Some(client), server) = (peer_of(fd), listen::bound_address(fd)) else { return false };
-    if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) {
+    if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
     if home.station.is_over() || !home.station.listeners().any(|inode| inode == listener.inode.load(Ordering::Relaxed)) {

@@ -38,7 +38,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(device) => device,
         Err(reason) => return Outcome::Kernel(reason),
     };
-    let home = match home::settle(&device) {
+    let home = match home::settle(&device, true) {
         Ok(home) => home,
         Err(reason) => return Outcome::Kernel(reason),
     };

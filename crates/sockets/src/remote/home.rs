@@ -24,6 +24,10 @@ pub struct Home {
     pub links: [(*mut u8, usize); LINKS],
     /// Over which the keeper is told things.
     pub control: AtomicI32,
+    /// It is this process's user's, for sure ([`super::whose`]).
+    pub claimed: AtomicBool,
+    /// The one that the process had before.
+    older: AtomicPtr<Home>,
     /// The pump's sockets, one for each stream, in this process.
     pub far: *mut Socket,
     /// Descriptors that the keeper may have.
@@ -35,6 +39,9 @@ pub struct Home {
 }
 
 static HOME: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The newest of those that it has, or had, and still has mapped ([`Home::older`]).
+static NEWEST: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Somebody makes a home at this moment: a process has one.
 static MAKING: AtomicBool = AtomicBool::new(false);
@@ -58,8 +65,29 @@ pub fn keeps(home: &'static Home) {
     HOME.store(core::ptr::from_ref(home).cast_mut(), Ordering::Release);
 }
 
-/// This process's home; it is made if there is none, for the device by which the first peer is reached.
-pub fn settle(device: &Device) -> core::result::Result<&'static Home, Reason> {
+/// The process's home, and those that it had before.
+pub fn homes() -> impl Iterator<Item = &'static Home> {
+    // SAFETY: null, or a home that is never unmapped.
+    let at = |place: &AtomicPtr<Home>| unsafe { place.load(Ordering::Acquire).cast_const().as_ref() };
+    core::iter::successors(at(&NEWEST), move |home| at(&home.older))
+}
+
+/// The process has no part in it any more.
+pub fn part_with(home: &'static Home) {
+    let is_it = |place: &&AtomicPtr<Home>| core::ptr::eq(place.load(Ordering::Acquire), home);
+    if is_it(&&HOME) {
+        forget();
+    }
+    let before = core::iter::once(&NEWEST).chain(homes().map(|other| &other.older)).find(is_it);
+    if let Some(before) = before {
+        before.store(home.older.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+/// This process's home; it is made if there is none, for the device by which the first peer is reached. `connects`: streams of this
+/// process's user will be there.
+pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static Home, Reason> {
+    let kept = || kept().filter(|home| !connects || home.is_own());
     let mut until = 0;
     loop {
         if let Some(home) = kept() {
@@ -77,6 +105,11 @@ pub fn settle(device: &Device) -> core::result::Result<&'static Home, Reason> {
                 }
                 // If the keeper of the last one is gone, so is every stream that it kept: the next ones get another.
                 HOME.store(made as *const Home as *mut Home, Ordering::Release);
+                if !homes().any(|home| core::ptr::eq(home, made)) {
+                    made.older.store(NEWEST.load(Ordering::Acquire), Ordering::Release);
+                    NEWEST.store(made as *const Home as *mut Home, Ordering::Release);
+                }
+                let _ = connects && made.is_own();
             }
             MAKING.store(false, Ordering::Release);
             return made;
@@ -163,6 +196,8 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
             station,
             links,
             control: AtomicI32::new(control),
+            claimed: AtomicBool::new(false),
+            older: AtomicPtr::new(core::ptr::null_mut()),
             descriptors: limit(),
             far,
             near,

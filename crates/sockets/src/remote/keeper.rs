@@ -4,6 +4,7 @@
 //! ended; and its own death is a hang-up at all of them. It holds the shadow connections, whose hang-up says that the peer's
 //! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
 
+use super::fork;
 use super::hold;
 use super::home::Home;
 use super::message::Message;
@@ -296,6 +297,7 @@ impl Keeper {
                 Ok((Message::Ear(inode), [ear, _])) => self.hear(inode, ear),
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
                 Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
+                Ok((Message::User(user, group), [-1, _])) => fork::become_user(user, group),
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
                     let _ = calls::close(fd);
                 }),

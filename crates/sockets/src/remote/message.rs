@@ -18,6 +18,8 @@ pub enum Message {
     NoEar(u64),
     /// The bound socket of a gate: 1 for IPv6.
     Gate(u64),
+    /// The station is this user's and group's from now on.
+    User(u32, u32),
 }
 
 impl Message {
@@ -29,6 +31,7 @@ impl Message {
             Message::Ear(inode) => (3, inode),
             Message::NoEar(inode) => (4, inode),
             Message::Gate(family) => (5, family),
+            Message::User(user, group) => (6, u64::from(group) << 32 | u64::from(user)),
         };
         let mut bytes = [0u8; 16];
         bytes[..8].copy_from_slice(&kind.to_ne_bytes());
@@ -54,6 +57,7 @@ impl Message {
             (16, 3) => Message::Ear(word(8)),
             (16, 4) => Message::NoEar(word(8)),
             (16, 5) => Message::Gate(word(8)),
+            (16, 6) => Message::User(word(8) as u32, (word(8) >> 32) as u32),
             _ => return Err(Errno(shunt_sys::libc::EPROTO)),
         };
         Ok((message, descriptors))
@@ -69,7 +73,9 @@ mod tests {
     fn messages_arrive_with_their_descriptors() {
         let mut pair = [-1; 2];
         calls::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
-        for message in [Message::Wake, Message::Stream(7), Message::Ear(1 << 40), Message::NoEar(3), Message::Gate(1)] {
+        for message in
+            [Message::Wake, Message::Stream(7), Message::Ear(1 << 40), Message::NoEar(3), Message::Gate(1), Message::User(33, 7)]
+        {
             message.send(pair[0], &[]).unwrap();
             assert_eq!(Message::receive(pair[1]), Ok((message, [-1; 2])));
         }

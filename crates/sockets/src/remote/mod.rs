@@ -26,6 +26,7 @@ mod near;
 mod posting;
 mod pump;
 mod shadow;
+mod whose;
 mod words;
 
 pub use accept::{accepted, listens, listens_no_longer};
@@ -33,3 +34,4 @@ pub use connect::connect;
 pub use home::{forget, forked, moved};
 pub use near::{drive, drive_into, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
 pub use posting::Posting;
+pub use whose::{is_driving, user_changed};

@@ -113,10 +113,16 @@ pub fn drive() {
     drive_into(None);
 }
 
+/// The process's home, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
+#[inline(always)]
+fn driven() -> Option<&'static Home> {
+    home().filter(|home| home.claimed.load(Ordering::Relaxed))
+}
+
 /// The same, by a call whose buffer takes what comes next.
 #[inline(always)]
 pub fn drive_into(posting: Option<&mut Posting>) {
-    if let Some(home) = home() {
+    if let Some(home) = driven() {
         work(home, posting);
     }
 }
@@ -181,7 +187,7 @@ pub fn watch() -> Option<Watch<'static>> {
 /// The same, by a call whose buffer takes what comes next.
 #[inline(always)]
 pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
-    match home() {
+    match driven() {
         Some(home) => begin(home, posting),
         None => Some(Watch::default()),
     }

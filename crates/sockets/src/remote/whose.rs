@@ -1,0 +1,68 @@
+//! Whose a station is: one user's, as a listener's connections are ([`users`]). It is the first's who has streams there, or who becomes
+//! another user before anybody has any, as a server's workers do.
+//!
+//! Who becomes another user than that keeps the rings of the streams of which he has descriptors, as of connections on one host
+//! ([`link::narrow`]), and nothing else of the station. It tells the keeper by bells, like a program that was handed them. The
+//! numbers of these streams are never lent again.
+
+use super::home::{self, Home};
+use super::message::Message;
+use crate::global::SETUP;
+use crate::process::{user, users};
+use crate::{link, private, table};
+use core::sync::atomic::Ordering;
+use shunt_segment::CHANNELS;
+use shunt_station::Stream;
+use shunt_sys::calls;
+
+impl Home {
+    /// Whether its streams are this process's user's, or will be from now on.
+    pub fn is_own(&self) -> bool {
+        if self.claimed.load(Ordering::Relaxed) {
+            return true;
+        }
+        let control = self.control.load(Ordering::Relaxed);
+        let Ok(status) = calls::status_of(control) else { return false };
+        let own = users::claim(status.st_ino, control, user::own()).is_ok();
+        self.claimed.store(own, Ordering::Relaxed);
+        own
+    }
+
+    fn leave(&'static self) {
+        home::part_with(self);
+        if let Some(_setup) = SETUP.lock() {
+            for (row, (_, index)) in self.links.iter().enumerate() {
+                let channels = link::no_longer_lasting(*index);
+                let kept = (0..CHANNELS).filter(|channel| channels & 1 << channel != 0);
+                kept.for_each(|channel| self.station.retire((row * CHANNELS + channel) as Stream));
+            }
+        }
+        let descriptors = self.station.descriptors();
+        for fd in descriptors.into_iter().filter(|fd| *fd >= 0) {
+            table::take(fd);
+        }
+        // Where the lock's holders have other numbers it is not to be asked for; a process that is there has never driven.
+        self.station.leave(!crate::process::numbers_are_strange());
+        // What was left to whoever had the lock.
+        let _ = Message::Wake.send(self.control.load(Ordering::Relaxed), &[]);
+        private::close_at(&self.control);
+    }
+}
+
+/// Whether the calling thread was interrupted while it drove.
+pub fn is_driving() -> bool {
+    !crate::process::numbers_are_strange() && home::homes().any(|home| home.station.is_driven_here())
+}
+
+/// This process has become another user: before [`link::narrow`], and while it may still write where its family reads.
+pub fn user_changed() {
+    for home in home::homes() {
+        home.claimed.store(false, Ordering::Relaxed);
+        if home.is_own() {
+            let told = Message::User(calls::geteuid(), calls::getegid());
+            let _ = told.send(home.control.load(Ordering::Relaxed), &[]);
+        } else {
+            home.leave();
+        }
+    }
+}
