@@ -4,12 +4,14 @@
 //! without closing it. What two ends that are awake do all day goes another way first ([`crate::stream::swift`]).
 //!
 //! ```text
+//! carried      calls under which a stream becomes the kernel's
 //! swift        short messages               window, room: space in a direction
 //! pieces       the buffers of one call      transfer, splice: vectors, files and pipes
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte           stalled: TCP_USER_TIMEOUT
 //! ```
 
+mod carried;
 pub mod control;
 pub mod corked;
 pub mod deadlines;

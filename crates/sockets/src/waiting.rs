@@ -6,6 +6,7 @@
 //! poll         select, polled: in terms of it
 //! bells        that were rung               foreign: bytes on a companion that are none
 //! nudge        threads of this process that sleep in poll             owner: those that are signalled (O_ASYNC)
+//! rousing      threads that sleep in recv, where a connection becomes the kernel's
 //! holding      calls on a socket whose last descriptor another thread closes
 //! patience     while another process holds a lock                     signals: what a handler leaves of a call
 //! ```
@@ -19,6 +20,7 @@ pub mod patience;
 pub mod poll;
 pub mod polled;
 pub mod readiness;
+mod rousing;
 pub mod select;
 pub mod signals;
 pub mod spin;

@@ -241,6 +241,13 @@ pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_i
     check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_recvfrom, fd, data, length, flags, 0, 0, began) }))
 }
 
+/// sendmsg(2) or recvmsg(2), by their numbers, of a blocking socket; see [`crate::raw::sleep6`].
+pub fn message_sleeping(call: i64, fd: c_int, message: &mut libc::msghdr, flags: c_int, began: u64) -> Result<usize> {
+    let (fd, message, flags) = (fd as usize, message as *mut libc::msghdr as usize, flags as usize);
+    // SAFETY: as for the calls above.
+    check(cancel::sleep(|| unsafe { crate::raw::sleep6(call, fd, message, flags, 0, 0, 0, began) }))
+}
+
 /// ppoll(2)
 pub fn ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> {
     // SAFETY: as for the calls above.

@@ -20,6 +20,7 @@ mod errno;
 pub mod mapping;
 pub mod process;
 pub mod raw;
+pub mod rouse;
 pub mod section;
 pub mod sleeper;
 pub mod stops;

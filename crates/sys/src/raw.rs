@@ -83,6 +83,16 @@ struct Entry {
     exit: i32,
 }
 
+/// Whether a thread that the kernel finds at `at` is in a call of [`sleep6`].
+pub fn is_sleep(at: usize) -> bool {
+    // SAFETY: the table lies between the linker's two symbols.
+    unsafe {
+        let far = |field: *const i32| (field as usize).wrapping_add_signed(*field as isize);
+        let count = (&raw const LAST).offset_from(&raw const FIRST) as usize;
+        (0..count).map(|i| (&raw const FIRST).add(i)).any(|entry| far(&raw const (*entry).end) == at)
+    }
+}
+
 /// A handler of the program is about to run: if it interrupts a sleep, or one that was about to begin, the thread goes on
 /// behind it, with EINTR.
 ///

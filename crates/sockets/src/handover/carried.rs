@@ -2,7 +2,7 @@
 //! descriptor by itself (POSIX AIO), or the kernel is, for a ring ([`crate::handover::uring`]).
 //!
 //! It gets what a program without shunt gets, one end of a kernel connection whose other end a carrier holds, under its
-//! own numbers; its epoll sets go on watching it.
+//! own numbers; its epoll sets go on watching it, and calls that sleep on it go on there ([`crate::stream`]'s `carried`).
 
 use crate::global::Mutex;
 use crate::handover::carrier::{self, Cargo};
@@ -69,9 +69,10 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         }
     }
     report::count(Reason::Carried);
+    holding::carried(socket, next);
     epoll::after_dissolve(socket, next);
     descriptor::finish(socket, fd, false);
-    holding::dissolved(socket);
+    holding::given_up(socket);
     carrier.begin();
     drop(carrying);
     if readable {

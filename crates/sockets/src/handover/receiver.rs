@@ -204,7 +204,7 @@ impl Path {
         let _ = path.write_fmt(text);
         path
     }
-    fn pointer(&self) -> *const u8 {
+    pub(crate) fn pointer(&self) -> *const u8 {
         self.bytes.as_ptr()
     }
 }

@@ -40,9 +40,7 @@ pub fn carry() {
 fn carry_older() {
     if OLDER.swap(false, Ordering::Relaxed) {
         for fd in 0..table::high_water() {
-            // Whose call sleeps on a stream would never hear of what a carrier takes.
-            let sleeps = table::stream(fd).is_some_and(|socket| socket.hold.sleepers() != 0);
-            if sleeps || uring::settle(fd).is_err() {
+            if uring::settle(fd).is_err() {
                 report::count(Reason::NotCarried);
             }
         }

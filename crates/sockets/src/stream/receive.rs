@@ -1,5 +1,6 @@
 //! Receiving: any flags, any number of buffers, with waiting.
 
+use super::carried::Rest;
 use super::take::{peek, take, take_pieces, taken};
 use super::{distrust, ends_for_signals};
 use crate::remote::Posting;
@@ -164,6 +165,9 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             posting.as_mut(),
         );
         done += settled(socket, generation, fd, posting);
+        if socket.hold.is_carried() && waited.is_ok() {
+            return Rest { fd, pieces, done, enough, flags, limited: timeout != 0, began }.receive();
+        }
         if done > 0 && (done >= enough || waited.is_err()) {
             break done;
         }

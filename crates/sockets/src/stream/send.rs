@@ -1,8 +1,9 @@
 //! Sending: any flags, any number of buffers, with waiting.
 
+use super::carried::Rest;
 use super::end::{refuse_for, tell_own_sleepers};
 use super::put::{put, put_pieces};
-use super::{distrust, ends_for_signals};
+use super::{distrust, ends_for_signals, UNDER_WAY};
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::{self, Pieces};
 use crate::stream::swift::{self, Declined};
@@ -232,6 +233,10 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         wait::check_peer(socket, fd);
         if let Err(error) = wait::wait(socket, fd, arm::OUT, ends_for_signals(deadline, flags, done), began) {
             return if done > 0 { Ok(done as isize) } else { Err(error) };
+        }
+        if socket.hold.is_carried() {
+            let flags = flags & !UNDER_WAY;
+            return Rest { fd, pieces, done, enough: length, flags, limited: timeout != 0, began }.send();
         }
         counted = false;
         if done == 0 && timeout == 0 && thread::restarted(began) != began {

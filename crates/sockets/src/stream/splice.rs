@@ -248,6 +248,11 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             deadline = clock::monotonic_ns().saturating_add(timeout);
         }
         wait::wait(socket, fd, arm::IN, deadline, began)?;
+        if socket.hold.is_carried() {
+            // SAFETY: a plain system call. Nothing has been moved yet.
+            let moved = unsafe { shunt_sys::syscall!(libc::SYS_splice, fd, 0, pipe, 0, length, flags) };
+            return shunt_sys::check(moved).map(|moved| moved as isize);
+        }
         if timeout == 0 {
             began = thread::restarted(began);
         }

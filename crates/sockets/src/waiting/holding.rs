@@ -12,7 +12,7 @@
 
 mod aside;
 
-pub use aside::{dissolved, put_back, set_aside};
+pub use aside::{carried, dissolved, given_up, put_back, set_aside};
 
 use crate::socket::{flag, Socket};
 use crate::table::{self, Lingerer};
@@ -185,6 +185,13 @@ impl Hold {
         socket.references.load(Ordering::SeqCst) > 0 || self.lingers()
     }
 
+    /// Whether the socket's numbers are those of the kernel's end of the same connection by now, so that a call goes on there: see
+    /// [`carried`].
+    #[inline]
+    pub fn is_carried(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == aside::state::CARRIED
+    }
+
     /// Whether no descriptor of the program's is left, and the caller's wait keeps it open.
     fn lingers(&self) -> bool {
         self.number.load(Ordering::SeqCst) != NONE
@@ -260,7 +267,7 @@ fn settle(what: Lingerer) {
         }
         if hold.waiters() == 0 {
             hold.await_ringers();
-            let dissolved = hold.state.load(Ordering::SeqCst) == aside::state::DISSOLVED;
+            let dissolved = hold.state.load(Ordering::SeqCst) >= aside::state::DISSOLVED;
             match what {
                 Lingerer::Socket(socket) if dissolved => crate::socket::free(socket),
                 Lingerer::Socket(socket) => descriptor::end(socket, number, false),

@@ -271,7 +271,7 @@ pub fn reconsider_fence(socket: &Socket) {
 ///
 /// Errors: EAGAIN at the deadline; EINTR as recv(2) gives it (the kernel restarts the sleep when the handler was
 /// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when the socket had been
-/// closed before. When another thread closes it now, the caller goes on ([`crate::waiting::holding`]). `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
+/// closed before. Where the stream has become the kernel's ([`holding::Hold::is_carried`]), the caller goes on there ([`crate::stream`]'s `carried`). When another thread closes it now, the caller goes on ([`crate::waiting::holding`]). `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
 /// copy or a spin, interrupts it as well.
 pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
     wait_into(socket, fd, conditions, deadline, began, None)
@@ -353,6 +353,9 @@ pub fn wait_into(
                 other => other,
             };
         }
+    }
+    if socket.hold.is_carried() && result != Err(Errno(libc::ECANCELED)) {
+        return Ok(()); // also where a handler ran: the call goes on elsewhere, and finds that
     }
     if result.is_ok() && socket.generation.load(Ordering::Acquire) != generation {
         return Err(Errno(libc::EBADF));
@@ -436,7 +439,7 @@ fn sleep(
     }
     watch.for_stream(socket, conditions & readiness::CONDITIONS);
     let kept = deadlines::next();
-    if readiness::any(socket, conditions) {
+    if readiness::any(socket, conditions) || socket.hold.is_carried() {
         return Ok(());
     }
     if thread::interrupted_since(began, deadline == u64::MAX) {

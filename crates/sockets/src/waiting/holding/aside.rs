@@ -5,7 +5,7 @@
 
 use super::{leave, Lingerer, WAITER};
 use crate::socket::Socket;
-use crate::waiting::nudge;
+use crate::waiting::{nudge, rousing};
 use core::sync::atomic::Ordering;
 use shunt_sys::Result;
 
@@ -17,6 +17,8 @@ pub(super) mod state {
     pub(in super::super) const ASIDE: u32 = 1;
     /// They are for good, and only the object is left to give back.
     pub(in super::super) const DISSOLVED: u32 = 2;
+    /// The same, and that file is the kernel's end of the same connection: calls go on there.
+    pub(in super::super) const CARRIED: u32 = 3;
 }
 
 /// The numbers of `socket`, of which `fd` is one, are about to be another file's; nobody rings or waits by them behind this. To be
@@ -41,6 +43,19 @@ pub fn set_aside(socket: &'static Socket, fd: i32) -> Result<()> {
 /// The connection was dissolved, or is another process's: its object is given back when nobody waits.
 pub fn dissolved(socket: &'static Socket) {
     socket.hold.state.store(state::DISSOLVED, Ordering::SeqCst);
+    leave(Lingerer::Socket(socket), WAITER);
+}
+
+/// The numbers are those of the kernel's end, `next`, and will stay so: calls that sleep on the stream wake, and go on there. To be followed by
+/// [`given_up`].
+pub fn carried(socket: &'static Socket, next: &Socket) {
+    socket.hold.state.store(state::CARRIED, Ordering::SeqCst);
+    nudge::all();
+    rousing::all(&socket.hold, next);
+}
+
+/// As [`dissolved`], of a stream that was [`carried`].
+pub fn given_up(socket: &'static Socket) {
     leave(Lingerer::Socket(socket), WAITER);
 }
 

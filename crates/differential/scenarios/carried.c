@@ -1,0 +1,347 @@
+/* A connection becomes the kernel's (another thread gives it to POSIX AIO) while threads sleep in calls on it: they hear nothing of that. */
+#include "laboratory.h"
+#include <aio.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/uio.h>
+#define FAMILY "threads"
+
+static char bytes[1 << 20];
+static int connection;
+static atomic_int sleeper;
+
+/* What the threads' calls gave: said when they have ended, or the order of lines would be a race. */
+static struct result {
+    long value;
+    int error;
+    unsigned more;
+} results[16];
+static int count;
+
+static void keep(long value, unsigned more)
+{
+    results[count++] = (struct result){value, errno, more};
+}
+
+static void ended(pthread_t thread)
+{
+    finish(thread);
+    for (int i = 0; i < count; i++)
+        say("%ld %s %u", results[i].value, results[i].value < 0 ? error_name(results[i].error) : "", results[i].more);
+    count = 0;
+}
+
+/* Writes three bytes past the library, which far receives. */
+static void give_away(int fd)
+{
+    struct aiocb request = {.aio_fildes = fd, .aio_buf = "aio", .aio_nbytes = 3, .aio_sigevent.sigev_notify = SIGEV_NONE};
+    const struct aiocb *list[] = {&request};
+    R(aio_write(&request));
+    while (aio_error(&request) == EINPROGRESS)
+        aio_suspend(list, 1, NULL);
+    say("written %zd", aio_return(&request));
+}
+
+static void *receives(void *flags)
+{
+    sleeper = thread_id();
+    keep(recv(connection, bytes, 30, (int)(long)flags), 0);
+    return NULL;
+}
+
+static void *reads_pieces(void *nothing)
+{
+    struct iovec pieces[2] = {{bytes, 10}, {bytes + 10, 20}};
+    keep(readv(connection, pieces, 2), 0);
+    return nothing;
+}
+
+static void *receives_message(void *nothing)
+{
+    struct iovec piece = {bytes, 30};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    keep(recvmsg(connection, &message, MSG_WAITALL), 0);
+    results[count - 1].more = message.msg_flags;
+    return nothing;
+}
+
+DUET(carried_under_recv, "a thread that sleeps in recv")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    R(send(connection, "abc", 3, 0));
+    far("recv 1 3 WAITALL");
+}
+
+DUET(carried_under_readv, "a thread that sleeps in readv")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(reads_pieces, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+}
+
+DUET(carried_under_peek, "a thread that sleeps in recv with MSG_PEEK")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, (void *)(long)MSG_PEEK);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    await_bytes(connection, 30);
+    R(recv(connection, bytes, 100, 0));
+}
+
+DUET(carried_under_waitall, "a thread that sleeps with a third of what it waits for")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, (void *)(long)MSG_WAITALL);
+    far("send 1 10 1");
+    await_blocked(getpid(), sleeper);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 20 1");
+    ended(thread);
+    say_bytes("received", bytes, 30);
+    thread = start_asleep(receives_message, NULL);
+    far("send 1 30 1");
+    ended(thread);
+}
+
+DUET(carried_under_recv_end, "the end comes")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL; shutdown 1 WR");
+    ended(thread);
+    R(send(connection, "abc", 3, 0));
+    far("recv 1 3 WAITALL");
+}
+
+DUET(carried_under_recv_shut, "this side shuts itself down for reading")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL");
+    R(shutdown(connection, SHUT_RD));
+    ended(thread);
+}
+
+static void *receives_in_time(void *nothing)
+{
+    keep(recv(connection, bytes, 30, 0), 0);
+    return nothing;
+}
+
+DUET(carried_under_timeout, "a time limit passes")
+{
+    connection = connected();
+    struct timeval limit = {.tv_usec = 400000};
+    R(setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+    pthread_t thread = start_asleep(receives_in_time, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL");
+    ended(thread);
+}
+
+static void *sends(void *size)
+{
+    size_t length = (size_t)size;
+    fill(bytes, length, 3, 0);
+    for (int i = 0; i < 16; i++)
+        keep(send(connection, bytes, length, 0), 0);
+    return NULL;
+}
+
+DUET(carried_under_send, "a thread that sleeps in send until there is room")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(sends, (void *)sizeof bytes);
+    struct aiocb request = {.aio_fildes = connection, .aio_buf = bytes, .aio_nbytes = 3, .aio_sigevent.sigev_notify = SIGEV_NONE};
+    R(aio_read(&request));
+    for (int i = 0; i < 16; i++)
+        far("recvall 1 1048576 3");
+    ended(thread);
+    far("send 1 3 1");
+    const struct aiocb *list[] = {&request};
+    while (aio_error(&request) == EINPROGRESS)
+        aio_suspend(list, 1, NULL);
+    say("read %zd", aio_return(&request));
+}
+
+static void *polls(void *nothing)
+{
+    struct pollfd entry = {.fd = connection, .events = POLLIN};
+    keep(poll(&entry, 1, -1), 0);
+    results[count - 1].more = entry.revents;
+    return nothing;
+}
+
+static void *selects(void *nothing)
+{
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(connection, &set);
+    keep(select(connection + 1, &set, NULL, NULL, NULL), 0);
+    results[count - 1].more = FD_ISSET(connection, &set) != 0;
+    return nothing;
+}
+
+static void *waits_in_set(void *set)
+{
+    struct epoll_event event = {0};
+    keep(epoll_wait((int)(long)set, &event, 1, -1), 0);
+    results[count - 1].more = event.events + 1000 * event.data.u32;
+    return NULL;
+}
+
+DUET(carried_under_poll, "a thread that sleeps in poll")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(polls, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    say_received("call", connection, 30, 1);
+}
+
+DUET(carried_under_select, "a thread that sleeps in select")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(selects, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    say_received("call", connection, 30, 1);
+}
+
+DUET(carried_under_epoll, "a thread that sleeps in epoll_wait")
+{
+    connection = connected();
+    int set = MUST(epoll_create1(0));
+    R(epoll_adding(set, connection, EPOLLIN, 7));
+    pthread_t thread = start_asleep(waits_in_set, (void *)(long)set);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    say_received("call", connection, 30, 1);
+    show_epoll("nothing", set, 0);
+    far("send 1 30 1");
+    show_epoll("again", set, 1000);
+}
+
+static void *receives_one(void *nothing)
+{
+    char byte;
+    long count = recv(connection, &byte, 1, 0);
+    return nothing ? nothing : (void *)count;
+}
+
+DUET(carried_under_many, "eight threads sleep in recv, and each gets a byte")
+{
+    connection = connected();
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++)
+        threads[i] = start_asleep(receives_one, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 8 1");
+    for (int i = 0; i < 8; i++)
+        say("%ld", (long)finish(threads[i]));
+}
+
+DUET(carried_under_recv_closed, "another thread closes the number: the call goes on")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL");
+    R(close(connection));
+    far("send 1 30 1");
+    ended(thread);
+}
+
+DUET(carried_under_recv_interrupted, "a handler without SA_RESTART ends the call, one with it does not")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL");
+    count_signal(SIGUSR1, SA_RESTART);
+    count_signal(SIGUSR2, 0);
+    await_blocked(getpid(), sleeper);
+    pthread_kill(thread, SIGUSR1);
+    while (!signals_seen)
+        milliseconds(1);
+    await_blocked(getpid(), sleeper);
+    pthread_kill(thread, SIGUSR2);
+    ended(thread);
+    thread = start_asleep(receives, (void *)(long)MSG_WAITALL);
+    pthread_kill(thread, SIGUSR1);
+    far("send 1 10 1");
+    await_bytes(connection, 0);
+    await_blocked(getpid(), sleeper);
+    pthread_kill(thread, SIGUSR2);
+    ended(thread);
+}
+
+DUET(carried_under_recv_cancelled, "the thread is cancelled")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL");
+    pthread_cancel(thread);
+    say("%d", finish(thread) == PTHREAD_CANCELED);
+    far("send 1 30 1");
+    say_received("call", connection, 30, 1);
+}
+
+DUET(carried_under_recv_after_cancel, "a thread was cancelled before, so that the C library has its handler")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0);
+    pthread_cancel(thread);
+    say("%d", finish(thread) == PTHREAD_CANCELED);
+    thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    thread = start_asleep(receives, 0);
+    pthread_cancel(thread);
+    say("%d", finish(thread) == PTHREAD_CANCELED);
+}
+
+static int other;
+
+static void *receives_other(void *nothing)
+{
+    char there[40];
+    long got = recv(other, there, 30, 0);
+    return nothing ? nothing : (void *)got;
+}
+
+SOLO(carried_under_both, "both ends are one process's, and threads sleep on both; another connection's thread sleeps on")
+{
+    int third, fourth;
+    pair(&connection, &other);
+    pair(&third, &fourth);
+    pthread_t near = start_asleep(receives, 0), far_thread = start_asleep(receives_other, NULL);
+    int watched = connection;
+    connection = third;
+    pthread_t stranger = start_asleep(receives_one, NULL);
+    give_away(watched);
+    say("the other got %ld", (long)finish(far_thread));
+    far_thread = start_asleep(receives_other, NULL);
+    give_away(other);
+    ended(near);
+    R(send(watched, "to the other", 12, 0));
+    say("the other got %ld", (long)finish(far_thread));
+    R(send(fourth, "x", 1, 0));
+    say("the stranger got %ld", (long)finish(stranger));
+}
