@@ -28,6 +28,7 @@ mod spawn;
 mod splices;
 mod start;
 mod stdio;
+mod symbols;
 mod timed;
 mod trap;
 mod uring;

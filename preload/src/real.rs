@@ -1,16 +1,14 @@
 //! The C library's own functions: one slot per intercepted symbol.
 
+use crate::symbols;
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use shunt_calls::libc::{
     epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, rlimit, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
 
-extern "C" {
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+/// For dlsym(3): behind this library.
+pub const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
 
 /// Whether the C library's functions have been looked up. dlsym takes the loader's lock, which a thread that loads a library keeps
 /// while constructors run, and which stays taken in a child of a fork that no handler sees: so nothing is looked up later.
@@ -44,7 +42,7 @@ unsafe fn look_up(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
         return core::ptr::null_mut();
     }
     // SAFETY: promised by the caller.
-    let found = unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) };
+    let found = unsafe { symbols::look_up(RTLD_NEXT, name.as_ptr().cast()) };
     slot.store(found, Ordering::Relaxed);
     found
 }
@@ -55,7 +53,7 @@ unsafe fn look_up(slot: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
 /// `name` ends with a NUL.
 pub unsafe fn find(name: &[u8]) -> *mut c_void {
     // SAFETY: promised by the caller.
-    unsafe { dlsym(core::ptr::null_mut(), name.as_ptr().cast()) }
+    unsafe { symbols::look_up(core::ptr::null_mut(), name.as_ptr().cast()) }
 }
 
 /// Finds a symbol behind this library; see [`find`].
@@ -64,7 +62,7 @@ pub unsafe fn find(name: &[u8]) -> *mut c_void {
 /// `name` ends with a NUL.
 pub unsafe fn following(name: &[u8]) -> *mut c_void {
     // SAFETY: promised by the caller.
-    unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) }
+    unsafe { symbols::look_up(RTLD_NEXT, name.as_ptr().cast()) }
 }
 
 /// Finds a symbol in one library.
@@ -73,7 +71,7 @@ pub unsafe fn following(name: &[u8]) -> *mut c_void {
 /// `library` is one of dlopen's, `name` ends with a NUL.
 pub unsafe fn find_in(library: *mut c_void, name: &[u8]) -> *mut c_void {
     // SAFETY: promised by the caller.
-    unsafe { dlsym(library, name.as_ptr().cast()) }
+    unsafe { symbols::look_up(library, name.as_ptr().cast()) }
 }
 
 /// A value for "this C library has no such function".
@@ -159,6 +157,18 @@ pub fn setcontext_itself() -> *mut c_void {
 pub fn dlopen_itself() -> *mut c_void {
     // SAFETY: the name ends with a NUL.
     unsafe { next(&slot::dlopen, "dlopen\0") }
+}
+
+/// As [`setcontext_itself`], of dlmopen(3).
+pub fn dlmopen_itself() -> *mut c_void {
+    // SAFETY: the name ends with a NUL.
+    unsafe { next(&slot::dlmopen, "dlmopen\0") }
+}
+
+/// As [`setcontext_itself`], of dlvsym(3).
+pub fn dlvsym_itself() -> *mut c_void {
+    // SAFETY: the name ends with a NUL.
+    unsafe { next(&slot::dlvsym, "dlvsym\0") }
 }
 
 /// As [`setcontext_itself`], of swapcontext(3).

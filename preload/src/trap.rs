@@ -21,7 +21,7 @@ mod copies;
 mod known;
 mod loading;
 mod masks;
-mod objects;
+pub mod objects;
 mod threads;
 
 use crate::{direct, signals};
@@ -30,9 +30,11 @@ use core::ops::Range;
 use shunt_calls::libc::{self, siginfo_t, ucontext_t};
 use shunt_options::Raw;
 use shunt_sockets::global;
+use shunt_sockets::handover::untold;
 use shunt_sockets::process::report;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::sys::{calls, cancel, dispatch, raw, syscall};
+use shunt_sockets::table;
 
 pub use code::{after_fork_child, before_fork};
 pub use masks::{by_number as mask_by_number, change as change_mask, open};
@@ -67,6 +69,15 @@ fn begin(range: Option<Range<usize>>) -> bool {
         report::count(Reason::RawNotTrapped);
     }
     begun
+}
+
+/// The program is about to use what it has loaded, while it may have connections: what could make calls on them is looked for now, and
+/// not before the next socket.
+pub fn loaded() {
+    if global::ready() && table::any_ours() {
+        code::look();
+        untold::carry();
+    }
 }
 
 /// Registers that hold a call's arguments, in their order.

@@ -165,6 +165,9 @@ macro_rules! for_each_call {
             "signals" setcontext(context: *const c_void) -> c_int;
             "signals" swapcontext(old: *mut c_void, context: *const c_void) -> c_int;
             "libraries" dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+            "libraries" dlmopen(space: c_long, name: *const c_char, flags: c_int) -> *mut c_void;
+            "libraries" dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+            "libraries" dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
             "threads" pthread_create(thread: *mut usize, attributes: *const c_void, function: *mut c_void, argument: *mut c_void) -> c_int;
             "threads" thrd_create(thread: *mut usize, function: *mut c_void, argument: *mut c_void) -> c_int;
             "threads" pthread_cancel(thread: usize) -> c_int;

@@ -305,14 +305,67 @@ DUET(symbols_next, "calls through dlsym(RTLD_NEXT)")
     far("recv 1 100");
 }
 
+typedef ssize_t sending(int, const void *, size_t, int);
+typedef ssize_t reading(int, void *, size_t);
+
+/* What was looked up moves the bytes, in their order with those of calls that were bound. */
+static void exchange_by(int fd, sending *other_send, reading *other_read)
+{
+    char bytes[16];
+    R(send(fd, "abc", 3, 0));
+    R(other_send(fd, "def", 3, 0));
+    R(send(fd, "ghi", 3, 0));
+    far("recv 1 9 WAITALL; send 1 6 1");
+    await_bytes(fd, 6);
+    R(other_read(fd, bytes, 3));
+    R(recv(fd, bytes, 16, MSG_DONTWAIT));
+    R(other_read(-1, bytes, 3));
+}
+
 DUET(symbols_of_the_library, "calls that were looked up in the C library itself")
 {
     int fd = connected();
     void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
-    ssize_t (*own_send)(int, const void *, size_t, int) = (ssize_t(*)(int, const void *, size_t, int))dlsym(library, "send");
-    R(own_send(fd, "abc", 3, 0));
-    milliseconds(50);
-    far("recv 1 100 DONTWAIT");
+    exchange_by(fd, (sending *)dlsym(library, "send"), (reading *)dlsym(library, "read"));
+}
+
+DUET(symbols_by_version, "calls that were looked up by their version, in the C library, next and anywhere")
+{
+    int fd = connected();
+    void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+    exchange_by(fd, (sending *)dlvsym(library, "send", "GLIBC_2.2.5"), (reading *)dlvsym(library, "read", "GLIBC_2.2.5"));
+    exchange_by(fd, (sending *)dlvsym(RTLD_NEXT, "send", "GLIBC_2.2.5"), (reading *)dlvsym(RTLD_DEFAULT, "read", "GLIBC_2.2.5"));
+}
+
+DUET(symbols_of_another_library, "calls that were looked up in a library that needs the C library, in the program, and anywhere")
+{
+    int fd = connected();
+    void *library = dlopen("libm.so.6", RTLD_NOW), *program = dlopen(NULL, RTLD_NOW);
+    exchange_by(fd, (sending *)dlsym(library, "send"), (reading *)dlsym(library, "read"));
+    exchange_by(fd, (sending *)dlsym(program, "send"), (reading *)dlsym(program, "read"));
+    exchange_by(fd, (sending *)dlsym(RTLD_DEFAULT, "send"), (reading *)dlsym(RTLD_DEFAULT, "read"));
+}
+
+DUET(symbols_looked_up, "calls that were looked up by a dlsym that was looked up")
+{
+    int fd = connected();
+    void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+    void *(*look)(void *, const char *) = (void *(*)(void *, const char *))dlsym(library, "dlsym");
+    exchange_by(fd, (sending *)look(library, "send"), (reading *)look(library, "read"));
+}
+
+SOLO_KERNEL(symbols_not_found, "names and versions that there are not")
+{
+    void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+    void *handles[] = {library, RTLD_NEXT, RTLD_DEFAULT};
+    for (int i = 0; i < 3; i++) {
+        say("%d", dlsym(handles[i], "no_such_call") != NULL);
+        say("%s", dlerror());
+        say("%d", dlvsym(handles[i], "send", "GLIBC_1.0") != NULL);
+        say("%d", dlerror() != NULL);
+        say("%d", dlsym(handles[i], "send") != NULL);
+        say("%d", dlerror() != NULL);
+    }
 }
 
 SOLO(close_all_above, "close_range and closefrom take the sockets with them, and the program goes on to make new ones")

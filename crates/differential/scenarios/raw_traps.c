@@ -658,3 +658,27 @@ SOLO(trapped_drawn, "one stream by calls of both kinds, in two threads")
     finish(thread);
     say("%ld bytes, hash %lx, then %ld", sum, hash, got);
 }
+
+static void *receives(void *fd)
+{
+    return (void *)recv(*(int *)fd, bytes, 30, 0);
+}
+
+DUET(trapped_other_namespace, "a C library that dlmopen loads into a namespace of its own, while a thread sleeps in recv")
+{
+    int fd = connected();
+    R(send(fd, "first", 5, 0));
+    pthread_t thread = start_asleep(receives, &fd);
+    void *other = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
+    if (!other)
+        give_up("dlmopen", errno);
+    ssize_t (*other_send)(int, const void *, size_t, int) = (ssize_t (*)(int, const void *, size_t, int))dlsym(other, "send");
+    ssize_t (*other_read)(int, void *, size_t) = (ssize_t (*)(int, void *, size_t))dlsym(other, "read");
+    R(other_send(fd, "then", 4, 0));
+    R(send(fd, "last", 4, 0));
+    far("recv 1 13 WAITALL; send 1 30 1");
+    say("received %ld", (long)finish(thread));
+    far("send 1 6 1");
+    R(other_read(fd, bytes, 3));
+    R(recv(fd, bytes, 16, MSG_DONTWAIT));
+}

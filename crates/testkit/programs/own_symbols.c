@@ -1,5 +1,6 @@
 // What a program may bring itself: the names of the C library's calls, each passed on to who comes next, and an allocator
-// that gives everything and takes nothing back. Linked beside a program, or as a library before the C library.
+// that gives everything and takes nothing back. Linked beside a program, or as a library before the C library. BY_HANDLE: who comes next
+// is looked up in the C library itself.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
@@ -10,11 +11,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifdef BY_HANDLE
+#define BEHIND dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD)
+#else
+#define BEHIND RTLD_NEXT
+#endif
+
 // The next function of a name, looked up once.
 #define NEXT(type, name, parameters, arguments)                          \
     type name parameters {                                               \
         static type(*next) parameters;                                   \
-        if (next == NULL) next = (type(*) parameters)dlsym(RTLD_NEXT, #name); \
+        if (next == NULL) next = (type(*) parameters)dlsym(BEHIND, #name); \
         return next arguments;                                           \
     }
 

@@ -154,6 +154,31 @@ fn own_symbols(host: &Host) {
 }
 in_mode!(own_symbols_of_a_program, Both, own_symbols);
 
+/// A library that wraps calls and looks the C library's up in that itself: before ours it is given ours, and behind it must not be,
+/// because ours calls it.
+fn wrappers(host: &Host) {
+    let neighbour = neighbour(host, &[]);
+    let ours = host.library();
+    for (name, how) in [("libnext.so", "-UBY_HANDLE"), ("libhandle.so", "-DBY_HANDLE")] {
+        let wrapper = compile(host, "own_symbols.c", name, &["-shared", "-fPIC", how]);
+        is_fine_with(host, &neighbour, &format!("{}:{ours}", wrapper.display()), &[]);
+        is_fine_with(host, &neighbour, &format!("{ours}:{}", wrapper.display()), &[]);
+    }
+}
+in_mode!(beside_wrappers, Both, wrappers);
+
+/// A library that the loader binds to the C library past ours, as PHP's extensions are.
+fn bound_deeply(host: &Host) {
+    let program = compile(host, "bound_deeply.c", "bound_deeply", &[]);
+    for (name, how) in [("liblazy.so", "-Wl,-z,lazy"), ("libnow.so", "-Wl,-z,now,-z,relro")] {
+        let library = compile(host, "bound_deeply.c", name, &["-DLIBRARY", "-shared", "-fPIC", how, "-Wl,--no-as-needed", "-lc"]);
+        let expected = "firstboundnamedlast\n".repeat(2);
+        host.plain(program.clone()).arg(&library).run(DEADLINE).expect_text(&expected);
+        host.client(program.clone()).arg(&library).run(DEADLINE).expect_text(&expected);
+    }
+}
+in_mode!(beside_deep_bindings, Both, bound_deeply);
+
 /// A library with system calls of its own: between ours and the C library in memory, where it cannot be trapped; loaded when there are
 /// connections; and a part of the program.
 fn instructions(host: &Host) {

@@ -243,7 +243,7 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
         return;
     }
     // SAFETY: the loader's name of the object, null or a string.
-    let name = unsafe { file_name(object.dlpi_name) };
+    let name = unsafe { objects::file_name(object.dlpi_name) };
     if name.starts_with(b"liburing.so") {
         RINGS[0].store(first.start as usize, Ordering::Relaxed);
         RINGS[1].store(first.end as usize, Ordering::Relaxed);
@@ -282,14 +282,4 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
             report::found(name, call, found::UNTOLD);
         }
     }
-}
-
-/// A file's name without directories. The program's own is empty.
-unsafe fn file_name<'a>(name: *const core::ffi::c_char) -> &'a [u8] {
-    if name.is_null() {
-        return b"";
-    }
-    // SAFETY: promised by the caller.
-    let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
-    name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
 }

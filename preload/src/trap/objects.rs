@@ -43,9 +43,35 @@ pub type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) 
 static MARKS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Looks up what is needed later, when another thread may have the loader's lock that dlsym(3) takes, and wait for one of ours in a
+/// Whether an object has an address.
+pub unsafe fn holds(object: &dl_phdr_info, address: usize) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { segments(object) }.any(|(segment, place)| segment.p_type == libc::PT_LOAD && place.contains(&address))
+}
+
+/// An object's dynamic section.
+pub unsafe fn dynamic<T>(object: &dl_phdr_info) -> Option<*const T> {
+    // SAFETY: promised by the caller.
+    let section = unsafe { segments(object) }.find(|(segment, _)| segment.p_type == libc::PT_DYNAMIC);
+    section.map(|(_, place)| place.start as *const T)
+}
+
+/// A file's name without directories. The program's own is empty.
+pub unsafe fn file_name<'a>(name: *const core::ffi::c_char) -> &'a [u8] {
+    if name.is_null() {
+        return b"";
+    }
+    // SAFETY: promised by the caller.
+    let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
+    name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
+}
+
+/// Looks up, once, what is needed later, when another thread may have the loader's lock that dlsym(3) takes, and wait for one of ours in a
 /// constructor of a library that it loads.
 pub fn resolve() {
+    if !ITERATE.load(Ordering::Relaxed).is_null() {
+        return;
+    }
     // SAFETY: functions of the C library by their prototypes.
     unsafe {
         let libc = real::following(b"gnu_get_libc_version\0");
@@ -106,7 +132,7 @@ unsafe extern "C" fn find(object: *mut dl_phdr_info, _size: usize, search: *mut 
     // SAFETY: what dl_iterate_phdr(3) and `is_go` give.
     unsafe {
         let (object, search) = (&*object, &mut *search.cast::<Search>());
-        let found = segments(object).any(|(segment, place)| segment.p_type == libc::PT_LOAD && place.contains(&search.address));
+        let found = holds(object, search.address);
         search.go = found && notes(object).any(image::is_go);
         found.into()
     }
