@@ -3,6 +3,7 @@
 #include <aio.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/sendfile.h>
 #include <sys/select.h>
 #include <sys/uio.h>
 #define FAMILY "threads"
@@ -344,4 +345,99 @@ SOLO(carried_under_both, "both ends are one process's, and threads sleep on both
     say("the other got %ld", (long)finish(far_thread));
     R(send(fourth, "x", 1, 0));
     say("the stranger got %ld", (long)finish(stranger));
+}
+
+static void *receives_messages(void *nothing)
+{
+    struct iovec pieces[2] = {{bytes, 10}, {bytes + 10, 20}};
+    struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = pieces, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = pieces + 1, .msg_iovlen = 1}}};
+    keep(recvmmsg(connection, messages, 2, MSG_WAITALL, NULL), 0);
+    results[count - 1].more = messages[0].msg_len * 1000 + messages[1].msg_len;
+    return nothing;
+}
+
+DUET(carried_under_recvmmsg, "a thread that waits for two messages")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives_messages, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    say_bytes("received", bytes, 30);
+}
+
+static void *sends_messages(void *nothing)
+{
+    fill(bytes, sizeof bytes, 3, 0);
+    struct iovec piece = {bytes, sizeof bytes};
+    struct mmsghdr messages[16] = {0};
+    for (int i = 0; i < 16; i++)
+        messages[i].msg_hdr = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+    keep(sendmmsg(connection, messages, 16, 0), 0);
+    for (int i = 0; i < 16; i++)
+        keep(messages[i].msg_len, 0);
+    count--;
+    return nothing;
+}
+
+static int file;
+
+static void *sends_file(void *nothing)
+{
+    off_t offset = 0;
+    keep(sendfile(connection, file, &offset, 16 << 20), 0);
+    results[count - 1].more = (unsigned)offset;
+    return nothing;
+}
+
+/* As in carried_under_send: a read is what gives the connection away. */
+static void under_sends(void *(*body)(void *))
+{
+    pthread_t thread = start_asleep(body, NULL);
+    char answer[3];
+    struct aiocb request = {.aio_fildes = connection, .aio_buf = answer, .aio_nbytes = 3, .aio_sigevent.sigev_notify = SIGEV_NONE};
+    const struct aiocb *list[] = {&request};
+    R(aio_read(&request));
+    for (int i = 0; i < 16; i++)
+        far("recvall 1 1048576 3");
+    ended(thread);
+    far("send 1 3 1");
+    while (aio_error(&request) == EINPROGRESS)
+        aio_suspend(list, 1, NULL);
+    say("read %zd", aio_return(&request));
+}
+
+DUET(carried_under_sendmmsg, "a thread that sends messages, and sleeps until there is room")
+{
+    connection = connected();
+    under_sends(sends_messages);
+}
+
+DUET(carried_under_sendfile, "a thread that sends a file, and sleeps until there is room")
+{
+    connection = connected();
+    file = MUST(memfd_create("file", 0));
+    fill(bytes, sizeof bytes, 3, 0);
+    for (int i = 0; i < 16; i++)
+        MUST(write(file, bytes, sizeof bytes));
+    under_sends(sends_file);
+}
+
+static int pipe_ends[2];
+
+static void *splices(void *nothing)
+{
+    keep(splice(connection, NULL, pipe_ends[1], NULL, 30, 0), 0);
+    return nothing;
+}
+
+DUET(carried_under_splice, "a thread that sleeps in a splice into a pipe")
+{
+    connection = connected();
+    MUST(pipe(pipe_ends));
+    pthread_t thread = start_asleep(splices, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    say_received("pipe", pipe_ends[0], 30, 1);
 }

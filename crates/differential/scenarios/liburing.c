@@ -213,3 +213,41 @@ SOLO(ring_beside_a_blocked_accept, "a ring polls a listener at which a thread wa
     exchange(fd, (int)(long)accepted);
     leave(&ring);
 }
+
+static void *receives(void *fd)
+{
+    return (void *)recv((int)(long)fd, bytes, 100, 0);
+}
+
+DUET(ring_beside_a_blocked_recv, "a ring sends on a connection on which a thread waits")
+{
+    int fd = connected();
+    if (!ring_made())
+        return;
+    pthread_t thread = start_asleep(receives, (void *)(long)fd);
+    ask(IORING_OP_SEND, fd, "ring", 4);
+    answers("ring", 1);
+    far("recv 1 4 WAITALL; send 1 30 1");
+    say("received %ld", (long)finish(thread));
+    leave(&ring);
+}
+
+DUET(ring_by_handle, "a ring whose functions are looked up in the library itself")
+{
+    int fd = connected();
+    void *library = dlopen("liburing.so.2", RTLD_NOW);
+    if (!library || !ring_made())
+        return;
+    leave(&ring);
+    int (*make)(unsigned, struct ring *, unsigned) = dlsym(library, "io_uring_queue_init");
+    submit = dlsym(library, "io_uring_submit_and_wait");
+    leave = dlsym(library, "io_uring_queue_exit");
+    say("made %d", make(8, &ring, 0));
+    R(send(fd, "abc", 3, 0));
+    ask(IORING_OP_SEND, fd, "def", 3);
+    answers("ring", 1);
+    R(send(fd, "ghi", 3, 0));
+    far("recv 1 9 WAITALL; send 1 5 1");
+    say_received("call", fd, 5, 1);
+    leave(&ring);
+}

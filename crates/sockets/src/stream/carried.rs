@@ -1,9 +1,8 @@
 //! Calls that slept on a stream when it became the kernel's ([`crate::handover::carried`]): what is left of them, done there.
 
 use crate::stream::pieces::Pieces;
-use crate::waiting::holding;
 use shunt_sys::libc::{self, iovec, msghdr};
-use shunt_sys::{calls, thread, Errno, Result};
+use shunt_sys::{calls, check, syscall, thread, Errno, Result};
 
 /// A call, as far as it has come.
 pub struct Rest<'a> {
@@ -38,7 +37,6 @@ impl Rest<'_> {
     }
 
     fn go_on(mut self, call: i64) -> Result<isize> {
-        holding::release(); // the stream's object is needed no more
         let whole = self.enough == self.pieces.length();
         loop {
             let looked = thread::handled();
@@ -76,4 +74,11 @@ impl Rest<'_> {
         (message.msg_iov, message.msg_iovlen) = (list.as_mut_ptr(), count);
         calls::message_sleeping(call, self.fd, &mut message, self.flags, looked)
     }
+}
+
+/// What a call that makes several steps still has to do, `number` with these arguments, behind `done` of what it counts.
+pub fn further(done: usize, number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    // SAFETY: the program's arguments, as the call was given them.
+    let more = unsafe { check(syscall!(number, a, b, c, d, e, f)) };
+    (done + more.unwrap_or(0)) as isize
 }

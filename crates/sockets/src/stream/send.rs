@@ -153,6 +153,9 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
     let mut counted = false;
+    if flags & libc::MSG_OOB != 0 && socket.hold.is_carried() {
+        return Rest { fd, pieces, done, enough: length, flags: flags & !UNDER_WAY, limited: timeout != 0, began }.send();
+    }
     loop {
         let peer = socket.peer().post.word.load(Ordering::Acquire);
         let own_state = observe(socket, peer);

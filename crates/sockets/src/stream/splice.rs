@@ -7,7 +7,7 @@
 //! when that is done: who reads the same pipe meanwhile sees them, too, where the kernel would keep him waiting.
 
 use crate::socket::Socket;
-use crate::stream::urgent;
+use crate::stream::{carried, urgent};
 use crate::waiting::foreign;
 use crate::waiting::readiness::{self, observe, take_reset};
 use crate::waiting::wait::{self, nonblocking};
@@ -348,6 +348,10 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
     let data = buffer.as_mut_ptr().cast::<u8>();
     let mut done = 0usize;
     while done < length {
+        if done > 0 && socket.hold.is_carried() {
+            let further = [pipe as usize, 0, fd as usize, 0, length - done, flags as usize];
+            return Ok(carried::further(done, libc::SYS_splice, further));
+        }
         let there = match await_bytes(pipe, flags, done, began) {
             Ok(0) => break,
             Ok(there) => there,

@@ -4,7 +4,7 @@ use crate::options::judge::Judge;
 use crate::socket::Socket;
 use crate::stream::control::{self, Writer};
 use crate::stream::pieces::{Pieces, IOV_MAX, MOST};
-use crate::stream::{restraint, splice};
+use crate::stream::{carried, restraint, splice};
 use crate::waiting::readiness;
 use crate::{sockaddr, stream};
 use core::sync::atomic::Ordering;
@@ -202,6 +202,11 @@ pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, co
             Err(error) if i == 0 => return Err(error),
             Err(_) => return Ok(i as isize),
         }
+        if socket.hold.is_carried() && i + 1 < count {
+            let (next, left) = (messages.wrapping_add(i + 1) as usize, count - i - 1);
+            let flags = (flags & !stream::UNDER_WAY) as usize;
+            return Ok(carried::further(i + 1, libc::SYS_sendmmsg, [fd as usize, next, left, flags, 0, 0]));
+        }
     }
     Ok(count as isize)
 }
@@ -271,6 +276,11 @@ pub unsafe fn receive_messages(
             if left == 0 {
                 return Ok(i as isize + 1);
             }
+        }
+        if socket.hold.is_carried() && i + 1 < count as usize {
+            let (next, left) = (messages.wrapping_add(i + 1) as usize, count as usize - i - 1);
+            let flags = (flags & !stream::UNDER_WAY) as usize;
+            return Ok(carried::further(i + 1, libc::SYS_recvmmsg, [fd as usize, next, left, flags, timeout as usize, 0]));
         }
     }
     Ok(count as isize)
@@ -398,6 +408,12 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     let step = if many { STEP_OF_MANY } else { STEP };
     let mut failure = None;
     while done < count {
+        if socket.hold.is_carried() {
+            let mut at = start + done as i64;
+            let further = [fd as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
+            done = carried::further(done, libc::SYS_sendfile, further) as usize;
+            break;
+        }
         let wanted = (count - done).min(step);
         // SAFETY: the kernel writes into the pieces alone.
         let filled =
