@@ -10,8 +10,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What a chunk of a long message costs its sender, either way, in one direction: private memory. Several owners of the
-/// direction may each have their own.
+/// What a chunk of a long message costs its sender, either way, in rings of one kind of one direction: private memory. Several
+/// owners of the direction may each have their own.
 pub struct Distance {
     /// Ticks for a chunk, an average of some; 0: not measured. Through the caches, and past them.
     cost: [AtomicU32; 2],

@@ -13,8 +13,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// One direction's window as this process has it: private memory.
 pub struct Window {
     base: AtomicPtr<u8>,
-    /// How its chunks are best written.
-    pub(crate) distance: Distance,
+    /// How long parts are best written in the rings of the base, which somebody's caches hold.
+    pub(crate) in_base: Distance,
+    /// And how in the larger ones.
+    pub(crate) in_window: Distance,
     /// [`Window::hold`].
     held: AtomicBool,
 }
@@ -25,7 +27,12 @@ const REFUSED: usize = 2;
 impl Window {
     /// Not mapped.
     pub const fn new() -> Window {
-        Window { base: AtomicPtr::new(core::ptr::null_mut()), distance: Distance::new(), held: AtomicBool::new(false) }
+        Window {
+            base: AtomicPtr::new(core::ptr::null_mut()),
+            in_base: Distance::new(),
+            in_window: Distance::new(),
+            held: AtomicBool::new(false),
+        }
     }
 
     /// Its first byte, if it is mapped.

@@ -6,11 +6,6 @@ use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::word;
 use shunt_segment::sync::Ordering::{Relaxed, Release};
 
-/// [`Transmit::small`] counts small messages below this, and signs of a stream above.
-///
-/// [`Transmit::small`]: shunt_segment::channel::Transmit::small
-const STREAM: u32 = 1 << 16;
-
 impl Pipe<'_> {
     /// Whether the ring could still change to a larger class: then a sender that finds it full is not blocked.
     pub fn can_grow(&self) -> bool {
@@ -69,7 +64,7 @@ impl Pipe<'_> {
         if class > 0 {
             let small = &self.own.transmit.small;
             // Counting to many before shrinking keeps a mixed load in its large ring.
-            let count = if length > SMALL { 0 } else { small.load(Relaxed) % STREAM + 1 };
+            let count = if length > SMALL { 0 } else { (small.load(Relaxed) & !COPIED) + 1 };
             let shrink = count >= 256;
             small.store(COPIED | if shrink { 0 } else { count }, Relaxed);
             if shrink {
@@ -79,34 +74,18 @@ impl Pipe<'_> {
         class
     }
 
-    /// Whether the sender streams: each of the last few times it ran out of space that it knew of, the receiver was busy
-    /// with what it had got. A stream is faster in a ring larger than the caches of one processor, because lines that
-    /// both processors keep must be asked for, those that went to memory or the shared cache need not.
-    #[inline(always)]
-    pub(super) fn is_stream(&self, current: u64, ack: u64) -> bool {
-        let enough = (Self::size(class_of(current)) as u64 / 8).min(16 << 10);
-        if class_of(current) >= self.limit_now() || self.unread(current, ack) < enough {
-            return false;
-        }
-        let small = &self.own.transmit.small;
-        let count = (small.load(Relaxed) & !COPIED) / STREAM + 1;
-        small.store(COPIED | if count < 4 { count * STREAM } else { 0 }, Relaxed);
-        count >= 4
-    }
-
     /// The class to change to when `left` bytes do not fit.
     ///
     /// Rings grow step by step, so a burst of small messages does not run through megabytes of memory. A peer that does
     /// not read for long leaves bytes in each of them, 5 MiB together: the kernel takes as many before a sender waits.
     #[inline(always)]
-    pub(super) fn larger_class(&self, current: u64, left: usize, full: bool) -> Option<usize> {
+    pub(super) fn larger_class(&self, current: u64, left: usize) -> Option<usize> {
         // Loaded once: the peer can change it, and a range that is the wrong way round would panic.
         let (class, limit) = (class_of(current), self.limit_now());
         if class >= limit {
             return None;
         }
-        let wanted = self.class_for(if full { left } else { left.saturating_mul(2) });
-        let wanted = wanted.clamp(class + 1, limit);
+        let wanted = self.class_for(left).clamp(class + 1, limit);
         self.may_use(wanted).then_some(wanted)
     }
 

@@ -8,10 +8,10 @@ use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 use shunt_sys::{clock, thread};
 
-/// From this many bytes on a copy for a distant reader goes past the caches.
+/// From this many bytes on a copy for a reader elsewhere is timed, and may go past the caches.
 #[cfg(not(loom))]
 const AWAY: usize = 8 << 10;
-/// From this many bytes on a copy for a distant reader goes past the caches.
+/// From this many bytes on a copy for a reader elsewhere is timed, and may go past the caches.
 #[cfg(loom)]
 const AWAY: usize = 4;
 
@@ -92,8 +92,8 @@ impl Pipe<'_> {
                 }
                 free = self.space(current, ack);
             }
-            if free < left.min(CHUNK) && (free < left || self.is_stream(current, ack)) {
-                if let Some(class) = self.larger_class(current, left, free < left) {
+            if free < left.min(CHUNK) {
+                if let Some(class) = self.larger_class(current, left) {
                     current = self.switch_class(current, class);
                     free = self.space(current, ack);
                 } else if self.window.is_wanted() {
@@ -116,8 +116,7 @@ impl Pipe<'_> {
             // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
             let mut copied = unsafe {
                 match part >= AWAY && self.reader_is_elsewhere() {
-                    true if class_of(current) < FIRST_IN_WINDOW => ring.put_away(tail, source, part),
-                    true => self.put_timed(ring, tail, source, part),
+                    true => self.put_timed(ring, class_of(current), tail, source, part),
                     false => ring.put(tail, source, part),
                 }
             };
@@ -149,12 +148,10 @@ impl Pipe<'_> {
         length - left
     }
 
-    /// Whether the reader is on another processor. Then it has the lines of a ring of the base in caches that are not ours,
-    /// and stores that ask for no line are faster: 64 KiB to and fro took 14 us instead of 65 between processors far apart, 13 to
-    /// 14 instead of 17 between nearer ones; 8 KiB 2.5 instead of 8.6, or 2.3 instead of 2.1.
-    ///
-    /// In a window, which is larger than the caches of one processor, it depends on the distance
-    /// ([`Distance`](crate::distance::Distance)).
+    /// Whether the reader is on another processor. Then it has the lines of a ring of the base in caches that are not ours, and which
+    /// stores are faster depends on the distance and on the machine ([`Distance`](crate::distance::Distance)): 64 KiB to and fro took
+    /// 14 us past the caches instead of 65 between processors far apart, 13 to 14 instead of 17 between nearer ones, and 24
+    /// instead of 19 on another machine.
     #[inline(always)]
     pub fn reader_is_elsewhere(&self) -> bool {
         let (here, there) = (self.own.wait.processor.load(Relaxed), self.peer.wait.processor.load(Relaxed));
@@ -166,8 +163,8 @@ impl Pipe<'_> {
     /// # Safety
     /// As for [`Ring::put`].
     #[inline(never)]
-    unsafe fn put_timed(&self, ring: Ring, tail: u64, source: *const u8, part: usize) -> bool {
-        let distance = &self.window.distance;
+    unsafe fn put_timed(&self, ring: Ring, class: usize, tail: u64, source: *const u8, part: usize) -> bool {
+        let distance = if class < FIRST_IN_WINDOW { &self.window.in_base } else { &self.window.in_window };
         let past = distance.past_caches();
         let start = clock::ticks();
         // SAFETY: passed on.
@@ -178,9 +175,7 @@ impl Pipe<'_> {
                 ring.put(tail, source, part)
             }
         };
-        if part == CHUNK {
-            distance.note(past, clock::ticks().wrapping_sub(start));
-        }
+        distance.note(past, clock::ticks().wrapping_sub(start).wrapping_mul(CHUNK as u64) / part as u64);
         copied
     }
 

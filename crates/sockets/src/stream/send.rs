@@ -6,6 +6,7 @@ use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::{self, Pieces};
+use crate::stream::restraint::Full;
 use crate::stream::swift::{self, Declined};
 use crate::stream::{error_queue, restraint, stalled, window};
 use crate::waiting::readiness::{self, observe, take_error};
@@ -56,7 +57,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         // A short copy takes no time in which a signal could come; no call moves more than MAX_RW_COUNT.
         let (length, began) = if length > LONG { (length.min(pieces::MOST), thread::handled()) } else { (length, 0) };
         if length >= restraint::LARGE {
-            restraint::begin(socket, fd, flags);
+            restraint::begin(socket, fd, length, flags);
         }
         // SAFETY: passed on.
         let sent = unsafe { put(socket, fd, data, length, flags)? };
@@ -101,7 +102,7 @@ pub unsafe fn send_vector(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32)
             return send_special(socket, fd, pieces, flags);
         }
         if pieces.length() >= restraint::LARGE {
-            restraint::begin(socket, fd, flags);
+            restraint::begin(socket, fd, pieces.length(), flags);
         }
         send_pieces(socket, fd, pieces, 0, flags, thread::handled())
     }
@@ -203,11 +204,11 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             continue;
         }
         if socket.outgoing().window.is_held() {
-            if restraint::holds_back(socket, fd, flags) {
-                return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
+            match restraint::full(socket, fd, flags) {
+                Full::HasRoom | Full::Grows => continue,
+                Full::Ends if done > 0 => return Ok(done as isize),
+                Full::Ends => return Err(Errno(libc::EAGAIN)),
             }
-            socket.outgoing().window.hold(false); // its time is over: it grows
-            continue;
         }
         match window::provided_for_sending(socket) {
             Ok(true) => continue,
