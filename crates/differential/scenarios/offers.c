@@ -509,3 +509,133 @@ SOLO(offers_then_fork, "a server that sleeps in accept forks: its child hears of
 SOLO(offers_then_fork_gone, "the same, and the client goes after the fork") { forks_after_clients(false, true); }
 
 SOLO(offers_then_fork_polling, "the same for a server that sleeps in poll") { forks_after_clients(true, true); }
+
+/* ---- a listener that others have too, and of which readiness is asked ------------------------------------------------- */
+
+static void comes_and_talks(struct client *client, unsigned port)
+{
+    (void)client;
+    for (int i = 0; i < TURNS; i++) {
+        int fd = dial("127.0.0.1", port);
+        char word[4] = "word";
+        MUST(write(fd, word, sizeof word));
+        MUST(recv(fd, word, sizeof word, MSG_WAITALL));
+        close(fd);
+    }
+}
+
+enum way { BY_SET, BY_EDGES, BY_EXCLUSIVE, BY_POLL, BY_SELECT, WAYS };
+
+static bool is_readable(enum way way, int listener, int set, int milliseconds)
+{
+    struct epoll_event event;
+    struct pollfd one = {listener, POLLIN, 0};
+    struct timeval time = {milliseconds / 1000, milliseconds % 1000 * 1000};
+    fd_set readable;
+    switch (way) {
+    case BY_POLL:
+        return poll(&one, 1, milliseconds) == 1;
+    case BY_SELECT:
+        FD_ZERO(&readable);
+        FD_SET(listener, &readable);
+        return select(listener + 1, &readable, NULL, NULL, &time) == 1;
+    default:
+        return epoll_wait(set, &event, 1, milliseconds) == 1;
+    }
+}
+
+static void talk(int fd)
+{
+    char word[4];
+    MUST(recv(fd, word, sizeof word, MSG_WAITALL));
+    MUST(write(fd, word, sizeof word));
+    close(fd);
+}
+
+/* One process of several that have the listener accepts: whoever it hears of is there, also if it is slow to accept. */
+static void hears_of_each(enum way way, bool nonblocking)
+{
+    static const unsigned modes[WAYS] = {[BY_EDGES] = EPOLLET, [BY_EXCLUSIVE] = EPOLLEXCLUSIVE};
+    struct client client = new_client(comes_and_talks);
+    struct gate over = gate_new();
+    int listener = listen_on("127.0.0.1", 64), set = MUST(epoll_create1(EPOLL_CLOEXEC));
+    pid_t holder = MUST(fork());
+    if (holder == 0) {
+        gate_pass(&over);
+        _exit(0);
+    }
+    if (nonblocking)
+        MUST(fcntl(listener, F_SETFL, O_NONBLOCK));
+    epoll_adding(set, listener, EPOLLIN | modes[way], 1);
+    tell(&client, listener);
+    int served = 0, nobody = 0, unheard = 0, forgotten = 0;
+    while (served < TURNS && unheard == 0 && nobody == 0) {
+        if (!is_readable(way, listener, set, 5000)) {
+            unheard++;
+            break;
+        }
+        if (served % 3 == 1)
+            usleep(served % 7 * 20);
+        if (served % 5 == 2 && way != BY_EDGES)
+            forgotten += !is_readable(way, listener, set, 0);
+        int fd = accept(listener, NULL, NULL);
+        nobody += fd < 0;
+        for (; fd >= 0; fd = way == BY_EDGES ? accept(listener, NULL, NULL) : -1, served++)
+            talk(fd);
+    }
+    say("served %d, heard of nobody %d, not heard %d, forgotten %d", served, nobody, unheard, forgotten);
+    gate_open(&over);
+    while (wait(NULL) > 0)
+        ;
+}
+
+SOLO(offers_heard_by_set, "one of two processes that have a listener accepts whom its set tells of: each is there") { hears_of_each(BY_SET, true); }
+
+SOLO(offers_heard_by_edges, "the same for a set that tells of edges") { hears_of_each(BY_EDGES, true); }
+
+SOLO(offers_heard_alone, "the same for a set that is woken alone") { hears_of_each(BY_EXCLUSIVE, true); }
+
+SOLO(offers_heard_by_poll, "the same for poll") { hears_of_each(BY_POLL, true); }
+
+SOLO(offers_heard_by_select, "the same for select") { hears_of_each(BY_SELECT, true); }
+
+SOLO(offers_heard_blocking, "the same for poll and an accept that would wait") { hears_of_each(BY_POLL, false); }
+
+/* Several processes accept whom their sets tell of, and one of them is killed now and then. */
+static void workers_killed(unsigned modes)
+{
+    enum { WORKERS = 3 };
+    struct client clients[2] = {new_client(comes_and_talks), new_client(comes_and_talks)};
+    int listener = listen_on("127.0.0.1", 64);
+    MUST(fcntl(listener, F_SETFL, O_NONBLOCK));
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = MUST(fork());
+        if (workers[i] > 0)
+            continue;
+        int set = MUST(epoll_create1(EPOLL_CLOEXEC));
+        epoll_adding(set, listener, EPOLLIN | modes, 1);
+        for (int served = 0;;) {
+            struct epoll_event event;
+            MUST(epoll_wait(set, &event, 1, -1));
+            if (i == 0 && served > TURNS / 8)
+                kill(getpid(), SIGKILL); /* was told of somebody */
+            for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; served++)
+                talk(fd);
+        }
+    }
+    tell(&clients[0], listener);
+    tell(&clients[1], listener);
+    int done = 0;
+    for (pid_t ended; done < 2 && (ended = MUST(wait(NULL))) > 0;)
+        done += ended != workers[0];
+    say("clients are done %d", done);
+    for (int i = 0; i < WORKERS; i++)
+        kill(workers[i], SIGKILL);
+    while (wait(NULL) > 0)
+        ;
+}
+
+SOLO(offers_heard_and_killed, "three processes accept whom their sets tell of, and one is killed in between: all clients are served") { workers_killed(0); }
+
+SOLO(offers_heard_and_killed_alone, "the same for sets that are woken alone") { workers_killed(EPOLLEXCLUSIVE); }
