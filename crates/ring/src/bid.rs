@@ -9,6 +9,10 @@
 //!    no: OPEN to none, the kernel connects
 //! ```
 //!
+//! An acceptor that waits in poll or in a set takes nothing: it tells its program that somebody is there. It says so in the word, one
+//! acceptor for each bid, and the client waits longer. If the program does not accept all the same, the client says that it is
+//! on its way through the kernel (COMING) until it has arrived there: what was told stays true.
+//!
 //! One compare-and-swap is accept. What the client withdraws nobody has, so a bid never waits for an acceptor that is busy, and
 //! none that was killed takes a connection with it but the one that it has accepted. An acceptor may still be about to find that out
 //! when the client lends the channel anew: whoever changes the word that says that the pair is idle has it.
@@ -19,7 +23,10 @@ use shunt_segment::sync::Ordering;
 
 const OPEN: u64 = 1 << 40;
 const TAKEN: u64 = 2 << 40;
+const COMING: u64 = 3 << 40;
 const STATE: u64 = 3 << 40;
+/// Beside OPEN: an acceptor has told its program.
+const TOLD: u64 = 1 << 42;
 const CHANNEL_SHIFT: u32 = 32;
 const NUMBER: u64 = 1 << 48;
 const NUMBERS: u64 = !(NUMBER - 1);
@@ -35,18 +42,53 @@ pub fn open(bid: &Bid, channels: u32, now: u64) -> u64 {
 
 /// Whether the bid has been taken.
 pub fn is_taken(bid: &Bid, word: u64) -> bool {
-    bid.word.load(Ordering::Relaxed) != word
+    bid.word.load(Ordering::Relaxed) & !TOLD != word
 }
 
-/// The client waits no longer. The channel whose pair was taken, if any was.
-pub fn close(bid: &Bid, word: u64) -> Option<usize> {
-    let now = match bid.word.compare_exchange(word, word & NUMBERS, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => return None,
+/// Whether an acceptor's program was told of the bid, and is about to accept.
+pub fn is_told(bid: &Bid) -> bool {
+    bid.word.load(Ordering::Relaxed) & TOLD != 0
+}
+
+/// What became of a bid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// The pair of this channel was taken.
+    Taken(usize),
+    /// Nobody has it.
+    InVain,
+    /// Nobody has it, but somebody's program was told: [`arrived`] follows.
+    Told,
+}
+
+/// The client waits no longer.
+pub fn close(bid: &Bid, word: u64) -> Closed {
+    let number = word & NUMBERS;
+    let withdraw = |now: u64, next: u64| bid.word.compare_exchange(now, next, Ordering::AcqRel, Ordering::Acquire);
+    let now = match withdraw(word, number) {
+        Ok(_) => return Closed::InVain,
+        Err(now) => now,
+    };
+    let now = match withdraw(word | TOLD, number | COMING) {
+        Ok(_) => return Closed::Told,
+        Err(_) if now == word | TOLD => bid.word.load(Ordering::Acquire),
         Err(now) => now,
     };
     let channel = (now >> CHANNEL_SHIFT) as usize & 0xff;
     // An acceptor may write what it likes.
-    (now & STATE == TAKEN && channel < 32 && word & 1 << channel != 0).then_some(channel)
+    if now & STATE == TAKEN && channel < 32 && word & 1 << channel != 0 {
+        Closed::Taken(channel)
+    } else {
+        Closed::InVain
+    }
+}
+
+/// A client that was [`Closed::Told`] has connected through the kernel, or cannot.
+pub fn arrived(bid: &Bid) {
+    let word = bid.word.load(Ordering::Relaxed);
+    if word & STATE == COMING {
+        bid.word.store(word & NUMBERS, Ordering::Release);
+    }
 }
 
 /// A bid that waits: its word, which names the channels in its low half.
@@ -55,10 +97,27 @@ pub fn look(bid: &Bid) -> Option<u64> {
     (word & STATE == OPEN).then_some(word)
 }
 
+/// Which bid a word tells of; never 0.
+pub fn number(word: u64) -> u64 {
+    word & NUMBERS | 1
+}
+
+/// The acceptor is about to tell its program of the bid. False: another one has, or it waits no longer.
+pub fn tell(bid: &Bid, word: u64) -> bool {
+    word & TOLD == 0 && bid.word.compare_exchange(word, word | TOLD, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Whether the client of bid `number` is on its way through the kernel.
+pub fn is_coming(bid: &Bid, number: u64) -> bool {
+    let word = bid.word.load(Ordering::Acquire);
+    word & STATE == COMING && self::number(word) == number
+}
+
 /// The acceptor takes the bid, with the pair of `channel`, which it has claimed. False: it waits no longer.
 pub fn take(bid: &Bid, word: u64, channel: usize) -> bool {
     let taken = word & NUMBERS | TAKEN | (channel as u64) << CHANNEL_SHIFT;
-    bid.word.compare_exchange(word, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let exchange = |from: u64| bid.word.compare_exchange(from, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    exchange(word) || (word & TOLD == 0 && exchange(word | TOLD))
 }
 
 /// Whether the acceptor has the idle pair of these `sides`, and the channel with it.

@@ -6,7 +6,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::thread;
-use shunt_ring::bid;
+use shunt_ring::bid::{self, Closed};
 use shunt_segment::bid::Bid;
 use shunt_segment::channel::{release, Side};
 
@@ -71,13 +71,13 @@ fn one_of_two_acceptors_has_it_or_the_client_keeps_it() {
         });
         let given = bid::close(&link.bid, word);
         match given {
-            Some(channel) => link.write(channel),
-            None => {
+            Closed::Taken(channel) => link.write(channel),
+            _ => {
                 link.lend(0);
             }
         }
         let accepted = acceptors.map(|acceptor| acceptor.join().unwrap());
-        assert_eq!(accepted, [given == Some(0), given == Some(1)]);
+        assert_eq!(accepted, [0, 1].map(|channel| given == Closed::Taken(channel)));
     });
 }
 
@@ -90,14 +90,14 @@ fn an_acceptor_that_is_late_takes_no_other_bid_for_the_one_that_it_saw() {
             let link = link.clone();
             thread::spawn(move || link.accept(0))
         };
-        let mut given = [bid::close(&link.bid, word), None];
-        if given[0].is_none() {
+        let mut given = [bid::close(&link.bid, word), Closed::InVain];
+        if given[0] == Closed::InVain {
             link.lend(0);
             let word = bid::open(&link.bid, 0b10, 0);
             given[1] = bid::close(&link.bid, word);
         }
-        assert_eq!(acceptor.join().unwrap(), given[0].is_some());
-        assert_eq!(given[1], None);
+        assert_eq!(acceptor.join().unwrap(), given[0] == Closed::Taken(0));
+        assert_eq!(given[1], Closed::InVain);
     });
 }
 
@@ -111,13 +111,63 @@ fn an_acceptor_that_is_late_touches_no_connection_that_another_has_closed() {
             thread::spawn(move || link.accept(0))
         };
         let given = bid::close(&link.bid, word);
-        if given.is_none() && link.lend(0) {
+        if given == Closed::InVain && link.lend(0) {
             let sides = &link.sides[0];
             sides.iter().for_each(|side| side.released.store(release::NOT, Ordering::Relaxed));
             sides[1].released.store(release::KEPT, Ordering::Release);
             link.write(0);
             sides[0].released.store(release::KEPT, Ordering::Release);
         }
-        assert_eq!(acceptor.join().unwrap(), given.is_some());
+        assert_eq!(acceptor.join().unwrap(), given == Closed::Taken(0));
+    });
+}
+
+#[test]
+fn who_was_told_of_a_client_finds_it_here_or_hears_where_it_is() {
+    loom::model(|| {
+        let link = Link::idle();
+        let word = bid::open(&link.bid, 0b1, 0);
+        let acceptor = {
+            let link = link.clone();
+            thread::spawn(move || {
+                let Some(word) = bid::look(&link.bid) else { return (false, false, false) };
+                let told = bid::tell(&link.bid, word);
+                let accepted = told && link.accept(0);
+                // What the client did before it said that it has arrived is seen.
+                let number = bid::number(word);
+                let gone = !accepted && bid::look(&link.bid).is_none() && !bid::is_coming(&link.bid, number);
+                if told && gone {
+                    link.pages[1].with(|page| assert_eq!(unsafe { *page }, 1));
+                }
+                (told, accepted, gone)
+            })
+        };
+        let closed = bid::close(&link.bid, word);
+        if closed == Closed::Told {
+            link.write(1); // it connects
+            bid::arrived(&link.bid);
+        }
+        let (told, accepted, _) = acceptor.join().unwrap();
+        assert_eq!(accepted, closed == Closed::Taken(0));
+        assert_eq!(told && !accepted, closed == Closed::Told);
+    });
+}
+
+#[test]
+fn of_two_acceptors_one_tells_its_program_and_either_may_take_it() {
+    loom::model(|| {
+        let link = Link::idle();
+        let word = bid::open(&link.bid, 0b11, 0);
+        let acceptors = [0, 1].map(|channel| {
+            let link = link.clone();
+            thread::spawn(move || {
+                let told = bid::look(&link.bid).is_some_and(|word| bid::tell(&link.bid, word));
+                (told, link.accept(channel))
+            })
+        });
+        let accepted = acceptors.map(|acceptor| acceptor.join().unwrap());
+        assert!(!(accepted[0].0 && accepted[1].0));
+        let given = bid::close(&link.bid, word);
+        assert_eq!(accepted.map(|(_, accepts)| accepts), [0, 1].map(|channel| given == Closed::Taken(channel)));
     });
 }

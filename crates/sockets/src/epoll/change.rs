@@ -105,6 +105,9 @@ fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static
 pub fn became_listener(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         becomes_ours(set, entry);
+        if let Some(_held) = set.lock.lock() {
+            enqueue(set, entry, place::LISTENING);
+        }
         if add_queues(epfd, entry, socket, kernel_event(entry, Kind::Listener)).is_err() {
             listen::is_short(socket);
         }
@@ -113,7 +116,10 @@ pub fn became_listener(socket: &Socket) {
 
 /// A watched listener ceases to listen: its other queues leave the sets.
 pub fn ceased_to_listen(socket: &Socket) {
-    each_watcher(socket, |_, epfd, entry| {
+    each_watcher(socket, |set, epfd, entry| {
+        if let Some(_held) = set.lock.lock() {
+            enqueue(set, entry, place::NONE);
+        }
         remove_queues(epfd, entry, socket);
     });
 }

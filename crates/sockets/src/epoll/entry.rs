@@ -68,6 +68,8 @@ pub(super) mod place {
     pub const WATCHED: u32 = 1;
     /// Found ready, and not known not to be since.
     pub const READY: u32 = 2;
+    /// A listener, whose clients may bid in memory.
+    pub const LISTENING: u32 = 3;
 }
 
 /// What the program asked for, and what it was told: shared with children of fork.

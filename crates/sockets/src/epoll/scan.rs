@@ -10,7 +10,9 @@ use super::entry::{place, term, Entry};
 use super::events::{find, take, Finding};
 use super::order;
 use super::set::{enqueue, Set};
-use super::{ET, EXCLUSIVE, ONESHOT};
+use super::{ET, EXCLUSIVE, IN, ONESHOT};
+use crate::rendezvous::taking;
+use crate::table::Kind;
 use crate::waiting::{spin, wait as waiting};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::epoll_event;
@@ -180,10 +182,29 @@ fn cool_down(set: &'static Set, entry: &'static Entry, time: u64) {
 
 /// Takes the set's lock, and looks.
 pub(super) fn look(set: &'static Set, answer: &mut Answer) -> Result<()> {
-    if set.quiet() {
-        return Ok(());
+    if !set.quiet() {
+        let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
+        scan(set, answer);
     }
-    let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
-    scan(set, answer);
+    if !set.listening.is_empty() && taking::expects() {
+        let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
+        listen(set, answer);
+    }
     Ok(())
+}
+
+/// Reports listeners for which clients bid in memory. Not for entries that are disabled by their one event, which the kernel would
+/// have to be told. Under the set's lock.
+fn listen(set: &'static Set, answer: &mut Answer) {
+    for entry in set.listening.iter() {
+        let wanted = entry.wanted();
+        let events = wanted & (IN | libc::EPOLLRDNORM as u32);
+        if answer.full() || events == 0 || wanted & ONESHOT != 0 || !entry.valid() {
+            continue;
+        }
+        let Some(listener) = entry.socket().filter(|socket| socket.kind() == Kind::Listener) else { continue };
+        if taking::tell(listener, wanted & ET != 0) && !answer.names(entry) {
+            answer.push(events, entry.terms().data.load(Ordering::Relaxed));
+        }
+    }
 }

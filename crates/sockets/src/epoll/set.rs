@@ -31,6 +31,8 @@ pub struct Set {
     /// Those found ready, in the order in which they became so. As in the kernel's list, a level-triggered one that was
     /// reported goes to the end.
     pub(super) ready: List<OF_QUEUE>,
+    /// Listeners, of whose bids no bell tells.
+    pub(super) listening: List<OF_QUEUE>,
     /// Descriptors that are not ours; those closed without being removed are still counted.
     pub(super) foreign: AtomicU32,
     family: AtomicPtr<Family>,
@@ -132,6 +134,7 @@ pub fn created(fd: i32) {
     set.others.clear();
     set.watched.clear();
     set.ready.clear();
+    set.listening.clear();
     set.family().sleepers.store(0, Ordering::Relaxed);
     set.shared.store(false, Ordering::Relaxed);
     set.joint.store(0, Ordering::Relaxed);
@@ -322,11 +325,13 @@ pub(super) fn enqueue(set: &'static Set, entry: &'static Entry, queue: u32) {
     match before {
         place::WATCHED => set.watched.remove(entry),
         place::READY => set.ready.remove(entry),
+        place::LISTENING => set.listening.remove(entry),
         _ => {}
     }
     match queue {
         place::WATCHED => set.watched.append(entry),
         place::READY => set.ready.append(entry),
+        place::LISTENING => set.listening.append(entry),
         _ => {}
     }
 }
@@ -373,8 +378,12 @@ pub(super) fn attach(set: &'static Set, entry: &'static Entry) {
     }
     entry.set.store(address(set), Ordering::Release);
     set.count.fetch_add(1, Ordering::Release);
-    if entry.socket().is_none_or(|socket| socket.kind() != Kind::Tcp) {
+    let kind = entry.socket().map(|socket| socket.kind());
+    if kind != Some(Kind::Tcp) {
         becomes_ours(set, entry);
+    }
+    if kind == Some(Kind::Listener) {
+        enqueue(set, entry, place::LISTENING);
     }
 }
 

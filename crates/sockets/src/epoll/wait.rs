@@ -8,6 +8,7 @@ use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
 use crate::remote::Watch;
+use crate::rendezvous::taking;
 use crate::stream::deadlines;
 use crate::waiting::holding::Waiter;
 use crate::waiting::nudge::{self, Beside};
@@ -132,7 +133,7 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
         calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
     }
     loop {
-        let mut spin = spin::begin(peer_of(set));
+        let mut spin = spin::begin_expecting(peer_of(set), !set.listening.is_empty() && taking::bid_is_near());
         if spin.begins() {
             warm_all(set, true);
         }

@@ -2,6 +2,7 @@
 //! everyone else comes through TCP.
 
 mod arrival;
+pub(super) mod patience;
 mod wait;
 
 pub(crate) use arrival::{arrive, of_this_host, Arrival};
@@ -59,6 +60,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         };
         let asked = core::mem::replace(&mut ask, true);
         match found {
+            Err(Errno(libc::EAGAIN)) if asked && taking::comes(listener) => {}
             // Whoever poll told of a client that was none serves others in this thread: it must not be made to wait for the next.
             Err(Errno(libc::EAGAIN)) if asked && core::mem::take(&mut told) && SENT_AWAY.load(Ordering::Relaxed) != sent_away => {
                 return Err(Errno(libc::ECONNABORTED));

@@ -9,8 +9,8 @@ use crate::link;
 use crate::rendezvous::again;
 use crate::rendezvous::connect::{self, Setting};
 use crate::rendezvous::kept;
-use core::sync::atomic::Ordering;
-use shunt_ring::bid;
+use core::sync::atomic::{AtomicU32, Ordering};
+use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
 use shunt_segment::bid::Bid;
 use shunt_segment::channel::life;
@@ -21,20 +21,22 @@ use shunt_sys::{calls, clock};
 const MOST: u32 = 8;
 /// How long an acceptor that is awake on another processor takes, in ns.
 const AWAKE_NS: u64 = 4_000;
+/// How long one takes whose program was told and has to call accept, in ns.
+const TOLD_NS: u64 = 20_000;
 /// How often the client offers its processor to one that it shares it with.
 const YIELDS: usize = 2;
 /// A yield that took this many ticks (some 100 us) gave the processor to others than an acceptor.
 const LONG_YIELD: u64 = 250_000;
-/// After how many bids in vain, one after another, pairs are not worth keeping.
+/// With how many more bids in vain than taken pairs are not worth keeping.
 const IN_VAIN: u32 = 8;
 
 /// The longest pause is a quarter of two to the power of this, in connections.
-const LONGEST: u32 = 12;
+const LONGEST: u32 = 10;
 
 /// What became of a link's bids.
 #[derive(Clone, Copy)]
 pub struct Bids {
-    /// In vain, one after another.
+    /// In vain, more than were taken: where that is every other, there are pauses.
     vain: u32,
     /// Connections until the next.
     pause: u32,
@@ -59,6 +61,10 @@ impl Bids {
         false
     }
 
+    fn was_taken(&mut self) {
+        self.vain = self.vain.saturating_sub(1);
+    }
+
     fn was_in_vain(&mut self, bid: &Bid) {
         self.vain = (self.vain + 1).min(LONGEST);
         self.pause = (1 << self.vain) / 4;
@@ -72,6 +78,20 @@ impl Bids {
 pub(super) fn met(index: usize, channel: usize) {
     if let Some(bidder) = link::for_offers(link::at(index).listener) {
         link::at(bidder).bids.last = Some((index as u16, channel as u8));
+    }
+}
+
+/// The link, plus one, of a bid of which somebody's program was told and that was withdrawn. Under the set-up lock.
+static ON_ITS_WAY: AtomicU32 = AtomicU32::new(0);
+
+/// A connection has come about in whatever way, or not: what was said of a bid is so. Under the set-up lock.
+pub(super) fn arrived() {
+    if ON_ITS_WAY.load(Ordering::Relaxed) != 0 {
+        let index = ON_ITS_WAY.swap(0, Ordering::Relaxed) as usize - 1;
+        let link = link::at(index);
+        if !link.base.is_null() {
+            bid::arrived(&link::header(link.base).bid);
+        }
     }
 }
 
@@ -105,13 +125,23 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         return false;
     }
     let word = bid::open(&header.bid, channels, clock::ticks());
-    soon(here, || bid::is_taken(&header.bid, word));
-    let Some(channel) = bid::close(&header.bid, word) else {
-        link.bids.was_in_vain(&header.bid);
-        forget_dead(index, channels);
-        return false;
+    let taken = || bid::is_taken(&header.bid, word);
+    if !soon(here, taken) && bid::is_told(&header.bid) {
+        soon_told(here, taken);
+    }
+    let channel = match bid::close(&header.bid, word) {
+        Closed::Taken(channel) => channel,
+        closed => {
+            link.bids.was_in_vain(&header.bid);
+            if closed == Closed::Told {
+                ON_ITS_WAY.store(index as u32 + 1, Ordering::Relaxed);
+            } else {
+                forget_dead(index, channels);
+            }
+            return false;
+        }
     };
-    link.bids.vain = 0;
+    link.bids.was_taken();
     link.rotor = channel as u8;
     let page = link::page(link.base, channel);
     // It has been accepted, and may be over: there is no other way for it now.
@@ -146,21 +176,39 @@ fn choose(index: usize, source: &Address, server: &Address) -> u32 {
 /// Waits a moment for `done`. `here`: for somebody who needs this processor.
 fn soon(here: bool, done: impl Fn() -> bool) -> bool {
     if here {
-        let mut before = clock::ticks();
-        for _ in 0..YIELDS {
-            if done() {
-                return true;
-            }
-            calls::sched_yield();
-            let after = clock::ticks();
-            if after - before > LONG_YIELD {
-                break; // it went to somebody else
-            }
-            before = after;
-        }
-        return done();
+        yielding(YIELDS, done)
+    } else {
+        looking(AWAKE_NS, done)
     }
-    let until = clock::ticks() + clock::ticks_for_ns(AWAKE_NS);
+}
+
+/// The same, of one whose program was told.
+fn soon_told(here: bool, done: impl Fn() -> bool) -> bool {
+    if here {
+        yielding(2 * YIELDS, done)
+    } else {
+        looking(TOLD_NS, done)
+    }
+}
+
+fn yielding(times: usize, done: impl Fn() -> bool) -> bool {
+    let mut before = clock::ticks();
+    for _ in 0..times {
+        if done() {
+            return true;
+        }
+        calls::sched_yield();
+        let after = clock::ticks();
+        if after - before > LONG_YIELD {
+            break; // it went to somebody else
+        }
+        before = after;
+    }
+    done()
+}
+
+fn looking(ns: u64, done: impl Fn() -> bool) -> bool {
+    let until = clock::ticks() + clock::ticks_for_ns(ns);
     loop {
         if done() {
             return true;

@@ -114,6 +114,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     }
     let Some(setup) = SETUP.lock() else { return Outcome::Kernel(Reason::Unknown) };
     let outcome = rendezvous(fd, socket, &server);
+    bidding::arrived();
     drop(setup);
     match outcome {
         Ok(()) => Outcome::Connected,

@@ -2,13 +2,14 @@
 //!
 //! Each process that has such a listener keeps the companions of connections that it accepted, as one that accepts alone does. A
 //! bid names the channels whose pairs are idle at the client; whoever calls accept while it waits looks for one of its own among them.
+//! Who is awake in poll or in a set tells the program that the listener is readable ([`tell`]); the client waits for its accept.
 
-use crate::rendezvous::accept::{self, Accepted};
+use crate::rendezvous::accept::{self, patience, Accepted};
 use crate::rendezvous::offered::{Place, MOST};
 use crate::rendezvous::{again, deferred, kept, offered, relatives};
 use crate::socket::{flag, Socket};
 use crate::{global, link};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_ring::bid;
 use shunt_segment::channel::{life, release};
 use shunt_segment::link::LinkHeader;
@@ -16,16 +17,26 @@ use shunt_segment::CHANNELS;
 use shunt_sys::libc;
 use shunt_sys::{calls, clock, Errno, Result};
 
+/// A connection was closed whose client means to bid for its next one: whoever waits next looks for a while, however long clients took
+/// of late. Without that nobody is awake for the first bid, and so none is made.
+static NEAR: AtomicBool = AtomicBool::new(false);
+
 /// Links whose clients may bid.
 static PLACES: [Place; MOST] = [const { Place::empty() }; MOST];
 /// Of each, the last bid that this process could not take.
 static DECLINED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// Of each, the last bid of which this process told its program ([`bid::number`]); 0: none, or that one was accepted.
+static TOLD: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 /// Places that were ever used are the first so many.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Connections of late that came by a bid: with some, accept looks there before it asks the kernel.
 static USUAL: AtomicU32 = AtomicU32::new(0);
 const MOST_USUAL: u32 = 8;
+/// How long a client is waited for of which the program was told, and that is on its way through the kernel since, in ns. It takes 30 us, if
+/// it is not preempted.
+const ON_ITS_WAY: i64 = 100_000_000;
+
 /// How often clients are looked for that were killed, in connections.
 const SWEEP_EVERY: u32 = 32;
 
@@ -49,6 +60,7 @@ pub(super) fn arrived(index: usize, listener: &Socket) {
     }
     let Some(number) = PLACES.iter().position(Place::is_empty) else { return };
     DECLINED[number].store(0, Ordering::Relaxed);
+    TOLD[number].store(0, Ordering::Relaxed);
     PLACES[number].fill(index, listener.private_fd.load(Ordering::Relaxed));
     USED.fetch_max(number + 1, Ordering::Release);
 }
@@ -57,9 +69,19 @@ fn has(index: usize) -> bool {
     used().iter().any(|place| place.is_of(index))
 }
 
-/// Whether a companion of link `index` is worth keeping for a bid. Under the set-up lock.
+/// Whether a companion of link `index`, whose connection ends, is worth keeping for a bid. Under the set-up lock.
 pub fn keeps(index: usize) -> bool {
-    has(index) && link::header(link::at(index).base).bid.intended.load(Ordering::Relaxed) != 0
+    let keeps = has(index) && link::header(link::at(index).base).bid.intended.load(Ordering::Relaxed) != 0;
+    if keeps {
+        NEAR.store(true, Ordering::Relaxed);
+    }
+    keeps
+}
+
+/// Whether a client is about to bid, as far as is known. Asked once for each connection.
+#[inline(always)]
+pub fn bid_is_near() -> bool {
+    NEAR.load(Ordering::Relaxed) && NEAR.swap(false, Ordering::Relaxed)
 }
 
 /// Link `index` goes. Under the set-up lock.
@@ -105,12 +127,108 @@ fn waiting(listener: &Socket) -> impl Iterator<Item = (usize, &'static LinkHeade
     })
 }
 
+/// Whether clients bid at any listener of this process, as far as is known.
+#[inline(always)]
+pub fn expects() -> bool {
+    USED.load(Ordering::Relaxed) != 0
+}
+
+/// Whether clients may bid at `listener`. Takes no lock.
+fn may_wait(listener: &Socket) -> bool {
+    USED.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && !deferred::concern(listener)
+}
+
 /// Whether some client bids that [`accept`] has not declined. Takes no lock.
 pub fn any(listener: &Socket) -> bool {
-    USED.load(Ordering::Relaxed) != 0
-        && listener.has(flag::LISTENER_SHARED)
-        && !deferred::concern(listener)
-        && waiting(listener).next().is_some()
+    may_wait(listener) && waiting(listener).next().is_some()
+}
+
+/// Whether the program is to be told that `listener` is readable, because of a bid that it can accept. Each is one process's to tell of:
+/// no herd comes. `edge`: only of what it was not told before. For those who wait in poll or in a set, whose locks they may hold.
+pub fn tell(listener: &Socket, edge: bool) -> bool {
+    let tells = may_wait(listener)
+        && (0..used().len()).any(|number| match tell_of(number, listener) {
+            News::New => true,
+            News::Known => !edge,
+            News::None => false,
+        });
+    if tells {
+        accept::told();
+    }
+    tells
+}
+
+/// What there is to tell of a bid.
+enum News {
+    None,
+    New,
+    Known,
+}
+
+fn tell_of(number: usize, listener: &Socket) -> News {
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let Some((header, index)) = PLACES[number].link(rendezvous) else { return News::None };
+    let told = TOLD[number].load(Ordering::Relaxed);
+    let Some(word) = bid::look(&header.bid) else {
+        // It is in the kernel's queue by now, or will be, if nobody has taken it.
+        if told == 0 || accept_would_find(number, listener) {
+            return if told == 0 { News::None } else { News::Known };
+        }
+        TOLD[number].store(0, Ordering::Relaxed);
+        return News::None;
+    };
+    if told == bid::number(word) {
+        return News::Known;
+    }
+    if word == DECLINED[number].load(Ordering::Relaxed) {
+        return News::None;
+    }
+    let Some(_setup) = global::SETUP.try_lock() else { return News::None };
+    let same = PLACES[number].link(rendezvous).is_some_and(|(_, now)| now == index);
+    let idle = |channel: usize| word & 1 << channel != 0 && is_idle(index, channel);
+    if !same || header.retired.load(Ordering::Acquire) != 0 || !(0..CHANNELS).any(idle) {
+        DECLINED[number].store(word, Ordering::Relaxed);
+        return News::None;
+    }
+    if !bid::tell(&header.bid, word) {
+        return News::None;
+    }
+    TOLD[number].store(bid::number(word), Ordering::Relaxed);
+    News::New
+}
+
+/// Whether the client of the bid that was told last is in the rendezvous, or will be in a moment.
+fn accept_would_find(number: usize, listener: &Socket) -> bool {
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let told = TOLD[number].load(Ordering::Relaxed);
+    let coming = || PLACES[number].link(rendezvous).is_some_and(|(header, _)| bid::is_coming(&header.bid, told));
+    let wait = if coming() { patience::of(uid_of(number, rendezvous)).min(ON_ITS_WAY) } else { 0 };
+    let found = calls::poll_one(rendezvous, libc::POLLIN, wait).is_ok_and(|events| events != 0);
+    if !found && coming() {
+        patience::failed(uid_of(number, rendezvous));
+    }
+    found
+}
+
+/// The user whose link has the place.
+fn uid_of(number: usize, rendezvous: i32) -> u32 {
+    let setup = global::SETUP.try_lock();
+    setup.and_then(|_setup| PLACES[number].link(rendezvous).map(|(_, index)| link::at(index).other.1)).unwrap_or(u32::MAX)
+}
+
+/// The program was told of a bid, and accept finds nobody: whether it should look again, as the client has come through the kernel since.
+/// It is asked once for each.
+pub(super) fn comes(listener: &Socket) -> bool {
+    if !may_wait(listener) {
+        return false;
+    }
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let told = |number: &usize| TOLD[*number].load(Ordering::Relaxed) != 0 && PLACES[*number].link(rendezvous).is_some();
+    (0..used().len()).filter(told).fold(false, |found, number| {
+        let finds = accept_would_find(number, listener);
+        TOLD[number].store(0, Ordering::Relaxed);
+        found || finds
+    })
 }
 
 /// Takes a bid. EAGAIN: none waits for which this process has a companion.
@@ -123,6 +241,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     for (number, header, index, word) in waiting(listener) {
         match take(header, index, word, listener, flags) {
             Ok(accepted) => {
+                TOLD[number].store(0, Ordering::Relaxed);
                 USUAL.store(MOST_USUAL, Ordering::Relaxed);
                 // Pairs that are kept keep their link, and a client that was killed does not say so.
                 if listener.accepts.load(Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
@@ -185,19 +304,25 @@ fn take(
     })
 }
 
-/// Whether the idle pair of a channel is one whose other end this process kept, and its client lives. A pair that another process made on the same channel
+/// Whether the idle pair of a channel is one whose other end this process kept. A pair that another process made on the same channel
 /// since is not.
-fn is_own(index: usize, channel: usize) -> bool {
+fn is_idle(index: usize, channel: usize) -> bool {
     let Some(kept) = kept::get(index, channel) else { return false };
     let page = link::page(link::at(index).base, channel);
     if kept.pair != page.head.pair.load(Ordering::Relaxed) {
         kept::forget(index, channel);
         return false;
     }
-    if page.sides.iter().any(|side| side.released.load(Ordering::Acquire) != release::KEPT) {
+    page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT)
+}
+
+/// The same, and its client lives.
+fn is_own(index: usize, channel: usize) -> bool {
+    if !is_idle(index, channel) {
         return false;
     }
-    let alive = again::alive(kept.descriptor(), page, 1) == Ok(true);
+    let Some(kept) = kept::get(index, channel) else { return false };
+    let alive = again::alive(kept.descriptor(), link::page(link::at(index).base, channel), 1) == Ok(true);
     if !alive {
         kept::forget(index, channel);
     }

@@ -4,7 +4,7 @@
 //! companions stand in for them in the kernel's set; a listener stands for its two queues.
 
 use crate::memory::scratch::Scratch;
-use crate::rendezvous::{accept, deferred, listen};
+use crate::rendezvous::{accept, deferred, listen, taking};
 use crate::socket::{flag, Socket};
 use crate::stream::deadlines;
 use crate::table::{self, Kind};
@@ -154,7 +154,7 @@ impl<'a> Query<'a> {
         }
         self.take_signals()?;
         loop {
-            let mut spin = spin::begin(peer_processor).among(self.entries.len());
+            let mut spin = spin::begin_expecting(peer_processor, self.foreign && taking::bid_is_near()).among(self.entries.len());
             if spin.begins() {
                 self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
             }
@@ -163,6 +163,13 @@ impl<'a> Query<'a> {
                 if self.any_stream_ready() || (self.foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
                     spin.end();
                     return self.look();
+                }
+                if self.any_bid() {
+                    let ready = self.look()?;
+                    if ready > 0 {
+                        spin.end();
+                        return Ok(ready);
+                    }
                 }
                 if spin.rounds() & 0xfff == 0xfff {
                     self.check_peers();
@@ -222,6 +229,15 @@ impl<'a> Query<'a> {
             ready += self.look_foreign()?;
         }
         Ok(ready)
+    }
+
+    /// Whether some client bids in memory for one of the listeners.
+    fn any_bid(&self) -> bool {
+        let waits = |entry: &pollfd| {
+            let word = table::get(entry.fd);
+            word.kind() == Kind::Listener && word.socket().is_some_and(taking::any)
+        };
+        self.foreign && taking::expects() && self.entries.iter().any(waits)
     }
 
     fn any_stream_ready(&self) -> bool {
@@ -300,6 +316,10 @@ impl<'a> Query<'a> {
                         // A client's bell may be readable when its offer has been accepted.
                         if bells.revents != 0 && word.socket().is_none_or(|s| accept::ready(entry.fd, s)) {
                             entry.revents |= bells.revents & (entry.events | ALWAYS);
+                        }
+                        let readable = entry.events & (POLLIN | libc::POLLRDNORM);
+                        if entry.revents & readable != readable && word.socket().is_some_and(|s| taking::tell(s, false)) {
+                            entry.revents |= readable;
                         }
                     }
                     at += 2;

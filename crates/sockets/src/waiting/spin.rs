@@ -63,9 +63,18 @@ const IN_VAIN_PENALTY: u32 = 8;
 const PENALTY: u32 = 16;
 const WORST_PENALTY: u32 = 256;
 
+/// The part of its budget that a thread spins which would not spin, for something that is near.
+const BRIEF: u64 = 4;
+
 /// Begins a wait; `peer_processor` is where the peer last waited (plus one; 0: unknown).
 #[inline]
 pub fn begin(peer_processor: u32) -> Spin {
+    begin_expecting(peer_processor, false)
+}
+
+/// The same; `soon`: what comes next is known to be near, however long waits and yields were of late.
+#[inline]
+pub fn begin_expecting(peer_processor: u32, soon: bool) -> Spin {
     let now = clock::ticks();
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *thread::block() };
@@ -74,14 +83,22 @@ pub fn begin(peer_processor: u32) -> Spin {
     let same_processor = peer_processor == block.processor;
     let budget = budget_ticks();
     let limit = if same_processor {
-        let refused = block.hand_over_penalty > 0;
+        let refused = block.hand_over_penalty > 0 && !soon;
         block.hand_over_penalty -= refused as u32;
         !refused as u64
     } else if block.spin_penalty > 0 {
         block.spin_penalty -= 1;
-        0
+        if soon {
+            budget / BRIEF
+        } else {
+            0
+        }
     } else if block.expected_wait > 2 * budget {
-        0
+        if soon {
+            budget / BRIEF
+        } else {
+            0
+        }
     } else {
         budget
     };

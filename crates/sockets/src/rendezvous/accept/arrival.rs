@@ -3,15 +3,16 @@
 use crate::global::{Guard, SETUP};
 use crate::handover::passing;
 use crate::process::user;
+use crate::rendezvous::accept::patience;
 use crate::rendezvous::{listen, offered, parcel, relatives, reserve, route};
 use crate::socket::{flag, Socket};
 use crate::{link, table};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, sockaddr_un, socklen_t};
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, Errno, Result};
 
 /// A client that came through the rendezvous; its channel is still offered.
 pub(crate) struct Arrival {
@@ -151,7 +152,7 @@ fn receive(
 }
 
 /// The descriptors that the client sends right after connecting: the link's, and its bell's if there is one. It may be a moment away, if the client was preempted
-/// between the two; how long that may hold accept up depends on who it is ([`patience`]).
+/// between the two; how long that may hold accept up depends on who it is ([`super::patience`]).
 fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing::MOST], Reason> {
     match passing::receive(companion, libc::MSG_DONTWAIT) {
         Ok(sent) => return Ok(sent),
@@ -159,7 +160,7 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
-    let _ = calls::poll_one(companion, libc::POLLIN, patience(uid) as i64);
+    let _ = calls::poll_one(companion, libc::POLLIN, patience::of(uid));
     passing::receive(companion, libc::MSG_DONTWAIT).map_err(|error| {
         if error.0 == libc::ECONNRESET {
             return Reason::ClientLeft;
@@ -167,7 +168,7 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
         if let Some(want) = want(error) {
             return want;
         }
-        OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
+        patience::failed(uid);
         Reason::BadSegment
     })
 }
@@ -178,27 +179,6 @@ fn want(error: Errno) -> Option<Reason> {
         libc::ENOMEM | libc::ENOBUFS => Some(Reason::NoMemory),
         libc::EMFILE | libc::ENFILE => Some(Reason::NoDescriptors),
         _ => error.is_refusal().then_some(Reason::CallsRefused),
-    }
-}
-
-/// The last user whose client never sent what it announced, and when (in seconds).
-static OFFENDED: AtomicU64 = AtomicU64::new(0);
-
-/// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
-/// Another user gets a while once; who abused that gets nothing for a minute.
-fn patience(uid: u32) -> u64 {
-    if uid == calls::geteuid() || uid == 0 {
-        return 1_000_000_000;
-    }
-    let (offender, when) = {
-        let word = OFFENDED.load(Ordering::Relaxed);
-        ((word >> 32) as u32, word as u32 as u64)
-    };
-    let recent = when != 0 && clock::monotonic_ns() / 1_000_000_000 < when + 60;
-    if recent && offender == uid {
-        0
-    } else {
-        200_000_000
     }
 }
 

@@ -78,7 +78,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
     // several when it is let, where a sleeper would be woken for each.
-    let mut budget = spin::begin(CLIENT.load(Ordering::Relaxed));
+    let mut budget = spin::begin_expecting(CLIENT.load(Ordering::Relaxed), taking::bid_is_near());
     while budget.more() {
         if offered::waiting(listener) || taking::any(listener) {
             budget.end();
