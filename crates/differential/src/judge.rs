@@ -67,8 +67,9 @@ impl<'a> Judge<'a> {
     /// # Errors
     /// When a trial could not be run at all.
     pub fn judge(&self, scenario: &Scenario, role: Role, arrangement: Arrangement) -> std::io::Result<Verdict> {
-        let Some(kernel) = self.reference(&scenario.name, role, arrangement)? else {
-            return Ok(Verdict::Differs("on the kernel it did not end in time, so there is nothing to compare with\n".into()));
+        let kernel = match self.reference(&scenario.name, role, arrangement)? {
+            Ok(kernel) => kernel,
+            Err(why) => return Ok(Verdict::Differs(format!("on the kernel: {why}; so there is nothing to compare with\n"))),
         };
         let (expected, deviations) = self.deviations.apply(&scenario.name, role, arrangement, &kernel);
         let mut trial = Trial::under_shunt(scenario, role, arrangement, self.shunt);
@@ -111,8 +112,8 @@ impl<'a> Judge<'a> {
         Ok(verdict)
     }
 
-    /// What the kernel gives. A run that was late says nothing, and is made again; `None`: all were.
-    fn reference(&self, scenario: &str, role: Role, arrangement: Arrangement) -> std::io::Result<Option<Vec<String>>> {
+    /// What the kernel gives. A run that was late, or waited in vain, says nothing, and is made again; an error: all were so.
+    fn reference(&self, scenario: &str, role: Role, arrangement: Arrangement) -> std::io::Result<Result<Vec<String>, String>> {
         let kind = match arrangement {
             Arrangement::OneProcess => Reference::Thread,
             Arrangement::Fortified => Reference::Fortified,
@@ -121,16 +122,21 @@ impl<'a> Judge<'a> {
         };
         let key = (scenario.to_owned(), role, kind);
         if let Some(known) = self.references.lock().expect("no trial panics with the lock").get(&key) {
-            return Ok(Some(known.clone()));
+            return Ok(Ok(known.clone()));
         }
+        let mut why = String::new();
         for _ in 0..KERNEL_RUNS {
             let outcome = Trial::on_kernel(scenario, role, arrangement).run()?;
-            if !outcome.late {
-                self.references.lock().expect("no trial panics with the lock").insert(key, outcome.lines.clone());
-                return Ok(Some(outcome.lines));
-            }
+            why = match (outcome.late, outcome.in_vain()) {
+                (true, _) => "it did not end in time".into(),
+                (false, Some(line)) => line.into(),
+                (false, None) => {
+                    self.references.lock().expect("no trial panics with the lock").insert(key, outcome.lines.clone());
+                    return Ok(Ok(outcome.lines));
+                }
+            };
         }
-        Ok(None)
+        Ok(Err(why))
     }
 }
 

@@ -61,6 +61,18 @@ pub struct Outcome {
     pub errors: String,
 }
 
+impl Outcome {
+    /// What the scenario waited for, or prepared, in vain. What follows such a line says nothing, not even where both sides say it.
+    pub fn in_vain(&self) -> Option<&str> {
+        let vain = |line: &&String| {
+            line.starts_with("AWAIT:")
+                || line.contains("PREPARATION FAILED")
+                || line.starts_with("  far:") && line.ends_with("-> did not come")
+        };
+        self.lines.iter().find(vain).map(String::as_str)
+    }
+}
+
 impl Trial {
     /// The scenario on the kernel alone, with the processes as in `arrangement`.
     pub fn on_kernel(scenario: &str, role: Role, arrangement: Arrangement) -> Trial {
