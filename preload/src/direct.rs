@@ -77,7 +77,8 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         return unsafe { crate::aio::submitted(b, c) }.err().map(|error| crate::answer(Err(error)));
     }
     if number == libc::SYS_seccomp {
-        crate::trap::filtering(a as u32);
+        // SAFETY: passed on.
+        unsafe { crate::trap::filtering(a as u32, c) };
     }
     if number == libc::SYS_rt_sigprocmask {
         // SAFETY: passed on.

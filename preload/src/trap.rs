@@ -31,8 +31,9 @@ use shunt_calls::libc::{self, siginfo_t, ucontext_t};
 use shunt_options::Raw;
 use shunt_sockets::global;
 use shunt_sockets::handover::untold;
-use shunt_sockets::process::report;
+use shunt_sockets::process::{confinement, report};
 use shunt_sockets::segment::reason::Reason;
+use shunt_sockets::sys::filter::Filter;
 use shunt_sockets::sys::{calls, cancel, dispatch, raw, syscall};
 use shunt_sockets::table;
 
@@ -169,9 +170,10 @@ unsafe fn call(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> isize {
 ///
 /// # Safety
 /// As the call itself.
-pub unsafe fn control(option: i32, kernel: impl FnOnce() -> i32) -> i32 {
+pub unsafe fn control(option: i32, [mode, filter]: [usize; 2], kernel: impl FnOnce() -> i32) -> i32 {
     if option == libc::PR_SET_SECCOMP {
-        filtered();
+        // SAFETY: passed on.
+        filtered(unsafe { asked(mode == libc::SECCOMP_MODE_STRICT as usize, filter) });
     }
     let result = kernel();
     if option == dispatch::SET_SYSCALL_USER_DISPATCH && result == 0 {
@@ -180,18 +182,37 @@ pub unsafe fn control(option: i32, kernel: impl FnOnce() -> i32) -> i32 {
     result
 }
 
-/// seccomp(2), with this operation.
-pub fn filtering(operation: u32) {
+/// seccomp(2), with this operation and what it is about.
+///
+/// # Safety
+/// As the call itself.
+pub unsafe fn filtering(operation: u32, filter: usize) {
     if operation <= libc::SECCOMP_SET_MODE_FILTER {
-        filtered();
+        // SAFETY: passed on.
+        filtered(unsafe { asked(operation == libc::SECCOMP_SET_MODE_STRICT, filter) });
+    }
+}
+
+/// The filter that is to be installed, if there is one at that address.
+unsafe fn asked(strict: bool, filter: usize) -> Option<Filter> {
+    match strict {
+        true => Some(Filter::Strict),
+        // SAFETY: the program's, which may fault.
+        false => unsafe { Filter::at(filter as *const libc::sock_fprog) },
     }
 }
 
 /// A filter is about to be installed, which may end a process for the call by which threads and children ask to be told of. Who
 /// did not ask for the trap does not take that risk.
-fn filtered() {
+fn filtered(filter: Option<Filter>) {
+    if !global::ready() {
+        return;
+    }
     if global::options().raw == Raw::Auto {
         code::freeze();
+    }
+    if let Some(filter) = filter {
+        crate::keeping_errno(|| confinement::before_filter(&filter));
     }
 }
 

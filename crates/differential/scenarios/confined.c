@@ -7,6 +7,22 @@
 
 static char bytes[100];
 
+enum { MOST = 64 };
+
+/* From here on the process makes `allowed` system calls, and meets `otherwise` at each other. */
+static void allow_only(const unsigned *allowed, unsigned count, unsigned otherwise)
+{
+    struct sock_filter program[MOST + 3];
+    program[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (unsigned i = 0; i < count; i++)
+        program[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], (unsigned char)(count - i), 0);
+    program[count + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, otherwise);
+    program[count + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog filter = {.len = (unsigned short)(count + 3), .filter = program};
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+}
+
 /* No new files, no new descriptors, and death for system calls that the filter of sshd 9.2 does not name (sandbox-seccomp-filter.c). */
 static void confine(void)
 {
@@ -14,18 +30,9 @@ static void confine(void)
         SYS_geteuid, SYS_getpid, SYS_getrandom, SYS_gettid, SYS_gettimeofday, SYS_getuid, SYS_madvise, SYS_mmap, SYS_mprotect,
         SYS_mremap, SYS_munmap, SYS_nanosleep, SYS_poll, SYS_ppoll, SYS_pselect6, SYS_read, SYS_rt_sigprocmask, SYS_select, SYS_shutdown,
         SYS_time, SYS_write, SYS_writev};
-    enum { COUNT = sizeof allowed / sizeof allowed[0] };
-    struct sock_filter program[COUNT + 3];
-    program[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (unsigned i = 0; i < COUNT; i++)
-        program[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], COUNT - i, 0);
-    program[COUNT + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    program[COUNT + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog filter = {.len = COUNT + 3, .filter = program};
     MUST(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, 0}));
     MUST(setrlimit(RLIMIT_NOFILE, &(struct rlimit){1, 1}));
-    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    allow_only(allowed, sizeof allowed / sizeof allowed[0], SECCOMP_RET_KILL_PROCESS);
 }
 
 DUET(confined_child_serves, "a child that gave up files, descriptors and most system calls serves; the parent goes on after it")
@@ -207,4 +214,277 @@ SOLO(confined_without_ppoll, "a server whose filter refuses ppoll, but not poll,
         ask(client, (char)('a' + turn));
     }
     wait_for("server", process);
+}
+
+/* What a program with a filter does about a call that it did not foresee: it dies, or the call fails. */
+static const unsigned OTHERWISE[] = {SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ERRNO | EPERM, SECCOMP_RET_ERRNO | ENOSYS};
+enum { OTHERWISES = 3 };
+
+/* The ways to wait of a server that makes no call but the older ones that it needs. */
+static const char WAYS[] = "rpse";
+
+static void wait_old(char way, int fd, int set)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    fd_set fds;
+    if (way == 'p' && poll(&entry, 1, -1) != 1)
+        _exit(20);
+    FD_ZERO(&fds);
+    FD_SET(fd, &fds);
+    if (way == 's' && select(fd + 1, &fds, NULL, NULL, NULL) != 1)
+        _exit(21);
+    if (way == 'e' && epoll_wait(set, &event, 1, -1) != 1)
+        _exit(22);
+}
+
+static void echo_old(char way, int fd, int set)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    char byte;
+    if (way == 'e' && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0)
+        _exit(30);
+    for (;;) {
+        wait_old(way, fd, set);
+        ssize_t got = recv(fd, &byte, 1, 0);
+        if (got == 0)
+            break;
+        if (got != 1 || send(fd, &byte, 1, 0) != 1)
+            _exit(31);
+    }
+    if (close(fd) != 0)
+        _exit(32);
+}
+
+static void allow_old(char way, bool accepts, bool listens, unsigned otherwise)
+{
+    unsigned allowed[MOST] = {SYS_read, SYS_write, SYS_close, SYS_exit_group, SYS_brk, SYS_rt_sigreturn, SYS_recvfrom, SYS_sendto}, count = 8;
+    if (accepts)
+        allowed[count++] = SYS_accept;
+    if (way == 'p')
+        allowed[count++] = SYS_poll;
+    if (way == 's')
+        allowed[count++] = SYS_pselect6;
+    if (way == 'e') {
+        allowed[count++] = SYS_epoll_wait;
+        allowed[count++] = SYS_epoll_ctl;
+    }
+    if (listens) {
+        static const unsigned first[] = {SYS_socket, SYS_bind, SYS_listen, SYS_getsockname, SYS_setsockopt, SYS_epoll_create1, SYS_mmap};
+        memcpy(allowed + count, first, sizeof first);
+        count += sizeof first / sizeof first[0];
+    }
+    allow_only(allowed, count, otherwise);
+}
+
+enum { CLIENTS = 2 };
+
+static int listen_old(char way, int *set, unsigned *port)
+{
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct endpoint_address at = address_of("127.0.0.1", 0);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) != 0 || bind(listener, SA(at)) != 0 || listen(listener, 8) != 0)
+        _exit(10);
+    if (way == 'e' && ((*set = epoll_create1(0)) < 0 || epoll_ctl(*set, EPOLL_CTL_ADD, listener, &event) != 0))
+        _exit(11);
+    socklen_t length = sizeof at.storage;
+    if (getsockname(listener, (struct sockaddr *)&at.storage, &length) != 0)
+        _exit(12);
+    *port = ntohs(((struct sockaddr_in *)&at.storage)->sin_port);
+    return listener;
+}
+
+static void serve_from(int listener, char way, int set)
+{
+    for (int turn = 0; turn < CLIENTS; turn++) {
+        wait_old(way, listener, set);
+        int fd = accept(listener, NULL, NULL);
+        if (fd < 0)
+            _exit(13);
+        echo_old(way, fd, set);
+    }
+    _exit(0);
+}
+
+static void serve_old(char way, unsigned otherwise, bool early, _Atomic unsigned *port)
+{
+    unsigned number;
+    int set = -1;
+    if (early)
+        allow_old(way, true, true, otherwise);
+    int listener = listen_old(way, &set, &number);
+    if (!early)
+        allow_old(way, true, false, otherwise);
+    *port = number;
+    serve_from(listener, way, set);
+}
+
+static void serve_freely(char way, _Atomic unsigned *port)
+{
+    unsigned number;
+    int set = -1, listener = listen_old(way, &set, &number);
+    *port = number;
+    serve_from(listener, way, set);
+}
+
+static void ask_twice(int client)
+{
+    char answer = '?';
+    for (char byte = 'a'; byte < 'c'; byte++) {
+        R(send(client, &byte, 1, 0));
+        R(recv(client, &answer, 1, MSG_WAITALL));
+        say("answer %c", answer);
+    }
+    R(close(client));
+}
+
+static void serve_filtered(bool early)
+{
+    _Atomic unsigned *port = shared(sizeof *port);
+    signal(SIGPIPE, SIG_IGN);
+    for (const char *way = WAYS; *way; way++) {
+        for (int i = 0; i < OTHERWISES; i++) {
+            say("%c %d", *way, i);
+            *port = 0;
+            pid_t process = MUST(fork());
+            if (process == 0)
+                serve_old(*way, OTHERWISE[i], early, port);
+            for (int patience = 5000; *port == 0 && patience > 0; patience--)
+                milliseconds(1);
+            for (int turn = 0; turn < CLIENTS; turn++)
+                ask_twice(dial("127.0.0.1", *port));
+            wait_for("server", process);
+        }
+    }
+}
+
+SOLO_KERNEL(filtered_servers, "servers that listen, and then have a filter that allows accept, poll, epoll_wait and what else they call, and nothing newer")
+{
+    serve_filtered(false);
+}
+
+SOLO_KERNEL(filtered_before_sockets, "servers with such a filter before their first socket")
+{
+    serve_filtered(true);
+}
+
+SOLO(filtered_sessions, "a server's children confine themselves to the calls that a session makes; the server goes on accepting")
+{
+    int listener = listen_on("127.0.0.1", 16);
+    for (const char *way = "rps"; *way; way++) {
+        for (int i = 0; i < OTHERWISES; i++) {
+            say("%c %d", *way, i);
+            int client = dial("127.0.0.1", port_of(listener)), server = F(accept(listener, NULL, NULL));
+            pid_t process = MUST(fork());
+            if (process == 0) {
+                close(client);
+                allow_old(*way, false, false, OTHERWISE[i]);
+                echo_old(*way, server, -1);
+                _exit(0);
+            }
+            close(server);
+            ask_twice(client);
+            wait_for("session", process);
+        }
+    }
+}
+
+SOLO(filtered_with_bytes, "what a connection holds on both sides when one of them installs a filter is not lost")
+{
+    for (int i = 0; i < OTHERWISES; i++) {
+        int begin[2], listener = listen_on("127.0.0.1", 16);
+        char byte = 0;
+        MUST(pipe(begin));
+        pid_t process = MUST(fork());
+        if (process == 0) {
+            int server = accept(listener, NULL, NULL);
+            if (send(server, "greetings", 9, 0) != 9 || read(begin[0], &byte, 1) != 1)
+                _exit(1);
+            allow_old('r', true, false, OTHERWISE[i]);
+            char got[5];
+            if (recv(server, got, 5, MSG_WAITALL) != 5 || send(server, got, 5, 0) != 5)
+                _exit(2);
+            _exit(0);
+        }
+        int client = dial("127.0.0.1", port_of(listener));
+        await_bytes(client, 9);
+        R(send(client, "abcde", 5, 0));
+        MUST(write(begin[1], &byte, 1));
+        wait_for("server", process);
+        await_bytes(client, 14);
+        R(recv(client, bytes, sizeof bytes, 0));
+        say("%.14s", bytes);
+        await(client, POLLRDHUP);
+        R(recv(client, bytes, sizeof bytes, 0));
+        R(close(client));
+        close(listener);
+    }
+}
+
+/* As a service manager or a container does it before the program begins: an instruction, of which no library is told. */
+static void refuse_untold(const unsigned *refused, unsigned count, unsigned answer)
+{
+    struct sock_filter program[MOST + 3];
+    program[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (unsigned i = 0; i < count; i++)
+        program[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i], (unsigned char)(count - i), 0);
+    program[count + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    program[count + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, answer);
+    struct sock_fprog filter = {.len = (unsigned short)(count + 3), .filter = program};
+    raw_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
+    if (raw_call(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&filter, 0, 0, 0) != 0)
+        _exit(40);
+}
+
+struct untold {
+    char way; /* 'c': a client */
+    unsigned count, answer;
+    _Atomic unsigned port;
+};
+
+static void begin_refused(struct untold *self)
+{
+    static const unsigned newer[] = {SYS_accept4, SYS_ppoll, SYS_epoll_pwait2, SYS_recvmsg, SYS_sendmsg, SYS_dup3, SYS_memfd_create, SYS_membarrier};
+    refuse_untold(newer, self->count, SECCOMP_RET_ERRNO | self->answer);
+    if (self->way != 'c')
+        serve_freely(self->way, &self->port);
+    while (self->port == 0)
+        milliseconds(1);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct endpoint_address to = address_of("127.0.0.1", self->port);
+    char answer = '?';
+    bool right = connect(fd, SA(to)) == 0 && send(fd, "x", 1, 0) == 1 && recv(fd, &answer, 1, 0) == 1 && answer == 'x';
+    _exit(right ? 0 : 1);
+}
+
+SOLO_KERNEL(filtered_from_outside, "programs from which newer calls were taken before they began serve, and connect")
+{
+    static const unsigned counts[] = {1, 3, 4, 8};
+    enum { MANNERS = 5, CHILDREN = 4 * MANNERS };
+    struct untold *each = shared(CHILDREN * sizeof *each);
+    pid_t processes[CHILDREN];
+    for (int i = 0; i < CHILDREN; i++) {
+        each[i].way = "rpsec"[i % MANNERS];
+        each[i].count = counts[i / MANNERS];
+        each[i].answer = i / MANNERS % 2 ? EPERM : ENOSYS;
+        processes[i] = MUST(fork());
+        if (processes[i] == 0)
+            begin_refused(&each[i]);
+    }
+    for (int i = 0; i < CHILDREN; i++) {
+        say("%c %u", each[i].way, each[i].count);
+        if (each[i].way == 'c') {
+            int listener = listen_on("127.0.0.1", 8);
+            each[i].port = port_of(listener);
+            echo_one(listener);
+            close(listener);
+        } else {
+            for (int patience = 5000; each[i].port == 0 && patience > 0; patience--)
+                milliseconds(1);
+            for (int turn = 0; turn < CLIENTS; turn++)
+                ask_twice(dial("127.0.0.1", each[i].port));
+        }
+        wait_for("child", processes[i]);
+    }
 }

@@ -223,10 +223,14 @@ pub fn after_fork_child() {
     // Nobody waits for the children of a child.
     crate::private::close(AWAITED.swap(-1, Ordering::Relaxed));
     thread::forget_id();
-    crate::process::ending::begin();
+    // Where a filter allows the program's own calls alone, this makes no other.
+    let confined = crate::handover::untold::confined();
+    if !confined {
+        crate::process::ending::begin();
+    }
     // A parent that cannot be named is in another namespace (pid_namespaces(7)).
     // SAFETY: a plain call.
-    if unsafe { shunt_sys::syscall!(libc::SYS_getppid) } == 0 {
+    if !confined && unsafe { shunt_sys::syscall!(libc::SYS_getppid) } == 0 {
         STRANGE.store(true, Ordering::Relaxed);
     }
     crate::remote::forked(STRANGE.load(Ordering::Relaxed));
@@ -243,8 +247,10 @@ pub fn after_fork_child() {
     crate::waiting::nudge::forked();
     crate::handover::carried::forked();
     epoll::forked();
-    new_nonce();
-    register_barriers();
+    if !confined {
+        new_nonce();
+        register_barriers();
+    }
     link::forked();
     crate::handover::inherit::forked();
     crate::rendezvous::spare::forked();

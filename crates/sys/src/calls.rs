@@ -1,6 +1,6 @@
 //! Typed system calls, one line each. Names and meanings are those of section 2 of the manual.
 
-use crate::{cancel, check, syscall, Errno, Result};
+use crate::{cancel, check, filter, syscall, Errno, Result};
 use core::ffi::c_void;
 use libc::{c_int, epoll_event, iovec, msghdr, pollfd, sigset_t, sockaddr, socklen_t, timespec};
 
@@ -34,7 +34,6 @@ macro_rules! calls {
 fn value(v: isize) -> u32 {
     v as u32
 }
-fn ignore(_: isize) {}
 fn raw(v: isize) -> isize {
     v
 }
@@ -136,8 +135,6 @@ calls! {
     tkill(thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tkill;
     /// process_vm_readv(2)
     process_vm_readv(pid: c_int, here: *const libc::iovec, here_count: usize, there: *const libc::iovec, there_count: usize, flags: usize) -> Result<usize> = check, SYS_process_vm_readv;
-    /// sched_yield(2)
-    sched_yield() -> () = ignore, SYS_sched_yield;
     /// socketpair(2)
     socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> Result<()> = unit, SYS_socketpair;
     /// pipe2(2)
@@ -177,19 +174,23 @@ pub unsafe fn mmap(address: *mut u8, length: usize, protection: c_int, flags: c_
 
 /// accept4(2); where that is refused accept(2), after which another thread's exec may find the descriptor inherited.
 pub fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> Result<c_int> {
+    let older = || {
+        // SAFETY: as for the calls above.
+        let accepted = descriptor(unsafe { syscall!(libc::SYS_accept, fd, address, length) })?;
+        if flags & libc::SOCK_CLOEXEC != 0 {
+            let _ = fcntl(accepted, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+        }
+        if flags & libc::SOCK_NONBLOCK != 0 {
+            let _ = fcntl(accepted, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+        }
+        Ok(accepted)
+    };
+    if filter::avoids(filter::ACCEPT4) {
+        return older();
+    }
     // SAFETY: as for the calls above.
     match descriptor(unsafe { syscall!(libc::SYS_accept4, fd, address, length, flags) }) {
-        Err(error) if error.is_refusal() => {
-            // SAFETY: as for the calls above.
-            let accepted = descriptor(unsafe { syscall!(libc::SYS_accept, fd, address, length) })?;
-            if flags & libc::SOCK_CLOEXEC != 0 {
-                let _ = fcntl(accepted, libc::F_SETFD, libc::FD_CLOEXEC as usize);
-            }
-            if flags & libc::SOCK_NONBLOCK != 0 {
-                let _ = fcntl(accepted, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
-            }
-            Ok(accepted)
-        }
+        Err(error) if error.is_refusal() => older(),
         accepted => accepted,
     }
 }
@@ -234,6 +235,15 @@ fn send_byte_again(fd: c_int, byte: u8, flags: c_int) -> Result<usize> {
     sent
 }
 
+/// sched_yield(2). Where a filter refuses it, nothing: who yields looks again.
+#[inline]
+pub fn sched_yield() {
+    if !filter::avoids(filter::SCHED_YIELD) {
+        // SAFETY: no arguments.
+        unsafe { syscall!(libc::SYS_sched_yield) };
+    }
+}
+
 /// recvfrom(2) that sleeps; `began`: see [`crate::raw::sleep6`].
 pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_int, began: u64) -> Result<usize> {
     let (fd, data, flags) = (fd as usize, data as usize, flags as usize);
@@ -251,11 +261,13 @@ pub fn message_sleeping(call: i64, fd: c_int, message: &mut libc::msghdr, flags:
 /// ppoll(2)
 pub fn ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> {
     // SAFETY: as for the calls above.
+    let older = || check(unsafe { syscall!(libc::SYS_poll, set, count, milliseconds(timeout)) });
+    if mask.is_null() && filter::avoids(filter::PPOLL) {
+        return older();
+    }
+    // SAFETY: as for the calls above.
     match check(unsafe { syscall!(libc::SYS_ppoll, set, count, timeout, mask, size) }) {
-        Err(error) if mask.is_null() && error.is_refusal() => {
-            // SAFETY: as for the calls above.
-            check(unsafe { syscall!(libc::SYS_poll, set, count, milliseconds(timeout)) })
-        }
+        Err(error) if mask.is_null() && error.is_refusal() => older(),
         result => result,
     }
 }
@@ -270,25 +282,26 @@ pub fn ppoll_sleeping(
 ) -> Result<usize> {
     let (entries, time, signals) = (set as usize, timeout as usize, mask as usize);
     // SAFETY: as for the calls above.
+    let older = || unsafe { crate::raw::sleep6(libc::SYS_poll, entries, count, milliseconds(timeout), 0, 0, 0, began) };
+    if mask.is_null() && filter::avoids(filter::PPOLL) {
+        return check(cancel::sleep(older));
+    }
+    // SAFETY: as for the calls above.
     let made = || unsafe { crate::raw::sleep6(libc::SYS_ppoll, entries, count, time, signals, KERNEL_SIGSET, 0, began) };
     match check(cancel::sleep(made)) {
-        Err(error) if mask.is_null() && error.is_refusal() => {
-            // SAFETY: as for the calls above.
-            let made = || unsafe { crate::raw::sleep6(libc::SYS_poll, entries, count, milliseconds(timeout), 0, 0, 0, began) };
-            check(cancel::sleep(made))
-        }
+        Err(error) if mask.is_null() && error.is_refusal() => check(cancel::sleep(older)),
         result => result,
     }
 }
 
-/// A time that the kernel has read, or none, as poll(2) takes it: not less than it.
+/// A time of ours, or none, as poll(2) takes it: not less than it.
 fn milliseconds(timeout: *const timespec) -> usize {
-    // SAFETY: it is the caller's, which the kernel has read, or null.
+    // SAFETY: it is the caller's, or null.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return usize::MAX };
     time.tv_sec.saturating_mul(1000).saturating_add((time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64) as usize
 }
 
-/// epoll_pwait2(2); epoll_pwait(2), which waits in whole milliseconds, where that is refused.
+/// epoll_pwait2(2)
 pub fn epoll_pwait2(
     epfd: c_int,
     events: *mut epoll_event,
@@ -297,17 +310,22 @@ pub fn epoll_pwait2(
     mask: *const sigset_t,
     size: usize,
 ) -> Result<usize> {
+    let older = || {
+        let (number, time) = older_epoll(timeout, mask);
+        // SAFETY: as for the calls above.
+        check(unsafe { syscall!(number, epfd, events, count, time, mask, size) })
+    };
+    if filter::avoids(filter::EPOLL_PWAIT2) {
+        return older();
+    }
     // SAFETY: as for the calls above.
     match check(unsafe { syscall!(libc::SYS_epoll_pwait2, epfd, events, count, timeout, mask, size) }) {
-        Err(error) if error.is_refusal() => {
-            // SAFETY: as for the calls above.
-            check(unsafe { syscall!(libc::SYS_epoll_pwait, epfd, events, count, milliseconds(timeout), mask, size) })
-        }
+        Err(error) if error.is_refusal() => older(),
         result => result,
     }
 }
 
-/// [`epoll_pwait2`] that sleeps; `began`: see [`crate::raw::sleep6`].
+/// epoll_pwait2(2) that sleeps; `began`: see [`crate::raw::sleep6`].
 pub fn epoll_pwait2_sleeping(
     epfd: c_int,
     events: *mut epoll_event,
@@ -317,14 +335,28 @@ pub fn epoll_pwait2_sleeping(
     began: u64,
 ) -> Result<usize> {
     let (epfd, events, count, signals) = (epfd as usize, events as usize, count as usize, mask as usize);
-    let sleep = |number, time| {
+    let made = |number: i64, time: usize| {
         // SAFETY: as for the calls above.
         check(cancel::sleep(|| unsafe { crate::raw::sleep6(number, epfd, events, count, time, signals, KERNEL_SIGSET, began) }))
     };
-    match sleep(libc::SYS_epoll_pwait2, timeout as usize) {
-        Err(error) if error.is_refusal() => sleep(libc::SYS_epoll_pwait, milliseconds(timeout)),
+    let older = || {
+        let (number, time) = older_epoll(timeout, mask);
+        made(number, time)
+    };
+    if filter::avoids(filter::EPOLL_PWAIT2) {
+        return older();
+    }
+    match made(libc::SYS_epoll_pwait2, timeout as usize) {
+        Err(error) if error.is_refusal() => older(),
         result => result,
     }
+}
+
+/// The call that serves for epoll_pwait2, and its timeout.
+#[cold]
+fn older_epoll(timeout: *const timespec, mask: *const sigset_t) -> (i64, usize) {
+    let number = if mask.is_null() { libc::SYS_epoll_wait } else { libc::SYS_epoll_pwait };
+    (number, milliseconds(timeout))
 }
 
 /// wait4(2) of the child `pid` in a call that waits, for its status: ECANCELED when the thread was cancelled.

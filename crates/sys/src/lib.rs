@@ -17,6 +17,7 @@ pub mod cancel;
 pub mod clock;
 pub mod dispatch;
 mod errno;
+pub mod filter;
 pub mod mapping;
 pub mod process;
 pub mod raw;

@@ -156,7 +156,7 @@ hook! {
         change_user(Call::All(real, effective, saved), || real::setresuid(real, effective, saved))
     }
     fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
-        trap::control(option, || real::prctl(option, a, b, c, d))
+        trap::control(option, [a, b], || real::prctl(option, a, b, c, d))
     }
     fn login_tty(fd: c_int) -> c_int {
         let result = real::login_tty(fd);

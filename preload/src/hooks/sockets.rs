@@ -21,6 +21,36 @@ fn internet_datagram(domain: c_int, kind: c_int, protocol: c_int) -> bool {
         && (protocol == 0 || protocol == libc::IPPROTO_UDP)
 }
 
+/// accept4(2); `kernel`: the call that the program made.
+#[inline(always)]
+unsafe fn accept_any(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    let word = table::get(fd);
+    match (word.kind(), word.socket()) {
+        // SAFETY: passed on.
+        (Kind::Listener, Some(socket)) => answer(unsafe { accepting::accept(fd, socket, address, length, flags) }) as c_int,
+        (Kind::Stream, _) => {
+            set_errno(libc::EINVAL);
+            -1
+        }
+        _ => {
+            let accepted = kernel();
+            if accepted >= 0 {
+                table::take(accepted);
+                if let Some(listener) = word.datagram().filter(|socket| socket.is_local()) {
+                    local::accepted(listener, accepted, flags);
+                }
+            }
+            accepted
+        }
+    }
+}
+
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         if let Some(fd) = opening::from_spare(domain, kind, protocol) {
@@ -88,29 +118,12 @@ hook! {
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         cancel::point();
-        accept4(fd, address, length, 0)
+        accept_any(fd, address, length, 0, || real::accept(fd, address, length))
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
         cancel::point();
-        let word = table::get(fd);
-        match (word.kind(), word.socket()) {
-            (Kind::Listener, Some(socket)) => answer(accepting::accept(fd, socket, address, length, flags)) as c_int,
-            (Kind::Stream, _) => {
-                set_errno(libc::EINVAL);
-                -1
-            }
-            _ => {
-                let accepted = real::accept4(fd, address, length, flags);
-                if accepted >= 0 {
-                    table::take(accepted);
-                    if let Some(listener) = word.datagram().filter(|socket| socket.is_local()) {
-                        local::accepted(listener, accepted, flags);
-                    }
-                }
-                accepted
-            }
-        }
+        accept_any(fd, address, length, flags, || real::accept4(fd, address, length, flags))
     }
 
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {

@@ -5,6 +5,7 @@ use super::datagrams;
 use super::entry::{free_entry, other, place, term, Entry, JOINT, SLABS};
 use super::list::{address, List, OF_QUEUE, OF_SET};
 use crate::global::Mutex;
+use crate::handover::untold;
 use crate::process::apart;
 use crate::table::{self, Kind};
 use crate::waiting::holding::{self, Hold};
@@ -110,7 +111,7 @@ fn begin() -> Option<&'static Set> {
 
 /// The program made an epoll descriptor.
 pub fn created(fd: i32) {
-    if !table::fits(fd) || apart::apart() {
+    if !table::fits(fd) || apart::apart() || untold::confined() {
         return;
     }
     let Some(slabs) = SLABS.lock() else { return };

@@ -6,12 +6,18 @@
 //! shunt: Dovecot starts most with an environment of its own. No carrier could be made for it. So their listeners become the
 //! kernel's while one still can be, for the clients that wait. So do those of a program that leaves itself fewer descriptors than
 //! the taking in of a new client's process needs: that client would be reset.
+//!
+//! Filters are asked before they are installed, call by call, what they answer to those that the library makes and the program
+//! perhaps does not: streams and listeners that could not go on are the kernel's by then.
 
-use crate::handover::carried;
+use crate::handover::{carried, untold};
 use crate::private;
 use crate::table::{self, Kind};
+use core::sync::atomic::{AtomicBool, Ordering};
+use shunt_segment::reason::Reason;
+use shunt_sys::filter::{self, Answer, Filter};
 use shunt_sys::libc::{self, rlimit};
-use shunt_sys::{calls, user};
+use shunt_sys::{calls, clock, syscall, user};
 
 /// What sshd leaves itself: one descriptor below the limit, for poll's sake.
 const FEW: u64 = 1;
@@ -59,5 +65,140 @@ fn leave_listeners() {
         if let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) {
             let _ = carried::leave_listener(fd, listener);
         }
+    }
+}
+
+/// A system call with arguments by which filters tell apart what they allow.
+type Call = (i64, [u64; 6]);
+
+/// A descriptor like those that filters cannot know.
+const SOME: u64 = 20;
+
+const fn plain(number: i64) -> Call {
+    (number, [SOME, 0, 0, 0, 0, 0])
+}
+
+const fn with(number: i64, second: u64, third: u64) -> Call {
+    (number, [SOME, second, third, 0, 0, 0])
+}
+
+/// What a stream needs: bells, barriers and the sleep.
+const STREAM: [Call; 6] = [
+    (libc::SYS_sendto, [SOME, 0, 1, (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64, 0, 0]),
+    (libc::SYS_recvfrom, [SOME, 0, 64, (libc::MSG_DONTWAIT | libc::MSG_PEEK) as u64, 0, 0]),
+    (libc::SYS_membarrier, [MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0, 0, 0, 0]),
+    plain(libc::SYS_sched_yield),
+    plain(libc::SYS_futex),
+    plain(libc::SYS_close),
+];
+
+const MEMBARRIER_CMD_GLOBAL_EXPEDITED: u64 = 2;
+
+/// What connections need that come to be in memory, or become large. Where one of them fails, a connection goes another way.
+const OPENING: [Call; 20] = [
+    (libc::SYS_socket, [libc::AF_UNIX as u64, (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64, 0, 0, 0, 0]),
+    plain(libc::SYS_bind),
+    plain(libc::SYS_listen),
+    plain(libc::SYS_recvmsg),
+    plain(libc::SYS_sendmsg),
+    with(libc::SYS_getsockopt, libc::SOL_SOCKET as u64, libc::SO_PEERCRED as u64),
+    with(libc::SYS_setsockopt, libc::SOL_SOCKET as u64, libc::SO_RCVLOWAT as u64),
+    plain(libc::SYS_getsockname),
+    plain(libc::SYS_memfd_create),
+    plain(libc::SYS_ftruncate),
+    (libc::SYS_mmap, [0, 22 << 20, (libc::PROT_READ | libc::PROT_WRITE) as u64, libc::MAP_SHARED as u64, SOME, 0]),
+    plain(libc::SYS_munmap),
+    plain(libc::SYS_fstat),
+    plain(libc::SYS_pread64),
+    with(libc::SYS_fcntl, libc::F_DUPFD_CLOEXEC as u64, 900),
+    with(libc::SYS_fcntl, libc::F_ADD_SEALS as u64, 0),
+    plain(libc::SYS_epoll_create1),
+    with(libc::SYS_epoll_ctl, libc::EPOLL_CTL_ADD as u64, SOME),
+    (libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as u64, 0, 0, 0, 0]),
+    plain(libc::SYS_getpid),
+];
+
+/// Before the program installs a filter of system calls: what could not go on under it becomes the kernel's while it still can.
+/// A stream is the kernel's if one of its calls is refused, or a connection could cost the process its life; a listener from which
+/// the program may accept, if what a client needs is refused.
+pub fn before_filter(wanted: &Filter) {
+    let answer = |&(number, arguments): &Call| wanted.answer(number, arguments);
+    let allowed = |number: i64| answer(&plain(number)) == Answer::Allowed;
+    let sleeps = allowed(libc::SYS_ppoll) || allowed(libc::SYS_poll);
+    let opening = OPENING.iter().map(answer).fold(Answer::Allowed, worse);
+    let streams = !sleeps || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
+    let accepts = allowed(libc::SYS_accept) || allowed(libc::SYS_accept4);
+    let concerned = if streams { untold::begin(Reason::SystemCallFilter) } else { opening != Answer::Allowed };
+    if concerned {
+        settle(streams, accepts);
+    }
+    // The carriers have not inherited that.
+    let unless = |call: u32, number: i64| if allowed(number) { 0 } else { call };
+    if !allowed(libc::SYS_clock_gettime) {
+        clock::leave_kernel();
+    }
+    filter::avoid(
+        unless(filter::PPOLL, libc::SYS_ppoll)
+            | unless(filter::ACCEPT4, libc::SYS_accept4)
+            | unless(filter::EPOLL_PWAIT2, libc::SYS_epoll_pwait2)
+            | unless(filter::SCHED_YIELD, libc::SYS_sched_yield)
+            | unless(filter::CLOCK_GETTIME, libc::SYS_clock_gettime),
+    );
+}
+
+/// Makes the listeners the kernel's, and the `streams`, too.
+fn settle(streams: bool, accepts: bool) {
+    for fd in 0..table::high_water() {
+        match table::get(fd).kind() {
+            // Other processes may accept from what this one can do nothing with.
+            Kind::Listener if accepts => untold::settle(fd),
+            Kind::Listener | Kind::Epoll => {}
+            _ if streams => untold::settle(fd),
+            _ => {}
+        }
+    }
+}
+
+/// Calls on descriptors that connections cannot do without, each of which fails in one way where there is none.
+const ON_DESCRIPTORS: [i64; 12] = [
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_accept4,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_fcntl,
+    libc::SYS_dup3,
+    libc::SYS_ftruncate,
+    libc::SYS_fstat,
+    libc::SYS_pread64,
+];
+
+static LOOKED: AtomicBool = AtomicBool::new(false);
+
+/// Before this process first connects or listens: a filter from before it began, which nobody could ask, may refuse what it needs.
+#[inline]
+pub fn look() {
+    if !LOOKED.load(Ordering::Relaxed) {
+        try_calls();
+    }
+}
+
+#[cold]
+fn try_calls() {
+    LOOKED.store(true, Ordering::Relaxed);
+    // SAFETY: there is no such descriptor, and nothing lies at the addresses.
+    let refused = |number: &i64| unsafe { syscall!(*number, -1i32, 0, 0, 0, 0, 0) } != -(libc::EBADF as isize);
+    if ON_DESCRIPTORS.iter().any(refused) {
+        untold::begin(Reason::SystemCallFilter);
+    }
+}
+
+fn worse(one: Answer, other: Answer) -> Answer {
+    match (one, other) {
+        (Answer::Fatal, _) | (_, Answer::Fatal) => Answer::Fatal,
+        (Answer::Allowed, other) => other,
+        (one, _) => one,
     }
 }

@@ -10,7 +10,7 @@
 //! kernel.
 
 use crate::descriptor::say_end;
-use crate::handover::settle;
+use crate::handover::{settle, untold};
 use crate::rendezvous::accept;
 use crate::socket::flag;
 use crate::table::{self, Kind};
@@ -34,7 +34,11 @@ pub fn begin() {
 
 /// Ends everything that nobody else owns. The caller ends the process next.
 pub fn end() {
-    if !crate::global::ready() || PROCESS.load(Ordering::Relaxed) != calls::getpid() || ENDING.swap(true, Ordering::AcqRel) {
+    // What a filter has left this process is the kernel's, or ends with the companion.
+    if !crate::global::ready() || untold::confined() {
+        return;
+    }
+    if PROCESS.load(Ordering::Relaxed) != calls::getpid() || ENDING.swap(true, Ordering::AcqRel) {
         return;
     }
     // No handler of the program runs any more: it would wait for locks that its own thread keeps.

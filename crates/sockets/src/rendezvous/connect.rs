@@ -89,9 +89,10 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     if crate::process::namespace::differ() {
         return Outcome::Kernel(Reason::UnsupportedSocket);
     }
+    crate::process::confinement::look();
     crate::handover::untold::carry();
     if crate::handover::untold::keeps() {
-        return Outcome::Kernel(Reason::RawInstructions);
+        return Outcome::Kernel(crate::handover::untold::reason());
     }
     if crate::handover::uring::before_connect() {
         return Outcome::Kernel(Reason::IoUring);

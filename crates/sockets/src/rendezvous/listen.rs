@@ -34,9 +34,10 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if private::are_scarce() {
         return Err(Reason::NoDescriptors);
     }
+    crate::process::confinement::look();
     crate::handover::untold::carry();
     if crate::handover::untold::keeps() {
-        return Err(Reason::RawInstructions);
+        return Err(crate::handover::untold::reason());
     }
     if crate::handover::uring::before_listen() {
         return Err(Reason::IoUring);

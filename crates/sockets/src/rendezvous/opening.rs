@@ -1,6 +1,7 @@
 //! socket(2): which sockets are ours to look after, and where they come from.
 
 use crate::global;
+use crate::handover::untold;
 use crate::process::{apart, report};
 use crate::rendezvous::spare;
 use crate::socket::{self, flag};
@@ -18,7 +19,11 @@ fn internet_stream(domain: i32, kind: i32, protocol: i32) -> bool {
 }
 
 fn ours(domain: i32, kind: i32, protocol: i32) -> bool {
-    global::ready() && global::options().accelerate && internet_stream(domain, kind, protocol) && !apart::apart()
+    global::ready()
+        && global::options().accelerate
+        && internet_stream(domain, kind, protocol)
+        && !untold::confined()
+        && !apart::apart()
 }
 
 /// A descriptor for socket(2) without asking the kernel for a socket; `None`: it must be asked.
