@@ -47,5 +47,5 @@ fn sleeps_in_recv(task: u32, on: impl Fn(i32) -> bool) -> bool {
     let mut words = text.split_ascii_whitespace();
     let in_recv = words.next().and_then(|word| word.parse().ok()) == Some(libc::SYS_recvfrom);
     let mut numbers = words.filter_map(|word| usize::from_str_radix(word.trim_start_matches("0x"), 16).ok());
-    in_recv && numbers.next().is_some_and(|fd| on(fd as i32)) && numbers.last().is_some_and(raw::is_sleep)
+    in_recv && numbers.next().is_some_and(|fd| on(fd as i32)) && numbers.next_back().is_some_and(raw::is_sleep)
 }
