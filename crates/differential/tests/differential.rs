@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Scenarios mostly wait, so several share a core.
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
-    arguments.test_threads.get_or_insert(3 * cores);
+    arguments.test_threads.get_or_insert(5 * cores);
     let deviations: &Deviations = match Deviations::load() {
         Ok(deviations) => Box::leak(Box::new(deviations)),
         Err(message) => {
