@@ -29,7 +29,7 @@ const TRIAL: u32 = 1;
 /// Plain stores, while they cost no more.
 const THROUGH: u32 = 2;
 
-/// Chunks by which the cost past the caches is first known.
+/// Chunks by which the cost past the caches is known, behind as many that touch a ring's pages for the first time.
 const FIRST: u32 = 8;
 /// Chunks of a lap of the largest ring.
 const LAP: u32 = 128;
@@ -43,9 +43,21 @@ impl Distance {
         Distance {
             cost: [AtomicU32::new(0), AtomicU32::new(0)],
             phase: AtomicU32::new(PAST),
-            left: AtomicU32::new(FIRST),
+            left: AtomicU32::new(2 * FIRST),
             rest: AtomicU32::new(REST),
         }
+    }
+
+    /// Nothing is known any more: the ring is for another reader.
+    pub fn forget(&self) {
+        if self.left.load(Relaxed) == 2 * FIRST && self.cost[1].load(Relaxed) == 0 {
+            return;
+        }
+        let [through, past] = &self.cost;
+        through.store(0, Relaxed);
+        past.store(0, Relaxed);
+        self.rest.store(REST, Relaxed);
+        self.enter(PAST, 2 * FIRST);
     }
 
     /// Whether the next chunk goes past the caches.
@@ -65,6 +77,7 @@ impl Distance {
                 through.store(0, Relaxed);
                 self.enter(TRIAL, 2 * LAP);
             }
+            PAST if left == FIRST => past.store(0, Relaxed),
             PAST => {}
             TRIAL => {
                 let hopeless = left < 2 * LAP - FIRST && through_cost > past_cost.saturating_mul(3);
@@ -127,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_cheaper_way_is_taken() {
-        assert_eq!(send(&Distance::new(), 10_000, [700, 2800]), FIRST);
+        assert_eq!(send(&Distance::new(), 10_000, [700, 2800]), 2 * FIRST);
         let through = 10_000 - send(&Distance::new(), 10_000, [12_000, 2800]);
         assert!(through < 5 * 2 * FIRST, "{through} chunks were tried in vain");
         let through = 100_000 - send(&Distance::new(), 100_000, [4000, 2800]);
@@ -137,7 +150,7 @@ mod tests {
     #[test]
     fn the_second_lap_counts() {
         let distance = Distance::new();
-        send(&distance, FIRST, [6000, 2800]);
+        send(&distance, 2 * FIRST, [6000, 2800]);
         assert_eq!(send(&distance, LAP, [6000, 2800]), 0);
         assert_eq!(send(&distance, 10_000, [700, 2800]), 0);
     }

@@ -87,6 +87,8 @@ impl Window {
     /// Forgets it: the socket begins another life.
     pub fn clear(&self) {
         self.hold(false);
+        self.in_base.forget();
+        self.in_window.forget();
         self.base.store(core::ptr::null_mut(), Ordering::Release);
     }
 }

@@ -253,7 +253,7 @@ impl Socket {
         self.corked.store(0, Ordering::Relaxed);
         self.awaits_held.store(0, Ordering::Relaxed);
         self.stalled.forget();
-        self.restraint.forget();
+        self.restraint.reset();
         self.settings_seen.store(0, Ordering::Relaxed);
         self.missed.store(0, Ordering::Relaxed);
         self.astray.store(0, Ordering::Relaxed);

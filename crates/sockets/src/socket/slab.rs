@@ -58,7 +58,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.seen_sending.reset();
     socket.seen_receiving.reset();
     socket.stalled.reset();
-    socket.restraint.forget();
+    socket.restraint.reset();
     for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
         word.store(0, Ordering::Relaxed);
     }

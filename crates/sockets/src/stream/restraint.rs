@@ -20,7 +20,7 @@ use crate::global;
 use crate::socket::{flag, Socket};
 use crate::waiting::wait;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use shunt_segment::area::{FIRST_IN_WINDOW, RING_SIZE};
+use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::arm;
 use shunt_sys::{clock, thread};
 
@@ -32,6 +32,8 @@ const OVER: u64 = 1;
 
 /// Sends of more bytes do not fit the rings of the base.
 const LARGEST_OF_BASE: usize = RING_SIZE[FIRST_IN_WINDOW - 1] as usize;
+/// Sends of more bytes would wait awake for long.
+const LARGEST: usize = RING_SIZE[CLASSES - 1] as usize;
 /// Large messages whose senders do not wait for the reader after one that waited in vain; twice as many each time.
 const PENALTY: u32 = 16;
 const WORST_PENALTY: u32 = 4096;
@@ -57,7 +59,14 @@ pub enum Full {
 }
 
 impl Restraint {
-    /// There was room, or the stream is a new one.
+    /// The stream is a new one.
+    pub fn reset(&self) {
+        self.forget();
+        self.alone.store(0, Ordering::Relaxed);
+        self.penalty.store(0, Ordering::Relaxed);
+    }
+
+    /// There was room.
     pub fn forget(&self) {
         if self.until.load(Ordering::Relaxed) != 0 {
             self.until.store(0, Ordering::Relaxed);
@@ -87,7 +96,11 @@ pub fn begin(socket: &Socket, fd: i32, length: usize, flags: i32) {
         && wait::nonblocking(socket, fd, flags)
         && !is_awaited(socket)
         && !is_over();
-    let alone = may && !of_many && length > LARGEST_OF_BASE && pipe.unacknowledged() == 0 && is_worth_waiting(socket);
+    let alone = may
+        && !of_many
+        && (LARGEST_OF_BASE + 1..=LARGEST).contains(&length)
+        && pipe.unacknowledged() == 0
+        && is_worth_waiting(socket);
     if !alone && socket.restraint.alone.load(Ordering::Relaxed) == 1 {
         socket.restraint.alone.store(0, Ordering::Relaxed);
     }
@@ -109,19 +122,22 @@ fn is_worth_waiting(socket: &Socket) -> bool {
     }
 }
 
-/// A send that is held has found no room.
+/// A send of `length` bytes that is held, or comes behind one that was, has found no room.
 #[cold]
-pub fn full(socket: &Socket, fd: i32, flags: i32) -> Full {
-    let alone = &socket.restraint.alone;
-    if alone.load(Ordering::Relaxed) == 1 {
+pub fn full(socket: &Socket, fd: i32, length: usize, flags: i32) -> Full {
+    let Restraint { alone, penalty, .. } = &socket.restraint;
+    if alone.load(Ordering::Relaxed) != 1 {
+        if holds_back(socket, fd, flags) {
+            return Full::Ends;
+        }
+    } else if length > LARGEST_OF_BASE {
         if reader_comes(socket) {
+            penalty.store(0, Ordering::Relaxed);
             return Full::HasRoom;
         }
-        let penalty = (2 * socket.restraint.penalty.load(Ordering::Relaxed)).clamp(PENALTY, WORST_PENALTY);
-        socket.restraint.penalty.store(penalty, Ordering::Relaxed);
-        alone.store(1 + penalty, Ordering::Relaxed);
-    } else if holds_back(socket, fd, flags) {
-        return Full::Ends;
+        let messages = (2 * penalty.load(Ordering::Relaxed)).clamp(PENALTY, WORST_PENALTY);
+        penalty.store(messages, Ordering::Relaxed);
+        alone.store(1 + messages, Ordering::Relaxed);
     }
     socket.outgoing().window.hold(false);
     Full::Grows

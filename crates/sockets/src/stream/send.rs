@@ -204,10 +204,14 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             continue;
         }
         if socket.outgoing().window.is_held() {
-            match restraint::full(socket, fd, flags) {
-                Full::HasRoom | Full::Grows => continue,
+            match restraint::full(socket, fd, length, flags) {
                 Full::Ends if done > 0 => return Ok(done as isize),
                 Full::Ends => return Err(Errno(libc::EAGAIN)),
+                _ if socket.hold.is_carried() => {
+                    let flags = flags & !UNDER_WAY;
+                    return Rest { fd, pieces, done, enough: length, flags, limited: timeout != 0, began }.send();
+                }
+                Full::HasRoom | Full::Grows => continue,
             }
         }
         match window::provided_for_sending(socket) {
