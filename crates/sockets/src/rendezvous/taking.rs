@@ -202,18 +202,19 @@ fn accept_would_find(number: usize, listener: &Socket) -> bool {
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
     let told = TOLD[number].load(Ordering::Relaxed);
     let coming = || PLACES[number].link(rendezvous).is_some_and(|(header, _)| bid::is_coming(&header.bid, told));
-    let wait = if coming() { patience::of(uid_of(number, rendezvous)).min(ON_ITS_WAY) } else { 0 };
-    let found = calls::poll_one(rendezvous, libc::POLLIN, wait).is_ok_and(|events| events != 0);
-    if !found && coming() {
-        patience::failed(uid_of(number, rendezvous));
+    let user = if coming() { uid_of(number, rendezvous) } else { None };
+    let wait = user.map_or(0, |uid| patience::BIDS.of(uid).min(ON_ITS_WAY));
+    let found = calls::poll_one(rendezvous, libc::POLLIN, wait);
+    if let (Some(uid), Ok(0), true) = (user, found, coming()) {
+        patience::BIDS.failed(uid);
     }
-    found
+    found.is_ok_and(|events| events != 0)
 }
 
-/// The user whose link has the place.
-fn uid_of(number: usize, rendezvous: i32) -> u32 {
+/// The user whose link has the place, if nobody changes links at the moment.
+fn uid_of(number: usize, rendezvous: i32) -> Option<u32> {
     let setup = global::SETUP.try_lock();
-    setup.and_then(|_setup| PLACES[number].link(rendezvous).map(|(_, index)| link::at(index).other.1)).unwrap_or(u32::MAX)
+    setup.and_then(|_setup| PLACES[number].link(rendezvous).map(|(_, index)| link::at(index).other.1))
 }
 
 /// The program was told of a bid, and accept finds nobody: whether it should look again, as the client has come through the kernel since.

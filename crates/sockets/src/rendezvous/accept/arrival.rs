@@ -160,7 +160,7 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
-    let _ = calls::poll_one(companion, libc::POLLIN, patience::of(uid));
+    let _ = calls::poll_one(companion, libc::POLLIN, patience::LINKS.of(uid));
     passing::receive(companion, libc::MSG_DONTWAIT).map_err(|error| {
         if error.0 == libc::ECONNRESET {
             return Reason::ClientLeft;
@@ -168,7 +168,7 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
         if let Some(want) = want(error) {
             return want;
         }
-        patience::failed(uid);
+        patience::LINKS.failed(uid);
         Reason::BadSegment
     })
 }

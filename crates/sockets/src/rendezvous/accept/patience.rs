@@ -3,28 +3,42 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::{calls, clock};
 
-/// The last user whose client never kept its word, and when (in seconds).
-static OFFENDED: AtomicU64 = AtomicU64::new(0);
+/// For those who have connected, and send their link.
+pub static LINKS: Patience = Patience::new();
+/// For those of whose bid the program was told, and who come through the kernel.
+pub static BIDS: Patience = Patience::new();
 
-/// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
-/// Another user gets a while once; who abused that gets nothing for a minute.
-pub fn of(uid: u32) -> i64 {
-    if uid == calls::geteuid() || uid == 0 {
-        return 1_000_000_000;
-    }
-    let (offender, when) = {
-        let word = OFFENDED.load(Ordering::Relaxed);
-        ((word >> 32) as u32, word as u32 as u64)
-    };
-    let recent = when != 0 && clock::monotonic_ns() / 1_000_000_000 < when + 60;
-    if recent && offender == uid {
-        0
-    } else {
-        200_000_000
-    }
+/// With whom.
+pub struct Patience {
+    /// The last user whose client never kept its word, and when (in seconds).
+    offended: AtomicU64,
 }
 
-/// A client of this user was waited for in vain.
-pub fn failed(uid: u32) {
-    OFFENDED.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
+impl Patience {
+    const fn new() -> Patience {
+        Patience { offended: AtomicU64::new(0) }
+    }
+
+    /// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
+    /// Another user gets a while once; who abused that gets nothing for a minute.
+    pub fn of(&self, uid: u32) -> i64 {
+        if uid == calls::geteuid() || uid == 0 {
+            return 1_000_000_000;
+        }
+        let (offender, when) = {
+            let word = self.offended.load(Ordering::Relaxed);
+            ((word >> 32) as u32, word as u32 as u64)
+        };
+        let recent = when != 0 && clock::monotonic_ns() / 1_000_000_000 < when + 60;
+        if recent && offender == uid {
+            0
+        } else {
+            200_000_000
+        }
+    }
+
+    /// A client of this user was waited for in vain.
+    pub fn failed(&self, uid: u32) {
+        self.offended.store((uid as u64) << 32 | (clock::monotonic_ns() / 1_000_000_000) & 0xffff_ffff, Ordering::Relaxed);
+    }
 }
