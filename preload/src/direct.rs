@@ -78,7 +78,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
     }
     if number == libc::SYS_seccomp {
         // SAFETY: passed on.
-        unsafe { crate::trap::filtering(a as u32, c) };
+        unsafe { crate::trap::filtering(a as u32, b, c) };
     }
     if number == libc::SYS_rt_sigprocmask {
         // SAFETY: passed on.

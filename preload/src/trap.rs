@@ -182,11 +182,14 @@ pub unsafe fn control(option: i32, [mode, filter]: [usize; 2], kernel: impl FnOn
     result
 }
 
-/// seccomp(2), with this operation and what it is about.
+/// seccomp(2), with these arguments. Libraries ask for strict mode with flags, to see that the kernel refuses it so.
 ///
 /// # Safety
 /// As the call itself.
-pub unsafe fn filtering(operation: u32, filter: usize) {
+pub unsafe fn filtering(operation: u32, flags: usize, filter: usize) {
+    if operation == libc::SECCOMP_SET_MODE_STRICT && (flags as u32 != 0 || filter != 0) {
+        return;
+    }
     if operation <= libc::SECCOMP_SET_MODE_FILTER {
         // SAFETY: passed on.
         filtered(unsafe { asked(operation == libc::SECCOMP_SET_MODE_STRICT, filter) });

@@ -369,6 +369,17 @@ SOLO_KERNEL(filtered_before_sockets, "servers with such a filter before their fi
     serve_filtered(true);
 }
 
+DUET(filtered_probes, "what libseccomp asks before it begins, to learn what the kernel knows, forbids nothing: a connection behind it is as before")
+{
+    R(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, NULL));
+    R(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL));
+    R(syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &(unsigned){SECCOMP_RET_LOG}));
+    int fd = connected();
+    R(send(fd, "abc", 3, 0));
+    far("recv 1 3; send 1 4 1");
+    R(recv(fd, bytes, 10, 0));
+}
+
 SOLO(filtered_sessions, "a server's children confine themselves to the calls that a session makes; the server goes on accepting")
 {
     int listener = listen_on("127.0.0.1", 16);

@@ -355,7 +355,7 @@ pub fn epoll_pwait2_sleeping(
 /// The call that serves for epoll_pwait2, and its timeout.
 #[cold]
 fn older_epoll(timeout: *const timespec, mask: *const sigset_t) -> (i64, usize) {
-    let number = if mask.is_null() { libc::SYS_epoll_wait } else { libc::SYS_epoll_pwait };
+    let number = if mask.is_null() && !filter::avoids(filter::EPOLL_WAIT) { libc::SYS_epoll_wait } else { libc::SYS_epoll_pwait };
     (number, milliseconds(timeout))
 }
 

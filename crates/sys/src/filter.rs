@@ -149,6 +149,8 @@ pub const EPOLL_PWAIT2: u32 = 4;
 pub const SCHED_YIELD: u32 = 8;
 /// clock_gettime(2), which the C library does without entering the kernel.
 pub const CLOCK_GETTIME: u32 = 16;
+/// epoll_wait(2), for which epoll_pwait(2) serves, too.
+pub const EPOLL_WAIT: u32 = 32;
 
 /// From now on these are not made.
 pub fn avoid(calls: u32) {

@@ -141,6 +141,7 @@ pub fn before_filter(wanted: &Filter) {
         unless(filter::PPOLL, libc::SYS_ppoll)
             | unless(filter::ACCEPT4, libc::SYS_accept4)
             | unless(filter::EPOLL_PWAIT2, libc::SYS_epoll_pwait2)
+            | unless(filter::EPOLL_WAIT, libc::SYS_epoll_wait)
             | unless(filter::SCHED_YIELD, libc::SYS_sched_yield)
             | unless(filter::CLOCK_GETTIME, libc::SYS_clock_gettime),
     );
