@@ -26,7 +26,12 @@ const COMMON: &[&str] = &[
 /// A binary: its name, the flags of its own, and the variable that tells the crate where it is.
 const BINARIES: &[(&str, &[&str], &str)] = &[
     ("scenarios", &["-O1"], "SHUNT_SCENARIOS"),
-    ("scenarios-fortified", &["-O2", "-D_FORTIFY_SOURCE=2", "-D_FILE_OFFSET_BITS=64"], "SHUNT_SCENARIOS_FORTIFIED"),
+    // With exceptions cancellation unwinds the stack, as in C++.
+    (
+        "scenarios-fortified",
+        &["-O2", "-D_FORTIFY_SOURCE=2", "-D_FILE_OFFSET_BITS=64", "-fexceptions"],
+        "SHUNT_SCENARIOS_FORTIFIED",
+    ),
 ];
 
 fn main() {

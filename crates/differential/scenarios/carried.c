@@ -67,6 +67,56 @@ static void *receives_message(void *nothing)
     return nothing;
 }
 
+
+DUET(carried_under_whole_peek, "a thread that looks for all of thirty bytes, of which four are there: it sees each once")
+{
+    connection = connected();
+    far("send 1 4 1");
+    pthread_t thread = start_asleep(receives, (void *)(long)(MSG_PEEK | MSG_WAITALL));
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 26 2");
+    ended(thread);
+    say_bytes("seen", bytes, 30);
+    R(recv(connection, bytes, 40, MSG_DONTWAIT));
+}
+
+DUET(carried_under_low_water, "a thread that waits by SO_RCVLOWAT for ten bytes, of which four are there: ten more wake it")
+{
+    connection = connected();
+    R(setsockopt(connection, SOL_SOCKET, SO_RCVLOWAT, &(int){10}, sizeof(int)));
+    far("send 1 4 1");
+    pthread_t thread = start_asleep(receives, 0);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 10 2");
+    ended(thread);
+    say_bytes("received", bytes, 14);
+}
+
+static void guard_left(void *name)
+{
+    say("%s is unwound", (char *)name);
+}
+
+static void *naps(void *nothing)
+{
+    pthread_cleanup_push(guard_left, "a sleeper that is cancelled");
+    for (;;)
+        nanosleep(&(struct timespec){10, 0}, NULL);
+    pthread_cleanup_pop(0);
+    return nothing;
+}
+
+DUET(carried_and_cancelled, "and threads that are cancelled after that, in calls of the C library, are unwound")
+{
+    connection = connected();
+    pthread_t thread = start_asleep(receives, 0), other = start_asleep(naps, NULL);
+    give_away(connection);
+    far("recv 1 3 WAITALL; send 1 30 1");
+    ended(thread);
+    pthread_cancel(other);
+    finish(other);
+}
+
 DUET(carried_under_recv, "a thread that sleeps in recv")
 {
     connection = connected();

@@ -6,18 +6,19 @@
 
 use crate::action::{self, Action};
 use crate::{calls, raw, syscall};
-use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 const SIGNAL: c_int = 32;
+/// Where a siginfo_t has si_value, in words.
+const VALUE: usize = 3;
 const SA_RESTORER: u64 = 0x0400_0000;
 
 /// The C library's handler; 0: it has none yet.
 static BEHIND: AtomicUsize = AtomicUsize::new(0);
 
-/// Rouses the thread of this number, if it sleeps.
-pub fn thread(id: u32) {
+/// Rouses the thread of this number, if it sleeps in recv on the descriptor `fd`.
+pub fn thread(id: u32, fd: c_int) {
     take();
     // SAFETY: zeroes are a siginfo_t; the fields are those of a queued signal (rt_tgsigqueueinfo(2)).
     unsafe {
@@ -26,6 +27,7 @@ pub fn thread(id: u32) {
         information.si_signo = SIGNAL;
         information.si_code = libc::SI_QUEUE;
         (&raw mut information).cast::<u32>().add(4).write(process);
+        (&raw mut information).cast::<usize>().add(VALUE).write(fd as usize);
         syscall!(libc::SYS_rt_tgsigqueueinfo, process, id, SIGNAL, &raw const information);
     }
 }
@@ -47,7 +49,12 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
     // SAFETY: the kernel's structures; the C library's handler is one of this kind.
     unsafe {
         if (*information).si_code == libc::SI_QUEUE {
-            return raw::leave_sleep(context.cast::<ucontext_t>());
+            // It may have left that sleep meanwhile, and be in another.
+            let context = context.cast::<ucontext_t>();
+            if (*context).uc_mcontext.gregs[libc::REG_RDI as usize] as usize == *information.cast::<usize>().add(VALUE) {
+                raw::leave_sleep(context);
+            }
+            return;
         }
         let behind = BEHIND.load(Ordering::Acquire);
         if behind != 0 {
@@ -57,7 +64,19 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
     }
 }
 
-#[unsafe(naked)]
-unsafe extern "C" fn shunt_return_from_rousing() {
-    naked_asm!("mov eax, 15", "syscall", "ud2")
+// By these very bytes, and no entry for them among those for unwinding, libgcc knows the frame of a signal. It looks for an entry by the
+// address before.
+core::arch::global_asm!(
+    ".pushsection .text.shunt_return_from_rousing, \"ax\", @progbits",
+    "nop",
+    ".hidden shunt_return_from_rousing",
+    ".globl shunt_return_from_rousing",
+    "shunt_return_from_rousing:",
+    ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0", // mov rax, SYS_rt_sigreturn
+    "syscall",
+    ".popsection"
+);
+
+extern "C" {
+    fn shunt_return_from_rousing();
 }

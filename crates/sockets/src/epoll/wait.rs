@@ -281,7 +281,7 @@ fn sleep_beside(
     let this: *mut Polling = &mut account;
     // SAFETY: the account stays here and ends below.
     let news = unsafe {
-        Sleeper::begin(this.cast(), || (*this).beside = nudge::begin());
+        Sleeper::begin(this.cast(), || (*this).beside = nudge::NEWS.begin());
         (*this).beside.map_or(-1, |beside| beside.descriptor)
     };
     let number = set.hold().number(epfd);

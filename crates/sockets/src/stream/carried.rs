@@ -38,6 +38,9 @@ impl Rest<'_> {
 
     fn go_on(mut self, call: i64) -> Result<isize> {
         let whole = self.enough == self.pieces.length();
+        if call == libc::SYS_recvmsg && self.flags & libc::MSG_PEEK != 0 {
+            self.done = 0; // the kernel's end has those bytes, too
+        }
         loop {
             let looked = thread::handled();
             let restartable = !self.limited && self.done == 0;
@@ -72,7 +75,9 @@ impl Rest<'_> {
         // SAFETY: zeroes are a message of nothing.
         let mut message: msghdr = unsafe { core::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (list.as_mut_ptr(), count);
-        calls::message_sleeping(call, self.fd, &mut message, self.flags, looked)
+        // A send of which something was taken tells of its peer's end by the count.
+        let flags = self.flags | if self.done > 0 { libc::MSG_NOSIGNAL } else { 0 };
+        calls::message_sleeping(call, self.fd, &mut message, flags, looked)
     }
 }
 

@@ -436,7 +436,7 @@ impl Asleep {
         // SAFETY: passed on.
         unsafe {
             (*this).begin();
-            (*this).beside = nudge::begin();
+            (*this).beside = nudge::NEWS.begin();
             (*this).beside.map_or(-1, |beside| beside.descriptor)
         }
     }

@@ -403,8 +403,11 @@ impl<'a> Query<'a> {
         // SAFETY: the account stays here, and ends below.
         unsafe {
             Sleeper::begin(this.cast(), || {
-                if self.entries.iter().any(|e| table::stream(e.fd).is_some()) {
-                    (*this).beside = nudge::begin();
+                let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.stalled.limited();
+                if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
+                    (*this).beside = nudge::NEWS.begin();
+                } else if self.entries.iter().any(|e| table::stream(e.fd).is_some()) {
+                    (*this).beside = nudge::CARRIED.begin();
                 }
                 // Another thread may close a descriptor during the sleep: who was counted is remembered.
                 for (entry, counted) in self.entries.iter().zip((*this).sleepers.iter_mut()) {
@@ -510,6 +513,13 @@ impl<'a> Query<'a> {
     fn expired(&self) -> bool {
         self.deadline != u64::MAX && clock::monotonic_ns() >= self.deadline
     }
+}
+
+/// Whether what this side's own threads do can be news for who asks for `events`: a `shutdown`, that there is space (an error) or,
+/// once the peer has ended, POLLHUP; a receive, that the end behind the bytes has come. Who asks for input knows already, but where
+/// SO_RCVLOWAT says what is enough.
+fn nudged(events: i16) -> bool {
+    asks_for_space(events) || events & (POLLIN | libc::POLLRDNORM) == 0
 }
 
 fn asks_for_space(events: i16) -> bool {

@@ -50,7 +50,7 @@ pub fn dissolved(socket: &'static Socket) {
 /// [`given_up`].
 pub fn carried(socket: &'static Socket, next: &Socket) {
     socket.hold.state.store(state::CARRIED, Ordering::SeqCst);
-    nudge::all();
+    nudge::carried();
     rousing::all(&socket.hold, next);
 }
 
