@@ -115,9 +115,10 @@ impl Pipe<'_> {
             }
             // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
             let mut copied = unsafe {
-                match part >= AWAY && self.reader_is_elsewhere() {
-                    true => self.put_timed(ring, class_of(current), tail, source, part),
-                    false => ring.put(tail, source, part),
+                if part >= AWAY && self.reader_is_elsewhere() {
+                    self.put_timed(ring, class_of(current), tail, source, part)
+                } else {
+                    ring.put(tail, source, part)
                 }
             };
             let mut inline = 0;

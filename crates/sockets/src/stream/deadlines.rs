@@ -41,7 +41,7 @@ pub fn look_at(time: u64) {
 /// When there may be another look after one that began at `began` and ended at `ended`: who was stopped in between did not look all
 /// the time.
 fn not_before(began: u64, ended: u64) -> u64 {
-    ended + PAUSE.max((ended - began.min(ended)).min(LOOKING) * SHARE)
+    ended + PAUSE.max(ended.saturating_sub(began).min(LOOKING) * SHARE)
 }
 
 /// Looks after the streams that ask for it, if it is time. True if there are bytes that were not there before.

@@ -48,16 +48,6 @@ pub struct Restraint {
     penalty: AtomicU32,
 }
 
-/// What becomes of a send that [`begin`] held to the rings of the base, and that found no room.
-pub enum Full {
-    /// It goes on.
-    HasRoom,
-    /// It makes the ring grow.
-    Grows,
-    /// It ends for now.
-    Ends,
-}
-
 impl Restraint {
     /// The stream is a new one.
     pub fn reset(&self) {
@@ -122,25 +112,26 @@ fn is_worth_waiting(socket: &Socket) -> bool {
     }
 }
 
-/// A send of `length` bytes that is held, or comes behind one that was, has found no room.
+/// A send of `length` bytes that [`begin`] held to the rings of the base, or that comes behind one, has found no room: whether it ends for
+/// now. Otherwise there is some, or the ring may grow.
 #[cold]
-pub fn full(socket: &Socket, fd: i32, length: usize, flags: i32) -> Full {
+pub fn ends(socket: &Socket, fd: i32, length: usize, flags: i32) -> bool {
     let Restraint { alone, penalty, .. } = &socket.restraint;
     if alone.load(Ordering::Relaxed) != 1 {
         if holds_back(socket, fd, flags) {
-            return Full::Ends;
+            return true;
         }
     } else if length > LARGEST_OF_BASE {
         if reader_comes(socket) {
             penalty.store(0, Ordering::Relaxed);
-            return Full::HasRoom;
+            return false;
         }
         let messages = (2 * penalty.load(Ordering::Relaxed)).clamp(PENALTY, WORST_PENALTY);
         penalty.store(messages, Ordering::Relaxed);
         alone.store(1 + messages, Ordering::Relaxed);
     }
     socket.outgoing().window.hold(false);
-    Full::Grows
+    false
 }
 
 /// Waits awake until a reader has taken something out, for as long as one takes who wakes up for it. How long this thread's other

@@ -6,7 +6,6 @@ use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::{self, Pieces};
-use crate::stream::restraint::Full;
 use crate::stream::swift::{self, Declined};
 use crate::stream::{error_queue, restraint, stalled, window};
 use crate::waiting::readiness::{self, observe, take_error};
@@ -154,8 +153,9 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
     let mut counted = false;
+    let rest = |done, began| Rest { fd, pieces, done, enough: length, flags: flags & !UNDER_WAY, limited: timeout != 0, began };
     if flags & libc::MSG_OOB != 0 && socket.hold.is_carried() {
-        return Rest { fd, pieces, done, enough: length, flags: flags & !UNDER_WAY, limited: timeout != 0, began }.send();
+        return rest(done, began).send();
     }
     loop {
         let peer = socket.peer().post.word.load(Ordering::Acquire);
@@ -204,15 +204,13 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             continue;
         }
         if socket.outgoing().window.is_held() {
-            match restraint::full(socket, fd, length, flags) {
-                Full::Ends if done > 0 => return Ok(done as isize),
-                Full::Ends => return Err(Errno(libc::EAGAIN)),
-                _ if socket.hold.is_carried() => {
-                    let flags = flags & !UNDER_WAY;
-                    return Rest { fd, pieces, done, enough: length, flags, limited: timeout != 0, began }.send();
-                }
-                Full::HasRoom | Full::Grows => continue,
+            if restraint::ends(socket, fd, length, flags) {
+                return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
             }
+            if socket.hold.is_carried() {
+                return rest(done, began).send();
+            }
+            continue;
         }
         match window::provided_for_sending(socket) {
             Ok(true) => continue,
@@ -243,8 +241,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
         if socket.hold.is_carried() {
-            let flags = flags & !UNDER_WAY;
-            return Rest { fd, pieces, done, enough: length, flags, limited: timeout != 0, began }.send();
+            return rest(done, began).send();
         }
         counted = false;
         if done == 0 && timeout == 0 && thread::restarted(began) != began {
