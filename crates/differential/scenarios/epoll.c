@@ -457,6 +457,53 @@ DUET(epoll_mixed, "a set of a socket, a pipe, an eventfd and a timerfd: whatever
     far_end();
 }
 
+SOLO(epoll_mixed_at_once, "one answer tells of a connection, a pipe and an eventfd, however soon after the last one")
+{
+    int client, server, epoll = new_epoll(), event = MUST(eventfd(0, 0)), ends[2], counts[4] = {0};
+    pair(&client, &server);
+    MUST(pipe(ends));
+    MUST(epoll_adding(epoll, server, EPOLLIN, 1));
+    MUST(epoll_adding(epoll, ends[0], EPOLLIN, 2));
+    MUST(epoll_adding(epoll, event, EPOLLIN, 3));
+    for (int turn = 0; turn < 1000; turn++) {
+        struct epoll_event events[8];
+        uint64_t count;
+        MUST(send(client, "x", 1, 0));
+        MUST(epoll_wait(epoll, events, 8, -1));
+        MUST(write(ends[1], "x", 1));
+        MUST(eventfd_write(event, 1));
+        counts[MUST(epoll_wait(epoll, events, 8, -1))]++;
+        MUST(recv(server, bytes, 1, 0));
+        MUST(read(ends[0], bytes, 1));
+        MUST(read(event, &count, sizeof count));
+    }
+    say("one: %d, two: %d, three: %d", counts[1], counts[2], counts[3]);
+}
+
+SOLO(epoll_cold_at_once, "one answer tells of a connection that was busy and of one that was not for a while")
+{
+    int clients[2], servers[2], epoll = new_epoll(), counts[3] = {0};
+    for (int i = 0; i < 2; i++) {
+        pair(&clients[i], &servers[i]);
+        MUST(epoll_adding(epoll, servers[i], EPOLLIN, (unsigned)i));
+    }
+    for (int turn = 0; turn < 100; turn++) {
+        struct epoll_event events[8];
+        milliseconds(3);
+        for (int busy = 0; busy < 30; busy++) {
+            MUST(send(clients[0], "x", 1, 0));
+            MUST(epoll_wait(epoll, events, 8, -1));
+            MUST(recv(servers[0], bytes, 1, 0));
+        }
+        MUST(send(clients[1], "x", 1, 0));
+        MUST(send(clients[0], "x", 1, 0));
+        counts[MUST(epoll_wait(epoll, events, 8, -1))]++;
+        MUST(recv(servers[0], bytes, 1, 0));
+        MUST(recv(servers[1], bytes, 1, 0));
+    }
+    say("one: %d, two: %d", counts[1], counts[2]);
+}
+
 DUET(epoll_edge_out_only, "an edge-triggered entry for OUT alone is silent when bytes arrive")
 {
     int fd = connected(), epoll = new_epoll();

@@ -17,11 +17,8 @@ use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
 use shunt_sys::{calls, clock, user, Errno, Result};
 
-/// Ticks between questions to the kernel while streams alone keep a set busy.
+/// Ticks between questions to the kernel while the members of a set, all of them ours, keep it busy.
 pub(super) const KERNEL_EVERY: u64 = 60_000;
-/// The same where descriptors of the kernel's are in the set, whose events belong in the same answer: only a program
-/// that asks again within two microseconds spares the question.
-pub(super) const KERNEL_EVERY_MIXED: u64 = 5_000;
 
 const NO_EVENT: epoll_event = epoll_event { events: 0, u64: 0 };
 const BATCH: usize = 64;

@@ -3,7 +3,7 @@
 use super::arming::{arm_sleeping, cool, hand_over, wake};
 use super::datagrams::warm_all;
 use super::events::find;
-use super::kernel::{ask_kernel, KERNEL_EVERY, KERNEL_EVERY_MIXED};
+use super::kernel::{ask_kernel, KERNEL_EVERY};
 use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
@@ -163,8 +163,8 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
     }
 }
 
-/// What there is without waiting. The kernel is asked unless it was a moment ago. Where an answer had no room for all, the
-/// next one begins with the other half of the set: neither starves.
+/// What there is without waiting. The kernel is asked; where all members are ours, only if it was not a moment ago. Where an answer
+/// had no room for all, the next one begins with the other half of the set: neither starves.
 fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<()> {
     set.catch_up();
     crate::remote::drive();
@@ -172,10 +172,11 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
     if turn == turn::STREAMS {
         look(set, answer)?;
     }
-    let every = if set.foreign.load(Ordering::Relaxed) > 0 { KERNEL_EVERY_MIXED } else { KERNEL_EVERY };
+    // Events of the kernel's own descriptors belong in the same answer, and nothing but the kernel tells of them.
     let due = deadline == 0
         || turn == turn::KERNEL_AT_ONCE
-        || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > every;
+        || set.foreign.load(Ordering::Relaxed) > 0
+        || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY;
     // A thread that is about to sleep asks then, unless streams have something to say before.
     let due = due && (deadline == 0 || spin::promising() || !silent(set));
     if due {
