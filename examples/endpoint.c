@@ -6,14 +6,10 @@
 
 int main(void) {
     shunt_endpoint *a = shunt_endpoint_shm(64, 1 << 20, NULL), *b = shunt_endpoint_shm(64, 1 << 20, NULL);
-    shunt_address at_a, at_b;
-    shunt_tag to_a, to_b;
-    shunt_channel a_to_b, b_to_a;
+    shunt_channel there, back;
     static shunt_arrival arrival;
-    shunt_endpoint_address(a, &at_a), shunt_endpoint_address(b, &at_b);
-    shunt_endpoint_tag(a, &to_a), shunt_endpoint_tag(b, &to_b);
-    if (shunt_endpoint_open(a, &at_b, to_a, to_b, &a_to_b) || shunt_endpoint_open(b, &at_a, to_b, to_a, &b_to_a)) return 1;
-    while (shunt_endpoint_send(a, a_to_b, "hello", 5)) shunt_endpoint_flush(a);
+    if (!a || !b || shunt_endpoint_join(a, b, &there, &back)) return 1;
+    if (shunt_endpoint_send(a, there, "hello", 5)) return 1;
     while (!shunt_endpoint_receive(b, &arrival)) shunt_endpoint_flush(a);
     printf("%.*s\n", (int)arrival.length, arrival.head);
     shunt_endpoint_release(b, &arrival);

@@ -77,6 +77,10 @@ int shunt_am_new_card(shunt_am *port, shunt_am_card *card);
 /* Registers the peer that has `theirs`, to which `mine` was given; its number, or SHUNT_AM_REFUSED. */
 int shunt_am_add_peer(shunt_am *port, const shunt_am_card *mine, const shunt_am_card *theirs);
 
+/* Registers two ports of this program with each other and connects them, polling both, as socketpair(2) joins sockets. The peers'
+ * numbers go to *peer_of_a and *peer_of_b, either of which may be NULL. */
+int shunt_am_join(shunt_am *a, shunt_am *b, uint32_t *peer_of_a, uint32_t *peer_of_b);
+
 /* Sets handler `number`, 0 to 255; NULL takes it away. A request without a handler comes back to `on_return` of its sender. */
 void shunt_am_set_request(shunt_am *port, uint8_t number, shunt_am_on_request handler, void *context);
 void shunt_am_set_reply(shunt_am *port, uint8_t number, shunt_am_on_reply handler, void *context);

@@ -10,7 +10,7 @@ mod messages;
 mod program;
 
 use program::Program;
-use shunt_am::port::{config_for, Port, Trouble};
+use shunt_am::port::{config_for, join, Port, Trouble};
 use shunt_am::Refused;
 use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
@@ -87,6 +87,7 @@ fn result(result: Result<(), Trouble>) -> c_int {
         Err(Trouble::TimedOut) => TIMED_OUT,
         Err(Trouble::Lost) => LOST,
         Err(Trouble::Refused(refused)) => refusal(refused),
+        Err(Trouble::Channel(_)) => REFUSED,
     }
 }
 
@@ -185,6 +186,28 @@ pub unsafe extern "C" fn shunt_am_add_peer(port: *mut Handle, mine: *const Card,
     words.copy_from_slice(&theirs.words[..6]);
     let tags = Tags { receive: Tag(mine.words[6]), send: Tag(theirs.words[6]) };
     port.parts().0.open(&Address::from_words(words), tags).map_or(REFUSED, |peer| peer as c_int)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_am_join(a: *mut Handle, b: *mut Handle, peer_of_a: *mut u32, peer_of_b: *mut u32) -> c_int {
+    if a == b {
+        return REFUSED;
+    }
+    // SAFETY: two ports of the caller's, and places for two numbers.
+    let ((a, at_a), (b, at_b)) = unsafe { ((*a).parts(), (*b).parts()) };
+    match join((a, at_a), (b, at_b)) {
+        Ok(peers) => {
+            for (place, peer) in [(peer_of_a, peers.0), (peer_of_b, peers.1)] {
+                if !place.is_null() {
+                    // SAFETY: the caller's integer.
+                    unsafe { *place = peer };
+                }
+            }
+            0
+        }
+        Err(trouble) => result(Err(trouble)),
+    }
 }
 
 /// See the header.

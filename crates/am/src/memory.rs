@@ -28,6 +28,18 @@ pub enum MemoryError {
     Config(&'static str),
 }
 
+impl core::fmt::Display for MemoryError {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Small => to.write_str("fewer words than the configuration needs"),
+            Self::Foreign => to.write_str("no engine of this version"),
+            Self::Config(what) => write!(to, "the configuration: {what}"),
+        }
+    }
+}
+
+impl core::error::Error for MemoryError {}
+
 const fn words(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }

@@ -3,6 +3,7 @@
 mod ports;
 
 use ports::{exercise, server_that_vanishes, with_server};
+use shunt_am::port::{config_for, join, memory, Port, Table, Trouble};
 use shunt_am::Config;
 use shunt_endpoint::device::shm::Shm;
 use shunt_endpoint::device::udp::{ipv4, Options, Udp};
@@ -24,13 +25,29 @@ fn over_udp() {
     with_server(udp(), udp(), |config| config, exercise);
 }
 
+fn bad(seed: u64) -> Fault<Udp> {
+    Fault::new(udp(), Faults { seed, loss: 50_000, duplicate: 20_000, reorder: 20_000, corrupt: 10_000, delay: 0 })
+}
+
 #[test]
 fn over_a_bad_network() {
-    let bad = |seed| {
-        let faults = Faults { seed, loss: 50_000, duplicate: 20_000, reorder: 20_000, corrupt: 10_000, delay: 0 };
-        Fault::new(udp(), faults)
-    };
     with_server(bad(1), bad(2), |config| config, exercise);
+}
+
+#[test]
+fn two_ports_of_one_thread_are_joined() {
+    for seed in 1..5 {
+        let (a, b) = (bad(2 * seed), bad(2 * seed + 1));
+        let config = config_for(&a, 1);
+        let (mut for_a, mut for_b) = (memory(&config), memory(&config));
+        let mut ports = (Port::new(a, &mut for_a, &config).unwrap(), Port::new(b, &mut for_b, &config).unwrap());
+        let mut tables = (Table::new(()), Table::new(()));
+        let peers = join((&mut ports.0, &mut tables.0), (&mut ports.1, &mut tables.1));
+        assert_eq!(peers, Ok((0, 0)), "{seed}");
+        assert!(ports.0.engine().is_up(0) && ports.1.engine().is_up(0), "{seed}");
+        let again = join((&mut ports.0, &mut tables.0), (&mut ports.1, &mut tables.1));
+        assert_eq!(again, Err(Trouble::Channel(shunt_endpoint::OpenError::Full)), "{seed}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use shunt_endpoint::device::shm::{Options as ShmOptions, Shm};
 use shunt_endpoint::device::udp::{ipv4, Options as UdpOptions, Udp};
 use shunt_endpoint::{
-    Address, Area, Arrival, Body, Bytes, Channel, Endpoint, Message, OpenError, PostError, SendError, Tag, Tags, INLINE,
+    join, Address, Area, Arrival, Body, Bytes, Channel, Endpoint, Message, OpenError, PostError, SendError, Tag, Tags, INLINE,
 };
 use shunt_sys::{libc, Errno};
 
@@ -105,10 +105,34 @@ pub unsafe extern "C" fn shunt_endpoint_open(
             unsafe { *channel = opened.0 };
             0
         }
-        Err(OpenError::Full) => -libc::ENOSPC,
-        Err(OpenError::Tag) => -libc::EEXIST,
-        Err(OpenError::Address) => -libc::EAFNOSUPPORT,
-        Err(OpenError::System(Errno(number))) => -number,
+        Err(error) => not_opened(error),
+    }
+}
+
+fn not_opened(error: OpenError) -> i32 {
+    match error {
+        OpenError::Full => -libc::ENOSPC,
+        OpenError::Tag => -libc::EEXIST,
+        OpenError::Address => -libc::EAFNOSUPPORT,
+        OpenError::System(Errno(number)) => -number,
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_endpoint_join(a: *mut Handle, b: *mut Handle, a_to_b: *mut u32, b_to_a: *mut u32) -> i32 {
+    if a == b {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the contract above.
+    let (a, b) = unsafe { (&mut (*a).0, &mut (*b).0) };
+    match join(&mut **a, &mut **b) {
+        Ok((at_a, at_b)) => {
+            // SAFETY: the caller's integers.
+            unsafe { (*a_to_b, *b_to_a) = (at_a.0, at_b.0) };
+            0
+        }
+        Err(error) => not_opened(error),
     }
 }
 

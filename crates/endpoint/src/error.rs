@@ -1,5 +1,6 @@
 //! Why a verb could not be done. None of them blocks.
 
+use core::fmt::{self, Display, Formatter};
 use shunt_sys::Errno;
 
 /// Why nothing was sent.
@@ -34,6 +35,12 @@ pub enum OpenError {
     System(Errno),
 }
 
+impl From<Errno> for OpenError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
 /// Why a buffer was not posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PostError {
@@ -61,3 +68,56 @@ pub enum AttachError {
     /// What the system answered.
     System(Errno),
 }
+
+impl Display for SendError {
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoResource => to.write_str("a queue is full"),
+            Self::Channel => to.write_str("no such channel"),
+            Self::TooLarge => to.write_str("more than the device takes in one message"),
+            Self::Area => to.write_str("an area does not lie in the segment"),
+            Self::Fault => to.write_str("the bytes cannot be read"),
+            Self::Peer => to.write_str("the peer is gone, or broke the rules"),
+            Self::Device(errno) => write!(to, "the device failed: {errno}"),
+        }
+    }
+}
+
+impl Display for OpenError {
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => to.write_str("no room for another channel"),
+            Self::Tag => to.write_str("a tag is 0, taken, or not handed out by the device"),
+            Self::Address => to.write_str("the device cannot reach that address"),
+            Self::System(errno) => errno.fmt(to),
+        }
+    }
+}
+
+impl Display for PostError {
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Full => "the free queue is full",
+            Self::Area => "the buffer does not lie in the segment, is too small or badly aligned",
+            Self::NotNeeded => "the device has buffers of its own",
+        })
+    }
+}
+
+impl Display for AttachError {
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsealed => to.write_str("the memory is not sealed as an endpoint's is"),
+            Self::Magic => to.write_str("the memory is no endpoint's"),
+            Self::Version => to.write_str("an endpoint of another version"),
+            Self::Device => to.write_str("an endpoint of another device"),
+            Self::Layout => to.write_str("sizes and offsets that do not fit each other"),
+            Self::System(errno) => errno.fmt(to),
+        }
+    }
+}
+
+impl core::error::Error for SendError {}
+impl core::error::Error for OpenError {}
+impl core::error::Error for PostError {}
+impl core::error::Error for AttachError {}

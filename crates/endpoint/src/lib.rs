@@ -13,12 +13,10 @@
 //! `&mut self` is that claim within one process.
 //!
 //! ```
-//! use shunt_endpoint::{device::local::Switch, Arrival, Endpoint, Message, Tag, Tags};
+//! use shunt_endpoint::{device::local::Switch, join, Arrival, Endpoint, Message};
 //! let switch = Switch::new().unwrap();
 //! let (mut a, mut b) = (switch.plug().unwrap(), switch.plug().unwrap());
-//! let (to_a, to_b) = (Tag::random().unwrap(), Tag::random().unwrap());
-//! let there = a.open(&b.address(), Tags { receive: to_a, send: to_b }).unwrap();
-//! b.open(&a.address(), Tags { receive: to_b, send: to_a }).unwrap();
+//! let (there, _) = join(&mut a, &mut b).unwrap();
 //!
 //! a.send(&Message::small(there, b"ping")).unwrap();
 //! a.flush().unwrap();
@@ -39,6 +37,7 @@ pub mod device;
 pub mod direct;
 mod error;
 mod gather;
+mod join;
 mod message;
 pub mod shared;
 pub mod upcall;
@@ -51,6 +50,7 @@ pub use counters::{Counters, Drop};
 pub use direct::{DirectAccess, DirectError, Import, Key, Notification, Rights};
 pub use error::{AttachError, OpenError, PostError, SendError};
 pub use gather::Gather;
+pub use join::join;
 pub use message::{Arrival, ArrivalKind, ArrivalParts, Body, Message, INLINE, SCATTER};
 
 /// A count of messages sent since the endpoint was made: names one of them. Wraps around.

@@ -12,6 +12,14 @@ impl Errno {
     }
 }
 
+impl core::fmt::Display for Errno {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(to, "errno {}", self.0)
+    }
+}
+
+impl core::error::Error for Errno {}
+
 /// What a system call gives.
 pub type Result<T> = core::result::Result<T, Errno>;
 

@@ -5,7 +5,7 @@ use super::{Port, LOOKS};
 use crate::config::Nanoseconds;
 use crate::outgoing::{Get, Store};
 use crate::{Dispatch, Engine, Refused};
-use shunt_endpoint::Endpoint;
+use shunt_endpoint::{Endpoint, OpenError};
 use std::time::Duration;
 
 /// Why a blocking call ended without having done its work.
@@ -17,6 +17,8 @@ pub enum Trouble {
     Lost,
     /// The call can never succeed.
     Refused(Refused),
+    /// No channel to the peer was opened.
+    Channel(OpenError),
 }
 
 impl std::fmt::Display for Trouble {
@@ -25,6 +27,7 @@ impl std::fmt::Display for Trouble {
             Self::TimedOut => to.write_str("timed out"),
             Self::Lost => to.write_str("the connection is lost"),
             Self::Refused(why) => why.fmt(to),
+            Self::Channel(why) => why.fmt(to),
         }
     }
 }

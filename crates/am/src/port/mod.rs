@@ -5,10 +5,12 @@
 //! is borrowed while they run.
 
 mod blocking;
+mod join;
 mod line;
 mod table;
 
 pub use blocking::Trouble;
+pub use join::join;
 pub use table::Table;
 
 use crate::config::{Nanoseconds, MILLISECOND};
@@ -35,6 +37,19 @@ pub enum PortError {
     /// No buffer could be posted.
     Post(PostError),
 }
+
+impl std::fmt::Display for PortError {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory(error) => error.fmt(to),
+            Self::System(errno) => errno.fmt(to),
+            Self::Device => to.write_str("the configuration asks for more than the device does: see config_for"),
+            Self::Post(error) => error.fmt(to),
+        }
+    }
+}
+
+impl std::error::Error for PortError {}
 
 /// An endpoint that speaks active messages. `'m` is its engine's memory.
 pub struct Port<'m, E: Endpoint> {

@@ -53,6 +53,8 @@ int shunt_endpoint_tag(shunt_endpoint *, shunt_tag *);
 
 /* Opens a channel: `receive` is the tag that this side chose, `send` the one that the peer chose. */
 int shunt_endpoint_open(shunt_endpoint *, const shunt_address *remote, shunt_tag receive, shunt_tag send, shunt_channel *);
+/* Opens a channel between two endpoints of this program, as socketpair(2) joins sockets, and gives both its ends. */
+int shunt_endpoint_join(shunt_endpoint *a, shunt_endpoint *b, shunt_channel *a_to_b, shunt_channel *b_to_a);
 void shunt_endpoint_close(shunt_endpoint *, shunt_channel);
 
 /* Sends `length` bytes. -EAGAIN: a queue is full, try again after a flush. -EMSGSIZE, -ENOTCONN (no such channel),

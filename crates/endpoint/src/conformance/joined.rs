@@ -24,12 +24,9 @@ pub(super) fn tags() -> (Tags, Tags) {
     (Tags { receive: one, send: two }, Tags { receive: two, send: one })
 }
 
-/// Opens a channel between two endpoints, with tags that each has made.
+/// Opens a channel between two endpoints.
 pub fn connect(a: &mut dyn Endpoint, b: &mut dyn Endpoint) -> (Channel, Channel) {
-    let (for_a, for_b) = (a.new_tag().expect("a tag"), b.new_tag().expect("a tag"));
-    let to_b = a.open(&b.address(), Tags { receive: for_a, send: for_b }).expect("a opens");
-    let to_a = b.open(&a.address(), Tags { receive: for_b, send: for_a }).expect("b opens");
-    (to_b, to_a)
+    crate::join(a, b).expect("a channel")
 }
 
 /// Drives both ends until what the device sets up between them is there: where that takes both, nothing leaves before.
