@@ -491,3 +491,97 @@ DUET(carried_under_splice, "a thread that sleeps in a splice into a pipe")
     ended(thread);
     say_received("pipe", pipe_ends[0], 30, 1);
 }
+
+static atomic_int refused;
+
+static void *receives_byte(void *nothing)
+{
+    char byte;
+    if (recv(connection, &byte, 1, 0) != 1)
+        refused++;
+    return nothing;
+}
+
+SOLO(carried_under_recv_replaced, "and the number is another file's at once, again and again: the calls go on, and end the connection when they end")
+{
+    int number, text = MUST(memfd_create("no stream", 0));
+    for (int turn = 0; turn < 10; turn++) {
+        struct aiocb nothing = {.aio_buf = bytes, .aio_sigevent.sigev_notify = SIGEV_NONE};
+        const struct aiocb *list[] = {&nothing};
+        pthread_t threads[4];
+        pair(&connection, &other);
+        number = nothing.aio_fildes = connection;
+        for (int i = 0; i < 4; i++)
+            threads[i] = start_asleep(receives_byte, NULL);
+        MUST(aio_write(&nothing));
+        MUST(dup2(text, number));
+        MUST(send(other, "abcd", 4, 0));
+        for (int i = 0; i < 4; i++)
+            finish(threads[i]);
+        while (aio_error(&nothing) == EINPROGRESS)
+            aio_suspend(list, 1, NULL);
+        aio_return(&nothing);
+        RN(turn, recv(other, bytes, 10, MSG_WAITALL));
+        close(other);
+        close(number);
+    }
+    say("%d were refused", refused);
+}
+
+static int timed[4];
+static atomic_int ended_first;
+
+static void *times_out(void *which)
+{
+    static char many[1 << 20];
+    struct iovec pieces[64];
+    long i = (long)which;
+    switch (i) {
+    case 0:
+        recv(timed[i], bytes, 30, MSG_WAITALL);
+        break;
+    case 1:
+        for (int piece = 0; piece < 64; piece++)
+            pieces[piece] = (struct iovec){many, sizeof many};
+        writev(timed[i], pieces, 64);
+        break;
+    case 2:
+        splice(timed[i], NULL, pipe_ends[1], NULL, 30, 0);
+        break;
+    default:
+        recv(timed[i], bytes + 100, 30, 0);
+        say("%d calls ended before the longest", ended_first);
+    }
+    ended_first++;
+    return NULL;
+}
+
+SOLO(carried_under_rest_of_timeout, "calls with most of their limit of time behind them: it does not begin anew")
+{
+    int ends[4];
+    pthread_t threads[4];
+    struct aiocb requests[3] = {0};
+    MUST(pipe(pipe_ends));
+    for (int i = 0; i < 4; i++) {
+        pair(&timed[i], &ends[i]);
+        struct timeval limit = {.tv_sec = 1 + (i == 3), .tv_usec = 500000};
+        MUST(setsockopt(timed[i], SOL_SOCKET, i == 1 ? SO_SNDTIMEO : SO_RCVTIMEO, &limit, sizeof limit));
+    }
+    for (long i = 0; i < 4; i++)
+        threads[i] = start_asleep(times_out, (void *)i);
+    MUST(send(ends[0], "part", 4, 0));
+    milliseconds(1200);
+    for (int i = 0; i < 3; i++) {
+        requests[i] = (struct aiocb){.aio_fildes = timed[i], .aio_buf = bytes + 200, .aio_nbytes = 3, .aio_sigevent.sigev_notify = SIGEV_NONE};
+        MUST(i == 1 ? aio_read(&requests[i]) : aio_write(&requests[i]));
+    }
+    for (int i = 0; i < 4; i++)
+        finish(threads[i]);
+    MUST(send(ends[1], "end", 3, 0));
+    for (int i = 0; i < 3; i++) {
+        const struct aiocb *list[] = {&requests[i]};
+        while (aio_error(&requests[i]) == EINPROGRESS)
+            aio_suspend(list, 1, NULL);
+        say("%zd", aio_return(&requests[i]));
+    }
+}

@@ -69,7 +69,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         }
     }
     report::count(Reason::Carried);
-    holding::carried(socket, next);
+    holding::carried(socket, next, program.0);
     epoll::after_dissolve(socket, next);
     descriptor::finish(socket, fd, false);
     holding::given_up(socket);

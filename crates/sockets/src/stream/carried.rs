@@ -1,12 +1,16 @@
 //! Calls that slept on a stream when it became the kernel's ([`crate::handover::carried`]): what is left of them, done there.
 
+use crate::socket::Socket;
 use crate::stream::pieces::Pieces;
-use shunt_sys::libc::{self, iovec, msghdr};
-use shunt_sys::{calls, check, syscall, thread, Errno, Result};
+use crate::table::{self, Kind};
+use shunt_sys::libc::{self, iovec, msghdr, pollfd, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK};
+use shunt_sys::{calls, check, clock, stops, syscall, thread, Errno, Result};
 
 /// A call, as far as it has come.
 pub struct Rest<'a> {
-    /// The number, which the kernel's end has, with the time limits of the stream.
+    /// What the stream was.
+    pub socket: &'a Socket,
+    /// The program's number.
     pub fd: i32,
     /// The buffers.
     pub pieces: &'a Pieces<'a>,
@@ -16,8 +20,8 @@ pub struct Rest<'a> {
     pub enough: usize,
     /// As send(2) and recv(2) have them.
     pub flags: i32,
-    /// It has a limit of time.
-    pub limited: bool,
+    /// When its limit of time ends, in CLOCK_MONOTONIC ns; 0: it has one, and has not begun to wait; `u64::MAX`: it has none.
+    pub deadline: u64,
     /// [`thread::handled`] when it began.
     pub began: u64,
 }
@@ -38,16 +42,24 @@ impl Rest<'_> {
 
     fn go_on(mut self, call: i64) -> Result<isize> {
         let whole = self.enough == self.pieces.length();
-        if call == libc::SYS_recvmsg && self.flags & libc::MSG_PEEK != 0 {
+        let peeking = call == libc::SYS_recvmsg && self.flags & MSG_PEEK != 0;
+        if peeking {
             self.done = 0; // the kernel's end has those bytes, too
         }
+        let mut end = self.socket.hold.end(self.fd);
+        let timed = self.is_timed(call, end, whole);
         loop {
             let looked = thread::handled();
-            let restartable = !self.limited && self.done == 0;
+            let restartable = self.deadline == u64::MAX && self.done == 0;
             let moved = match thread::interrupted_since(self.began, restartable) {
-                true => Err(Errno(libc::EINTR)),
-                false => match self.attempt(call, looked) {
-                    Err(Errno(libc::EINTR)) => thread::resume(self.began, looked, restartable).map(|()| None),
+                true => Err(Errno(EINTR)),
+                false => match self.attempt(call, end, timed, looked) {
+                    Err(Errno(EINTR)) => thread::resume(self.began, looked, restartable).map(|()| {
+                        end = self.again(end);
+                        None
+                    }),
+                    // Another thread was faster.
+                    Err(Errno(EAGAIN)) if timed && clock::monotonic_ns() < self.deadline => Ok(None),
                     moved => moved.map(Some),
                 },
             };
@@ -55,7 +67,7 @@ impl Rest<'_> {
                 Ok(None) => continue,
                 Ok(Some(count)) => {
                     self.done += count;
-                    if count == 0 || !whole || self.done >= self.enough || self.flags & libc::MSG_PEEK != 0 {
+                    if count == 0 || !whole || self.done >= self.enough || peeking {
                         return Ok(self.done as isize);
                     }
                 }
@@ -65,7 +77,25 @@ impl Rest<'_> {
         }
     }
 
-    fn attempt(&self, call: i64, looked: u64) -> Result<usize> {
+    /// Whether the call sleeps in poll, for the time that is left: the limit that the kernel's end has would begin anew. It does all the
+    /// same where the call waits for more than poll tells of.
+    fn is_timed(&self, call: i64, end: i32, whole: bool) -> bool {
+        if self.deadline == 0 || self.deadline == u64::MAX {
+            return false;
+        }
+        let one = || calls::getsockopt_int(end, libc::SOL_SOCKET, libc::SO_RCVLOWAT) == Ok(1);
+        call == libc::SYS_sendmsg || (one() && !(whole && self.enough > 1 && self.flags & MSG_PEEK != 0))
+    }
+
+    /// Behind a handler the kernel makes the call anew, by the program's number.
+    fn again(&self, end: i32) -> i32 {
+        match table::get(self.fd).kind() {
+            Kind::Foreign | Kind::Tcp => self.fd,
+            _ => end,
+        }
+    }
+
+    fn attempt(&self, call: i64, end: i32, timed: bool, looked: u64) -> Result<usize> {
         let mut list = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; AT_ONCE];
         let mut count = 0;
         for (place, (data, length)) in list.iter_mut().zip(self.pieces.from(self.done, usize::MAX)) {
@@ -76,8 +106,20 @@ impl Rest<'_> {
         let mut message: msghdr = unsafe { core::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (list.as_mut_ptr(), count);
         // A send of which something was taken tells of its peer's end by the count.
-        let flags = self.flags | if self.done > 0 { libc::MSG_NOSIGNAL } else { 0 };
-        calls::message_sleeping(call, self.fd, &mut message, flags, looked)
+        let mut flags = self.flags | if self.done > 0 { libc::MSG_NOSIGNAL } else { 0 };
+        if timed {
+            await_ready(end, if call == libc::SYS_sendmsg { libc::POLLOUT } else { libc::POLLIN }, self.deadline, looked)?;
+            flags |= MSG_DONTWAIT;
+        }
+        calls::message_sleeping(call, end, &mut message, flags, looked)
+    }
+}
+
+/// Sleeps until the kernel's end has one of `events`. Errors: EAGAIN at the deadline; EINTR as a call with a limit of time gives it.
+pub fn await_ready(end: i32, events: i16, deadline: u64, looked: u64) -> Result<()> {
+    match stops::ppoll_until(&mut [pollfd { fd: end, events, revents: 0 }], deadline, core::ptr::null(), looked)? {
+        0 => Err(Errno(EAGAIN)),
+        _ => Ok(()),
     }
 }
 

@@ -166,7 +166,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         );
         done += settled(socket, generation, fd, posting);
         if socket.hold.is_carried() && waited.is_ok() && (done == 0 || done < enough) {
-            return Rest { fd, pieces, done, enough, flags, limited: timeout != 0, began }.receive();
+            return Rest { socket, fd, pieces, done, enough, flags, deadline, began }.receive();
         }
         if done > 0 && (done >= enough || waited.is_err()) {
             break done;

@@ -153,9 +153,12 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
     let mut counted = false;
-    let rest = |done, began| Rest { fd, pieces, done, enough: length, flags: flags & !UNDER_WAY, limited: timeout != 0, began };
+    let rest = |done, deadline, began| {
+        let flags = flags & !UNDER_WAY;
+        Rest { socket, fd, pieces, done, enough: length, flags, deadline, began }
+    };
     if flags & libc::MSG_OOB != 0 && socket.hold.is_carried() {
-        return rest(done, began).send();
+        return rest(done, deadline, began).send();
     }
     loop {
         let peer = socket.peer().post.word.load(Ordering::Acquire);
@@ -208,7 +211,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
                 return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
             }
             if socket.hold.is_carried() {
-                return rest(done, began).send();
+                return rest(done, deadline, began).send();
             }
             continue;
         }
@@ -241,7 +244,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             return if done > 0 { Ok(done as isize) } else { Err(error) };
         }
         if socket.hold.is_carried() {
-            return rest(done, began).send();
+            return rest(done, deadline, began).send();
         }
         counted = false;
         if done == 0 && timeout == 0 && thread::restarted(began) != began {

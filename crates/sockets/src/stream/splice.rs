@@ -249,8 +249,12 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         }
         wait::wait(socket, fd, arm::IN, deadline, began)?;
         if socket.hold.is_carried() {
+            let end = socket.hold.end(fd);
+            if timeout != 0 {
+                carried::await_ready(end, libc::POLLIN, deadline, began)?;
+            }
             // SAFETY: a plain system call. Nothing has been moved yet.
-            let moved = unsafe { shunt_sys::syscall!(libc::SYS_splice, fd, 0, pipe, 0, length, flags) };
+            let moved = unsafe { shunt_sys::syscall!(libc::SYS_splice, end, 0, pipe, 0, length, flags) };
             return shunt_sys::check(moved).map(|moved| moved as isize);
         }
         if timeout == 0 {
@@ -349,7 +353,7 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
     let mut done = 0usize;
     while done < length {
         if done > 0 && socket.hold.is_carried() {
-            let further = [pipe as usize, 0, fd as usize, 0, length - done, flags as usize];
+            let further = [pipe as usize, 0, socket.hold.end(fd) as usize, 0, length - done, flags as usize];
             return Ok(carried::further(done, libc::SYS_splice, further));
         }
         let there = match await_bytes(pipe, flags, done, began) {

@@ -205,7 +205,7 @@ pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, co
         if socket.hold.is_carried() && i + 1 < count {
             let (next, left) = (messages.wrapping_add(i + 1) as usize, count - i - 1);
             let flags = (flags & !stream::UNDER_WAY) as usize;
-            return Ok(carried::further(i + 1, libc::SYS_sendmmsg, [fd as usize, next, left, flags, 0, 0]));
+            return Ok(carried::further(i + 1, libc::SYS_sendmmsg, [socket.hold.end(fd) as usize, next, left, flags, 0, 0]));
         }
     }
     Ok(count as isize)
@@ -280,7 +280,11 @@ pub unsafe fn receive_messages(
         if socket.hold.is_carried() && i + 1 < count as usize {
             let (next, left) = (messages.wrapping_add(i + 1) as usize, count as usize - i - 1);
             let flags = (flags & !stream::UNDER_WAY) as usize;
-            return Ok(carried::further(i + 1, libc::SYS_recvmmsg, [fd as usize, next, left, flags, timeout as usize, 0]));
+            return Ok(carried::further(
+                i + 1,
+                libc::SYS_recvmmsg,
+                [socket.hold.end(fd) as usize, next, left, flags, timeout as usize, 0],
+            ));
         }
     }
     Ok(count as isize)
@@ -410,7 +414,7 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     while done < count {
         if socket.hold.is_carried() {
             let mut at = start + done as i64;
-            let further = [fd as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
+            let further = [socket.hold.end(fd) as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
             done = carried::further(done, libc::SYS_sendfile, further) as usize;
             break;
         }

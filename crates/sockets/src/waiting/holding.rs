@@ -34,6 +34,8 @@ pub struct Hold {
     waiters: AtomicU64,
     /// The private duplicate, or [`NONE`].
     number: AtomicI32,
+    /// The kernel's end of a stream that has become the kernel's, for calls that go on there, or [`NONE`].
+    end: AtomicI32,
     /// Of a stream's numbers: [`aside::state`].
     state: AtomicU32,
     /// Waits on a socket that may be asleep, and who takes their bells.
@@ -61,6 +63,7 @@ impl Hold {
     /// A fresh object's. Late waiters of an earlier life still take themselves off.
     pub fn reset(&self) {
         self.number.store(NONE, Ordering::Relaxed);
+        self.end.store(NONE, Ordering::Relaxed);
         self.state.store(aside::state::OWN, Ordering::Relaxed);
         self.woken.store(0, Ordering::Relaxed);
         self.passage.reset();
@@ -192,6 +195,15 @@ impl Hold {
         self.state.load(Ordering::SeqCst) == aside::state::CARRIED
     }
 
+    /// By which a call goes on that the program made with `fd` when the numbers were the stream's: see [`carried`]. The program may have
+    /// closed its own meanwhile, and have it for another file.
+    pub fn end(&self, fd: i32) -> i32 {
+        match self.end.load(Ordering::Acquire) {
+            NONE => fd,
+            end => end,
+        }
+    }
+
     /// Whether no descriptor of the program's is left, and the caller's wait keeps it open.
     fn lingers(&self) -> bool {
         self.number.load(Ordering::SeqCst) != NONE
@@ -200,6 +212,7 @@ impl Hold {
     /// A private descriptor got another number.
     pub fn moved(&self, from: i32, to: i32) {
         crate::process::renumber(&self.number, from, to);
+        crate::process::renumber(&self.end, from, to);
     }
 
     fn enter(&self, counts: u64) -> u64 {
@@ -267,6 +280,7 @@ fn settle(what: Lingerer) {
         }
         if hold.waiters() == 0 {
             hold.await_ringers();
+            private::close_at(&hold.end);
             let dissolved = hold.state.load(Ordering::SeqCst) >= aside::state::DISSOLVED;
             match what {
                 Lingerer::Socket(socket) if dissolved => crate::socket::free(socket),

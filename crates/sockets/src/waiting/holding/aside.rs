@@ -6,6 +6,7 @@
 use super::{leave, Lingerer, WAITER};
 use crate::socket::Socket;
 use crate::waiting::{nudge, rousing};
+use crate::{private, table};
 use core::sync::atomic::Ordering;
 use shunt_sys::Result;
 
@@ -46,9 +47,13 @@ pub fn dissolved(socket: &'static Socket) {
     leave(Lingerer::Socket(socket), WAITER);
 }
 
-/// The numbers are those of the kernel's end, `next`, and will stay so: calls that sleep on the stream wake, and go on there. To be followed by
-/// [`given_up`].
-pub fn carried(socket: &'static Socket, next: &Socket) {
+/// The numbers are those of the kernel's end, `next`, and will stay so: calls that sleep on the stream wake, and go on there, by a duplicate
+/// of `end` that is theirs. To be followed by [`given_up`].
+pub fn carried(socket: &'static Socket, next: &Socket, end: i32) {
+    if let Ok(kept) = private::duplicate(end) {
+        table::set_lingering(kept, Lingerer::Socket(socket));
+        socket.hold.end.store(kept, Ordering::Release);
+    }
     socket.hold.state.store(state::CARRIED, Ordering::SeqCst);
     nudge::carried();
     rousing::all(&socket.hold, next);
