@@ -11,14 +11,14 @@
 use crate::real;
 use crate::trap::{self, objects};
 use core::arch::naked_asm;
-use core::ffi::{c_char, c_int, c_void, CStr};
+use core::ffi::{c_char, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use shunt_calls::libc::dl_phdr_info;
 use shunt_calls::CALLS;
 
 pub mod deep;
 mod tables;
 
+pub use tables::LinkMap;
 use tables::Table;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -199,13 +199,6 @@ struct Holder {
     behind: bool,
 }
 
-/// A search for one.
-struct Search {
-    address: usize,
-    found: Option<Holder>,
-    passed: bool,
-}
-
 impl Holder {
     /// Whether it is a library that wraps calls, as this one does, and means the C library's own function. One behind this library is
     /// called by it, so it would call itself. And tools (profilers) so begin processes that are not to be watched.
@@ -225,27 +218,11 @@ impl Holder {
 
     /// `None`: it lies in none of the namespace that this library is in.
     fn of(address: usize) -> Option<Holder> {
-        objects::resolve();
-        let mut search = Search { address, found: None, passed: false };
-        // SAFETY: the search outlives the call.
-        unsafe { objects::each(visit, (&raw mut search).cast()) };
-        search.found
-    }
-}
-
-unsafe extern "C" fn visit(object: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: what dl_iterate_phdr(3) and `Holder::of` give.
-    unsafe {
-        let (object, search) = (&*object, &mut *search.cast::<Search>());
-        if objects::holds(object, visit as *const () as usize) {
-            search.passed = true;
-        }
-        if !objects::holds(object, search.address) {
-            return 0;
-        }
-        let Some(dynamic) = objects::dynamic(object) else { return 1 };
-        let table = Table::new(object.dlpi_addr as usize, dynamic);
-        search.found = Some(Holder { file: objects::file_name(object.dlpi_name), table, behind: search.passed });
-        1
+        // SAFETY: the loader's description of an object.
+        objects::with(address, |object| unsafe {
+            let dynamic = objects::dynamic(object)?;
+            let table = Table::new(object.dlpi_addr as usize, dynamic);
+            Some(Holder { file: objects::file_name(object.dlpi_name), table, behind: !tables::is_before(dynamic) })
+        })?
     }
 }

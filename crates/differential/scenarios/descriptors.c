@@ -1,6 +1,7 @@
 /* Descriptors: duplicates, flags, numbers, and what the kernel says a socket is. */
 #include "laboratory.h"
 #include <dlfcn.h>
+#include <link.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #define FAMILY "descriptors"
@@ -352,6 +353,43 @@ DUET(symbols_looked_up, "calls that were looked up by a dlsym that was looked up
     void *library = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
     void *(*look)(void *, const char *) = (void *(*)(void *, const char *))dlsym(library, "dlsym");
     exchange_by(fd, (sending *)look(library, "send"), (reading *)look(library, "read"));
+}
+
+static int inside[2], leave[2];
+
+static int stays(struct dl_phdr_info *object, size_t size, void *nothing)
+{
+    char byte = 0;
+    MUST(write(inside[1], &byte, 1));
+    MUST(read(leave[0], &byte, 1));
+    return object->dlpi_phnum + size > 0 && nothing == NULL;
+}
+
+static void *walks(void *nothing)
+{
+    dl_iterate_phdr(stays, NULL);
+    return nothing;
+}
+
+DUET(symbols_after_fork, "a child looks one up; when it was forked another thread was going through the loader's list")
+{
+    int fd = connected();
+    char byte;
+    pthread_t walker;
+    MUST(pipe(inside));
+    MUST(pipe(leave));
+    MUST(pthread_create(&walker, NULL, walks, NULL));
+    MUST(read(inside[0], &byte, 1));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        alarm(20);
+        sending *looked_up = (sending *)dlvsym(RTLD_DEFAULT, "send", "GLIBC_2.2.5");
+        _exit(looked_up && looked_up(fd, "child", 5, 0) == 5 ? 0 : 1);
+    }
+    wait_for("child", process);
+    MUST(write(leave[1], &byte, 1));
+    finish(walker);
+    far("recv 1 5 WAITALL");
 }
 
 SOLO_KERNEL(symbols_not_found, "names and versions that there are not")

@@ -82,18 +82,27 @@ unsafe fn bind(object: &dl_phdr_info) {
 /// # Safety
 /// `place` is a word of the object's.
 unsafe fn write(object: &dl_phdr_info, place: *mut usize, value: usize) {
+    let page = place as usize & !(PAGE - 1);
     // SAFETY: promised by the caller. What the loader has made read-only is so again.
     unsafe {
-        let mut segments = objects::segments(object);
-        if !segments.any(|(segment, at)| segment.p_type == libc::PT_GNU_RELRO && at.contains(&(place as usize))) {
+        if !is_read_only(object, page) {
             return place.write(value);
         }
-        let page = place as usize & !(PAGE - 1);
         if check(syscall!(libc::SYS_mprotect, page, PAGE, libc::PROT_READ | libc::PROT_WRITE)).is_ok() {
             place.write(value);
             let _ = check(syscall!(libc::SYS_mprotect, page, PAGE, libc::PROT_READ));
         }
     }
+}
+
+/// Whether the loader has made a page read-only when it had bound the object (PT_GNU_RELRO): whole pages, from the one in which that part
+/// begins; where it ends in the middle of one, that is left to be written.
+unsafe fn is_read_only(object: &dl_phdr_info, page: usize) -> bool {
+    // SAFETY: passed on.
+    let mut segments = unsafe { objects::segments(object) };
+    segments.any(|(segment, at)| {
+        segment.p_type == libc::PT_GNU_RELRO && (at.start & !(PAGE - 1)..at.end & !(PAGE - 1)).contains(&page)
+    })
 }
 
 const PAGE: usize = 4096;

@@ -28,9 +28,9 @@ const HIDDEN: u16 = 0x8000;
 
 /// struct link_map and struct r_debug, as debuggers know them (link.h).
 #[repr(C)]
-struct LinkMap {
-    address: usize,
-    name: *const c_char,
+pub struct LinkMap {
+    pub address: usize,
+    pub name: *const c_char,
     dynamic: *const Entry,
     next: *const LinkMap,
 }
@@ -62,12 +62,23 @@ pub struct Table {
 ///
 /// The list is read without the loader's lock. What was loaded with the program stays in it, and has the symbols that are looked for.
 pub fn behind(name: &[u8]) -> Option<*mut c_void> {
+    let behind = all().skip_while(|map| !is_own(map)).skip(1);
+    // SAFETY: the loader's description of an object that stays.
+    behind.filter(|map| !map.dynamic.is_null()).find_map(|map| unsafe { Table::new(map.address, map.dynamic) }.find(name))
+}
+
+/// Whether the object of this dynamic section was loaded before this library: the program, and what is preloaded before it. They stay.
+pub fn is_before(dynamic: *const Entry) -> bool {
+    all().take_while(|map| !is_own(map)).any(|map| core::ptr::eq(map.dynamic, dynamic))
+}
+
+fn all() -> impl Iterator<Item = &'static LinkMap> {
     // SAFETY: the loader's list, which ends with null.
-    unsafe {
-        let maps = core::iter::successors(_r_debug.first.as_ref(), |map| map.next.as_ref());
-        let behind = maps.skip_while(|map| !core::ptr::eq(map.dynamic, &raw const _DYNAMIC)).skip(1);
-        behind.filter(|map| !map.dynamic.is_null()).find_map(|map| Table::new(map.address, map.dynamic).find(name))
-    }
+    unsafe { core::iter::successors(_r_debug.first.as_ref(), |map| map.next.as_ref()) }
+}
+
+fn is_own(map: &LinkMap) -> bool {
+    core::ptr::eq(map.dynamic, &raw const _DYNAMIC)
 }
 
 /// This library's.

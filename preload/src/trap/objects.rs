@@ -1,10 +1,11 @@
 //! What is loaded, and which of it may enter the kernel.
 
 use crate::real;
-use core::ffi::{c_int, c_ulong, c_void};
+use crate::symbols::LinkMap;
+use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use shunt_calls::libc::{self, dl_phdr_info, Elf64_Phdr};
+use shunt_calls::libc::{self, dl_phdr_info, Elf64_Ehdr, Elf64_Phdr};
 use shunt_sockets::handover::image;
 
 /// Where executable parts of the loaded objects lie.
@@ -42,6 +43,9 @@ pub type Callback = unsafe extern "C" fn(*mut dl_phdr_info, usize, *mut c_void) 
 /// [`Objects::marks`], and dl_iterate_phdr(3). 0: the C library does not tell.
 static MARKS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 static ITERATE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// _dl_find_object(3), since version 2.35 of the C library, and dlinfo(3).
+static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static INFORMATION: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Whether an object has an address.
 pub unsafe fn holds(object: &dl_phdr_info, address: usize) -> bool {
@@ -83,7 +87,85 @@ pub fn resolve() {
         let marks =
             [libc as usize, look as *const () as usize, value(libc::AT_BASE) as usize, value(libc::AT_SYSINFO_EHDR) as usize];
         MARKS.iter().zip(marks).for_each(|(place, mark)| place.store(mark, Ordering::Relaxed));
+        FIND_OBJECT.store(real::find(b"_dl_find_object\0"), Ordering::Relaxed);
+        INFORMATION.store(real::find(b"dlinfo\0"), Ordering::Relaxed);
         ITERATE.store(real::find(b"dl_iterate_phdr\0"), Ordering::Relaxed);
+    }
+}
+
+/// struct dl_find_object.
+#[repr(C)]
+struct Found {
+    flags: u64,
+    start: *const Elf64_Ehdr,
+    end: usize,
+    map: *const LinkMap,
+    frames: usize,
+    reserved: [u64; 7],
+}
+
+/// dlinfo(3): of which namespace an object is; the program's, LM_ID_BASE.
+const RTLD_DI_LMID: c_int = 1;
+const BASE: c_long = 0;
+
+/// What `act` makes of the object that an address lies in. `None`: it lies in none of the program's namespace.
+///
+/// dl_iterate_phdr(3) takes a lock that stays taken in a child of fork(3) if another thread had it, and that neither dlsym(3) nor
+/// pthread_create(3) asks for: it is used where the C library is older than _dl_find_object, which takes none.
+pub fn with<R>(address: usize, act: impl FnOnce(&dl_phdr_info) -> R) -> Option<R> {
+    resolve();
+    let find = FIND_OBJECT.load(Ordering::Relaxed);
+    if find.is_null() {
+        let mut search = Search { address, found: None };
+        // SAFETY: the search outlives the call. The object stays as long as somebody calls it.
+        unsafe { each(visit, (&raw mut search).cast()) };
+        return search.found.map(|object| act(&object));
+    }
+    let mut found = Found { flags: 0, start: core::ptr::null(), end: 0, map: core::ptr::null(), frames: 0, reserved: [0; 7] };
+    // SAFETY: functions of the C library by their prototypes; the loader maps an object's headers at its beginning.
+    unsafe {
+        let find: unsafe extern "C" fn(usize, *mut Found) -> c_int = core::mem::transmute(find);
+        if find(address, &mut found) != 0 || is_in_other_namespace(found.map) {
+            return None;
+        }
+        let (header, map) = (&*found.start, &*found.map);
+        let mut object: dl_phdr_info = core::mem::zeroed();
+        (object.dlpi_addr, object.dlpi_name) = (map.address as u64, map.name);
+        object.dlpi_phdr = found.start.cast::<u8>().wrapping_add(header.e_phoff as usize).cast();
+        object.dlpi_phnum = header.e_phnum;
+        (header.e_ident[..4] == *b"\x7fELF" && holds(&object, address)).then(|| act(&object))
+    }
+}
+
+/// # Safety
+/// The loader's description of an object.
+unsafe fn is_in_other_namespace(map: *const LinkMap) -> bool {
+    let information = INFORMATION.load(Ordering::Relaxed);
+    if information.is_null() {
+        return false;
+    }
+    let mut namespace = BASE;
+    // SAFETY: a function of the C library by its prototype, which takes such a description for a handle.
+    unsafe {
+        let information: unsafe extern "C" fn(*const LinkMap, c_int, *mut c_long) -> c_int = core::mem::transmute(information);
+        information(map, RTLD_DI_LMID, &mut namespace) != 0 || namespace != BASE
+    }
+}
+
+struct Search {
+    address: usize,
+    found: Option<dl_phdr_info>,
+}
+
+unsafe extern "C" fn visit(object: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: what dl_iterate_phdr(3) and `with` give.
+    unsafe {
+        let (object, search) = (&*object, &mut *search.cast::<Search>());
+        let found = holds(object, search.address);
+        if found {
+            search.found = Some(*object);
+        }
+        found.into()
     }
 }
 
@@ -117,25 +199,8 @@ pub unsafe fn each(callback: Callback, data: *mut c_void) -> Option<()> {
 
 /// Whether an address lies in an object of Go's.
 pub fn is_go(address: usize) -> bool {
-    let mut search = Search { address, go: false };
-    // SAFETY: the search outlives the call.
-    unsafe { each(find, (&raw mut search).cast()) };
-    search.go
-}
-
-struct Search {
-    address: usize,
-    go: bool,
-}
-
-unsafe extern "C" fn find(object: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: what dl_iterate_phdr(3) and `is_go` give.
-    unsafe {
-        let (object, search) = (&*object, &mut *search.cast::<Search>());
-        let found = holds(object, search.address);
-        search.go = found && notes(object).any(image::is_go);
-        found.into()
-    }
+    // SAFETY: the loader's description.
+    with(address, |object| unsafe { notes(object).any(image::is_go) }) == Some(true)
 }
 
 /// An object's segments, and where they lie.
