@@ -9,18 +9,35 @@ static char bytes[100];
 
 enum { MOST = 64 };
 
+struct filter {
+    struct sock_filter program[MOST + 3];
+    struct sock_fprog whole;
+};
+
+/* A filter that answers `these` to the system calls that are named, and `others` to each other. */
+static struct sock_fprog *make_filter(struct filter *filter, const unsigned *named, unsigned count, unsigned these, unsigned others)
+{
+    struct sock_filter *next = filter->program;
+    *next++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (unsigned i = 0; i < count; i++)
+        *next++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, named[i], (unsigned char)(count - i), 0);
+    *next++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, others);
+    *next = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, these);
+    filter->whole = (struct sock_fprog){.len = (unsigned short)(count + 3), .filter = filter->program};
+    return &filter->whole;
+}
+
+static void filter_calls(const unsigned *named, unsigned count, unsigned these, unsigned others)
+{
+    struct filter filter;
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, make_filter(&filter, named, count, these, others)));
+}
+
 /* From here on the process makes `allowed` system calls, and meets `otherwise` at each other. */
 static void allow_only(const unsigned *allowed, unsigned count, unsigned otherwise)
 {
-    struct sock_filter program[MOST + 3];
-    program[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (unsigned i = 0; i < count; i++)
-        program[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], (unsigned char)(count - i), 0);
-    program[count + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, otherwise);
-    program[count + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog filter = {.len = (unsigned short)(count + 3), .filter = program};
-    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    filter_calls(allowed, count, SECCOMP_RET_ALLOW, otherwise);
 }
 
 /* No new files, no new descriptors, and death for system calls that the filter of sshd 9.2 does not name (sandbox-seccomp-filter.c). */
@@ -194,15 +211,7 @@ SOLO(confined_without_ppoll, "a server whose filter refuses ppoll, but not poll,
     int listener = listen_on("127.0.0.1", 16);
     pid_t process = MUST(fork());
     if (process == 0) {
-        struct sock_filter program[] = {
-            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ppoll, 0, 1),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        };
-        struct sock_fprog filter = {.len = 4, .filter = program};
-        MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+        filter_calls(&(unsigned){SYS_ppoll}, 1, SECCOMP_RET_ERRNO | EPERM, SECCOMP_RET_ALLOW);
         for (int turn = 0; turn < 2; turn++)
             echo_one(listener);
         _exit(0);
@@ -436,15 +445,10 @@ SOLO(filtered_with_bytes, "what a connection holds on both sides when one of the
 /* As a service manager or a container does it before the program begins: an instruction, of which no library is told. */
 static void refuse_untold(const unsigned *refused, unsigned count, unsigned answer)
 {
-    struct sock_filter program[MOST + 3];
-    program[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (unsigned i = 0; i < count; i++)
-        program[i + 1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i], (unsigned char)(count - i), 0);
-    program[count + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    program[count + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, answer);
-    struct sock_fprog filter = {.len = (unsigned short)(count + 3), .filter = program};
+    struct filter filter;
+    struct sock_fprog *whole = make_filter(&filter, refused, count, answer, SECCOMP_RET_ALLOW);
     raw_call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0);
-    if (raw_call(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&filter, 0, 0, 0) != 0)
+    if (raw_call(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)whole, 0, 0, 0) != 0)
         _exit(40);
 }
 
