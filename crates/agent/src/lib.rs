@@ -16,6 +16,7 @@ mod agent;
 mod aside;
 mod client;
 mod configuration;
+mod cutter;
 pub mod ebpf;
 mod interface;
 mod paths;

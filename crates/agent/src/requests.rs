@@ -17,6 +17,7 @@ use shunt_xdp::state::{memory_shape, News, State, ASTRAY, DEVICE};
 use crate::agent::{Agent, Token};
 use crate::aside::Aside;
 use crate::client::{event, Attached, Channel, Client, NextHop, Who};
+use crate::ebpf::program::Role;
 use crate::paths;
 
 /// Connections that one user may have besides those of endpoints: for `shunt agent status`.
@@ -152,13 +153,19 @@ impl Agent {
         let bell = attached.bell.as_raw_fd();
         let way = attached.doorbell.as_ref().map(|doorbell| doorbell.as_raw_fd());
         let way = way.or(attached.socket.as_ref().map(Socket::fd)).unwrap_or(bell);
-        let page = page.map_or(bell, |page| page.as_raw_fd());
+        // Without a socket for runs frames leave one by one.
+        let interface = (self.interface.name.as_str(), self.interface.index);
+        let cutter = attached.socket.as_ref().filter(|socket| socket.makes_sums());
+        let cutter = cutter.and_then(|_| crate::cutter::make(interface, &attached.address).ok());
+        let page = page.or(cutter.as_ref()).map_or(bell, |page| page.as_raw_fd());
         let descriptors = vec![copy(attached.memory.fd())?, copy(bell)?, copy(way)?, copy(page)?];
         if let Some(doorbell) = &attached.doorbell {
             self.watch(doorbell.as_raw_fd(), Token::Doorbell(number)).map_err(|_| libc::ENOMEM)?;
         }
         if let Some(socket) = &attached.socket {
-            self.maps.set_socket(attached.queue, socket.fd(), false).map_err(|_| libc::EBUSY)?;
+            self.maps
+                .set_socket(attached.queue, socket.fd(), Role { shared: false, pieces: socket.takes_pieces() })
+                .map_err(|_| libc::EBUSY)?;
         }
         let state = State::of(&attached.memory);
         let mut reply = Reply::done();

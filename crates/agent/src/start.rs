@@ -14,7 +14,7 @@ use shunt_xdp::protocol;
 use crate::agent::{Agent, Token};
 use crate::configuration::Configuration;
 use crate::ebpf::kernel::{Attachment, Program};
-use crate::ebpf::program::{self, Maps};
+use crate::ebpf::program::{self, Maps, Role};
 use crate::interface::Interface;
 use crate::paths::largest_datagram;
 use crate::trunk::Trunk;
@@ -89,7 +89,8 @@ impl Agent {
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput && !trunks.is_empty() => break,
                 Err(error) => return Err(format!("AF_XDP on queue {queue} of {name}: {error}")),
             };
-            maps.set_socket(queue, trunk.fd(), true).map_err(|error| format!("queue {queue} of {name}: {error}"))?;
+            maps.set_socket(queue, trunk.fd(), Role { shared: true, pieces: trunk.takes_pieces() })
+                .map_err(|error| format!("queue {queue} of {name}: {error}"))?;
             trunks.push(trunk);
         }
         let (page_file, page) = page().map_err(|error| format!("no memory for the agent's page: {error}"))?;
@@ -253,6 +254,8 @@ fn bind_port(configuration: &Configuration, interface: &str) -> Result<Vec<UdpSo
             // SAFETY: a value of the length said.
             unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, size as u32) }
         };
+        // Our own sockets that only send share it.
+        set(libc::SOL_SOCKET, libc::SO_REUSEPORT, (&raw const one).cast(), 4);
         // Without it the port would be taken on all interfaces, which nobody gave us.
         if set(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.as_ptr().cast(), interface.len()) != 0 {
             return Err(format!("UDP port {}: no socket of {interface} alone: {}", configuration.port, last_error()));

@@ -1,5 +1,6 @@
 //! Frames between the agent's queues and the emulated endpoints.
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::SocketAddr;
 
@@ -9,6 +10,7 @@ use shunt_xdp::multiplexed::BOUNCED;
 use shunt_xdp::own::reason_of;
 use shunt_xdp::packet::{Envelope, Path, Sum, LONGEST};
 use shunt_xdp::protocol::Kind;
+use shunt_xdp::runs;
 
 use crate::agent::Agent;
 use crate::aside::Kept;
@@ -52,9 +54,13 @@ impl Agent {
                 Err(malformed) => return dropped[reason_of(malformed) as usize] += 1,
             };
             let datagram = &frame[envelope.at..][..envelope.length];
-            let intact = |bytes: &[u8]| envelope.is_intact(|| Sum::default().add(bytes));
-            if let Err(reason) = sort(clients, by_tag, &envelope.source, datagram, intact) {
-                dropped[reason as usize] += 1;
+            let each = runs::each(datagram.len(), |at| std::array::from_fn(|byte| datagram[at + byte]));
+            let intact = OnceCell::new();
+            for run_frame in datagram.chunks(each.max(1)) {
+                let intact = || *intact.get_or_init(|| envelope.is_intact(|| Sum::default().add(datagram)));
+                if let Err(reason) = sort(clients, by_tag, &envelope.source, run_frame, intact) {
+                    dropped[reason as usize] += 1;
+                }
             }
         };
         (0..TURN).take_while(|_| trunks[index].receive(&mut deliver)).count() > 0
@@ -70,7 +76,7 @@ impl Agent {
                         let source = SocketAddr::new(source.ip().to_canonical(), source.port());
                         self.astray += 1;
                         let Agent { clients, by_tag, dropped, .. } = self;
-                        if let Err(reason) = sort(clients, by_tag, &source, &bytes[..length], |_| true) {
+                        if let Err(reason) = sort(clients, by_tag, &source, &bytes[..length], || true) {
                             dropped[reason as usize] += 1;
                         }
                     }
@@ -222,7 +228,7 @@ fn sort<S: std::hash::BuildHasher>(
     by_tag: &std::collections::HashMap<u64, (u32, u32), S>,
     source: &SocketAddr,
     datagram: &[u8],
-    intact: impl FnOnce(&[u8]) -> bool,
+    intact: impl FnOnce() -> bool,
 ) -> Result<(), Reason> {
     let repr = Repr::parse(&Frame::new(datagram))?;
     let (client, number) = *by_tag.get(&repr.tag).ok_or(Reason::Tag)?;
@@ -231,7 +237,7 @@ fn sort<S: std::hash::BuildHasher>(
     let channel = endpoint.channels.get(&index).filter(|channel| channel.receive == repr.tag).ok_or(Reason::Tag)?;
     let judged = if channel.peer != *source {
         Err(Reason::Source)
-    } else if !intact(datagram) {
+    } else if !intact() {
         Err(Reason::Length)
     } else {
         endpoint.deliver(number, repr.kind, &datagram[HEADER..])

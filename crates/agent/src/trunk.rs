@@ -6,6 +6,7 @@ use shunt_endpoint::Gather;
 use shunt_sys::{libc, mapping, Errno};
 use shunt_wire::endpoint::{Kind, Repr, HEADER};
 use shunt_xdp::packet::{Path, Sum, UDP};
+use shunt_xdp::ring::Descriptor;
 use shunt_xdp::socket::{Mode, Shape, Socket, Statistics, Umem};
 
 /// One of them.
@@ -20,6 +21,8 @@ pub struct Trunk {
     /// The memory, which nobody else has.
     memory: *mut u8,
     size: usize,
+    /// A frame that came in several chunks.
+    whole: Vec<u8>,
     /// Frames sent.
     pub sent: u64,
     /// Frames that arrived.
@@ -60,12 +63,17 @@ impl Trunk {
             socket.give(chunk(index));
         });
         let free = (depth..2 * depth).map(chunk).collect();
-        Ok(Trunk { socket, queue, mode, free, memory, size, sent: 0, received: 0 })
+        Ok(Trunk { socket, queue, mode, free, memory, size, whole: Vec::new(), sent: 0, received: 0 })
     }
 
     /// The descriptor: readable while frames wait.
     pub fn fd(&self) -> i32 {
         self.socket.fd()
+    }
+
+    /// Whether frames that are longer than a chunk arrive.
+    pub fn takes_pieces(&self) -> bool {
+        self.socket.takes_pieces()
     }
 
     /// What the kernel counted.
@@ -130,14 +138,35 @@ impl Trunk {
             self.socket.prod();
             return false;
         };
-        if let Some(frame) = self.socket.umem().at(descriptor.offset, descriptor.length as usize) {
-            // SAFETY: inside the memory, which nobody else maps; the kernel does not write the chunk before it is given back.
-            look(unsafe { std::slice::from_raw_parts(frame, descriptor.length as usize) });
+        if descriptor.goes_on() {
+            let mut whole = std::mem::take(&mut self.whole);
+            whole.clear();
+            let mut piece = Some(descriptor);
+            while let Some(descriptor) = piece {
+                whole.extend_from_slice(self.bytes(&descriptor));
+                self.give(&descriptor);
+                piece = if descriptor.goes_on() { self.socket.take(&mut bad) } else { None };
+            }
+            look(&whole);
+            self.whole = whole;
+        } else {
+            look(self.bytes(&descriptor));
+            self.give(&descriptor);
         }
-        let chunk = u64::from(self.socket.shape().chunk);
-        self.socket.give(descriptor.offset & !(chunk - 1));
         self.received += 1;
         true
+    }
+
+    fn bytes(&self, descriptor: &Descriptor) -> &[u8] {
+        let length = descriptor.length as usize;
+        let bytes = self.socket.umem().at(descriptor.offset, length);
+        // SAFETY: inside the memory, which nobody else maps; the kernel does not write the chunk before it is given back.
+        bytes.map_or(&[], |bytes| unsafe { std::slice::from_raw_parts(bytes, length) })
+    }
+
+    fn give(&mut self, descriptor: &Descriptor) {
+        let chunk = u64::from(self.socket.shape().chunk);
+        self.socket.give(descriptor.offset & !(chunk - 1));
     }
 }
 

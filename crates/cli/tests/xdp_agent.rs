@@ -160,6 +160,67 @@ fn hostile_frames_reach_nobody() {
     }
 }
 
+/// Frames that are sent together cross a veth as few packets, and each arrives; a run made by hand is believed frame by frame.
+#[test]
+fn runs_are_taken_apart() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    for (kind, lend) in [(Kind::Own, "0"), (Kind::Multiplexed, "none")] {
+        let agents = [Agent::start(&hosts[0], &["--lend", "0"]), Agent::start(&hosts[1], &["--lend", lend])];
+        let mut a = attach(&hosts[0], Kind::Own, false);
+        let mut b = attach(&hosts[1], kind, false);
+        provide(&mut a, 64);
+        provide(&mut b, 64);
+        let (to_b, to_a) = connect(&mut a, &mut b);
+        pass(&mut a, &mut b, to_b, b"before");
+        std::thread::sleep(Duration::from_millis(20));
+        let mut arrival = Arrival::empty();
+        while b.receive(&mut arrival) {
+            b.release(&mut arrival);
+        }
+        let sorted = || status(&hosts[1])["agents"][0]["sorted"]["sorted"].as_u64().expect("a number");
+        let before = sorted();
+        for number in 0..50 {
+            a.send(&Message::small(to_b, &[number; 100])).expect("there is room");
+        }
+        let mut next = 0;
+        until("all arrive", || {
+            a.flush().expect("the device works");
+            while b.receive(&mut arrival) {
+                assert_eq!(arrival.head(), [next; 100]);
+                b.release(&mut arrival);
+                next += 1;
+            }
+            next == 50
+        });
+        assert!(sorted() - before <= 4, "{} packets", sorted() - before);
+
+        let tag = b.memory().registry().get(to_a).expect("open").tags().receive.0;
+        let address = |host: &Host| SocketAddr::new(host.addresses[0], shunt_xdp::protocol::PORT);
+        let path =
+            Path { from: mac_of(&hosts[0]), to: mac_of(&hosts[1]), source: address(&hosts[0]), destination: address(&hosts[1]) };
+        let mut datagram = Vec::new();
+        for (tag, text) in [(tag, &b"one"[..]), (tag ^ 1, b"two"), (tag, b"six"), (tag, b"10")] {
+            let mut head = [0; HEADER];
+            Repr { kind: FrameKind::Message, tag, length: text.len() as u32 }.emit(&mut head);
+            datagram.extend_from_slice(&head);
+            datagram.extend_from_slice(text);
+        }
+        let mut frame = path.headers(datagram.len(), Some(Sum::default().add(&datagram)))[..path.header()].to_vec();
+        frame.extend_from_slice(&datagram);
+        Raw::new(&hosts[0]).send(&frame);
+        let mut got = Vec::new();
+        until("what is the channel's arrives", || {
+            while b.receive(&mut arrival) {
+                got.push(arrival.head().to_vec());
+                b.release(&mut arrival);
+            }
+            got.len() == 3
+        });
+        assert_eq!(got, [&b"one"[..], b"six", b"10"]);
+        drop((a, b, agents));
+    }
+}
+
 /// Before the stack only where each frame is whole there, alone, and known by its queue.
 #[test]
 fn program_stands_where_frames_are_whole() {

@@ -47,7 +47,7 @@ mod own_queues_without_loss {
     use super::*;
     shunt_endpoint::conformance!(
         @each || faithful(OWN);
-        ordered_stream held_arrivals injection arming no_wake_up_is_lost counting updates_arrive
+        ordered_stream held_arrivals batches injection arming no_wake_up_is_lost counting updates_arrive
     );
 }
 
@@ -61,7 +61,7 @@ mod multiplexed_without_loss {
     use super::*;
     shunt_endpoint::conformance!(
         @each || faithful(How { version_6: true, ..MULTIPLEXED });
-        ordered_stream no_buffers held_arrivals injection arming counting updates_arrive
+        ordered_stream no_buffers held_arrivals batches injection arming counting updates_arrive
     );
 }
 
@@ -143,6 +143,6 @@ mod mixed_generic {
         How { kinds: [Kind::Own, Kind::Multiplexed], version_6: true, queues: 2, lend: "1", more: &["--attach", "generic"] };
     shunt_endpoint::conformance!(
         @each || faithful(HOW);
-        small_messages large_messages ordered_stream arming counting updates_arrive
+        small_messages large_messages ordered_stream held_arrivals batches arming counting updates_arrive
     );
 }

@@ -20,7 +20,7 @@ pub use direct::{updates_are_checked, updates_arrive};
 pub use joined::{connect, meet, provide};
 pub use messages::{counting, gathered, large_messages, ordered_stream, small_messages};
 pub use opening::{opening, refusals, tags_protect};
-pub use room::{back_pressure, held_arrivals, injection, no_buffers};
+pub use room::{back_pressure, batches, held_arrivals, injection, no_buffers};
 pub use waking::{arming, no_wake_up_is_lost};
 
 use crate::DirectAccess;
@@ -57,7 +57,7 @@ macro_rules! conformance {
         $crate::conformance!(
             @each $make;
             small_messages large_messages gathered ordered_stream refusals opening tags_protect back_pressure no_buffers
-            held_arrivals injection arming no_wake_up_is_lost counting updates_arrive
+            held_arrivals batches injection arming no_wake_up_is_lost counting updates_arrive
             updates_are_checked
         );
     };

@@ -22,7 +22,8 @@ use shunt_wire::endpoint::{Kind as FrameKind, HEADER};
 
 use crate::multiplexed::Multiplexed;
 use crate::own::Own;
-use crate::protocol::{Connection, Kind, Operation, Reply, Request, Sizes};
+use crate::protocol::{Connection, Kind, Operation, Request, Sizes};
+use crate::runs::Cutter;
 use crate::socket::{Socket, Umem};
 use crate::state::{State, DEVICE, STATE};
 
@@ -73,7 +74,8 @@ pub struct Descriptors {
     pub bell: i32,
     /// The queue's socket, or the agent's doorbell.
     pub way: i32,
-    /// The agent's page, of a multiplexed endpoint; else -1.
+    /// The agent's page, of a multiplexed endpoint; of a queue of its own the socket by which runs leave, or another
+    /// one that is of no use.
     pub page: i32,
 }
 
@@ -98,10 +100,9 @@ impl Xdp {
         let connection = Connection::connect(interface)?;
         let mut request = Request::new(Operation::Attach);
         (request.kind, request.version_6, request.sizes) = (kind as u32, version_6.into(), sizes);
-        let (reply, [memory, bell, way, page]) = connection.ask::<4>(&request)?;
+        let (_, [memory, bell, way, page]) = connection.ask::<4>(&request)?;
         let descriptors = Descriptors { connection: connection.fd(), memory, bell, way, page };
         core::mem::forget(connection);
-        let _: Reply = reply;
         Xdp::adopt(descriptors)
     }
 
@@ -112,7 +113,7 @@ impl Xdp {
     /// EINVAL for memory that is none of this device; what the system answers.
     pub fn adopt(descriptors: Descriptors) -> Result<Xdp, Errno> {
         let connection = Connection::of(descriptors.connection);
-        let (bell, way, page) = (Descriptor(descriptors.bell), Descriptor(descriptors.way), Descriptor(descriptors.page));
+        let (bell, way, mut page) = (Descriptor(descriptors.bell), Descriptor(descriptors.way), Descriptor(descriptors.page));
         let memory = Memory::attach(descriptors.memory, DEVICE).map_err(|_| Errno(libc::EINVAL))?;
         let shape = *memory.shape();
         if (shape.device as usize) < STATE {
@@ -144,7 +145,8 @@ impl Xdp {
                 let umem = unsafe { Umem::new(memory.device_part(), size) };
                 let fd = way.0;
                 core::mem::forget(way);
-                let own = Own::new(Socket::adopt(fd, umem, rings, state.lead.load(Relaxed))?, shape.device);
+                let socket = Socket::adopt(fd, umem, rings, state.lead.load(Relaxed))?;
+                let own = Own::new(socket, Cutter::adopt(&mut page.0), shape.device);
                 let sentence = match state.mode.load(Relaxed) {
                     0 => {
                         "a queue of its own, zero-copy: the interface reads and writes the segment; one system call sends a batch"
@@ -187,7 +189,7 @@ impl Xdp {
     /// The descriptors, for [`Xdp::adopt`] in another process; they stay this value's.
     pub fn descriptors(&self) -> Descriptors {
         let (way, page) = match &self.way {
-            Way::Own(own) => (own.socket.fd(), -1),
+            Way::Own(own) => (own.socket.fd(), own.cutter.as_ref().map_or(-1, Cutter::fd)),
             Way::Multiplexed(multiplexed) => (multiplexed.doorbell(), multiplexed.page()),
         };
         Descriptors { connection: self.connection.fd(), memory: self.memory.fd(), bell: self.bell.0, way, page }
@@ -205,7 +207,10 @@ impl Xdp {
         self.memory.renumber(from, to);
         self.connection.renumber(from, to);
         match &mut self.way {
-            Way::Own(own) => own.socket.renumber(from, to),
+            Way::Own(own) => {
+                own.socket.renumber(from, to);
+                own.cutter.iter_mut().for_each(|cutter| cutter.renumber(from, to));
+            }
             Way::Multiplexed(multiplexed) => multiplexed.renumber(from, to),
         }
         for fd in [&mut self.bell.0, &mut self.sleep.0] {
@@ -421,7 +426,7 @@ impl Endpoint for Xdp {
                 // asked whether this one did.
                 let _ = watch(self.sleep.0, libc::EPOLL_CTL_ADD, own.socket.fd(), libc::EPOLLIN);
                 own.socket.prod();
-                own.socket.arrived() == 0 && memory.receive_queue().is_empty()
+                own.is_empty(memory) && memory.receive_queue().is_empty()
             }
             // Either this look sees the message, or the agent, which looks at the flag after it has put one.
             Way::Multiplexed(_) => memory.receive_queue().is_empty(),
@@ -442,7 +447,7 @@ impl Endpoint for Xdp {
         }
         let nothing = match &mut self.way {
             // Who was woken for nothing looks why.
-            Way::Own(own) => own.socket.arrived() == 0 && self.memory.receive_queue().is_empty(),
+            Way::Own(own) => own.is_empty(&self.memory) && self.memory.receive_queue().is_empty(),
             Way::Multiplexed(_) => true,
         };
         if rung || nothing {

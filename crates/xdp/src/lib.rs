@@ -14,6 +14,7 @@ pub mod packet;
 pub mod protocol;
 pub mod ring;
 pub mod route;
+pub mod runs;
 pub mod socket;
 pub mod state;
 

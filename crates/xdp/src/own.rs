@@ -12,6 +12,7 @@ use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
 use crate::address::decode;
 use crate::packet::{Envelope, Malformed, Path, Prepared, Sum, LONGEST, UDP};
 use crate::ring::Descriptor;
+use crate::runs::{each, Cutter, Run};
 use crate::socket::Socket;
 use crate::state::{mac_of_word, State, UNREACHABLE};
 
@@ -26,14 +27,19 @@ const START: usize = LONGEST + HEADER + INLINE;
 /// The private half.
 pub struct Own {
     pub(crate) socket: Socket,
+    /// Sends runs, where the agent gave a socket for that.
+    pub(crate) cutter: Option<Cutter>,
     /// Where the segment begins in the registered memory.
-    segment: u32,
+    pub(crate) segment: u32,
     /// The channels that were sent to and received from last. A channel's addresses are the same as long as it is open, and its
     /// generation is another one when it is opened again; its tag is compared because generations wrap.
     sent: Option<Sent>,
     heard: Option<(Channel, Tag, SocketAddr)>,
     /// Frames taken since the last one was sent.
-    run: u32,
+    pub(crate) streak: u32,
+    /// Frames put on the transmit ring since the last flush; the channel and the bytes of the last datagram.
+    pub(crate) put: u32,
+    pub(crate) last: (Channel, u32),
 }
 
 /// More frames than that without one sent between are a stream.
@@ -49,8 +55,15 @@ struct Sent {
     headers: Prepared,
 }
 
-/// A valid frame: the fields of its arrival.
-struct Valid {
+/// A valid frame.
+enum Valid {
+    One(One),
+    /// Or several, of which the first was judged.
+    Run(Run),
+}
+
+/// The fields of an arrival.
+struct One {
     kind: Kind,
     channel: Channel,
     /// First byte of the message in the frame, and its bytes.
@@ -60,11 +73,11 @@ struct Valid {
 
 impl Own {
     /// Over a socket in whose memory the segment begins at `segment`.
-    pub fn new(socket: Socket, segment: u32) -> Own {
-        Own { socket, segment, sent: None, heard: None, run: 0 }
+    pub fn new(socket: Socket, cutter: Option<Cutter>, segment: u32) -> Own {
+        Own { socket, cutter, segment, sent: None, heard: None, streak: 0, put: 0, last: (Channel(0), 0) }
     }
 
-    /// Writes a frame into a free chunk and puts it on the transmit ring.
+    /// Writes a frame into a free chunk and puts it on the transmit ring; or behind others into a run.
     #[inline]
     pub fn send(
         &mut self,
@@ -74,36 +87,73 @@ impl Own {
         kind: Kind,
     ) -> Result<(), SendError> {
         let state = State::of(memory);
+        let Some(headers) = self.headers(memory, (channel, entry))? else {
+            // As an IP network does it: the message is lost.
+            Counters::add(&memory.counters().unsent, 1);
+            return Ok(());
+        };
+        let length = HEADER + gather.len();
+        if length as u64 > entry.device[LARGEST].load(Relaxed) {
+            return Err(SendError::TooLarge);
+        }
+        let mut head = [0; HEADER];
+        Repr { kind, tag: entry.tags().send.0, length: gather.len() as u32 }.emit(&mut head);
+        if self.collect(memory, channel, &head, gather)? {
+            return Ok(());
+        }
+        self.put_frame(state, &headers, length, |datagram| {
+            // SAFETY: as many bytes as the datagram has.
+            unsafe {
+                core::ptr::copy_nonoverlapping(head.as_ptr(), datagram, HEADER);
+                gather.copy_to(0, datagram.add(HEADER), gather.len())
+            }
+        })?;
+        (self.put, self.last) = (self.put + 1, (channel, length as u32));
+        Ok(())
+    }
+
+    /// The headers of a channel's packets; `None`: its next hop does not answer.
+    ///
+    /// Errors: `NoResource` while the next hop is not known, `Channel` for addresses that are none.
+    #[inline]
+    pub(crate) fn headers(
+        &mut self,
+        memory: &Memory,
+        (channel, entry): (Channel, &ChannelEntry),
+    ) -> Result<Option<Prepared>, SendError> {
         let next_hop = entry.device[NEXT_HOP].load(Relaxed);
         if next_hop == 0 {
             return Err(SendError::NoResource);
         }
         if next_hop == UNREACHABLE {
-            // As an IP network does it: the message is lost.
-            Counters::add(&memory.counters().unsent, 1);
-            return Ok(());
-        }
-        let length = HEADER + gather.len();
-        if length as u64 > entry.device[LARGEST].load(Relaxed) {
-            return Err(SendError::TooLarge);
+            return Ok(None);
         }
         let tag = entry.tags().send;
-        let headers = match &self.sent {
-            Some(sent) if sent.channel == channel && sent.tag == tag && sent.next_hop == next_hop => sent.headers,
-            _ => self.prepare(state, (channel, entry), next_hop).ok_or(SendError::Channel)?,
-        };
+        match &self.sent {
+            Some(sent) if sent.channel == channel && sent.tag == tag && sent.next_hop == next_hop => Ok(Some(sent.headers)),
+            _ => self.prepare(State::of(memory), (channel, entry), next_hop).ok_or(SendError::Channel).map(Some),
+        }
+    }
+
+    /// Puts a frame with a datagram of `length` bytes on the transmit ring; `write` writes it, or fails.
+    #[inline(always)]
+    pub(crate) fn put_frame(
+        &mut self,
+        state: &State,
+        headers: &Prepared,
+        length: usize,
+        write: impl FnOnce(*mut u8) -> bool,
+    ) -> Result<(), SendError> {
         let Some(chunk) = self.chunk(state) else { return Err(SendError::NoResource) };
         let header = headers.header();
         let Some(frame) = self.socket.room(chunk.into(), header + length) else {
+            state.push(chunk);
             return Err(SendError::Device(Errno(libc::EINVAL)));
         };
-        let mut head = [0; HEADER];
-        Repr { kind, tag: tag.0, length: gather.len() as u32 }.emit(&mut head);
         // SAFETY: the chunk lies in the memory and is ours; `header + length` bytes were checked.
         unsafe {
             let datagram = frame.add(header);
-            core::ptr::copy_nonoverlapping(head.as_ptr(), datagram, HEADER);
-            if !gather.copy_to(0, datagram.add(HEADER), gather.len()) {
+            if !write(datagram) {
                 state.push(chunk);
                 return Err(SendError::Fault);
             }
@@ -111,7 +161,7 @@ impl Own {
             let headers = headers.headers(length, sum);
             core::ptr::copy_nonoverlapping(headers.as_ptr(), frame, header);
         }
-        self.run = 0;
+        self.streak = 0;
         if !self.socket.put(chunk.into(), (header + length) as u32, header - UDP) {
             state.push(chunk);
             return Err(SendError::NoResource);
@@ -163,9 +213,20 @@ impl Own {
         }
     }
 
-    /// Makes the kernel send. True: the transmit ring is empty.
+    /// Makes the kernel send. True: nothing waits.
     #[inline]
     pub fn flush(&mut self, memory: &Memory) -> Result<bool, SendError> {
+        self.put = 0;
+        let state = State::of(memory);
+        if !state.sending.is_empty() {
+            return Ok(self.send_run(memory)? && self.empty_ring(state)?);
+        }
+        self.empty_ring(state)
+    }
+
+    /// Makes the kernel send what is on the transmit ring. True: all of it.
+    #[inline]
+    pub(crate) fn empty_ring(&mut self, state: &State) -> Result<bool, SendError> {
         let mut left = self.socket.unsent();
         while left > 0 {
             match self.socket.kick() {
@@ -180,7 +241,7 @@ impl Own {
             }
             left = now;
         }
-        self.reclaim(State::of(memory));
+        self.reclaim(state);
         Ok(self.socket.unsent() == 0)
     }
 
@@ -200,29 +261,56 @@ impl Own {
         Ok(())
     }
 
-    /// Puts the chunk of an arrival on the fill ring again.
+    /// Puts the chunk of an arrival on the fill ring again, unless others have it, too.
     #[inline]
     pub fn give_back(&mut self, buffer: Area) {
-        let chunk = self.socket.shape().chunk;
-        let _ = self.socket.give(u64::from((self.segment + buffer.offset) & !(chunk - 1)));
+        let at = self.segment + buffer.offset;
+        if buffer.length == 0 {
+            self.drop_share(at);
+        } else {
+            self.give_chunk(at);
+        }
+    }
+
+    /// Puts the chunk in which this byte of the registered memory lies on the fill ring, if it is one for frames to come.
+    #[inline]
+    pub(crate) fn give_chunk(&mut self, at: u32) {
+        let chunk = at & !(self.socket.shape().chunk - 1);
+        if chunk >= self.segment {
+            let _ = self.socket.give(chunk.into());
+        }
+    }
+
+    /// Whether nothing waits to be received.
+    #[inline]
+    pub fn is_empty(&mut self, memory: &Memory) -> bool {
+        self.socket.arrived() == 0 && !State::of(memory).receiving.is_there()
     }
 
     /// The next message.
     #[inline]
     pub fn receive(&mut self, memory: &Memory, arrival: &mut Arrival) -> bool {
+        if State::of(memory).receiving.is_there() && self.take_from_cut(memory, arrival) {
+            return true;
+        }
         let mut bad = 0;
         while let Some(descriptor) = self.socket.take(&mut bad) {
-            self.run = self.run.saturating_add(1);
+            self.streak = self.streak.saturating_add(1);
             let chunk = descriptor.offset as u32 & !(self.socket.shape().chunk - 1);
             let mut start = [0u8; START];
             match self.check(memory, &descriptor, &mut start) {
                 Err(reason) => {
                     memory.counters().drop(reason);
-                    if chunk >= self.segment {
-                        let _ = self.socket.give(chunk.into());
+                    self.give_chunk(chunk);
+                    self.pass_rest(descriptor.goes_on());
+                }
+                Ok(Valid::Run(run)) => {
+                    self.begin_cut(State::of(memory), &descriptor, &run);
+                    if self.take_from_cut(memory, arrival) {
+                        return true;
                     }
                 }
-                Ok(valid) => {
+                Ok(Valid::One(valid)) => {
                     let head = valid.length.min(INLINE);
                     let rest = valid.length - head;
                     let (area, buffer);
@@ -242,14 +330,7 @@ impl Own {
                         areas,
                         buffers,
                     };
-                    if valid.kind == Kind::Message {
-                        arrival.fill(&parts);
-                        return true;
-                    }
-                    let notification = apply(memory, &parts, valid.kind == Kind::UpdateNotify);
-                    buffers.iter().for_each(|buffer| self.give_back(*buffer));
-                    if let Some(notification) = notification {
-                        arrival.fill_notification(valid.channel, notification);
+                    if self.hand_over(memory, valid.kind, &parts, arrival) {
                         return true;
                     }
                 }
@@ -259,13 +340,29 @@ impl Own {
             Counters::add(&memory.counters().dropped[Reason::Violation as usize], bad);
         }
         self.socket.prod();
-        if self.run <= STREAM {
+        if self.streak <= STREAM {
             self.socket.look_ahead();
         } else {
             // The lines that were asked for would be taken back from who writes them.
             for _ in 0..REST {
                 core::hint::spin_loop();
             }
+        }
+        false
+    }
+
+    /// Makes an arrival of a message; or does what an update asks for, of which there may be no arrival.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, memory: &Memory, kind: Kind, parts: &ArrivalParts<'_>, arrival: &mut Arrival) -> bool {
+        if kind == Kind::Message {
+            arrival.fill(parts);
+            return true;
+        }
+        let notification = apply(memory, parts, kind == Kind::UpdateNotify);
+        parts.buffers.iter().for_each(|buffer| self.give_back(*buffer));
+        if let Some(notification) = notification {
+            arrival.fill_notification(parts.channel, notification);
+            return true;
         }
         false
     }
@@ -282,19 +379,40 @@ impl Own {
         let known = length.min(START);
         // SAFETY: inside the memory, and no more than the buffer has.
         unsafe { core::ptr::copy_nonoverlapping(frame, start.as_mut_ptr(), known) };
-        let envelope = Envelope::parse(&start[..known.min(LONGEST)], length).map_err(reason_of)?;
+        // Of a frame in several chunks the others are looked at when their turn comes.
+        let seen = if descriptor.goes_on() { LONGEST + usize::from(u16::MAX) } else { length };
+        let envelope = Envelope::parse(&start[..known.min(LONGEST)], seen).map_err(reason_of)?;
         let header = Frame::new(&start[envelope.at..known.min(envelope.at + envelope.length)]);
-        let repr = Repr::parse_start(&header, envelope.length)?;
+        let each = if descriptor.goes_on() {
+            (header.length() as usize + HEADER).min(envelope.length)
+        } else {
+            each(envelope.length, |at| {
+                let mut header = [0; HEADER];
+                // SAFETY: `parse` found the datagram inside the frame, and the header is inside the datagram.
+                unsafe { core::ptr::copy_nonoverlapping(frame.add(envelope.at + at), header.as_mut_ptr(), HEADER) };
+                header
+            })
+        };
+        let repr = Repr::parse_start(&header, each)?;
         let tag = Tag(repr.tag);
         let (channel, entry) = memory.registry().by_tag(tag).ok_or(Reason::Tag)?;
         if !self.comes_from((channel, entry), tag, envelope.source) {
             return Err(Reason::Source);
         }
-        // SAFETY: `parse` found the datagram inside the frame.
-        if !envelope.is_intact(|| unsafe { Sum::default().add_raw(frame.add(envelope.at), envelope.length) }) {
+        let intact = if descriptor.goes_on() {
+            // What a kernel has not cut never left memory, and has no checksum yet.
+            each <= State::of(memory).largest.load(Relaxed) as usize && envelope.is_left_to_others()
+        } else {
+            // SAFETY: as above.
+            envelope.is_intact(|| unsafe { Sum::default().add_raw(frame.add(envelope.at), envelope.length) })
+        };
+        if !intact {
             return Err(Reason::Length);
         }
-        Ok(Valid { kind: repr.kind, channel, at: envelope.at + HEADER, length: repr.length as usize })
+        if descriptor.goes_on() || each < envelope.length {
+            return Ok(Valid::Run(Run { at: envelope.at, length: envelope.length, each, tag: repr.tag }));
+        }
+        Ok(Valid::One(One { kind: repr.kind, channel, at: envelope.at + HEADER, length: repr.length as usize }))
     }
 }
 

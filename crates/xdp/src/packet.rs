@@ -305,13 +305,19 @@ impl Envelope {
         })
     }
 
+    /// Whether nobody has made the datagram's checksum: see [`Envelope::is_intact`].
+    #[inline]
+    pub fn is_left_to_others(&self) -> bool {
+        self.told == 0 || self.told == self.pseudo.fold()
+    }
+
     /// Whether the datagram, of which `datagram` makes the sum, is what was sent.
     ///
     /// Between namespaces of one host the kernel leaves the sum to an interface that never comes: the field then holds the
     /// sum of the pseudo-header alone (CHECKSUM_PARTIAL), and the frame never left memory.
     #[inline]
     pub fn is_intact(&self, datagram: impl FnOnce() -> Sum) -> bool {
-        self.told == 0 || self.told == self.pseudo.fold() || self.pseudo.and(self.udp).and(datagram()).fold() == 0xffff
+        self.is_left_to_others() || self.pseudo.and(self.udp).and(datagram()).fold() == 0xffff
     }
 }
 

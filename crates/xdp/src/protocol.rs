@@ -22,7 +22,7 @@ pub use shunt_wire::endpoint::AGENT_PORT as PORT;
 /// First word of both structures.
 const MAGIC: u32 = u32::from_ne_bytes(*b"shag");
 /// Version of everything here, and of the memory that is shared.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Most descriptors in one answer.
 pub const DESCRIPTORS: usize = 4;

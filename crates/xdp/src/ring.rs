@@ -58,6 +58,14 @@ pub struct Descriptor {
     pub options: u32,
 }
 
+impl Descriptor {
+    /// Whether the frame goes on in the next one's chunk.
+    #[inline(always)]
+    pub fn goes_on(&self) -> bool {
+        self.options & libc::XDP_PKT_CONTD != 0
+    }
+}
+
 /// A mapped ring, and the address of its parts.
 struct Mapped<T> {
     address: *mut u8,

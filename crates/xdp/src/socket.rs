@@ -152,6 +152,8 @@ pub struct Socket {
     shape: Shape,
     /// Bytes of a chunk in front of a frame to be sent: [`LEAD`], or 0 where the kernel makes no checksums.
     lead: u32,
+    /// Frames that are longer than a chunk come in pieces.
+    pieces: bool,
     umem: Umem,
     receive: Consumer<Descriptor>,
     transmit: Producer<Descriptor>,
@@ -175,11 +177,13 @@ impl Socket {
             Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
         };
         let mut refused = Refused { step: "bind to the queue", errno: Errno(libc::EOPNOTSUPP) };
-        for mode in modes {
+        // In pieces from Linux 6.6 on; no interface of ours has such frames for zero-copy.
+        let ways = modes.iter().flat_map(|mode| [(*mode, true), (*mode, false)]);
+        for (mode, pieces) in ways.filter(|way| *way != (Mode::ZeroCopy, true)) {
             // A socket whose bind failed keeps what it was; a new one is simpler than to know what.
             let fd = calls::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0).step("open an AF_XDP socket")?;
-            match Socket::set_up(fd, interface, queue, umem, shape, *mode) {
-                Ok(socket) => return Ok((socket, *mode)),
+            match Socket::set_up(fd, interface, queue, umem, shape, (mode, pieces)) {
+                Ok(socket) => return Ok((socket, mode)),
                 Err(error) => {
                     let _ = calls::close(fd);
                     refused = error;
@@ -192,7 +196,14 @@ impl Socket {
         Err(refused)
     }
 
-    fn set_up(fd: i32, interface: u32, queue: u32, umem: Umem, shape: Shape, mode: Mode) -> Result<Socket, Refused> {
+    fn set_up(
+        fd: i32,
+        interface: u32,
+        queue: u32,
+        umem: Umem,
+        shape: Shape,
+        (mode, pieces): (Mode, bool),
+    ) -> Result<Socket, Refused> {
         let lead = Socket::register(fd, umem, shape, mode).step("register the memory")?;
         for (kind, length) in [
             (Kind::Fill, shape.fill()),
@@ -205,6 +216,7 @@ impl Socket {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: libc::XDP_USE_NEED_WAKEUP
+                | if pieces { libc::XDP_USE_SG } else { 0 }
                 | match mode {
                     Mode::ZeroCopy => libc::XDP_ZEROCOPY,
                     Mode::Copy => libc::XDP_COPY,
@@ -215,7 +227,7 @@ impl Socket {
         };
         let size = size_of_val(&address) as u32;
         calls::bind(fd, (&raw const address).cast(), size).step("bind to the queue")?;
-        Socket::map(fd, umem, shape, lead).step("map the rings")
+        Socket::map(fd, umem, shape, lead, pieces).step("map the rings")
     }
 
     /// Gives the memory to the kernel, and says how many bytes of a chunk lie in front of a frame to be sent. Where the kernel copies
@@ -244,19 +256,32 @@ impl Socket {
     /// Errors: EINVAL for a shape that cannot be; what mmap(2) answers.
     pub fn adopt(fd: i32, umem: Umem, shape: Shape, lead: u32) -> Result<Socket, Errno> {
         let is_sound = shape.is_sound() && matches!(lead, 0 | LEAD);
-        let adopted = if is_sound { Socket::map(fd, umem, shape, lead) } else { Err(Errno(libc::EINVAL)) };
+        // Whether frames come in pieces is what descriptors say.
+        let adopted = if is_sound { Socket::map(fd, umem, shape, lead, true) } else { Err(Errno(libc::EINVAL)) };
         if adopted.is_err() {
             let _ = calls::close(fd);
         }
         adopted
     }
 
-    fn map(fd: i32, umem: Umem, shape: Shape, lead: u32) -> Result<Socket, Errno> {
+    fn map(fd: i32, umem: Umem, shape: Shape, lead: u32, pieces: bool) -> Result<Socket, Errno> {
         let receive = Consumer::map(fd, Kind::Receive, shape.receive)?;
         let transmit = Producer::map(fd, Kind::Transmit, shape.transmit)?;
         let fill = Producer::map(fd, Kind::Fill, shape.fill())?;
         let completion = Consumer::map(fd, Kind::Completion, shape.transmit)?;
-        Ok(Socket { fd, shape, lead, umem, receive, transmit, fill, completion, shift: 0, margin: KERNEL_HEADROOM.into() })
+        Ok(Socket {
+            fd,
+            shape,
+            lead,
+            pieces,
+            umem,
+            receive,
+            transmit,
+            fill,
+            completion,
+            shift: 0,
+            margin: KERNEL_HEADROOM.into(),
+        })
     }
 
     /// The descriptor: readable (POLLIN) while frames wait.
@@ -274,6 +299,11 @@ impl Socket {
     /// How many of everything.
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Whether frames that are longer than a chunk arrive, in several.
+    pub fn takes_pieces(&self) -> bool {
+        self.pieces
     }
 
     /// The registered memory.

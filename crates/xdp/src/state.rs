@@ -1,7 +1,7 @@
 //! What the device keeps in an endpoint's memory, in front of the communication segment.
 //!
 //! ```text
-//! device part   State (two pages) │ chunks for frames to be sent, or bytes of the program on their way to the agent
+//! device part   State (two pages) │ chunks for frames to be sent, or bytes of the program on their way to the agent │ a run (own queue)
 //! segment       the owner's part  │ chunks for frames that came on another queue (own queue only)
 //! ```
 //!
@@ -15,6 +15,7 @@ use shunt_endpoint::shared::{Memory, Shape as MemoryShape};
 use shunt_endpoint::Address;
 
 use crate::protocol::{Kind, Sizes};
+use crate::runs::{Collected, Cut, ROOM};
 use crate::socket::Shape;
 
 /// The device's number in the endpoint's memory.
@@ -55,6 +56,10 @@ pub struct State {
     pub ticket: AtomicU32,
     /// The chunks that can be written: offsets.
     pub stack: [AtomicU32; MOST as usize],
+    /// The run that is collected, to be sent as one packet.
+    pub sending: Collected,
+    /// The run that is taken apart.
+    pub receiving: Cut,
 }
 
 const _: () = assert!(size_of::<State>() == STATE);
@@ -147,14 +152,14 @@ pub fn memory_shape(kind: Kind, sizes: &Sizes, chunk: u32) -> Option<MemoryShape
     if sizes.depth > MOST || !sizes.depth.is_power_of_two() || !sizes.segment.is_multiple_of(4096) || sizes.segment > 1 << 28 {
         return None;
     }
-    let astray = if kind == Kind::Own { ASTRAY * chunk } else { 0 };
+    let (astray, run) = if kind == Kind::Own { (ASTRAY * chunk, ROOM) } else { (0, 0) };
     Some(MemoryShape {
         channels: sizes.channels,
         send: sizes.depth,
         receive: sizes.depth,
         free: sizes.depth.max(ASTRAY),
         segment: sizes.segment + astray,
-        device: (STATE as u32 + sizes.depth * chunk).next_multiple_of(4096),
+        device: (STATE as u32 + sizes.depth * chunk).next_multiple_of(4096) + run,
     })
 }
 

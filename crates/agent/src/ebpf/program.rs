@@ -3,7 +3,8 @@
 //! ```text
 //! not a whole UDP datagram to our port, or no header of ours            ──► the kernel
 //! tag unknown                                                           ──► the kernel (an endpoint of the `udp` device?)
-//! more in the datagram than its header says: a run that nobody has cut  ──► the kernel, which cuts it, and so the agent's UDP socket
+//! more in the datagram than its header says, and a socket that takes no  ──► the kernel, which cuts it, and so the agent's UDP socket
+//! frames in pieces: a run that nobody has cut
 //! tag known, and the frame is on the tag's queue                        ──► that queue's AF_XDP socket
 //! tag known, frame on another queue, and that queue is the agent's      ──► the agent's socket, which passes it on
 //! tag known, frame on a queue that another user has                     ──► the kernel, and so the agent's UDP socket
@@ -35,7 +36,7 @@ pub enum Counter {
     Foreign,
     /// Frames for a tag here that came on another user's queue.
     WrongQueue,
-    /// Runs of datagrams that the sender's kernel did not cut, as on a veth, before whose stack the program sees them.
+    /// Runs of datagrams that the sender's kernel did not cut, for sockets that do not take them: left to the stack.
     Uncut,
 }
 
@@ -51,8 +52,18 @@ impl Counter {
     ];
 }
 
-/// A queue's role, as the program sees it.
+/// What the program is to know of a queue's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// It is the agent's own.
+    pub shared: bool,
+    /// It takes frames that are longer than a chunk.
+    pub pieces: bool,
+}
+
+/// The bits of a role.
 const SHARED: i32 = 1;
+const PIECES: i32 = 2;
 
 const PASS: i32 = 2;
 const LOOKUP: i32 = 1;
@@ -106,14 +117,15 @@ impl Maps {
         self.tags.remove(&tag.to_le_bytes())
     }
 
-    /// From now on the AF_XDP socket `fd` gets the frames of `queue`; `shared`: it is the agent's own. The kernel forgets it
-    /// when the socket's last descriptor is closed.
+    /// From now on the AF_XDP socket `fd` gets the frames of `queue`. The kernel forgets it when the socket's last descriptor is
+    /// closed.
     ///
     /// # Errors
     /// EBADF, EOPNOTSUPP: not such a socket. E2BIG: no such queue.
-    pub fn set_socket(&self, queue: u32, fd: i32, shared: bool) -> io::Result<()> {
+    pub fn set_socket(&self, queue: u32, fd: i32, role: Role) -> io::Result<()> {
         self.sockets.set(&queue.to_ne_bytes(), &fd.to_ne_bytes())?;
-        self.queues.set(&queue.to_ne_bytes(), &(if shared { SHARED } else { 0 }).to_ne_bytes())
+        let bits = if role.shared { SHARED } else { 0 } | if role.pieces { PIECES } else { 0 };
+        self.queues.set(&queue.to_ne_bytes(), &bits.to_ne_bytes())
     }
 
     /// From now on no socket gets the frames of `queue`.
@@ -145,6 +157,7 @@ impl Maps {
         let (pass, version_6, datagram) = (p.label(), p.label(), p.label());
         let (unknown, foreign, wrong_queue, uncut, home, redirect) =
             (p.label(), p.label(), p.label(), p.label(), p.label(), p.label());
+        let (longer, astray, taken) = (p.label(), p.label(), p.label());
 
         // R6 the context (struct xdp_md), R7 the frame's first byte, R8 the byte behind it.
         p.copy(R6, R1);
@@ -183,27 +196,43 @@ impl Maps {
         p.jump_if_value(R3, Test::Differs, i32::from(u16::from_ne_bytes(MAGIC.to_le_bytes())), foreign);
         p.load(Size::Byte, R3, R9, 10);
         p.jump_if_value(R3, Test::Differs, i32::from(VERSION), foreign);
-        p.load(Size::Half, R3, R9, 4);
-        p.half_from_network(R3);
-        p.load(Size::Word, R4, R9, 12);
-        p.add(R4, UDP + HEADER as i32);
-        p.jump_if(R3, Test::More, R4, uncut);
-
-        // The tag, in halves: the frame promises no alignment. Then R7 its queue and R8 the frame's.
+        // The tag, in halves: the frame promises no alignment.
         p.load(Size::Word, R3, R9, 16);
         p.store(Size::Word, Frame, -8, R3);
         p.load(Size::Word, R3, R9, 20);
         p.store(Size::Word, Frame, -4, R3);
+
+        // R9 from now on: 1 for a run.
+        p.load(Size::Half, R3, R9, 4);
+        p.half_from_network(R3);
+        p.load(Size::Word, R4, R9, 12);
+        p.add(R4, UDP + HEADER as i32);
+        p.set(R9, 1);
+        p.jump_if(R3, Test::More, R4, longer);
+        p.set(R9, 0);
+        p.place(longer);
+
+        // R7 the tag's queue and R8 the frame's.
         look_up(p, self.tags.fd(), -8);
         p.jump_if_value(R0, Test::Equal, 0, unknown);
         p.load(Size::Word, R7, R0, 0);
         p.load(Size::Word, R8, R6, 16);
-        p.jump_if(R7, Test::Equal, R8, home);
         p.store(Size::Word, Frame, -12, R8);
+        p.jump_if_value(R9, Test::Equal, 0, taken);
+        look_up(p, self.queues.fd(), -12);
+        p.jump_if_value(R0, Test::Equal, 0, uncut);
+        p.load(Size::Word, R3, R0, 0);
+        p.jump_if_value(R3, Test::AnyBit, PIECES, taken);
+        p.jump(uncut);
+
+        p.place(taken);
+        p.jump_if(R7, Test::Equal, R8, home);
         look_up(p, self.queues.fd(), -12);
         p.jump_if_value(R0, Test::Equal, 0, wrong_queue);
         p.load(Size::Word, R3, R0, 0);
-        p.jump_if_value(R3, Test::Differs, SHARED, wrong_queue);
+        p.jump_if_value(R3, Test::AnyBit, SHARED, astray);
+        p.jump(wrong_queue);
+        p.place(astray);
         self.count_one(p, Counter::Astray);
         p.jump(redirect);
 

@@ -85,6 +85,56 @@ pub fn held_arrivals(make: Make<'_>) {
     }
 }
 
+/// What is sent between two flushes arrives as it was and in order, however lengths alternate; arrivals of one batch are released in any
+/// order, and every buffer comes back.
+pub fn batches(make: Make<'_>) {
+    let Some(Joined { mut a, mut b, to_b, _keep, .. }) = joined(make) else { return };
+    let capabilities = *a.capabilities();
+    if capabilities.lossy || !capabilities.ordered {
+        return;
+    }
+    let long = (capabilities.largest as usize).min(1400);
+    let of = |runs: &[(usize, usize)]| -> Vec<usize> { runs.iter().flat_map(|(n, length)| vec![*length; *n]).collect() };
+    let plans = [
+        of(&[(60, long)]),
+        of(&[(60, 0)]),
+        of(&[(60, 8)]),
+        of(&[(30, 112), (30, 113)]),
+        of(&[(20, long), (1, 700), (20, long), (1, long - 1), (18, 9)]),
+        of(&[(1, 8), (1, long), (3, 500), (1, 501), (3, 500), (1, 0), (3, 500), (10, 499)]),
+        (0..60).collect(),
+        (0..60).rev().map(|length| length * 20).collect(),
+    ];
+    for (round, plan) in (0..12).flat_map(|_| plans.iter()).enumerate() {
+        let sent: Vec<Vec<u8>> = plan.iter().enumerate().map(|(place, length)| pattern(*length, round + place)).collect();
+        let (mut held, mut next, start) = (Vec::new(), 0, Instant::now());
+        while held.len() < sent.len() {
+            let took = sent.get(next).is_some_and(|bytes| {
+                let head = bytes.len().min(20 * (round % 3));
+                let message = Message { channel: to_b, head: &bytes[..head], body: Body::Bytes(Bytes::from(&bytes[head..])) };
+                a.send(&message).is_ok()
+            });
+            next += usize::from(took);
+            if !took {
+                a.flush().expect("the device works");
+                let mut arrival = Arrival::empty();
+                while b.receive(&mut arrival) {
+                    held.push(core::mem::replace(&mut arrival, Arrival::empty()));
+                }
+            }
+            assert!(start.elapsed() < DEADLINE, "round {round}: {} arrived: {:?}", held.len(), drops(&*b));
+        }
+        for place in 0..held.len() {
+            // Any order: 61 is a prime.
+            let place = (place + 1) * 37 % 61 - 1;
+            let Some(arrival) = held.get_mut(place) else { continue };
+            assert_eq!(content(&*b, arrival), sent[place], "round {round}, message {place}");
+            b.release(arrival);
+        }
+        held.iter_mut().filter(|arrival| !arrival.is_empty()).for_each(|arrival| b.release(arrival));
+    }
+}
+
 /// When a message is injected, its areas are the sender's again.
 pub fn injection(make: Make<'_>) {
     let Some(Joined { mut a, mut b, to_b, _keep, .. }) = joined(make) else { return };

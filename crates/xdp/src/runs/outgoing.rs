@@ -1,0 +1,210 @@
+//! Runs that are sent: collected in the endpoint's memory, and given to a UDP socket of the agent's (udp(7), UDP_SEGMENT).
+//!
+//! AF_XDP takes frames one by one. So the first ones between two flushes take its ring, as a message does that is alone, and those
+//! which follow are collected as long as they are for the same channel and no longer than the first.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use shunt_endpoint::shared::Memory;
+use shunt_endpoint::{Address, Channel, Counters, Gather, SendError};
+use shunt_sys::{calls, libc, Errno};
+use shunt_wire::endpoint::HEADER;
+
+use crate::own::Own;
+use crate::packet::{Prepared, LONGEST};
+use crate::state::{State, STATE};
+
+/// Bytes of the endpoint's memory in which a run is collected.
+pub const ROOM: u32 = 1 << 16;
+/// Bytes of a run at most: an IP packet's, less headers.
+const MOST: u32 = 65_535 - LONGEST as u32;
+/// Frames of a run at most (UDP_MAX_SEGMENTS of older kernels).
+const FRAMES: u32 = 64;
+/// So many frames go by the ring before a run begins.
+const ALONE: u32 = 2;
+/// Fewer frames than that are put on the ring after all: the run's call takes as long as they do.
+const FEW: usize = 4;
+
+/// The run that is collected.
+#[repr(C)]
+pub struct Collected {
+    /// Bytes of it; 0: there is none.
+    bytes: AtomicU32,
+    /// Bytes of its first frame. All others have as many, but for the last.
+    each: AtomicU32,
+    /// Its channel.
+    channel: AtomicU32,
+}
+
+impl Collected {
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.load(Relaxed) == 0
+    }
+}
+
+/// The socket by which runs leave, from the endpoint's address. It receives nothing.
+pub struct Cutter {
+    fd: i32,
+}
+
+impl Cutter {
+    /// The socket behind `fd`, if it is one: taken from there then.
+    pub(crate) fn adopt(fd: &mut i32) -> Option<Cutter> {
+        let is_one = calls::getsockopt_int(*fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_DGRAM);
+        is_one.then(|| Cutter { fd: core::mem::replace(fd, -1) })
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    pub(crate) fn renumber(&mut self, from: i32, to: i32) {
+        if self.fd == from {
+            self.fd = to;
+        }
+    }
+
+    /// Sends `length` bytes at `run` to an address, to be cut into datagrams of `each` bytes.
+    fn send(&self, to: &Address, run: *mut u8, length: usize, each: usize) -> Result<(), Errno> {
+        let mut part = libc::iovec { iov_base: run.cast(), iov_len: length };
+        // `struct cmsghdr`: length, level and type; then the number.
+        let mut control = [16 + 2, libc::SOL_UDP as u64 | (libc::UDP_SEGMENT as u64) << 32, each as u64];
+        // SAFETY: integers and pointers; null is valid.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+        (message.msg_name, message.msg_namelen) = (to.bytes().as_ptr().cast_mut().cast(), to.bytes().len() as u32);
+        if length > each {
+            (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+        }
+        calls::sendmsg(self.fd, &message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).map(|_| ())
+    }
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        let _ = calls::close(self.fd);
+    }
+}
+
+/// Where the run lies; `None` in the memory of an agent that knew of none.
+fn place(memory: &Memory) -> Option<*mut u8> {
+    let rings = State::of(memory).rings();
+    let at = STATE + rings.transmit as usize * rings.chunk as usize;
+    // SAFETY: inside the device part.
+    (at + ROOM as usize <= memory.shape().device as usize).then(|| unsafe { memory.device_part().add(at) })
+}
+
+impl Own {
+    /// Adds a frame to the run, or begins one with it; false: it goes by the ring, and the run before it has left.
+    #[inline]
+    pub(crate) fn collect(
+        &mut self,
+        memory: &Memory,
+        channel: Channel,
+        head: &[u8; HEADER],
+        gather: &Gather<'_>,
+    ) -> Result<bool, SendError> {
+        let run = &State::of(memory).sending;
+        let (bytes, length) = (run.bytes.load(Relaxed), (HEADER + gather.len()) as u32);
+        if bytes == 0 && (self.put < ALONE || self.last != (channel, length) || self.cutter.is_none()) {
+            return Ok(false);
+        }
+        self.collect_one(memory, channel, head, gather)
+    }
+
+    fn collect_one(
+        &mut self,
+        memory: &Memory,
+        channel: Channel,
+        head: &[u8; HEADER],
+        gather: &Gather<'_>,
+    ) -> Result<bool, SendError> {
+        let run = &State::of(memory).sending;
+        let (bytes, each, length) = (run.bytes.load(Relaxed), run.each.load(Relaxed), (HEADER + gather.len()) as u32);
+        let same = Channel(run.channel.load(Relaxed)) == channel && length <= each && bytes.is_multiple_of(each.max(1));
+        let joins = bytes == 0 || same && bytes / each.max(1) < FRAMES && bytes.saturating_add(length) <= MOST;
+        let Some(place) = place(memory).filter(|_| joins) else {
+            return if self.send_run(memory)? { Ok(false) } else { Err(SendError::NoResource) };
+        };
+        // SAFETY: `bytes + length <= MOST`, and there is more room.
+        unsafe {
+            let frame = place.add(bytes as usize);
+            core::ptr::copy_nonoverlapping(head.as_ptr(), frame, HEADER);
+            if !gather.copy_to(0, frame.add(HEADER), gather.len()) {
+                return Err(SendError::Fault);
+            }
+        }
+        if bytes == 0 {
+            run.each.store(length, Relaxed);
+            run.channel.store(channel.0, Relaxed);
+        }
+        run.bytes.store(bytes + length, Relaxed);
+        self.streak = 0;
+        Ok(true)
+    }
+
+    /// Sends the run, behind what is on the ring. False: not now.
+    pub(crate) fn send_run(&mut self, memory: &Memory) -> Result<bool, SendError> {
+        let state = State::of(memory);
+        let run = &state.sending;
+        let (bytes, each) = (run.bytes.load(Relaxed).min(MOST) as usize, run.each.load(Relaxed).max(1) as usize);
+        if bytes == 0 {
+            return Ok(true);
+        }
+        let few = bytes.div_ceil(each) < FEW && state.free.load(Relaxed) as usize >= FEW;
+        if !few && !self.empty_ring(state)? {
+            return Ok(false);
+        }
+        let channel = Channel(run.channel.load(Relaxed));
+        let goes = match memory.registry().get(channel) {
+            Some(entry) => match self.headers(memory, (channel, entry)) {
+                Err(SendError::NoResource) => return Ok(false),
+                headers => headers.unwrap_or_default().map(|headers| (headers, entry.address())),
+            },
+            None => None,
+        };
+        let (Some((headers, address)), Some(place)) = (goes, place(memory)) else {
+            // The channel was closed, or its peer does not answer.
+            Counters::add(&memory.counters().unsent, bytes.div_ceil(each) as u64);
+            run.bytes.store(0, Relaxed);
+            return Ok(true);
+        };
+        if few {
+            self.unfold(memory, &headers, place, bytes, each);
+            run.bytes.store(0, Relaxed);
+            return Ok(true);
+        }
+        let sent = self.cutter.as_ref().ok_or(Errno(libc::EBADF)).and_then(|cutter| cutter.send(&address, place, bytes, each));
+        match sent {
+            Ok(()) => {}
+            // The interface is down or full for now: what waits, waits.
+            Err(Errno(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN)) => return Ok(false),
+            Err(errno) => {
+                // A kernel that cannot cut, or rules of the administrator's; or a path that comes and goes.
+                if !matches!(errno.0, libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ECONNREFUSED) {
+                    self.cutter = None;
+                }
+                self.unfold(memory, &headers, place, bytes, each);
+            }
+        }
+        run.bytes.store(0, Relaxed);
+        Ok(true)
+    }
+
+    /// Puts the frames of a run on the ring. Those for which there is no room are lost, as on a network.
+    fn unfold(&mut self, memory: &Memory, headers: &Prepared, place: *mut u8, bytes: usize, each: usize) {
+        for at in (0..bytes).step_by(each) {
+            let length = each.min(bytes - at);
+            let put = self.put_frame(State::of(memory), headers, length, |datagram| {
+                // SAFETY: inside the run, and as many bytes as the frame has room for.
+                unsafe { core::ptr::copy_nonoverlapping(place.add(at), datagram, length) };
+                true
+            });
+            if put.is_err() {
+                Counters::add(&memory.counters().unsent, 1);
+            }
+        }
+    }
+}
