@@ -307,6 +307,38 @@ DUET(epoll_turn_own_end, "an end that was told, and a shutdown of one's own behi
     show_turn("bytes, then the own end", epoll, 64);
 }
 
+SOLO(epoll_turn_at_once, "messages right behind such that were read: the order is theirs, not that of the set")
+{
+    enum { STREAMS = 3 };
+    static const int order[STREAMS] = {2, 0, 1};
+    int near[STREAMS], there[STREAMS], epoll = new_epoll(), different = 0;
+    struct epoll_event events[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        pair(&near[i], &there[i]);
+        MUST(epoll_adding(epoll, there[i], EPOLLIN, (uint64_t)i));
+    }
+    for (int turn = 0; turn < 300; turn++) {
+        for (int i = 0; i < STREAMS; i++)
+            MUST(send(near[i], "first", 5, 0));
+        while (MUST(epoll_wait(epoll, events, STREAMS, -1)) < STREAMS)
+            ;
+        for (int i = 0; i < STREAMS; i++)
+            MUST(recv(there[i], bytes, 5, MSG_WAITALL));
+        MUST(epoll_wait(epoll, events, STREAMS, 0));
+        for (int i = 0; i < STREAMS; i++)
+            MUST(send(near[order[i]], "second", 6, 0));
+        while (MUST(epoll_wait(epoll, events, STREAMS, -1)) < STREAMS)
+            ;
+        bool same = true;
+        for (int i = 0; i < STREAMS; i++)
+            same &= events[i].data.u64 == (unsigned)order[i];
+        different += !same;
+        for (int i = 0; i < STREAMS; i++)
+            MUST(recv(there[i], bytes, 6, MSG_WAITALL));
+    }
+    say("%d in another order", different);
+}
+
 SOLO(epoll_turn_close_at_once, "closes and writes of one thread, one right behind the other")
 {
     int listener = listen_on("127.0.0.1", 64), different = 0;

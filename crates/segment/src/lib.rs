@@ -29,7 +29,7 @@ pub mod settings;
 pub mod sync;
 
 /// Version of every layout and name in this crate. Two programs accelerate only when theirs are equal.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Channels in a link. More connections between two processes use more links.
 pub const CHANNELS: usize = 32;

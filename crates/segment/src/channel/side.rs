@@ -126,6 +126,7 @@ impl Side {
                 word: wide(),
                 written: narrow(),
                 broken: narrow(),
+                later_stamp: wide(),
             },
             receive: Receive {
                 position: wide(),
@@ -182,7 +183,7 @@ impl Side {
         narrow([&wait.armed, &wait.sleepers, &wait.style]);
         narrow(self.family.each_ref());
         wide([&wait.held]);
-        wide([&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp]);
+        wide([&self.urgent, &self.urgent_taken, &self.urgent_lost, &self.rung_at, &self.stamp, &transmit.later_stamp]);
         narrow([&self.asks_time, &self.receive_buffer, &self.owners, &self.pid, &self.released, &self.address_family]);
         if slept {
             wait.armed.store(arm::FENCE, Ordering::Relaxed);

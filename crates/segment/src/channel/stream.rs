@@ -67,6 +67,8 @@ pub struct Transmit {
     pub written: AtomicU32,
     /// Why this side reset the connection, where TCP would not have: a code of [`crate::reason::Reason`].
     pub broken: AtomicU32,
+    /// As [`super::Side::stamp`], of bytes that came soon behind those that it tells of: they count where these have been read.
+    pub later_stamp: AtomicU64,
 }
 
 /// A side's receiving state; the peer reads `position` when it is out of space.
