@@ -202,6 +202,21 @@ DUET(edges_space, "space is an edge after a send that found none, for those that
     show_epoll("who asks for IN", in, 0);
 }
 
+DUET(edges_space_by_band, "the same for those that ask for WRNORM alone, and nothing for WRBAND")
+{
+    int fd = connected(), normal = set_with(fd, EPOLLWRNORM | EPOLLET), band = set_with(fd, EPOLLWRBAND | EPOLLET);
+    for (int turn = 0; turn < 2; turn++) {
+        show_epoll("before", normal, 0);
+        size_t sent = fill_until_full(fd);
+        show_epoll("full", normal, 0);
+        far_begin("recvall 1 %zu 1", sent);
+        show_epoll("room", normal, 5000);
+        far_end_quiet();
+        show_epoll("again", normal, 0);
+        show_epoll("who asks for WRBAND", band, 0);
+    }
+}
+
 DUET(edges_oneshot, "edge-triggered and one-shot: changed without news it tells what holds")
 {
     int fd = connected(), epoll = set_with(fd, EPOLLIN | EPOLLET | EPOLLONESHOT);

@@ -44,6 +44,8 @@ use shunt_sys::libc;
 
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
+/// Events that space can be (`tcp_poll`).
+const SPACE: u32 = OUT | libc::EPOLLWRNORM as u32;
 const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 const ERR: u32 = libc::EPOLLERR as u32;
 const HUP: u32 = libc::EPOLLHUP as u32;

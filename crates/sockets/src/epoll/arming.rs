@@ -10,7 +10,7 @@ use super::events::find;
 use super::nested::{is_slept_for, DEEPEST};
 use super::scan::ARM_AFTER;
 use super::set::{enqueue, watcher, Set};
-use super::{ET, EXCLUSIVE, IN, OUT};
+use super::{ET, EXCLUSIVE, IN, OUT, SPACE};
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
 use crate::waiting::wait as waiting;
@@ -23,7 +23,7 @@ use shunt_sys::libc::{self, epoll_event};
 
 /// What a set arms: bits of its own, so that waking takes nothing from a thread that sleeps in recv or poll.
 fn conditions(entry: &Entry) -> u32 {
-    (arm::IN | if entry.wanted() & OUT != 0 { arm::OUT } else { 0 }) << arm::SET_SHIFT
+    (arm::IN | if entry.wanted() & SPACE != 0 { arm::OUT } else { 0 }) << arm::SET_SHIFT
 }
 
 /// Arms an entry's stream; true if a barrier is due before the next look.
@@ -50,7 +50,8 @@ pub(super) fn arm(entry: &'static Entry) -> bool {
 /// Where another process could shut the stream down, who waits for space is to hear of it: from now on, and of a first edge at once.
 #[cold]
 fn hear_of_space(entry: &'static Entry, socket: &Socket) {
-    let may = entry.wanted() & (OUT | EXCLUSIVE) == OUT && !entry.has(term::POKED | term::DISABLED | term::DORMANT);
+    let wanted = entry.wanted();
+    let may = wanted & SPACE != 0 && wanted & EXCLUSIVE == 0 && !entry.has(term::POKED | term::DISABLED | term::DORMANT);
     if !may || readiness::events(socket, libc::POLLOUT) != 0 {
         return;
     }

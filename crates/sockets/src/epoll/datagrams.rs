@@ -7,7 +7,7 @@
 use super::entry::{term, Entry};
 use super::scan::Answer;
 use super::set::{activate, Set};
-use super::{ET, EXCLUSIVE, ONESHOT, OUT};
+use super::{ET, EXCLUSIVE, ONESHOT, SPACE};
 use crate::datagram::sets::gate;
 use crate::datagram::{self, pin};
 use crate::table;
@@ -74,7 +74,7 @@ pub(super) fn woken(set: &Set, entry: &'static Entry) {
 pub(super) fn appeared(set: &'static Set, entry: &'static Entry) -> bool {
     let Some(socket) = entry.datagram() else { return false };
     let wanted = entry.wanted();
-    if wanted & ET != 0 && wanted & OUT != 0 {
+    if wanted & ET != 0 && wanted & SPACE != 0 {
         socket.send_plainly(); // each datagram that leaves is an edge
     }
     if wanted & EXCLUSIVE != 0 {

@@ -1,10 +1,10 @@
 //! What an entry would report: levels and edges, computed in memory.
 //!
 //! An edge is what makes the kernel queue an entry again (`ep_poll_callback`): bytes that arrive, for entries that ask for
-//! anything about receiving; space after it was wanted, for those that ask for OUT; the end of a direction, for all.
+//! anything about receiving; space after it was wanted, for those that ask for it; the end of a direction, for all.
 
 use super::entry::{term, Entry};
-use super::{nested, ERR, ET, HUP, IN, MODES, OUT};
+use super::{nested, ERR, ET, HUP, IN, MODES, SPACE};
 use crate::datagram::{self, Datagram};
 use crate::socket::Socket;
 use crate::waiting::readiness;
@@ -70,11 +70,11 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     let signature = signature(socket, wanted);
     let blocked = socket.own().transmit.blocked.load(Ordering::Acquire);
     let changed = flags & term::FRESH != 0 || signature != terms.seen.load(Ordering::Relaxed);
-    if !changed && asked & OUT == 0 {
+    if !changed && asked & SPACE == 0 {
         return Finding { events: 0, signature, blocked };
     }
     let now = readiness::events(socket, asked as i16) as u16 as u32;
-    let space = now & OUT != 0 && (flags & term::NO_SPACE != 0 || blocked != terms.unblocked.load(Ordering::Relaxed));
+    let space = now & SPACE != 0 && (flags & term::NO_SPACE != 0 || blocked != terms.unblocked.load(Ordering::Relaxed));
     Finding { events: if changed || space { now } else { 0 }, signature, blocked }
 }
 
@@ -87,7 +87,7 @@ fn in_inbox(entry: &'static Entry, socket: &'static Datagram, wanted: u32, flags
     let edge = wanted & ET == 0 || flags & term::FRESH != 0 || signature != entry.terms().seen.load(Ordering::Relaxed);
     // An arrival is an edge of all that holds, even if what came was taken since (`ep_poll_callback`).
     let space = events == 0 && socket.is_local() && wanted & ET != 0 && signature != entry.terms().seen.load(Ordering::Relaxed);
-    if !edge || events == 0 && !(space && asked & OUT != 0) {
+    if !edge || events == 0 && !(space && asked & SPACE != 0) {
         return Finding { events: 0, signature, blocked: 0 };
     }
     if let Some(fd) = entry.descriptor() {
@@ -107,10 +107,10 @@ pub(super) fn take(entry: &'static Entry, finding: &Finding) -> bool {
         let mut gone = term::FRESH;
         let mut left = terms.flags.load(Ordering::Relaxed);
         due = heard || old != finding.signature || left & (term::FRESH | term::NO_SPACE) != 0;
-        if finding.events & OUT != 0 {
+        if finding.events & SPACE != 0 {
             due |= terms.unblocked.swap(finding.blocked, Ordering::Relaxed) != finding.blocked;
             gone |= term::NO_SPACE;
-        } else if wanted & OUT != 0 && left & term::NO_SPACE == 0 {
+        } else if wanted & SPACE != 0 && left & term::NO_SPACE == 0 {
             left = terms.flags.fetch_or(term::NO_SPACE, Ordering::Relaxed);
         }
         if left & gone != 0 {
