@@ -416,6 +416,39 @@ DUET(fork_closed_here, "a connection that the parent closes and a child keeps st
     show_epoll("parent, afterwards", family.epoll, 0);
 }
 
+static void accepts_when_told(void *listener)
+{
+    gate_pass(&looked);
+    int fd = accept(*(int *)listener, NULL, NULL);
+    gate_open(&arrived);
+    gate_pass(&looked);
+    _exit(fd >= 0 ? 7 : 1);
+}
+
+SOLO(fork_listener_closed_here, "a listener that the parent closes and a child keeps stays in the parent's set")
+{
+    for (unsigned edge = 0; edge < 2; edge++) {
+        int listener = listen_on("127.0.0.1", 8), epoll = new_epoll();
+        unsigned port = port_of(listener);
+        MUST(epoll_adding(epoll, listener, EPOLLIN | (edge ? EPOLLET : 0), 3));
+        arrived = gate_new();
+        looked = gate_new();
+        pid_t process = child(accepts_when_told, &listener);
+        R(close(listener));
+        show_epoll("nobody", epoll, 0);
+        int client = dial("127.0.0.1", port);
+        show_epoll("a client", epoll, 1000);
+        show_epoll("again", epoll, 0);
+        gate_open(&looked);
+        gate_pass(&arrived);
+        show_epoll("accepted", epoll, 0);
+        gate_open(&looked);
+        wait_for("child", process);
+        show_epoll("child gone", epoll, 0);
+        close(client);
+    }
+}
+
 /* ---- everything beside ours ---- */
 
 DUET(beside_everything, "a pipe, an eventfd, a timerfd, a signalfd, an inotify descriptor and a socket in poll, select and a set")

@@ -1,7 +1,7 @@
 //! What happens to entries when the socket they watch becomes something else, or goes.
 
 use super::arming::{arm, kick};
-use super::control::{add_queues, foreign, kernel_event, remove_queues};
+use super::control::{add_queues, foreign, kernel_event, leave_queues, remove_queues};
 use super::datagrams;
 use super::entry::{self, place, term, Entry};
 use super::events::find;
@@ -42,6 +42,9 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
             {
                 everywhere = false;
                 datagrams::leave_to_kernel(epfd, entry, fd);
+                if socket.kind() == Kind::Listener {
+                    leave_queues(epfd, entry, socket);
+                }
                 foreign(set, libc::EPOLL_CTL_ADD);
             }
             (false, Some(epfd)) => {
@@ -58,9 +61,14 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
     everywhere
 }
 
-/// Whether it is a socket that was never connected, which another process may have too.
+/// Whether it is a socket that was never connected, or a listener, which another process may have too, or a message that nobody has
+/// received yet.
 fn elsewhere(socket: &Socket) -> bool {
-    socket.kind() == Kind::Tcp && socket.has(flag::PLAIN)
+    match socket.kind() {
+        Kind::Tcp => socket.has(flag::PLAIN),
+        Kind::Listener => socket.has(flag::LISTENER_SHARED),
+        _ => false,
+    }
 }
 
 /// The last descriptor of this process for a datagram socket closes: it leaves all sets. Where other processes have it

@@ -63,6 +63,18 @@ pub(super) fn remove_queues(epfd: i32, entry: &Entry, listener: &Socket) {
     accept::queues(listener).into_iter().zip(&entry.queues).for_each(|(queue, own)| remove_queue(epfd, queue, own));
 }
 
+/// The first of them, the rendezvous, goes on speaking, in the program's own words, for as long as others have it; the others leave.
+pub(super) fn leave_queues(epfd: i32, entry: &Entry, listener: &Socket) {
+    for (place, (queue, own)) in accept::queues(listener).into_iter().zip(&entry.queues).enumerate() {
+        let known = own.load(Ordering::Relaxed);
+        match place {
+            0 => datagrams::leave_to_kernel(epfd, entry, if known >= 0 { known } else { queue }),
+            _ => remove_queue(epfd, queue, own),
+        }
+        private::close(own.swap(-1, Ordering::Relaxed));
+    }
+}
+
 /// They follow what the kernel is told of the TCP socket.
 pub(super) fn change_queues(epfd: i32, entry: &Entry, listener: &Socket, mut event: epoll_event) {
     for (queue, own) in accept::queues(listener).into_iter().zip(&entry.queues) {
