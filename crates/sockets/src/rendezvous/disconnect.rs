@@ -48,8 +48,10 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     }
     crate::options::give_back(fresh.0, socket, next);
     let lived = !readiness::closed(socket);
-    // An error that was pending stays; EPIPE becomes ECONNRESET, the only one that can be left.
-    if lived || socket.own().receive.state.load(Ordering::Relaxed) & (state::RESET_DUE | state::PIPE_DUE) != 0 {
+    // An error that was pending stays.
+    let due = socket.own().receive.state.load(Ordering::Relaxed);
+    let broken = !lived && due & state::PIPE_DUE != 0 && due & state::RESET_DUE == 0;
+    if broken && leave_broken_pipe(fresh.0, family).is_err() || lived || due & state::RESET_DUE != 0 {
         leave_error(fresh.0, family);
     }
     if !next.has(flag::BOUND) {
@@ -109,14 +111,50 @@ fn leave_error(fd: i32, family: i32) {
         own = listen::bound_address(fd);
     }
     if own.is_unspecified() {
-        own = if family == libc::AF_INET {
-            Address::v4([127, 0, 0, 1], own.port)
-        } else {
-            Address::v6(core::array::from_fn(|place| (place == 15) as u8), own.port)
-        };
+        own = loopback(family, own.port);
     }
     let itself = Encoded::new(family, &own);
     let _ = calls::connect(fd, itself.pointer(), itself.length);
+    dissolve(fd);
+}
+
+/// connect(2) of a TCP socket of the kernel's to nobody.
+fn dissolve(fd: i32) {
     let nobody = [0u8; 16]; // AF_UNSPEC
     let _ = calls::connect(fd, nobody.as_ptr().cast(), nobody.len() as libc::socklen_t);
+}
+
+/// Leaves EPIPE on a TCP socket, as a reset behind the end does (tcp_reset), by the kernel's own way: the socket is connected to another
+/// one, which closes, and answers the next byte with a reset; then it is dissolved.
+///
+/// # Errors
+/// Where that is not possible.
+fn leave_broken_pipe(fd: i32, family: i32) -> Result<()> {
+    let listener = Spare(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)?);
+    let any = Encoded::new(family, &loopback(family, 0));
+    calls::bind(listener.0, any.pointer(), any.length)?;
+    calls::listen(listener.0, 1)?;
+    let there = Encoded::new(family, &listen::bound_address(listener.0));
+    if calls::connect(fd, there.pointer(), there.length).is_err() {
+        calls::poll_one(fd, libc::POLLOUT, ARRIVES)?;
+    }
+    drop(Spare(calls::accept4(listener.0, core::ptr::null_mut(), core::ptr::null_mut(), SOCK_CLOEXEC)?));
+    calls::poll_one(fd, libc::POLLIN, ARRIVES)?;
+    // An urgent byte goes at once, under a cork too.
+    calls::send_byte(fd, 0, libc::MSG_OOB)?;
+    calls::poll_one(fd, 0, ARRIVES)?;
+    dissolve(fd);
+    Ok(())
+}
+
+/// What is sent over the loopback interface is there when the call returns; as a rule. In ns.
+const ARRIVES: i64 = 50_000_000;
+
+/// The loopback address.
+fn loopback(family: i32, port: u16) -> Address {
+    if family == libc::AF_INET {
+        Address::v4([127, 0, 0, 1], port)
+    } else {
+        Address::v6(core::array::from_fn(|place| (place == 15) as u8), port)
+    }
 }
