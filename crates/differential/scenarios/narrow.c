@@ -256,6 +256,11 @@ SOLO(narrow_nothing_left, "no number is left: data, waits that were prepared, op
     R(setsockopt(client, IPPROTO_TCP, TCP_KEEPIDLE, &(int){44}, length));
     R(getsockopt(client, IPPROTO_TCP, TCP_KEEPIDLE, &value, &length));
     say("%d", value);
+    R(setsockopt(client, IPPROTO_TCP, TCP_KEEPCNT, &(int){5}, length));
+    R(setsockopt(client, IPPROTO_TCP, TCP_USER_TIMEOUT, &(int){30000}, length));
+    R(setsockopt(client, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, length));
+    R(setsockopt(client, SOL_SOCKET, SO_LINGER, &(struct linger){1, 5}, sizeof(struct linger)));
+    R(setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){3, 0}, sizeof(struct timeval)));
     R(shutdown(client, SHUT_WR));
     R(recv(server, bytes, 10, 0));
     R(close(server));

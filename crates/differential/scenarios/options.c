@@ -105,6 +105,48 @@ DUET(option_round_trips, "setsockopt and getsockopt of common options on a conne
     R(setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &tiny, -1));
 }
 
+static void set_and_show_bytes(const char *name, int fd, int option, const void *value, socklen_t length)
+{
+    unsigned char back[32] = {0};
+    socklen_t room = sizeof back;
+    R(setsockopt(fd, SOL_SOCKET, option, value, length));
+    R(getsockopt(fd, SOL_SOCKET, option, back, &room));
+    say_bytes(name, back, room);
+}
+
+DUET(option_borders, "values at the borders of what options take, and of lengths")
+{
+    static const int values[] = {INT_MIN, -1, 0, 1, 2, 126, 127, 128, 256, 32766, 32767, 32768, 65535, 65536, INT_MAX};
+    static const struct linger lingers[] = {{1, 0}, {-1, 7}, {0, 9}, {1, 65535}, {0, 0}, {2, 65536}, {1, -1}, {1, INT_MAX}, {0, INT_MAX}};
+    static const struct timeval times[] = {{1, 0}, {0, 1}, {65535, 0}, {65536, 0}, {-1, 0}, {1, 1000000}, {1, -1}, {LONG_MAX, 0}, {0, 0}};
+    static const socklen_t lengths[] = {0, 4, 7, 8, 15, 16, 17, 24, (socklen_t)-1};
+    int fd = connected();
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        SET(fd, IPPROTO_TCP, TCP_KEEPIDLE, values[i]);
+        SET(fd, IPPROTO_TCP, TCP_KEEPINTVL, values[i]);
+        SET(fd, IPPROTO_TCP, TCP_KEEPCNT, values[i]);
+        SET(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, values[i]);
+        SET(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, values[i]);
+        SET(fd, IPPROTO_TCP, TCP_QUICKACK, values[i]);
+        SET(fd, SOL_SOCKET, SO_OOBINLINE, values[i]);
+    }
+    for (size_t i = 0; i < sizeof lingers / sizeof *lingers; i++)
+        set_and_show_bytes("SO_LINGER", fd, SO_LINGER, &lingers[i], sizeof lingers[i]);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        set_and_show_bytes("SO_RCVTIMEO", fd, SO_RCVTIMEO, &times[i], sizeof times[i]);
+        set_and_show_bytes("SO_SNDTIMEO", fd, SO_SNDTIMEO, &times[i], sizeof times[i]);
+    }
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        char zeros[32] = "";
+        set_and_show_bytes("SO_LINGER", fd, SO_LINGER, zeros, lengths[i]);
+        set_and_show_bytes("SO_RCVTIMEO", fd, SO_RCVTIMEO, zeros, lengths[i]);
+        R(setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, values, lengths[i]));
+        R(setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, nowhere, lengths[i]));
+        R(setsockopt(fd, SOL_SOCKET, SO_LINGER, nowhere, lengths[i]));
+        R(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, nowhere, lengths[i]));
+    }
+}
+
 SOLO(buffer_options, "SO_SNDBUF and SO_RCVBUF: doubled, with a least value, on fresh and connected sockets")
 {
     int client, server, fresh = MUST(socket(AF_INET, SOCK_STREAM, 0));

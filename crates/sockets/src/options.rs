@@ -2,7 +2,7 @@
 //!
 //! The companion is an AF_UNIX socket and knows no TCP options, so they are kept here. The kernel stays the judge of
 //! what is valid: a new value is first given to a TCP socket (see [`crate::options::judge`]) and read back, so errors, clamping and doubling
-//! (SO_SNDBUF) are its own.
+//! (SO_SNDBUF) are its own. What it takes as it is given needs no judge ([`given`]).
 //!
 //! ```text
 //! judge        a TCP socket that is asked   information: TCP_INFO      names: getsockname and getpeername
@@ -15,6 +15,7 @@ pub mod names;
 mod constants;
 mod effects;
 mod get;
+mod given;
 mod kinds;
 mod listener;
 mod owners;
@@ -29,11 +30,12 @@ pub use owners::catch_up;
 pub use stored::Stored;
 pub use tcp::{carry_over, give_back, give_to, note_get, note_set, note_six_only};
 
-use crate::options::judge::Judge;
+use crate::options::judge::{Judge, LONGEST};
 use crate::socket::{flag, Socket};
 use crate::stream::{control, corked, stalled};
 use core::sync::atomic::Ordering;
 use effects::{apply, integer, tell_linger};
+use given::as_given;
 use kinds::{changed_with, defers, is_simple, read_as};
 use owners::{publish, write_down};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
@@ -130,34 +132,44 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => return Err(Errno(libc::ENOMEM)),
         _ => {}
     }
+    // SAFETY: passed on.
+    if let Some((bytes, length)) = unsafe { as_given(level, name, data, length)? } {
+        adopt(socket, fd, level, name, bytes, length);
+        return Ok(0);
+    }
     let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge(socket)? };
     judge.set(level, name, data, length)?;
     let name = read_as(level, name);
-    if let Ok((mut bytes, length)) = judge.read(level, name) {
-        if (level, name) == (SOL_SOCKET, libc::SO_LINGER) && integer(&bytes) == 0 {
-            // Switching off leaves the time as it was; a judge that was never on does not know it.
-            if let Some(entry) = socket.stored.find(level, name) {
-                bytes[4..8].copy_from_slice(&entry.data[4..8]);
-            }
-        }
-        socket.stored.store(level, name, &bytes[..length]);
-        apply(socket, level, name, &bytes[..length]);
-        tcp::note_lock(socket, level, name);
+    if let Ok((bytes, length)) = judge.read(level, name) {
         for &(level, name) in changed_with(level, name) {
             if let (true, Ok((bytes, length))) = (socket.stored.find(level, name).is_some(), judge.read(level, name)) {
                 socket.stored.store(level, name, &bytes[..length]);
             }
         }
-        if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
-            tell_linger(socket);
-        }
-        if (level, name) == (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) {
-            stalled::note_if_full(socket, fd);
-        }
-        connected(socket, fd, false);
-        waking::wake(socket, fd, level, name);
+        adopt(socket, fd, level, name, bytes, length);
     }
     Ok(0)
+}
+
+/// The stream has an option from now on, of which the kernel would tell the first `length` of `bytes`.
+fn adopt(socket: &Socket, fd: i32, level: c_int, name: c_int, mut bytes: [u8; LONGEST], length: usize) {
+    if (level, name) == (SOL_SOCKET, libc::SO_LINGER) && integer(&bytes) == 0 {
+        // Switching off leaves the time as it was; a judge that was never on does not know it.
+        if let Some(entry) = socket.stored.find(level, name) {
+            bytes[4..8].copy_from_slice(&entry.data[4..8]);
+        }
+    }
+    socket.stored.store(level, name, &bytes[..length]);
+    apply(socket, level, name, &bytes[..length]);
+    tcp::note_lock(socket, level, name);
+    if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
+        tell_linger(socket);
+    }
+    if (level, name) == (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) {
+        stalled::note_if_full(socket, fd);
+    }
+    connected(socket, fd, false);
+    waking::wake(socket, fd, level, name);
 }
 
 /// bind(2) on a stream: never succeeds, and the kernel says why. A judge is connected, as the stream is.
