@@ -348,6 +348,54 @@ SOLO(gathered_behind_unread, "what is unread, and will be acknowledged, does not
     }
 }
 
+/* Turns of a conversation have the server delay its acknowledgements, so that they ride along with what it says. */
+static void converse(int client, int server)
+{
+    for (int i = 0; i < 8; i++) {
+        MUST(send(client, "abc", 3, 0));
+        MUST(recv(server, bytes, 3, MSG_WAITALL));
+        MUST(send(server, "abc", 3, 0));
+        MUST(recv(client, bytes, 3, MSG_WAITALL));
+    }
+}
+
+static void *receive_three_of(void *fd) { return (void *)recv((int)(long)fd, bytes, 3, MSG_WAITALL); }
+
+SOLO(gathered_behind_unanswered, "a request that was received and is not answered yet is acknowledged late, and MSG_MORE behind it does not wait for 200 ms")
+{
+    for (int way = 0; way < 3; way++)
+        for (int turn = 1; turn <= TURNS; turn++) {
+            int client, server, there = 0;
+            pthread_t thread;
+            pair(&client, &server);
+            converse(client, server);
+            if (way == 2) {
+                MUST(send(server, "abc", 3, MSG_MORE)); // from now on the peer of one who holds back
+                MUST(recv(client, bytes, 3, MSG_WAITALL));
+                MUST(send(client, "abc", 3, MSG_MORE));
+                MUST(recv(server, bytes, 3, MSG_WAITALL));
+                converse(client, server);
+            }
+            MUST(send(client, "abc", 3, 0));
+            MUST(recv(server, bytes, 3, MSG_WAITALL));
+            if (way > 0)
+                thread = start_asleep(receive_three_of, (void *)(long)server);
+            long began = now_milliseconds();
+            MUST(send(client, "def", 3, MSG_MORE));
+            if (way > 0)
+                there = (int)(long)finish(thread);
+            while (there < 3 && now_milliseconds() - began < 5000)
+                MUST(ioctl(server, FIONREAD, &there));
+            bool late = now_milliseconds() - began > TOO_LATE;
+            close(client);
+            close(server);
+            if (late && turn < TURNS)
+                continue;
+            say("%d: there %d, %s", way, there, late ? "late" : "soon");
+            break;
+        }
+}
+
 SOLO(gathered_reset, "what is held when a reset comes is never sent: a close with SO_LINGER 0, or with bytes unread")
 {
     for (int way = 0; way < 2; way++)

@@ -30,6 +30,12 @@ impl Pipe<'_> {
         distance(self.own.post.word.load(Relaxed) & POSITION, self.announced() & POSITION) as usize
     }
 
+    /// Whether the peer, which has sent something before, has sent nothing since it received what this side announced last.
+    pub fn is_unanswered(&self) -> bool {
+        let (answered, announced) = (self.peer.post.ack.load(Acquire), self.own.post.word.load(Relaxed));
+        self.peer.post.word.load(Relaxed) & POSITION != 0 && distance(answered, announced & POSITION) != 0
+    }
+
     /// Bytes that are missing to a full segment.
     pub(super) fn left_of_segment(&self) -> usize {
         SEGMENT - self.held() % SEGMENT

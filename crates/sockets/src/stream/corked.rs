@@ -35,6 +35,10 @@ use shunt_sys::libc::{self, MSG_MORE};
 /// How long Linux holds back, in ns: the least retransmission timeout.
 const LIMIT: u64 = 200_000_000;
 
+/// How long the acknowledgement of what went before may take, which has the rest follow: the least delay of one (TCP_DELACK_MIN). A peer
+/// that answers delays them, so that they ride along.
+const DELAY: u64 = 40_000_000;
+
 /// TCP_CORK was set. Taken out, it leaves what is held to [`push`], or the next send.
 pub fn set(socket: &Socket, on: bool) {
     socket.corked.store(on as u32, Ordering::Relaxed);
@@ -71,6 +75,8 @@ pub(super) enum News {
     None,
     /// Bytes are held back from now on.
     Held,
+    /// The same, and they are due before one who looks by himself ([`channel::arm::LOOKS`]) may have looked.
+    HeldBriefly,
     /// Bytes were announced.
     Announced,
 }
@@ -81,19 +87,25 @@ pub(super) struct Before {
     held: bool,
     /// The peer has not received all that was announced.
     unread: bool,
+    /// The peer, who has sent before, has sent nothing since it received that.
+    unanswered: bool,
 }
 
 pub(super) fn before(socket: &Socket) -> Before {
     let pipe = socket.outgoing();
     let (word, held) = (pipe.own.post.word.load(Ordering::Relaxed), pipe.held());
-    Before { word, held: held > 0, unread: pipe.unacknowledged() > held as u64 }
+    Before { word, held: held > 0, unread: pipe.unacknowledged() > held as u64, unanswered: pipe.is_unanswered() }
 }
 
 /// Behind a send under the sending lock: pushes what is not to be held back. `hold`: [`holds`], and there was room for all.
 pub(super) fn settle(socket: &Socket, before: Before, hold: bool) -> News {
     let pipe = socket.outgoing();
     let announced = || pipe.own.post.word.load(Ordering::Relaxed) != before.word;
-    let leave = || pipe.leave_held(clock::monotonic_ns() + LIMIT);
+    let (limit, news) = match before.unanswered && !is_corked(socket) {
+        true => (DELAY, News::HeldBriefly),
+        false => (LIMIT, News::Held),
+    };
+    let leave = || pipe.leave_held(clock::monotonic_ns() + limit);
     // With MSG_MORE alone the acknowledgement of what went before has the rest follow (tcp_data_snd_check).
     let hold = hold && (is_corked(socket) || !announced() && !before.unread);
     if !hold || pipe.held() == 0 {
@@ -107,14 +119,14 @@ pub(super) fn settle(socket: &Socket, before: Before, hold: bool) -> News {
     if announced() || !before.held {
         leave();
         fence(Ordering::SeqCst);
-        return if announced() { News::Announced } else { News::Held };
+        return if announced() { News::Announced } else { news };
     }
     pipe.leave_held(pipe.own.wait.held_until.load(Ordering::Relaxed));
     fence(Ordering::SeqCst);
     if announced() {
         // The receiver has taken what was held before, and may have gone to sleep before it could see that there is more.
         leave();
-        return News::Held;
+        return news;
     }
     News::None
 }
@@ -136,10 +148,10 @@ pub fn push(socket: &Socket, fd: i32) {
     }
 }
 
-/// A peer who sleeps is to find out when what is held back is due, unless he looks anyway.
+/// A peer who sleeps is to find out when what is held back is due, unless he looks anyway, and in time.
 #[cold]
-pub(super) fn warn(socket: &Socket, fd: i32) {
-    if !bell::looks(&socket.peer().wait) {
+pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
+    if briefly || !bell::looks(&socket.peer().wait) {
         wait::ring_if_asked(socket, fd, arm::IN, 0);
     }
 }

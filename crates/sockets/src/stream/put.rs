@@ -78,7 +78,8 @@ unsafe fn gather(socket: &Socket, pieces: &Pieces, done: usize, flags: i32) -> (
 fn tell(socket: &Socket, fd: i32, sent: usize, news: News) {
     match news {
         News::None => {}
-        News::Held => corked::warn(socket, fd),
+        News::Held => corked::warn(socket, fd, false),
+        News::HeldBriefly => corked::warn(socket, fd, true),
         News::Announced => put_done(socket, fd, sent),
     }
 }
