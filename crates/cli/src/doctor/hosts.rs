@@ -76,10 +76,13 @@ fn counted(count: usize, thing: &str) -> String {
 
 fn streams() -> Check {
     let name = "streams";
-    let pids = processes::all();
+    // Other network namespaces are other hosts.
+    let here = processes::network_namespace(std::process::id());
+    let mut pids = processes::all();
+    pids.retain(|&pid| processes::network_namespace(pid) == here);
     let stations = stations::of_processes(&pids, &mut connection::of_processes(&pids));
     if stations.count == 0 {
-        return Check::ok(name, "no program has streams to other hosts now", "`shunt ss` shows them");
+        return Check::ok(name, "no program in this network namespace has streams to other hosts now", "`shunt ss` shows them");
     }
     let fast = stations.streams.iter().filter(|stream| stream.way == "fast").count();
     let found = format!(
