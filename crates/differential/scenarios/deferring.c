@@ -246,6 +246,45 @@ SOLO(defer_epoll_edge, "edge-triggered: an event for each client when it sends")
     show_epoll("none", epoll, 0);
 }
 
+static void waits_to_be_told(void *argument)
+{
+    char byte;
+    MUST(read(*(int *)argument, &byte, 1));
+    _exit(0);
+}
+
+SOLO(defer_epoll_edge_shared, "edge-triggered, and another process has the listener: one client is accepted before the next one sends")
+{
+    int listener = deferring(LONG), over[2];
+    set_nonblocking(listener);
+    MUST(pipe(over));
+    pid_t idle = child(waits_to_be_told, &over[0]);
+    for (int turn = 0; turn < 4; turn++) {
+        /* Odd turns: whoever looks first finds both clients, even ones: the quiet one alone. */
+        int epoll = MUST(epoll_create1(0));
+        epoll_adding(epoll, listener, EPOLLIN | EPOLLET, 7);
+        int quiet = dial_to(listener), busy = dial_to(listener);
+        if (turn % 2 == 0) {
+            milliseconds(5);
+            show_epoll("quiet", epoll, 0);
+        }
+        RN(turn, send(busy, "b", 1, 0));
+        milliseconds(5);
+        show_epoll("busy", epoll, 0);
+        int served = accept_one("busy", listener);
+        if (turn >= 2)
+            show_epoll("nobody", epoll, 0);
+        RN(turn, send(quiet, "q", 1, 0));
+        milliseconds(5);
+        show_epoll("quiet", epoll, 0);
+        int other = accept_one("quiet", listener);
+        accept_one("none", listener);
+        close(served), close(other), close(quiet), close(busy), close(epoll);
+    }
+    MUST(write(over[1], "o", 1));
+    wait_for("idle", idle);
+}
+
 SOLO(defer_sent_before_look, "who has sent before anybody looks is accepted at once, and reported until then")
 {
     int listener = deferring(LONG), epoll = MUST(epoll_create1(0));

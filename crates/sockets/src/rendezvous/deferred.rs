@@ -53,7 +53,7 @@ pub(crate) fn any(listener: &Socket) -> bool {
 /// accept of a listener that defers. EAGAIN: no client has sent anything.
 pub(crate) fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    while has_room(listener) {
+    while has_room(listener) && !SETUP.lock().is_some_and(|setup| suffices(listener, &setup)) {
         let Ok((arrival, setup)) = accept::arrive(listener, flags, None) else { break };
         // The usual case: nobody waits here, and it has sent something already.
         let page = link::page(link::at(arrival.index).base, arrival.channel);
@@ -107,6 +107,9 @@ pub(crate) fn ready(listener: &Socket) -> bool {
         }
         let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else { break };
         take(listener, arrival, &setup);
+        if suffices(listener, &setup) {
+            return first(listener, &setup).is_some();
+        }
     }
     let Some(setup) = SETUP.try_lock() else { return true };
     take_offers(listener, &setup);
@@ -118,6 +121,13 @@ pub(crate) fn ready(listener: &Socket) -> bool {
     }
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
+}
+
+/// Whether there is one to give, so that whoever else waits is left where others find him: each that is taken off the rendezvous and not
+/// given is put back there. Who has the listener alone takes all, and gives them in their order.
+fn suffices(listener: &Socket, _setup: &Guard) -> bool {
+    let ready = |place: usize| list()[place].is_some_and(|waiting| waiting.has_something());
+    COUNT.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && places(listener).any(ready)
 }
 
 /// Any client of the list, whatever it did: the listener goes elsewhere.
