@@ -60,6 +60,38 @@ pooled_by_pgbouncer() {
     sleep 0.5
     _sql 6203 'select 8'
 }
+pooled_by_pgpool() {
+    _start
+    cat >pgpool.conf <<END
+listen_addresses = '127.0.0.1'
+port = 6204
+pcp_listen_addresses = ''
+socket_dir = '$PWD'
+pcp_socket_dir = '$PWD'
+backend_clustering_mode = 'raw'
+backend_hostname0 = '127.0.0.1'
+backend_port0 = 6201
+num_init_children = 8
+max_pool = 2
+pool_passwd = ''
+pid_file_name = '$PWD/pgpool.pid'
+logdir = '$PWD'
+END
+    : >pcp.conf
+    : >pool_hba.conf
+    serve setpriv --reuid=postgres --regid=postgres --clear-groups pgpool -n -f pgpool.conf -F pcp.conf -a pool_hba.conf
+    await_port 6204
+    for _ in 1 2 3; do _sql 6204 'select 10'; done
+    _sql 6204 "select repeat('z', 5000000)" | sha256sum
+    timeout 100 "$_bin/pgbench" -h 127.0.0.1 -p 6201 -U postgres -i -s 1 -q postgres >bench.log 2>&1
+    timeout 100 "$_bin/pgbench" -h 127.0.0.1 -p 6204 -U postgres -n -c 6 -j 2 -t 100 postgres 2>&1 | grep -E 'actually processed|failed'
+    timeout 100 "$_bin/pgbench" -h 127.0.0.1 -p 6204 -U postgres -n -S -C -c 4 -j 2 -t 100 postgres 2>&1 | grep -E 'actually processed|failed'
+    # A child of its own is killed, and replaced.
+    kill -9 "$(pgrep -P "$(cat pgpool.pid)" | head -1)"
+    sleep 0.5
+    await _sql_ready 6204
+    for _ in 1 2 3; do _sql 6204 'select 11'; done
+}
 killed_backend() {
     _start
     _sql 6201 'select pg_sleep(100)' &
