@@ -25,7 +25,7 @@ pub(crate) fn me() -> u64 {
 #[inline]
 pub(crate) fn try_take(word: &AtomicU64, again: &AtomicU32) -> Option<Got> {
     let me = me();
-    if word.compare_exchange(0, me, Acquire, Relaxed).is_ok() {
+    if word.compare_exchange(0, me, SeqCst, Relaxed).is_ok() {
         return Some(Got::Free);
     }
     // Either the holder sees the mark when it has given the lock back, or we find it free.
@@ -39,7 +39,7 @@ pub(crate) fn try_take(word: &AtomicU64, again: &AtomicU32) -> Option<Got> {
 /// Takes the lock if it is free, and leaves no mark: for who comes back, or can do without.
 #[inline]
 pub(crate) fn take_if_free(word: &AtomicU64) -> Option<Got> {
-    let free = word.load(Relaxed) == 0 && word.compare_exchange(0, me(), Acquire, Relaxed).is_ok();
+    let free = word.load(Relaxed) == 0 && word.compare_exchange(0, me(), SeqCst, Relaxed).is_ok();
     free.then_some(Got::Free)
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn take_from_dead(word: &AtomicU64) -> Option<Got> {
     if owner == 0 || owner == me() || !is_dead(owner) {
         return None;
     }
-    word.compare_exchange(owner, me(), AcqRel, Relaxed).ok().map(|_| Got::Inherited)
+    word.compare_exchange(owner, me(), SeqCst, Relaxed).ok().map(|_| Got::Inherited)
 }
 
 /// Gives the lock back.
@@ -58,6 +58,15 @@ pub(crate) fn take_from_dead(word: &AtomicU64) -> Option<Got> {
 pub(crate) fn give(word: &AtomicU64) {
     // An exchange, so that a look at the mark comes after it.
     word.swap(0, SeqCst);
+}
+
+/// A holder that has ended: no process has this number (PID_MAX_LIMIT).
+const ENDED: u64 = (i32::MAX as u64) << 32 | i32::MAX as u64;
+
+/// Gives the lock back as it was got: what it guards was not looked at.
+#[cold]
+pub(crate) fn decline(word: &AtomicU64, got: Got) {
+    word.swap(if got == Got::Inherited { ENDED } else { 0 }, SeqCst);
 }
 
 /// Takes the mark away, after the lock was given back; true: somebody had left one. Nobody else takes it away, so none is lost:
@@ -99,6 +108,11 @@ mod tests {
         child.wait().unwrap();
         word.store(number << 32 | number, Relaxed);
         assert_eq!(take_from_dead(&word), Some(Got::Inherited));
+        // Who did not look at what was left half-done leaves it to the next.
+        decline(&word, Got::Inherited);
+        assert_eq!((take_if_free(&word), take_from_dead(&word)), (None, Some(Got::Inherited)));
+        decline(&word, Got::Free);
+        assert_eq!(take_if_free(&word), Some(Got::Free));
         // Somebody who lives: this test's parent.
         // SAFETY: no preconditions.
         let parent = unsafe { libc::getppid() } as u64;

@@ -419,6 +419,15 @@ impl Memory {
         unsafe { core::slice::from_raw_parts_mut(self.base.add(ENGINE).cast(), self.words) }
     }
 
+    /// Shows `look` the lock that all share, where the mapping is blank. Without room for another mapping it sees nothing.
+    pub(crate) fn with_shared_lock(&self, look: impl FnOnce(&AtomicU64)) {
+        let at = core::mem::offset_of!(Shared, lock);
+        let Ok(page) = mapping::shared_part(self.fd, at / PAGE * PAGE, PAGE) else { return };
+        // SAFETY: within the page, and aligned as in `Shared`.
+        look(unsafe { &*page.add(at % PAGE).cast() });
+        let _ = calls::munmap(page, PAGE);
+    }
+
     /// Puts zeros of this process's own in the mapping's place. False: there was no room for them, and nothing is there.
     pub(crate) fn blank(&self) -> bool {
         // SAFETY: whoever has it takes any words.

@@ -1,7 +1,7 @@
 //! A process's handle on its station: making it, attaching to it, taking turns, sleeping.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use shunt_am::{Config, Engine, Nanoseconds};
 use shunt_endpoint::{Arrival, Endpoint, Tag};
 use shunt_segment::address::Address;
@@ -23,6 +23,8 @@ const TRIES: u32 = 2000;
 const LOST_AFTER: u32 = 2_000;
 /// Failed tries between two questions whether the holder still exists.
 const DOUBT: u32 = 64;
+/// How long a thread of this process that drives is left alone by one that leaves (ns).
+const DRIVES: i64 = 20_000;
 
 /// A process's handle on its station. After fork the child's copy is as good.
 pub struct Station {
@@ -31,6 +33,8 @@ pub struct Station {
     keeper: AtomicU32,
     /// Failed tries, to ask now and then whether the holder lives.
     failed: AtomicU32,
+    /// This process has no part in it any more ([`Station::leave`]).
+    left: AtomicBool,
 }
 
 // SAFETY: `inner` is reached under the lock alone; the rest is atomic.
@@ -115,7 +119,8 @@ impl Station {
 
     fn of(memory: Memory, device: Device) -> Station {
         let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], gone: 0, was_early: false };
-        Station { memory, inner: UnsafeCell::new(inner), keeper: AtomicU32::new(0), failed: AtomicU32::new(0) }
+        let (keeper, failed, left) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        Station { memory, inner: UnsafeCell::new(inner), keeper, failed, left }
     }
 
     /// Makes the engine anew. Under the lock, or before anybody else has the memory.
@@ -158,6 +163,11 @@ impl Station {
     #[inline]
     fn driver(&self, got: Got) -> Option<Driver<'_>> {
         let shared = self.shared();
+        // Behind the lock, as who leaves looks at the lock behind this: one of the two sees the other (Dekker).
+        if self.left.load(SeqCst) {
+            self.decline(got);
+            return None;
+        }
         // SAFETY: the lock is this thread's.
         let inner = unsafe { &mut *self.inner.get() };
         if got == Got::Inherited {
@@ -179,10 +189,16 @@ impl Station {
         // SAFETY: the lock is this thread's.
         let engine = Engine::attach(unsafe { self.memory.engine() });
         if engine.is_err() {
-            lock::give(&shared.lock.0);
-            section::leave();
+            self.decline(Got::Free);
         }
         engine.ok()
+    }
+
+    /// The lock, of which no use was made, is what it was.
+    #[cold]
+    fn decline(&self, got: Got) {
+        lock::decline(&self.shared().lock.0, got);
+        section::leave();
     }
 
     /// The right to drive, if nobody has it. `None`: somebody has, and will look once more before it gives it up.
@@ -411,36 +427,29 @@ impl Station {
         self.shared().lock.0.load(Relaxed) == lock::me()
     }
 
-    /// This process has no part in the station any more: nothing of it stays mapped or open here. A thread that is late finds the lock
-    /// taken, for ever. Not to be called by a thread that has it. `drove`: the process may have a thread that drives, which is waited for.
+    /// This process has no part in the station any more: nothing of it stays mapped or open here, and a thread that is late gets no
+    /// turn. Not to be called by a thread that drives. `drove`: the process may have another one that does, which is waited for.
     pub fn leave(&'static self, drove: bool) {
-        let fd = self.memory.fd;
-        // Those of others, who may be stopped, touch nothing here.
-        let is_ours = || self.shared().lock.0.load(Relaxed) >> 32 == lock::me() >> 32;
-        let driver = loop {
-            match drove.then(|| self.lock()).flatten() {
-                None if drove && is_ours() => {}
-                other => break other,
-            }
-        };
-        let had = driver.is_some();
-        if let Some(mut driver) = driver {
-            driver.finish_turn();
-            core::mem::forget(driver);
+        let is_ours = |holder: u64| drove && holder >> 32 == lock::me() >> 32;
+        self.left.store(true, SeqCst);
+        while is_ours(self.shared().lock.0.load(SeqCst)) {
+            let _ = calls::nap(DRIVES);
         }
-        if self.memory.blank() {
-            self.shared().lock.0.store(lock::me(), SeqCst);
-        }
-        // SAFETY: nobody in this process has the lock, nor gets it; the handle is never dropped.
+        self.memory.blank();
+        self.give_back_for_the_late(is_ours);
+        // SAFETY: nobody in this process has the lock, nor drives if he gets it; the handle is never dropped.
         unsafe { (*self.inner.get()).device.let_go() };
-        if had {
-            // The lock that the others share.
-            let free = 0u64;
-            let at = core::mem::offset_of!(Shared, lock) as i64;
-            let _ = calls::pwrite(fd, (&raw const free).cast(), 8, at);
-            section::leave();
-        }
-        let _ = calls::close(fd);
+        let _ = calls::close(self.memory.fd);
+    }
+
+    /// A late thread may have taken the lock that all share, and given back the word that is this process's own by now.
+    fn give_back_for_the_late(&self, is_ours: impl Fn(u64) -> bool) {
+        self.memory.with_shared_lock(|word| {
+            let holder = word.load(SeqCst);
+            if is_ours(holder) {
+                let _ = word.compare_exchange(holder, 0, SeqCst, Relaxed);
+            }
+        });
     }
 
     /// What happened so far.
@@ -512,15 +521,20 @@ mod tests {
         assert_eq!(first.shared().unflushed.load(Relaxed), 0);
     }
 
-    /// Who has left has nothing of the station any more, and takes nobody's turn.
-    #[test]
-    fn who_leaves_is_not_missed() {
+    /// Two processes' handles on one station.
+    fn two() -> (&'static Station, Station) {
         let switch = Switch::new().expect("a switch");
         let device = || Box::new(switch.plug().expect("an endpoint"));
         let made = Station::make(Choice::Other { endpoint: device(), checked: true }, 1).expect("a station");
         let first: &'static Station = Box::leak(Box::new(made));
         let copy = calls::fcntl(first.memory.fd, libc::F_DUPFD_CLOEXEC, 0).expect("a descriptor");
-        let second = Station::of(Memory::attach(copy).expect("the same memory"), Device::Other(device()));
+        (first, Station::of(Memory::attach(copy).expect("the same memory"), Device::Other(device())))
+    }
+
+    /// Who has left has nothing of the station any more, and takes nobody's turn.
+    #[test]
+    fn who_leaves_is_not_missed() {
+        let (first, second) = two();
         assert_eq!(second.shared().next(), Some(0));
         first.retire(0);
         first.retire(2);
@@ -530,11 +544,70 @@ mod tests {
         assert!(first.try_lock().is_none() && second.is_driven_here());
         drop(driver);
         first.leave(true);
-        assert!(first.try_lock().is_none(), "late threads get nothing");
+        // As a late thread may find it.
+        first.shared().lock.0.store(0, SeqCst);
+        assert!(first.try_lock().is_none() && first.lock().is_none(), "late threads get nothing");
+        assert_eq!(first.shared().lock.0.load(SeqCst), 0, "and hold nothing up");
         assert_eq!(first.shared().magic.load(Relaxed), 0);
         assert_eq!(first.shared().next(), Some(0));
         let driver = second.lock().expect("nobody has it");
         drop(driver);
         assert_eq!(second.shared().next(), Some(3));
+    }
+
+    /// A late thread may take the lock that all share, and give back the word in its place.
+    #[test]
+    fn who_is_late_holds_nothing_up() {
+        let (first, second) = two();
+        first.memory.blank();
+        second.shared().lock.0.store(lock::me(), SeqCst);
+        first.give_back_for_the_late(|holder| holder == lock::me());
+        drop(second.lock().expect("nobody has it"));
+        first.leave(true);
+    }
+
+    /// Threads that drive when one of them leaves: each has its turn to the end, none has another, and the lock is free then.
+    #[test]
+    fn who_leaves_waits_for_who_drives() {
+        for _ in 0..50 {
+            let (first, second) = two();
+            let gone = Arc::new(AtomicBool::new(false));
+            let drive = |gone: Arc<AtomicBool>| {
+                while !gone.load(SeqCst) {
+                    if let Some(mut driver) = first.try_lock() {
+                        driver.drive(1, &mut Nobody);
+                    }
+                }
+                assert!(first.try_lock().is_none());
+            };
+            let late = [(); 3].map(|()| {
+                let gone = Arc::clone(&gone);
+                std::thread::spawn(move || drive(gone))
+            });
+            first.leave(true);
+            gone.store(true, SeqCst);
+            late.into_iter().for_each(|thread| thread.join().expect("no late thread drives"));
+            drop(second.lock().expect("nobody has it"));
+        }
+    }
+
+    /// A process that has forbidden itself to write files, as confined servers do, leaves like any other.
+    #[test]
+    fn who_may_write_no_files_leaves() {
+        let (first, second) = two();
+        // SAFETY: the child makes system calls, frees memory and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let none = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+            let _ = calls::prlimit(0, libc::RLIMIT_FSIZE, &none, core::ptr::null_mut());
+            first.leave(true);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = -1;
+        // SAFETY: the child of this test.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0);
+        drop(second.lock().expect("nobody has it"));
     }
 }
