@@ -46,7 +46,8 @@ pub struct LinkHeader {
     pub sequence: AtomicU32,
     /// 1 while exactly one process accepts from the listener and has this link: no need to send it again.
     pub sole: AtomicU32,
-    /// 1 once a process that has the link became another user: no further connection is made in it.
+    /// 1 once a process that has the link became another user: no further connection is made in it. Of a station's link a bit for
+    /// each channel that such a process has kept.
     pub retired: AtomicU32,
     /// Connections that were made in it, one after another or beside each other; said for the first two only. [`STATIONS`]: it is
     /// one of a station's.

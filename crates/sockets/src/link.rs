@@ -33,7 +33,7 @@ use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::area::{BASE_SIZE, CHANNEL_PAGES, PAGE};
 use shunt_segment::channel::ChannelPage;
-use shunt_segment::link::LinkHeader;
+use shunt_segment::link::{LinkHeader, STATIONS};
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, libc, mapping, Errno, Result};
 
@@ -107,6 +107,11 @@ impl Link {
     /// Whether its channels are this process's to give out, for connections to `listener`.
     fn lends_to(&self, listener: u32) -> bool {
         !self.base.is_null() && self.ours && !self.inherited && self.listener == listener && !self.is_retired()
+    }
+
+    /// Whether its channels are streams to other hosts, of this process's family or of another program's.
+    fn is_of_a_station(&self) -> bool {
+        header(self.base).lent.load(Ordering::Relaxed) == STATIONS
     }
 
     fn is_retired(&self) -> bool {

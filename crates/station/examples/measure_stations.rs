@@ -261,7 +261,8 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
     let four =
         FourTuple { client: Address { port: 40000, ..address(&pair[0]) }, server: Address { port: PORT, ..address(&pair[1]) } };
     let mut gate = pair[1].enter(|| Gate::open(false).expect("a gate"));
-    let ear = pair[1].enter(|| b.listen(7, &four.server).expect("an ear"));
+    b.listen(7, &four.server).expect("room for a listener");
+    let ear = pair[1].enter(|| Station::ear(7).expect("an ear"));
     let mut inquiry = pair[0].enter(|| Inquiry::begin(&a, &four, now(), &mut at_a).expect("an inquiry"));
     let peer = loop {
         gate.serve(now(), &mut |_| Some(7));

@@ -53,6 +53,6 @@ pub mod ways;
 pub use driver::Driver;
 pub use gate::{Gate, Judge, GATE};
 pub use inquiry::{Answer, Inquiry};
-pub use memory::{Count, COUNTS};
+pub use memory::{Count, COUNTS, LISTENERS};
 pub use station::Station;
 pub use types::*;

@@ -23,8 +23,8 @@ const PAGE: usize = 4096;
 pub(crate) const CHANNELS: u32 = 1024;
 /// Channels in the endpoint's registry.
 pub(crate) const REGISTRY: usize = PEERS as usize;
-/// Listeners of a station.
-pub(crate) const LISTENERS: usize = 64;
+/// Listeners of a station at most.
+pub const LISTENERS: usize = 64;
 /// Answers that are remembered.
 pub(crate) const CONTACTS: usize = 128;
 

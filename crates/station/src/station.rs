@@ -379,22 +379,30 @@ impl Station {
         self.shared().contact(&four.server, now)
     }
 
-    /// Tells the station of a listener of its own, with the inode of its TCP socket and the address it is bound to. The
-    /// descriptor is an ear: to be polled for POLLIN by the keeper, and answered by [`Driver::hear`]; the caller closes it.
+    /// The ear of the listener with this inode: to be polled for POLLIN by the keeper, which has been told of the listener
+    /// ([`Station::listen`]), and answered by [`Driver::hear`]; the caller closes it.
     ///
     /// # Errors
-    /// EADDRINUSE: another station serves it, or this one already. ENOSPC: too many. EAGAIN: the station is busy.
-    pub fn listen(&self, inode: u64, address: &Address) -> Result<i32> {
+    /// EADDRINUSE: a station has it already, this one or another.
+    pub fn ear(inode: u64) -> Result<i32> {
         let ear = sockaddr::unix(Some(&name::station(inode)))?;
-        let driver = self.lock().ok_or(Errno(libc::EAGAIN))?;
-        let free = driver.shared.listeners.iter().find(|listener| listener.inode.load(Relaxed) == 0);
-        let listener = free.ok_or(Errno(libc::ENOSPC))?;
-        store2(&listener.ip, address.words());
-        listener.port.store(address.port.into(), Relaxed);
-        listener.inode.store(inode, Relaxed);
         let fd = ear.0;
         core::mem::forget(ear);
         Ok(fd)
+    }
+
+    /// Tells the station of a listener of its own, with the inode of its TCP socket and the address it is bound to. By the keeper
+    /// alone, as [`Station::unlisten`].
+    ///
+    /// # Errors
+    /// ENOSPC: it has [`LISTENERS`].
+    pub fn listen(&self, inode: u64, address: &Address) -> Result<()> {
+        let listeners = &self.shared().listeners;
+        let free = listeners.iter().find(|listener| listener.inode.load(Relaxed) == 0).ok_or(Errno(libc::ENOSPC))?;
+        store2(&free.ip, address.words());
+        free.port.store(address.port.into(), Relaxed);
+        free.inode.store(inode, Release);
+        Ok(())
     }
 
     /// The listener is closed.
@@ -408,7 +416,7 @@ impl Station {
 
     /// The listeners, by inode.
     pub fn listeners(&self) -> impl Iterator<Item = u64> + '_ {
-        self.shared().listeners.iter().map(|listener| listener.inode.load(Relaxed)).filter(|inode| *inode != 0)
+        self.shared().listeners.iter().map(|listener| listener.inode.load(Acquire)).filter(|inode| *inode != 0)
     }
 
     /// Whether the device is of no use for ever: its agent ended. One call of the system's where there is one.

@@ -1,6 +1,6 @@
 //! The table of streams: lending, giving back, and what becomes of a peer's streams when its path is lost.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use shunt_am::Nanoseconds;
 
 use crate::memory::{flag, peer_state, same, state, Contact, Count, Entry, PeerEntry, Shared, CHANNELS};
@@ -156,10 +156,10 @@ impl Shared {
     /// Whether a listener of this station's would get a connection to that address.
     pub(crate) fn serves(&self, server: &shunt_segment::address::Address) -> bool {
         self.listeners.iter().any(|listener| {
+            let is_any = listener.inode.load(Acquire) != 0;
             let bound = shunt_segment::address::Address::from_words(crate::memory::load2(&listener.ip), 0, 0);
-            listener.inode.load(Relaxed) != 0
-                && listener.port.load(Relaxed) == u32::from(server.port)
-                && (bound.is_unspecified() || bound.ip == server.ip)
+            let is_its = listener.port.load(Relaxed) == u32::from(server.port);
+            is_any && is_its && (bound.is_unspecified() || bound.ip == server.ip)
         })
     }
 

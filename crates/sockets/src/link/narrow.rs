@@ -3,7 +3,7 @@
 //! Everything else that it has mapped of the link becomes memory of its own: the channels of others, and the header, of
 //! which it keeps a copy. The memfd, with which all could be mapped again, is closed. Its own channels it can write
 //! for as long as it likes, also what says that they are free, so the link is *retired* before: whoever lends the channels lends none
-//! of them again, and makes another link.
+//! of them again, and makes another link. (Of a station's links, which are few, the channels are retired that this process keeps.)
 
 use super::{at, count, drop::drop_link, end_offers, end_sole, header, lend::return_port, Link};
 use crate::global::Shared;
@@ -31,10 +31,9 @@ pub fn narrow() {
     }
 }
 
-/// The station of link `index` is not this process's any more, so [`narrow`] is for it, too. Gives the channels that it keeps.
-pub fn no_longer_lasting(index: usize) -> u64 {
+/// The station of link `index` is not this process's any more, so [`narrow`] is for it, too.
+pub fn no_longer_lasting(index: usize) {
     at(index).lasting = false;
-    own_channels(at(index))
 }
 
 /// The channels in which this process has connections, one bit each.
@@ -54,7 +53,11 @@ fn own_channels(link: &Link) -> u64 {
 fn narrow_to(index: usize, channels: u64) {
     let link = *at(index);
     let head = header(link.base);
-    head.retired.store(1, Ordering::SeqCst);
+    if link.is_of_a_station() {
+        head.retired.fetch_or(channels as u32, Ordering::SeqCst);
+    } else {
+        head.retired.store(1, Ordering::SeqCst);
+    }
     if !link.ours && head.server.pid.load(Ordering::Relaxed) == calls::getpid() {
         end_sole(&link);
     }
@@ -148,5 +151,5 @@ fn blank(start: *mut u8, size: usize) {
     }
 }
 
-/// A channel has a bit.
-const _: () = assert!(CHANNELS <= 64);
+/// A channel has a bit, in the header, too.
+const _: () = assert!(CHANNELS <= 32);

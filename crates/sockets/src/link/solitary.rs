@@ -13,7 +13,7 @@ use shunt_sys::{calls, libc};
 /// Closes link `index` to all connections but its only one. False: it has, or had, others.
 pub fn make_solitary(index: usize) -> bool {
     let link = *at(index);
-    if link.base.is_null() || link.fd < 0 || link.lasting {
+    if link.base.is_null() || link.fd < 0 || link.is_of_a_station() {
         return false;
     }
     let head = header(link.base);

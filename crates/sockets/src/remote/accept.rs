@@ -13,13 +13,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_station::{FourTuple, Gate, Stream, Token};
+use shunt_station::{FourTuple, Gate, Station, Stream, Token, LISTENERS};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, clock, Errno, Result};
 
 /// How long to wait for the lock (ns): whoever drives needs microseconds, unless the processor is taken away from him.
 const PATIENCE: u64 = 20_000_000;
-/// How long `listen` waits for it, which is called once (ns), and between two tries.
+/// How long `listen` waits for the keeper, which answers for the listener (ns), and between two looks.
 const HEARD_WITHIN: u64 = 200_000_000;
 /// How long for another home's keeper to give the ear's name up (ns).
 const MOVED_WITHIN: u64 = 20_000_000;
@@ -45,25 +45,29 @@ pub fn listens(inode: u64, address: &Address) {
         Err(reason) => return report::count(reason),
     };
     open_gates(home);
-    if let Ok(ear) = ear(home, inode, address) {
-        let _ = Message::Ear(inode).send(home.control.load(Ordering::Relaxed), &[ear]);
+    if home.station.listeners().count() >= LISTENERS {
+        return;
+    }
+    if let Ok(ear) = ear(inode) {
+        let told = Message::Ear(inode, *address).send(home.control.load(Ordering::Relaxed), &[ear]);
         let _ = calls::close(ear);
+        let until = clock::monotonic_ns() + HEARD_WITHIN;
+        // The keeper alone writes down who listens: the station may be another user's, in whose memory this process does nothing.
+        while told.is_ok() && !home.hears(inode) && clock::monotonic_ns() < until {
+            let _ = calls::nap(LOOK);
+        }
     }
 }
 
-/// The listener's ear. Who drives may have lost the processor: without an ear no connection to this listener would ever be a stream.
+/// The listener's ear. Without one no connection to this listener would ever be a stream.
 ///
-/// Errors: as [`shunt_station::Station::listen`].
-fn ear(home: &Home, inode: u64, address: &Address) -> Result<i32> {
-    let began = clock::monotonic_ns();
+/// Errors: as [`Station::ear`].
+fn ear(inode: u64) -> Result<i32> {
+    let until = clock::monotonic_ns() + MOVED_WITHIN;
     loop {
-        let waited = clock::monotonic_ns().saturating_sub(began);
-        match home.station.listen(inode, address) {
-            Err(Errno(libc::EAGAIN)) if waited < HEARD_WITHIN => {
-                let _ = calls::nap(LOOK);
-            }
+        match Station::ear(inode) {
             // The name is another home's until its keeper has heard that the listener moves.
-            Err(Errno(libc::EADDRINUSE)) if waited < MOVED_WITHIN => {
+            Err(Errno(libc::EADDRINUSE)) if clock::monotonic_ns() < until => {
                 let _ = calls::nap(LOOK);
             }
             other => return other,
@@ -92,8 +96,10 @@ fn open_gates(home: &Home) {
 
 /// The listener with `inode` is closed, by the last process that had it as far as is known.
 pub fn listens_no_longer(inode: u64) {
-    if let Some(home) = home() {
-        let _ = Message::NoEar(inode).send(home.control.load(Ordering::Relaxed), &[]);
+    if home().is_some() {
+        for home in home::homes() {
+            let _ = Message::NoEar(inode).send(home.control.load(Ordering::Relaxed), &[]);
+        }
     }
 }
 
@@ -129,7 +135,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
-    if home.station.is_over() || !home.station.listeners().any(|inode| inode == listener.inode.load(Ordering::Relaxed)) {
+    if home.station.is_over() || !home.hears(listener.inode.load(Ordering::Relaxed)) {
         move_ear(listening, listener);
     }
     // OPEN left before the connection was made: it is here, or it comes too late.

@@ -82,12 +82,13 @@ fn allow_descriptors() {
 }
 
 /// The keeper, which may have been root's, is the user's whose streams it keeps: others of his write into the memory that it reads.
-/// Where the call is refused it is nobody's who could do more.
-pub fn become_user(user: u32, group: u32) {
+/// Gives the user that it is then.
+pub fn become_user(user: u32, group: u32) -> u32 {
     // SAFETY: plain integers.
     unsafe {
         shunt_sys::syscall!(libc::SYS_setgroups, 0, 0);
         shunt_sys::syscall!(libc::SYS_setresgid, group, group, group);
         shunt_sys::syscall!(libc::SYS_setresuid, user, user, user);
     }
+    calls::geteuid()
 }

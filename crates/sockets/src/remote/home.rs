@@ -97,7 +97,7 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
             // Somebody else may have made it since.
             let made = kept().map_or_else(|| make(device).map_err(|_| Reason::NoStation), Ok);
             if let Ok(made) = made {
-                if let Some(old) = home().filter(|old| !core::ptr::eq(*old, made)) {
+                if let Some(old) = home().filter(|old| !core::ptr::eq(*old, made) && old.station.is_over()) {
                     // Its listeners can be heard by another one. Streams that it keeps ring it by their companions.
                     for inode in old.station.listeners() {
                         let _ = Message::NoEar(inode).send(old.control.load(Ordering::Relaxed), &[]);
@@ -223,6 +223,11 @@ impl Home {
     /// Whether the keeper has room for one more stream: a far companion and a shadow.
     pub fn has_room(&self) -> bool {
         2 * (self.station.lent() as u64 + 1) + BESIDE <= self.descriptors
+    }
+
+    /// Whether its keeper answers for the listener with this inode.
+    pub fn hears(&self, inode: u64) -> bool {
+        self.station.listeners().any(|known| known == inode)
     }
 
     /// The words that belong to no stream.

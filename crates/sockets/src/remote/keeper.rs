@@ -16,16 +16,15 @@ use crate::handover::carrier;
 use crate::rendezvous::diag;
 use crate::waiting::{foreign, wait};
 use core::sync::atomic::{fence, Ordering};
+use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life, release};
-use shunt_station::{Gate, Station, Stream};
+use shunt_station::{Gate, Station, Stream, LISTENERS};
 use shunt_sys::libc::{
     self, epoll_event, EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_DEL, MSG_DONTWAIT,
 };
 use shunt_sys::{calls, clock, Errno};
 
 const STREAMS: usize = words::STREAMS as usize;
-/// Listeners that one station answers for.
-const EARS: usize = 64;
 
 /// While threads of the program drive, the keeper leaves the endpoint to them, and looks at the clock so often (ns).
 const TICK: u64 = 2_000_000;
@@ -105,7 +104,7 @@ struct Keeper {
     kept: usize,
     /// A stream came for which there were no descriptors: it is to be released.
     lost: bool,
-    ears: [(u64, i32); EARS],
+    ears: [(u64, i32); LISTENERS],
     gates: [Option<Gate>; 2],
     watching: bool,
     /// How long it sleeps while others drive (ns).
@@ -127,7 +126,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         orphans: [Orphan::NONE; STREAMS],
         lost: false,
         kept: 0,
-        ears: [(0, -1); EARS],
+        ears: [(0, -1); LISTENERS],
         gates: [None, None],
         watching: false,
         tick: TICK,
@@ -279,7 +278,7 @@ impl Keeper {
                 }
             }
             about::EAR => {
-                let (_, ear) = self.ears[which as usize % EARS];
+                let (_, ear) = self.ears[which as usize % LISTENERS];
                 if let (true, Some(mut driver)) = (ear >= 0, self.home.station.lock()) {
                     driver.hear(clock::monotonic_ns(), ear, &mut Rings::of(self.home));
                 }
@@ -294,10 +293,13 @@ impl Keeper {
         for _ in 0..64 {
             match Message::receive(self.control) {
                 Ok((Message::Stream(stream), [far, shadow])) if stream < words::STREAMS => self.keep(stream, far, shadow),
-                Ok((Message::Ear(inode), [ear, _])) => self.hear(inode, ear),
+                Ok((Message::Ear(inode, address), [ear, _])) if ear >= 0 => self.hear(inode, &address, ear),
                 Ok((Message::NoEar(inode), _)) => self.deafen(inode),
                 Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
-                Ok((Message::User(user, group), [-1, _])) => fork::become_user(user, group),
+                Ok((Message::User(user, group), [-1, _])) => {
+                    let now = fork::become_user(user, group);
+                    self.home.common().keeper_user.store(u64::from(now) + 1, Ordering::Release);
+                }
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
                     let _ = calls::close(fd);
                 }),
@@ -306,7 +308,7 @@ impl Keeper {
                 Err(_) => {
                     // Nobody of the family is left: listeners are gone, too.
                     let _ = calls::close(core::mem::replace(&mut self.control, -1));
-                    for k in 0..EARS {
+                    for k in 0..LISTENERS {
                         let (inode, _) = self.ears[k];
                         self.deafen(inode);
                     }
@@ -368,8 +370,9 @@ impl Keeper {
         }
     }
 
-    fn hear(&mut self, inode: u64, ear: i32) {
-        let Some(place) = self.ears.iter().position(|(_, fd)| *fd < 0) else {
+    fn hear(&mut self, inode: u64, address: &Address, ear: i32) {
+        let place = self.ears.iter().position(|(_, fd)| *fd < 0);
+        let Some(place) = place.filter(|_| self.home.station.listen(inode, address).is_ok()) else {
             let _ = calls::close(ear);
             return;
         };
@@ -521,6 +524,10 @@ impl Keeper {
                 if flags & flag::NEAR_GONE != 0 || page.sides[0].released.load(Ordering::Acquire) != release::NOT {
                     // Neither side is anybody's: who looks at the link from outside is to see no connection.
                     page.head.state.store(life::FREE, Ordering::Release);
+                }
+                if crate::link::header(base).retired.load(Ordering::SeqCst) & 1 << channel != 0 {
+                    // Somebody who is not to see what goes there has its rings.
+                    self.home.station.retire(stream);
                 }
                 driver.release(clock::monotonic_ns(), stream);
             }

@@ -1,9 +1,12 @@
-//! What the keeper is told: one message of 16 bytes, and up to two descriptors.
+//! What the keeper is told: one message of five words, and up to two descriptors.
 
 use crate::handover::passing;
+use shunt_segment::address::Address;
 use shunt_station::Stream;
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{Errno, Result};
+
+const SIZE: usize = 40;
 
 /// A message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,8 +15,8 @@ pub enum Message {
     Wake,
     /// The far companion of a stream, and its shadow.
     Stream(Stream),
-    /// An ear of the listener with this inode.
-    Ear(u64),
+    /// An ear of the listener with this inode, and where it listens.
+    Ear(u64, Address),
     /// That listener is closed.
     NoEar(u64),
     /// The bound socket of a gate: 1 for IPv6.
@@ -28,14 +31,17 @@ impl Message {
         let (kind, value) = match self {
             Message::Wake => (1u64, 0),
             Message::Stream(stream) => (2, u64::from(stream)),
-            Message::Ear(inode) => (3, inode),
+            Message::Ear(inode, _) => (3, inode),
             Message::NoEar(inode) => (4, inode),
             Message::Gate(family) => (5, family),
             Message::User(user, group) => (6, u64::from(group) << 32 | u64::from(user)),
         };
-        let mut bytes = [0u8; 16];
-        bytes[..8].copy_from_slice(&kind.to_ne_bytes());
-        bytes[8..].copy_from_slice(&value.to_ne_bytes());
+        let address = if let Message::Ear(_, address) = self { address } else { Address::default() };
+        let ([high, low], port) = (address.words(), u64::from(address.scope) << 32 | u64::from(address.port));
+        let mut bytes = [0u8; SIZE];
+        for (place, word) in bytes.chunks_exact_mut(8).zip([kind, value, high, low, port]) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
         // A full queue holds a wake-up already; what carries descriptors waits for its turn.
         let flags = if self == Message::Wake { MSG_DONTWAIT | MSG_NOSIGNAL } else { MSG_NOSIGNAL };
         loop {
@@ -48,16 +54,17 @@ impl Message {
 
     /// The next one. Errors: EAGAIN; ECONNRESET: nobody can send any more; EPROTO: none of these.
     pub fn receive(over: i32) -> Result<(Message, [i32; passing::MOST])> {
-        let mut bytes = [0u8; 16];
+        let mut bytes = [0u8; SIZE];
         let (got, descriptors) = passing::receive_with(over, &mut bytes, MSG_DONTWAIT)?;
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let address = || Address::from_words([word(16), word(24)], word(32) as u16, (word(32) >> 32) as u32);
         let message = match (got, word(0)) {
-            (16, 1) => Message::Wake,
-            (16, 2) => Message::Stream(word(8) as Stream),
-            (16, 3) => Message::Ear(word(8)),
-            (16, 4) => Message::NoEar(word(8)),
-            (16, 5) => Message::Gate(word(8)),
-            (16, 6) => Message::User(word(8) as u32, (word(8) >> 32) as u32),
+            (SIZE, 1) => Message::Wake,
+            (SIZE, 2) => Message::Stream(word(8) as Stream),
+            (SIZE, 3) => Message::Ear(word(8), address()),
+            (SIZE, 4) => Message::NoEar(word(8)),
+            (SIZE, 5) => Message::Gate(word(8)),
+            (SIZE, 6) => Message::User(word(8) as u32, (word(8) >> 32) as u32),
             _ => return Err(Errno(shunt_sys::libc::EPROTO)),
         };
         Ok((message, descriptors))
@@ -73,9 +80,15 @@ mod tests {
     fn messages_arrive_with_their_descriptors() {
         let mut pair = [-1; 2];
         calls::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
-        for message in
-            [Message::Wake, Message::Stream(7), Message::Ear(1 << 40), Message::NoEar(3), Message::Gate(1), Message::User(33, 7)]
-        {
+        let address = Address { scope: 9, ..Address::v6([0xfe; 16], 5432) };
+        for message in [
+            Message::Wake,
+            Message::Stream(7),
+            Message::Ear(1 << 40, address),
+            Message::NoEar(3),
+            Message::Gate(1),
+            Message::User(33, 7),
+        ] {
             message.send(pair[0], &[]).unwrap();
             assert_eq!(Message::receive(pair[1]), Ok((message, [-1; 2])));
         }

@@ -88,7 +88,7 @@ pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
 #[cold]
 #[inline(never)]
 pub fn kick(socket: &Socket) -> bool {
-    let Some(home) = home() else { return false };
+    let Some(home) = driven() else { return false };
     let Some(stream) = home.stream_of(socket) else { return false };
     // First, so that whoever has the lock meets the mark when he looks once more.
     mark(home, stream);

@@ -2,8 +2,9 @@
 //! another user before anybody has any, as a server's workers do.
 //!
 //! Who becomes another user than that keeps the rings of the streams of which he has descriptors, as of connections on one host
-//! ([`link::narrow`]), and nothing else of the station. It tells the keeper by bells, like a program that was handed them. The
-//! numbers of these streams are never lent again.
+//! ([`link::narrow`]), and nothing else of the station. It tells the keeper by bells, like a program that was handed them, by
+//! exec or in a message, and that may become another user, too. The numbers of all these streams are never lent again: the keeper
+//! retires them when they end.
 
 use super::home::{self, Home};
 use super::message::Message;
@@ -11,9 +12,11 @@ use crate::global::SETUP;
 use crate::process::{user, users};
 use crate::{link, private, table};
 use core::sync::atomic::Ordering;
-use shunt_segment::CHANNELS;
-use shunt_station::Stream;
-use shunt_sys::calls;
+use shunt_sys::{calls, clock};
+
+/// How long the keeper may take to become another user (ns), and between two looks whether it has.
+const FOLLOWS_WITHIN: u64 = 200_000_000;
+const LOOK: i64 = 100_000;
 
 impl Home {
     /// Whether its streams are this process's user's, or will be from now on.
@@ -28,14 +31,22 @@ impl Home {
         own
     }
 
+    /// Has the keeper become this process's user, which writes from now on where the keeper reads. False: it has not.
+    fn keeper_follows(&self) -> bool {
+        let (user, group) = (calls::geteuid(), calls::getegid());
+        let is_it = || self.common().keeper_user.load(Ordering::Acquire) == u64::from(user) + 1;
+        let told = is_it() || Message::User(user, group).send(self.control.load(Ordering::Relaxed), &[]).is_ok();
+        let until = clock::monotonic_ns() + FOLLOWS_WITHIN;
+        while told && !is_it() && clock::monotonic_ns() < until {
+            let _ = calls::nap(LOOK);
+        }
+        is_it()
+    }
+
     fn leave(&'static self) {
         home::part_with(self);
         if let Some(_setup) = SETUP.lock() {
-            for (row, (_, index)) in self.links.iter().enumerate() {
-                let channels = link::no_longer_lasting(*index);
-                let kept = (0..CHANNELS).filter(|channel| channels & 1 << channel != 0);
-                kept.for_each(|channel| self.station.retire((row * CHANNELS + channel) as Stream));
-            }
+            self.links.iter().for_each(|(_, index)| link::no_longer_lasting(*index));
         }
         let descriptors = self.station.descriptors();
         for fd in descriptors.into_iter().filter(|fd| *fd >= 0) {
@@ -58,10 +69,7 @@ pub fn is_driving() -> bool {
 pub fn user_changed() {
     for home in home::homes() {
         home.claimed.store(false, Ordering::Relaxed);
-        if home.is_own() {
-            let told = Message::User(calls::geteuid(), calls::getegid());
-            let _ = told.send(home.control.load(Ordering::Relaxed), &[]);
-        } else {
+        if !home.is_own() || !home.keeper_follows() {
             home.leave();
         }
     }

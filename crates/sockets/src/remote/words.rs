@@ -89,6 +89,8 @@ pub struct Common {
     pub holding: AtomicU64,
     /// Until when none may be held (ns).
     pub no_hold_until: AtomicU64,
+    /// Whose the keeper has become, plus one; 0: it is its maker's.
+    pub keeper_user: AtomicU64,
 }
 
 const _: () = {

@@ -173,7 +173,8 @@ impl World {
     pub fn listen(&mut self) {
         let bound = Address { port: PORT, ..self.sides[1].address };
         let station = &self.sides[1].station;
-        self.sides[1].ear = self.hosts[1].enter(|| station.listen(INODE, &bound).expect("an ear"));
+        station.listen(INODE, &bound).expect("room for a listener");
+        self.sides[1].ear = self.hosts[1].enter(|| Station::ear(INODE).expect("an ear"));
     }
 
     pub fn four(&self, port: u16) -> FourTuple {
