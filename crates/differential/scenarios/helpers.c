@@ -245,6 +245,8 @@ int run_helper(int argc, char **argv)
         return take(fd);
     if (strcmp(name, "take-as-another") == 0)
         return take_as_another(fd);
+    if (strcmp(name, "keep-as-another") == 0)
+        return keep_as_another(fd, (int)count);
     if (strcmp(name, "dial") == 0)
         return send(dial("127.0.0.1", (unsigned)fd), "hello", 5, 0) == 5 ? 0 : 6;
     if (strcmp(name, "blocking") == 0)

@@ -251,6 +251,7 @@ const char *own_path(void);
 const char *static_path(void);
 const char *path_beside(const char *name);
 int run_helper(int argc, char **argv);
+int keep_as_another(int fd, int channel);
 
 /* raw.c: calls that no interposition sees, for the laboratory's own needs. */
 long raw_call(long number, long a, long b, long c, long d, long e, long f);

@@ -99,6 +99,33 @@ static void open_links(void)
         fclose(maps);
 }
 
+/* What is mapped shared now stays so, whatever is done to the mappings that there are. */
+static void keep_mappings(void)
+{
+    enum { MOST = 256 };
+    static unsigned long from[MOST], to[MOST];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], rights[8];
+    int count = 0;
+    while (maps && count < MOST && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %7s", &from[count], &to[count], rights) == 3 && strcmp(rights, "rw-s") == 0)
+            count++;
+    if (maps)
+        fclose(maps);
+    for (int i = 0; i < count; i++)
+        mremap((void *)from[i], 0, to[i] - from[i], MREMAP_MAYMOVE);
+}
+
+int keep_as_another(int fd, int channel)
+{
+    char byte;
+    become_nobody();
+    keep_mappings();
+    close(fd);
+    raw_write_all(channel, "", 1);
+    return read(channel, &byte, 1) != 1 ? 9 : hits_in_mappings() ? 7 : 0;
+}
+
 /* One listener, whichever end has it, and several connections to it: one process's at either end. */
 static int listener;
 static unsigned port;
@@ -692,6 +719,28 @@ DUET_PROCESS(users_connected_passed, "a connection, wherever its peer is, that i
     R(recv(other, bytes, 6, MSG_WAITALL));
 }
 
+SCENARIO_WITH(SHAPE_CLIENT | SHAPE_PROCESS, users_connected_passed_early, "the same of one that nobody has accepted yet, wherever its peer is to be")
+{
+    int channel, look, looked;
+    if (!may_change())
+        return;
+    listener = -1;
+    pid_t process = receiver(&channel, &look, &looked);
+    port = (unsigned)atoi(far_quiet("listen 0 127.0.0.1 16"));
+    int fd = dial(meant("127.0.0.1", false), port);
+    note_carrier(fd);
+    R(pass_descriptor(channel, fd));
+    R(close(fd));
+    for (int i = 0; i < 2; i++) {
+        char byte;
+        MUST(read(looked, &byte, 1));
+        MUST(write(look, "", 1));
+    }
+    far_quiet("accept 1 0");
+    far("sendall 1 5 1; recvall 1 5 1; recv 1 10");
+    wait_for("receiver", process);
+}
+
 DUET_PROCESS(users_connected_passed_lingering, "the same of one that lingers, by whose giver it is closed at once")
 {
     int channel, look, looked;
@@ -714,6 +763,108 @@ DUET_PROCESS(users_connected_passed_lingering, "the same of one that lingers, by
     int after = connected_slot(2);
     far("send 2 6 1");
     R(recv(after, bytes, 6, MSG_WAITALL));
+}
+
+DUET_PROCESS(users_connected_kept, "another program becomes another user with a connection, wherever its peer is, and sees nothing of later ones in memory that it keeps")
+{
+    int pair[2], later[3];
+    char byte, numbers[2][16];
+    if (!may_change())
+        return;
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    int fd = connected_slot(1);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(pair[0]);
+        snprintf(numbers[0], sizeof numbers[0], "%d", fd);
+        snprintf(numbers[1], sizeof numbers[1], "%d", pair[1]);
+        execl(own_path(), "scenarios", "--helper", "keep-as-another", numbers[0], numbers[1], NULL);
+        _exit(127);
+    }
+    MUST(close(pair[1]));
+    R(close(fd));
+    MUST(read(pair[0], &byte, 1));
+    far("recv 1 10; close 1");
+    for (int i = 0; i < 3; i++) {
+        later[i] = connected_slot(2 + i);
+        send_secret(later[i]);
+    }
+    MUST(write(pair[0], "", 1));
+    wait_for("program", process);
+    far("recvall 2 24 0; recvall 3 24 0; recvall 4 24 0; send 4 6 1");
+    R(recv(later[2], bytes, 6, MSG_WAITALL));
+}
+
+DUET_PROCESS(users_connected_confined, "a child that may write no files becomes another user with a connection, wherever its peer is; the others go on")
+{
+    struct rlimit none = {0, 0};
+    if (!may_change())
+        return;
+    int fd = connected_slot(1), other = connected_slot(2);
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        MUST(setrlimit(RLIMIT_FSIZE, &none));
+        become_nobody();
+        ssize_t got = recv(fd, bytes, 5, MSG_WAITALL);
+        _exit(got == 5 && send(fd, bytes, 5, 0) == 5 ? 0 : 9);
+    }
+    R(close(fd));
+    far("sendall 1 5 1; recvall 1 5 1; recv 1 10; send 2 6 1");
+    wait_for("child", process);
+    R(recv(other, bytes, 6, MSG_WAITALL));
+    int after = connected_slot(3);
+    far("send 3 7 1");
+    R(recv(after, bytes, 7, MSG_WAITALL));
+}
+
+/* A child that becomes another user, and serves so many connections of a listener. */
+static pid_t acceptor(int at, int count)
+{
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        become_nobody();
+        for (int i = 0; i < count; i++) {
+            int fd = MUST(accept(at, NULL, NULL));
+            note_carrier(fd);
+            if (recv(fd, bytes, 5, MSG_WAITALL) != 5 || send(fd, bytes, 5, 0) != 5)
+                _exit(9);
+            close(fd);
+        }
+        _exit(0);
+    }
+    return process;
+}
+
+static void served(int slot, int at)
+{
+    far_quiet("connect %d 127.0.0.1 %u", slot, port_of(at));
+    far("sendall %d 5 1; recvall %d 5 1; recv %d 10", slot, slot, slot);
+}
+
+SCENARIO_WITH(SHAPE_SERVER | SHAPE_PROCESS, users_connected_beside_root, "root listens once more, and connects, beside children that have become another user and accept, wherever the clients are")
+{
+    if (!may_change())
+        return;
+    listener = listen_on(meant("127.0.0.1", true), 16);
+    port = (unsigned)atoi(far_quiet("listen 0 127.0.0.1 16"));
+    pid_t first = acceptor(listener, 3);
+    served(1, listener);
+    int second = listen_on(meant("127.0.0.1", true), 16);
+    pid_t other = acceptor(second, 2);
+    served(2, second);
+    served(3, listener);
+    int fd = dial(meant("127.0.0.1", false), port);
+    far_quiet("accept 4 0");
+    note_carrier(fd);
+    far("send 4 6 1");
+    R(recv(fd, bytes, 6, MSG_WAITALL));
+    served(5, listener);
+    served(6, second);
+    wait_for("first", first);
+    wait_for("other", other);
+    unsigned gone = port_of(listener);
+    R(close(listener));
+    say("far: %s", far_quiet("connect 7 127.0.0.1 %u", gone));
 }
 
 /* Root listens, and a child that has become another user accepts; `both`: root has accepted before. */
