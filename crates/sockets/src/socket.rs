@@ -106,6 +106,8 @@ pub struct Socket {
     pub inode: AtomicU64,
     /// First entry of the epoll sets that watch it.
     pub watchers: AtomicPtr<crate::epoll::Entry>,
+    /// When this process last shut it down, in ticks; 0: never.
+    pub changed_at: AtomicU64,
     /// Counts what this process did to the stream that edge-triggered sets hear of: each shutdown wakes them.
     pub changes: AtomicU32,
     /// A handler was told that both directions have ended, or is not to be ([`crate::waiting::owner::say_cause`]): 1.

@@ -44,6 +44,8 @@ pub struct Entry {
     pub(super) announced: AtomicU64,
     /// The answer in which it was last reported, so that no answer names it twice.
     pub(super) answer: AtomicU32,
+    /// Edge-triggered: what its peer had done at the last report ([`super::events`]).
+    pub(super) news: AtomicU64,
     /// What a set around its set saw last, to tell arrivals; 0: nothing yet.
     pub(super) noticed: AtomicU64,
     /// An inner set of which the kernel said something that was not looked into yet.

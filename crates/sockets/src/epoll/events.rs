@@ -20,13 +20,15 @@ pub(super) struct Finding {
     /// 0: nothing.
     pub(super) events: u32,
     signature: u64,
+    /// The part of the signature that the peer makes.
+    news: u64,
     blocked: u32,
 }
 
-pub(super) const NOTHING: Finding = Finding { events: 0, signature: 0, blocked: 0 };
+pub(super) const NOTHING: Finding = Finding { events: 0, signature: 0, news: 0, blocked: 0 };
 
-/// Changes with everything that is an edge for an entry that asks for `wanted`, but for space.
-fn signature(socket: &Socket, wanted: u32) -> u64 {
+/// Changes with everything that is an edge for an entry that asks for `wanted`, but for space. The second: with what the peer does.
+fn signature(socket: &Socket, wanted: u32) -> (u64, u64) {
     let peer = socket.peer();
     let mut ends = socket.own().receive.state.load(Ordering::Acquire) & (state::DONE | state::PEER_GONE | state::SHUT_RD);
     let (mut word, waiting) = socket.incoming().look();
@@ -39,10 +41,17 @@ fn signature(socket: &Socket, wanted: u32) -> u64 {
     }
     let changes = socket.changes.load(Ordering::Relaxed);
     let own = (ends as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    if wanted & ARRIVALS == 0 {
-        return (word & (word::FIN | word::CLOSED | word::RST)) ^ own;
-    }
-    word.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ own ^ peer.urgent.load(Ordering::Acquire).wrapping_mul(0xff51_afd7_ed55_8ccd)
+    let news = match wanted & ARRIVALS {
+        0 => word & (word::FIN | word::CLOSED | word::RST),
+        _ => word.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ peer.urgent.load(Ordering::Acquire).wrapping_mul(0xff51_afd7_ed55_8ccd),
+    };
+    (news ^ own, news)
+}
+
+/// Whether the peer has done nothing since an edge-triggered entry was told last: what it has to tell is this process's own doing.
+pub(super) fn is_own(entry: &Entry, socket: &Socket) -> bool {
+    let wanted = entry.wanted();
+    wanted & ET != 0 && !entry.has(term::FRESH) && signature(socket, wanted).1 == entry.news.load(Ordering::Relaxed)
 }
 
 /// What the entry would report now. Changes nothing.
@@ -54,7 +63,7 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     }
     if let Some(inner) = entry.inner() {
         let (events, arrivals) = nested::find(entry, inner);
-        return Finding { events, signature: arrivals as u64, blocked: 0 };
+        return Finding { events, signature: arrivals as u64, ..NOTHING };
     }
     if let Some(socket) = entry.datagram() {
         return in_inbox(entry, socket, terms.events.load(Ordering::Relaxed), flags);
@@ -64,18 +73,18 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     let wanted = terms.events.load(Ordering::Relaxed);
     let asked = wanted & !MODES | ERR | HUP;
     if wanted & ET == 0 {
-        return Finding { events: readiness::events(socket, asked as i16) as u16 as u32, signature: 0, blocked: 0 };
+        return Finding { events: readiness::events(socket, asked as i16) as u16 as u32, ..NOTHING };
     }
     // In this order: what comes in between is then another edge, not a lost one.
-    let signature = signature(socket, wanted);
+    let (signature, news) = signature(socket, wanted);
     let blocked = socket.own().transmit.blocked.load(Ordering::Acquire);
     let changed = flags & term::FRESH != 0 || signature != terms.seen.load(Ordering::Relaxed);
     if !changed && asked & SPACE == 0 {
-        return Finding { events: 0, signature, blocked };
+        return Finding { events: 0, signature, news, blocked };
     }
     let now = readiness::events(socket, asked as i16) as u16 as u32;
     let space = now & SPACE != 0 && (flags & term::NO_SPACE != 0 || blocked != terms.unblocked.load(Ordering::Relaxed));
-    Finding { events: if changed || space { now } else { 0 }, signature, blocked }
+    Finding { events: if changed || space { now } else { 0 }, signature, news, blocked }
 }
 
 /// What the entry of a datagram socket reports because of its inbox; the kernel reports the rest.
@@ -88,12 +97,12 @@ fn in_inbox(entry: &'static Entry, socket: &'static Datagram, wanted: u32, flags
     // An arrival is an edge of all that holds, even if what came was taken since (`ep_poll_callback`).
     let space = events == 0 && socket.is_local() && wanted & ET != 0 && signature != entry.terms().seen.load(Ordering::Relaxed);
     if !edge || events == 0 && !(space && asked & SPACE != 0) {
-        return Finding { events: 0, signature, blocked: 0 };
+        return Finding { signature, ..NOTHING };
     }
     if let Some(fd) = entry.descriptor() {
         events |= socket.rest(fd, asked, events);
     }
-    Finding { events, signature, blocked: 0 }
+    Finding { events, signature, ..NOTHING }
 }
 
 /// Takes note that the finding is reported. False: another process that shares the set was quicker.
@@ -104,6 +113,7 @@ pub(super) fn take(entry: &'static Entry, finding: &Finding) -> bool {
     let mut due = true;
     if wanted & ET != 0 {
         let old = terms.seen.swap(finding.signature, Ordering::Relaxed);
+        entry.news.store(finding.news, Ordering::Relaxed);
         let mut gone = term::FRESH;
         let mut left = terms.flags.load(Ordering::Relaxed);
         due = heard || old != finding.signature || left & (term::FRESH | term::NO_SPACE) != 0;
@@ -127,7 +137,7 @@ pub(super) fn take(entry: &'static Entry, finding: &Finding) -> bool {
 pub(super) fn notice(entry: &'static Entry) -> bool {
     let now = match (entry.inner(), entry.socket()) {
         (Some(inner), _) => inner.arrivals.load(Ordering::Relaxed) as u64 + 1,
-        (_, Some(socket)) => signature(socket, entry.wanted()) | 1,
+        (_, Some(socket)) => signature(socket, entry.wanted()).0 | 1,
         _ => match entry.datagram() {
             Some(socket) => socket.arrivals() | 1,
             None => return false,

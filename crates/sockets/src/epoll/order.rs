@@ -1,9 +1,11 @@
 //! The order in which entries that one look finds ready join the queue: that of arrival, as far as senders say.
 
 use super::entry::{place, tagged, Entry};
+use super::events::is_own;
 use super::list::address;
 use super::set::{enqueue, Set};
 use super::EXCLUSIVE;
+use crate::socket::Socket;
 use crate::stream::stamp;
 use crate::table::Kind;
 use core::sync::atomic::Ordering;
@@ -12,6 +14,14 @@ use shunt_sys::clock;
 
 /// So many are put into order. Where more are ready at a time they wait for the program, not it for them.
 const MOST: usize = 32;
+
+/// For how long the stream has had what its entry is about to tell, in ticks; 0: not known.
+fn age(entry: &Entry, socket: &Socket, now: u64) -> u64 {
+    match socket.changed_at.load(Ordering::Relaxed) {
+        changed if changed != 0 && is_own(entry, socket) => now.saturating_sub(changed),
+        _ => stamp::age(socket, now),
+    }
+}
 
 /// Puts the ready entries from `first` on, which one look has queued as it found them, into order. Under the set's lock.
 #[cold]
@@ -22,7 +32,7 @@ pub(super) fn line_up(set: &'static Set, first: &'static Entry) {
     let mut count = 0;
     let mut at = Some(first);
     while let (Some(entry), true) = (at, count < MOST) {
-        found[count] = (entry.socket().map_or(0, |socket| stamp::age(socket, now)), entry);
+        found[count] = (entry.socket().map_or(0, |socket| age(entry, socket, now)), entry);
         count += 1;
         at = set.ready.after(entry);
     }

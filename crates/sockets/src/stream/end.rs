@@ -6,7 +6,7 @@ use crate::waiting::readiness;
 use crate::waiting::wait;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
-use shunt_sys::{calls, libc, Errno, Result};
+use shunt_sys::{calls, clock, libc, Errno, Result};
 
 /// The peer wrote nonsense into shared memory: this connection is reset.
 #[cold]
@@ -75,6 +75,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     }
     // inet_shutdown wakes everybody who polls, whatever changes.
     socket.changes.fetch_add(1, Ordering::Relaxed);
+    socket.changed_at.store(clock::ticks(), Ordering::Relaxed);
     readiness::ask_if_refused(socket, fd);
     if readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
