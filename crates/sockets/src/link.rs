@@ -20,7 +20,7 @@ pub use drop::{drop_owed, drop_unused, sweep};
 pub use forking::left_to_kernel;
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{clear_for_next, note, offer, reusable, Offer};
-pub use make::make_lasting;
+pub use make::{holds_range, make_lasting};
 pub(crate) use narrow::{narrow, no_longer_lasting};
 pub use solitary::make_solitary;
 
@@ -185,10 +185,16 @@ impl Links {
         unsafe { core::slice::from_raw_parts_mut(self.entries, self.count) }
     }
 
-    fn add(&mut self, link: Link) -> Result<usize> {
+    /// Memory for the entries, from the first link on.
+    fn furnish(&mut self) -> Result<()> {
         if self.entries.is_null() {
             self.entries = mapping::reserve(MOST * core::mem::size_of::<Link>())?.cast();
         }
+        Ok(())
+    }
+
+    fn add(&mut self, link: Link) -> Result<usize> {
+        self.furnish()?;
         let index = match self.all().iter().position(|l| l.base.is_null()) {
             Some(index) => index,
             None if self.count < MOST => {

@@ -28,6 +28,15 @@ pub fn reserve_for_children(size: usize) -> Result<*mut u8> {
     unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }
 }
 
+/// Keeps `size` bytes of address space free for a mapping that is to come.
+///
+/// Errors: as for [`reserve`].
+pub fn range(size: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping disturbs nothing.
+    unsafe { calls::mmap(core::ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0) }
+}
+
 /// Maps `size` bytes of the file `fd` shared, anywhere.
 pub fn shared(fd: i32, size: usize) -> Result<*mut u8> {
     // SAFETY: a fresh mapping disturbs nothing.

@@ -88,7 +88,7 @@ fn refused_for_ever(host: &Host) {
 in_mode!(calls_that_a_filter_refuses, Both, crate::refused_for_ever);
 
 /// What a kernel answers that has no memory, no numbers, or no room in its tables.
-const SHORT: [(i64, i32); 16] = [
+const SHORT: [(i64, i32); 18] = [
     (libc::SYS_bind, libc::ENOMEM),
     (libc::SYS_connect, libc::EAGAIN),
     (libc::SYS_connect, libc::ENOMEM),
@@ -97,9 +97,11 @@ const SHORT: [(i64, i32); 16] = [
     (libc::SYS_epoll_ctl, libc::ENOSPC),
     (libc::SYS_ftruncate, libc::ENOSPC),
     (libc::SYS_memfd_create, libc::ENFILE),
+    (libc::SYS_mmap, libc::ENOMEM),
     (libc::SYS_openat, libc::EMFILE),
     (libc::SYS_pidfd_open, libc::EMFILE),
     (libc::SYS_pipe2, libc::EMFILE),
+    (libc::SYS_recvmsg, libc::ENOMEM),
     (libc::SYS_sendmsg, libc::ENOBUFS),
     (libc::SYS_sendmsg, libc::ETOOMANYREFS),
     (libc::SYS_sendto, libc::ENOBUFS),

@@ -10,18 +10,25 @@ use shunt_segment::link::{self, Party};
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK};
 use shunt_sys::libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_sys::{calls, Errno, Result};
+use shunt_sys::{calls, mapping, Errno, Result};
 
 /// A file that grew is a link that was closed ([`super::solitary`]).
 pub(super) const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_SEAL;
 
 /// Maps a segment; when the address space is short, idle links go first.
 pub(super) fn map_segment(fd: i32) -> Result<*mut u8> {
+    // The kernel may have no memory for a moment.
+    let mut again = true;
     loop {
         match links().try_map(fd) {
             Err(Errno(libc::ENOMEM)) => {
                 let idle = links().all().iter().position(|l| !l.base.is_null() && l.live == 0 && !l.lasting && !awaited(l));
-                let Some(index) = idle else { return Err(Errno(libc::ENOMEM)) };
+                let Some(index) = idle else {
+                    if core::mem::take(&mut again) {
+                        continue;
+                    }
+                    return Err(Errno(libc::ENOMEM));
+                };
                 drop_link(index);
                 window::release_blanks();
                 let links = links();
@@ -33,6 +40,22 @@ pub(super) fn map_segment(fd: i32) -> Result<*mut u8> {
             other => return other,
         }
     }
+}
+
+/// A process that accepts, and whose address space is limited, holds a range of it back for the link of a client that is new: where that
+/// finds none, the client is reset. Whether there is one, and memory for the links themselves. Under the set-up lock.
+pub fn holds_range() -> bool {
+    let links = links();
+    if links.furnish().is_err() {
+        return false;
+    }
+    if calls::soft_limit(libc::RLIMIT_AS) == libc::RLIM_INFINITY || links.blank_count > 0 {
+        return true;
+    }
+    let Ok(range) = mapping::range(BASE_SIZE) else { return false };
+    links.blanks[0] = range;
+    links.blank_count = 1;
+    true
 }
 
 /// This process is one of the two, under `user`.

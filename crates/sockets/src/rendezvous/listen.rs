@@ -9,7 +9,7 @@ use crate::process::report;
 use crate::rendezvous::{offered, taking};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{private, sockaddr};
+use crate::{link, private, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -56,6 +56,9 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     // Clients believe only the port's owner, and the kernel names who listens at the rendezvous: they would connect in vain.
     if status.st_uid != calls::geteuid() {
         return Err(Reason::SocketOfOther);
+    }
+    if crate::global::SETUP.lock().is_some_and(|_setup| !link::holds_range()) {
+        return Err(Reason::NoMemory);
     }
     let made = (|| -> Result<[i32; 2]> {
         let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;

@@ -154,14 +154,20 @@ fn receive(
 /// The descriptors that the client sends right after connecting: the link's, and its bell's if there is one. It may be a moment away, if the client was preempted
 /// between the two; how long that may hold accept up depends on who it is ([`super::patience`]).
 fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing::MOST], Reason> {
-    match passing::receive(companion, libc::MSG_DONTWAIT) {
+    let receive = || passing::receive(companion, libc::MSG_DONTWAIT);
+    // The kernel may have no memory for the call at a moment: then nothing was taken off.
+    let receive = || match receive() {
+        Err(Errno(libc::ENOMEM | libc::ENOBUFS)) => receive(),
+        other => other,
+    };
+    match receive() {
         Ok(sent) => return Ok(sent),
         Err(Errno(libc::EAGAIN)) => {}
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
     let _ = calls::poll_one(companion, libc::POLLIN, patience::LINKS.of(uid));
-    passing::receive(companion, libc::MSG_DONTWAIT).map_err(|error| {
+    receive().map_err(|error| {
         if error.0 == libc::ECONNRESET {
             return Reason::ClientLeft;
         }
@@ -238,6 +244,9 @@ fn find_link(
                 discard(bell);
             }
             link::header(link.base).sole.store(sole as u32, Ordering::Release);
+            if !link::holds_range() {
+                listen::is_short(listener); // whoever comes next would be reset
+            }
             Ok((index, link))
         }
         Err(reason) => {
