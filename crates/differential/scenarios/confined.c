@@ -206,6 +206,41 @@ SOLO_KERNEL(confined_to_few_numbers, "a server leaves itself two descriptor numb
     }
 }
 
+/* The limit counts what is mapped by now, and some more, which the server takes when it listens. */
+static void serve_without_space(_Atomic unsigned *port)
+{
+    unsigned long pages = 0;
+    FILE *sizes = fopen("/proc/self/statm", "r");
+    if (!sizes || fscanf(sizes, "%lu", &pages) != 1)
+        _exit(1);
+    rlim_t size = pages * 4096 + (64UL << 20);
+    MUST(setrlimit(RLIMIT_AS, &(struct rlimit){size, size}));
+    int listener = listen_on("127.0.0.1", 16);
+    for (size_t piece = 1 << 20; piece >= 4096; piece /= 2)
+        while (mmap(NULL, piece, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+            continue;
+    *port = port_of(listener);
+    for (int turn = 0; turn < 3; turn++)
+        echo_one(listener);
+    _exit(0);
+}
+
+SOLO_KERNEL(confined_address_space, "a server whose address space is used up when it listens serves clients of several processes")
+{
+    _Atomic unsigned *port = shared(sizeof *port);
+    pid_t server = MUST(fork()), client;
+    if (server == 0)
+        serve_without_space(port);
+    for (int patience = 5000; *port == 0 && patience > 0; patience--)
+        milliseconds(1);
+    for (int turn = 0; turn < 3; turn++) {
+        if ((client = MUST(fork())) == 0)
+            ask_with_few(*port, (char)('a' + turn), false);
+        wait_for("client", client);
+    }
+    wait_for("server", server);
+}
+
 SOLO(confined_without_ppoll, "a server whose filter refuses ppoll, but not poll, sleeps in accept and recv as ever")
 {
     int listener = listen_on("127.0.0.1", 16);
@@ -502,4 +537,77 @@ SOLO_KERNEL(filtered_from_outside, "programs from which newer calls were taken b
         }
         wait_for("child", processes[i]);
     }
+}
+
+enum { TURNS = 40 };
+
+static void answer_filtered(char way, unsigned otherwise, int from, int datagrams, int local)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int set = way == 'e' ? epoll_create1(0) : -1;
+    if (way == 'e' && epoll_ctl(set, EPOLL_CTL_ADD, datagrams, &event) != 0)
+        _exit(50);
+    for (int turn = 0; turn < TURNS; turn++) {
+        struct sockaddr_in asker;
+        socklen_t length = sizeof asker;
+        char message[TURNS];
+        if (turn == from) {
+            allow_old(way, false, false, otherwise);
+            if (send(local, "c", 1, 0) != 1)
+                _exit(53);
+        }
+        wait_old(way, datagrams, set);
+        ssize_t got = recvfrom(datagrams, message, sizeof message, 0, (struct sockaddr *)&asker, &length);
+        if (got < 1 || sendto(datagrams, message, (size_t)got, 0, (struct sockaddr *)&asker, length) != got)
+            _exit(51);
+        got = recv(local, message, sizeof message, 0);
+        if (got < 1 || send(local, message, (size_t)got, 0) != got)
+            _exit(52);
+    }
+    _exit(0);
+}
+
+static void ask_filtered(char way, unsigned otherwise, int from)
+{
+    struct endpoint_address loopback = address_of("127.0.0.1", 0), to = {.length = sizeof to.storage};
+    int asker = MUST(socket(AF_INET, SOCK_DGRAM, 0)), answerer = MUST(socket(AF_INET, SOCK_DGRAM, 0)), local[2], right = 0;
+    MUST(bind(asker, SA(loopback)));
+    MUST(bind(answerer, SA(loopback)));
+    MUST(getsockname(answerer, (struct sockaddr *)&to.storage, &to.length));
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, local));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(local[0]);
+        answer_filtered(way, otherwise, from, answerer, local[1]);
+    }
+    close(answerer);
+    close(local[1]);
+    for (int turn = 0; turn < TURNS; turn++) {
+        char message[TURNS], answer[TURNS];
+        size_t length = (size_t)turn + 1;
+        memset(message, 'a' + turn % 26, length);
+        if (turn == from && recv(local[0], answer, 1, 0) != 1)
+            break;
+        sendto(asker, message, length, 0, SA(to));
+        struct pollfd entry = {.fd = asker, .events = POLLIN};
+        if (poll(&entry, 1, 5000) != 1 || recv(asker, answer, sizeof answer, 0) != (ssize_t)length)
+            break;
+        send(local[0], answer, length, MSG_NOSIGNAL);
+        if (recv(local[0], answer, length, MSG_WAITALL) == (ssize_t)length && memcmp(answer, message, length) == 0)
+            right++;
+    }
+    close(local[0]);
+    close(asker);
+    say("%d answers", right);
+    wait_for("process", process);
+}
+
+SOLO_KERNEL(filtered_datagrams, "processes that confine themselves to the calls by which they answer datagrams and a pair of AF_UNIX, before the first or in the middle")
+{
+    for (const char *way = WAYS; *way; way++)
+        for (int i = 0; i < OTHERWISES; i++)
+            for (int from = 0; from < TURNS; from += TURNS / 2) {
+                say("%c %d, from %d", *way, i, from);
+                ask_filtered(*way, OTHERWISE[i], from);
+            }
 }

@@ -30,12 +30,13 @@ pub mod told;
 pub mod wishes;
 pub mod witness;
 
-pub use owners::{after_fork, before_exec, before_fork, forked, prepare_fork, process_ends, release, user_changed};
+pub use owners::{after_fork, before_exec, before_fork, forked, let_go, prepare_fork, process_ends, release, user_changed};
 pub use sleep::{after_sleep, before_sleep, before_spin, Sleeper};
 pub(crate) use sleep::{begin_eagerly, reopen};
 
 use crate::epoll::Entry;
 use crate::global::{self, Shared};
+use crate::handover::untold;
 use crate::local::Local;
 use crate::process::apart;
 use crate::process::report;
@@ -128,7 +129,7 @@ pub fn created(fd: i32, family: i32, nonblocking: bool) {
 
 /// Enters a fresh socket that may have an inbox.
 pub(crate) fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagram> {
-    if !table::fits(fd) || apart::apart() {
+    if !table::fits(fd) || apart::apart() || untold::confined() {
         return None;
     }
     let socket = slab::allocate(family)?;
@@ -141,7 +142,7 @@ pub(crate) fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static 
     }
     let (kind, reason) = socket.row();
     report::note(fd, kind, reason, None);
-    if crate::handover::untold::keeps() {
+    if untold::keeps() {
         options::plain(socket, pin::ELSEWHERE);
     }
     Some(socket)

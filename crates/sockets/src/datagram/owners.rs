@@ -3,6 +3,8 @@
 use super::route::{self, Routes};
 use super::{adopt, all, boxes, flag, options, pin, slab, witness, Datagram};
 use crate::local::back;
+use crate::process::report;
+use crate::table;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
 
@@ -157,6 +159,18 @@ pub fn user_changed(before: u32) {
         crate::local::released(socket);
     });
     boxes::forget_others();
+}
+
+/// A filter is about to forbid the calls that an inbox takes (bells, visitors, a look at flags that others may have changed): the socket at
+/// `fd`, which is plain by now, is the kernel's alone, unless something waits that only memory has. Its gate stays pinned.
+pub fn let_go(fd: i32, socket: &'static Datagram) {
+    if socket.is_local() {
+        back::put_back(fd, socket);
+    }
+    if !socket.has_waiting() && crate::epoll::leave_datagram(socket) {
+        table::take(fd);
+        report::forget(fd);
+    }
 }
 
 /// Before an exec or a spawn: descriptors that another program will have are the kernel's from now on.

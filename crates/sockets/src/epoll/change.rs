@@ -94,6 +94,28 @@ pub fn forget_datagram(socket: &'static Datagram, fd: i32) {
     }
 }
 
+/// A datagram socket is the kernel's alone from now on: its sets go on watching it as they watch any other descriptor. False: one of them
+/// cannot, as it is another process's, too.
+pub fn leave_datagram(socket: &'static Datagram) -> bool {
+    if socket.watchers.load(Ordering::Relaxed).is_null() {
+        return true;
+    }
+    let Some(_watchers) = WATCHERS.lock() else { return false };
+    while let Some(entry) = watcher(&socket.watchers) {
+        let Some(set) = entry.set() else {
+            unwatch(entry);
+            continue;
+        };
+        let Some(_held) = set.lock.lock() else { return false };
+        let own = !set.inherited.load(Ordering::Relaxed) && entry.wanted() & EXCLUSIVE == 0;
+        let (true, Some(epfd), Some(fd)) = (own, set.descriptor(), entry.descriptor()) else { return false };
+        datagrams::leave_to_kernel(epfd, entry, fd);
+        foreign(set, libc::EPOLL_CTL_ADD);
+        detach(set, entry);
+    }
+    true
+}
+
 /// `act` gets the set, a descriptor of it, and the entry.
 fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static Entry)) {
     if socket.watchers.load(Ordering::Relaxed).is_null() {

@@ -11,8 +11,8 @@
 //! perhaps does not: streams and listeners that could not go on are the kernel's by then.
 
 use crate::handover::{carried, untold};
-use crate::private;
 use crate::table::{self, Kind};
+use crate::{datagram, private};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_segment::reason::Reason;
 use shunt_sys::filter::{self, Answer, Filter};
@@ -154,7 +154,12 @@ fn settle(streams: bool, accepts: bool) {
             // Other processes may accept from what this one can do nothing with.
             Kind::Listener if accepts => untold::settle(fd),
             Kind::Listener | Kind::Epoll => {}
-            _ if streams => untold::settle(fd),
+            _ if streams => {
+                untold::settle(fd);
+                if let Some(socket) = table::datagram(fd) {
+                    datagram::let_go(fd, socket);
+                }
+            }
             _ => {}
         }
     }
