@@ -122,6 +122,9 @@ pub enum End {
     Removed,
 }
 
+/// At real-time priority others are let have the processor after so many frames, also while there are more.
+const BURST: u64 = 64;
+
 /// While there is work, the descriptors are looked at so often.
 const LOOK: Duration = Duration::from_micros(100);
 
@@ -147,8 +150,14 @@ impl Agent {
         let (mut busy_until, mut next_look) = (Instant::now(), Instant::now());
         // Turns in which there was work and nothing could be done: a neighbour is not known, the interface is down or full.
         let mut stuck = 0u32;
+        // Frames carried when others were last let have this processor. Where the scheduler gives them no turns (SCHED_FIFO), and a
+        // sender keeps us busy, those would never have it who are to take what we carry.
+        let mut yielded = 0u64;
+        // SAFETY: a number, of the calling thread.
+        let burst = if unsafe { libc::sched_getscheduler(0) } == libc::SCHED_FIFO { BURST } else { u64::MAX };
         loop {
             let moved = self.move_frames();
+            let carried = self.trunks.iter().map(|trunk| trunk.sent + trunk.received).sum::<u64>();
             let now = Instant::now();
             if moved {
                 busy_until = now + spin;
@@ -161,9 +170,10 @@ impl Agent {
                         return Ok(end);
                     }
                 }
-                if !moved {
+                if !moved || carried - yielded >= burst {
                     // Those that we wait for may need this processor.
                     std::thread::yield_now();
+                    yielded = carried;
                 }
                 continue;
             }
