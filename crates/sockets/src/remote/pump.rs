@@ -310,7 +310,9 @@ impl Rings<'_> {
                 let all = goes && self.send(driver, stream, waiting, now);
                 if goes && !all {
                     let nothing = words::get(station, stream, words::SENT) == words::get(station, stream, words::OUT_BASE);
-                    if nothing && words::flags(station, stream) & flag::REFUSED == 0 {
+                    // What came for a program that had closed is no reason to lose what that said before.
+                    let closed = near_word & word::CLOSED != 0 || flags & flag::NEAR_GONE != 0;
+                    if nothing && (closed || words::flags(station, stream) & flag::REFUSED == 0) {
                         return; // the first room is on its way to us, as TCP's is before anything is sent
                     }
                 }
