@@ -4,6 +4,11 @@
 //! destination are raw bytes, lengths come from private memory. The program's memory may fault: then a copy says so.
 
 #[cfg(not(loom))]
+use core::arch::{
+    asm,
+    x86_64::{_mm_prefetch, _MM_HINT_T0},
+};
+#[cfg(not(loom))]
 use shunt_sys::user::{copy, copy_away};
 
 /// A ring's memory: `size` is a power of two.
@@ -81,6 +86,36 @@ impl Ring {
             ok
         }
     }
+
+    /// Asks for the lines of `length` bytes at `position`, to be read soon; of longer messages for the first ones.
+    #[inline(always)]
+    pub fn fetch(self, position: u64, length: usize) {
+        const MOST: usize = 2048;
+        // SAFETY: no access, and inside the ring.
+        self.each_line(position, length.min(MOST), |line| unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) });
+    }
+
+    /// As [`Ring::fetch`], to be written, which takes them from a reader's caches.
+    #[inline(always)]
+    pub fn prepare(self, position: u64, length: usize) {
+        self.each_line(position, length, |line| {
+            // SAFETY: a hint, which does nothing where it is not known.
+            unsafe { asm!("prefetchw byte ptr [{line}]", line = in(reg) line, options(nostack, preserves_flags, readonly)) }
+        });
+    }
+
+    #[inline(always)]
+    fn each_line(self, position: u64, length: usize, ask: impl Fn(*mut u8)) {
+        const LINE: usize = 64;
+        let mut done = 0;
+        loop {
+            ask(self.base.wrapping_add((position as usize + done) & (self.size as usize - 1)));
+            done += LINE;
+            if done >= length {
+                break;
+            }
+        }
+    }
 }
 
 /// A byte of a model's link: the model checker finds accesses that nothing orders.
@@ -113,6 +148,10 @@ impl Ring {
         // SAFETY: passed on.
         unsafe { self.put(position, source, length) }
     }
+
+    pub fn fetch(self, _position: u64, _length: usize) {}
+
+    pub fn prepare(self, _position: u64, _length: usize) {}
 
     pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) -> bool {
         assert!(length <= self.size as usize);

@@ -37,6 +37,7 @@ pub mod inbox;
 pub mod local;
 pub mod lock;
 pub mod offers;
+mod pace;
 pub mod passage;
 pub mod pipe;
 mod short;

@@ -6,14 +6,15 @@
 //! Nobody misses them there: as long as the word tells of inline bytes, these are all that wait ([`Pipe::beside`]), and
 //! the next word is stored behind them.
 
+use crate::pace;
 use crate::pipe::{class_of, distance, switch_of, Pipe, COPIED, KNOWN_CLASS, KNOWN_SHIFT, POSITION};
-use shunt_segment::area::RING_SIZE;
+use shunt_segment::area::{FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 use shunt_sys::user;
 
-/// Bytes of the longest message that is short: its copy is a loop of vectors, and no call that spoils registers. Beyond 500 bytes
-/// the general way costs twice the instructions, and more time than their copies.
+/// Bytes of the longest message that is short: its copy is a loop of vectors, and no call that spoils registers. The general way
+/// costs twice the instructions.
 #[cfg(not(loom))]
 pub const SHORT: usize = user::LONG - 1;
 /// Bytes of the longest message that is short: few, so that models see the general way as well.
@@ -66,6 +67,12 @@ impl Pipe<'_> {
         if !settled || distance(ack, tail) + length as u64 > self.room(class) as u64 {
             return false;
         }
+        if ack != tail && length >= pace::PREPARED && class <= FIRST_IN_WINDOW {
+            let ahead = pace::AHEAD_OF_STORES;
+            if distance(ack, tail) + ahead + length as u64 <= ring.size as u64 {
+                ring.prepare(tail.wrapping_add(ahead), length);
+            }
+        }
         // SAFETY: as promised by the caller; there is room for them in the ring.
         let copied = unsafe { ring.put(tail, source, length) };
         if copied {
@@ -74,10 +81,11 @@ impl Pipe<'_> {
         copied
     }
 
-    /// The source went away between the two copies: what was announced is put into the ring.
+    /// The source went away between the two copies: what was announced is put into the ring. (Here and below: by value, so that
+    /// nothing is kept in memory for what is rare.)
     #[cold]
     #[inline(never)]
-    fn put_again(&self, tail: u64, length: usize) {
+    fn put_again(self, tail: u64, length: usize) {
         let words = self.own.post.inline.each_ref().map(|word| word.load(Relaxed));
         // SAFETY: INLINE bytes are there and fit the smallest ring.
         unsafe { self.smallest().put(tail, words.as_ptr().cast(), length.min(INLINE)) };
@@ -94,6 +102,9 @@ impl Pipe<'_> {
         let known = receive.class.load(Relaxed);
         let position = receive.position.load(Relaxed);
         if known >> KNOWN_SHIFT == 0 {
+            if self.window.pace.is_ahead(length) {
+                pace::hold_off(&self.own.wait, &self.peer.wait);
+            }
             let word = self.peer.post.word.load(Acquire);
             let waiting = distance(position, word & POSITION) as usize;
             // A mark among the bytes is visible with them: then the caller says how far it may go ([`Pipe::receive_within`]).
@@ -121,6 +132,7 @@ impl Pipe<'_> {
                 return 0;
             }
             self.consume(part, ((waiting - part) as u32) << KNOWN_SHIFT | class as u32);
+            self.window.pace.found(waiting, part);
             return part;
         }
         if length.wrapping_sub(1) >= SHORT || length > (known >> KNOWN_SHIFT) as usize || self.peer.urgent.load(Acquire) != 0 {
@@ -135,7 +147,13 @@ impl Pipe<'_> {
         if !unsafe { ring.get(position, target, length) } {
             return 0;
         }
-        self.consume(length, known - ((length as u32) << KNOWN_SHIFT));
+        let left = known - ((length as u32) << KNOWN_SHIFT);
+        self.consume(length, left);
+        if left >> KNOWN_SHIFT > pace::AHEAD {
+            ring.fetch(position.wrapping_add(length as u64 + pace::AHEAD as u64), length);
+        } else if left >> KNOWN_SHIFT == 0 {
+            self.window.pace.emptied(length);
+        }
         length
     }
 

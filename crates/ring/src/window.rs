@@ -8,6 +8,7 @@
 //! [`Trouble::Unmapped`]: crate::Trouble::Unmapped
 
 use crate::distance::Distance;
+use crate::pace::Pace;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// One direction's window as this process has it: private memory.
@@ -17,6 +18,8 @@ pub struct Window {
     pub(crate) in_base: Distance,
     /// And how in the larger ones.
     pub(crate) in_window: Distance,
+    /// How close its receiver is behind the sender.
+    pub(crate) pace: Pace,
     /// [`Window::hold`].
     held: AtomicBool,
 }
@@ -31,6 +34,7 @@ impl Window {
             base: AtomicPtr::new(core::ptr::null_mut()),
             in_base: Distance::new(),
             in_window: Distance::new(),
+            pace: Pace::new(),
             held: AtomicBool::new(false),
         }
     }

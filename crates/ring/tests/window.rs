@@ -76,3 +76,35 @@ fn a_receiver_without_the_window_learns_where_the_bytes_lie_in_the_file() {
     let got = unsafe { incoming.receive(target.as_mut_ptr(), bytes.len()) }.unwrap();
     assert_eq!((got, &target[..got]), (bytes.len() - 1000, &bytes[1000..]));
 }
+
+#[test]
+fn a_stream_of_short_messages_leaves_the_largest_ring_once_its_reader_is_near() {
+    use shunt_segment::channel::word::CLASS_SHIFT;
+    use std::sync::atomic::Ordering::Relaxed;
+    let connection = Connection::new([CLASSES - 1; 2]);
+    connection.map_windows();
+    let (outgoing, incoming) = (connection.outgoing(0), connection.incoming(1));
+    outgoing.own.wait.processor.store(1, Relaxed);
+    incoming.own.wait.processor.store(2, Relaxed);
+    let class = || (outgoing.announced() >> CLASS_SHIFT) as usize & 7;
+    let bytes = message(0, 512);
+    let (mut sent, mut got) = (fill(&connection, 0), 0);
+    assert_eq!(class(), CLASSES - 1, "a reader who is elsewhere and takes nothing");
+    let mut take = |most: usize| {
+        let mut target = vec![0u8; most];
+        // SAFETY: room for the length; one thread receives.
+        let taken = unsafe { incoming.receive(target.as_mut_ptr(), most) }.unwrap();
+        assert!(target[..taken].iter().enumerate().all(|(k, byte)| *byte == bytes[(got + k) % bytes.len()]));
+        got += taken;
+        got
+    };
+    while sent - take(1 << 16) > 128 << 10 {}
+    for _ in 0..3 {
+        // SAFETY: the whole of `bytes`; one thread sends.
+        assert_eq!(unsafe { outgoing.send(bytes.as_ptr(), bytes.len()) }, bytes.len());
+        sent += bytes.len();
+        assert_eq!(class(), FIRST_IN_WINDOW);
+    }
+    sent += fill(&connection, 0);
+    while take(1000) < sent {}
+}

@@ -32,6 +32,7 @@ const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 /// No other thread exists; `single_threaded` is null or libc's `__libc_single_threaded`.
 pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Option<&[u8]>) {
     clock::start();
+    shunt_sys::user::find_width();
     crate::process::ending::begin();
     // SAFETY: passed on.
     unsafe { global::set(options, single_threaded) };

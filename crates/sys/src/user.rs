@@ -6,22 +6,25 @@
 //! from the handler of SIGSEGV and SIGBUS, moves the instruction pointer to the fix-up. Where nothing faults, that costs
 //! a register that says so.
 //!
-//! Copies of more than [`LONG`] bytes are the C library's `memcpy`, which is tuned to the processor. It cannot be in a
+//! Copies of at least [`LONG`] bytes are the C library's `memcpy`, which is tuned to the processor. It cannot be in a
 //! table, so it is called inside a *window*: the thread's block points to the saved registers, and a fault at an address
 //! that the copy may touch returns from the window instead.
 
 mod copy;
 mod fault;
+mod routine;
 #[cfg(test)]
 mod tests;
 mod value;
+mod width;
 
 pub use copy::{copy, copy_away};
 pub use fault::resolve;
 pub use value::{copy_all, load, read, store, writable, write};
+pub use width::find as find_width;
 
 /// Copies from this many bytes on are left to `memcpy`.
-pub const LONG: usize = 2048;
+pub const LONG: usize = 8 << 10;
 
 /// An access that may fault: `instructions` use only registers; a fault in them clears `ok`.
 macro_rules! access {

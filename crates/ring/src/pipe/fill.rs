@@ -7,7 +7,7 @@ use shunt_segment::channel::word;
 use shunt_segment::sync::Ordering::Relaxed;
 
 /// What a protocol says before a file.
-const HEADING: u64 = 4 << 10;
+pub(super) const HEADING: u64 = 4 << 10;
 
 /// Free space of a ring, in two pieces where it lies across the ring's end.
 pub type Space = [(*mut u8, usize); 2];
@@ -34,7 +34,7 @@ impl Pipe<'_> {
             return None;
         }
         self.settle(current, ack);
-        if class_of(current) >= FIRST_IN_WINDOW && self.may_leave(current, ack) {
+        if class_of(current) >= FIRST_IN_WINDOW && self.may_leave(current, ack, HEADING) {
             current = self.switch_class(current, FIRST_IN_WINDOW - 1);
         }
         let class = class_of(current);
@@ -60,10 +60,10 @@ impl Pipe<'_> {
         Some(filled)
     }
 
-    /// Whether hardly more waits than what goes before a file, all of it in the ring of `current`, and the receiver knows that:
-    /// changes are numbered modulo 8, and of those that he does not notice this must not be one.
-    pub(super) fn may_leave(&self, current: u64, ack: u64) -> bool {
-        self.unread(current, ack) < HEADING
+    /// Whether less than `few` bytes wait, all of them in the ring of `current`, and the receiver knows that: changes are numbered
+    /// modulo 8, and of those that he does not notice this must not be one.
+    pub(super) fn may_leave(&self, current: u64, ack: u64, few: u64) -> bool {
+        self.unread(current, ack) < few
             && self.is_settled(current, ack)
             && self.peer.receive.switch.load(Relaxed) & 7 == switch_of(current)
     }

@@ -40,7 +40,7 @@ impl Pipe<'_> {
 
     /// What the kernel would hold: three quarters of SO_SNDBUF (the rest goes to its structures), and the peer's window.
     #[cold]
-    pub(super) fn room_for(&self, send_buffer: u32) -> usize {
+    pub(super) fn room_for(self, send_buffer: u32) -> usize {
         send_buffer as usize / 4 * 3 + self.window_of_peer()
     }
 

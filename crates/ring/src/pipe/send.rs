@@ -1,8 +1,10 @@
 //! Putting bytes into a ring, and announcing them.
 
+use super::fill::HEADING;
 use super::room::ahead;
 use super::{class_of, Pipe, CHUNK, COPIED, POSITION};
 use crate::copy::Ring;
+use crate::short::SHORT;
 use shunt_segment::area::FIRST_IN_WINDOW;
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
@@ -14,6 +16,15 @@ const AWAY: usize = 8 << 10;
 /// From this many bytes on a copy for a reader elsewhere is timed, and may go past the caches.
 #[cfg(loom)]
 const AWAY: usize = 4;
+
+/// Bytes under way at which a stream of short messages leaves the largest ring again for one that the caches hold.
+const NEAR: u64 = 256 << 10;
+/// Pauses between two looks at how far the reader is.
+const LOOKS_APART: u32 = 16;
+/// Ticks in which a reader who is at work takes something: about a microsecond.
+const IDLE: u64 = 3000;
+/// Ticks for which a sender waits for room rather than take a larger ring: about 10 us, in which a busy reader takes 128 KiB.
+const LONGEST_WAIT: u64 = 25_000;
 
 impl Pipe<'_> {
     /// The word behind the newest byte in the ring: position, class and ends ([`word`]). It is the one that was announced last,
@@ -81,8 +92,12 @@ impl Pipe<'_> {
                 free = self.space(current, ack);
             }
             self.settle(current, ack);
-            if class_of(current) >= FIRST_IN_WINDOW && self.window.is_held() && self.may_leave(current, ack) {
+            if class_of(current) >= FIRST_IN_WINDOW && self.window.is_held() && self.may_leave(current, ack, HEADING) {
                 current = self.switch_class(current, FIRST_IN_WINDOW - 1);
+                free = self.space(current, ack);
+            }
+            if class_of(current) > FIRST_IN_WINDOW && length <= SHORT && ack != tail && self.may_leave(current, ack, NEAR) {
+                current = self.switch_class(current, FIRST_IN_WINDOW);
                 free = self.space(current, ack);
             }
             if ack == tail {
@@ -94,6 +109,12 @@ impl Pipe<'_> {
             }
             if free < left.min(CHUNK) {
                 if let Some(class) = self.larger_class(current, left) {
+                    if class_of(current) == FIRST_IN_WINDOW && length <= SHORT {
+                        if let Some(newer) = self.await_reader(current) {
+                            ack = newer;
+                            continue;
+                        }
+                    }
                     current = self.switch_class(current, class);
                     free = self.space(current, ack);
                 } else if self.window.is_wanted() {
@@ -147,6 +168,34 @@ impl Pipe<'_> {
             }
         }
         length - left
+    }
+
+    /// A stream of short messages has filled a ring that the caches hold. Where its reader is at work on another processor, it waits
+    /// for room: behind a larger ring's bytes each line comes from memory. Gives how far the reader has come, once a part of
+    /// the ring is free; `None`: he does not take enough.
+    #[cold]
+    #[inline(never)]
+    fn await_reader(self, current: u64) -> Option<u64> {
+        if !self.reader_is_elsewhere() {
+            return None;
+        }
+        let enough = Self::size(class_of(current)) / 8;
+        let start = clock::ticks();
+        let (mut ack, mut moved) = (self.refresh_ack(), start);
+        while self.space(current, ack) < enough {
+            // Each look takes the line from him.
+            for _ in 0..LOOKS_APART {
+                core::hint::spin_loop();
+            }
+            let (newer, now) = (self.refresh_ack(), clock::ticks());
+            if newer != ack {
+                (ack, moved) = (newer, now);
+            }
+            if now.wrapping_sub(moved) > IDLE || now.wrapping_sub(start) > LONGEST_WAIT {
+                return None;
+            }
+        }
+        Some(ack)
     }
 
     /// Whether the reader is on another processor. Then it has the lines of a ring of the base in caches that are not ours, and which

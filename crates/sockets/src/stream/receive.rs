@@ -28,7 +28,7 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
     if socket.has(flag::UNACCEPTED) {
         readiness::while_unaccepted(socket, fd);
     }
-    if !alone || swift::arrives(socket, flags) {
+    if !alone || swift::arrives(socket, length, flags) {
         // SAFETY: passed on.
         match unsafe {
             if alone {

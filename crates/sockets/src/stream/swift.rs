@@ -214,12 +214,19 @@ fn give(socket: &Socket, fd: i32, taken: usize) -> isize {
     taken as isize
 }
 
-/// Looks for a short while whether bytes arrive, before a call that may wait goes the general way.
+/// Looks for a short while whether `length` bytes arrive, or some of them, before a call that may wait goes the general way.
 #[inline(always)]
-pub fn arrives(socket: &Socket, flags: i32) -> bool {
+pub fn arrives(socket: &Socket, length: usize, flags: i32) -> bool {
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *thread::block() };
     let (own, peer) = (socket.own(), socket.peer());
+    if length > SHORT && socket.incoming().look().1 > SHORT {
+        // A long message was there already.
+        if socket.sleeps.load(Ordering::Relaxed) > 0 {
+            wait::stayed_awake(socket);
+        }
+        return false;
+    }
     // A peer on this processor runs when we do not; where spinning was found to steal from others, none is done.
     let here = own.wait.processor.load(Ordering::Relaxed);
     let apart = here == 0 || here != peer.wait.processor.load(Ordering::Relaxed);

@@ -25,24 +25,40 @@ fn catch_faults() {
 
 const PAGE: usize = 4096;
 
-/// Two pages of bytes that cannot be touched on either side; the address of the first.
+/// Has copies use each width of vectors that this processor has.
+fn with_each_width(test: impl Fn()) {
+    let widest = super::width::widest();
+    for width in [16, 32, 64].into_iter().filter(|width| *width <= widest) {
+        super::width::WIDTH.store(width, std::sync::atomic::Ordering::Relaxed);
+        test();
+    }
+}
+
+/// Bytes that can be touched between those that cannot.
+const LAND: usize = 8 * PAGE;
+
+/// Pages of bytes that cannot be touched on either side; the address of the first.
 fn island() -> *mut u8 {
     // SAFETY: fresh mappings.
     unsafe {
         let nothing = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let sea = crate::calls::mmap(std::ptr::null_mut(), 4 * PAGE, libc::PROT_NONE, nothing, -1, 0).unwrap();
+        let sea = crate::calls::mmap(std::ptr::null_mut(), LAND + 2 * PAGE, libc::PROT_NONE, nothing, -1, 0).unwrap();
         let land = sea.add(PAGE);
-        crate::calls::mmap(land, 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, nothing | libc::MAP_FIXED, -1, 0).unwrap()
+        crate::calls::mmap(land, LAND, libc::PROT_READ | libc::PROT_WRITE, nothing | libc::MAP_FIXED, -1, 0).unwrap()
     }
 }
 
 #[test]
 fn every_length_is_copied_whole_and_faults_at_either_end() {
     catch_faults();
+    with_each_width(copy_every_length);
+}
+
+fn copy_every_length() {
     let land = island();
-    let mut ours = vec![0u8; 2 * PAGE + 64];
-    for length in (1..700).chain([1000, 4095, 4096, 2 * PAGE]) {
-        let (first, last) = (land, land.wrapping_add(2 * PAGE - length));
+    let mut ours = vec![0u8; LAND + 64];
+    for length in (1..700).chain([1000, 2047, 2048, 4095, 4096, 5000, 4 * PAGE - 1, 4 * PAGE, LAND]) {
+        let (first, last) = (land, land.wrapping_add(LAND - length));
         for (theirs, faults) in [
             (first, false),
             (last, false),
@@ -83,9 +99,9 @@ fn copies_past_the_caches_are_whole_and_fault_too() {
         for skew in [0, 1, 17, 63] {
             for (theirs, faults) in [
                 (land, false),
-                (land.wrapping_add(2 * PAGE - length), false),
+                (land.wrapping_add(LAND - length), false),
                 (land.wrapping_sub(1), length > 0),
-                (land.wrapping_add(2 * PAGE - length + 1), length > 0),
+                (land.wrapping_add(LAND - length + 1), length > 0),
             ] {
                 if !faults {
                     // SAFETY: inside the island.
@@ -106,9 +122,9 @@ fn copies_past_the_caches_are_whole_and_fault_too() {
 #[test]
 fn addresses_that_no_page_can_have_fault_too() {
     catch_faults();
-    let mut ours = [0u8; 2 * PAGE];
-    for address in [1usize << 63, 0x8000_0000_0000_1000, usize::MAX - 4 * PAGE, 0xffff_8000_0000_0000] {
-        for length in [1, 8, 16, 100, 600, 2 * PAGE] {
+    let mut ours = [0u8; LAND];
+    for address in [1usize << 63, 0x8000_0000_0000_1000, usize::MAX - 10 * PAGE, 0xffff_8000_0000_0000] {
+        for length in [1, 8, 16, 100, 600, 6000, LAND] {
             // SAFETY: our part has the room.
             unsafe {
                 assert!(!copy(address as *const u8, ours.as_mut_ptr(), length));
