@@ -79,8 +79,7 @@ reasons! {
     RawTrapped = 46, "raw-trapped", "System calls by this program's own instructions are trapped, and done by the library.";
     RawNotTrapped = 47, "raw-not-trapped", "System calls by this program's own instructions cannot be trapped: the kernel, a filter, the order in memory or a Go library forbids it.";
     RawInstructions = 48, "raw-instructions", "Instructions of this program or a library of its could make calls on connections, and cannot be trapped, so it keeps to the kernel. With --raw off it does not.";
-    CallsRefused = 49, "calls-refused", "A filter (seccomp) refuses system calls by which shunt takes clients in: the listener is the kernel's.";
-    SystemCallFilter = 50, "seccomp", "A filter of system calls (seccomp) refuses what the library needs: the program keeps to the kernel, and what it had is carried.";
+    SystemCallFilter = 49, "seccomp", "A filter of system calls (seccomp) refuses what the library needs: the program keeps to the kernel, and what it had is carried.";
 }
 
 /// Number of codes that counters keep room for.

@@ -4,7 +4,7 @@
 //! inode, takes the connections of shunt clients; the kernel gives it a backlog, accept sharing between forked workers
 //! and back-pressure. It exists before the port listens, so no client finds the one without the other.
 
-use crate::handover::{passing, receiver};
+use crate::handover::receiver;
 use crate::process::report;
 use crate::rendezvous::{offered, taking};
 use crate::socket::{flag, Socket};
@@ -34,7 +34,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if private::are_scarce() {
         return Err(Reason::NoDescriptors);
     }
-    crate::process::confinement::look();
+    crate::process::confinement::look_again();
     crate::handover::untold::carry();
     if crate::handover::untold::keeps() {
         return Err(crate::handover::untold::reason());
@@ -64,9 +64,8 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
         let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
         let unix = private::keep(unix)?;
         let (address, length) = sockaddr::abstract_name(name::listener(status.st_ino).as_slice());
-        let bound = calls::bind(unix, (&address as *const libc::sockaddr_un).cast(), length)
-            .and_then(|()| are_allowed(unix))
-            .and_then(|()| calls::listen(unix, backlog));
+        let bound =
+            calls::bind(unix, (&address as *const libc::sockaddr_un).cast(), length).and_then(|()| calls::listen(unix, backlog));
         if let Err(error) = bound {
             private::close(unix);
             return Err(error);
@@ -88,25 +87,9 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
         }
         Err(Errno(libc::EADDRINUSE)) => Err(Reason::ListenerNameTaken),
         Err(Errno(libc::EMFILE | libc::ENFILE)) => Err(Reason::NoDescriptors),
-        Err(error) if error.is_refusal() => Err(Reason::CallsRefused),
+        Err(error) if error.is_refusal() => Err(Reason::SystemCallFilter),
         Err(_) => Err(Reason::Refused),
     }
-}
-
-/// Whether the calls are refused by which clients are taken in and heard, which programs with a filter of their own may never make:
-/// asked of a socket that is not connected, they fail in other ways.
-fn are_allowed(unconnected: i32) -> Result<()> {
-    let none = core::ptr::null_mut();
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let tried = [
-        passing::creator(unconnected).map(|_| 0),
-        calls::getsockname(unconnected, core::ptr::null_mut(), core::ptr::null_mut()).map(|()| 0),
-        calls::recvmsg(unconnected, core::ptr::null_mut(), flags),
-        calls::recvfrom(unconnected, none, 0, flags, core::ptr::null_mut(), core::ptr::null_mut()),
-        calls::sendto(unconnected, none, 0, flags, core::ptr::null(), 0),
-        calls::pread(unconnected, none, 0, 0),
-    ];
-    tried.into_iter().find_map(|tried| tried.err().filter(|error| error.is_refusal())).map_or(Ok(()), Err)
 }
 
 /// Whether another process has the socket that does not listen yet, as far as can be seen.

@@ -64,7 +64,7 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
         match introduce(companion, name, listener, flags, held.take()) {
             Ok(arrived) => return Ok(arrived),
             Err(reason) => {
-                if matches!(reason, Reason::NoMemory | Reason::NoDescriptors | Reason::CallsRefused) {
+                if matches!(reason, Reason::NoMemory | Reason::NoDescriptors | Reason::SystemCallFilter) {
                     listen::is_short(listener);
                 }
                 // Not an honest shunt client, or we are short of memory.
@@ -184,7 +184,7 @@ fn want(error: Errno) -> Option<Reason> {
     match error.0 {
         libc::ENOMEM | libc::ENOBUFS => Some(Reason::NoMemory),
         libc::EMFILE | libc::ENFILE => Some(Reason::NoDescriptors),
-        _ => error.is_refusal().then_some(Reason::CallsRefused),
+        _ => error.is_refusal().then_some(Reason::SystemCallFilter),
     }
 }
 
