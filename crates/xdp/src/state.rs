@@ -1,7 +1,8 @@
 //! What the device keeps in an endpoint's memory, in front of the communication segment.
 //!
 //! ```text
-//! device part   State (two pages) │ chunks for frames to be sent, or bytes of the program on their way to the agent │ a run (own queue)
+//! device part   State (two pages) │ chunks for frames to be sent, or bytes of the program on their way to the agent
+//!               a run that is collected (own queue only)
 //! segment       the owner's part  │ chunks for frames that came on another queue (own queue only)
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Runs that arrive: one packet in several chunks, of which each frame becomes an arrival.
 //!
-//! A chunk is the arrivals' together: it goes back to the fill ring with the last of them. How many there are is counted in its first
-//! word, in front of where the kernel writes.
+//! A chunk is the arrivals' together: it goes back to the fill ring with the last of them. How many there are is counted in its
+//! first word, in front of where the kernel writes.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

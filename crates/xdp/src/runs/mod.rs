@@ -19,8 +19,8 @@ pub use outgoing::{Collected, Cutter, ROOM};
 
 use shunt_wire::endpoint::{Frame, Repr, HEADER};
 
-/// Bytes of each frame but the last in a datagram of `length` bytes; as many as it has if it is one frame, or none. `header` copies the
-/// header at an offset that is far enough from the end.
+/// Bytes of each frame but the last in a datagram of `length` bytes; as many as it has if it is one frame, or none. `header` copies
+/// the header at an offset that is far enough from the end.
 pub fn each(length: usize, header: impl Fn(usize) -> [u8; HEADER]) -> usize {
     if length < 2 * HEADER {
         return length;

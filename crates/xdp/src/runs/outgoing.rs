@@ -1,7 +1,7 @@
 //! Runs that are sent: collected in the endpoint's memory, and given to a UDP socket of the agent's (udp(7), UDP_SEGMENT).
 //!
-//! AF_XDP takes frames one by one. So the first ones between two flushes take its ring, as a message does that is alone, and those
-//! which follow are collected as long as they are for the same channel and no longer than the first.
+//! AF_XDP takes frames one by one. So the first ones between two flushes take its ring, as a message does that is alone, and
+//! those which follow are collected as long as they are for the same channel and no longer than the first.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
