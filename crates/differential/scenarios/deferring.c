@@ -285,6 +285,71 @@ SOLO(defer_epoll_edge_shared, "edge-triggered, and another process has the liste
     wait_for("idle", idle);
 }
 
+SOLO(defer_epoll_edge_shared_busy_first, "the same, and the busy client connects first: the event of the quiet one is not spent")
+{
+    int listener = deferring(LONG), over[2];
+    set_nonblocking(listener);
+    MUST(pipe(over));
+    pid_t idle = child(waits_to_be_told, &over[0]);
+    for (int turn = 0; turn < 4; turn++) {
+        int epoll = MUST(epoll_create1(0));
+        epoll_adding(epoll, listener, EPOLLIN | EPOLLET, 7);
+        int busy = dial_to(listener), quiet = dial_to(listener);
+        RN(turn, send(busy, "b", 1, 0));
+        milliseconds(5);
+        show_epoll("busy", epoll, 0);
+        int served = accept_one("busy", listener);
+        if (turn >= 2)
+            show_epoll("nobody", epoll, 0);
+        RN(turn, send(quiet, "q", 1, 0));
+        milliseconds(5);
+        show_epoll("quiet", epoll, 0);
+        int other = accept_one("quiet", listener);
+        accept_one("none", listener);
+        close(served), close(other), close(quiet), close(busy), close(epoll);
+    }
+    MUST(write(over[1], "o", 1));
+    wait_for("idle", idle);
+}
+
+/* Whether a client that sent something is among those that are accepted: of one that has ended, and reset then, nothing is asked. */
+static int serves_one(int listener)
+{
+    int served = 0, server;
+    while ((server = accept(listener, NULL, NULL)) != -1) {
+        served += recv(server, bytes, sizeof bytes, MSG_DONTWAIT) > 0;
+        close(server);
+    }
+    return served;
+}
+
+SOLO(defer_reset_shared, "another process has the listener: who has ended, and resets then, hides nobody who has sent something")
+{
+    int listener = deferring(LONG), epoll = MUST(epoll_create1(0)), over[2];
+    struct linger now = {1, 0};
+    set_nonblocking(listener);
+    MUST(pipe(over));
+    pid_t idle = child(waits_to_be_told, &over[0]);
+    epoll_adding(epoll, listener, EPOLLIN, 7);
+    for (int looks = 0; looks < 2; looks++) {
+        int reset = dial_to(listener);
+        MUST(setsockopt(reset, SOL_SOCKET, SO_LINGER, &now, sizeof now));
+        RN(looks, shutdown(reset, SHUT_WR));
+        milliseconds(5);
+        show_epoll("ended", epoll, 0);
+        int client = dial_to(listener);
+        RN(looks, send(client, "abc", 3, 0));
+        RN(looks, close(reset));
+        milliseconds(5);
+        if (looks)
+            show_epoll("sent", epoll, 0);
+        RN(looks, serves_one(listener));
+        close(client);
+    }
+    MUST(write(over[1], "o", 1));
+    wait_for("idle", idle);
+}
+
 SOLO(defer_sent_before_look, "who has sent before anybody looks is accepted at once, and reported until then")
 {
     int listener = deferring(LONG), epoll = MUST(epoll_create1(0));

@@ -19,6 +19,7 @@ use crate::rendezvous::accept::{self, Accepted, Arrival};
 use crate::rendezvous::offered::Offer;
 use crate::rendezvous::{kept, listen, offered};
 use crate::socket::{flag, Socket};
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 use due::first;
 use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, take, Waiting, COUNT};
@@ -52,21 +53,43 @@ pub(crate) fn any(listener: &Socket) -> bool {
 
 /// accept of a listener that defers. EAGAIN: no client has sent anything.
 pub(crate) fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
+    loop {
+        let sufficed = match gather(listener, flags) {
+            ControlFlow::Break(accepted) => return Ok(accepted),
+            ControlFlow::Continue(sufficed) => sufficed,
+        };
+        match from_list(listener, flags) {
+            Err(Errno(libc::EAGAIN)) if sufficed => {} // who had sent something has gone since, and nobody looked at the others
+            result => return result,
+        }
+    }
+}
+
+/// Takes clients off the rendezvous into the list, until one suffices; breaks with the one that is the usual case.
+fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, bool> {
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    while has_room(listener) && !SETUP.lock().is_some_and(|setup| suffices(listener, &setup)) {
+    while has_room(listener) {
+        if SETUP.lock().is_some_and(|setup| suffices(listener, &setup)) {
+            return ControlFlow::Continue(true);
+        }
         let Ok((arrival, setup)) = accept::arrive(listener, flags, None) else { break };
         // The usual case: nobody waits here, and it has sent something already.
         let page = link::page(link::at(arrival.index).base, arrival.channel);
         if COUNT.load(Ordering::Relaxed) == 0 && said_something(page) {
             if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
                 kept::forget(arrival.index, arrival.channel); // of an earlier companion
-                return Ok(accepted);
+                return ControlFlow::Break(accepted);
             }
             let _ = calls::close(arrival.companion);
             continue;
         }
         take(listener, arrival, &setup);
     }
+    ControlFlow::Continue(false)
+}
+
+/// The client of the list that is accepted next.
+fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
     let mut setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
     if let Some(accepted) = usual_offer(listener, flags, &setup)? {
         return Ok(accepted);
@@ -102,14 +125,14 @@ pub(crate) fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
 pub(crate) fn ready(listener: &Socket) -> bool {
     loop {
         let Some(setup) = SETUP.try_lock() else { return true };
+        if suffices(listener, &setup) && first(listener, &setup).is_some() {
+            return true;
+        }
         if !has_room(listener) {
             break;
         }
         let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else { break };
         take(listener, arrival, &setup);
-        if suffices(listener, &setup) {
-            return first(listener, &setup).is_some();
-        }
     }
     let Some(setup) = SETUP.try_lock() else { return true };
     take_offers(listener, &setup);
@@ -126,7 +149,7 @@ pub(crate) fn ready(listener: &Socket) -> bool {
 /// Whether there is one to give, so that whoever else waits is left where others find him: each that is taken off the rendezvous and not
 /// given is put back there. Who has the listener alone takes all, and gives them in their order.
 fn suffices(listener: &Socket, _setup: &Guard) -> bool {
-    let ready = |place: usize| list()[place].is_some_and(|waiting| waiting.has_something());
+    let ready = |place: usize| list()[place].is_some_and(|waiting| waiting.holds() && waiting.has_something());
     COUNT.load(Ordering::Relaxed) != 0 && listener.has(flag::LISTENER_SHARED) && places(listener).any(ready)
 }
 
