@@ -180,6 +180,34 @@ SOLO_KERNEL(disconnect_fresh, "connect(AF_UNSPEC) on fresh, bound and refused so
     say_local_name("refused", fd);
 }
 
+SOLO(disconnect_broken_mapped, "an IPv6 socket bound to a mapped address, whose peer has closed and reset: its error stays, and nothing waits")
+{
+    signal(SIGPIPE, SIG_IGN);
+    for (int bound = 0; bound < 2; bound++)
+        for (int nonblocking = 0; nonblocking < 2; nonblocking++) {
+            int listener = listen_on("127.0.0.1", 4), fd = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+            struct endpoint_address from = address_of("::ffff:127.0.0.1", 0);
+            struct endpoint_address target = address_of("::ffff:127.0.0.1", port_of(listener));
+            if (bound)
+                MUST(bind(fd, SA(from)));
+            R(connect(fd, SA(target)));
+            note_carrier(fd);
+            int server = F(accept(listener, NULL, NULL));
+            close(server);
+            await(fd, POLLRDHUP);
+            R(send(fd, "x", 1, 0));
+            milliseconds(5);
+            if (nonblocking)
+                MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+            R(connect(fd, &nobody, sizeof nobody));
+            R(fcntl(fd, F_GETFL) & O_NONBLOCK);
+            show_state("here", fd);
+            show_state("here", fd);
+            close(fd);
+            close(listener);
+        }
+}
+
 SOLO(disconnect_many, "a hundred connects and dissolutions of one socket")
 {
     int listener = listen_on("127.0.0.1", 4), fd = MUST(socket(AF_INET, SOCK_STREAM, 0)), bad = 0;

@@ -10,7 +10,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::{state, word};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_STREAM};
+use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Errno, Result};
 
 use crate::sockaddr::Encoded;
@@ -42,18 +42,19 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
         next.set(flag::BOUND);
     }
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) & libc::O_NONBLOCK;
-    let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | nonblocking) as usize);
     if nonblocking != 0 {
         next.set(flag::NONBLOCK);
     }
     crate::options::give_back(fresh.0, socket, next);
     let lived = !readiness::closed(socket);
-    // An error that was pending stays.
+    // An error that was pending stays. Nothing waits for a connection that the program's own options or a filter keep from being made.
+    let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
     let due = socket.own().receive.state.load(Ordering::Relaxed);
     let broken = !lived && due & state::PIPE_DUE != 0 && due & state::RESET_DUE == 0;
     if broken && leave_broken_pipe(fresh.0, family).is_err() || lived || due & state::RESET_DUE != 0 {
         leave_error(fresh.0, family);
     }
+    let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | nonblocking) as usize);
     if !next.has(flag::BOUND) {
         let (client, server) = socket.addresses();
         let told = if socket.side() == 0 { client.port } else { server.port };
@@ -111,7 +112,7 @@ fn leave_error(fd: i32, family: i32) {
         own = listen::bound_address(fd);
     }
     if own.is_unspecified() {
-        own = loopback(family, own.port);
+        own = loopback(family, &own, own.port);
     }
     let itself = Encoded::new(family, &own);
     let _ = calls::connect(fd, itself.pointer(), itself.length);
@@ -130,16 +131,17 @@ fn dissolve(fd: i32) {
 /// # Errors
 /// Where that is not possible.
 fn leave_broken_pipe(fd: i32, family: i32) -> Result<()> {
-    let listener = Spare(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)?);
-    let any = Encoded::new(family, &loopback(family, 0));
+    let listener = Spare(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?);
+    let any = Encoded::new(family, &loopback(family, &listen::bound_address(fd), 0));
     calls::bind(listener.0, any.pointer(), any.length)?;
     calls::listen(listener.0, 1)?;
     let there = Encoded::new(family, &listen::bound_address(listener.0));
     if calls::connect(fd, there.pointer(), there.length).is_err() {
-        calls::poll_one(fd, libc::POLLOUT, ARRIVES)?;
+        await_event(fd, libc::POLLOUT)?;
     }
+    await_event(listener.0, libc::POLLIN)?;
     drop(Spare(calls::accept4(listener.0, core::ptr::null_mut(), core::ptr::null_mut(), SOCK_CLOEXEC)?));
-    calls::poll_one(fd, libc::POLLIN, ARRIVES)?;
+    await_event(fd, libc::POLLIN)?;
     // An urgent byte goes at once, under a cork too.
     calls::send_byte(fd, 0, libc::MSG_OOB)?;
     calls::poll_one(fd, 0, ARRIVES)?;
@@ -147,12 +149,22 @@ fn leave_broken_pipe(fd: i32, family: i32) -> Result<()> {
     Ok(())
 }
 
+/// Waits for `event` of a connection; one that is none, or has failed, is ready for everything, and has hung up.
+///
+/// Errors: ENOTCONN.
+fn await_event(fd: i32, event: i16) -> Result<()> {
+    match calls::poll_one(fd, event, ARRIVES)? & (event | libc::POLLERR | libc::POLLHUP) {
+        events if events == event => Ok(()),
+        _ => Err(Errno(libc::ENOTCONN)),
+    }
+}
+
 /// What is sent over the loopback interface is there when the call returns; as a rule. In ns.
 const ARRIVES: i64 = 50_000_000;
 
-/// The loopback address.
-fn loopback(family: i32, port: u16) -> Address {
-    if family == libc::AF_INET {
+/// The loopback address that a socket bound to `own` can have to do with: an IPv6 one that is bound to an IPv4 address knows no other.
+fn loopback(family: i32, own: &Address, port: u16) -> Address {
+    if family == libc::AF_INET || own.as_v4().is_some() {
         Address::v4([127, 0, 0, 1], port)
     } else {
         Address::v6(core::array::from_fn(|place| (place == 15) as u8), port)
