@@ -3,6 +3,7 @@
 use crate::socket::Socket;
 use crate::stream::pieces::Pieces;
 use crate::table::{self, Kind};
+use crate::waiting::holding;
 use shunt_sys::libc::{self, iovec, msghdr, pollfd, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, check, clock, stops, syscall, thread, Errno, Result};
 
@@ -46,16 +47,18 @@ impl Rest<'_> {
         if peeking {
             self.done = 0; // the kernel's end has those bytes, too
         }
-        let mut end = self.socket.hold.end(self.fd);
-        let timed = self.is_timed(call, end, whole);
+        let timed = self.is_timed(call, holding::end(self.socket, self.fd), whole);
+        let mut anew = false;
         loop {
+            // In each round: another thread may want that number for a file of its own.
+            let end = if anew { self.fd } else { holding::end(self.socket, self.fd) };
             let looked = thread::handled();
             let restartable = self.deadline == u64::MAX && self.done == 0;
             let moved = match thread::interrupted_since(self.began, restartable) {
                 true => Err(Errno(EINTR)),
                 false => match self.attempt(call, end, timed, looked) {
                     Err(Errno(EINTR)) => thread::resume(self.began, looked, restartable).map(|()| {
-                        end = self.again(end);
+                        anew |= self.is_made_anew();
                         None
                     }),
                     // Another thread was faster.
@@ -88,11 +91,8 @@ impl Rest<'_> {
     }
 
     /// Behind a handler the kernel makes the call anew, by the program's number.
-    fn again(&self, end: i32) -> i32 {
-        match table::get(self.fd).kind() {
-            Kind::Foreign | Kind::Tcp => self.fd,
-            _ => end,
-        }
+    fn is_made_anew(&self) -> bool {
+        matches!(table::get(self.fd).kind(), Kind::Foreign | Kind::Tcp)
     }
 
     fn attempt(&self, call: i64, end: i32, timed: bool, looked: u64) -> Result<usize> {

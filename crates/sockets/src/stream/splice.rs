@@ -8,9 +8,9 @@
 
 use crate::socket::Socket;
 use crate::stream::{carried, urgent};
-use crate::waiting::foreign;
 use crate::waiting::readiness::{self, observe, take_reset};
 use crate::waiting::wait::{self, nonblocking};
+use crate::waiting::{foreign, holding};
 use crate::{options, stream};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -249,7 +249,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         }
         wait::wait(socket, fd, arm::IN, deadline, began)?;
         if socket.hold.is_carried() {
-            let end = socket.hold.end(fd);
+            let end = holding::end(socket, fd);
             if timeout != 0 {
                 carried::await_ready(end, libc::POLLIN, deadline, began)?;
             }
@@ -353,7 +353,7 @@ pub fn into(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> R
     let mut done = 0usize;
     while done < length {
         if done > 0 && socket.hold.is_carried() {
-            let further = [pipe as usize, 0, socket.hold.end(fd) as usize, 0, length - done, flags as usize];
+            let further = [pipe as usize, 0, holding::end(socket, fd) as usize, 0, length - done, flags as usize];
             return Ok(carried::further(done, libc::SYS_splice, further));
         }
         let there = match await_bytes(pipe, flags, done, began) {

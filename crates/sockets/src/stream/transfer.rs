@@ -5,7 +5,7 @@ use crate::socket::Socket;
 use crate::stream::control::{self, Writer};
 use crate::stream::pieces::{Pieces, IOV_MAX, MOST};
 use crate::stream::{carried, restraint, splice};
-use crate::waiting::readiness;
+use crate::waiting::{holding, readiness};
 use crate::{sockaddr, stream};
 use core::sync::atomic::Ordering;
 use shunt_ring::pipe::Space;
@@ -205,7 +205,7 @@ pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, co
         if socket.hold.is_carried() && i + 1 < count {
             let (next, left) = (messages.wrapping_add(i + 1) as usize, count - i - 1);
             let flags = (flags & !stream::UNDER_WAY) as usize;
-            return Ok(carried::further(i + 1, libc::SYS_sendmmsg, [socket.hold.end(fd) as usize, next, left, flags, 0, 0]));
+            return Ok(carried::further(i + 1, libc::SYS_sendmmsg, [holding::end(socket, fd) as usize, next, left, flags, 0, 0]));
         }
     }
     Ok(count as isize)
@@ -283,7 +283,7 @@ pub unsafe fn receive_messages(
             return Ok(carried::further(
                 i + 1,
                 libc::SYS_recvmmsg,
-                [socket.hold.end(fd) as usize, next, left, flags, timeout as usize, 0],
+                [holding::end(socket, fd) as usize, next, left, flags, timeout as usize, 0],
             ));
         }
     }
@@ -414,7 +414,7 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     while done < count {
         if socket.hold.is_carried() {
             let mut at = start + done as i64;
-            let further = [socket.hold.end(fd) as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
+            let further = [holding::end(socket, fd) as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
             done = carried::further(done, libc::SYS_sendfile, further) as usize;
             break;
         }

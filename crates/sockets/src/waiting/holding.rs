@@ -195,15 +195,6 @@ impl Hold {
         self.state.load(Ordering::SeqCst) == aside::state::CARRIED
     }
 
-    /// By which a call goes on that the program made with `fd` when the numbers were the stream's: see [`carried`]. The program may have
-    /// closed its own meanwhile, and have it for another file.
-    pub fn end(&self, fd: i32) -> i32 {
-        match self.end.load(Ordering::Acquire) {
-            NONE => fd,
-            end => end,
-        }
-    }
-
     /// Whether no descriptor of the program's is left, and the caller's wait keeps it open.
     fn lingers(&self) -> bool {
         self.number.load(Ordering::SeqCst) != NONE
@@ -382,6 +373,33 @@ fn keep(what: Lingerer) -> bool {
     }
     cancel::note(bit::HOLDING);
     true
+}
+
+/// By which a call goes on that the program made with `fd` when the numbers were the stream's: see [`carried`]. The program may have
+/// closed its own meanwhile, and have it for another file. The stream's is kept for the call, which need not have waited.
+pub fn end(socket: &Socket, fd: i32) -> i32 {
+    // SAFETY: sockets live in slabs that are never unmapped.
+    let socket: &'static Socket = unsafe { &*core::ptr::from_ref(socket) };
+    let (hold, what) = (&socket.hold, Lingerer::Socket(socket));
+    if !is_kept(what) {
+        let _section = Section::begin();
+        // Counted before the look, as `settle` takes the number before it looks at the counts: one of the two sees the other.
+        hold.enter(WAITER);
+        if !(hold.lingers() && hold.is_carried() && keep(what)) {
+            leave(what, WAITER);
+            return fd; // it is given up, or the call keeps another's
+        }
+    }
+    match hold.end.load(Ordering::Acquire) {
+        NONE => fd,
+        end => end,
+    }
+}
+
+/// Whether the call that is at work keeps it.
+fn is_kept(what: Lingerer) -> bool {
+    // SAFETY: the calling thread's own block.
+    unsafe { (*thread::block()).held == what.word() }
 }
 
 /// The call ends: what it kept, it needs no more.
