@@ -7,8 +7,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use shunt_sys::{calls, libc, Errno};
 use shunt_xdp::address::encode;
 
+/// include/uapi/linux/in6.h.
+const IPV6_AUTOFLOWLABEL: i32 = 70;
+
 /// A UDP socket that sends from `address`, by the interface alone, and never receives: it is connected to somebody who cannot be
-/// there, and a filter that stays drops whatever comes. So whoever has it can send datagrams from the agent's port, no more.
+/// there, and a filter that stays drops whatever comes.
+///
+/// It is for root. Who has it can disconnect it (connect(2) with AF_UNSPEC), which the kernel takes for leave to send by any interface,
+/// and which makes it the one that datagrams to this address are for: nobody would get those that reach the agent's own socket.
 ///
 /// # Errors
 /// What the kernel refused.
@@ -27,6 +33,10 @@ pub fn make(interface: (&str, u32), address: &SocketAddr) -> io::Result<OwnedFd>
         calls::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name.as_ptr().cast(), name.len() as u32)?;
         calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 4 << 20);
+        if address.is_ipv6() {
+            // Headers as those of frames that are sent by the ring, by which a path may be chosen.
+            let _ = calls::setsockopt_int(fd, libc::IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0);
+        }
         let mut drop_all = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
         let program = libc::sock_fprog { len: 1, filter: &mut drop_all };
         let size = size_of_val(&program) as u32;

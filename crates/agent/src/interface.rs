@@ -26,6 +26,9 @@ pub struct Interface {
     pub mtu: u32,
     /// Receive queues that it may have.
     pub queues: u32,
+    /// Whether frames of AF_XDP and of sockets leave by it in the order in which they were sent: a veth with one transmit queue and
+    /// without a queueing discipline, which the former pass by.
+    pub keeps_order: bool,
     /// Whether it is up.
     pub up: bool,
     /// Whether it is one end of a virtual Ethernet (veth(4)).
@@ -53,18 +56,18 @@ impl Interface {
         if interface.mac == [0; 6] {
             return Err(format!("{name} has no Ethernet address: AF_XDP here needs an Ethernet"));
         }
-        if let Some(count) = channels(&text) {
-            interface.queues = count;
-        }
+        let count = channels(&text);
+        interface.queues = count.map_or(interface.queues, |(receive, _)| receive);
+        interface.keeps_order &= count.is_some_and(|(_, transmit)| transmit == 1);
         interface.addresses = addresses(&text).map_err(wrong)?;
         Ok(interface)
     }
 
     /// Where the program for datagrams to `port` is tried first: in the driver, but for a veth of one queue. There a frame is a
     /// packet of the kernel's already, which the driver copies for the program into a page of its own; in front of the stack that
-    /// is not needed, and the peer goes on handing over segments that nobody has cut. So it does with runs of datagrams, which
-    /// fit no chunk; senders know the agent's usual port, and make none for it. Of several queues the stack does not know the one
-    /// that a packet came by, and longer packets would come in pieces, which AF_XDP's sockets here do not take.
+    /// is not needed, and the peer goes on handing over segments that nobody has cut. So it does with runs of datagrams: sockets
+    /// that take frames in pieces get them whole, and for those of older kernels who sends knows the agent's usual port. Of several
+    /// queues the stack does not know the one that a packet came by, and longer packets would be several pieces each.
     pub fn first_attachment(&self, port: u16) -> Attachment {
         if self.is_veth && self.queues == 1 && self.mtu <= ONE_PIECE && port == shunt_xdp::protocol::PORT {
             Attachment::Generic
@@ -73,9 +76,16 @@ impl Interface {
         }
     }
 
+    /// Whether a program that is attached there is to be shown packets of which only the beginning lies in one piece: before a veth's
+    /// stack it meets TCP's segments of 64 KiB, for which there may be no memory in one piece.
+    pub fn has_pieces(&self, attachment: Attachment) -> bool {
+        attachment == Attachment::Generic && self.mtu <= ONE_PIECE
+    }
+
     fn by_index(name: &str, index: u32) -> io::Result<Interface> {
         /// `struct ifinfomsg`.
         const FIXED: usize = 16;
+        const IFLA_QDISC: u16 = 6;
         const IFLA_NUM_RX_QUEUES: u16 = 32;
         const IFLA_EXT_MASK: u16 = 29;
         const IFLA_LINKINFO: u16 = 18;
@@ -93,6 +103,7 @@ impl Interface {
             let attached = attribute(xdp, IFLA_XDP_ATTACHED).is_some_and(|mode| mode.first() != Some(&0));
             let kind = find(IFLA_LINKINFO).and_then(|link| attribute(link, IFLA_INFO_KIND)).unwrap_or_default();
             let program = attribute(xdp, IFLA_XDP_PROG_ID).map(|number| word(number, 0));
+            let is_veth = text(kind) == b"veth";
             Interface {
                 name: name.to_string(),
                 index,
@@ -100,7 +111,8 @@ impl Interface {
                 mtu: find(libc::IFLA_MTU).map_or(0, |mtu| word(mtu, 0)),
                 queues: find(IFLA_NUM_RX_QUEUES).map_or(1, |count| word(count, 0)).max(1),
                 up: word(answer.fixed(), 8) & libc::IFF_UP as u32 != 0,
-                is_veth: kind.strip_suffix(&[0]).unwrap_or(kind) == b"veth",
+                keeps_order: is_veth && find(IFLA_QDISC).is_some_and(|discipline| text(discipline) == b"noqueue"),
+                is_veth,
                 program: program.filter(|_| attached),
                 addresses: Vec::new(),
             }
@@ -109,8 +121,13 @@ impl Interface {
     }
 }
 
-/// The receive queues that it has now (ETHTOOL_GCHANNELS); `None` where the driver does not say.
-fn channels(interface: &CStr) -> Option<u32> {
+/// A string of rtnetlink's.
+fn text(value: &[u8]) -> &[u8] {
+    value.strip_suffix(&[0]).unwrap_or(value)
+}
+
+/// The queues that it has now to receive and to transmit (ETHTOOL_GCHANNELS); `None` where the driver does not say.
+fn channels(interface: &CStr) -> Option<(u32, u32)> {
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     /// `struct ethtool_channels`: command; most of receive, transmit, other, combined; then as many as there are.
@@ -135,8 +152,8 @@ fn channels(interface: &CStr) -> Option<u32> {
         libc::close(socket);
         answered == 0
     };
-    let count = channels.now[0] + channels.now[3];
-    (answered && count > 0).then_some(count)
+    let [receive, transmit, _, combined] = channels.now;
+    (answered && receive + combined > 0).then_some((receive + combined, transmit + combined))
 }
 
 fn addresses(interface: &CStr) -> io::Result<Vec<IpAddr>> {

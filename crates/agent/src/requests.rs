@@ -125,10 +125,11 @@ impl Agent {
         let wanted = Kind::of(request.kind).ok_or(libc::EINVAL)?;
         // Asked anew: the interface may have got addresses since.
         let version_6 = request.version_6 != 0;
-        let mut addresses = match crate::interface::Interface::find(&self.interface.name) {
-            Ok(now) if now.index == self.interface.index => now.addresses.into_iter(),
+        let now = match crate::interface::Interface::find(&self.interface.name) {
+            Ok(now) if now.index == self.interface.index => now,
             _ => return Err(libc::ENODEV),
         };
+        let mut addresses = now.addresses.into_iter();
         let ip = addresses.find(|address| address.is_ipv6() == version_6).ok_or(libc::EADDRNOTAVAIL)?;
         let trusted = who.user == 0 || self.configuration.trusted.contains(&who.user);
         if wanted == Kind::Own && !trusted {
@@ -155,7 +156,8 @@ impl Agent {
         let way = way.or(attached.socket.as_ref().map(Socket::fd)).unwrap_or(bell);
         // Without a socket for runs frames leave one by one.
         let interface = (self.interface.name.as_str(), self.interface.index);
-        let cutter = attached.socket.as_ref().filter(|socket| socket.makes_sums());
+        let cuts = who.user == 0 && now.keeps_order;
+        let cutter = attached.socket.as_ref().filter(|socket| cuts && socket.makes_sums());
         let cutter = cutter.and_then(|_| crate::cutter::make(interface, &attached.address).ok());
         let page = page.or(cutter.as_ref()).map_or(bell, |page| page.as_raw_fd());
         let descriptors = vec![copy(attached.memory.fd())?, copy(bell)?, copy(way)?, copy(page)?];

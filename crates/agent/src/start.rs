@@ -13,7 +13,7 @@ use shunt_xdp::protocol;
 
 use crate::agent::{Agent, Token};
 use crate::configuration::Configuration;
-use crate::ebpf::kernel::{Attachment, Program};
+use crate::ebpf::kernel::Program;
 use crate::ebpf::program::{self, Maps, Role};
 use crate::interface::Interface;
 use crate::paths::largest_datagram;
@@ -58,16 +58,14 @@ impl Agent {
         let datagrams = bind_port(&configuration, name)?;
         let maps = Maps::new(TAGS, interface.queues).map_err(not_allowed)?;
         let (only, first) = (configuration.attachment, interface.first_attachment(configuration.port));
-        // Before a veth's stack it meets TCP's segments of 64 KiB, for which there may be no memory in one piece.
-        let parts = first == Attachment::Generic && only != Some(Attachment::Native);
-        let loaded = maps.load(configuration.port, parts).map_err(not_allowed)?;
-        let (link, attachment, native_error) =
-            program::attach(&loaded, interface.index, only, first).map_err(|error| {
-                match (error.raw_os_error(), Interface::find(name).ok().and_then(|now| now.program)) {
-                    (Some(libc::EBUSY | libc::EEXIST), Some(number)) => occupied(name, number),
-                    _ => format!("the program cannot be attached to {name}: {error}"),
-                }
-            })?;
+        let load = |attachment| maps.load(configuration.port, interface.has_pieces(attachment));
+        let loaded = load(only.unwrap_or(first)).map_err(not_allowed)?;
+        let (link, attachment, native_error) = program::attach(&loaded, load, interface.index, only, first).map_err(|error| {
+            match (error.raw_os_error(), Interface::find(name).ok().and_then(|now| now.program)) {
+                (Some(libc::EBUSY | libc::EEXIST), Some(number)) => occupied(name, number),
+                _ => format!("the program cannot be attached to {name}: {error}"),
+            }
+        })?;
         drop(loaded);
 
         // The largest frame that a chunk can take, where the interface has larger ones.

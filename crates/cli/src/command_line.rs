@@ -123,7 +123,7 @@ fn agent() -> Command {
             "Queues that endpoints may have for themselves, as in 1,2 or 1-3 or none [default: all but 0]",
         ))
         .arg(
-            value("trust", "USERS", "Users besides root that may have a queue, and so send any frame: names or numbers")
+            value("trust", "USERS", "Users besides root that may have a queue, and so send any frame by the interface (one by one: runs are root's): names or numbers")
                 .value_delimiter(','),
         )
         .arg(

@@ -221,6 +221,35 @@ fn runs_are_taken_apart() {
     }
 }
 
+/// Runs leave by a socket that only root gets, and only where they and frames from the ring stay in order.
+#[test]
+fn runs_are_roots_and_in_order() {
+    let cuts = |endpoint: &Xdp| {
+        let (mut kind, mut size) = (0i32, 4);
+        let page = endpoint.descriptors().page;
+        // SAFETY: an integer of the length said.
+        let asked = unsafe { libc::getsockopt(page, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) };
+        asked == 0 && kind == libc::SOCK_DGRAM
+    };
+    for (queues, lend, discipline, user, expected) in
+        [(1, "0", None, 0, true), (1, "0", None, 61_002, false), (1, "0", Some("pfifo"), 0, false), (2, "1", None, 0, false)]
+    {
+        let Some(hosts) = pair(Joint { queues, mtu: 1500 }) else { return };
+        if let Some(discipline) = discipline {
+            let mut tc = hosts[0].command("tc");
+            let done = tc.args(["qdisc", "add", "dev", &hosts[0].interface, "root", discipline]).status();
+            assert!(done.expect("tc runs").success());
+        }
+        let _agent = Agent::start(&hosts[0], &["--lend", lend, "--trust", "61002"]);
+        let endpoint = hosts[0].enter(|| {
+            // SAFETY: the system call changes this thread alone, unlike the C library's function; the thread ends.
+            assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
+            Xdp::attach(&hosts[0].interface, Kind::Own, false, Sizes::default()).expect("a queue")
+        });
+        assert_eq!(cuts(&endpoint), expected, "{queues} queues, {discipline:?}, user {user}");
+    }
+}
+
 /// Before the stack only where each frame is whole there, alone, and known by its queue.
 #[test]
 fn program_stands_where_frames_are_whole() {

@@ -291,13 +291,14 @@ fn look_up(p: &mut Assembler, map: i32, key: i32) {
     p.call(LOOKUP);
 }
 
-/// Attaches the program in one way, `first` or else the other where `only` names none; tells which, and what the driver said if
-/// it refused.
+/// Attaches the program in one way, `first` or else the other where `only` names none, for which it is loaded anew; tells which, and
+/// what the driver said if it refused.
 ///
 /// # Errors
 /// EBUSY if a program is there already; what bpf(2) answered in the last way.
 pub fn attach(
     program: &Program,
+    load: impl Fn(Attachment) -> io::Result<Program>,
     interface: u32,
     only: Option<Attachment>,
     first: Attachment,
@@ -307,10 +308,9 @@ pub fn attach(
         Err(error) if only.is_some() || error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
         Err(error) => error,
     };
-    match first {
-        Attachment::Native => {
-            program.attach(interface, Attachment::Generic).map(|link| (link, Attachment::Generic, Some(refused)))
-        }
-        Attachment::Generic => program.attach(interface, Attachment::Native).map(|link| (link, Attachment::Native, None)),
-    }
+    let (other, native_error) = match first {
+        Attachment::Native => (Attachment::Generic, Some(refused)),
+        Attachment::Generic => (Attachment::Native, None),
+    };
+    load(other)?.attach(interface, other).map(|link| (link, other, native_error))
 }
