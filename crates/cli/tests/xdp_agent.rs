@@ -250,6 +250,88 @@ fn runs_are_roots_and_in_order() {
     }
 }
 
+/// A run that the kernel refuses leaves by the ring; its socket, whose number others know, stays open.
+#[test]
+fn refused_runs_leave_by_the_ring() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let _agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "0"]));
+    let first = attach(&hosts[0], Kind::Own, true);
+    // A socket of IPv4 cannot send to an address of IPv6.
+    // SAFETY: integers; a duplicate belongs to nobody else.
+    let wrong = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    let shunt_xdp::Descriptors { connection, memory, bell, way, .. } = copies(&first);
+    let mut a = Xdp::adopt(shunt_xdp::Descriptors { connection, memory, bell, way, page: wrong }).expect("another handle");
+    let mut b = attach(&hosts[1], Kind::Own, true);
+    provide(&mut a, 64);
+    provide(&mut b, 64);
+    let (to_b, _) = connect(&mut a, &mut b);
+    pass(&mut a, &mut b, to_b, b"before");
+    let mut arrival = Arrival::empty();
+    for _ in 0..3 {
+        for number in 0..12 {
+            a.send(&Message::small(to_b, &[number; 100])).expect("there is room");
+        }
+        for number in 0..12 {
+            until("all arrive", || a.flush().expect("the device works") && b.receive(&mut arrival));
+            assert_eq!(arrival.head(), [number; 100]);
+            b.release(&mut arrival);
+        }
+    }
+    assert_eq!(a.descriptors().page, wrong);
+    // SAFETY: asks for flags.
+    assert!(unsafe { libc::fcntl(wrong, libc::F_GETFD) } >= 0);
+}
+
+/// The descriptors of an endpoint once more, for another handle.
+fn copies(of: &Xdp) -> shunt_xdp::Descriptors {
+    // SAFETY: duplicates belong to nobody else.
+    let copy = |fd: i32| unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    let shunt_xdp::Descriptors { connection, memory, bell, way, page } = of.descriptors();
+    let [connection, memory, bell, way, page] = [connection, memory, bell, way, page].map(copy);
+    shunt_xdp::Descriptors { connection, memory, bell, way, page }
+}
+
+/// What is left of a run is every driver's: it counts as what waits, wakes who sleeps, and goes with a driver that dies.
+#[test]
+fn rest_of_a_run_is_everybodys() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let _agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "0"]));
+    let mut a = attach(&hosts[0], Kind::Own, false);
+    let mut b = attach(&hosts[1], Kind::Own, false);
+    provide(&mut a, 64);
+    provide(&mut b, 64);
+    let (to_b, _) = connect(&mut a, &mut b);
+    pass(&mut a, &mut b, to_b, b"before");
+    let mut other = Xdp::adopt(copies(&b)).expect("another handle");
+    let wakes = |endpoint: &Xdp| {
+        let mut poll = libc::pollfd { fd: endpoint.descriptor(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    };
+    for _ in 0..3 {
+        assert!(other.arm());
+        for number in 0..12 {
+            a.send(&Message::small(to_b, &[number; 100])).expect("there is room");
+        }
+        let mut arrival = Arrival::empty();
+        for number in 0..5 {
+            until("some arrive", || a.flush().expect("the device works") && b.receive(&mut arrival));
+            assert_eq!(arrival.head(), [number; 100]);
+            b.release(&mut arrival);
+        }
+        assert_eq!(other.backlog().waiting, 7);
+        assert!(wakes(&other), "what is left is heard of");
+        other.disarm();
+        assert!(other.receive(&mut arrival));
+        assert_eq!(arrival.head(), [5; 100]);
+        other.release(&mut arrival);
+        other.recover();
+        assert_eq!(other.backlog().waiting, 0);
+        assert!(!other.receive(&mut arrival) && !b.receive(&mut arrival));
+        pass(&mut a, &mut b, to_b, b"after");
+    }
+}
+
 /// Before the stack only where each frame is whole there, alone, and known by its queue.
 #[test]
 fn program_stands_where_frames_are_whole() {

@@ -47,8 +47,29 @@ mod own_queues_without_loss {
     use super::*;
     shunt_endpoint::conformance!(
         @each || faithful(OWN);
-        ordered_stream held_arrivals batches injection arming no_wake_up_is_lost counting updates_arrive
+        ordered_stream held_arrivals batches closing injection arming no_wake_up_is_lost counting updates_arrive
     );
+}
+
+/// Where frames and runs might overtake each other there are no runs.
+mod own_of_two_queues {
+    use super::*;
+    const HOW: How = How { queues: 2, lend: "1", ..OWN };
+    shunt_endpoint::conformance!(@each || faithful(HOW); ordered_stream batches closing);
+}
+
+/// Runs over IPv6.
+mod own_queues_of_version_6 {
+    use super::*;
+    const HOW: How = How { version_6: true, ..OWN };
+    shunt_endpoint::conformance!(@each || faithful(HOW); ordered_stream batches closing);
+}
+
+/// Before the stack, on a port that no sender knows to be an agent's, and by a program that was loaded for it.
+mod own_generic {
+    use super::*;
+    const HOW: How = How { more: &["--attach", "generic", "--port", "4000"], ..OWN };
+    shunt_endpoint::conformance!(@each || faithful(HOW); ordered_stream batches closing);
 }
 
 mod multiplexed {

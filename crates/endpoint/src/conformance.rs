@@ -20,7 +20,7 @@ pub use direct::{updates_are_checked, updates_arrive};
 pub use joined::{connect, meet, provide};
 pub use messages::{counting, gathered, large_messages, ordered_stream, small_messages};
 pub use opening::{opening, refusals, tags_protect};
-pub use room::{back_pressure, batches, held_arrivals, injection, no_buffers};
+pub use room::{back_pressure, batches, closing, held_arrivals, injection, no_buffers};
 pub use waking::{arming, no_wake_up_is_lost};
 
 use crate::DirectAccess;

@@ -168,12 +168,17 @@ impl Device {
 
     /// After a driver died: what its queues and buffers hold may be half-done.
     pub(crate) fn recover(&mut self) {
-        if let Device::Udp(udp) = self {
-            let memory = udp.memory();
-            memory.send_queue().advance(memory.send_queue().len());
-            memory.receive_queue().advance(memory.receive_queue().len());
-            memory.free_queue().advance(memory.free_queue().len());
-            self.post_all();
+        match self {
+            Device::Udp(udp) => {
+                let memory = udp.memory();
+                memory.send_queue().advance(memory.send_queue().len());
+                memory.receive_queue().advance(memory.receive_queue().len());
+                memory.free_queue().advance(memory.free_queue().len());
+                self.post_all();
+            }
+            Device::Xdp(xdp) => xdp.recover(),
+            #[cfg(any(test, feature = "std"))]
+            Device::Other(_) => {}
         }
     }
 }

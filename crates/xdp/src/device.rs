@@ -233,6 +233,24 @@ impl Xdp {
         }
     }
 
+    /// After another one that drove it died in the middle: what it had begun is dropped, as on a network.
+    pub fn recover(&mut self) {
+        if let Way::Own(own) = &mut self.way {
+            own.recover(&self.memory);
+        }
+    }
+
+    /// The rest of a run lies in no ring, and so wakes nobody: who sleeps beside this one hears the bell.
+    #[cold]
+    fn tell_of_rest(&mut self) {
+        let Way::Own(own) = &mut self.way else { return };
+        let armed = &self.memory.header().armed.0;
+        if own.socket.arrived() == 0 && armed.load(SeqCst) != 0 && armed.swap(0, SeqCst) != 0 {
+            let one = 1u64;
+            let _ = calls::write(self.bell.0, (&raw const one).cast(), 8);
+        }
+    }
+
     /// Whether the agent is gone.
     pub fn agent_is_gone(&self) -> bool {
         self.connection.is_over()
@@ -322,6 +340,9 @@ impl Endpoint for Xdp {
     }
 
     fn close(&mut self, channel: Channel) {
+        if let Way::Own(own) = &mut self.way {
+            own.finish(&self.memory, channel);
+        }
         if let Some(entry) = self.memory.registry().remove(channel) {
             let request = Request::new(Operation::Close).channel(channel.0, &entry.address(), entry.tags());
             Exports::of(&self.memory).forget(channel);
@@ -381,6 +402,9 @@ impl Endpoint for Xdp {
             if self.awake == AWAKE {
                 self.stay_awake();
             }
+            if State::of(&self.memory).receiving.is_there() {
+                self.tell_of_rest();
+            }
         } else {
             self.idle += 1;
             if self.idle >= IDLE {
@@ -405,7 +429,10 @@ impl Endpoint for Xdp {
     fn backlog(&mut self) -> Backlog {
         let queue = self.memory.receive_queue();
         match &mut self.way {
-            Way::Own(own) => Backlog { waiting: own.socket.arrived() + queue.len(), capacity: own.socket.shape().receive },
+            Way::Own(own) => {
+                let rest = State::of(&self.memory).receiving.frames();
+                Backlog { waiting: own.socket.arrived() + rest + queue.len(), capacity: own.socket.shape().receive }
+            }
             Way::Multiplexed(_) => Backlog { waiting: queue.len(), capacity: queue.capacity() },
         }
     }

@@ -12,7 +12,7 @@ use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
 use crate::address::decode;
 use crate::packet::{Envelope, Malformed, Path, Prepared, Sum, LONGEST, UDP};
 use crate::ring::Descriptor;
-use crate::runs::{each, Cutter, Run};
+use crate::runs::{each, Cutter, Limits, Run};
 use crate::socket::Socket;
 use crate::state::{mac_of_word, State, UNREACHABLE};
 
@@ -29,6 +29,9 @@ pub struct Own {
     pub(crate) socket: Socket,
     /// Sends runs, where the agent gave a socket for that.
     pub(crate) cutter: Option<Cutter>,
+    /// Runs are begun: there is such a socket, and it was not refused.
+    pub(crate) makes_runs: bool,
+    pub(crate) limits: Limits,
     /// Where the segment begins in the registered memory.
     pub(crate) segment: u32,
     /// The channels that were sent to and received from last. A channel's addresses are the same as long as it is open, and its
@@ -74,7 +77,9 @@ struct One {
 impl Own {
     /// Over a socket in whose memory the segment begins at `segment`.
     pub fn new(socket: Socket, cutter: Option<Cutter>, segment: u32) -> Own {
-        Own { socket, cutter, segment, sent: None, heard: None, streak: 0, put: 0, last: (Channel(0), 0) }
+        let (makes_runs, limits) = (cutter.is_some(), Limits::of(&socket.shape()));
+        let (sent, heard, last) = (None, None, (Channel(0), 0));
+        Own { socket, cutter, makes_runs, limits, segment, sent, heard, streak: 0, put: 0, last }
     }
 
     /// Writes a frame into a free chunk and puts it on the transmit ring; or behind others into a run.

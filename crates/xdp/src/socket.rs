@@ -365,6 +365,11 @@ impl Socket {
         self.receive.waiting()
     }
 
+    /// How many descriptors were ever taken from the receive ring, by whomever; it wraps.
+    pub fn position(&self) -> u32 {
+        self.receive.taken()
+    }
+
     /// Where in its chunk a frame to be sent begins.
     pub fn lead(&self) -> u32 {
         self.lead

@@ -135,6 +135,30 @@ pub fn batches(make: Make<'_>) {
     }
 }
 
+/// What `send` took before its channel was closed arrives, where frames are made when they are sent.
+pub fn closing(make: Make<'_>) {
+    let Some(Joined { mut a, mut b, to_b, _keep, .. }) = joined(make) else { return };
+    if a.capabilities().lossy {
+        return;
+    }
+    let sent: Vec<Vec<u8>> = (0..9).map(|number| pattern(600, number)).collect();
+    for bytes in &sent {
+        let message = Message { channel: to_b, head: &[], body: Body::Bytes(Bytes::from(&bytes[..])) };
+        a.send(&message).expect("there is room");
+    }
+    a.close(to_b);
+    let (mut next, start, mut arrival) = (0, Instant::now(), Arrival::empty());
+    while next < sent.len() {
+        a.flush().expect("the device works");
+        while b.receive(&mut arrival) {
+            assert_eq!(content(&*b, &arrival), sent[next], "message {next}");
+            b.release(&mut arrival);
+            next += 1;
+        }
+        assert!(start.elapsed() < DEADLINE, "{next} arrived: {:?}", drops(&*b));
+    }
+}
+
 /// When a message is injected, its areas are the sender's again.
 pub fn injection(make: Make<'_>) {
     let Some(Joined { mut a, mut b, to_b, _keep, .. }) = joined(make) else { return };

@@ -29,6 +29,8 @@ pub struct Cut {
     here: AtomicU32,
     /// 1: the packet has further chunks, which wait in the receive ring.
     goes_on: AtomicU32,
+    /// Where the receive ring stood when the last chunk had been taken from it.
+    position: AtomicU32,
     /// The tag in its first frame, whose source was judged.
     tag: AtomicU64,
 }
@@ -48,6 +50,11 @@ impl Cut {
     #[inline]
     pub fn is_there(&self) -> bool {
         self.left.load(Relaxed) != 0
+    }
+
+    /// How many frames are left of it.
+    pub(crate) fn frames(&self) -> u32 {
+        self.left.load(Relaxed).div_ceil(self.each.load(Relaxed).max(1))
     }
 }
 
@@ -119,25 +126,57 @@ impl Own {
     fn next_chunk(&mut self, memory: &Memory, cut: &Cut) -> bool {
         let mut bad = 0;
         self.leave(cut);
-        let next = if cut.goes_on.load(Relaxed) != 0 { self.socket.take(&mut bad) } else { None };
+        if cut.goes_on.load(Relaxed) == 0 {
+            return false;
+        }
+        if self.socket.position() != cut.position.load(Relaxed) {
+            // Somebody died between the ring and this: nobody knows which chunk comes next.
+            cut.goes_on.store(0, Relaxed);
+            self.drop_waiting();
+            return false;
+        }
+        let next = self.socket.take(&mut bad);
         Counters::add(&memory.counters().dropped[Reason::Violation as usize], bad);
         match next {
             Some(descriptor) => self.enter(cut, &descriptor),
             None => {
                 cut.goes_on.store(0, Relaxed);
-                cut.at.store(0, Relaxed);
+                false
             }
         }
-        next.is_some()
     }
 
-    fn enter(&mut self, cut: &Cut, descriptor: &Descriptor) {
-        cut.at.store(descriptor.offset as u32, Relaxed);
-        cut.here.store(descriptor.length, Relaxed);
+    /// Goes on in this descriptor's chunk; false if that is one for frames to be sent, which somebody of ours posted.
+    fn enter(&mut self, cut: &Cut, descriptor: &Descriptor) -> bool {
         cut.goes_on.store(descriptor.goes_on().into(), Relaxed);
-        if let Some(shares) = self.shares(descriptor.offset as u32) {
+        cut.position.store(self.socket.position(), Relaxed);
+        let at = u32::try_from(descriptor.offset).ok().filter(|at| *at >= self.segment);
+        cut.here.store(at.map_or(0, |_| descriptor.length), Relaxed);
+        cut.at.store(at.unwrap_or(0), Relaxed);
+        if let Some(shares) = at.and_then(|at| self.shares(at)) {
             shares.store(1, Relaxed);
         }
+        at.is_some()
+    }
+
+    /// Drops what waits in the ring. The kernel announces packets as a whole, so the next one begins with its first chunk.
+    #[cold]
+    pub(crate) fn drop_waiting(&mut self) {
+        let (mut bad, end) = (0, self.socket.position().wrapping_add(self.socket.arrived()));
+        while (end.wrapping_sub(self.socket.position()) as i32) > 0 {
+            let Some(descriptor) = self.socket.take(&mut bad) else { return };
+            self.give_chunk(descriptor.offset as u32);
+        }
+    }
+
+    /// After a driver died with the endpoint: what it had begun to take apart or to collect is lost, as on a network.
+    pub(crate) fn recover(&mut self, memory: &Memory) {
+        let state = State::of(memory);
+        state.sending.clear();
+        state.receiving.left.store(0, Relaxed);
+        state.receiving.goes_on.store(0, Relaxed);
+        state.receiving.at.store(0, Relaxed);
+        self.drop_waiting();
     }
 
     /// Nothing more is taken from the chunk that was gone through.

@@ -15,6 +15,7 @@ mod outgoing;
 
 pub use incoming::Cut;
 pub(crate) use incoming::Run;
+pub(crate) use outgoing::Limits;
 pub use outgoing::{Collected, Cutter, ROOM};
 
 use shunt_wire::endpoint::{Frame, Repr, HEADER};

@@ -10,8 +10,10 @@ use shunt_endpoint::{Address, Channel, Counters, Gather, SendError};
 use shunt_sys::{calls, libc, Errno};
 use shunt_wire::endpoint::HEADER;
 
+use crate::address::{decode, encode};
 use crate::own::Own;
 use crate::packet::{Prepared, LONGEST};
+use crate::socket::{Shape, KERNEL_HEADROOM};
 use crate::state::{State, STATE};
 
 /// Bytes of the endpoint's memory in which a run is collected.
@@ -41,6 +43,26 @@ impl Collected {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.load(Relaxed) == 0
+    }
+
+    pub(crate) fn clear(&self) {
+        self.bytes.store(0, Relaxed);
+    }
+}
+
+/// How long a run may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    bytes: u32,
+    frames: u32,
+}
+
+impl Limits {
+    /// For an endpoint with such rings. A run is received as a whole or not at all, so it is to fit a quarter of the chunks that a peer
+    /// as deep as this one posts; and it may have to leave by the transmit ring after all.
+    pub(crate) fn of(rings: &Shape) -> Limits {
+        let chunk = rings.chunk.saturating_sub(KERNEL_HEADROOM);
+        Limits { bytes: (rings.receive / 4).saturating_mul(chunk).min(MOST), frames: rings.transmit.min(FRAMES) }
     }
 }
 
@@ -108,7 +130,7 @@ impl Own {
     ) -> Result<bool, SendError> {
         let run = &State::of(memory).sending;
         let (bytes, length) = (run.bytes.load(Relaxed), (HEADER + gather.len()) as u32);
-        if bytes == 0 && (self.put < ALONE || self.last != (channel, length) || self.cutter.is_none()) {
+        if bytes == 0 && (self.put < ALONE || self.last != (channel, length) || !self.makes_runs) {
             return Ok(false);
         }
         self.collect_one(memory, channel, head, gather)
@@ -124,7 +146,8 @@ impl Own {
         let run = &State::of(memory).sending;
         let (bytes, each, length) = (run.bytes.load(Relaxed), run.each.load(Relaxed), (HEADER + gather.len()) as u32);
         let same = Channel(run.channel.load(Relaxed)) == channel && length <= each && bytes.is_multiple_of(each.max(1));
-        let joins = bytes == 0 || same && bytes / each.max(1) < FRAMES && bytes.saturating_add(length) <= MOST;
+        let joins =
+            bytes == 0 || same && bytes / each.max(1) < self.limits.frames && bytes.saturating_add(length) <= self.limits.bytes;
         let Some(place) = place(memory).filter(|_| joins) else {
             return if self.send_run(memory)? { Ok(false) } else { Err(SendError::NoResource) };
         };
@@ -161,7 +184,11 @@ impl Own {
         let goes = match memory.registry().get(channel) {
             Some(entry) => match self.headers(memory, (channel, entry)) {
                 Err(SendError::NoResource) => return Ok(false),
-                headers => headers.unwrap_or_default().map(|headers| (headers, entry.address())),
+                // An address of IPv4 in IPv6's form is none to a socket of IPv4.
+                headers => headers
+                    .unwrap_or_default()
+                    .zip(decode(&entry.address()))
+                    .map(|(headers, (peer, scope))| (headers, encode(&peer, scope))),
             },
             None => None,
         };
@@ -180,17 +207,27 @@ impl Own {
         match sent {
             Ok(()) => {}
             // The interface is down or full for now: what waits, waits.
-            Err(Errno(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN)) => return Ok(false),
+            Err(Errno(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR | libc::ENETDOWN)) => return Ok(false),
             Err(errno) => {
-                // A kernel that cannot cut, or rules of the administrator's; or a path that comes and goes.
+                // A kernel that cannot cut, or rules of the administrator's; or a path that comes and goes. The socket stays open: its
+                // number is known to others.
                 if !matches!(errno.0, libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ECONNREFUSED) {
-                    self.cutter = None;
+                    self.makes_runs = false;
                 }
                 self.unfold(memory, &headers, place, bytes, each);
             }
         }
         run.bytes.store(0, Relaxed);
         Ok(true)
+    }
+
+    /// Sends what was collected for a channel that is about to be closed.
+    pub(crate) fn finish(&mut self, memory: &Memory, channel: Channel) {
+        let run = &State::of(memory).sending;
+        if !run.is_empty() && Channel(run.channel.load(Relaxed)) == channel {
+            // What has no room now is lost with the channel, and counted by the next flush.
+            let _ = self.send_run(memory);
+        }
     }
 
     /// Puts the frames of a run on the ring. Those for which there is no room are lost, as on a network.
@@ -206,5 +243,19 @@ impl Own {
                 Counters::add(&memory.counters().unsent, 1);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a receiver as deep as the sender could never take is not sent.
+    #[test]
+    fn runs_are_as_long_as_rings_allow() {
+        let of = |receive, transmit| Limits::of(&Shape { chunk: 2048, receive, transmit });
+        assert_eq!(of(256, 256), Limits { bytes: MOST, frames: 64 });
+        assert_eq!(of(16, 16), Limits { bytes: 4 * 1792, frames: 16 });
+        assert_eq!(of(32, 8), Limits { bytes: 8 * 1792, frames: 8 });
     }
 }
