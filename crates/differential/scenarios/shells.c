@@ -134,13 +134,15 @@ DUET(system_and_signals, "SIGINT and SIGQUIT are ignored and SIGCHLD is blocked 
     count_signal(SIGCHLD, 0);
     signal(SIGQUIT, SIG_IGN);
     R(system("kill -INT $PPID; kill -QUIT $PPID; kill -CHLD $PPID; grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -s '\\t\\n' ' ' >&9"));
-    say("signals seen: %d", atomic_load(&signals_seen)); /* SIGCHLD, once */
+    /* SIGCHLD, once; where another thread has it unblocked, kill's and the shell's own may be two. */
+    say("signals seen: %s", atomic_load(&signals_seen) ? "some" : "none");
     far("recv 1 200");
     say_disposition(SIGINT);
     say_disposition(SIGQUIT);
     R(system("kill -INT $$"));
+    int before = atomic_load(&signals_seen);
     R(raise(SIGINT));
-    say("signals seen: %d", atomic_load(&signals_seen));
+    say("signals seen: %d", atomic_load(&signals_seen) - before);
     close(fd);
 }
 
