@@ -4,6 +4,7 @@ mod exec;
 mod image;
 pub mod library;
 mod lookup;
+mod memory_limit;
 pub mod obstacle;
 
 use std::convert::Infallible;
@@ -30,6 +31,7 @@ pub fn run(matches: &ArgMatches) -> Result<Infallible, Failure> {
         warn(format_args!("{obstacle}; it runs, and its connections go through the kernel"));
     }
     if obstacle.is_none_or(|obstacle| !obstacle.library_would_break_it()) {
+        environment.respect_memory_limit();
         environment.preload(&library)?;
     }
     Err(exec::replace_this_process(Path::new(&path), &words, environment.pairs()))

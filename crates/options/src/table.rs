@@ -79,7 +79,8 @@ pub static TABLE: [Entry; 11] = [
         range: "4K..4M",
         example: "256K",
         help: "The largest ring of a connection, per direction; rounded up to a power of two. Larger rings carry more \
-               bytes between two sleeps, and use more memory for each busy connection.",
+               bytes between two sleeps, and use more memory for each busy connection. Under a memory limit (cgroup) \
+               of less than 1G, `shunt run` takes 1/256 of it, and at least 64K, where nothing is said.",
         reader: Reader::Library,
         set: options::set_ring,
     },

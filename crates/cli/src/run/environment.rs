@@ -8,6 +8,7 @@ use shunt_options::{Entry, Options, Source, TABLE};
 use crate::failure::{warn, Failure};
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
+const RING: &str = "SHUNT_RING";
 const LIBRARY_FILE: &[u8] = super::library::FILE.as_bytes();
 
 /// Variables and their values, in order. A name may occur twice, as it may in a real environment.
@@ -53,6 +54,14 @@ impl Environment {
         }
         self.warn_of_misspelt_variables();
         Ok(())
+    }
+
+    /// Bounds rings by the memory limit of this process's control group, unless somebody has said how large they may be.
+    pub fn respect_memory_limit(&mut self) {
+        let given = self.get(RING).is_some_and(|value| !value.is_empty());
+        if let Some(bytes) = super::memory_limit::ring().filter(|_| !given) {
+            self.set(RING, bytes.to_string().into());
+        }
     }
 
     /// A variable that is almost one of ours is a mistake that nobody would notice. Others that begin with `SHUNT_`
