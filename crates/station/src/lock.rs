@@ -69,6 +69,12 @@ pub(crate) fn decline(word: &AtomicU64, got: Got) {
     word.swap(if got == Got::Inherited { ENDED } else { 0 }, SeqCst);
 }
 
+/// Gives the lock back for `holder`, if it is still his, as one that has ended with it.
+#[cold]
+pub(crate) fn abandon(word: &AtomicU64, holder: u64) {
+    let _ = word.compare_exchange(holder, ENDED, SeqCst, Relaxed);
+}
+
 /// Takes the mark away, after the lock was given back; true: somebody had left one. Nobody else takes it away, so none is lost:
 /// one that was meant for a holder before costs a turn.
 #[inline]
@@ -113,6 +119,11 @@ mod tests {
         assert_eq!((take_if_free(&word), take_from_dead(&word)), (None, Some(Got::Inherited)));
         decline(&word, Got::Free);
         assert_eq!(take_if_free(&word), Some(Got::Free));
+        // Somebody who gave another word back.
+        abandon(&word, me() + 1);
+        assert_eq!(word.load(Relaxed), me());
+        abandon(&word, me());
+        assert_eq!((take_if_free(&word), take_from_dead(&word)), (None, Some(Got::Inherited)));
         // Somebody who lives: this test's parent.
         // SAFETY: no preconditions.
         let parent = unsafe { libc::getppid() } as u64;

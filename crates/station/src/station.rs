@@ -6,7 +6,7 @@ use shunt_am::{Config, Engine, Nanoseconds};
 use shunt_endpoint::{Arrival, Endpoint, Tag};
 use shunt_segment::address::Address;
 use shunt_segment::name;
-use shunt_sys::{calls, libc, section, Errno, Result};
+use shunt_sys::{calls, libc, process, section, Errno, Result};
 
 use crate::device::Device;
 use crate::line::{Inner, SCRATCH};
@@ -440,7 +440,9 @@ impl Station {
     pub fn leave(&'static self, drove: bool) {
         let is_ours = |holder: u64| drove && holder >> 32 == lock::me() >> 32;
         self.left.store(true, SeqCst);
-        while is_ours(self.shared().lock.0.load(SeqCst)) {
+        // A thread that a filter killed while it drove never gives the lock back; others inherit it.
+        let drives = |holder: u64| is_ours(holder) && !process::thread_has_ended(holder as u32);
+        while drives(self.shared().lock.0.load(SeqCst)) {
             let _ = calls::nap(DRIVES);
         }
         self.memory.blank();
@@ -450,12 +452,13 @@ impl Station {
         let _ = calls::close(self.memory.fd);
     }
 
-    /// A late thread may have taken the lock that all share, and given back the word that is this process's own by now.
+    /// A late thread may have taken the lock that all share, and given back the word that is this process's own by now. How it got the
+    /// lock is not known: what it guards may be half-done.
     fn give_back_for_the_late(&self, is_ours: impl Fn(u64) -> bool) {
         self.memory.with_shared_lock(|word| {
             let holder = word.load(SeqCst);
             if is_ours(holder) {
-                let _ = word.compare_exchange(holder, 0, SeqCst, Relaxed);
+                lock::abandon(word, holder);
             }
         });
     }
