@@ -14,8 +14,8 @@ use crate::{link, private, table};
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, clock};
 
-/// How long the keeper may take to become another user (ns), and between two looks whether it has.
-const FOLLOWS_WITHIN: u64 = 200_000_000;
+/// How long the keeper may take to become another user (ns), where it gets no processor, and between two looks whether it has.
+const FOLLOWS_WITHIN: u64 = 2_000_000_000;
 const LOOK: i64 = 100_000;
 
 impl Home {
@@ -34,13 +34,15 @@ impl Home {
     /// Has the keeper become this process's user, which writes from now on where the keeper reads. False: it has not.
     fn keeper_follows(&self) -> bool {
         let (user, group) = (calls::geteuid(), calls::getegid());
-        let is_it = || self.common().keeper_user.load(Ordering::Acquire) == u64::from(user) + 1;
-        let told = is_it() || Message::User(user, group).send(self.control.load(Ordering::Relaxed), &[]).is_ok();
-        let until = clock::monotonic_ns() + FOLLOWS_WITHIN;
-        while told && !is_it() && clock::monotonic_ns() < until {
-            let _ = calls::nap(LOOK);
+        let keeper = || self.common().keeper_user.load(Ordering::Acquire);
+        // The station is this user's by now, and it has no other: only a keeper that says no, or is gone, ends the wait early.
+        if keeper() == 0 && Message::User(user, group).send(self.control.load(Ordering::Relaxed), &[]).is_ok() {
+            let until = clock::monotonic_ns() + FOLLOWS_WITHIN;
+            while keeper() == 0 && clock::monotonic_ns() < until {
+                let _ = calls::nap(LOOK);
+            }
         }
-        is_it()
+        keeper() == u64::from(user) + 1
     }
 
     fn leave(&'static self) {
