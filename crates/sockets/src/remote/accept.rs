@@ -115,8 +115,8 @@ pub fn accepted(fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool 
 /// Between two tries to be heard by another home (ns).
 const MOVE_AGAIN: u64 = 1_000_000_000;
 
-/// The listener is not heard at this process's home, or that is of no use any more, because the agent was started again: the next clients
-/// are to find it.
+/// The listener is heard at no home of this process's, or that is of no use any more, because the agent was started again: the next
+/// clients are to find it.
 #[cold]
 fn move_ear(listening: i32, listener: &Socket) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -135,7 +135,9 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
-    if home.station.is_over() || !home.hears(listener.inode.load(Ordering::Relaxed)) {
+    // An older home goes on hearing what this process listened for before it got one of its own.
+    let hears = |home: &Home| !home.station.is_over() && home.hears(listener.inode.load(Ordering::Relaxed));
+    if !hears(home) && !home::homes().any(hears) {
         move_ear(listening, listener);
     }
     // OPEN left before the connection was made: it is here, or it comes too late.
