@@ -18,8 +18,8 @@ use shunt_calls::CALLS;
 pub mod deep;
 mod tables;
 
-pub use tables::LinkMap;
 use tables::Table;
+pub use tables::{behind, LinkMap};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -40,7 +40,7 @@ extern "C" fn dlsym_itself() -> *mut c_void {
     if !known.is_null() {
         return known;
     }
-    let found = tables::behind(b"dlsym").unwrap_or(missing as *const () as *mut c_void);
+    let found = behind(b"dlsym").unwrap_or(missing as *const () as *mut c_void);
     DLSYM.store(found, Ordering::Relaxed);
     found
 }

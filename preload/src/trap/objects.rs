@@ -1,7 +1,7 @@
 //! What is loaded, and which of it may enter the kernel.
 
 use crate::real;
-use crate::symbols::LinkMap;
+use crate::symbols::{self, LinkMap};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -87,7 +87,8 @@ pub fn resolve() {
         let marks =
             [libc as usize, look as *const () as usize, value(libc::AT_BASE) as usize, value(libc::AT_SYSINFO_EHDR) as usize];
         MARKS.iter().zip(marks).for_each(|(place, mark)| place.store(mark, Ordering::Relaxed));
-        FIND_OBJECT.store(real::find(b"_dl_find_object\0"), Ordering::Relaxed);
+        // Not by dlsym(3), which would leave the program an error (dlerror(3)) where there is none.
+        FIND_OBJECT.store(symbols::behind(b"_dl_find_object").unwrap_or(core::ptr::null_mut()), Ordering::Relaxed);
         INFORMATION.store(real::find(b"dlinfo\0"), Ordering::Relaxed);
         ITERATE.store(real::find(b"dl_iterate_phdr\0"), Ordering::Relaxed);
     }
@@ -116,10 +117,7 @@ pub fn with<R>(address: usize, act: impl FnOnce(&dl_phdr_info) -> R) -> Option<R
     resolve();
     let find = FIND_OBJECT.load(Ordering::Relaxed);
     if find.is_null() {
-        let mut search = Search { address, found: None };
-        // SAFETY: the search outlives the call. The object stays as long as somebody calls it.
-        unsafe { each(visit, (&raw mut search).cast()) };
-        return search.found.map(|object| act(&object));
+        return search(address).map(|object| act(&object));
     }
     let mut found = Found { flags: 0, start: core::ptr::null(), end: 0, map: core::ptr::null(), frames: 0, reserved: [0; 7] };
     // SAFETY: functions of the C library by their prototypes; the loader maps an object's headers at its beginning.
@@ -129,11 +127,18 @@ pub fn with<R>(address: usize, act: impl FnOnce(&dl_phdr_info) -> R) -> Option<R
             return None;
         }
         let (header, map) = (&*found.start, &*found.map);
+        if header.e_ident[..4] != *b"\x7fELF" {
+            return None;
+        }
+        if header.e_phoff != size_of::<Elf64_Ehdr>() as u64 {
+            // A tool has moved them, perhaps where nothing is mapped at that distance.
+            return search(address).map(|object| act(&object));
+        }
         let mut object: dl_phdr_info = core::mem::zeroed();
         (object.dlpi_addr, object.dlpi_name) = (map.address as u64, map.name);
         object.dlpi_phdr = found.start.cast::<u8>().wrapping_add(header.e_phoff as usize).cast();
         object.dlpi_phnum = header.e_phnum;
-        (header.e_ident[..4] == *b"\x7fELF" && holds(&object, address)).then(|| act(&object))
+        holds(&object, address).then(|| act(&object))
     }
 }
 
@@ -150,6 +155,14 @@ unsafe fn is_in_other_namespace(map: *const LinkMap) -> bool {
         let information: unsafe extern "C" fn(*const LinkMap, c_int, *mut c_long) -> c_int = core::mem::transmute(information);
         information(map, RTLD_DI_LMID, &mut namespace) != 0 || namespace != BASE
     }
+}
+
+/// The same by dl_iterate_phdr(3).
+fn search(address: usize) -> Option<dl_phdr_info> {
+    let mut search = Search { address, found: None };
+    // SAFETY: the search outlives the call. The object stays as long as somebody calls it.
+    unsafe { each(visit, (&raw mut search).cast()) };
+    search.found
 }
 
 struct Search {
