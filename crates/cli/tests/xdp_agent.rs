@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agents::{as_user, attach, foreign_program, mac_of, pair, status, Agent, Raw, SHUNT};
 use shunt_endpoint::conformance::{connect, provide};
-use shunt_endpoint::{Arrival, Channel, Drop as Reason, Endpoint, Message, SendError};
+use shunt_endpoint::{Arrival, Body, Bytes, Channel, Drop as Reason, Endpoint, Message, SendError};
 use shunt_testkit::hosts::{Host, Joint};
 use shunt_testkit::Random;
 use shunt_wire::endpoint::{Kind as FrameKind, Repr, HEADER};
@@ -248,6 +248,54 @@ fn runs_are_roots_and_in_order() {
         });
         assert_eq!(cuts(&endpoint), expected, "{queues} queues, {discipline:?}, user {user}");
     }
+}
+
+/// A driver that dies after it took a chunk from the ring, and before it wrote that down: no frame is pieced together of what does not
+/// belong together.
+#[test]
+fn chunk_that_is_missing_ends_a_run() {
+    use shunt_xdp::socket::{Socket, Umem};
+    use shunt_xdp::state::State;
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let _agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "0"]));
+    let mut a = attach(&hosts[0], Kind::Own, false);
+    let mut b = attach(&hosts[1], Kind::Own, false);
+    provide(&mut a, 64);
+    provide(&mut b, 64);
+    let (to_b, _) = connect(&mut a, &mut b);
+    pass(&mut a, &mut b, to_b, b"before");
+    let (shape, state) = (*b.memory().shape(), State::of(b.memory()));
+    // SAFETY: the memory outlives the socket, below.
+    let umem = unsafe { Umem::new(b.memory().device_part(), shape.device as usize + shape.segment as usize) };
+    let lead = state.lead.load(std::sync::atomic::Ordering::Relaxed);
+    let mut dying = Socket::adopt(copies(&b).way, umem, state.rings(), lead).expect("another handle of the ring");
+    for _ in 0..3 {
+        for number in 0..12 {
+            let bytes = [number; 1400];
+            let body = Body::Bytes(Bytes::from(&bytes[..]));
+            a.send(&Message { channel: to_b, head: &[], body }).expect("there is room");
+        }
+        let (mut arrival, mut next) = (Arrival::empty(), 0);
+        let mut take = |b: &mut Xdp| {
+            let got = b.receive(&mut arrival);
+            if got {
+                let mut bytes = vec![0; 1400];
+                assert_eq!(arrival.copy_to(&b.segment(), 0, &mut bytes), 1400);
+                assert_eq!(bytes, [next; 1400]);
+                b.release(&mut arrival);
+                next += 1;
+            }
+            got
+        };
+        for _ in 0..3 {
+            until("some arrive", || a.flush().expect("the device works") && take(&mut b));
+        }
+        assert!(dying.take(&mut 0).is_some_and(|chunk| chunk.goes_on()));
+        while take(&mut b) {}
+        assert!((3..12).contains(&next), "{next}");
+        pass(&mut a, &mut b, to_b, b"after");
+    }
+    drop(dying);
 }
 
 /// A run that the kernel refuses leaves by the ring; its socket, whose number others know, stays open.

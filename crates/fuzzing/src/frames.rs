@@ -3,6 +3,7 @@
 use shunt_wire::endpoint::{Frame, Kind, Repr, Update, HEADER};
 use shunt_xdp::own::reason_of;
 use shunt_xdp::packet::{Envelope, Path, Sum, LONGEST};
+use shunt_xdp::runs::each;
 
 pub fn run(data: &[u8]) {
     header(data);
@@ -12,6 +13,7 @@ pub fn run(data: &[u8]) {
             assert!(envelope.at <= LONGEST && envelope.at + envelope.length <= data.len(), "a datagram outside its frame");
             let datagram = &data[envelope.at..][..envelope.length];
             header(datagram);
+            run_of(datagram);
             // Made anew between the same ends, it is the same datagram, and whole.
             let path = Path { from: [2; 6], to: [4; 6], source: envelope.source, destination: envelope.destination };
             let mut frame = path.headers(datagram.len(), Some(Sum::default().add(datagram)))[..path.header()].to_vec();
@@ -21,6 +23,18 @@ pub fn run(data: &[u8]) {
             assert_eq!((again.source, again.destination, again.length), (envelope.source, envelope.destination, envelope.length));
         }
     }
+}
+
+/// A run's frames are all inside it, and the last one is whole.
+fn run_of(datagram: &[u8]) {
+    let each = each(datagram.len(), |at| datagram[at..at + HEADER].try_into().expect("as long as a header"));
+    if each == datagram.len() {
+        return;
+    }
+    assert!((HEADER..datagram.len()).contains(&each), "a frame outside its run");
+    let frames: Vec<&[u8]> = datagram.chunks(each).collect();
+    assert!(Repr::parse(&Frame::new(frames[frames.len() - 1])).is_ok());
+    assert_eq!(Frame::new(frames[0]).length() as usize + HEADER, each);
 }
 
 /// All ways of reading a header agree, and what is read is what is written.
