@@ -37,6 +37,8 @@ pub(super) struct Waiting {
     pub(super) number: u64,
     /// Something had come by the time it was taken.
     pub(super) early: bool,
+    /// Its companion lies beside the clients' bells.
+    watched: bool,
     /// Its end of the companion is closed.
     pub(super) gone: bool,
     /// When it is accepted whatever it did, CLOCK_MONOTONIC in ns.
@@ -113,7 +115,8 @@ pub(super) fn said_something(page: &ChannelPage) -> bool {
 pub(super) fn has_room(listener: &Socket) -> bool {
     let count = COUNT.load(Ordering::Relaxed) as usize;
     let most = if listener.has(flag::LISTENER_SHARED) { MOST_SHARED } else { MOST };
-    count < most && (count as u64) < calls::soft_limit(libc::RLIMIT_NOFILE) / 8
+    // The first needs no question: it is what every accept would ask.
+    count == 0 || count < most && (count as u64) < calls::soft_limit(libc::RLIMIT_NOFILE) / 8
 }
 
 /// A client from the rendezvous joins the list.
@@ -150,19 +153,28 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
         client,
         server,
         number,
-        early: false,
+        early: said_something(page),
+        watched: false,
         gone: false,
         until,
     };
-    let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
-    let bells = listener.bells_fd.load(Ordering::Relaxed);
-    if calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, waiting.descriptor(), &mut event).is_err() || !due::timer(listener) {
-        waiting.until = now;
+    let timed = due::timer(listener);
+    // One that has something is given next: no bell needs to be heard of it.
+    if !waiting.early || !timed {
+        let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
+        let bells = listener.bells_fd.load(Ordering::Relaxed);
+        waiting.watched = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, waiting.descriptor(), &mut event).is_ok();
+        if !waiting.watched || !timed {
+            waiting.until = now;
+        }
     }
     link::enter(index);
     bell::ask_for_stamps(&page.sides[1].wait);
-    listen_to(&waiting);
-    waiting.early = waiting.has_something() || waiting.until <= now;
+    if waiting.watched {
+        listen_to(&waiting);
+        waiting.early = waiting.has_something();
+    }
+    waiting.early |= waiting.until <= now;
     COUNT.fetch_add(1, Ordering::Relaxed);
     list()[place] = Some(waiting);
 }
@@ -179,7 +191,7 @@ pub(super) fn leave(place: usize) {
     let Some(waiting) = list()[place].take() else { return };
     COUNT.fetch_sub(1, Ordering::Relaxed);
     let fd = waiting.descriptor();
-    if let Some(bells) = bells_of(waiting.listener) {
+    if let Some(bells) = bells_of(waiting.listener).filter(|_| waiting.watched) {
         let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
     }
     private::close(waiting.companion);
@@ -269,7 +281,7 @@ pub(crate) fn moved(from: i32, to: i32) {
             waiting.companion = to;
         }
         if waiting.descriptor() == to {
-            if let Some(bells) = bells_of(waiting.listener) {
+            if let Some(bells) = bells_of(waiting.listener).filter(|_| waiting.watched) {
                 let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
                 let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
                 let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, to, &mut event);
