@@ -103,7 +103,7 @@ unsafe fn once(
 
 /// Whether there is anything to accept from, or to hear about, `queue`. accept(2) makes a socket and a file before it looks, and
 /// throws them away when nobody waits: five times as expensive.
-fn anyone(queue: i32) -> bool {
+pub(super) fn anyone(queue: i32) -> bool {
     calls::poll_one(queue, libc::POLLIN, 0) != Ok(0)
 }
 

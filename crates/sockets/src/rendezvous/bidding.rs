@@ -183,7 +183,7 @@ fn soon(here: bool, done: impl Fn() -> bool) -> bool {
 }
 
 /// The same, of one whose program was told.
-fn soon_told(here: bool, done: impl Fn() -> bool) -> bool {
+pub(super) fn soon_told(here: bool, done: impl Fn() -> bool) -> bool {
     if here {
         yielding(2 * YIELDS, done)
     } else {

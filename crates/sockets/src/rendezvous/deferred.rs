@@ -9,6 +9,7 @@
 //! since others may be idle while it is busy; so does every process before it shares a listener, or closes a shared one.
 
 mod due;
+mod glimpse;
 mod list;
 
 pub(crate) use list::{channels_of, forked, moved, to_rendezvous};
@@ -74,8 +75,8 @@ fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, bool> {
         }
         let Ok((arrival, setup)) = accept::arrive(listener, flags, None) else { break };
         // The usual case: nobody waits here, and it has sent something already.
-        let page = link::page(link::at(arrival.index).base, arrival.channel);
-        if COUNT.load(Ordering::Relaxed) == 0 && said_something(page) {
+        let page = glimpse::page(&arrival);
+        if COUNT.load(Ordering::Relaxed) == 0 && glimpse::says_soon(listener, page) {
             if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
                 kept::forget(arrival.index, arrival.channel); // of an earlier companion
                 return ControlFlow::Break(accepted);
@@ -97,7 +98,8 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
     take_offers(listener, &setup);
     if listener.has(flag::LISTENER_SHARED) {
         if let Some(place) = first(listener, &setup) {
-            if places(listener).count() <= PUT_BACK + 1 || !listen::nonblocking(listener) {
+            let others = places(listener).count() - 1;
+            if others != 0 && (others <= PUT_BACK || !listen::nonblocking(listener)) {
                 put_back(listener, Some(place));
                 // Signals that came meanwhile are heard before there is a client in hand: a handler may end the process,
                 // as uWSGI's does in a worker that has none.
@@ -131,7 +133,18 @@ pub(crate) fn ready(listener: &Socket) -> bool {
         if !has_room(listener) {
             break;
         }
+        if listener.has(flag::LISTENER_SHARED) {
+            if !accept::anyone(listener.private_fd.load(Ordering::Acquire)) {
+                break;
+            }
+            // Who stays in the rendezvous has had his edge: edge-triggered sets are to hear of each when he sends.
+            let stays = COUNT.load(Ordering::Relaxed) == 0 && !offered::is_watched_by_edges(listener);
+            if stays && glimpse::somebody(listener, &setup) {
+                return true;
+            }
+        }
         let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else { break };
+        glimpse::says_soon(listener, glimpse::page(&arrival));
         take(listener, arrival, &setup);
     }
     let Some(setup) = SETUP.try_lock() else { return true };

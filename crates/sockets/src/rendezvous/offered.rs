@@ -140,7 +140,7 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     link.bell = bell;
     let queue = &link::header(link.base).offers;
     offers::begin(queue, backlog);
-    if listener.has(flag::LISTENER_EDGES) || EACH.load(Ordering::Relaxed) {
+    if is_watched_by_edges(listener) {
         offers::ring_each(queue);
     }
     PLACES[number].fill(index, link.rendezvous);
@@ -240,6 +240,11 @@ pub fn take_left_bells(listener: &Socket) {
 
 /// Edge-triggered sets around sets: all listeners are to hear of each client.
 static EACH: AtomicBool = AtomicBool::new(false);
+
+/// Whether an edge-triggered set may watch the listener.
+pub(crate) fn is_watched_by_edges(listener: &Socket) -> bool {
+    listener.has(flag::LISTENER_EDGES) || EACH.load(Ordering::Relaxed)
+}
 
 /// An edge-triggered set is about to watch `listener`, or (`None`) a set that may hold listeners: an offer is an edge whether
 /// or not others wait (sk_data_ready). Not under the set-up lock.

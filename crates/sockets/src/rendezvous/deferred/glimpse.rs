@@ -1,0 +1,56 @@
+//! Whether a client that waits in the rendezvous of a shared listener has sent something, as its link tells.
+//!
+//! A client that is taken off the rendezvous before it is accepted costs a number of its own, a place beside the bells and a timer, and some
+//! thirty system calls if it has to be put back for others. So who only wants to know looks into the link through which somebody came
+//! last: most come from the same process as the one before. The link may tell of one whom another process has taken off meanwhile: then
+//! accept finds nobody, as on Linux when another was faster.
+
+use super::list::said_something;
+use crate::global::Guard;
+use crate::link;
+use crate::rendezvous::accept::Arrival;
+use crate::rendezvous::bidding;
+use crate::socket::{flag, Socket};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use shunt_segment::channel::{life, ChannelPage};
+use shunt_segment::CHANNELS;
+use shunt_sys::clock;
+
+/// The link through which a client came last.
+static LATEST: AtomicUsize = AtomicUsize::new(0);
+/// On which processor that client waited, plus one.
+static PROCESSOR: AtomicU32 = AtomicU32::new(0);
+
+/// The page of a client that came through the rendezvous.
+pub(super) fn page(arrival: &Arrival) -> &'static ChannelPage {
+    let page = link::page(link::at(arrival.index).base, arrival.channel);
+    LATEST.store(arrival.index, Ordering::Relaxed);
+    PROCESSOR.store(page.sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
+    page
+}
+
+/// Whether the client sends something within a moment, if others have the listener, too.
+pub(super) fn says_soon(listener: &Socket, page: &ChannelPage) -> bool {
+    said_something(page) || listener.has(flag::LISTENER_SHARED) && soon(|| said_something(page))
+}
+
+/// Whether somebody who offers a connection to this listener has sent something, or does within a moment. Not known: no.
+pub(super) fn somebody(listener: &Socket, _setup: &Guard) -> bool {
+    let latest = LATEST.load(Ordering::Relaxed);
+    if listener.claimed.load(Ordering::Relaxed) == 0 || latest >= link::count() {
+        return false;
+    }
+    let link = *link::at(latest);
+    if link.base.is_null() || link.ours || link.rendezvous != listener.private_fd.load(Ordering::Relaxed) {
+        return false;
+    }
+    let waits = |channel: usize| {
+        let page = link::page(link.base, channel);
+        page.head.state.load(Ordering::Acquire) == life::OFFERED && said_something(page)
+    };
+    soon(|| (0..CHANNELS).any(waits))
+}
+
+fn soon(done: impl Fn() -> bool) -> bool {
+    bidding::soon_told(PROCESSOR.load(Ordering::Relaxed) == clock::processor() + 1, done)
+}
