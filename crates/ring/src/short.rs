@@ -11,6 +11,7 @@ use crate::pipe::{class_of, distance, switch_of, Pipe, COPIED, KNOWN_CLASS, KNOW
 use shunt_segment::area::{FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
+#[cfg(not(loom))]
 use shunt_sys::user;
 
 /// Bytes of the longest message that is short: its copy is a loop of vectors, and no call that spoils registers. The general way

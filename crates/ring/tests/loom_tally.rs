@@ -165,7 +165,7 @@ fn nobody_counts_behind_the_end_of_the_process() {
             let shared = shared.clone();
             thread::spawn(move || {
                 let (passage, counted) = &*shared;
-                passage.while_open(|| Some(()), |()| drop(counted.fetch_add(1, Ordering::Relaxed)));
+                passage.while_open(|| Some(()), |()| _ = counted.fetch_add(1, Ordering::Relaxed));
             })
         });
         let (passage, counted) = &*shared;
