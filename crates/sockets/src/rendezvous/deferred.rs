@@ -59,21 +59,27 @@ pub(crate) fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
             ControlFlow::Break(accepted) => return Ok(accepted),
             ControlFlow::Continue(sufficed) => sufficed,
         };
-        match from_list(listener, flags) {
-            Err(Errno(libc::EAGAIN)) if sufficed => {} // who had sent something has gone since, and nobody looked at the others
-            result => return result,
+        match (from_list(listener, flags), sufficed) {
+            (Err(Errno(libc::EAGAIN)), Ok(true)) => {} // who had sent something has gone since, and nobody looked at the others
+            (Err(Errno(libc::EAGAIN)), Err(error)) => return Err(error),
+            (result, _) => return result,
         }
     }
 }
 
-/// Takes clients off the rendezvous into the list, until one suffices; breaks with the one that is the usual case.
-fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, bool> {
+/// Takes clients off the rendezvous into the list, until one suffices (true); breaks with the one that is the usual case. Errors: no
+/// descriptor is left for who waits there.
+fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> {
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     while has_room(listener) {
         if SETUP.lock().is_some_and(|setup| suffices(listener, &setup)) {
-            return ControlFlow::Continue(true);
+            return ControlFlow::Continue(Ok(true));
         }
-        let Ok((arrival, setup)) = accept::arrive(listener, flags, None) else { break };
+        let (arrival, setup) = match accept::arrive(listener, flags, None) {
+            Ok(arrived) => arrived,
+            Err(error @ Errno(libc::EMFILE | libc::ENFILE)) => return ControlFlow::Continue(Err(error)),
+            Err(_) => break,
+        };
         // The usual case: nobody waits here, and it has sent something already.
         let page = glimpse::page(&arrival);
         if COUNT.load(Ordering::Relaxed) == 0 && glimpse::says_soon(listener, page) {
@@ -86,7 +92,7 @@ fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, bool> {
         }
         take(listener, arrival, &setup);
     }
-    ControlFlow::Continue(false)
+    ControlFlow::Continue(Ok(false))
 }
 
 /// The client of the list that is accepted next.
@@ -127,23 +133,30 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
 pub(crate) fn ready(listener: &Socket) -> bool {
     loop {
         let Some(setup) = SETUP.try_lock() else { return true };
-        if suffices(listener, &setup) && first(listener, &setup).is_some() {
+        // Who stays in the rendezvous has had his edge: edge-triggered sets are to hear of each when he sends.
+        let edges = offered::is_watched_by_edges(listener);
+        if !edges && suffices(listener, &setup) && first(listener, &setup).is_some() {
             return true;
         }
         if !has_room(listener) {
             break;
         }
-        if listener.has(flag::LISTENER_SHARED) {
-            if !accept::anyone(listener.private_fd.load(Ordering::Acquire)) {
+        let shared = listener.has(flag::LISTENER_SHARED);
+        let anyone = || accept::anyone(listener.private_fd.load(Ordering::Acquire));
+        if shared {
+            if !anyone() {
                 break;
             }
-            // Who stays in the rendezvous has had his edge: edge-triggered sets are to hear of each when he sends.
-            let stays = COUNT.load(Ordering::Relaxed) == 0 && !offered::is_watched_by_edges(listener);
-            if stays && glimpse::somebody(listener, &setup) {
+            if !edges && COUNT.load(Ordering::Relaxed) == 0 && glimpse::somebody(listener, &setup) {
                 return true;
             }
         }
-        let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else { break };
+        let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else {
+            if shared && anyone() {
+                return true; // without a descriptor for him nothing but accept can tell
+            }
+            break;
+        };
         glimpse::says_soon(listener, glimpse::page(&arrival));
         take(listener, arrival, &setup);
     }

@@ -12,9 +12,13 @@ use crate::rendezvous::accept::Arrival;
 use crate::rendezvous::bidding;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use shunt_ring::bell;
 use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::CHANNELS;
 use shunt_sys::clock;
+
+/// A client that offered its connection so long ago has not just come: 100 us, in ns.
+const NEW_NS: u64 = 100_000;
 
 /// The link through which a client came last.
 static LATEST: AtomicUsize = AtomicUsize::new(0);
@@ -29,9 +33,10 @@ pub(super) fn page(arrival: &Arrival) -> &'static ChannelPage {
     page
 }
 
-/// Whether the client sends something within a moment, if others have the listener, too.
+/// Whether the client sends something within a moment, if others have the listener, too. One that has waited for longer gets none.
 pub(super) fn says_soon(listener: &Socket, page: &ChannelPage) -> bool {
-    said_something(page) || listener.has(flag::LISTENER_SHARED) && soon(|| said_something(page))
+    let has_just_come = || clock::ticks().saturating_sub(page.head.began.load(Ordering::Relaxed)) < clock::ticks_for_ns(NEW_NS);
+    said_something(page) || listener.has(flag::LISTENER_SHARED) && has_just_come() && soon(|| said_something(page))
 }
 
 /// Whether somebody who offers a connection to this listener has sent something, or does within a moment. Not known: no.
@@ -46,7 +51,9 @@ pub(super) fn somebody(listener: &Socket, _setup: &Guard) -> bool {
     }
     let waits = |channel: usize| {
         let page = link::page(link.base, channel);
-        page.head.state.load(Ordering::Acquire) == life::OFFERED && said_something(page)
+        // Who was ever in a process's list has been asked for stamps, and may be there still.
+        let listed = bell::wants_stamp(&page.sides[1].wait);
+        page.head.state.load(Ordering::Acquire) == life::OFFERED && !listed && said_something(page)
     };
     soon(|| (0..CHANNELS).any(waits))
 }
