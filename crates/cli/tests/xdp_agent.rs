@@ -250,6 +250,18 @@ fn runs_are_roots_and_in_order() {
     }
 }
 
+/// An agent on each host, and an owner of its queue, who has sent the second one something; and his channel.
+fn owners(hosts: &[Host; 2]) -> ([Agent; 2], Xdp, Xdp, Channel) {
+    let agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "0"]));
+    let mut a = attach(&hosts[0], Kind::Own, false);
+    let mut b = attach(&hosts[1], Kind::Own, false);
+    provide(&mut a, 64);
+    provide(&mut b, 64);
+    let (to_b, _) = connect(&mut a, &mut b);
+    pass(&mut a, &mut b, to_b, b"before");
+    (agents, a, b, to_b)
+}
+
 /// A driver that dies after it took a chunk from the ring, and before it wrote that down: no frame is pieced together of what does not
 /// belong together.
 #[test]
@@ -257,13 +269,7 @@ fn chunk_that_is_missing_ends_a_run() {
     use shunt_xdp::socket::{Socket, Umem};
     use shunt_xdp::state::State;
     let Some(hosts) = pair(Joint::default()) else { return };
-    let _agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "0"]));
-    let mut a = attach(&hosts[0], Kind::Own, false);
-    let mut b = attach(&hosts[1], Kind::Own, false);
-    provide(&mut a, 64);
-    provide(&mut b, 64);
-    let (to_b, _) = connect(&mut a, &mut b);
-    pass(&mut a, &mut b, to_b, b"before");
+    let (_agents, mut a, mut b, to_b) = owners(&hosts);
     let (shape, state) = (*b.memory().shape(), State::of(b.memory()));
     // SAFETY: the memory outlives the socket, below.
     let umem = unsafe { Umem::new(b.memory().device_part(), shape.device as usize + shape.segment as usize) };
@@ -343,13 +349,7 @@ fn copies(of: &Xdp) -> shunt_xdp::Descriptors {
 #[test]
 fn rest_of_a_run_is_everybodys() {
     let Some(hosts) = pair(Joint::default()) else { return };
-    let _agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "0"]));
-    let mut a = attach(&hosts[0], Kind::Own, false);
-    let mut b = attach(&hosts[1], Kind::Own, false);
-    provide(&mut a, 64);
-    provide(&mut b, 64);
-    let (to_b, _) = connect(&mut a, &mut b);
-    pass(&mut a, &mut b, to_b, b"before");
+    let (_agents, mut a, mut b, to_b) = owners(&hosts);
     let mut other = Xdp::adopt(copies(&b)).expect("another handle");
     let wakes = |endpoint: &Xdp| {
         let mut poll = libc::pollfd { fd: endpoint.descriptor(), events: libc::POLLIN, revents: 0 };

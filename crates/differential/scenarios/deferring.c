@@ -253,6 +253,23 @@ static void waits_to_be_told(void *argument)
     _exit(0);
 }
 
+/* The busy client sends and is accepted, then the quiet one; all end. */
+static void in_their_turn(int turn, int epoll, int listener, int busy, int quiet)
+{
+    RN(turn, send(busy, "b", 1, 0));
+    milliseconds(5);
+    show_epoll("busy", epoll, 0);
+    int served = accept_one("busy", listener);
+    if (turn >= 2)
+        show_epoll("nobody", epoll, 0);
+    RN(turn, send(quiet, "q", 1, 0));
+    milliseconds(5);
+    show_epoll("quiet", epoll, 0);
+    int other = accept_one("quiet", listener);
+    accept_one("none", listener);
+    close(served), close(other), close(quiet), close(busy), close(epoll);
+}
+
 SOLO(defer_epoll_edge_shared, "edge-triggered, and another process has the listener: one client is accepted before the next one sends")
 {
     int listener = deferring(LONG), over[2];
@@ -268,18 +285,7 @@ SOLO(defer_epoll_edge_shared, "edge-triggered, and another process has the liste
             milliseconds(5);
             show_epoll("quiet", epoll, 0);
         }
-        RN(turn, send(busy, "b", 1, 0));
-        milliseconds(5);
-        show_epoll("busy", epoll, 0);
-        int served = accept_one("busy", listener);
-        if (turn >= 2)
-            show_epoll("nobody", epoll, 0);
-        RN(turn, send(quiet, "q", 1, 0));
-        milliseconds(5);
-        show_epoll("quiet", epoll, 0);
-        int other = accept_one("quiet", listener);
-        accept_one("none", listener);
-        close(served), close(other), close(quiet), close(busy), close(epoll);
+        in_their_turn(turn, epoll, listener, busy, quiet);
     }
     MUST(write(over[1], "o", 1));
     wait_for("idle", idle);
@@ -301,18 +307,7 @@ SOLO(defer_epoll_edge_shared_busy_first, "the same, and the busy client connects
             show_epoll("nobody", epoll, 0);
         }
         int quiet = dial_to(listener);
-        RN(turn, send(busy, "b", 1, 0));
-        milliseconds(5);
-        show_epoll("busy", epoll, 0);
-        int served = accept_one("busy", listener);
-        if (turn >= 2)
-            show_epoll("nobody", epoll, 0);
-        RN(turn, send(quiet, "q", 1, 0));
-        milliseconds(5);
-        show_epoll("quiet", epoll, 0);
-        int other = accept_one("quiet", listener);
-        accept_one("none", listener);
-        close(served), close(other), close(quiet), close(busy), close(epoll);
+        in_their_turn(turn, epoll, listener, busy, quiet);
     }
     MUST(write(over[1], "o", 1));
     wait_for("idle", idle);

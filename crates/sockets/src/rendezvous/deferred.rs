@@ -157,6 +157,7 @@ pub(crate) fn ready(listener: &Socket) -> bool {
             }
             break;
         };
+        // For the list it matters what has come by now.
         glimpse::says_soon(listener, glimpse::page(&arrival));
         take(listener, arrival, &setup);
     }
