@@ -14,6 +14,7 @@
 //! [`crate::handover::settle`].
 
 mod lane;
+mod parting;
 pub(crate) mod shed;
 
 use crate::handover::plain::Pending;
@@ -226,6 +227,7 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
         if !open {
             return;
         }
+        next = next.min(parting::part(lanes, now));
         entries[room - 2] = pollfd { fd: post.knocks, events: POLLIN, revents: 0 };
         entries[room - 1] = pollfd { fd: post.gate, events: POLLIN, revents: 0 };
         let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };

@@ -8,7 +8,7 @@
 mod lend;
 mod pump;
 
-use super::me;
+use super::{me, parting};
 use crate::handover::receiver;
 use crate::process::report;
 use crate::socket::{flag, Socket};
@@ -59,6 +59,8 @@ pub struct Lane {
     pub stream: i32,
     pub program: i32,
     twin: i32,
+    /// What `twin` was, until it is closed; -1: it is.
+    parting: i32,
     process: u32,
     /// Readable when that process has ended; -1: not known.
     pub life: i32,
@@ -70,6 +72,12 @@ pub struct Lane {
     inbound_ended: bool,
     outbound_ended: bool,
     over: bool,
+    /// It ends with a reset of the program's end.
+    resets: bool,
+    /// It is the side's only owner, for good.
+    sole: bool,
+    /// The side is marked as one that ends with a reset, because the carrier may be killed.
+    marked: bool,
     /// `outbound` found no room, and the side's other owners are told.
     owing: bool,
     /// The program's end takes no more bytes: its reading was shut, or it is closed.
@@ -100,6 +108,7 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
                 stream: item.stream,
                 program: item.carrier,
                 twin: item.program,
+                parting: -1,
                 process: item.process,
                 life: -1,
                 place: place_of(socket, id),
@@ -109,6 +118,9 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
                 inbound_ended: false,
                 outbound_ended: false,
                 over: false,
+                resets: false,
+                sole: false,
+                marked: false,
                 owing: false,
                 deaf: false,
                 lent: 0,
@@ -118,6 +130,8 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
             });
         }
         count += 1;
+        // A carrier that is killed has bytes of both: neither end may take what it has for all.
+        dies_by_reset(item.carrier, true);
         report::note(item.stream, kind::STREAM, Reason::Carried, Some(socket.channel()));
     }
     // SAFETY: `count` initialised lanes.
@@ -160,6 +174,21 @@ impl Lane {
 
     pub fn highest(&self) -> i32 {
         self.stream.max(self.program).max(self.twin)
+    }
+
+    /// Whether it has no more use for its copy of the program's end, and has not closed it.
+    pub fn parts(&self) -> bool {
+        self.parting >= 0
+    }
+
+    pub fn parts_at_once(&self) -> bool {
+        self.parts() && !parting::would_sleep(self.parting)
+    }
+
+    pub fn let_go(&mut self) {
+        if self.parts() {
+            let _ = calls::close(core::mem::replace(&mut self.parting, -1));
+        }
     }
 
     pub fn memory(&self) -> usize {
@@ -214,6 +243,10 @@ impl Lane {
             // ends, a descriptor may as well be in flight.
             let lost = self.process == 0 && (self.deaf || self.peer_gone()) && !self.kin_lives();
             let others = if lost { Others::None } else { self.others() };
+            if others == Others::None && !core::mem::replace(&mut self.sole, true) {
+                let before = self.socket.own().receive.state.fetch_or(state::LINGER_RESET, Ordering::AcqRel);
+                self.marked = before & state::LINGER_RESET == 0;
+            }
             if others == Others::None || (!self.program_lives(others) && !self.follow()) {
                 self.stop_lending(others == Others::None, id);
             }
@@ -348,9 +381,7 @@ impl Lane {
 
     /// The peer reset the connection: the program's end is reset.
     fn reset_program(&mut self) {
-        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
-        let _ = calls::setsockopt(self.program, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
+        self.resets = true;
         self.over = true;
     }
 
@@ -363,13 +394,26 @@ impl Lane {
     fn end(&mut self, id: u64) {
         if self.twin >= 0 {
             self.take_back(id);
-            let _ = calls::close(self.twin);
+            self.parting = core::mem::replace(&mut self.twin, -1);
         }
         self.unregister(id);
+        dies_by_reset(self.program, self.resets);
         let _ = calls::close(self.program);
+        // Its other end is closed: nothing lingers.
+        self.let_go();
+        if self.marked && !self.socket.has(flag::LINGER_RESET) {
+            self.socket.own().receive.state.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
+        }
         descriptor::closing(self.stream);
         let _ = calls::close(self.stream);
     }
+}
+
+/// Whether the other end of `fd` is reset when nobody has this one any more (SO_LINGER, socket(7)).
+fn dies_by_reset(fd: i32, resets: bool) {
+    let linger = libc::linger { l_onoff: i32::from(resets), l_linger: 0 };
+    let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
+    let _ = calls::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

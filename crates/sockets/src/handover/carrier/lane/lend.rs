@@ -182,7 +182,7 @@ impl Lane {
         }
         self.disclaim(id);
         self.waiting_since = 0;
-        let _ = calls::close(core::mem::replace(&mut self.twin, -1));
+        self.parting = core::mem::replace(&mut self.twin, -1);
         if self.life >= 0 {
             let _ = calls::close(core::mem::replace(&mut self.life, -1));
         }
