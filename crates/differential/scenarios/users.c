@@ -765,6 +765,200 @@ DUET_PROCESS(users_connected_passed_lingering, "the same of one that lingers, by
     R(recv(after, bytes, 6, MSG_WAITALL));
 }
 
+/* A process of another user that takes a connection, unless it has nothing to do with one. */
+static struct {
+    int channel, told[2];
+    struct gate go;
+} passing;
+
+static pid_t taker(void (*act)(int fd))
+{
+    int pair[2];
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    MUST(pipe(passing.told));
+    passing.go = gate_new();
+    passing.channel = pair[0];
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        close(pair[0]);
+        become_nobody();
+        if (act)
+            act(take_descriptor(pair[1], 0));
+        else
+            gate_pass(&passing.go);
+        _exit(0);
+    }
+    close(pair[1]);
+    return process;
+}
+
+static void set_linger(int fd, int seconds)
+{
+    struct linger linger = {1, seconds};
+    MUST(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
+}
+
+static long await_told(void)
+{
+    long value;
+    MUST(read(passing.told[0], &value, sizeof value));
+    return value;
+}
+
+static void tell(long value) { raw_write_all(passing.told[1], &value, sizeof value); }
+
+/* As FTP servers do: it lingers for minutes, sends, and closes before anybody has read. */
+static void leaves_unread(int fd)
+{
+    enum { MUCH = 3000000 };
+    static unsigned char much[MUCH];
+    long sent = 0, more;
+    fill(much, MUCH, 1, 0);
+    set_linger(fd, 600);
+    MUST(fcntl(fd, F_SETFL, O_NONBLOCK));
+    while (sent < MUCH && (more = send(fd, much + sent, (size_t)(MUCH - sent), MSG_NOSIGNAL)) > 0)
+        sent += more;
+    MUST(close(fd));
+    tell(sent);
+}
+
+DUET_PROCESS(users_connected_passed_unread, "a connection is passed to another user's process that lingers, sends much, and closes before its giver does, and before anybody has read")
+{
+    if (!may_change())
+        return;
+    pid_t process = taker(leaves_unread);
+    int fd = connected_slot(1);
+    R(pass_descriptor(passing.channel, fd));
+    long sent = await_told();
+    far_begin("recvall 1 %ld 1", sent);
+    R(close(fd));
+    say("all came: %s", atol(far_answer()) == sent ? "yes" : "no");
+    far("recv 1 10");
+    wait_for("taker", process);
+    int after = connected_slot(2);
+    far("send 2 6 1");
+    R(recv(after, bytes, 6, MSG_WAITALL));
+}
+
+static void resets(int fd)
+{
+    set_linger(fd, 0);
+    tell(recv(fd, bytes, 5, MSG_WAITALL));
+    gate_pass(&passing.go);
+    close(fd);
+}
+
+DUET_PROCESS(users_connected_passed_reset, "the same of one that closes with SO_LINGER of zero")
+{
+    if (!may_change())
+        return;
+    pid_t process = taker(resets);
+    int fd = connected_slot(1);
+    R(pass_descriptor(passing.channel, fd));
+    R(close(fd));
+    far("sendall 1 5 1");
+    say("taker: %ld", await_told());
+    gate_open(&passing.go);
+    wait_for("taker", process);
+    far("recv 1 10; send 1 5 1");
+}
+
+static void shuts(int fd)
+{
+    long sent = send_all(fd, 50000, 1);
+    shutdown(fd, SHUT_WR);
+    tell(sent);
+    tell(receive_all(fd, 70000, 2));
+    shutdown(fd, SHUT_RD);
+    tell(recv(fd, bytes, 5, 0));
+}
+
+DUET_PROCESS(users_connected_passed_shut, "the same of one that shuts each direction")
+{
+    if (!may_change())
+        return;
+    pid_t process = taker(shuts);
+    int fd = connected_slot(1);
+    R(pass_descriptor(passing.channel, fd));
+    R(close(fd));
+    far("recvall 1 60000 1");
+    say("sent: %ld", await_told());
+    far("sendall 1 70000 2; shutdown 1 WR");
+    say("received: %ld", await_told());
+    say("behind that: %ld", await_told());
+    wait_for("taker", process);
+    far("recv 1 10");
+}
+
+static void sleeps(int fd)
+{
+    tell(fd >= 0);
+    for (;;)
+        pause();
+}
+
+DUET_PROCESS(users_connected_passed_killed, "the same of one that reads nothing, and is killed")
+{
+    if (!may_change())
+        return;
+    pid_t process = taker(sleeps);
+    int fd = connected_slot(1);
+    R(pass_descriptor(passing.channel, fd));
+    say("taken: %ld", await_told());
+    R(close(fd));
+    far("sendall 1 60000 1");
+    kill(process, SIGKILL);
+    wait_for("taker", process);
+    far("recv 1 10");
+}
+
+DUET_PROCESS(users_connected_passed_untaken, "a connection is passed to another user's process, which ends without it")
+{
+    if (!may_change())
+        return;
+    pid_t process = taker(NULL);
+    int fd = connected_slot(1);
+    R(send(fd, "abc", 3, 0));
+    R(pass_descriptor(passing.channel, fd));
+    R(close(fd));
+    gate_open(&passing.go);
+    wait_for("taker", process);
+    R(close(passing.channel));
+    far("recv 1 10; recv 1 10");
+    int after = connected_slot(2);
+    far("send 2 6 1");
+    R(recv(after, bytes, 6, MSG_WAITALL));
+}
+
+static void echoes(int fd)
+{
+    ssize_t got;
+    tell(fd >= 0);
+    while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+        if (send(fd, bytes, (size_t)got, 0) != got)
+            _exit(9);
+}
+
+DUET_PROCESS(users_connected_passed_by_killed, "a connection is passed by a process that is killed when it is taken")
+{
+    if (!may_change())
+        return;
+    pid_t process = taker(echoes);
+    int fd = connected_slot(1);
+    pid_t giver = MUST(fork());
+    if (giver == 0) {
+        pass_descriptor(passing.channel, fd);
+        for (;;)
+            pause();
+    }
+    R(close(fd));
+    say("taken: %ld", await_told());
+    kill(giver, SIGKILL);
+    wait_for("giver", giver);
+    far("sendall 1 50000 1; recvall 1 50000 1; shutdown 1 WR; recv 1 10");
+    wait_for("taker", process);
+}
+
 DUET_PROCESS(users_connected_kept, "another program becomes another user with a connection, wherever its peer is, and sees nothing of later ones in memory that it keeps")
 {
     int pair[2], later[3];

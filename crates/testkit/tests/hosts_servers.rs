@@ -107,7 +107,7 @@ fn ftp(site: Site) {
     fs::create_dir_all(root.join("incoming")).expect("a directory");
     fs::create_dir(&empty).expect("a directory");
     let mut random = Random::for_test();
-    let files: Vec<Vec<u8>> = [0, 1, 1000, 300_000, 3_000_000].iter().map(|size| random.bytes(*size)).collect();
+    let files: Vec<Vec<u8>> = [0, 1, 1000, 300_000, 20_000_000].iter().map(|size| random.bytes(*size)).collect();
     for (index, file) in files.iter().enumerate() {
         site.scratch.write(&format!("ftp/offered-{index}"), file);
         site.scratch.write(&format!("mine-{index}"), file);

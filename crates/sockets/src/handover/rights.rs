@@ -158,8 +158,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             let needed = match word.kind() {
                 Kind::Stream => {
                     let index = socket.link_index.load(Ordering::Relaxed) as usize;
-                    // Streams to other hosts are a station's, of which whoever has one has all (docs/SEMANTICS.md).
-                    let alone = || receiver == Receiver::Other && (socket.has(flag::REMOTE) || link::make_solitary(index));
+                    let alone = || receiver == Receiver::Other && link::make_solitary(index);
                     SETUP.lock().filter(|_setup| direct || alone()).map_or(-1, |_setup| link::descriptor(index))
                 }
                 Kind::Listener => socket.private_fd.load(Ordering::Relaxed),
