@@ -122,6 +122,13 @@ impl Device {
         }
     }
 
+    /// What the device gave to root is let go.
+    pub(crate) fn is_not_roots(&self) {
+        if let Device::Xdp(xdp) = self {
+            xdp.give_up_runs();
+        }
+    }
+
     pub(crate) fn renumber(&mut self, from: i32, to: i32) {
         match self {
             Device::Udp(udp) => udp.renumber(from, to),

@@ -430,6 +430,12 @@ impl Station {
         self.shared().retired.insert_unlocked(stream);
     }
 
+    /// The process, which may have been root's, is not any more: it keeps no descriptor that is for root alone.
+    pub fn is_not_roots(&self) {
+        // SAFETY: see `descriptors`; only the file behind a number changes.
+        unsafe { &*self.inner.get() }.device.is_not_roots();
+    }
+
     /// Whether the calling thread has the lock.
     pub fn is_driven_here(&self) -> bool {
         self.shared().lock.0.load(Relaxed) == lock::me()

@@ -220,6 +220,14 @@ impl Xdp {
         }
     }
 
+    /// Gives up what the agent gives to root alone, the socket by which runs leave: frames leave one by one from now on. Others may
+    /// drive meanwhile, and know its number: another open file takes it, to which nothing can be sent.
+    pub fn give_up_runs(&self) {
+        if let Way::Own(Own { cutter: Some(cutter), .. }) = &self.way {
+            let _ = calls::dup3(self.bell.0, cutter.fd(), libc::O_CLOEXEC);
+        }
+    }
+
     /// The memory, with the lock of those who drive.
     pub fn memory(&self) -> &Memory {
         &self.memory

@@ -298,6 +298,9 @@ impl Keeper {
                 Ok((Message::Gate(family), [socket, _])) if socket >= 0 => self.open_gate(family == 1, socket),
                 Ok((Message::User(user, group), [-1, _])) => {
                     let now = fork::become_user(user, group);
+                    if now != 0 {
+                        self.home.station.is_not_roots();
+                    }
                     self.home.common().keeper_user.store(u64::from(now) + 1, Ordering::Release);
                 }
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {

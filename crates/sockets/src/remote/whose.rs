@@ -73,6 +73,8 @@ pub fn user_changed() {
         home.claimed.store(false, Ordering::Relaxed);
         if !home.is_own() || !home.keeper_follows() {
             home.leave();
+        } else if calls::geteuid() != 0 {
+            home.station.is_not_roots();
         }
     }
 }
