@@ -16,22 +16,34 @@ use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
 use crate::waiting::wait::barrier;
-use core::sync::atomic::{fence, AtomicI32, Ordering};
+use core::sync::atomic::{fence, AtomicI32, AtomicPtr, Ordering};
 use shunt_sys::{calls, libc};
 
-/// The last descriptor of this process for `socket` closes: it leaves all sets. True: the kernel's too.
-pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
-    if socket.watchers.load(Ordering::Relaxed).is_null() {
+/// All entries in a list of watchers leave their sets, each when `act` has seen it and its set, which is locked. False: `act`
+/// says that one cannot, which stays, and so do those behind it.
+fn leave_each(watchers: &AtomicPtr<Entry>, mut act: impl FnMut(&'static Set, &'static Entry) -> bool) -> bool {
+    if watchers.load(Ordering::Relaxed).is_null() {
         return true;
     }
-    let mut everywhere = true;
     let Some(_watchers) = WATCHERS.lock() else { return false };
-    while let Some(entry) = watcher(&socket.watchers) {
+    while let Some(entry) = watcher(watchers) {
         let Some(set) = entry.set() else {
             unwatch(entry);
             continue;
         };
         let Some(_held) = set.lock.lock() else { return false };
+        if !act(set, entry) {
+            return false;
+        }
+        detach(set, entry);
+    }
+    true
+}
+
+/// The last descriptor of this process for `socket` closes: it leaves all sets. True: the kernel's too.
+pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
+    let mut everywhere = true;
+    let left = leave_each(&socket.watchers, |set, entry| {
         // Other processes may keep the companion open: then the kernel would not forget it by itself. In a child of fork
         // the set is the parent's too, whose sockets stay watched when the child closes its copies (epoll(7), Q6).
         match (set.inherited.load(Ordering::Relaxed), set.descriptor()) {
@@ -56,9 +68,9 @@ pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
             }
             _ => everywhere = false,
         }
-        detach(set, entry);
-    }
-    everywhere
+        true
+    });
+    left && everywhere
 }
 
 /// Whether it is a socket that was never connected, or a listener, which another process may have too, or a message that nobody has
@@ -74,46 +86,27 @@ fn elsewhere(socket: &Socket) -> bool {
 /// The last descriptor of this process for a datagram socket closes: it leaves all sets. Where other processes have it
 /// open, the kernel's sets go on watching it for the program (epoll(7), Q6).
 pub fn forget_datagram(socket: &'static Datagram, fd: i32) {
-    if socket.watchers.load(Ordering::Relaxed).is_null() {
-        return;
-    }
-    let Some(_watchers) = WATCHERS.lock() else { return };
-    while let Some(entry) = watcher(&socket.watchers) {
-        let Some(set) = entry.set() else {
-            unwatch(entry);
-            continue;
-        };
-        let Some(_held) = set.lock.lock() else { return };
+    leave_each(&socket.watchers, |set, entry| {
         let elsewhere = socket.flags.load(Ordering::Relaxed) & datagram::flag::SHARED != 0;
         // In a child of fork the registration is the parent's, who goes on with it.
         let elsewhere = elsewhere && !set.inherited.load(Ordering::Relaxed);
         if let (true, Some(epfd), true) = (elsewhere, set.descriptor(), entry.fd.load(Ordering::Relaxed) == fd) {
             datagrams::leave_to_kernel(epfd, entry, fd);
         }
-        detach(set, entry);
-    }
+        true
+    });
 }
 
 /// A datagram socket is the kernel's alone from now on: its sets go on watching it as they watch any other descriptor. False: one of them
 /// cannot, as it is another process's, too.
 pub fn leave_datagram(socket: &'static Datagram) -> bool {
-    if socket.watchers.load(Ordering::Relaxed).is_null() {
-        return true;
-    }
-    let Some(_watchers) = WATCHERS.lock() else { return false };
-    while let Some(entry) = watcher(&socket.watchers) {
-        let Some(set) = entry.set() else {
-            unwatch(entry);
-            continue;
-        };
-        let Some(_held) = set.lock.lock() else { return false };
+    leave_each(&socket.watchers, |set, entry| {
         let own = !set.inherited.load(Ordering::Relaxed) && entry.wanted() & EXCLUSIVE == 0;
         let (true, Some(epfd), Some(fd)) = (own, set.descriptor(), entry.descriptor()) else { return false };
         datagrams::leave_to_kernel(epfd, entry, fd);
         foreign(set, libc::EPOLL_CTL_ADD);
-        detach(set, entry);
-    }
-    true
+        true
+    })
 }
 
 /// `act` gets the set, a descriptor of it, and the entry.
