@@ -26,6 +26,30 @@ DUET_SERVER(disconnect_name_of_accepted, "an accepted socket that is dissolved k
     far("recv 1 1");
 }
 
+SOLO(disconnect_names_of_accepted, "the same for a listener that is bound to all addresses, and where both directions had ended before")
+{
+    for (int turn = 0; turn < 6; turn++) {
+        const char *hosts[] = {"127.0.0.1", "0.0.0.0", "::1"}, *targets[] = {"127.0.0.1", "127.0.0.1", "::1"};
+        int listener = listen_on(hosts[turn % 3], 4), client = dial(targets[turn % 3], port_of(listener));
+        int server = F(accept(listener, NULL, NULL));
+        struct endpoint_address target = address_of(targets[turn % 3], port_of(listener));
+        if (turn >= 3) {
+            R(shutdown(server, SHUT_WR));
+            R(recv(client, bytes, 1, 0));
+            R(shutdown(client, SHUT_WR));
+            R(recv(server, bytes, 1, 0));
+        }
+        RN(turn, connect(server, &nobody, sizeof nobody));
+        say_local_name("server", server);
+        show_state("server", server);
+        R(connect(server, SA(target)));
+        say_peer_name("server", server);
+        R(connect(server, &nobody, sizeof nobody));
+        say_local_name("server", server);
+        close(server), close(client), close(listener);
+    }
+}
+
 DUET(disconnect_with_unread, "bytes that came before are gone with the connection")
 {
     int fd = connected();
@@ -99,6 +123,11 @@ DUET(disconnect_in_child, "dissolved by a child, the parent's descriptor is diss
     far("await 1 RDHUP; recv 1 1");
     show_poll("parent", fd, POLLIN | POLLOUT | POLLRDHUP);
     R(recv(fd, bytes, 1, 0));
+    show_poll("parent", fd, POLLIN | POLLOUT | POLLRDHUP);
+    R(recv(fd, bytes, 1, 0));
+    R(send(fd, "x", 1, MSG_NOSIGNAL));
+    R(shutdown(fd, SHUT_WR));
+    say_peer_name("parent", fd);
 }
 
 SOLO(disconnect_keeps_flags, "O_NONBLOCK, FD_CLOEXEC and options survive; the port does not, unless it was bound")

@@ -98,6 +98,8 @@ pub struct Socket {
     names: Names,
     /// A listener's port.
     pub port: AtomicU32,
+    /// Whether a listener, or a socket that was accepted from one and dissolved, is bound to an address, and not to all: 1.
+    pub at_address: AtomicU32,
     /// A listener's network namespace: 0, or one that was left since ([`crate::rendezvous::route::leaving`]).
     pub namespace: AtomicU32,
     /// Index of the link in this process's list.

@@ -114,4 +114,9 @@ pub mod state {
     pub const TIMED_OUT: u32 = 1 << 11;
     /// The side was closed behind its own end: the hang-up is nothing that a peer is signalled for.
     pub const CLOSED_LATE: u32 = 1 << 12;
+    /// One of the side's owners has dissolved the connection (connect to AF_UNSPEC): for the others it looks like one that was
+    /// never made.
+    pub const DISSOLVED: u32 = 1 << 13;
+    /// The socket is bound to its address as the listener was that it came from, and stays so when the connection is dissolved.
+    pub const AT_ADDRESS: u32 = 1 << 14;
 }

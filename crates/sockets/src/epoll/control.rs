@@ -10,7 +10,7 @@ use super::list::address;
 use super::order;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
-use crate::rendezvous::{accept, offered};
+use crate::rendezvous::{accept, listen, offered};
 use crate::socket::Socket;
 use crate::table::Kind;
 use crate::{private, table};
@@ -118,13 +118,6 @@ pub(super) fn kernel_side(entry: &Entry) -> bool {
     entry.datagram().is_some() || other(entry) || entry.socket().is_some_and(|socket| socket.kind() != Kind::Stream)
 }
 
-/// Whether the kernel has a peer for the TCP socket `fd`.
-fn is_connected(fd: i32) -> bool {
-    let mut name = [0u64; 4];
-    let mut length = core::mem::size_of_val(&name) as libc::socklen_t;
-    calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length).is_ok()
-}
-
 /// epoll_ctl(2) on a set that the table knows. `None`: nothing of ours is concerned, the kernel shall do it.
 ///
 /// # Safety
@@ -151,7 +144,7 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     }
     if kind == Kind::Tcp && set.shared.load(Ordering::Relaxed) {
         // Connected through the kernel it stays the kernel's, which then tells all processes that have the set.
-        ours = find(set, fd).is_some() || (operation == libc::EPOLL_CTL_ADD && !is_connected(fd));
+        ours = find(set, fd).is_some() || (operation == libc::EPOLL_CTL_ADD && !listen::is_connected(fd));
     }
     let joins = alias && operation == libc::EPOLL_CTL_ADD;
     if !ours && !joins && (set.others.is_empty() || find(set, fd).is_none()) {

@@ -29,6 +29,7 @@ use crate::handover::{passing, receiver};
 use crate::link;
 use crate::process::report;
 use crate::rendezvous::accept::of_this_host;
+use crate::rendezvous::listen;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
 use core::sync::atomic::Ordering;
@@ -127,7 +128,7 @@ fn take_up_listener(rendezvous: i32) {
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
                 listener.bells_fd.store(crate::rendezvous::offered::bells().unwrap_or(-1), Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED);
-                listener.port.store(crate::rendezvous::listen::bound_address(fd).port as u32, Ordering::Relaxed);
+                listen::note_address(listener, &listen::bound_address(fd));
                 crate::options::take_up(fd, listener);
                 listener.set_listener();
                 table::set_private(rendezvous);

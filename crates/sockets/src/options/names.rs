@@ -1,7 +1,8 @@
 //! getsockname and getpeername of accelerated sockets: the addresses that kernel TCP would tell.
 
+use crate::rendezvous::listen;
 use crate::sockaddr::Encoded;
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::channel::ChannelPage;
@@ -43,8 +44,10 @@ pub unsafe fn unconnected(socket: &Socket, fd: i32, address: *mut sockaddr, leng
     if ports == 0 {
         return None;
     }
-    let mut own = crate::rendezvous::listen::bound_address(fd);
-    if !own.is_unspecified() || own.port != ports as u16 {
+    let mut own = listen::bound_address(fd);
+    // Bound to an address it may be because it was accepted.
+    let bound = !own.is_unspecified();
+    if own.port != ports as u16 || bound && (socket.has(flag::BOUND) || listen::is_connected(fd)) {
         return None;
     }
     own.port = (ports >> 16) as u16;

@@ -19,6 +19,7 @@ use crate::{descriptor, link};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::claim;
 use shunt_segment::address::Address;
+use shunt_segment::channel::state;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, sockaddr as c_sockaddr, socklen_t};
@@ -268,6 +269,9 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     let side = &link::page(base, accepted.channel).sides[1];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
+    if listener.at_address.load(Ordering::Relaxed) != 0 {
+        side.receive.state.fetch_or(state::AT_ADDRESS, Ordering::Relaxed);
+    }
     side.address_family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::rendezvous::connect::class_limit(), Ordering::Relaxed);
     side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);

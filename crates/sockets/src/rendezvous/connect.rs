@@ -148,7 +148,11 @@ pub struct Setting {
 type PortUsed = bool;
 
 fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
-    let bound = if socket.has(flag::BOUND) { listen::bound_address(fd) } else { Address::default() };
+    let bound = match (socket.has(flag::BOUND), socket.at_address.load(Ordering::Relaxed)) {
+        (false, 0) => Address::default(),
+        (true, _) => listen::bound_address(fd),
+        (false, _) => Address { port: 0, ..listen::bound_address(fd) },
+    };
     let setting = Setting { fd, socket, nonblocking: socket.has(flag::NONBLOCK), bound };
     let now = clock::ticks();
     if let Some(answer) = remembered(server, now) {
@@ -190,6 +194,7 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
 /// Connects with what an earlier connection left, unless the program chose its address.
 fn reconnect(setting: &Setting, source: &Address, server: &Address, owner: diag::Owner) -> bool {
     !setting.socket.has(flag::BOUND)
+        && setting.bound.is_unspecified()
         && (again::connect(setting, source, server, owner.inode) || bidding::connect(setting, source, server, owner.inode))
 }
 
@@ -374,6 +379,9 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
     if setting.nonblocking {
         socket.set(flag::CONNECTING | flag::NONBLOCK);
         socket.own().receive.state.fetch_or(state::CONNECTING, Ordering::AcqRel);
+    }
+    if socket.at_address.load(Ordering::Relaxed) != 0 {
+        socket.own().receive.state.fetch_or(state::AT_ADDRESS, Ordering::Relaxed);
     }
     link::enter(index);
 }

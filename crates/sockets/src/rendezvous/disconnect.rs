@@ -50,16 +50,21 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     // An error that was pending stays. Nothing waits for a connection that the program's own options or a filter keep from being made.
     let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
     let due = socket.own().receive.state.load(Ordering::Relaxed);
+    let (client, server) = socket.addresses();
+    let own = if socket.side() == 0 { client } else { server };
+    let bound = due & state::AT_ADDRESS != 0 && bind_to_address(fresh.0, family, &own);
+    next.at_address.store(bound as u32, Ordering::Relaxed);
     let broken = !lived && due & state::PIPE_DUE != 0 && due & state::RESET_DUE == 0;
     if broken && leave_broken_pipe(fresh.0, family).is_err() || lived || due & state::RESET_DUE != 0 {
         leave_error(fresh.0, family);
+    } else if bound && !broken {
+        leave_error(fresh.0, family); // which lets go of the port
+        let _ = calls::getsockopt_int(fresh.0, libc::SOL_SOCKET, libc::SO_ERROR);
     }
     let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | nonblocking) as usize);
     if !next.has(flag::BOUND) {
-        let (client, server) = socket.addresses();
-        let told = if socket.side() == 0 { client.port } else { server.port };
         let left = listen::bound_address(fresh.0).port;
-        next.left_port.store((told as u32) << 16 | left as u32, Ordering::Relaxed);
+        next.left_port.store((own.port as u32) << 16 | left as u32, Ordering::Relaxed);
     }
     if let Err(error) = holding::set_aside(socket, fd) {
         crate::socket::free(next);
@@ -92,12 +97,20 @@ fn reset(socket: &Socket, fd: i32) {
         crate::waiting::wait::stamp_if_asked(socket);
         drop(held);
     }
-    socket.own().receive.state.fetch_or(state::RESET_DUE | state::DONE | state::END_NOTED, Ordering::AcqRel);
+    let over = state::RESET_DUE | state::DONE | state::END_NOTED | state::DISSOLVED;
+    socket.own().receive.state.fetch_or(over, Ordering::AcqRel);
     if socket.has(flag::REMOTE) {
         crate::waiting::wait::ring(socket, fd); // the pump is to tell the other host
     }
     // Wakes whoever of ours sleeps for the companion.
     let _ = calls::shutdown(fd, libc::SHUT_RD);
+}
+
+/// An accepted socket has its address from the listener, and its port from the connection: it keeps the first alone
+/// (SOCK_BINDADDR_LOCK). False: the address has gone.
+fn bind_to_address(fd: i32, family: i32, address: &Address) -> bool {
+    let bound = Encoded::new(family, &Address { port: 0, ..*address });
+    calls::bind(fd, bound.pointer(), bound.length).is_ok()
 }
 
 /// Leaves ECONNRESET on a TCP socket as tcp_disconnect does, by the kernel's own way: the socket is connected with itself, and dissolved.

@@ -78,7 +78,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.bells_fd.store(bells, Ordering::Relaxed);
             socket.inode.store(status.st_ino, Ordering::Relaxed);
             socket.options_time.store(0, Ordering::Relaxed);
-            socket.port.store(bound.port as u32, Ordering::Relaxed);
+            note_address(socket, &bound);
             socket.private_fd.store(unix, Ordering::Release);
             crate::rendezvous::reserve::begin();
             // Before the kernel listens: who can connect finds the station.
@@ -109,7 +109,8 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         crate::rendezvous::connect::forget_answers();
     }
     let address = bound_address(fd);
-    let known = socket.port.swap(address.port as u32, Ordering::Relaxed) == address.port as u32;
+    let known = socket.port.load(Ordering::Relaxed) == address.port as u32;
+    note_address(socket, &address);
     crate::options::note_six_only(fd, socket);
     socket.set_listener();
     let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
@@ -127,6 +128,12 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     if !known {
         crate::remote::listens(socket.inode.load(Ordering::Relaxed), &address);
     }
+}
+
+/// The address that a listener is bound to.
+pub(crate) fn note_address(socket: &Socket, bound: &Address) {
+    socket.port.store(bound.port as u32, Ordering::Relaxed);
+    socket.at_address.store(!bound.is_unspecified() as u32, Ordering::Relaxed);
 }
 
 /// O_NONBLOCK as the program set it; the kernel's own flag is always set. All who share the listener share the rendezvous
@@ -258,4 +265,11 @@ pub fn bound_address(fd: i32) -> Address {
     }
     // SAFETY: the kernel filled `length` bytes.
     unsafe { sockaddr::read(bytes.as_ptr().cast(), length) }.map_or(Address::default(), |(_, a)| a)
+}
+
+/// Whether the kernel has a peer for the TCP socket `fd`.
+pub(crate) fn is_connected(fd: i32) -> bool {
+    let mut name = [0u64; 4];
+    let mut length = core::mem::size_of_val(&name) as libc::socklen_t;
+    calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length).is_ok()
 }

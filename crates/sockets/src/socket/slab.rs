@@ -45,6 +45,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.offering.store(0, Ordering::Relaxed);
     socket.only_forked.store(0, Ordering::Relaxed);
     socket.port.store(0, Ordering::Relaxed);
+    socket.at_address.store(0, Ordering::Relaxed);
     socket.namespace.store(0, Ordering::Relaxed);
     socket.link_index.store(u32::MAX, Ordering::Relaxed);
     socket.inode.store(0, Ordering::Relaxed);

@@ -132,6 +132,9 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             if foreign::look(socket, fd) {
                 continue;
             }
+            if readiness::is_dissolved(socket) {
+                return Err(Errno(libc::ENOTCONN));
+            }
             return Ok(0);
         }
         let conditions = arm::IN | (seen as u32) << readiness::SEEN_SHIFT;

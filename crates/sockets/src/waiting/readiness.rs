@@ -183,6 +183,11 @@ pub fn reset_before_end(socket: &Socket) -> bool {
     observe(socket, peer) & state::DONE != 0 && !ended
 }
 
+/// Whether another owner of the side has dissolved the connection.
+pub fn is_dissolved(socket: &Socket) -> bool {
+    socket.own().receive.state.load(Ordering::Relaxed) & state::DISSOLVED != 0
+}
+
 /// Whether the peer has reset the connection, taken note of or not.
 pub fn reset(socket: &Socket) -> bool {
     let (peer, _) = socket.incoming().look();
@@ -279,6 +284,14 @@ fn is_enough(socket: &Socket, waiting: usize) -> bool {
     waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket)
 }
 
+/// What holds of a connection that another owner of the side has dissolved: it is closed, and neither half was shut
+/// (tcp_disconnect).
+#[cold]
+fn dissolved(own: u32) -> i16 {
+    let error = if own & (state::RESET_DUE | state::PIPE_DUE) != 0 { POLLERR } else { 0 };
+    POLLOUT | POLLWRNORM | POLLHUP | error
+}
+
 /// Those of the events of poll(2) in `asked` that hold now.
 #[inline]
 pub fn events(socket: &Socket, asked: i16) -> i16 {
@@ -287,6 +300,9 @@ pub fn events(socket: &Socket, asked: i16) -> i16 {
     let (peer, waiting) = incoming.look();
     let own_state = observe(socket, peer);
     let done = own_state & state::DONE != 0;
+    if own_state & state::DISSOLVED != 0 {
+        return dissolved(own_state) & asked;
+    }
     let end = done || end_shows(socket, peer, own_state, waiting);
     let no_receive = end || own_state & state::SHUT_RD != 0;
     let no_send = done || socket.outgoing().announced() & word::FIN != 0;
