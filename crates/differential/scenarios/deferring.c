@@ -313,6 +313,27 @@ SOLO(defer_epoll_edge_shared_busy_first, "the same, and the busy client connects
     wait_for("idle", idle);
 }
 
+SOLO(defer_nested_edge, "an edge-triggered set around a set with the listener: one client is accepted before one that came with it sends")
+{
+    for (int turn = 0; turn < 4; turn++) {
+        int listener = deferring(LONG), inner = MUST(epoll_create1(0)), middle = MUST(epoll_create1(0));
+        int outer = MUST(epoll_create1(0)), deep = turn % 2;
+        set_nonblocking(listener);
+        epoll_adding(inner, listener, EPOLLIN, 7);
+        epoll_adding(middle, inner, EPOLLIN, 8);
+        epoll_adding(outer, deep ? middle : inner, EPOLLIN | EPOLLET, 9);
+        int quiet = dial_to(listener);
+        if (turn >= 2) {
+            milliseconds(5);
+            show_poll("inner", inner, POLLIN);
+            show_epoll("nobody", outer, 0);
+        }
+        int busy = dial_to(listener);
+        in_their_turn(turn, outer, listener, busy, quiet);
+        close(inner), close(middle), close(listener);
+    }
+}
+
 /* Whether a client that sent something is among those that are accepted: of one that has ended, and reset then, nothing is asked. */
 static int serves_one(int listener)
 {

@@ -11,6 +11,7 @@ use super::kernel::harvest;
 use super::plain::plain;
 use super::set::{activate, watcher, Set};
 use super::{ET, EXCLUSIVE, IN};
+use crate::rendezvous::deferred;
 use crate::table::Kind;
 use crate::waiting::{bells, wait};
 use core::sync::atomic::{fence, Ordering};
@@ -22,9 +23,12 @@ const READABLE: u32 = IN | libc::EPOLLRDNORM as u32;
 
 /// What the entry of an inner set would report, and how many arrivals there were. Under the outer set's lock.
 pub(super) fn find(entry: &'static Entry, inner: &'static Set) -> (u32, u32) {
+    let mut heard = entry.heard.load(Ordering::Relaxed);
+    if heard {
+        look_at_deferred(inner, DEEPEST);
+    }
     let ready = in_memory(inner);
     let arrivals = inner.arrivals.load(Ordering::Relaxed);
-    let mut heard = entry.heard.load(Ordering::Relaxed);
     if heard && !ready && !settle(inner, entry.set()) {
         heard = false;
         entry.heard.store(false, Ordering::Relaxed);
@@ -63,7 +67,23 @@ pub fn readable(set: &'static Set, hint: bool) -> bool {
     if plain(set) {
         return hint;
     }
+    if hint {
+        look_at_deferred(set, DEEPEST);
+    }
     in_memory(set) || (hint && settle(set, None))
+}
+
+/// The kernel says that the set is readable, for a client perhaps that has sent nothing to a listener which defers. Such a client
+/// leaves the rendezvous for the list, and what it sends is heard: else its event would be spent, for who is told of the set and
+/// accepts another.
+fn look_at_deferred(set: &'static Set, depth: u32) {
+    let Some(_held) = set.lock.lock() else { return };
+    for listener in set.listening.iter().filter_map(|entry| entry.socket()).filter(|listener| deferred::concern(listener)) {
+        deferred::ready(listener);
+    }
+    if depth > 0 {
+        set.active().filter_map(|entry| entry.inner()).for_each(|inner| look_at_deferred(inner, depth - 1));
+    }
 }
 
 /// Whether the kernel's set holds companions alone, whatever the kernel says of them.
