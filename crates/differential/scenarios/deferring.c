@@ -334,6 +334,44 @@ SOLO(defer_nested_edge, "an edge-triggered set around a set with the listener: o
     }
 }
 
+static void makes_it_the_kernels(void *argument)
+{
+    int *given = argument;
+    char byte;
+    MUST(read(given[1], &byte, 1));
+    MUST(fcntl(given[0], F_SETFL, fcntl(given[0], F_GETFL) | O_ASYNC));
+}
+
+SOLO(defer_left_by_child, "a child sets O_ASYNC: nobody is told of, and a client that its parent had looked at is heard when it sends")
+{
+    for (int turn = 0; turn < 2; turn++) {
+        int listener = deferring(LONG), go[2];
+        set_nonblocking(listener);
+        MUST(pipe(go));
+        int given[2] = {listener, go[0]};
+        pid_t process = child(makes_it_the_kernels, given);
+        int epoll = MUST(epoll_create1(0));
+        epoll_adding(epoll, listener, EPOLLIN, 7);
+        int quiet = dial_to(listener);
+        milliseconds(5);
+        show_poll("listener", listener, POLLIN);
+        MUST(write(go[1], "g", 1));
+        wait_for("child", process);
+        if (turn)
+            show_epoll("nobody", epoll, 0);
+        else
+            show_poll("listener", listener, POLLIN);
+        R(send(quiet, "q", 1, 0));
+        if (turn)
+            show_epoll("quiet", epoll, 2000);
+        else
+            await(listener, POLLIN);
+        int server = accept_one("quiet", listener);
+        accept_one("none", listener);
+        close(quiet), close(server), close(epoll), close(listener);
+    }
+}
+
 /* Whether a client that sent something is among those that are accepted: of one that has ended, and reset then, nothing is asked. */
 static int serves_one(int listener)
 {

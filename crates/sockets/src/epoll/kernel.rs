@@ -9,7 +9,7 @@ use super::order;
 use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
-use crate::rendezvous::{accept, listen};
+use crate::rendezvous::{accept, deferred, listen};
 use crate::stream::corked;
 use crate::table::{self, Kind};
 use crate::waiting::{foreign, readiness};
@@ -87,13 +87,14 @@ pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: 
     Ok(())
 }
 
-/// Whether it was a rendezvous that spoke, only because it refuses clients from now on: it leaves the set.
+/// Whether it was a rendezvous that spoke, only because it refuses clients from now on: it leaves the set. Those that had come
+/// before are heard by their bells.
 fn rendezvous_left(set: &Set, entry: &Entry) -> bool {
     let Some(listener) = entry.socket().filter(|listener| listen::refuses(listener)) else { return false };
     let own = entry.queues[0].load(Ordering::Relaxed);
     let rendezvous = if own >= 0 { own } else { listener.private_fd.load(Ordering::Relaxed) };
     let _ = calls::epoll_ctl(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
-    entry.descriptor().is_some_and(|fd| calls::poll_one(fd, libc::POLLIN, 0) == Ok(0))
+    entry.descriptor().is_some_and(|fd| calls::poll_one(fd, libc::POLLIN, 0) == Ok(0)) && !deferred::any_ready(listener)
 }
 
 /// How a batch of the kernel's is sorted.

@@ -173,6 +173,11 @@ pub(crate) fn ready(listener: &Socket) -> bool {
     offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
 }
 
+/// Whether a client of the list can be given, whoever else may wait.
+pub(crate) fn any_ready(listener: &Socket) -> bool {
+    COUNT.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_none_or(|setup| first(listener, &setup).is_some())
+}
+
 /// Whether there is one to give, so that whoever else waits is left where others find him: each that is taken off the rendezvous and not
 /// given is put back there. Who has the listener alone takes all, and gives them in their order.
 fn suffices(listener: &Socket, _setup: &Guard) -> bool {

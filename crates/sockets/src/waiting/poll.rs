@@ -304,7 +304,8 @@ impl<'a> Query<'a> {
                     let retired = |events: i16| events != 0 && word.socket().is_some_and(listen::retired);
                     let defers = word.socket().filter(|s| deferred::concern(s));
                     if let (Some(s), Some([rendezvous, bells])) = (defers, answers.get(at..at + 2)) {
-                        let told = (rendezvous.revents | bells.revents) & (entry.events | ALWAYS);
+                        let somebody = if retired(rendezvous.revents) { 0 } else { rendezvous.revents };
+                        let told = (somebody | bells.revents) & (entry.events | ALWAYS);
                         if told != 0 && accept::ready(entry.fd, s) {
                             entry.revents |= told;
                         }
