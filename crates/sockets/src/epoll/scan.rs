@@ -11,7 +11,7 @@ use super::events::{find, take, Finding};
 use super::order;
 use super::set::{enqueue, Set};
 use super::{ET, EXCLUSIVE, IN, ONESHOT};
-use crate::rendezvous::taking;
+use crate::rendezvous::{deferred, taking};
 use crate::table::Kind;
 use crate::waiting::{spin, wait as waiting};
 use core::sync::atomic::Ordering;
@@ -190,6 +190,10 @@ pub(super) fn look(set: &'static Set, answer: &mut Answer) -> Result<()> {
         let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
         listen(set, answer);
     }
+    if deferred::anybody() && set.inherited.load(Ordering::Relaxed) && !set.listening.is_empty() {
+        let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
+        listen_to_deferred(set, answer);
+    }
     Ok(())
 }
 
@@ -204,6 +208,29 @@ fn listen(set: &'static Set, answer: &mut Answer) {
         }
         let Some(listener) = entry.socket().filter(|socket| socket.kind() == Kind::Listener) else { continue };
         if taking::tell(listener, wanted & ET != 0) && !answer.names(entry) {
+            answer.push(events, entry.terms().data.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// Reports listeners of a set from before a fork for which this process has clients in its list that have sent something: the
+/// kernel's set has the bells of whoever added the listener. Under the set's lock.
+#[cold]
+fn listen_to_deferred(set: &'static Set, answer: &mut Answer) {
+    for entry in set.listening.iter() {
+        let wanted = entry.wanted();
+        let events = wanted & (IN | libc::EPOLLRDNORM as u32);
+        if answer.full() || events == 0 || entry.has(term::DISABLED) || !entry.valid() {
+            continue;
+        }
+        let Some(ready) = entry.socket().and_then(deferred::ready_ones) else { continue };
+        if wanted & ET != 0 && entry.news.swap(ready, Ordering::Relaxed) == ready {
+            continue;
+        }
+        if !answer.names(entry) {
+            if wanted & ONESHOT != 0 {
+                entry.terms().flags.fetch_or(term::DISABLED, Ordering::Relaxed);
+            }
             answer.push(events, entry.terms().data.load(Ordering::Relaxed));
         }
     }

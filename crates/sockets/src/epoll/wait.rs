@@ -7,8 +7,7 @@ use super::kernel::{ask_kernel, KERNEL_EVERY};
 use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
-use crate::remote::Watch;
-use crate::rendezvous::taking;
+use crate::rendezvous::{accept, deferred, taking};
 use crate::stream::deadlines;
 use crate::waiting::holding::Waiter;
 use crate::waiting::nudge::{self, Beside};
@@ -235,9 +234,10 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
         let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
-        let asked = match watch.descriptor() {
-            -1 => ask_kernel(set, epfd, answer, left(), mask, began),
-            _ => sleep_beside(set, epfd, &watch, deadline, mask, began).and_then(|ready| match ready {
+        let ears = ears(set);
+        let asked = match (watch.descriptor(), ears) {
+            (-1, NO_EARS) => ask_kernel(set, epfd, answer, left(), mask, began),
+            (frames, _) => sleep_beside(set, epfd, frames, ears, deadline, mask, began).and_then(|ready| match ready {
                 true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
                 false => Ok(()),
             }),
@@ -251,6 +251,24 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         wake(set);
         look(set, answer)
     })
+}
+
+/// Listeners of a set from before a fork whose clients this process hears of.
+const EARS: usize = 4;
+const NO_EARS: [i32; EARS] = [-1; EARS];
+
+/// The bells of clients that this process has in its lists and that the kernel's set does not know: it has those of whoever added
+/// the listener, before a fork.
+fn ears(set: &'static Set) -> [i32; EARS] {
+    let mut ears = NO_EARS;
+    if deferred::anybody() && set.inherited.load(Ordering::Relaxed) {
+        if let Some(_held) = set.lock.lock() {
+            let listeners = set.listening.iter().filter_map(|entry| entry.socket());
+            let bells = listeners.filter(|listener| deferred::any(listener)).map(|listener| accept::queues(listener)[1]);
+            ears.iter_mut().zip(bells).for_each(|(ear, bells)| *ear = bells);
+        }
+    }
+    ears
 }
 
 /// The account of a sleep in poll.
@@ -267,13 +285,14 @@ unsafe fn polled(this: *mut Sleeper) {
     }
 }
 
-/// Sleeps until the kernel's set has events (true), frames come from other hosts, or a number that it sleeps by became another file's
-/// ([`nudge`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads have closed meanwhile, and that has no number of ours, frames
-/// alone tell.
+/// Sleeps until the kernel's set has events (true), frames come from other hosts, one of `ears` has a bell, or a number that it
+/// sleeps by became another file's ([`nudge`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads
+/// have closed meanwhile, and that has no number of ours, frames and bells alone tell.
 fn sleep_beside(
     set: &'static Set,
     epfd: i32,
-    watch: &Watch<'_>,
+    frames: i32,
+    ears: [i32; EARS],
     deadline: u64,
     mask: *const sigset_t,
     began: u64,
@@ -287,7 +306,9 @@ fn sleep_beside(
     };
     let number = set.hold().number(epfd);
     // One that is not there is negative, and passed over.
-    let mut asked = [number, watch.descriptor(), news].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let [first, second, third, fourth] = ears;
+    let all = [number, frames, news, first, second, third, fourth];
+    let mut asked = all.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let mut slept = stops::ppoll_until(&mut asked, deadline, mask, began);
     let closed = asked[0].revents & libc::POLLNVAL != 0;
     if closed && slept.is_ok() && set.hold().number(epfd) == number {

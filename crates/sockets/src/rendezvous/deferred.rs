@@ -173,6 +173,20 @@ pub(crate) fn ready(listener: &Socket) -> bool {
     offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
 }
 
+/// Whether anybody is in the list, of whatever listener.
+#[inline(always)]
+pub(crate) fn anybody() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// What changes with each client of the list that becomes ready to be given; `None`: nobody is.
+pub(crate) fn ready_ones(listener: &Socket) -> Option<u64> {
+    let setup = SETUP.try_lock()?;
+    first(listener, &setup)?;
+    let said = places(listener).filter_map(|place| list()[place]).filter(Waiting::has_something);
+    Some(said.fold(0, |sum, waiting| sum + waiting.number + 1))
+}
+
 /// Whether a client of the list can be given, whoever else may wait.
 pub(crate) fn any_ready(listener: &Socket) -> bool {
     COUNT.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_none_or(|setup| first(listener, &setup).is_some())
