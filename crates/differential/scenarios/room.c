@@ -255,6 +255,25 @@ DUET(low_water_pieces, "SO_RCVLOWAT: a blocking recv gathers pieces, readv and r
     R(recv(fd, bytes, 100, 0));
 }
 
+DUET(low_water_looks, "SO_RCVLOWAT with MSG_PEEK and MSG_WAITALL, for as long as SO_RCVTIMEO says")
+{
+    static const int flags[] = {0, MSG_PEEK, MSG_WAITALL, MSG_PEEK | MSG_WAITALL}, lows[] = {1, 8, 30};
+    int fd = connected();
+    R(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 200000}, sizeof(struct timeval)));
+    for (int turn = 0; turn < 12; turn++) {
+        MUST(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &lows[turn / 4], sizeof *lows));
+        far_quiet("send 1 5 1");
+        await_bytes(fd, 5);
+        RN(turn, recv(fd, bytes, 20, flags[turn % 4]));
+        recv(fd, bytes, 100, MSG_DONTWAIT);
+        far_begin("send 1 6 1; sleep 20; send 1 6 1");
+        RN(turn, recv(fd, bytes, 20, flags[turn % 4]));
+        far_end();
+        while (recv(fd, bytes, 100, MSG_DONTWAIT) > 0) {
+        }
+    }
+}
+
 DUET(low_water_values, "SO_RCVLOWAT and SO_SNDLOWAT: what they accept and tell")
 {
     int fd = connected(), value = -1;
