@@ -593,6 +593,37 @@ SOLO(defer_shared_set, "a set made before a fork: the child hears of a client th
     accept_one("parent", listener);
 }
 
+static void hears_edges(void *argument)
+{
+    struct workers *workers = argument;
+    struct epoll_event event;
+    for (int i = 0; i < 3; i++) {
+        say("child hears: %d", epoll_wait(shared_set, &event, 1, i < 2 ? 3000 : 100));
+        MUST(write(workers->told[1], "t", 1));
+    }
+    for (int i = 0; i < 3; i++)
+        accept_one("child", workers->listener);
+}
+
+SOLO(defer_shared_set_edge, "an edge-triggered set made before a fork: the child hears of each client when it sends, once")
+{
+    struct workers workers = {.listener = deferring(LONG)};
+    char byte;
+    set_nonblocking(workers.listener);
+    MUST(pipe(workers.told));
+    shared_set = MUST(epoll_create1(0));
+    epoll_adding(shared_set, workers.listener, EPOLLIN | EPOLLET, 1);
+    pid_t other = child(hears_edges, &workers);
+    int clients[2] = {dial_to(workers.listener), dial_to(workers.listener)};
+    await_blocked(other, other);
+    for (int i = 0; i < 2; i++) {
+        milliseconds(10);
+        MUST(send(clients[i], i ? "b" : "a", 1, 0));
+        MUST(read(workers.told[0], &byte, 1));
+    }
+    wait_for("child", other);
+}
+
 static void serve_awake(void *argument)
 {
     struct workers *workers = argument;

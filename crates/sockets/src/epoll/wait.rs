@@ -7,6 +7,7 @@ use super::kernel::{ask_kernel, KERNEL_EVERY};
 use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
+use super::{ET, ONESHOT};
 use crate::rendezvous::{accept, deferred, taking};
 use crate::stream::deadlines;
 use crate::waiting::holding::Waiter;
@@ -233,8 +234,12 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
         if thread::interrupted_since(began, false) {
             return Err(Errno(libc::EINTR)); // a handler ran while we looked
         }
+        let (ears, longest) = ears(set);
+        let deadline = match longest {
+            u64::MAX => deadline,
+            longest => deadline.min(clock::monotonic_ns() + longest),
+        };
         let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
-        let ears = ears(set);
         let asked = match (watch.descriptor(), ears) {
             (-1, NO_EARS) => ask_kernel(set, epfd, answer, left(), mask, began),
             (frames, _) => sleep_beside(set, epfd, frames, ears, deadline, mask, began).and_then(|ready| match ready {
@@ -257,18 +262,28 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
 const EARS: usize = 4;
 const NO_EARS: [i32; EARS] = [-1; EARS];
 
+/// How long one sleeps, in ns, whose next event no bell tells from those that he was told of.
+const DEAF: u64 = 1_000_000;
+
 /// The bells of clients that this process has in its lists and that the kernel's set does not know: it has those of whoever added
-/// the listener, before a fork.
-fn ears(set: &'static Set) -> [i32; EARS] {
-    let mut ears = NO_EARS;
-    if deferred::anybody() && set.inherited.load(Ordering::Relaxed) {
-        if let Some(_held) = set.lock.lock() {
-            let listeners = set.listening.iter().filter_map(|entry| entry.socket());
-            let bells = listeners.filter(|listener| deferred::any(listener)).map(|listener| accept::queues(listener)[1]);
-            ears.iter_mut().zip(bells).for_each(|(ear, bells)| *ear = bells);
+/// the listener, before a fork. And for how long one may sleep by them: those of a client that an entry has told of once, and
+/// that waits still, would end each sleep.
+fn ears(set: &'static Set) -> ([i32; EARS], u64) {
+    let (mut ears, mut longest, mut count) = (NO_EARS, u64::MAX, 0);
+    if !deferred::anybody() || !set.inherited.load(Ordering::Relaxed) {
+        return (ears, longest);
+    }
+    let Some(_held) = set.lock.lock() else { return (ears, longest) };
+    for entry in set.listening.iter() {
+        let Some(listener) = entry.socket().filter(|listener| deferred::any(listener)) else { continue };
+        if entry.wanted() & (ET | ONESHOT) != 0 && deferred::ready_ones(listener).is_some() {
+            longest = DEAF;
+        } else if count < EARS {
+            ears[count] = accept::queues(listener)[1];
+            count += 1;
         }
     }
-    ears
+    (ears, longest)
 }
 
 /// The account of a sleep in poll.

@@ -184,7 +184,10 @@ pub(crate) fn ready_ones(listener: &Socket) -> Option<u64> {
     let setup = SETUP.try_lock()?;
     first(listener, &setup)?;
     let said = places(listener).filter_map(|place| list()[place]).filter(Waiting::has_something);
-    Some(said.fold(0, |sum, waiting| sum + waiting.number + 1))
+    // No sum of numbers alone: those of two who have gone would be that of one who came.
+    let mixed =
+        |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    Some(said.fold(0, |sum: u64, waiting| sum.wrapping_add(mixed(waiting.number))))
 }
 
 /// Whether a client of the list can be given, whoever else may wait.
