@@ -56,6 +56,8 @@ pub struct LinkHeader {
     pub client: Party,
     /// The process that accepted last.
     pub server: Party,
+    /// 1: who accepted last is one of several, who have no use for the bell of the link's offers, so it is not sent with the link.
+    pub several: AtomicU32,
     /// Connections made in memory.
     pub offers: Offers,
     /// The one that is to be made in memory where several processes accept.

@@ -17,9 +17,14 @@ struct Control {
 
 const HEADER: usize = 16;
 
+/// The byte of a message with all that there is to send.
+pub const ALL: u8 = 1;
+/// The byte of a message with a link whose bell stays behind.
+pub const WITHOUT_BELL: u8 = 2;
+
 /// Sends one byte and up to [`MOST`] descriptors.
 pub fn send(over: i32, descriptors: &[i32], flags: i32) -> Result<()> {
-    send_with(over, &[1], descriptors, flags)
+    send_with(over, &[ALL], descriptors, flags)
 }
 
 /// Sends `bytes` and up to [`MOST`] descriptors.

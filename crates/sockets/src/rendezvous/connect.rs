@@ -291,9 +291,13 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         }
         listener = verify(companion.0, owner)?;
         if must_send {
+            // While a socket is under way in a message the kernel looks for cycles of such whenever any AF_UNIX socket is closed: the bell
+            // goes only to who has use for it.
             let both = [offer.link.fd, offer.link.bell_for_server];
-            let sent = &both[..1 + (both[1] >= 0) as usize];
-            passing::send(companion.0, sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
+            let withheld = both[1] >= 0 && header.several.load(Ordering::Acquire) != 0;
+            let sent = &both[..1 + (both[1] >= 0 && !withheld) as usize];
+            let byte = if withheld { passing::WITHOUT_BELL } else { passing::ALL };
+            passing::send_with(companion.0, &[byte], sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
         } else if header.sole.load(Ordering::Acquire) == 1 {
             link::bell_known(offer.index);
         } else {

@@ -145,7 +145,7 @@ pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Ship
         .and_then(|_| calls::dup3(companion, carrier, if close_on_exec { libc::O_CLOEXEC } else { 0 }));
     discard(companion);
     match (creator, moved) {
-        (Ok(client), Ok(_)) => Some(Shipment { client, sent: [segment, -1] }),
+        (Ok(client), Ok(_)) => Some(Shipment { client, sent: [segment, -1], withheld: false }),
         _ => {
             discard(segment);
             None

@@ -100,10 +100,12 @@ fn introduce(
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
-    let known = hello.link_follows == 1
-        && link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid))
-            .is_some_and(|(_, link)| settled(&link, listener))
-        && passing::discard(companion);
+    let link = link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid));
+    let settled = hello.link_follows == 1 && link.is_some_and(|(_, link)| settled(&link, listener));
+    let known = settled && passing::discard(companion);
+    if let Some((_, link)) = link.filter(|_| known && listener.has(flag::LISTENER_SHARED)) {
+        say_several(&link);
+    }
     // What comes with a client that is new takes numbers.
     let new = hello.link_follows != 0 && !known;
     if new {
@@ -123,6 +125,8 @@ pub struct Shipment {
     pub client: libc::ucred,
     /// The link's descriptor and its bell's; -1: not sent.
     pub sent: [i32; passing::MOST],
+    /// The client has a bell, and kept it for a process that accepts alone.
+    pub withheld: bool,
 }
 
 /// The link of a companion that said who it is.
@@ -135,17 +139,16 @@ fn receive(
     known: bool,
     setup: Option<Guard<'static>>,
 ) -> core::result::Result<(Arrival, Guard<'static>), Reason> {
-    let Shipment { client, sent } = match hello.link_follows {
+    let shipment = match hello.link_follows {
         FOLLOWS_PARCEL => parcel::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
-        1 if !known => Shipment { client: sender, sent: receive_link(companion, sender.uid)? },
-        _ => Shipment { client: sender, sent: [-1; passing::MOST] },
+        1 if !known => receive_link(companion, sender)?,
+        _ => Shipment { client: sender, sent: [-1; passing::MOST], withheld: false },
     };
-    let client = (client.pid as u32, client.uid);
     let setup = match setup {
         Some(setup) => setup,
         None => SETUP.lock().ok_or(Reason::Unknown)?,
     };
-    let (index, _) = find_link(&hello, client, sent, listener)?;
+    let (index, _) = find_link(&hello, &shipment, listener)?;
     let channel = hello.channel as usize;
     let Hello { client, server, generation, .. } = hello;
     Ok((Arrival { companion, client, server, index, channel, generation }, setup))
@@ -153,20 +156,24 @@ fn receive(
 
 /// The descriptors that the client sends right after connecting: the link's, and its bell's if there is one. It may be a moment away, if the client was preempted
 /// between the two; how long that may hold accept up depends on who it is ([`super::patience`]).
-fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing::MOST], Reason> {
-    let receive = || passing::receive(companion, libc::MSG_DONTWAIT);
+fn receive_link(companion: i32, client: libc::ucred) -> core::result::Result<Shipment, Reason> {
+    let receive = || {
+        let mut byte = [0u8];
+        let (_, sent) = passing::receive_with(companion, &mut byte, libc::MSG_DONTWAIT)?;
+        Ok(Shipment { client, sent, withheld: byte[0] == passing::WITHOUT_BELL })
+    };
     // The kernel may have no memory for the call at a moment: then nothing was taken off.
     let receive = || match receive() {
         Err(Errno(libc::ENOMEM | libc::ENOBUFS)) => receive(),
         other => other,
     };
     match receive() {
-        Ok(sent) => return Ok(sent),
+        Ok(shipment) => return Ok(shipment),
         Err(Errno(libc::EAGAIN)) => {}
         Err(Errno(libc::ECONNRESET)) => return Err(Reason::ClientLeft),
         Err(error) => return Err(want(error).unwrap_or(Reason::BadSegment)),
     }
-    let _ = calls::poll_one(companion, libc::POLLIN, patience::LINKS.of(uid));
+    let _ = calls::poll_one(companion, libc::POLLIN, patience::LINKS.of(client.uid));
     receive().map_err(|error| {
         if error.0 == libc::ECONNRESET {
             return Reason::ClientLeft;
@@ -174,7 +181,7 @@ fn receive_link(companion: i32, uid: u32) -> core::result::Result<[i32; passing:
         if let Some(want) = want(error) {
             return want;
         }
-        patience::LINKS.failed(uid);
+        patience::LINKS.failed(client.uid);
         Reason::BadSegment
     })
 }
@@ -194,14 +201,25 @@ fn settled(link: &link::Link, listener: &Socket) -> bool {
     listener.has(flag::LISTENER_SHARED) || link::header(link.base).sole.load(Ordering::Relaxed) == 1
 }
 
+/// Says in a link that several processes accept: its client sends it without the bell.
+fn say_several(link: &link::Link) {
+    let several = &link::header(link.base).several;
+    if several.load(Ordering::Relaxed) == 0 {
+        several.store(1, Ordering::Release);
+    }
+}
+
+/// Says in a link that this process accepts alone: its client sends nothing from now on, or, if it has `withheld` its bell, that as well.
+fn say_alone(link: &link::Link, withheld: bool) {
+    let header = link::header(link.base);
+    header.several.store(0, Ordering::Relaxed);
+    header.sole.store(!withheld as u32, Ordering::Release);
+}
+
 /// The link that a hello names: known, or just `sent` with its bell. Under the set-up lock.
-fn find_link(
-    hello: &Hello,
-    client: (u32, u32),
-    sent: [i32; passing::MOST],
-    listener: &Socket,
-) -> core::result::Result<(usize, link::Link), Reason> {
-    let [segment, bell] = sent;
+fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::result::Result<(usize, link::Link), Reason> {
+    let &Shipment { client, sent: [segment, bell], withheld } = shipment;
+    let client = (client.pid as u32, client.uid);
     let discard = |fd: i32| {
         if fd >= 0 {
             let _ = calls::close(fd);
@@ -223,7 +241,7 @@ fn find_link(
         } else if bell >= 0 {
             offered::begin(index, bell, listener);
         }
-        link::header(link.base).sole.store(1, Ordering::Release);
+        say_alone(&link, withheld && link.bell < 0);
         return Ok(found);
     }
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
@@ -243,7 +261,12 @@ fn find_link(
             } else {
                 discard(bell);
             }
-            link::header(link.base).sole.store(sole as u32, Ordering::Release);
+            if sole {
+                say_alone(&link, withheld);
+            } else {
+                link::header(link.base).sole.store(0, Ordering::Release);
+                say_several(&link);
+            }
             if !link::holds_range() {
                 listen::is_short(listener); // whoever comes next would be reset
             }
