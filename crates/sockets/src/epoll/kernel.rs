@@ -10,6 +10,7 @@ use super::scan::{deliver, Answer};
 use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
 use crate::rendezvous::{accept, deferred, listen};
+use crate::socket::flag;
 use crate::stream::corked;
 use crate::table::{self, Kind};
 use crate::waiting::{foreign, readiness};
@@ -87,6 +88,12 @@ pub(super) unsafe fn sort(set: &'static Set, events: *const epoll_event, count: 
     Ok(())
 }
 
+/// Whether another process was faster: its client woke all who wait for the listener.
+fn calls_in_vain(entry: &Entry) -> bool {
+    let listener = entry.socket().filter(|listener| listener.has(flag::LISTENER_SHARED));
+    listener.zip(entry.descriptor()).is_some_and(|(listener, fd)| accept::nobody(fd, listener))
+}
+
 /// Whether it was a rendezvous that spoke, only because it refuses clients from now on: it leaves the set. Those that had come
 /// before are heard by their bells.
 fn rendezvous_left(set: &Set, entry: &Entry) -> bool {
@@ -140,6 +147,7 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
             activate(set, entry);
         }
         None if entry.datagram().is_some() => of_datagrams(set, entry, flags, answer),
+        Some(Kind::Listener) if flags & (ERR | HUP) == 0 && calls_in_vain(entry) => rearm(set, entry),
         Some(Kind::Listener) if rendezvous_left(set, entry) => {}
         _ => {
             // A bell whose offer has been accepted is no event.

@@ -22,7 +22,7 @@ use shunt_segment::address::Address;
 use shunt_segment::channel::state;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_sys::libc::{self, sockaddr as c_sockaddr, socklen_t};
+use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, socklen_t};
 use shunt_sys::{calls, clock, thread, Errno, Result};
 
 /// Clients that were sent away, as they were not honest or there was no room for them.
@@ -85,6 +85,10 @@ unsafe fn once(
     flags: i32,
     turn: u32,
 ) -> Result<isize> {
+    if listener.has(flag::LISTENER_SHARED) && nobody(fd, listener) {
+        link::drop_owed();
+        return Err(nobody_came(fd, listener));
+    }
     // SAFETY: passed on.
     unsafe {
         if turn % 8 == 7 && anyone(listener.hold.number(fd)) {
@@ -100,6 +104,18 @@ unsafe fn once(
             }
         }
     }
+}
+
+/// Whether one look at all queues of a listener that others have, too, finds nobody, nor anything to hear about. Such a look is what most of a
+/// herd come to that a client has woken.
+pub(crate) fn nobody(fd: i32, listener: &Socket) -> bool {
+    let [rendezvous, bells] = queues(listener);
+    let ask = |fd: i32, events: i16| pollfd { fd, events, revents: 0 };
+    let mut set =
+        [ask(rendezvous, libc::POLLIN | libc::POLLRDHUP), ask(listener.hold.number(fd), libc::POLLIN), ask(bells, libc::POLLIN)];
+    let mut zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    !(deferred::holds_any() || offered::waiting(listener) || taking::any(listener))
+        && calls::ppoll(set.as_mut_ptr(), set.len(), &mut zero, core::ptr::null(), calls::KERNEL_SIGSET) == Ok(0)
 }
 
 /// Whether there is anything to accept from, or to hear about, `queue`. accept(2) makes a socket and a file before it looks, and
@@ -132,18 +148,22 @@ unsafe fn from_kernel(
 
 /// What accept(2) says when nobody waits: EMFILE, where there is no number for whoever might come.
 fn nobody_came(fd: i32, listener: &Socket) -> Errno {
-    // Else accept of the rendezvous has just said so.
-    let unasked = offered::are_usual(listener) || listener.private_fd.load(Ordering::Relaxed) < 0;
-    if unasked {
-        match calls::fcntl(listener.hold.number(fd), libc::F_DUPFD_CLOEXEC, 0) {
-            Ok(number) => {
-                let _ = calls::close(number);
-            }
-            Err(Errno(libc::EMFILE | libc::EINVAL)) => return Errno(libc::EMFILE),
-            Err(_) => {}
-        }
+    // A number is the first thing that accept(2) wants, before it finds that this is no socket.
+    let no_socket = listener.bells_fd.load(Ordering::Relaxed);
+    if no_socket >= 0 {
+        return match calls::accept4(no_socket, core::ptr::null_mut(), core::ptr::null_mut(), 0) {
+            Err(Errno(libc::EMFILE)) => Errno(libc::EMFILE),
+            _ => Errno(libc::EAGAIN),
+        };
     }
-    Errno(libc::EAGAIN)
+    match calls::fcntl(listener.hold.number(fd), libc::F_DUPFD_CLOEXEC, 0) {
+        Ok(number) => {
+            let _ = calls::close(number);
+            Errno(libc::EAGAIN)
+        }
+        Err(Errno(libc::EMFILE | libc::EINVAL)) => Errno(libc::EMFILE),
+        Err(_) => Errno(libc::EAGAIN),
+    }
 }
 
 /// Shunt's own queues: offers in memory, and the rendezvous, which comes first in every fourth call.

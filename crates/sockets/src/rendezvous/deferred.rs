@@ -47,6 +47,11 @@ pub(crate) fn concern(listener: &Socket) -> bool {
     listener.defers.load(Ordering::Relaxed) != 0 || COUNT.load(Ordering::Relaxed) != 0
 }
 
+/// Whether any listener of this process may have clients in the list. Takes no lock.
+pub(crate) fn holds_any() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
 /// Whether the listener has clients in the list.
 pub(crate) fn any(listener: &Socket) -> bool {
     COUNT.load(Ordering::Relaxed) != 0 && SETUP.try_lock().is_some_and(|_setup| places(listener).next().is_some())

@@ -278,9 +278,11 @@ impl<'a> Query<'a> {
                 }
                 (Kind::Listener, Some(s), _) => {
                     push(entry.fd, entry.events);
-                    for queue in accept::queues(s) {
-                        push(queue, entry.events & (POLLIN | libc::POLLRDNORM));
-                    }
+                    let [rendezvous, bells] = accept::queues(s);
+                    let readable = entry.events & (POLLIN | libc::POLLRDNORM);
+                    // One that refuses clients says so by that, and is readable.
+                    push(rendezvous, if readable == 0 { 0 } else { readable | libc::POLLRDHUP });
+                    push(bells, readable);
                 }
                 _ => push(entry.fd, entry.events),
             }
@@ -301,18 +303,19 @@ impl<'a> Query<'a> {
                 Kind::Listener => {
                     entry.revents = answer.revents;
                     // A rendezvous that refuses clients is readable for ever, until it is retired.
-                    let retired = |events: i16| events != 0 && word.socket().is_some_and(listen::retired);
+                    let retired = |events: i16| events & libc::POLLRDHUP != 0 && word.socket().is_some_and(listen::retired);
                     let defers = word.socket().filter(|s| deferred::concern(s));
+                    let own = (entry.events | ALWAYS) & !libc::POLLRDHUP;
                     if let (Some(s), Some([rendezvous, bells])) = (defers, answers.get(at..at + 2)) {
                         let somebody = if retired(rendezvous.revents) { 0 } else { rendezvous.revents };
-                        let told = (somebody | bells.revents) & (entry.events | ALWAYS);
+                        let told = (somebody | bells.revents) & own;
                         if told != 0 && accept::ready(entry.fd, s) {
                             entry.revents |= told;
                         }
                     } else if let Some([rendezvous, bells]) = answers.get(at..at + 2) {
                         if rendezvous.revents != 0 && !retired(rendezvous.revents) {
                             accept::told();
-                            entry.revents |= rendezvous.revents & (entry.events | ALWAYS);
+                            entry.revents |= rendezvous.revents & own;
                         }
                         // A client's bell may be readable when its offer has been accepted.
                         if bells.revents != 0 && word.socket().is_none_or(|s| accept::ready(entry.fd, s)) {
