@@ -354,6 +354,7 @@ pub fn forked() {
     crate::rendezvous::offered::forked();
     crate::rendezvous::taking::forked();
     crate::rendezvous::deferred::forked();
+    crate::rendezvous::accept::forked();
 }
 
 /// Unmaps all links with their windows, and forgets them: a copy of a process lets go of what that one shares.

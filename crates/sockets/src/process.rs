@@ -287,6 +287,7 @@ pub fn moved(from: i32, to: i32) {
             renumber(&socket.private_fd, from, to);
             renumber(&socket.bells_fd, from, to);
             renumber(&socket.timer_fd, from, to);
+            renumber(&socket.accepting_fd, from, to);
             socket.ear.moved(from, to);
         }
     }

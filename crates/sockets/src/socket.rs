@@ -71,6 +71,8 @@ pub struct Socket {
     pub private_fd: AtomicI32,
     /// A listener's descriptor for the bells of clients (`crate::rendezvous::offered`). -1: none.
     pub bells_fd: AtomicI32,
+    /// The set in which accept sleeps beside other processes (`crate::rendezvous::accept`). -1: none.
+    pub accepting_fd: AtomicI32,
     /// The number of the spare whose open file it is; 0: none (`crate::rendezvous::spare`).
     pub spare: AtomicU32,
     /// Of a dissolved connection: the port that the kernel tells of the socket in its place, and above it the connection's

@@ -3,10 +3,12 @@
 
 mod arrival;
 pub(super) mod patience;
+mod sleep;
 mod wait;
 
 pub(crate) use arrival::{arrive, of_this_host, Arrival};
 pub use arrival::{plausible, Shipment};
+pub(crate) use sleep::{forget as forget_set, forked};
 pub use wait::{leaves_bells, queues, ready, someone_waits, told};
 
 use crate::global;

@@ -6,7 +6,7 @@
 
 use crate::handover::receiver;
 use crate::process::report;
-use crate::rendezvous::{offered, taking};
+use crate::rendezvous::{accept, offered, taking};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{link, private, sockaddr};
@@ -195,6 +195,7 @@ pub(crate) fn is_short(socket: &Socket) {
 pub(crate) fn retire(socket: &Socket, why: Reason) {
     crate::epoll::rendezvous_goes(socket);
     taking::retire(socket);
+    accept::forget_set(socket);
     set_nonblocking(socket, nonblocking(socket));
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
     report::count(why);

@@ -427,4 +427,5 @@ pub fn retire(listener: &Socket) {
     taking::retire(listener);
     private::close_at(&listener.bells_fd);
     private::close_at(&listener.timer_fd);
+    accept::forget_set(listener);
 }

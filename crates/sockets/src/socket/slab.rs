@@ -38,6 +38,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.private_fd.store(-1, Ordering::Relaxed);
     socket.bells_fd.store(-1, Ordering::Relaxed);
     socket.timer_fd.store(-1, Ordering::Relaxed);
+    socket.accepting_fd.store(-1, Ordering::Relaxed);
     socket.defers.store(0, Ordering::Relaxed);
     socket.spare.store(0, Ordering::Relaxed);
     socket.left_port.store(0, Ordering::Relaxed);

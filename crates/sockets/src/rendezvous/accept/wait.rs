@@ -1,5 +1,6 @@
 //! Whether a client waits to be accepted, and waiting for one.
 
+use super::sleep;
 use crate::global::SETUP;
 use crate::rendezvous::{claimed, deferred, offered, taking};
 use crate::socket::{flag, Socket};
@@ -102,7 +103,13 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     offered::take_left_bells(listener);
     let none = core::ptr::null_mut();
     let ready = claimed::during(bells, || match deadline {
-        u64::MAX => calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), none, core::ptr::null(), looked),
+        u64::MAX => match sleep::set(fd, listener) {
+            Some(own) => sleep::in_set(own, looked).map(|bells| {
+                set[0].revents = if bells { libc::POLLIN } else { 0 };
+                1
+            }),
+            None => calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), none, core::ptr::null(), looked),
+        },
         _ => stops::ppoll_until(&mut set, deadline, core::ptr::null(), looked),
     });
     budget.end();
