@@ -26,11 +26,15 @@ use shunt_sys::{calls, libc, mapping, Errno};
 
 const DEVICE: u32 = Family::Memory as u32;
 
-/// Bytes of the largest body: eight of them fill a ring, so both sides copy at the same time.
+/// Bytes of the largest body: many of them fill a ring, so both sides copy at the same time.
 const LARGEST_BODY: u32 = 32 << 10;
 
 /// Bodies that may be held at once: as many as fit the ring.
 const BODIES: u32 = RING / GRAIN;
+
+/// Channels at most: their lanes lie behind the segment, and all of it is named by 32 bits.
+const MOST_CHANNELS: u32 = 1024;
+const _: () = assert!(MOST_CHANNELS as usize * lane::SIZE + (1 << 30) < 1 << 32);
 
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
@@ -107,7 +111,7 @@ impl Shm {
     /// EINVAL for a shape that is none; what the system answers.
     pub fn new(options: Options) -> Result<Shm, Errno> {
         let Options { channels, segment } = options;
-        if channels > 1024 {
+        if channels > MOST_CHANNELS {
             return Err(Errno(libc::EINVAL));
         }
         let table = channels.checked_mul(BODIES * 4).ok_or(Errno(libc::EINVAL))?;
