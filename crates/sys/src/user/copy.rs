@@ -17,10 +17,13 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) -> bool {
         if length >= LONG {
             ok = shunt_user_copy(target, source, length);
         } else if length > 16 {
-            // Shorter ones touch few registers: the caller keeps the others.
+            // Shorter ones touch few registers: the caller keeps the others. `vzeroupper` is among the instructions, so in a build
+            // for AVX no vector register keeps all it had.
             asm!("call {f}", f = sym shunt_user_copy, inout("rdi") target => _, inout("rsi") source => _, in("rdx") length,
                 out("rax") ok, out("rcx") _, out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
-                out("xmm5") _, out("xmm6") _, out("xmm7") _);
+                out("xmm5") _, out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _, out("xmm16") _, out("xmm17") _, out("xmm18") _,
+                out("xmm19") _);
         } else if length >= 8 {
             access!(ok, [
                 "mov {a}, qword ptr [{s}]",

@@ -150,3 +150,40 @@ fn addresses_that_no_page_can_have_fault_too() {
     }
     assert_eq!(word, 8);
 }
+
+/// The upper halves of the vector registers that have some.
+fn upper_halves() -> [[u64; 2]; 16] {
+    let mut whole = [[0u64; 4]; 16];
+    // SAFETY: asked for only where the registers are there; stores of sixteen times 32 bytes.
+    unsafe {
+        std::arch::asm!(
+            "vmovdqu [{to}], ymm0", "vmovdqu [{to} + 32], ymm1", "vmovdqu [{to} + 64], ymm2", "vmovdqu [{to} + 96], ymm3",
+            "vmovdqu [{to} + 128], ymm4", "vmovdqu [{to} + 160], ymm5", "vmovdqu [{to} + 192], ymm6", "vmovdqu [{to} + 224], ymm7",
+            "vmovdqu [{to} + 256], ymm8", "vmovdqu [{to} + 288], ymm9", "vmovdqu [{to} + 320], ymm10", "vmovdqu [{to} + 352], ymm11",
+            "vmovdqu [{to} + 384], ymm12", "vmovdqu [{to} + 416], ymm13", "vmovdqu [{to} + 448], ymm14", "vmovdqu [{to} + 480], ymm15",
+            to = in(reg) &mut whole, options(nostack)
+        );
+    }
+    whole.map(|register| [register[2], register[3]])
+}
+
+#[test]
+fn a_fault_leaves_nothing_in_the_upper_halves_of_vectors() {
+    catch_faults();
+    let land = island();
+    // SAFETY: inside the island.
+    unsafe { land.write_bytes(0x77, LAND) };
+    with_each_width(|| {
+        let mut ours = vec![0u8; LAND + 64];
+        if super::width::WIDTH.load(std::sync::atomic::Ordering::Relaxed) < 32 {
+            return;
+        }
+        for length in [1024, 2000, 6000, LAND] {
+            // SAFETY: there is room for `length` bytes, of which the last one faults.
+            let copied = unsafe { copy(land.wrapping_add(LAND - length + 1), ours.as_mut_ptr(), length) };
+            let left = upper_halves();
+            assert!(!copied);
+            assert_eq!(left, [[0; 2]; 16], "{length} bytes");
+        }
+    });
+}
