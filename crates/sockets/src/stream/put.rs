@@ -215,7 +215,7 @@ fn put_nothing(socket: &Socket) -> Result<usize> {
 #[inline(always)]
 fn put_done(socket: &Socket, fd: i32, sent: usize) {
     wait::notify_after(socket, fd, arm::IN, sent);
-    if socket.outgoing().announced() as usize & (4 * wait::LOOK_AFTER - 1) < sent {
+    if socket.outgoing().announced() as usize & (wait::look_after(sent) - 1) < sent {
         wait::check_peer_of_sender(socket, fd);
     }
 }

@@ -226,8 +226,16 @@ pub fn check_peer(socket: &Socket, fd: i32) {
     ask_peer(socket, fd);
 }
 
-/// After so many bytes, a power of two, a program that sends short messages, and hears nothing, looks whether its peer was killed.
-pub const LOOK_AFTER: usize = 4096;
+/// After so many bytes, a power of two, a program that sends messages of `length` bytes, and hears nothing, looks whether its peer was
+/// killed. A clock is read for that, so not for each send of some KiB.
+#[inline(always)]
+pub const fn look_after(length: usize) -> usize {
+    if length < 512 {
+        4 << 10
+    } else {
+        64 << 10
+    }
+}
 
 /// Of a peer that was killed awake, or with bytes unread, no bell tells: asks at most every millisecond.
 #[cold]
