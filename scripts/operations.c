@@ -1,13 +1,16 @@
 /* Both ends of a connection in one thread: operations that never wait, so their instructions and system calls can be
  * counted exactly.
  *
- *   operations KIND COUNT SIZE      KIND: roundtrip, read-write, stream
+ *   operations KIND COUNT SIZE      KIND: roundtrip, read-write, stream, asleep
+ *
+ * asleep: a server that sleeps in an epoll set before each request of 16 of SIZE bytes, and takes what has come at once.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,6 +36,10 @@ int main(int argc, char **argv)
     must(connect(client, (void *)&address, length) == 0, "connect");
     int server = accept(listener, NULL, NULL);
     must(server >= 0, "accept");
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (strcmp(argv[1], "asleep") == 0)
+        must(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, server, &event) == 0, "epoll_ctl");
     for (long i = 0; i < count; i++)
         if (strcmp(argv[1], "roundtrip") == 0) {
             must(send(client, bytes, size, 0) == size && recv(server, bytes, size, 0) == size, "there");
@@ -40,6 +47,11 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[1], "read-write") == 0) {
             must(write(client, bytes, size) == size && read(server, bytes, size) == size, "there");
             must(write(server, bytes, size) == size && read(client, bytes, size) == size, "back");
+        } else if (strcmp(argv[1], "asleep") == 0) {
+            must(epoll_wait(set, &event, 1, 1) == 0, "sleep");
+            must(send(client, bytes, 16 * size, 0) == 16 * size, "send");
+            must(epoll_wait(set, &event, 1, 1000) == 1, "epoll_wait");
+            must(recv(server, bytes, sizeof bytes, 0) == 16 * size, "recv");
         } else {
             for (int k = 0; k < 16; k++)
                 must(send(client, bytes, size, 0) == size, "send");

@@ -135,8 +135,8 @@ const OFTEN_AWAKE: u32 = 64;
 /// again.
 pub fn announce(socket: &Socket, conditions: u32) -> bool {
     let due = corked::arm(socket, conditions);
+    socket.spins.store(0, Ordering::Relaxed);
     if due {
-        socket.spins.store(0, Ordering::Relaxed);
         if socket.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
             bell::agree_on_fences(&socket.own().wait, barrier);
         }
