@@ -41,6 +41,7 @@ mod pace;
 pub mod passage;
 pub mod pipe;
 mod short;
+mod streamed;
 pub mod tally;
 pub mod window;
 

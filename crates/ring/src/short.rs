@@ -6,11 +6,14 @@
 //! Nobody misses them there: as long as the word tells of inline bytes, these are all that wait ([`Pipe::beside`]), and
 //! the next word is stored behind them.
 
+use crate::copy::Ring;
 use crate::pace;
 use crate::pipe::{class_of, distance, switch_of, Pipe, COPIED, KNOWN_CLASS, KNOWN_SHIFT, POSITION};
+use crate::streamed::{LENGTH, TIMED};
 use shunt_segment::area::{FIRST_IN_WINDOW, RING_SIZE};
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
+use shunt_sys::clock;
 #[cfg(not(loom))]
 use shunt_sys::user;
 
@@ -68,6 +71,10 @@ impl Pipe<'_> {
         if !settled || distance(ack, tail) + length as u64 > self.room(class) as u64 {
             return false;
         }
+        if length >= TIMED && ack != tail && self.goes_past(tail, length) {
+            // SAFETY: as below.
+            return unsafe { self.send_past(ring, tail, source, length, next) };
+        }
         if ack != tail && length >= pace::PREPARED && class <= FIRST_IN_WINDOW {
             let ahead = pace::AHEAD_OF_STORES;
             if distance(ack, tail) + ahead + length as u64 <= ring.size as u64 {
@@ -76,6 +83,30 @@ impl Pipe<'_> {
         }
         // SAFETY: as promised by the caller; there is room for them in the ring.
         let copied = unsafe { ring.put(tail, source, length) };
+        if copied {
+            self.publish(next);
+        }
+        copied
+    }
+
+    /// Whether this message of a stream goes past the caches ([`crate::streamed`]).
+    #[inline(always)]
+    pub(crate) fn goes_past(&self, tail: u64, length: usize) -> bool {
+        let streamed = &self.window.streamed;
+        if tail & (LENGTH - 1) < length as u64 && self.reader_is_elsewhere() {
+            streamed.length_ended(tail, clock::ticks());
+        }
+        streamed.past_caches()
+    }
+
+    /// The end of [`Pipe::send_short`], past the caches.
+    ///
+    /// # Safety
+    /// As for [`Pipe::send`], and there is room.
+    #[inline(never)]
+    unsafe fn send_past(self, ring: Ring, tail: u64, source: *const u8, length: usize, next: u64) -> bool {
+        // SAFETY: passed on.
+        let copied = unsafe { ring.put_away(tail, source, length) };
         if copied {
             self.publish(next);
         }

@@ -9,6 +9,7 @@
 
 use crate::distance::Distance;
 use crate::pace::Pace;
+use crate::streamed::Streamed;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// One direction's window as this process has it: private memory.
@@ -18,6 +19,8 @@ pub struct Window {
     pub(crate) in_base: Distance,
     /// And how in the larger ones.
     pub(crate) in_window: Distance,
+    /// How short messages are written.
+    pub(crate) streamed: Streamed,
     /// How close its receiver is behind the sender.
     pub(crate) pace: Pace,
     /// [`Window::hold`].
@@ -34,6 +37,7 @@ impl Window {
             base: AtomicPtr::new(core::ptr::null_mut()),
             in_base: Distance::new(),
             in_window: Distance::new(),
+            streamed: Streamed::new(),
             pace: Pace::new(),
             held: AtomicBool::new(false),
         }
@@ -93,6 +97,7 @@ impl Window {
         self.hold(false);
         self.in_base.forget();
         self.in_window.forget();
+        self.streamed.forget();
         self.base.store(core::ptr::null_mut(), Ordering::Release);
     }
 }

@@ -78,7 +78,7 @@ fn a_receiver_without_the_window_learns_where_the_bytes_lie_in_the_file() {
 }
 
 #[test]
-fn a_stream_of_short_messages_leaves_the_largest_ring_once_its_reader_is_near() {
+fn a_stream_of_short_messages_leaves_the_largest_ring_once_its_reader_is_near_if_caches_are_large() {
     use shunt_segment::channel::word::CLASS_SHIFT;
     use std::sync::atomic::Ordering::Relaxed;
     let connection = Connection::new([CLASSES - 1; 2]);
@@ -99,11 +99,12 @@ fn a_stream_of_short_messages_leaves_the_largest_ring_once_its_reader_is_near() 
         got
     };
     while sent - take(1 << 16) > 128 << 10 {}
+    let small = shunt_sys::cache::is_smaller_than(2 << 20);
     for _ in 0..3 {
         // SAFETY: the whole of `bytes`; one thread sends.
         assert_eq!(unsafe { outgoing.send(bytes.as_ptr(), bytes.len()) }, bytes.len());
         sent += bytes.len();
-        assert_eq!(class(), FIRST_IN_WINDOW);
+        assert_eq!(class(), if small { CLASSES - 1 } else { FIRST_IN_WINDOW });
     }
     sent += fill(&connection, 0);
     while take(1000) < sent {}

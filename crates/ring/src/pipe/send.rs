@@ -5,10 +5,10 @@ use super::room::ahead;
 use super::{class_of, Pipe, CHUNK, COPIED, POSITION};
 use crate::copy::Ring;
 use crate::short::SHORT;
-use shunt_segment::area::FIRST_IN_WINDOW;
+use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW};
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
-use shunt_sys::{clock, thread};
+use shunt_sys::{cache, clock, thread};
 
 /// From this many bytes on a copy for a reader elsewhere is timed, and may go past the caches.
 #[cfg(not(loom))]
@@ -19,6 +19,8 @@ const AWAY: usize = 4;
 
 /// Bytes under way at which a stream of short messages leaves the largest ring again for one that the caches hold.
 const NEAR: u64 = 256 << 10;
+/// A reader is close behind its sender where that many bytes are what the sender's cache holds, or less.
+const LAGGED: usize = 2 << 20;
 /// Pauses between two looks at how far the reader is.
 const LOOKS_APART: u32 = 16;
 /// Ticks in which a reader who is at work takes something: about a microsecond.
@@ -90,13 +92,22 @@ impl Pipe<'_> {
                     break;
                 }
                 free = self.space(current, ack);
+                if length < CHUNK && self.reader_is_elsewhere() && self.is_for_largest(current) {
+                    current = self.switch_class(current, CLASSES - 1);
+                    free = self.space(current, ack);
+                }
             }
             self.settle(current, ack);
             if class_of(current) >= FIRST_IN_WINDOW && self.window.is_held() && self.may_leave(current, ack, HEADING) {
                 current = self.switch_class(current, FIRST_IN_WINDOW - 1);
                 free = self.space(current, ack);
             }
-            if class_of(current) > FIRST_IN_WINDOW && length <= SHORT && ack != tail && self.may_leave(current, ack, NEAR) {
+            if class_of(current) > FIRST_IN_WINDOW
+                && length <= SHORT
+                && ack != tail
+                && self.may_leave(current, ack, NEAR)
+                && !cache::is_smaller_than(LAGGED)
+            {
                 current = self.switch_class(current, FIRST_IN_WINDOW);
                 free = self.space(current, ack);
             }
@@ -109,7 +120,7 @@ impl Pipe<'_> {
             }
             if free < left.min(CHUNK) {
                 if let Some(class) = self.larger_class(current, left) {
-                    if class_of(current) == FIRST_IN_WINDOW && length <= SHORT {
+                    if class_of(current) == FIRST_IN_WINDOW && length <= SHORT && !cache::is_smaller_than(LAGGED) {
                         if let Some(newer) = self.await_reader(current) {
                             ack = newer;
                             continue;
@@ -136,7 +147,12 @@ impl Pipe<'_> {
             }
             // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
             let mut copied = unsafe {
-                if part >= AWAY && self.reader_is_elsewhere() {
+                if part >= AWAY && length < CHUNK && ack != tail {
+                    match self.goes_past(tail, part) {
+                        true => ring.put_away(tail, source, part),
+                        false => ring.put(tail, source, part),
+                    }
+                } else if part >= AWAY && self.reader_is_elsewhere() {
                     self.put_timed(ring, class_of(current), tail, source, part)
                 } else {
                     ring.put(tail, source, part)
@@ -168,6 +184,15 @@ impl Pipe<'_> {
             }
         }
         length - left
+    }
+
+    /// Whether a stream of short messages is better off in the largest ring ([`crate::streamed`]), and can have it.
+    #[cold]
+    #[inline(never)]
+    fn is_for_largest(self, current: u64) -> bool {
+        let streamed = self.window.streamed.is_for_largest(current & POSITION, clock::ticks(), LAGGED);
+        // Where its window has to be mapped first, the caller does that when this is sent.
+        streamed && class_of(current) < CLASSES - 1 && self.larger_class(current, Self::size(CLASSES - 1)) == Some(CLASSES - 1)
     }
 
     /// A stream of short messages has filled a ring that the caches hold. Where its reader is at work on another processor, it waits

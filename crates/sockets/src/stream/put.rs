@@ -33,6 +33,9 @@ pub(super) unsafe fn put(socket: &Socket, fd: i32, data: *const u8, length: usiz
         let piece = iovec { iov_base: data.cast_mut().cast(), iov_len: length };
         // SAFETY: as above.
         sent = unsafe { put_rest::<false>(socket, &Pieces::one(&piece), sent) };
+    } else if socket.outgoing().window.is_wanted() {
+        // There was room, but the stream would be better off in a larger ring. What is refused stays so.
+        let _ = window::provided_for_sending(socket);
     }
     if sent == 0 {
         drop(held);
