@@ -224,7 +224,10 @@ impl Xdp {
     /// drive meanwhile, and know its number: another open file takes it, to which nothing can be sent.
     pub fn give_up_runs(&self) {
         if let Way::Own(Own { cutter: Some(cutter), .. }) = &self.way {
-            let _ = calls::dup3(self.bell.0, cutter.fd(), libc::O_CLOEXEC);
+            if calls::dup3(self.bell.0, cutter.fd(), libc::O_CLOEXEC) == Err(Errno(libc::EBADF)) {
+                // The number lies beyond the process's limit by now: nobody else can take it.
+                let _ = calls::close(cutter.fd());
+            }
         }
     }
 
