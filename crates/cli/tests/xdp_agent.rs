@@ -221,16 +221,18 @@ fn runs_are_taken_apart() {
     }
 }
 
+/// Whether the endpoint has a socket for runs.
+fn cuts(endpoint: &Xdp) -> bool {
+    let (mut kind, mut size) = (0i32, 4);
+    let page = endpoint.descriptors().page;
+    // SAFETY: an integer of the length said.
+    let asked = unsafe { libc::getsockopt(page, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) };
+    asked == 0 && kind == libc::SOCK_DGRAM
+}
+
 /// Runs leave by a socket that only root gets, and only where they and frames from the ring stay in order.
 #[test]
 fn runs_are_roots_and_in_order() {
-    let cuts = |endpoint: &Xdp| {
-        let (mut kind, mut size) = (0i32, 4);
-        let page = endpoint.descriptors().page;
-        // SAFETY: an integer of the length said.
-        let asked = unsafe { libc::getsockopt(page, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) };
-        asked == 0 && kind == libc::SOCK_DGRAM
-    };
     for (queues, lend, discipline, user, expected) in
         [(1, "0", None, 0, true), (1, "0", None, 61_002, false), (1, "0", Some("pfifo"), 0, false), (2, "1", None, 0, false)]
     {
@@ -334,6 +336,29 @@ fn refused_runs_leave_by_the_ring() {
     assert_eq!(a.descriptors().page, wrong);
     // SAFETY: asks for flags.
     assert!(unsafe { libc::fcntl(wrong, libc::F_GETFD) } >= 0);
+}
+
+/// Who is not root any more gives up the socket for runs. What was collected for it leaves by the ring, as all that follows.
+#[test]
+fn runs_are_given_up_with_root() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let (_agents, mut a, mut b, to_b) = owners(&hosts);
+    assert!(cuts(&a));
+    let mut arrival = Arrival::empty();
+    for _ in 0..3 {
+        for number in 0..12 {
+            a.send(&Message::small(to_b, &[number; 100])).expect("there is room");
+        }
+        a.give_up_runs();
+        for number in 0..12 {
+            until("all arrive", || a.flush().expect("the device works") && b.receive(&mut arrival));
+            assert_eq!(arrival.head(), [number; 100]);
+            b.release(&mut arrival);
+        }
+    }
+    assert!(!cuts(&a));
+    // SAFETY: asks for flags.
+    assert!(unsafe { libc::fcntl(a.descriptors().page, libc::F_GETFD) } >= 0, "others know its number");
 }
 
 /// The descriptors of an endpoint once more, for another handle.

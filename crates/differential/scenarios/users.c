@@ -1114,68 +1114,6 @@ SCENARIO_WITH(SHAPE_SERVER | SHAPE_PROCESS, users_connected_accept_both, "the sa
     worker(true);
 }
 
-/* Whether a process has a UDP socket that is connected to nobody: root's alone, as who has it can send by any interface. */
-static bool has_roots_socket(int process)
-{
-    char line[512], wanted[64], path[64], name[64], remote[64];
-    unsigned long inode;
-    bool has = false;
-    FILE *sockets = fopen("/proc/self/net/udp", "r");
-    while (sockets && fgets(line, sizeof line, sockets)) {
-        if (sscanf(line, "%*s %*s %63s %*s %*s %*s %*s %*s %*s %lu", remote, &inode) != 2 || strcmp(remote, "010000F0:0009") != 0)
-            continue;
-        snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
-        for (int fd = 0; fd < 1100; fd++) {
-            snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
-            ssize_t length = readlink(path, name, sizeof name - 1);
-            has |= length == (ssize_t)strlen(wanted) && memcmp(name, wanted, (size_t)length) == 0;
-        }
-    }
-    if (sockets)
-        fclose(sockets);
-    return has;
-}
-
-/* Whether a process is another user's, in this network. */
-static bool is_nobodys(const char *process)
-{
-    char path[288], here[64] = "", there[64] = "";
-    struct stat status;
-    snprintf(path, sizeof path, "/proc/%s/ns/net", process);
-    bool same = readlink("/proc/self/ns/net", here, sizeof here - 1) > 0 && readlink(path, there, sizeof there - 1) > 0 && strcmp(here, there) == 0;
-    snprintf(path, sizeof path, "/proc/%s/fd", process);
-    return same && stat(path, &status) == 0 && status.st_uid == NOBODY;
-}
-
-SCENARIO_WITH(SHAPE_SERVER | SHAPE_PROCESS, users_connected_privileges, "root listens, and a child that has become another user accepts: no process of that user keeps what is for root")
-{
-    if (!may_change())
-        return;
-    listener = listen_on(meant("127.0.0.1", true), 16);
-    pid_t process = MUST(fork());
-    if (process == 0) {
-        become_nobody();
-        int fd = MUST(accept(listener, NULL, NULL));
-        note_carrier(fd);
-        ssize_t got;
-        while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
-            if (send(fd, bytes, (size_t)got, 0) != got)
-                _exit(9);
-        _exit(0);
-    }
-    far_quiet("connect 1 127.0.0.1 %u", port_of(listener));
-    far("sendall 1 5 1; recvall 1 5 1");
-    int roots = 0;
-    DIR *all = opendir("/proc");
-    for (struct dirent *entry; all && (entry = readdir(all));)
-        roots += is_nobodys(entry->d_name) && has_roots_socket(atoi(entry->d_name));
-    if (all)
-        closedir(all);
-    say("processes with root's socket: %d", roots);
-    far("sendall 1 200000 2; recvall 1 200000 2; shutdown 1 WR; recv 1 10");
-    wait_for("child", process);
-}
-
 DUET(users_groups, "a process that gives up groups and capabilities and stays its user goes on with its connections")
 {
     struct { unsigned version; int process; } header = {0x20080522, 0};
