@@ -20,6 +20,7 @@ mod messages;
 mod pipe;
 mod requests;
 mod rights;
+mod runs;
 mod shadow;
 mod updates;
 
@@ -40,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     ("hellos", hellos::run),
     ("shadow", shadow::run),
     ("frames", frames::run),
+    ("runs", runs::run),
     ("agent_requests", requests::run),
     ("updates", updates::run),
     ("instructions", instructions::run),

@@ -11,6 +11,7 @@ pub mod multiplexed;
 pub mod netlink;
 pub mod own;
 pub mod packet;
+pub mod played;
 pub mod protocol;
 pub mod ring;
 pub mod route;

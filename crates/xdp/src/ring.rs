@@ -81,12 +81,19 @@ struct Mapped<T> {
 // `&mut` of the one producer or consumer.
 unsafe impl<T: Send> Send for Mapped<T> {}
 
-impl<T: Copy> Mapped<T> {
-    /// Maps the ring of `length` slots (a power of two) that the socket `fd` has.
-    fn new(fd: i32, kind: Kind, length: u32) -> Result<Mapped<T>> {
-        if !length.is_power_of_two() {
-            return Err(Errno(libc::EINVAL));
-        }
+/// Where the parts of a ring lie in its mapping, and where that begins in its file.
+#[derive(Clone, Copy)]
+pub(crate) struct Places {
+    pub begin: usize,
+    pub producer: usize,
+    pub consumer: usize,
+    pub flags: usize,
+    pub slots: usize,
+}
+
+impl Places {
+    /// As the kernel names them for the socket `fd`.
+    fn of(fd: i32, kind: Kind) -> Result<Places> {
         // SAFETY: four structures of integers; the kernel fills them.
         let mut all: libc::xdp_mmap_offsets = unsafe { core::mem::zeroed() };
         let mut size = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
@@ -101,20 +108,31 @@ impl<T: Copy> Mapped<T> {
             Kind::Fill => all.fr,
             Kind::Completion => all.cr,
         };
-        let size = part.desc as usize + length as usize * size_of::<T>();
+        let [producer, consumer, flags, slots] = [part.producer, part.consumer, part.flags, part.desc].map(|at| at as usize);
+        Ok(Places { begin: kind.page_offset(), producer, consumer, flags, slots })
+    }
+}
+
+impl<T: Copy> Mapped<T> {
+    /// Maps the ring of `length` slots (a power of two) that `fd` has there.
+    fn new(fd: i32, places: &Places, length: u32) -> Result<Mapped<T>> {
+        if !length.is_power_of_two() {
+            return Err(Errno(libc::EINVAL));
+        }
+        let size = places.slots + length as usize * size_of::<T>();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: a fresh mapping disturbs nothing.
-        let address = unsafe { calls::mmap(core::ptr::null_mut(), size, protection, flags, fd, kind.page_offset() as i64)? };
-        // SAFETY: the kernel names places inside the ring it has just mapped.
+        let address = unsafe { calls::mmap(core::ptr::null_mut(), size, protection, flags, fd, places.begin as i64)? };
+        // SAFETY: whoever made the ring names places inside it.
         unsafe {
             Ok(Mapped {
                 address,
                 size,
-                producer: address.add(part.producer as usize).cast(),
-                consumer: address.add(part.consumer as usize).cast(),
-                flags: address.add(part.flags as usize).cast(),
-                slots: address.add(part.desc as usize).cast(),
+                producer: address.add(places.producer).cast(),
+                consumer: address.add(places.consumer).cast(),
+                flags: address.add(places.flags).cast(),
+                slots: address.add(places.slots).cast(),
                 mask: length - 1,
             })
         }
@@ -154,7 +172,12 @@ impl<T: Copy> Producer<T> {
     ///
     /// Errors: EINVAL for a length that is no power of two, what mmap(2) answers.
     pub fn map(fd: i32, kind: Kind, length: u32) -> Result<Producer<T>> {
-        let ring = Mapped::new(fd, kind, length)?;
+        Producer::map_at(fd, &Places::of(fd, kind)?, length)
+    }
+
+    /// The same of a ring that lies elsewhere.
+    pub(crate) fn map_at(fd: i32, places: &Places, length: u32) -> Result<Producer<T>> {
+        let ring = Mapped::new(fd, places, length)?;
         let seen = ring.consumer().load(Ordering::Relaxed);
         Ok(Producer { ring, seen })
     }
@@ -220,7 +243,12 @@ impl<T: Copy> Consumer<T> {
     ///
     /// Errors: as for [`Producer::map`].
     pub fn map(fd: i32, kind: Kind, length: u32) -> Result<Consumer<T>> {
-        let ring = Mapped::new(fd, kind, length)?;
+        Consumer::map_at(fd, &Places::of(fd, kind)?, length)
+    }
+
+    /// The same of a ring that lies elsewhere.
+    pub(crate) fn map_at(fd: i32, places: &Places, length: u32) -> Result<Consumer<T>> {
+        let ring = Mapped::new(fd, places, length)?;
         let seen = ring.consumer().load(Ordering::Relaxed);
         Ok(Consumer { ring, seen })
     }

@@ -146,6 +146,14 @@ impl Umem {
     }
 }
 
+/// Our ends of the four rings.
+pub(crate) struct Rings {
+    pub receive: Consumer<Descriptor>,
+    pub transmit: Producer<Descriptor>,
+    pub fill: Producer<u64>,
+    pub completion: Consumer<u64>,
+}
+
 /// A bound socket, its rings and its segment, mapped in this process.
 pub struct Socket {
     fd: i32,
@@ -265,23 +273,20 @@ impl Socket {
     }
 
     fn map(fd: i32, umem: Umem, shape: Shape, lead: u32, pieces: bool) -> Result<Socket, Errno> {
-        let receive = Consumer::map(fd, Kind::Receive, shape.receive)?;
-        let transmit = Producer::map(fd, Kind::Transmit, shape.transmit)?;
-        let fill = Producer::map(fd, Kind::Fill, shape.fill())?;
-        let completion = Consumer::map(fd, Kind::Completion, shape.transmit)?;
-        Ok(Socket {
-            fd,
-            shape,
-            lead,
-            pieces,
-            umem,
-            receive,
-            transmit,
-            fill,
-            completion,
-            shift: 0,
-            margin: KERNEL_HEADROOM.into(),
-        })
+        let rings = Rings {
+            receive: Consumer::map(fd, Kind::Receive, shape.receive)?,
+            transmit: Producer::map(fd, Kind::Transmit, shape.transmit)?,
+            fill: Producer::map(fd, Kind::Fill, shape.fill())?,
+            completion: Consumer::map(fd, Kind::Completion, shape.transmit)?,
+        };
+        Ok(Socket::of(fd, umem, shape, (lead, pieces), rings))
+    }
+
+    /// Of rings that are mapped; `fd` is owned from now on.
+    pub(crate) fn of(fd: i32, umem: Umem, shape: Shape, (lead, pieces): (u32, bool), rings: Rings) -> Socket {
+        let Rings { receive, transmit, fill, completion } = rings;
+        let margin = KERNEL_HEADROOM.into();
+        Socket { fd, shape, lead, pieces, umem, receive, transmit, fill, completion, shift: 0, margin }
     }
 
     /// The descriptor: readable (POLLIN) while frames wait.

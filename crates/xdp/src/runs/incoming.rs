@@ -83,7 +83,8 @@ impl Own {
                     break;
                 }
                 let (at, part) = (cut.at.load(Relaxed), (cut.here.load(Relaxed) as usize).min(size - taken));
-                let Some(bytes) = self.socket.umem().at(at.into(), part).filter(|_| count < SCATTER) else { break };
+                let bytes = self.socket.umem().at(at.into(), part).filter(|_| at >= self.segment && count < SCATTER);
+                let Some(bytes) = bytes else { break };
                 let known = START.saturating_sub(taken).min(part);
                 // SAFETY: inside the memory, and no more than the buffer has.
                 unsafe { core::ptr::copy_nonoverlapping(bytes, start[taken.min(START)..].as_mut_ptr(), known) };
@@ -170,12 +171,12 @@ impl Own {
     }
 
     /// After a driver died with the endpoint: what it had begun to take apart or to collect is lost, as on a network.
-    pub(crate) fn recover(&mut self, memory: &Memory) {
+    pub fn recover(&mut self, memory: &Memory) {
         let state = State::of(memory);
         state.sending.clear();
         state.receiving.left.store(0, Relaxed);
         state.receiving.goes_on.store(0, Relaxed);
-        state.receiving.at.store(0, Relaxed);
+        self.leave(&state.receiving);
         self.drop_waiting();
     }
 
