@@ -129,7 +129,7 @@ fn play(inbox: &Inbox, base: *mut u8, mut input: Input) -> Option<()> {
                 let head = inbox.header().head.load(Relaxed);
                 let at = RING + head as usize % SIZE;
                 word(at).store((head & !63) | u64::from(input.byte()?), Relaxed);
-                word(RING + (head as usize + 8) % SIZE).store(input.word()?, Relaxed);
+                word(RING + (head as usize).wrapping_add(8) % SIZE).store(input.word()?, Relaxed);
             }
         }
     }
