@@ -14,6 +14,7 @@ use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
 use crate::handover::carrier;
 use crate::rendezvous::diag;
+use crate::stream::corked;
 use crate::waiting::{foreign, wait};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::address::Address;
@@ -112,6 +113,8 @@ struct Keeper {
     holds: hold::Watcher,
     /// The last sleep ended by an event.
     woken: bool,
+    /// When what programs hold back is due (ns).
+    held_until: u64,
 }
 
 /// Keeps, until nobody needs it.
@@ -132,6 +135,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         tick: TICK,
         holds: hold::Watcher::new(),
         woken: true,
+        held_until: u64::MAX,
     };
     keeper.watch(control, EPOLLIN as u32, about::CONTROL, 0);
     while keeper.control >= 0 || keeper.kept > 0 {
@@ -163,6 +167,7 @@ impl Keeper {
         if self.holds.is_due(home) {
             self.tick = hold::TICK;
         }
+        self.release_held(began);
         let mut until = began + self.tick;
         let mut ready = true;
         if self.holds.finds(home, began) || !others || self.woken {
@@ -189,14 +194,15 @@ impl Keeper {
                 self.forget(home.station.poll_fd());
             }
         }
-        until = until.min(self.next_end()).min(again);
+        until = until.min(self.next_end()).min(again).min(self.held_until);
         common.sleeps_until.store(until, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let look = !others && {
             // Marks, and deadlines that came in between.
             let due = home.station.deadline().is_some_and(|deadline| deadline < until);
             let marked = common.dirty.iter().any(|word| word.load(Ordering::SeqCst) != 0);
-            !ready || due || marked || !home.station.arm()
+            let held = common.held_back.load(Ordering::SeqCst) != 0;
+            !ready || due || marked || held || !home.station.arm()
         };
         let left = if look { 0 } else { until.saturating_sub(clock::monotonic_ns()) };
         let time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
@@ -216,6 +222,29 @@ impl Keeper {
             self.happened(events, data >> 32, data as u32);
         }
         self.ends(clock::monotonic_ns());
+    }
+
+    /// Announces what programs have held back for as long as they may ([`corked`]), and finds out when the next is due.
+    fn release_held(&mut self, now: u64) {
+        let noted = self.home.common().held_back.swap(0, Ordering::SeqCst) != 0;
+        if !noted && now < self.held_until {
+            return;
+        }
+        fence(Ordering::SeqCst); // what is noted was held back before
+        self.held_until = u64::MAX;
+        for stream in 0..words::STREAMS {
+            if words::flags(&self.home.station, stream) & (flag::ACTIVE | flag::OVER) != flag::ACTIVE {
+                continue;
+            }
+            match corked::due(self.home.far(stream), now) {
+                Some(until) if until > now => self.held_until = self.held_until.min(until),
+                Some(_) => {
+                    corked::take(self.home.far(stream));
+                    near::mark(self.home, stream);
+                }
+                None => {}
+            }
+        }
     }
 
     /// Before sleeping: near sides ring for bytes always, and for space when their peers wait for it. False: something is to
@@ -409,11 +438,14 @@ impl Keeper {
             foreign::say_why(far);
             Rings::of(self.home).refuse(stream);
         }
+        // A program that is none of the station's says only that it holds bytes back, and one that was killed nothing.
+        self.held_until = 0;
         near::mark(self.home, stream);
         let ended =
             events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) as u32 != 0 && matches!(got, Ok(0) | Err(Errno(libc::ECONNRESET)));
         // Half of it is shut when the program shuts its receiving half: only the hang-up of both says that it is closed.
         if ended && events & (EPOLLHUP | EPOLLERR) as u32 != 0 {
+            corked::take(far);
             words::raise(&self.home.station, stream, flag::NEAR_GONE);
             self.forget(fd);
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());

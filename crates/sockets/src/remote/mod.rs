@@ -32,6 +32,6 @@ mod words;
 pub use accept::{accepted, listens, listens_no_longer};
 pub use connect::connect;
 pub use home::{forget, forked, moved};
-pub use near::{drive, drive_into, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
+pub use near::{drive, drive_into, hold_back, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
 pub use posting::Posting;
 pub use whose::{is_driving, user_changed};

@@ -107,6 +107,19 @@ pub fn kick(socket: &Socket) -> bool {
     true
 }
 
+/// The program holds bytes back until `until` at most ([`crate::stream::corked`]): by then the keeper is to look. False: as for [`kick`].
+#[cold]
+pub fn hold_back(socket: &Socket, until: u64) -> bool {
+    let Some(home) = driven().filter(|home| home.stream_of(socket).is_some()) else { return false };
+    let sooner = |known: u64| (known == 0 || known > until).then_some(until);
+    // What was noted before is looked at with this, which is in the ring already. Pairs with the keeper's swap.
+    if home.common().held_back.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sooner).is_ok() {
+        fence(Ordering::SeqCst);
+        see_to_the_clock(home, until);
+    }
+    true
+}
+
 /// A thread of the program that waits awake: costs a look at one word where there are no other hosts.
 #[inline(always)]
 pub fn drive() {

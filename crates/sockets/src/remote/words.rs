@@ -91,6 +91,8 @@ pub struct Common {
     pub no_hold_until: AtomicU64,
     /// Whose the keeper has become, plus one; 0: it is its maker's.
     pub keeper_user: AtomicU64,
+    /// When what a program holds back is due ([`crate::stream::corked`]), since the keeper looked last (ns); 0: nothing was.
+    pub held_back: AtomicU64,
 }
 
 const _: () = {

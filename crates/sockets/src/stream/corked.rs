@@ -58,13 +58,13 @@ pub(super) fn concerns(socket: &Socket, flags: i32) -> bool {
 }
 
 /// Whether a send with `flags` may be held back. Not where the receiver has no eye for it: where each message is signalled, or its
-/// time told, where a program without shunt has the stream, or another host, or nobody yet.
+/// time told, where a program without shunt has the stream, or nobody yet. To another host the keeper has an eye for it.
 pub(super) fn holds(socket: &Socket, flags: i32) -> bool {
     let carried = || socket.page().carriages.iter().any(|carriage| carriage.any());
     (flags & MSG_MORE != 0 || is_corked(socket))
         && flags & libc::MSG_OOB == 0
-        && !socket.has(flag::REMOTE | flag::FAR | flag::UNACCEPTED)
-        && !wait::peer_is_signalled(socket)
+        && !socket.has(flag::FAR | flag::UNACCEPTED)
+        && (socket.has(flag::REMOTE) || !wait::peer_is_signalled(socket))
         && socket.peer().asks_time.load(Ordering::Relaxed) == 0
         && !carried()
 }
@@ -151,6 +151,9 @@ pub fn push(socket: &Socket, fd: i32) {
 /// A peer who sleeps is to find out when what is held back is due, unless he looks anyway, and in time.
 #[cold]
 pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
+    if socket.has(flag::REMOTE) && crate::remote::hold_back(socket, socket.own().wait.held_until.load(Ordering::Relaxed)) {
+        return;
+    }
     if briefly || !bell::looks(&socket.peer().wait) {
         wait::ring_if_asked(socket, fd, arm::IN, 0);
     }
@@ -167,8 +170,8 @@ pub fn expected(socket: &Socket) -> bool {
 #[inline]
 pub fn arm(socket: &Socket, conditions: u32) -> bool {
     let wait = &socket.own().wait;
-    // Another process's sleeper may have been rung, and not be awake yet: it would not look.
-    let (due, looks) = match expected(socket) && !socket.has(flag::SHARED) {
+    // Another process's sleeper may have been rung, and not be awake yet: it would not look. Nor does a keeper by this clock.
+    let (due, looks) = match expected(socket) && !socket.has(flag::SHARED | flag::FAR) {
         true => bell::arm_to_look(wait, conditions),
         false => (bell::arm(wait, conditions), bell::looks(wait)),
     };
@@ -193,6 +196,11 @@ fn note(socket: &Socket) {
     if let Some(until) = socket.incoming().held_until() {
         ask(socket, clamped(until, clock::monotonic_ns()));
     }
+}
+
+/// Until when the peer holds bytes back, if it does.
+pub fn due(socket: &Socket, now: u64) -> Option<u64> {
+    socket.incoming().held_until().map(|until| clamped(until, now))
 }
 
 /// A time that is further off than any is another clock's, or a hostile peer's.
@@ -220,7 +228,7 @@ pub(super) fn keep(socket: &Socket, now: u64) -> (u64, bool) {
         return (u64::MAX, false);
     }
     bell::looked(&socket.own().wait);
-    if let Some(until) = socket.incoming().held_until().map(|until| clamped(until, now)).filter(|until| *until > now) {
+    if let Some(until) = due(socket, now).filter(|until| *until > now) {
         return (until, false);
     }
     take(socket);
