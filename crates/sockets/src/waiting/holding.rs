@@ -396,6 +396,21 @@ pub fn end(socket: &Socket, fd: i32) -> i32 {
     }
 }
 
+/// A wait of the call's has ended in vain, and is still counted: it waits again, and until it ends nobody ends the socket, who may
+/// close the number before it is asleep once more.
+pub fn go_on(socket: &Socket) {
+    // SAFETY: sockets live in slabs that are never unmapped.
+    let socket: &'static Socket = unsafe { &*core::ptr::from_ref(socket) };
+    let what = Lingerer::Socket(socket);
+    let _section = Section::begin();
+    if !is_kept(what) {
+        socket.hold.enter(WAITER);
+        if !keep(what) {
+            leave(what, WAITER);
+        }
+    }
+}
+
 /// Whether the call that is at work keeps it.
 fn is_kept(what: Lingerer) -> bool {
     // SAFETY: the calling thread's own block.

@@ -4,7 +4,7 @@ use crate::remote::{Posting, Watch};
 use crate::socket::{flag, Socket};
 use crate::stream::{corked, deadlines, stamp};
 use crate::waiting::bells::{self, Listening};
-use crate::waiting::holding::Asleep;
+use crate::waiting::holding::{self, Asleep};
 use crate::waiting::readiness;
 use crate::waiting::{foreign, spin};
 use crate::{global, link};
@@ -342,13 +342,16 @@ pub fn wait_into(
         match heard {
             true => {
                 let fds = [socket.hold.number(fd), beside];
-                sleep(socket, fds, conditions, deadline, [began, looked], posting)
+                sleep(socket, fds, conditions, deadline, [began, looked], posting.as_deref_mut())
             }
             false => Ok(()),
         }
     } else {
         Err(Errno(libc::EBADF))
     };
+    if result.is_ok() && !readiness::any(socket, conditions) && !holds_some(&posting) {
+        holding::go_on(socket);
+    }
     // SAFETY: begun above.
     unsafe { asleep.end() };
     spin.end();
