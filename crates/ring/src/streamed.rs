@@ -1,14 +1,14 @@
 //! How streams of messages of less than 32 KiB are best stored, and in which ring, by what their bytes cost all told.
 //!
-//! *Stores.* A message of some KiB says little of itself: its stores wait in a buffer, and it is the next one that waits for them. So
-//! from one 32 KiB of a stream to the next the clock is read once, and what passed is taken for both ends. Plain stores are the rule.
-//! Now and then a few lengths are sent past the caches, which between distant processors is six times as fast, and slower
+//! *Stores.* A message of some KiB says little of itself: its stores wait in a buffer, and it is the next one that waits for them.
+//! So from one 32 KiB of a stream to the next the clock is read once, and what passed is taken for both ends. Plain stores are the
+//! rule. Now and then a few lengths are sent past the caches, which between distant processors is six times as fast, and slower
 //! between others; if they took less time it stays so, until plain ones are tried in turn.
 //!
 //! *The ring.* A reader close behind its sender takes each line from the sender's own cache. Where that is smaller than the ring of
 //! 1 MiB, and what leaves it lies in a cache that both share, a reader far behind is five times as fast. A sender does not get
-//! that far ahead by itself: in a small ring it waits for lines that the reader still has. So one that has streamed for a while has the
-//! largest ring.
+//! that far ahead by itself: in a small ring it waits for lines that the reader still has. So one that has streamed for a while
+//! has the largest ring.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use shunt_sys::cache;
@@ -132,8 +132,8 @@ impl Streamed {
         self.past.store(past, Relaxed);
     }
 
-    /// A sender at `position` has looked how far its reader is, since it knew of no room, `now`: whether it has streamed for more than
-    /// `most` bytes, the processor's own cache being smaller.
+    /// A sender at `position` has looked how far its reader is, since it knew of no room, `now`: whether it has streamed for more
+    /// than `most` bytes, the processor's own cache being smaller.
     pub fn is_for_largest(&self, position: u64, now: u64, most: usize) -> bool {
         let bytes = position.wrapping_sub(self.looked_at.swap(position, Relaxed));
         let ticks = now.wrapping_sub(self.looked.swap(now, Relaxed));

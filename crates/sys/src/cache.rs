@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// KiB, plus one; 0: not asked yet.
 static SECOND_LEVEL: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the second-level cache is known, and smaller than `bytes`. The processor is asked once: in a virtual machine that takes a
-/// microsecond.
+/// Whether the second-level cache is known, and smaller than `bytes`. The processor is asked once: in a virtual machine that takes
+/// a microsecond.
 pub fn is_smaller_than(bytes: usize) -> bool {
     let known = match SECOND_LEVEL.load(Ordering::Relaxed) {
         0 => ask(),

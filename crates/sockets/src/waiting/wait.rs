@@ -136,10 +136,8 @@ const OFTEN_AWAKE: u32 = 64;
 pub fn announce(socket: &Socket, conditions: u32) -> bool {
     let due = corked::arm(socket, conditions);
     socket.spins.store(0, Ordering::Relaxed);
-    if due {
-        if socket.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
-            bell::agree_on_fences(&socket.own().wait, barrier);
-        }
+    if due && socket.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
+        bell::agree_on_fences(&socket.own().wait, barrier);
     }
     due
 }
