@@ -1,6 +1,8 @@
 //! Two hosts, or three, and programs on them: on the kernel, and under shunt over each device.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub mod postgres;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -272,6 +274,16 @@ impl Site {
     }
 }
 
+pub fn text(path: &Path) -> String {
+    path.to_str().expect("text").to_string()
+}
+
+/// Asks a program to end, and waits until it has.
+pub fn stop(mut program: Running, signal: i32) {
+    program.signal(signal);
+    until("its end", || program.has_ended());
+}
+
 /// Waits until `condition` holds.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -310,6 +322,15 @@ impl Running {
         let errors = std::fs::read_to_string(self.output.with_extension("err")).unwrap_or_default();
         assert!(status.is_some_and(|status| status.success()), "{}: {status:?}: {errors}", self.name);
         self.text()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: a child that was not waited for: the number is its.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
     }
 
     /// `kill -9`.
