@@ -147,6 +147,54 @@ DUET(option_borders, "values at the borders of what options take, and of lengths
     }
 }
 
+static void show_with_little_room(int fd, int level, int option)
+{
+    for (socklen_t room = 0; room < 6; room++) {
+        unsigned char back[8] = {0x55, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55};
+        socklen_t length = room;
+        R(getsockopt(fd, level, option, back, &length));
+        say("room %u length %u", room, length);
+        say_bytes("told", back, sizeof back);
+    }
+}
+
+DUET(option_of_ip, "IP_TOS, which SO_PRIORITY follows only if it changes, and IP's others: as it was, at the borders, with little room")
+{
+    static const int values[] = {INT_MIN, -1, 0, 1, 2, 3, 16, 64, 255, 256, INT_MAX};
+    static const int options[] = {IP_TOS, IP_TTL, IP_RECVTTL, IP_RECVTOS};
+    int fd = connected();
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        show_with_little_room(fd, IPPROTO_IP, options[i]);
+    SET(fd, SOL_SOCKET, SO_PRIORITY, 5);
+    SET(fd, IPPROTO_IP, IP_TOS, 0);
+    OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    SET(fd, IPPROTO_IP, IP_TOS, 3);
+    OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    SET(fd, IPPROTO_IP, IP_TOS, 0x10);
+    OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    SET(fd, SOL_SOCKET, SO_PRIORITY, 1);
+    SET(fd, IPPROTO_IP, IP_TOS, 0x10);
+    OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    SET(fd, IPPROTO_IP, IP_TOS, 0);
+    OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        SET(fd, SOL_SOCKET, SO_PRIORITY, values[i]);
+        SET(fd, IPPROTO_IP, IP_TTL, values[i]);
+        SET(fd, IPPROTO_IP, IP_RECVTTL, values[i]);
+        SET(fd, IPPROTO_IP, IP_RECVTOS, values[i]);
+        SET(fd, IPPROTO_IP, IP_TOS, values[i]);
+        OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    }
+    static const int seen[] = {1, 33, 1, 0};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        SET(fd, IPPROTO_IP, options[i], seen[i]);
+        show_with_little_room(fd, IPPROTO_IP, options[i]);
+        R(setsockopt(fd, IPPROTO_IP, options[i], "\x20", 1));
+        OPTION(fd, IPPROTO_IP, options[i]);
+        R(setsockopt(fd, IPPROTO_IP, options[i], nowhere, 4));
+    }
+}
+
 SOLO(buffer_options, "SO_SNDBUF and SO_RCVBUF: doubled, with a least value, on fresh and connected sockets")
 {
     int client, server, fresh = MUST(socket(AF_INET, SOCK_STREAM, 0));

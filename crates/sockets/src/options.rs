@@ -38,7 +38,7 @@ use effects::{apply, integer, tell_linger};
 use given::as_given;
 use kinds::{changed_with, defers, is_simple, read_as};
 use owners::{publish, write_down};
-use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
+use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{user, Errno, Result};
 
 /// A judge with the options that the program set on the stream.
@@ -137,6 +137,13 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         adopt(socket, fd, level, name, bytes, length);
         return Ok(0);
     }
+    if (level, name) == (IPPROTO_IP, libc::IP_TOS) && (length as i32) >= 4 {
+        // SAFETY: passed on.
+        let value = unsafe { user::read(data.cast::<c_int>())? };
+        if is_type_of_service(socket, value)? {
+            return Ok(0); // SO_PRIORITY stays, too, which follows a new one (__ip_sock_set_tos)
+        }
+    }
     let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge(socket)? };
     judge.set(level, name, data, length)?;
     let name = read_as(level, name);
@@ -149,6 +156,20 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         adopt(socket, fd, level, name, bytes, length);
     }
     Ok(0)
+}
+
+/// Whether IP_TOS is `value` already; its lowest two bits are TCP's (congestion). Erlang sets it again after each other option.
+fn is_type_of_service(socket: &Socket, value: c_int) -> Result<bool> {
+    let (level, name, family) = (IPPROTO_IP, libc::IP_TOS, socket.family.load(Ordering::Relaxed));
+    let known = match socket.stored.find(level, name) {
+        Some(entry) => Some(integer(entry.bytes())),
+        None => constants::place(&socket.stored, family, level, name).and_then(constants::known),
+    };
+    let is = match known {
+        Some(is) => is,
+        None => integer(&Judge::fresh(socket)?.read(level, name)?.0),
+    };
+    Ok((0..=255).contains(&value) && is | 3 == value | 3)
 }
 
 /// The stream has an option from now on, of which the kernel would tell the first `length` of `bytes`.

@@ -1,23 +1,29 @@
 //! What a judge answers for every stream that was given no option that matters: asked once a process.
 //!
 //! A judge costs eight system calls and a connection to itself. gevent asks for SO_SNDBUF before each send of its servers'
-//! answers, others for buffers and flags once a connection.
+//! answers, Erlang for IP_TOS and SO_PRIORITY before each option that it sets, others for buffers and flags once a connection.
 
-use super::kinds::leaves_information;
+use super::kinds::{changed_with, leaves_information};
 use super::stored::{Entry, Stored};
 use core::sync::atomic::{AtomicU64, Ordering};
-use shunt_sys::libc::{self, c_int, IPPROTO_TCP, SOL_SOCKET};
+use shunt_sys::libc::{self, c_int, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 
-/// Integers that are the host's, or what every socket begins with; no option that `leaves_information` changes another of them.
-const NAMES: [(c_int, c_int); 8] = [
+/// Integers that are the host's, or what every socket begins with; of the options that `leaves_information` only
+/// those change one of them that `changed_with` names.
+const NAMES: [(c_int, c_int); 13] = [
     (SOL_SOCKET, libc::SO_SNDBUF),
     (SOL_SOCKET, libc::SO_RCVBUF),
     (SOL_SOCKET, libc::SO_KEEPALIVE),
     (SOL_SOCKET, libc::SO_REUSEADDR),
     (SOL_SOCKET, libc::SO_REUSEPORT),
     (SOL_SOCKET, libc::SO_OOBINLINE),
+    (SOL_SOCKET, libc::SO_PRIORITY),
     (IPPROTO_TCP, libc::TCP_NODELAY),
     (IPPROTO_TCP, libc::TCP_CORK),
+    (IPPROTO_IP, libc::IP_TOS),
+    (IPPROTO_IP, libc::IP_TTL),
+    (IPPROTO_IP, libc::IP_RECVTTL),
+    (IPPROTO_IP, libc::IP_RECVTOS),
 ];
 
 /// Set beside a value that is known.
@@ -33,7 +39,8 @@ pub(super) fn place(list: &Stored, family: c_int, level: c_int, name: c_int) -> 
 
 /// Whether a socket's own option leaves the asked one as it is.
 fn entry_is_other(entry: &Entry, level: c_int, name: c_int) -> bool {
-    leaves_information(entry) && (entry.level, entry.name) != (level, name)
+    let own = (entry.level, entry.name);
+    leaves_information(entry) && own != (level, name) && !changed_with(own.0, own.1).contains(&(level, name))
 }
 
 /// The value at a place, if it is known.

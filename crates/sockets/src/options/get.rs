@@ -11,7 +11,7 @@ use crate::socket::Socket;
 use crate::stream::deadlines;
 use crate::waiting::readiness;
 use core::sync::atomic::Ordering;
-use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
+use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, user, Errno, Result};
 
 /// getsockopt(2) on a stream.
@@ -40,7 +40,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
             _ => {
                 let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { socket.stored.find(level, name) };
                 if let Some(entry) = kept {
-                    return tell_bytes(entry.bytes(), data, length);
+                    return tell_of(level, entry.bytes(), data, length);
                 }
                 if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
                     // Never set, and no other option changes it. Java asks before it closes a channel.
@@ -58,7 +58,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
                             value
                         }
                     };
-                    return tell(value, data, length);
+                    return tell_of(level, &value.to_ne_bytes(), data, length);
                 }
                 // A judge is bound, which says v6 only, and has dropped a segment of its own.
                 let fresh = matches!((level, name), (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) | (SOL_SOCKET, SO_MEMINFO));
@@ -86,6 +86,15 @@ fn pending_error(socket: &Socket) -> c_int {
 unsafe fn tell(value: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: passed on.
     unsafe { tell_bytes(&value.to_ne_bytes(), data, length) }
+}
+
+/// What is known of an option. Those of IP answer less room than an integer's with one byte, if that holds it (do_ip_getsockopt).
+unsafe fn tell_of(level: c_int, bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Result<isize> {
+    // SAFETY: promised by the caller of `get`.
+    unsafe {
+        let one = level == IPPROTO_IP && (1..4).contains(&user::read(length)?) && (0..=255).contains(&integer(bytes));
+        tell_bytes(if one { &bytes[..bytes.len().min(1)] } else { bytes }, data, length)
+    }
 }
 
 unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Result<isize> {

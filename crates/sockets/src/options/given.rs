@@ -1,10 +1,11 @@
 //! Options whose usual values the kernel takes as they are: these are set without a judge, and so where no descriptor is left. Servers
-//! set several of them on each connection (redis and PostgreSQL the times of keepalive), and a judge costs five system calls.
+//! set several of them on each connection (redis and PostgreSQL the times of keepalive, Erlang those of IP), and a judge costs five
+//! system calls.
 //!
 //! Any other value is the judge's, who knows what becomes of it, or the error.
 
 use super::judge::LONGEST;
-use shunt_sys::libc::{self, c_int, linger, socklen_t, timeval, IPPROTO_TCP, SOL_SOCKET};
+use shunt_sys::libc::{self, c_int, linger, socklen_t, timeval, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{user, Result};
 
 /// MAX_TCP_KEEPIDLE, and as many for TCP_KEEPINTVL; MAX_TCP_KEEPCNT (net/tcp.h).
@@ -14,8 +15,8 @@ const MOST_PROBES: c_int = 127;
 /// Seconds that no kernel cuts, whatever its clock ticks in.
 const SECONDS: u64 = 1 << 16;
 
-/// What getsockopt(2) would tell when the option was set to the `length` bytes at `data` (`do_tcp_setsockopt`, `sk_setsockopt`): bytes,
-/// and how many. `None`: a judge is to be asked.
+/// What getsockopt(2) would tell when the option was set to the `length` bytes at `data` (`do_tcp_setsockopt`, `do_ip_setsockopt`,
+/// `sk_setsockopt`): bytes, and how many. `None`: a judge is to be asked.
 ///
 /// # Safety
 /// `data` may be any address that is not ours. Errors: EFAULT.
@@ -38,7 +39,7 @@ pub(super) unsafe fn as_given(
                 let timeval { tv_sec, tv_usec } = user::read(data.cast::<timeval>())?;
                 (tv_usec == 0 && (tv_sec as u64) < SECONDS).then(|| of_integers(&[tv_sec as c_int, 0, 0, 0]))
             }
-            (SOL_SOCKET | IPPROTO_TCP, _) if of_one_integer(level, name) && long_enough(size_of::<c_int>()) => {
+            (SOL_SOCKET | IPPROTO_TCP | IPPROTO_IP, _) if of_one_integer(level, name) && long_enough(size_of::<c_int>()) => {
                 let value = user::read(data.cast::<c_int>())?;
                 kept(level, name, value).map(|kept| of_integers(&[kept]))
             }
@@ -49,7 +50,8 @@ pub(super) unsafe fn as_given(
 
 fn of_one_integer(level: c_int, name: c_int) -> bool {
     match level {
-        SOL_SOCKET => name == libc::SO_OOBINLINE,
+        SOL_SOCKET => matches!(name, libc::SO_OOBINLINE | libc::SO_PRIORITY),
+        IPPROTO_IP => matches!(name, libc::IP_TTL | libc::IP_RECVTTL | libc::IP_RECVTOS),
         _ => matches!(
             name,
             libc::TCP_KEEPIDLE
@@ -65,7 +67,10 @@ fn of_one_integer(level: c_int, name: c_int) -> bool {
 /// What the kernel keeps of `value`, where nothing is to be judged.
 fn kept(level: c_int, name: c_int, value: c_int) -> Option<c_int> {
     let taken = match (level, name) {
-        (SOL_SOCKET, _) => return Some((value != 0) as c_int),
+        // More is for the privileged.
+        (SOL_SOCKET, libc::SO_PRIORITY) => (0..=6).contains(&value),
+        (IPPROTO_IP, libc::IP_TTL) => (1..=255).contains(&value),
+        (SOL_SOCKET | IPPROTO_IP, _) => return Some((value != 0) as c_int),
         (_, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL) => (1..=LONGEST_KEEP).contains(&value),
         (_, libc::TCP_KEEPCNT) => (1..=MOST_PROBES).contains(&value),
         (_, libc::TCP_USER_TIMEOUT) => value >= 0,

@@ -32,6 +32,7 @@ pub(super) fn leaves_information(entry: &Entry) -> bool {
                 | libc::SO_KEEPALIVE
                 | libc::SO_REUSEADDR
                 | libc::SO_REUSEPORT
+                | libc::SO_PRIORITY
         ),
         IPPROTO_TCP => matches!(
             entry.name,
@@ -43,7 +44,7 @@ pub(super) fn leaves_information(entry: &Entry) -> bool {
                 | libc::TCP_KEEPCNT
                 | libc::TCP_USER_TIMEOUT
         ),
-        libc::IPPROTO_IP => entry.name == libc::IP_TOS,
+        libc::IPPROTO_IP => matches!(entry.name, libc::IP_TOS | libc::IP_TTL | libc::IP_RECVTTL | libc::IP_RECVTOS),
         libc::IPPROTO_IPV6 => entry.name == libc::IPV6_V6ONLY,
         _ => false,
     }
