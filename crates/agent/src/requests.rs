@@ -73,6 +73,7 @@ impl Agent {
             operation if operation == Operation::NewTag as u32 => self.new_tag(number),
             operation if operation == Operation::Open as u32 => self.open(number, &request),
             operation if operation == Operation::Close as u32 => {
+                self.send_waiting(number);
                 self.close(number, request.channel);
                 // Answered, so that nothing is delivered by a channel whose owner knows it to be closed.
                 Ok((Reply::done(), Vec::new()))

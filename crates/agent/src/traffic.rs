@@ -116,6 +116,25 @@ impl Agent {
         moved
     }
 
+    /// Sends what an emulated endpoint's owner had put on its queue when it closed a channel, as far as the interface takes it now.
+    pub(crate) fn send_waiting(&mut self, number: u32) {
+        let Agent { trunks, clients, interface, resolving, .. } = self;
+        let endpoint = clients.get_mut(&number).and_then(|client| client.endpoint.as_mut());
+        let (Some(trunk), Some(endpoint)) = (trunks.first_mut(), endpoint.filter(|endpoint| endpoint.has_work())) else { return };
+        let mut moved = false;
+        if endpoint.aside.is_empty() || send_aside(endpoint, trunk, interface.mac, &mut moved) {
+            // As much as the queue holds, whatever its owner says in it.
+            for _ in 0..endpoint.memory.send_queue().capacity() {
+                match send_one(endpoint, trunk, interface.mac) {
+                    Sent::Nothing | Sent::Full => break,
+                    Sent::Aside => *resolving = true,
+                    Sent::One => {}
+                }
+            }
+        }
+        trunk.flush();
+    }
+
     /// Asks about the neighbours that are not known, or about all.
     pub(crate) fn refresh_neighbours(&mut self, all: bool) {
         self.resolving = false;

@@ -82,7 +82,7 @@ mod multiplexed_without_loss {
     use super::*;
     shunt_endpoint::conformance!(
         @each || faithful(How { version_6: true, ..MULTIPLEXED });
-        ordered_stream no_buffers held_arrivals batches injection arming counting updates_arrive
+        ordered_stream no_buffers held_arrivals batches closing injection arming counting updates_arrive
     );
 }
 

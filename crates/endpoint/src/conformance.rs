@@ -57,7 +57,7 @@ macro_rules! conformance {
         $crate::conformance!(
             @each $make;
             small_messages large_messages gathered ordered_stream refusals opening tags_protect back_pressure no_buffers
-            held_arrivals batches injection arming no_wake_up_is_lost counting updates_arrive
+            held_arrivals batches closing injection arming no_wake_up_is_lost counting updates_arrive
             updates_are_checked
         );
     };

@@ -104,7 +104,9 @@ pub trait Endpoint {
     /// [`OpenError`]; nothing is registered then.
     fn open(&mut self, remote: &Address, tags: Tags) -> Result<Channel, OpenError>;
 
-    /// Forgets a channel. Messages that arrived by it stay in the receive queue; those sent stay sent.
+    /// Forgets a channel. Messages that arrived by it stay in the receive queue; those sent go out, without a flush. What the
+    /// device does not take at this moment is lost and counted as `unsent`: it is backed up, or does not know the way yet. An
+    /// endpoint that is dropped sends nothing more: others may share it.
     fn close(&mut self, channel: Channel);
 
     /// Puts a message on the send queue. The head is copied; areas of the body stay the device's until the message is

@@ -351,8 +351,9 @@ impl Endpoint for Xdp {
     }
 
     fn close(&mut self, channel: Channel) {
+        // The agent sends what is on a queue of its own when it is asked below.
         if let Way::Own(own) = &mut self.way {
-            own.finish(&self.memory, channel);
+            let _ = own.flush(&self.memory);
         }
         if let Some(entry) = self.memory.registry().remove(channel) {
             let request = Request::new(Operation::Close).channel(channel.0, &entry.address(), entry.tags());

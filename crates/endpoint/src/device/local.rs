@@ -267,6 +267,7 @@ impl Endpoint for Local {
     }
 
     fn close(&mut self, channel: Channel) {
+        self.send_all();
         let _held = self.port().lock();
         self.memory().registry().remove(channel);
         Exports::of(self.memory()).forget(channel);

@@ -221,15 +221,6 @@ impl Own {
         Ok(true)
     }
 
-    /// Sends what was collected for a channel that is about to be closed.
-    pub(crate) fn finish(&mut self, memory: &Memory, channel: Channel) {
-        let run = &State::of(memory).sending;
-        if !run.is_empty() && Channel(run.channel.load(Relaxed)) == channel {
-            // What has no room now is lost with the channel, and counted by the next flush.
-            let _ = self.send_run(memory);
-        }
-    }
-
     /// Puts the frames of a run on the ring. Those for which there is no room are lost, as on a network.
     fn unfold(&mut self, memory: &Memory, headers: &Prepared, place: *mut u8, bytes: usize, each: usize) {
         for at in (0..bytes).step_by(each) {

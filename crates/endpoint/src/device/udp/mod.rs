@@ -256,6 +256,8 @@ impl Endpoint for Udp {
     }
 
     fn close(&mut self, channel: Channel) {
+        // A socket that fails tells the next flush.
+        let _ = self.hand_over();
         if self.memory.registry().remove(channel).is_some() {
             Exports::of(&self.memory).forget(channel);
         }
