@@ -102,47 +102,47 @@ impl Inbox {
         let rest = (details.ttl as u64) << 32 | (details.tos as u64) << 40 | (details.moment as u64 >> 16) << 48;
         let scope = if source.v6 {
             marks |= mark::V6;
-            self.word(tail + 24).store(half(&source.ip, 0), Ordering::Relaxed);
-            self.word(tail + 32).store(half(&source.ip, 1), Ordering::Relaxed);
-            self.word(tail + 40).store(rest, Ordering::Relaxed);
+            self.word(tail.wrapping_add(24)).store(half(&source.ip, 0), Ordering::Relaxed);
+            self.word(tail.wrapping_add(32)).store(half(&source.ip, 1), Ordering::Relaxed);
+            self.word(tail.wrapping_add(40)).store(rest, Ordering::Relaxed);
             if details.to != source.ip {
                 marks |= mark::TO;
-                self.word(tail + 48).store(half(&details.to, 0), Ordering::Relaxed);
-                self.word(tail + 56).store(half(&details.to, 1), Ordering::Relaxed);
+                self.word(tail.wrapping_add(48)).store(half(&details.to, 0), Ordering::Relaxed);
+                self.word(tail.wrapping_add(56)).store(half(&details.to, 1), Ordering::Relaxed);
             }
             source.scope as u64
         } else {
-            self.word(tail + 24).store(half(&details.to, 1) >> 32 | rest, Ordering::Relaxed);
+            self.word(tail.wrapping_add(24)).store(half(&details.to, 1) >> 32 | rest, Ordering::Relaxed);
             half(&source.ip, 1) >> 32
         };
-        let bytes = tail + header_length(marks);
+        let bytes = tail.wrapping_add(header_length(marks));
         if further != 0 {
             let before = if details.stamp != 0 { 16 } else { 8 };
-            self.word(bytes - before).store(further, Ordering::Relaxed);
+            self.word(bytes.wrapping_sub(before)).store(further, Ordering::Relaxed);
         }
         if details.stamp != 0 {
-            self.word(bytes - 8).store(details.stamp, Ordering::Relaxed);
+            self.word(bytes.wrapping_sub(8)).store(details.stamp, Ordering::Relaxed);
         }
-        self.word(tail + 8).store(
+        self.word(tail.wrapping_add(8)).store(
             length as u64 | (details.moment as u64 & 0xffff) << 16 | (source.processor as u64) << 32 | (source.port as u64) << 48,
             Ordering::Relaxed,
         );
-        self.word(tail + 16).store(scope | charged << 32, Ordering::Relaxed);
+        self.word(tail.wrapping_add(16)).store(scope | charged << 32, Ordering::Relaxed);
         marks
     }
 
     #[inline(always)]
     pub(super) fn read(&self, position: u64, first: u64) -> Front {
-        let second = self.word(position + 8).load(Ordering::Relaxed);
-        let detail = self.word(position + 16).load(Ordering::Relaxed) as u32;
+        let second = self.word(position.wrapping_add(8)).load(Ordering::Relaxed);
+        let detail = self.word(position.wrapping_add(16)).load(Ordering::Relaxed) as u32;
         let v6 = first & mark::V6 != 0;
         let length = second as u16 as usize;
-        let rest = self.word(position + if v6 { 40 } else { 24 }).load(Ordering::Relaxed);
+        let rest = self.word(position.wrapping_add(if v6 { 40 } else { 24 })).load(Ordering::Relaxed);
         let moment = (second >> 16) as u32 & 0xffff | (rest >> 48 << 16) as u32;
         let mut source = Source { v6, ip: [0; 16], port: (second >> 48) as u16, scope: 0, processor: (second >> 32) as u16 };
         if v6 {
-            source.ip[..8].copy_from_slice(&self.word(position + 24).load(Ordering::Relaxed).to_le_bytes());
-            source.ip[8..].copy_from_slice(&self.word(position + 32).load(Ordering::Relaxed).to_le_bytes());
+            source.ip[..8].copy_from_slice(&self.word(position.wrapping_add(24)).load(Ordering::Relaxed).to_le_bytes());
+            source.ip[8..].copy_from_slice(&self.word(position.wrapping_add(32)).load(Ordering::Relaxed).to_le_bytes());
             source.scope = detail;
         } else {
             source.ip[12..].copy_from_slice(&detail.to_le_bytes());

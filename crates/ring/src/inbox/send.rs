@@ -53,7 +53,7 @@ impl Inbox {
             return Posted::Dropped;
         }
         let marks = self.describe(tail, charged, source, details, length);
-        let mut at = tail + header_length(marks);
+        let mut at = tail.wrapping_add(header_length(marks));
         let next = tail.wrapping_add(record_length(marks, length));
         self.word(next).store(0, Ordering::Relaxed);
         let mut left = length;
