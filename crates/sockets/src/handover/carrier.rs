@@ -27,6 +27,7 @@ use shunt_segment::name;
 use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 
+pub(crate) use lane::dies_by_reset;
 pub use lane::Cargo;
 
 /// Connections that one carrier takes at most.

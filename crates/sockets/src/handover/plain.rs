@@ -5,8 +5,9 @@
 //! addresses are those of the accelerated connection as far as this user may take them: with CAP_NET_ADMIN wholly
 //! (TCP_REPAIR makes both ends without asking who listens), else the hosts are true and the ports are not.
 
+use crate::handover::carrier;
 use crate::sockaddr::Encoded;
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_sys::libc::{self, sockaddr, socklen_t, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
@@ -36,14 +37,28 @@ pub fn pair(socket: &Socket) -> Result<(i32, i32)> {
     let family = socket.family.load(Ordering::Relaxed);
     let (client, server) = socket.addresses();
     let (near, far) = if socket.side() == 0 { (client, server) } else { (server, client) };
-    let made = repaired(family, &near, &far).or_else(|_| connected(family, &near, &far)).or_else(|_| {
-        let loopback = Address::v4([127, 0, 0, 1], 0);
-        connected(libc::AF_INET, &loopback, &loopback)
-    })?;
+    between(family, &near, &far, socket.has(flag::REMOTE))
+}
+
+/// A pair with these addresses, or with those of the loopback interface: no socket of this host can be bound to one of another host, and
+/// where one can (ip_nonlocal_bind) its packets would go there.
+fn between(family: i32, near: &Address, far: &Address, remote: bool) -> Result<(i32, i32)> {
+    let there = || repaired(family, near, far).or_else(|_| connected(family, near, far));
+    let made = if remote { Err(Errno(libc::EADDRNOTAVAIL)) } else { there() }.or_else(|_| on_loopback(family, near))?;
+    // A carrier that is killed has bytes of both, and one that never began none: neither end may take what it has for all.
+    carrier::dies_by_reset(made.1, true);
     // What a program wrote is handed on at once; its own end is as it set it.
     let _ = calls::setsockopt_int(made.1, IPPROTO_TCP, libc::TCP_NODELAY, 1);
     let _ = calls::setsockopt_int(made.1, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
     Ok(made)
+}
+
+/// A pair with addresses of the loopback interface, of the family of `like` as far as there is one.
+fn on_loopback(family: i32, like: &Address) -> Result<(i32, i32)> {
+    let v4 = Address::v4([127, 0, 0, 1], 0);
+    let v6 = Address::v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 0);
+    let first = if like.as_v4().is_some() { &v4 } else { &v6 };
+    connected(family, first, first).or_else(|_| connected(family, &v4, &v4)).or_else(|_| connected(libc::AF_INET, &v4, &v4))
 }
 
 fn tcp(family: i32) -> Result<Pending> {
@@ -173,6 +188,27 @@ mod tests {
             assert!(got == much);
         });
         (near, far)
+    }
+
+    const NEAR: Address = Address::v4([127, 0, 0, 1], 7);
+    const FAR: Address = Address::v4([192, 0, 2, 1], 9);
+
+    #[test]
+    fn what_a_carrier_that_never_began_leaves_is_a_reset() {
+        let (mut program, carrier) = exchange(between(libc::AF_INET, &NEAR, &FAR, true).unwrap());
+        drop(carrier);
+        assert_eq!(program.read(&mut [0; 5]).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn the_pair_for_another_host_keeps_the_family() {
+        let far = Address::v6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 9);
+        for (far, name) in [(FAR, "127.0.0.1"), (far, "::1")] {
+            let near = if far == FAR { NEAR } else { far };
+            let (program, _carrier) = exchange(between(libc::AF_INET6, &near, &far, true).unwrap());
+            assert!(program.local_addr().unwrap().is_ipv6());
+            assert_eq!(program.peer_addr().unwrap().ip().to_canonical().to_string(), name);
+        }
     }
 
     #[test]

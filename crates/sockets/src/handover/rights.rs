@@ -196,6 +196,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             if control.carrier.is_none() {
                 // A socket that is connected to nothing is better than one on which nothing comes.
                 for item in &control.cargo[..control.carried] {
+                    carrier::dies_by_reset(item.carrier, false);
                     let _ = calls::shutdown(item.program, libc::SHUT_RDWR);
                     report::count(Reason::NotCarried);
                 }

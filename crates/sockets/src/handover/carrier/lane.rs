@@ -130,8 +130,6 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
             });
         }
         count += 1;
-        // A carrier that is killed has bytes of both: neither end may take what it has for all.
-        dies_by_reset(item.carrier, true);
         report::note(item.stream, kind::STREAM, Reason::Carried, Some(socket.channel()));
     }
     // SAFETY: `count` initialised lanes.
@@ -410,7 +408,7 @@ impl Lane {
 }
 
 /// Whether the other end of `fd` is reset when nobody has this one any more (SO_LINGER, socket(7)).
-fn dies_by_reset(fd: i32, resets: bool) {
+pub(crate) fn dies_by_reset(fd: i32, resets: bool) {
     let linger = libc::linger { l_onoff: i32::from(resets), l_linger: 0 };
     let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
     let _ = calls::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
