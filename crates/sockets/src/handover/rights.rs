@@ -237,6 +237,10 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
     crate::handover::like(socket, fd, program);
     let program = private::keep(program).unwrap_or(-1);
     if carrier < 0 || control.carried == MOST || program < 0 {
+        if carrier >= 0 {
+            carrier::dies_by_reset(carrier, false);
+            let _ = calls::close(carrier);
+        }
         report::count(Reason::NotCarried);
         return program;
     }
