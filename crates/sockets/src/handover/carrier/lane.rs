@@ -74,7 +74,7 @@ pub struct Lane {
     over: bool,
     /// It ends with a reset of the program's end.
     resets: bool,
-    /// It is the side's only owner, for good.
+    /// It is the side's only owner.
     sole: bool,
     /// The side is marked as one that ends with a reset, because the carrier may be killed.
     marked: bool,
@@ -239,12 +239,10 @@ impl Lane {
         if begun {
             // Once an end is gone nobody comes for what a killed process left counted; but where it is seen when the program
             // ends, a descriptor may as well be in flight.
+            let seen = self.others();
+            self.mark(seen == Others::None);
             let lost = self.process == 0 && (self.deaf || self.peer_gone()) && !self.kin_lives();
-            let others = if lost { Others::None } else { self.others() };
-            if others == Others::None && !core::mem::replace(&mut self.sole, true) {
-                let before = self.socket.own().receive.state.fetch_or(state::LINGER_RESET, Ordering::AcqRel);
-                self.marked = before & state::LINGER_RESET == 0;
-            }
+            let others = if lost { Others::None } else { seen };
             if others == Others::None || (!self.program_lives(others) && !self.follow()) {
                 self.stop_lending(others == Others::None, id);
             }
@@ -283,6 +281,19 @@ impl Lane {
             settled.store(asked, Ordering::Release);
         }
         wishes
+    }
+
+    /// The side ends with a reset if the carrier is killed while it has it alone.
+    fn mark(&mut self, sole: bool) {
+        if core::mem::replace(&mut self.sole, sole) == sole {
+            return;
+        }
+        let own = &self.socket.own().receive.state;
+        if sole {
+            self.marked = own.fetch_or(state::LINGER_RESET, Ordering::AcqRel) & state::LINGER_RESET == 0;
+        } else if core::mem::replace(&mut self.marked, false) {
+            own.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
+        }
     }
 
     fn wishes(&mut self, pumps: bool, wishes: &mut Wishes, now: u64) {
