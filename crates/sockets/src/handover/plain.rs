@@ -61,6 +61,18 @@ fn on_loopback(family: i32, like: &Address) -> Result<(i32, i32)> {
     connected(family, first, first).or_else(|_| connected(family, &v4, &v4)).or_else(|_| connected(libc::AF_INET, &v4, &v4))
 }
 
+/// Whether any process has the other end of `fd`, an end of a pair. Where the kernel does not tell, somebody has.
+pub fn is_held(fd: i32) -> bool {
+    let mut name = [0u64; 4];
+    let mut length = core::mem::size_of_val(&name) as socklen_t;
+    let asked = calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length);
+    // SAFETY: the kernel filled `length` bytes.
+    let Some((_, other)) = asked.ok().and_then(|_| unsafe { crate::sockaddr::read(name.as_ptr().cast(), length) }) else {
+        return false;
+    };
+    crate::rendezvous::diag::is_held(&other, &crate::rendezvous::listen::bound_address(fd)).unwrap_or(true)
+}
+
 fn tcp(family: i32) -> Result<Pending> {
     let fd = Pending(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)?);
     if family == libc::AF_INET6 {
@@ -166,7 +178,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::os::fd::FromRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd};
 
     fn exchange(pair: (i32, i32)) -> (TcpStream, TcpStream) {
         // SAFETY: fresh descriptors.
@@ -208,6 +220,17 @@ mod tests {
             let (program, _carrier) = exchange(between(libc::AF_INET6, &near, &far, true).unwrap());
             assert!(program.local_addr().unwrap().is_ipv6());
             assert_eq!(program.peer_addr().unwrap().ip().to_canonical().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn an_end_is_held_until_it_is_closed() {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let (program, carrier) = exchange(between(family, &NEAR, &FAR, true).unwrap());
+            program.shutdown(std::net::Shutdown::Write).unwrap();
+            assert!(is_held(carrier.as_raw_fd()), "it is shut");
+            drop(program);
+            assert!(!is_held(carrier.as_raw_fd()), "nobody has it");
         }
     }
 

@@ -104,6 +104,15 @@ pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
     Ok(reply.filter(|reply| reply.state == TCP_LISTEN).map(|reply| Owner { inode: reply.inode, uid: reply.uid }))
 }
 
+/// Whether any process has the end of a TCP connection at `own`, with its other end at `other`, in this network.
+///
+/// Errors as for [`listener`]. Called under the set-up lock, or by a process's only thread.
+pub fn is_held(own: &Address, other: &Address) -> Result<bool> {
+    const LISTEN: u8 = 10;
+    // What only listens there is what the next packet would meet once the end is forgotten.
+    Ok(ask(libc::IPPROTO_TCP, own, other, 0)?.is_some_and(|reply| reply.inode != 0 && reply.state != LISTEN))
+}
+
 /// The UDP socket that would get a datagram from `sender` to `receiver`; `Ok(None)`: there is none.
 ///
 /// Errors as for [`listener`]. Called under the set-up lock.

@@ -9,7 +9,7 @@ mod lend;
 mod pump;
 
 use super::{me, parting};
-use crate::handover::receiver;
+use crate::handover::{plain, receiver};
 use crate::process::report;
 use crate::socket::{flag, Socket};
 use crate::{descriptor, table};
@@ -53,6 +53,9 @@ const LONGEST_DELAY: u64 = 256_000_000;
 const FIRST_LOOK: u64 = 500_000;
 const LAST_LOOK: u64 = 32_000_000;
 
+/// How long after its end a program may have closed before it is asked for, in ns.
+const FORGET: u64 = 60_000_000_000;
+
 /// One connection.
 pub struct Lane {
     pub socket: &'static Socket,
@@ -76,6 +79,8 @@ pub struct Lane {
     resets: bool,
     /// It is the side's only owner.
     sole: bool,
+    /// When to ask whether anybody has the program's end yet, which has ended; 0: not yet.
+    forget_at: u64,
     /// The side is marked as one that ends with a reset, because the carrier may be killed.
     marked: bool,
     /// `outbound` found no room, and the side's other owners are told.
@@ -121,6 +126,7 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
                 resets: false,
                 sole: false,
                 marked: false,
+                forget_at: 0,
                 owing: false,
                 deaf: false,
                 lent: 0,
@@ -270,6 +276,9 @@ impl Lane {
             if self.inbound_ended && self.outbound_ended && self.inbound.is_empty() && self.outbound.is_empty() {
                 self.over = true;
             }
+            if !self.over && others == Others::None && self.twin < 0 && self.outbound_ended && self.outbound.is_empty() {
+                wishes.look_again = wishes.look_again.min(self.ask_for_program(now));
+            }
             self.note_debt();
             if self.over {
                 self.end(id);
@@ -294,6 +303,18 @@ impl Lane {
         } else if core::mem::replace(&mut self.marked, false) {
             own.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
         }
+    }
+
+    /// The program has sent its end: whether it has only shut its sending half shows nowhere until something comes for it. As the kernel
+    /// forgets an end that nobody has (tcp_fin_timeout), so does this side. When to look again.
+    fn ask_for_program(&mut self, now: u64) -> u64 {
+        if self.forget_at == 0 {
+            self.forget_at = now + FORGET;
+        } else if now >= self.forget_at {
+            self.forget_at = now + FORGET;
+            self.over = !plain::is_held(self.program);
+        }
+        self.forget_at
     }
 
     fn wishes(&mut self, pumps: bool, wishes: &mut Wishes, now: u64) {
