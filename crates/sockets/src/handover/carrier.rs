@@ -208,6 +208,7 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
     // SAFETY: `room` zeroed entries.
     let entries = unsafe { core::slice::from_raw_parts_mut(memory.cast::<pollfd>(), room) };
     let mut quick = 0u32;
+    let mut pause = 0;
     loop {
         // In this order: a request that came before the gate was found closed came before the program could write.
         lanes.iter_mut().for_each(Lane::note_requests);
@@ -228,7 +229,7 @@ fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
         if !open {
             return;
         }
-        next = next.min(parting::part(lanes, now));
+        next = next.min(parting::part(lanes, now, &mut pause));
         entries[room - 2] = pollfd { fd: post.knocks, events: POLLIN, revents: 0 };
         entries[room - 1] = pollfd { fd: post.gate, events: POLLIN, revents: 0 };
         let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };

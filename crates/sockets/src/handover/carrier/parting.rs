@@ -10,12 +10,14 @@ use super::{copy, exit};
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, process};
 
-/// When to try once more where no child could be made, in ns.
+/// When to try once more where no child could be made, at first and at most, in ns.
 const AGAIN: u64 = 500_000;
+const SELDOM: u64 = 32_000_000;
 
-/// Closes the copies that lanes are done with. When to look again, in CLOCK_MONOTONIC ns.
-pub fn part(lanes: &mut [Lane], now: u64) -> u64 {
+/// Closes the copies that lanes are done with. When to look again, in CLOCK_MONOTONIC ns; `pause` is for the next call.
+pub fn part(lanes: &mut [Lane], now: u64, pause: &mut u64) -> u64 {
     if !lanes.iter().any(Lane::parts) {
+        *pause = 0;
         return u64::MAX;
     }
     if let Some(witness) = Witness::new() {
@@ -26,7 +28,8 @@ pub fn part(lanes: &mut [Lane], now: u64) -> u64 {
     // No process and no descriptor is left: those go whose close does not sleep, unless bytes are written at this very moment.
     lanes.iter_mut().filter(|lane| lane.parts_at_once()).for_each(Lane::let_go);
     if lanes.iter().any(Lane::parts) {
-        now + AGAIN
+        *pause = (*pause * 2).clamp(AGAIN, SELDOM);
+        now + *pause
     } else {
         u64::MAX
     }
@@ -67,6 +70,8 @@ impl Witness {
     }
 
     fn dismiss(self) {
+        // One that was stopped would not see the gate close.
+        let _ = calls::kill(self.child, libc::SIGKILL);
         let _ = calls::close(self.gate);
         process::reap(self.child);
     }
