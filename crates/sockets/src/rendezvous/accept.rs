@@ -47,14 +47,17 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     }
     let blocking = !listener.has(flag::LISTENER_NONBLOCK);
     let began = thread::handled();
-    let mut deadline = None;
+    let (mut deadline, mut alone) = (None, false);
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
     let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
     let (mut told, sent_away) = (blocking && wait::was_told(), SENT_AWAY.load(Ordering::Relaxed));
     let mut ask = !blocking || !offered::are_usual(listener) || turn % 8 == 7 || deferred::concern(listener);
     loop {
-        let found = if ask {
+        let found = if alone && !deferred::concern(listener) {
+            // SAFETY: passed on.
+            unsafe { queues_first(fd, listener, address, length, flags) }
+        } else if ask {
             // SAFETY: passed on.
             unsafe { once(fd, listener, address, length, flags, turn) }
         } else {
@@ -68,13 +71,35 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
             Err(Errno(libc::EAGAIN)) if asked && core::mem::take(&mut told) && SENT_AWAY.load(Ordering::Relaxed) != sent_away => {
                 return Err(Errno(libc::ECONNABORTED));
             }
-            Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => wait::wait(fd, listener, &mut deadline, began)?,
+            Err(Errno(libc::EAGAIN)) if !listen::nonblocking(listener) => {
+                alone = wait::wait(fd, listener, &mut deadline, began)?;
+            }
             Err(Errno(libc::EAGAIN)) if !asked => {} // another process made it non-blocking
             other => {
                 crate::handover::untold::carry();
                 return other;
             }
         }
+    }
+}
+
+/// Tries all queues once for a thread that was woken alone: the client that woke it is nobody else's ([`sleep`]).
+unsafe fn queues_first(
+    fd: i32,
+    listener: &Socket,
+    address: *mut c_sockaddr,
+    length: *mut socklen_t,
+    flags: i32,
+) -> Result<isize> {
+    // SAFETY: passed on.
+    let tell = |accepted: Accepted| unsafe { accepted.tell(listener, address, length) };
+    match from_rendezvous(listener, flags) {
+        // SAFETY: passed on.
+        Err(Errno(libc::EAGAIN)) => match unsafe { from_kernel(fd, listener, address, length, flags, false) } {
+            Err(Errno(libc::EAGAIN)) => in_memory(listener, flags).and_then(tell),
+            other => other,
+        },
+        found => found.and_then(tell),
     }
 }
 
@@ -150,9 +175,10 @@ unsafe fn from_kernel(
 
 /// What accept(2) says when nobody waits: EMFILE, where there is no number for whoever might come.
 fn nobody_came(fd: i32, listener: &Socket) -> Errno {
-    // A number is the first thing that accept(2) wants, before it finds that this is no socket.
+    // A number is the first thing that accept(2) wants, before it finds that this is no socket. Another thread could have given this one's
+    // number to a socket since.
     let no_socket = listener.bells_fd.load(Ordering::Relaxed);
-    if no_socket >= 0 {
+    if no_socket >= 0 && global::single_threaded() {
         return match calls::accept4(no_socket, core::ptr::null_mut(), core::ptr::null_mut(), 0) {
             Err(Errno(libc::EMFILE)) => Errno(libc::EMFILE),
             _ => Errno(libc::EAGAIN),

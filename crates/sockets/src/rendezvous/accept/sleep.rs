@@ -3,9 +3,14 @@
 //!
 //! The queues lie in an epoll set of each process's own, exclusively (EPOLLEXCLUSIVE). It is made when that first sleeps, and goes with the
 //! rendezvous or the listener.
+//!
+//! Nobody else is woken for the client that woke a thread here. So that thread takes one from these queues before it takes one that offers or
+//! bids in memory: there are never more clients in the queues than threads that were woken and have not looked, unless nobody sleeps. Who
+//! defers looks at its own list first, and sleeps in ppoll.
 
 use crate::private;
 use crate::rendezvous::accept::queues;
+use crate::rendezvous::deferred;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +24,7 @@ const BELLS: u64 = 1;
 
 /// The set of `listener`, whose descriptor is `fd`. `None`: it is to sleep in another way.
 pub(super) fn set(fd: i32, listener: &Socket) -> Option<i32> {
-    if !listener.has(flag::LISTENER_SHARED) {
+    if !listener.has(flag::LISTENER_SHARED) || deferred::concern(listener) {
         return None;
     }
     let known = listener.accepting_fd.load(Ordering::Acquire);
@@ -35,6 +40,8 @@ fn make(fd: i32, listener: &Socket) -> Option<i32> {
     if rendezvous < 0 || bells < 0 || private::are_short() {
         return None;
     }
+    // Before there is one: a fork beside this must not leave the child with the parent's.
+    ANY.store(true, Ordering::SeqCst);
     let made = calls::epoll_create1(libc::EPOLL_CLOEXEC).and_then(private::keep).ok()?;
     let add = |queue: i32, events: i32, data: u64| {
         calls::epoll_ctl(made, libc::EPOLL_CTL_ADD, queue, &mut epoll_event { events: events as u32, u64: data })
@@ -48,16 +55,17 @@ fn make(fd: i32, listener: &Socket) -> Option<i32> {
         private::close(made);
         return Some(listener.accepting_fd.load(Ordering::Acquire)).filter(|known| *known >= 0);
     }
-    ANY.store(true, Ordering::Relaxed);
     Some(made)
 }
 
 /// Sleeps in such a set. Gives whether the bells alone spoke. `looked`: see [`shunt_sys::raw::sleep6`].
-pub(super) fn in_set(set: i32, looked: u64) -> Result<bool> {
+pub(super) fn in_set(set: i32, listener: &Socket, looked: u64) -> Result<bool> {
     let mut event = epoll_event { events: 0, u64: 0 };
     match calls::epoll_pwait2_sleeping(set, &mut event, 1, core::ptr::null(), core::ptr::null(), looked) {
         // The process was stopped and goes on: accept(2) goes on sleeping, epoll_wait(2) does not (signal(7)).
         Err(Errno(libc::EINTR)) if thread::handled() == looked => Ok(false),
+        // The number went meanwhile: by another thread that closes the listener, or for a program that wants it itself.
+        Err(Errno(libc::EBADF | libc::EINVAL)) if listener.accepting_fd.load(Ordering::Acquire) != set => Ok(false),
         slept => slept.map(|_| event.u64 == BELLS),
     }
 }

@@ -40,8 +40,9 @@ pub(super) fn was_told() -> bool {
     PLACE.load(Ordering::Relaxed) == place::SETS
 }
 
-/// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening.
-pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began: u64) -> Result<()> {
+/// Waits until one of the queues has a connection. A listener that another thread closes meanwhile goes on listening. Gives whether the kernel
+/// may have woken this thread alone ([`sleep`]).
+pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began: u64) -> Result<bool> {
     link::drop_owed();
     if listener.has(flag::LISTENER_SHARED) {
         if let Some(_setup) = SETUP.lock() {
@@ -71,7 +72,7 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
     result
 }
 
-fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<()> {
+fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2]) -> Result<bool> {
     let [rendezvous, bells] = queues(listener);
     if PLACE.load(Ordering::Relaxed) != place::ACCEPT {
         PLACE.store(place::ACCEPT, Ordering::Relaxed);
@@ -83,7 +84,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     while budget.more() {
         if offered::waiting(listener) || taking::any(listener) {
             budget.end();
-            return Ok(());
+            return Ok(false);
         }
         let offered = offered::are_usual(listener);
         let asked = !offered || budget.rounds() & 0x3f == 0x3f;
@@ -91,7 +92,8 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
             && calls::ppoll(set.as_mut_ptr(), set.len(), &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0
         {
             budget.end();
-            return settle(listener, &set);
+            settle(listener, &set);
+            return Ok(false);
         }
         if !offered && !budget.same_processor {
             calls::sched_yield();
@@ -102,9 +104,11 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     }
     offered::take_left_bells(listener);
     let none = core::ptr::null_mut();
+    let mut alone = false;
     let ready = claimed::during(bells, || match deadline {
         u64::MAX => match sleep::set(fd, listener) {
-            Some(own) => sleep::in_set(own, looked).map(|bells| {
+            Some(own) => sleep::in_set(own, listener, looked).map(|bells| {
+                alone = true;
                 set[0].revents = if bells { libc::POLLIN } else { 0 };
                 1
             }),
@@ -118,12 +122,15 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
         Err(Errno(libc::EINTR))
             if thread::handled() == looked && deadline == u64::MAX && crate::waiting::signals::all_restart() =>
         {
-            Ok(())
+            Ok(false)
         }
-        Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX),
+        Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX).map(|()| false),
         Err(error) => Err(error),
         Ok(0) => Err(Errno(libc::EAGAIN)),
-        Ok(_) => settle(listener, &set),
+        Ok(_) => {
+            settle(listener, &set);
+            Ok(alone)
+        }
     }
 }
 
@@ -137,11 +144,10 @@ pub fn someone_waits(listener: &Socket) -> bool {
 }
 
 /// The kernel says that a queue is readable: if only bells are, they are taken off.
-fn settle(listener: &Socket, set: &[pollfd; 3]) -> Result<()> {
+fn settle(listener: &Socket, set: &[pollfd; 3]) {
     if set[0].revents != 0 && !offered::waiting(listener) {
         offered::take_spent_bells(listener);
     }
-    Ok(())
 }
 
 /// The descriptors that stand for a listener beside its TCP socket, in poll and epoll: the rendezvous, and clients' bells.
