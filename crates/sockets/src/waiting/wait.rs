@@ -225,15 +225,20 @@ pub fn check_peer(socket: &Socket, fd: i32) {
 }
 
 /// After so many bytes, a power of two, a program that sends messages of `length` bytes, and hears nothing, looks whether its peer was
-/// killed. A clock is read for that, so not for each send of some KiB.
+/// killed. A clock is read for that, so not for each send of some KiB; who sends slowly hears of it after 16 of them at most.
 #[inline(always)]
 pub const fn look_after(length: usize) -> usize {
-    if length < 512 {
-        4 << 10
+    if length <= LEAST_LOOK / 8 {
+        LEAST_LOOK
+    } else if length >= MOST_LOOK / 8 {
+        MOST_LOOK
     } else {
-        64 << 10
+        (8 * length).next_power_of_two()
     }
 }
+
+const LEAST_LOOK: usize = 4 << 10;
+const MOST_LOOK: usize = 64 << 10;
 
 /// Of a peer that was killed awake, or with bytes unread, no bell tells: asks at most every millisecond.
 #[cold]
@@ -563,4 +568,19 @@ pub fn nonblocking(socket: &Socket, fd: i32, flags: i32) -> bool {
         return flags & libc::O_NONBLOCK != 0;
     }
     socket.has(flag::NONBLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_sends_looks_after_few_messages_and_not_after_each() {
+        for length in 1..100_000 {
+            let after = look_after(length);
+            assert!(after.is_power_of_two() && (LEAST_LOOK..=MOST_LOOK).contains(&after));
+            assert!(after == LEAST_LOOK || after < 16 * length, "{length}: {after}");
+            assert!(after == MOST_LOOK || after >= 8 * length, "{length}: {after}");
+        }
+    }
 }
