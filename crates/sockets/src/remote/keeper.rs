@@ -440,7 +440,6 @@ impl Keeper {
         }
         // A program that is none of the station's says only that it holds bytes back, and one that was killed nothing.
         self.held_until = 0;
-        near::mark(self.home, stream);
         let ended =
             events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP) as u32 != 0 && matches!(got, Ok(0) | Err(Errno(libc::ECONNRESET)));
         // Half of it is shut when the program shuts its receiving half: only the hang-up of both says that it is closed.
@@ -450,6 +449,8 @@ impl Keeper {
             self.forget(fd);
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
         }
+        // Behind all that it is for: somebody else may drive at once.
+        near::mark(self.home, stream);
     }
 
     fn end_by(&mut self, stream: Stream, when: u64) {
