@@ -218,6 +218,25 @@ DUET(gathered_until_read, "recv gets what nobody releases after 200 ms, asleep f
     R(recv(fd, bytes, 3, MSG_WAITALL));
 }
 
+DUET(gathered_behind_segment, "what is held behind a full segment comes after 200 ms, where that was all a program sent, or had sent of a file")
+{
+    int file = memfd_create("file", MFD_CLOEXEC);
+    fill(bytes, 40000, 0, 0);
+    raw_write_all(file, bytes, 40000);
+    for (int way = 0; way < 2; way++) {
+        int fd = connected_slot(way + 1);
+        off_t offset = 0;
+        cork(fd, 1);
+        long began = now_milliseconds();
+        if (way == 0)
+            MUST(send(fd, bytes, 40000, 0));
+        else
+            MUST(sendfile(fd, file, &offset, 40000));
+        far("recvall %d 40000 0", way + 1);
+        say_limit(way == 0 ? "send" : "sendfile", told_after(began));
+    }
+}
+
 DUET(gathered_until_polled, "poll, select and epoll_wait hear of it")
 {
     int fd = connected(), epoll = MUST(epoll_create1(0)), edges = MUST(epoll_create1(0)), outer = MUST(epoll_create1(0));

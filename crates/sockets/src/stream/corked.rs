@@ -79,6 +79,8 @@ pub(super) enum News {
     HeldBriefly,
     /// Bytes were announced.
     Announced,
+    /// The same, and others are held back behind them.
+    AnnouncedAndHeld,
 }
 
 /// What there was before a send.
@@ -119,7 +121,7 @@ pub(super) fn settle(socket: &Socket, before: Before, hold: bool) -> News {
     if announced() || !before.held {
         leave();
         fence(Ordering::SeqCst);
-        return if announced() { News::Announced } else { news };
+        return if announced() { News::AnnouncedAndHeld } else { news };
     }
     pipe.leave_held(pipe.own.wait.held_until.load(Ordering::Relaxed));
     fence(Ordering::SeqCst);
@@ -151,12 +153,18 @@ pub fn push(socket: &Socket, fd: i32) {
 /// A peer who sleeps is to find out when what is held back is due, unless he looks anyway, and in time.
 #[cold]
 pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
-    if socket.has(flag::REMOTE) && crate::remote::hold_back(socket, socket.own().wait.held_until.load(Ordering::Relaxed)) {
+    if warn_keeper(socket) {
         return;
     }
     if briefly || !bell::looks(&socket.peer().wait) {
         wait::ring_if_asked(socket, fd, arm::IN, 0);
     }
+}
+
+/// To another host the keeper is to look when what is held back is due: what is announced wakes a peer, who looks, but no keeper. False:
+/// it is rung for what was sent, or there is none.
+pub(super) fn warn_keeper(socket: &Socket) -> bool {
+    socket.has(flag::REMOTE) && crate::remote::hold_back(socket, socket.own().wait.held_until.load(Ordering::Relaxed))
 }
 
 /// Whether the peer has ever held bytes back: a receiver who goes to sleep is to look soon, and be spared the bell.
@@ -203,9 +211,9 @@ pub fn due(socket: &Socket, now: u64) -> Option<u64> {
     socket.incoming().held_until().map(|until| clamped(until, now))
 }
 
-/// A time that is further off than any is another clock's, or a hostile peer's.
+/// A time that is further off than any is another clock's, or a hostile peer's. `now` may have been read before the bytes were held.
 fn clamped(until: u64, now: u64) -> u64 {
-    match until.saturating_sub(now) > LIMIT {
+    match until.saturating_sub(now) > LIMIT && until.saturating_sub(clock::monotonic_ns()) > LIMIT {
         true => now,
         false => until,
     }
@@ -245,4 +253,16 @@ pub(super) fn keep(socket: &Socket, now: u64) -> (u64, bool) {
 /// The peer is gone, or its time has come: what it held back is there.
 pub fn take(socket: &Socket) {
     socket.incoming().take_held();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_read_before_the_bytes_were_held_has_none_taken_early() {
+        let held_at = clock::monotonic_ns();
+        assert_eq!(clamped(held_at + LIMIT, held_at - LIMIT), held_at + LIMIT);
+        assert_eq!(clamped(u64::MAX, held_at), held_at);
+    }
 }

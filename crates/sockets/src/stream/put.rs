@@ -84,6 +84,10 @@ fn tell(socket: &Socket, fd: i32, sent: usize, news: News) {
         News::Held => corked::warn(socket, fd, false),
         News::HeldBriefly => corked::warn(socket, fd, true),
         News::Announced => put_done(socket, fd, sent),
+        News::AnnouncedAndHeld => {
+            put_done(socket, fd, sent);
+            corked::warn_keeper(socket);
+        }
     }
 }
 
