@@ -6,6 +6,7 @@
 //! (TCP_REPAIR makes both ends without asking who listens), else the hosts are true and the ports are not.
 
 use crate::handover::carrier;
+use crate::rendezvous::diag;
 use crate::sockaddr::Encoded;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
@@ -70,7 +71,9 @@ pub fn is_held(fd: i32) -> bool {
     let Some((_, other)) = asked.ok().and_then(|_| unsafe { crate::sockaddr::read(name.as_ptr().cast(), length) }) else {
         return false;
     };
-    crate::rendezvous::diag::is_held(&other, &crate::rendezvous::listen::bound_address(fd)).unwrap_or(true)
+    let mine = crate::rendezvous::listen::bound_address(fd);
+    // A kernel that does not find this end, which is there, knows nothing of the other.
+    diag::is_held(&mine, &other) != Ok(true) || diag::is_held(&other, &mine).unwrap_or(true)
 }
 
 fn tcp(family: i32) -> Result<Pending> {
@@ -162,6 +165,7 @@ pub fn dead(family: i32) -> Result<i32> {
 pub fn to_listener(fd: i32, family: i32, client: &Address) -> Result<i32> {
     let socket = tcp(family)?;
     bind(socket.0, family, &Address { port: 0, ..*client })?;
+    carrier::dies_by_reset(socket.0, true); // as in `between`
     let mut name = [0u64; 4];
     let mut length = core::mem::size_of_val(&name) as socklen_t;
     calls::getsockname(fd, name.as_mut_ptr().cast(), &mut length)?;

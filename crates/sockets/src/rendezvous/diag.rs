@@ -110,7 +110,7 @@ pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
 pub fn is_held(own: &Address, other: &Address) -> Result<bool> {
     const LISTEN: u8 = 10;
     // What only listens there is what the next packet would meet once the end is forgotten.
-    Ok(ask(libc::IPPROTO_TCP, own, other, 0)?.is_some_and(|reply| reply.inode != 0 && reply.state != LISTEN))
+    Ok(ask(libc::IPPROTO_TCP, own, other, own.scope)?.is_some_and(|reply| reply.inode != 0 && reply.state != LISTEN))
 }
 
 /// The UDP socket that would get a datagram from `sender` to `receiver`; `Ok(None)`: there is none.
