@@ -158,6 +158,19 @@ static void show_with_little_room(int fd, int level, int option)
     }
 }
 
+DUET(option_priority_last, "a priority that was set, then a type of service, then the priority again: the connection is dissolved, and keeps the last")
+{
+    static struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    int fd = connected();
+    SET(fd, SOL_SOCKET, SO_PRIORITY, 5);
+    SET(fd, IPPROTO_IP, IP_TOS, 0x10);
+    OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    SET(fd, SOL_SOCKET, SO_PRIORITY, 1);
+    R(connect(fd, &nobody, sizeof nobody));
+    OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+    OPTION(fd, IPPROTO_IP, IP_TOS);
+}
+
 DUET(option_of_ip, "IP_TOS, which SO_PRIORITY follows only if it changes, and IP's others: as it was, at the borders, with little room")
 {
     static const int values[] = {INT_MIN, -1, 0, 1, 2, 3, 16, 64, 255, 256, INT_MAX};
@@ -189,8 +202,13 @@ DUET(option_of_ip, "IP_TOS, which SO_PRIORITY follows only if it changes, and IP
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         SET(fd, IPPROTO_IP, options[i], seen[i]);
         show_with_little_room(fd, IPPROTO_IP, options[i]);
-        R(setsockopt(fd, IPPROTO_IP, options[i], "\x20", 1));
-        OPTION(fd, IPPROTO_IP, options[i]);
+        SET(fd, SOL_SOCKET, SO_PRIORITY, 1);
+        for (int again = 0; again < 2; again++) {
+            R(setsockopt(fd, IPPROTO_IP, options[i], "\x20", 1));
+            OPTION(fd, IPPROTO_IP, options[i]);
+            OPTION(fd, SOL_SOCKET, SO_PRIORITY);
+            SET(fd, SOL_SOCKET, SO_PRIORITY, 2);
+        }
         R(setsockopt(fd, IPPROTO_IP, options[i], nowhere, 4));
     }
 }

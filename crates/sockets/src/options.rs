@@ -137,9 +137,14 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         adopt(socket, fd, level, name, bytes, length);
         return Ok(0);
     }
-    if (level, name) == (IPPROTO_IP, libc::IP_TOS) && (length as i32) >= 4 {
+    if (level, name) == (IPPROTO_IP, libc::IP_TOS) && (length as i32) >= 1 {
         // SAFETY: passed on.
-        let value = unsafe { user::read(data.cast::<c_int>())? };
+        let value = unsafe {
+            match length {
+                1..4 => user::read(data.cast::<u8>())?.into(),
+                _ => user::read(data.cast::<c_int>())?,
+            }
+        };
         if is_type_of_service(socket, value)? {
             return Ok(0); // SO_PRIORITY stays, too, which follows a new one (__ip_sock_set_tos)
         }

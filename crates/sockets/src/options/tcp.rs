@@ -80,8 +80,10 @@ pub fn give_back(fd: i32, socket: &Socket, next: &Socket) {
 /// A TCP socket of the kernel gets what the program had set on the stream.
 pub fn give_to(fd: i32, socket: &Socket) {
     catch_up(socket);
+    // A type of service sets the priority, whichever came first (IP_TOS, ip(7)); the list has what it is now.
+    let is_priority = |entry: &Entry| (entry.level, entry.name) == (SOL_SOCKET, libc::SO_PRIORITY);
     let list = &socket.stored;
-    for entry in list.all() {
+    for entry in list.all().filter(|entry| !is_priority(entry)).chain(list.all().filter(is_priority)) {
         give(fd, &entry);
     }
 }
