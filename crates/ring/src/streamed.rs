@@ -28,8 +28,7 @@ const PAST: u32 = 16;
 const REST: u32 = 512;
 const LONGEST_REST: u32 = 16_384;
 
-/// Of one direction: private memory. All zero: nothing known.
-#[derive(Default)]
+/// Of one direction: private memory.
 pub struct Streamed {
     /// Ticks of a length, an average of some; 0: not known. Plain, and past the caches.
     cost: [AtomicU32; 2],
