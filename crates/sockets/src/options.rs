@@ -165,10 +165,10 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
 
 /// Whether IP_TOS is `value` already; its lowest two bits are TCP's (congestion). Erlang sets it again after each other option.
 fn is_type_of_service(socket: &Socket, value: c_int) -> Result<bool> {
-    let (level, name, family) = (IPPROTO_IP, libc::IP_TOS, socket.family.load(Ordering::Relaxed));
+    let (level, name) = (IPPROTO_IP, libc::IP_TOS);
     let known = match socket.stored.find(level, name) {
         Some(entry) => Some(integer(entry.bytes())),
-        None => constants::place(&socket.stored, family, level, name).and_then(constants::known),
+        None => constants::of(socket, level, name)?,
     };
     let is = match known {
         Some(is) => is,

@@ -190,7 +190,7 @@ pub(super) fn look(set: &'static Set, answer: &mut Answer) -> Result<()> {
         let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
         listen(set, answer);
     }
-    if deferred::anybody() && set.inherited.load(Ordering::Relaxed) && !set.listening.is_empty() {
+    if deferred::holds_any() && set.inherited.load(Ordering::Relaxed) && !set.listening.is_empty() {
         let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
         listen_to_deferred(set, answer);
     }

@@ -270,7 +270,7 @@ const DEAF: u64 = 1_000_000;
 /// that waits still, would end each sleep.
 fn ears(set: &'static Set) -> ([i32; EARS], u64) {
     let (mut ears, mut longest, mut count) = (NO_EARS, u64::MAX, 0);
-    if !deferred::anybody() || !set.inherited.load(Ordering::Relaxed) {
+    if !deferred::holds_any() || !set.inherited.load(Ordering::Relaxed) {
         return (ears, longest);
     }
     let Some(_held) = set.lock.lock() else { return (ears, longest) };

@@ -6,7 +6,7 @@
 //! (TCP_REPAIR makes both ends without asking who listens), else the hosts are true and the ports are not.
 
 use crate::handover::carrier;
-use crate::rendezvous::diag;
+use crate::rendezvous::{diag, listen};
 use crate::sockaddr::Encoded;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
@@ -64,14 +64,8 @@ fn on_loopback(family: i32, like: &Address) -> Result<(i32, i32)> {
 
 /// Whether any process has the other end of `fd`, an end of a pair. Where the kernel does not tell, somebody has.
 pub fn is_held(fd: i32) -> bool {
-    let mut name = [0u64; 4];
-    let mut length = core::mem::size_of_val(&name) as socklen_t;
-    let asked = calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length);
-    // SAFETY: the kernel filled `length` bytes.
-    let Some((_, other)) = asked.ok().and_then(|_| unsafe { crate::sockaddr::read(name.as_ptr().cast(), length) }) else {
-        return false;
-    };
-    let mine = crate::rendezvous::listen::bound_address(fd);
+    let Some(other) = listen::peer_address(fd) else { return false };
+    let mine = listen::bound_address(fd);
     // A kernel that does not find this end, which is there, knows nothing of the other.
     diag::is_held(&mine, &other) != Ok(true) || diag::is_held(&other, &mine).unwrap_or(true)
 }
@@ -101,7 +95,7 @@ fn connected(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
     calls::getsockname(listener.0, name.as_mut_ptr().cast(), &mut length)?;
     calls::connect(carrier.0, name.as_ptr().cast::<sockaddr>(), length)?;
     // Anybody might have connected before us.
-    let mine = crate::rendezvous::listen::bound_address(carrier.0);
+    let mine = listen::bound_address(carrier.0);
     for _ in 0..8 {
         let mut peer = [0u64; 4];
         let mut length = core::mem::size_of_val(&peer) as socklen_t;

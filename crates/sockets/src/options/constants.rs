@@ -3,10 +3,14 @@
 //! A judge costs eight system calls and a connection to itself. gevent asks for SO_SNDBUF before each send of its servers'
 //! answers, Erlang for IP_TOS and SO_PRIORITY before each option that it sets, others for buffers and flags once a connection.
 
+use super::effects::integer;
+use super::judge;
 use super::kinds::{changed_with, leaves_information};
 use super::stored::{Entry, Stored};
+use crate::socket::Socket;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::libc::{self, c_int, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
+use shunt_sys::Result;
 
 /// Integers that are the host's, or what every socket begins with; of the options that `leaves_information` only
 /// those change one of them that `changed_with` names.
@@ -32,7 +36,7 @@ const KNOWN: u64 = 1 << 32;
 static VALUES: [[AtomicU64; NAMES.len()]; 2] = [const { [const { AtomicU64::new(0) }; NAMES.len()] }; 2];
 
 /// The place of an option that is a constant for a socket with these options of its own.
-pub(super) fn place(list: &Stored, family: c_int, level: c_int, name: c_int) -> Option<&'static AtomicU64> {
+fn place(list: &Stored, family: c_int, level: c_int, name: c_int) -> Option<&'static AtomicU64> {
     let which = NAMES.iter().position(|known| *known == (level, name))?;
     list.all().all(|entry| entry_is_other(&entry, level, name)).then(|| &VALUES[(family == libc::AF_INET6) as usize][which])
 }
@@ -43,13 +47,18 @@ fn entry_is_other(entry: &Entry, level: c_int, name: c_int) -> bool {
     leaves_information(entry) && own != (level, name) && !changed_with(own.0, own.1).contains(&(level, name))
 }
 
-/// The value at a place, if it is known.
-pub(super) fn known(place: &AtomicU64) -> Option<c_int> {
-    let word = place.load(Ordering::Relaxed);
-    (word & KNOWN != 0).then_some(word as u32 as c_int)
-}
-
-/// A judge has told the value.
-pub(super) fn remember(place: &AtomicU64, value: c_int) {
-    place.store(KNOWN | value as u32 as u64, Ordering::Relaxed);
+/// The value of an option that is a constant for this stream; `None`: it is none. Errors: a judge's.
+pub(super) fn of(socket: &Socket, level: c_int, name: c_int) -> Result<Option<c_int>> {
+    let here = || place(&socket.stored, socket.family.load(Ordering::Relaxed), level, name);
+    let Some(known) = here() else { return Ok(None) };
+    let word = known.load(Ordering::Relaxed);
+    if word & KNOWN != 0 {
+        return Ok(Some(word as u32 as c_int));
+    }
+    let value = integer(&judge(socket)?.read(level, name)?.0);
+    // Unless a thread has given it an option meanwhile.
+    if here().is_some() {
+        known.store(KNOWN | value as u32 as u64, Ordering::Relaxed);
+    }
+    Ok(Some(value))
 }

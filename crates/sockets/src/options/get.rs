@@ -46,18 +46,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
                     // Never set, and no other option changes it. Java asks before it closes a channel.
                     return tell_bytes(&[0; size_of::<libc::linger>()], data, length);
                 }
-                if let Some(place) = constants::place(&socket.stored, family, level, name) {
-                    let value = match constants::known(place) {
-                        Some(value) => value,
-                        None => {
-                            let value = integer(&judge(socket)?.read(level, name)?.0);
-                            // Unless a thread has given it an option meanwhile.
-                            if constants::place(&socket.stored, family, level, name).is_some() {
-                                constants::remember(place, value);
-                            }
-                            value
-                        }
-                    };
+                if let Some(value) = constants::of(socket, level, name)? {
                     return tell_of(level, &value.to_ne_bytes(), data, length);
                 }
                 // A judge is bound, which says v6 only, and has dropped a segment of its own.

@@ -131,7 +131,7 @@ fn move_ear(listening: i32, listener: &Socket) {
 #[cold]
 #[inline(never)]
 fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
-    let (Some(client), server) = (peer_of(fd), listen::bound_address(fd)) else { return false };
+    let (Some(client), server) = (listen::peer_address(fd), listen::bound_address(fd)) else { return false };
     if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
@@ -191,12 +191,4 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
 fn refuse(home: &Home, stream: Stream) -> bool {
     give_up(home, stream);
     false
-}
-
-fn peer_of(fd: i32) -> Option<Address> {
-    let mut bytes = [0u64; 4];
-    let mut length = 28;
-    calls::getpeername(fd, bytes.as_mut_ptr().cast(), &mut length).ok()?;
-    // SAFETY: the kernel filled `length` bytes.
-    unsafe { crate::sockaddr::read(bytes.as_ptr().cast(), length) }.map(|(_, address)| address)
 }

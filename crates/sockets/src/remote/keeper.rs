@@ -390,9 +390,7 @@ impl Keeper {
         if shadow >= 0 {
             kept.say_ended(self.home, stream);
             if words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
-                let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-                let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
-                let _ = calls::setsockopt(shadow, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
+                carrier::dies_by_reset(shadow, true);
             }
             let _ = calls::close(shadow);
         }

@@ -48,6 +48,7 @@ pub(crate) fn concern(listener: &Socket) -> bool {
 }
 
 /// Whether any listener of this process may have clients in the list. Takes no lock.
+#[inline(always)]
 pub(crate) fn holds_any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
@@ -176,12 +177,6 @@ pub(crate) fn ready(listener: &Socket) -> bool {
     }
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
-}
-
-/// Whether anybody is in the list, of whatever listener.
-#[inline(always)]
-pub(crate) fn anybody() -> bool {
-    COUNT.load(Ordering::Relaxed) != 0
 }
 
 /// What changes with each client of the list that becomes ready to be given; `None`: nobody is.

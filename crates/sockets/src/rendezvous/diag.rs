@@ -108,9 +108,8 @@ pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
 ///
 /// Errors as for [`listener`]. Called under the set-up lock, or by a process's only thread.
 pub fn is_held(own: &Address, other: &Address) -> Result<bool> {
-    const LISTEN: u8 = 10;
     // What only listens there is what the next packet would meet once the end is forgotten.
-    Ok(ask(libc::IPPROTO_TCP, own, other, own.scope)?.is_some_and(|reply| reply.inode != 0 && reply.state != LISTEN))
+    Ok(ask(libc::IPPROTO_TCP, own, other, own.scope)?.is_some_and(|reply| reply.inode != 0 && reply.state != TCP_LISTEN))
 }
 
 /// The UDP socket that would get a datagram from `sender` to `receiver`; `Ok(None)`: there is none.

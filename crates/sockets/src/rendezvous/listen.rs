@@ -268,9 +268,16 @@ pub fn bound_address(fd: i32) -> Address {
     unsafe { sockaddr::read(bytes.as_ptr().cast(), length) }.map_or(Address::default(), |(_, a)| a)
 }
 
-/// Whether the kernel has a peer for the TCP socket `fd`.
-pub(crate) fn is_connected(fd: i32) -> bool {
+/// The peer's address that the kernel has for the TCP socket `fd`; `None`: it is not connected.
+pub(crate) fn peer_address(fd: i32) -> Option<Address> {
     let mut name = [0u64; 4];
     let mut length = core::mem::size_of_val(&name) as libc::socklen_t;
-    calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length).is_ok()
+    calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length).ok()?;
+    // SAFETY: the kernel filled `length` bytes.
+    unsafe { sockaddr::read(name.as_ptr().cast(), length) }.map(|(_, address)| address)
+}
+
+/// Whether the kernel has a peer for the TCP socket `fd`.
+pub(crate) fn is_connected(fd: i32) -> bool {
+    peer_address(fd).is_some()
 }
