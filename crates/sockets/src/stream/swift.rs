@@ -128,9 +128,12 @@ pub unsafe fn send<const ALONE: bool>(
     // The look must follow the announcement: see `shunt_ring::bell`.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
     // Now and then the peer may turn out to be gone: who only sends would not hear of it until the ring is full.
-    let behind = pipe.own.transmit.word.load(Ordering::Relaxed) as usize & (wait::look_after(length) - 1);
-    if pipe.peer.wait.armed.load(Ordering::Relaxed) & ASKED != 0 || behind < length {
+    let behind = pipe.own.transmit.word.load(Ordering::Relaxed) as usize & (wait::LEAST_LOOK - 1);
+    if pipe.peer.wait.armed.load(Ordering::Relaxed) & ASKED != 0 {
         return Ok(tell(socket, fd, length));
+    }
+    if behind < length {
+        return Ok(look(socket, fd, length));
     }
     Ok(length as isize)
 }
@@ -147,6 +150,16 @@ fn interrupted_sender(socket: &Socket, fd: i32, length: usize) -> isize {
 fn tell(socket: &Socket, fd: i32, length: usize) -> isize {
     wait::notify_after(socket, fd, arm::IN, length);
     wait::check_peer_of_sender(socket, fd);
+    length as isize
+}
+
+/// A few KiB were sent since the last look: longer messages look less often.
+#[cold]
+#[inline(never)]
+fn look(socket: &Socket, fd: i32, length: usize) -> isize {
+    if socket.outgoing().announced() as usize & (wait::look_after(length) - 1) < length {
+        wait::check_peer_of_sender(socket, fd);
+    }
     length as isize
 }
 

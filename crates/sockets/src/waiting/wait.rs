@@ -237,7 +237,8 @@ pub const fn look_after(length: usize) -> usize {
     }
 }
 
-const LEAST_LOOK: usize = 4 << 10;
+/// What no [`look_after`] is less than.
+pub const LEAST_LOOK: usize = 4 << 10;
 const MOST_LOOK: usize = 64 << 10;
 
 /// Of a peer that was killed awake, or with bytes unread, no bell tells: asks at most every millisecond.
