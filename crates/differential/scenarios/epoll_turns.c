@@ -364,3 +364,67 @@ SOLO(epoll_turn_close_at_once, "closes and writes of one thread, one right behin
     }
     say("%d in another order", different);
 }
+
+/* ---- a busy stream, and what the kernel alone tells of ----------------------------------------------------------------- */
+
+static int busy_end;
+
+static void echo_slowly_then_at_once(void *none)
+{
+    char byte;
+    for (int i = 0; recv(busy_end, &byte, 1, 0) == 1; i++) {
+        if (i < 12)
+            usleep(2000);
+        send(busy_end, &byte, 1, MSG_NOSIGNAL);
+    }
+    (void)none;
+}
+
+/* All on one processor: who waits gives it to who answers, and finds the answer without a sleep. That waits were long before is
+ * remembered. */
+static void busy_beside(unsigned events, bool foreign)
+{
+    enum { ENOUGH = 2000 };
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    int busy, other, silent, epoll = new_epoll();
+    pair(&busy, &busy_end);
+    pair(&other, &silent);
+    int number = foreign ? MUST(eventfd(0, EFD_NONBLOCK)) : silent;
+    MUST(epoll_adding(epoll, busy, EPOLLIN, 1));
+    MUST(epoll_adding(epoll, number, events, 2));
+    pid_t echo = child(echo_slowly_then_at_once, NULL);
+    int told = 0, rounds = 0;
+    for (; rounds < ENOUGH && !told; rounds++) {
+        /* It sleeps for the first answers; what is silent meanwhile is left to its bell. */
+        if (rounds == 200 && foreign)
+            MUST(eventfd_write(number, 1));
+        if (rounds == 200 && !foreign)
+            MUST(send(other, "x", 1, 0));
+        MUST(send(busy, "x", 1, 0));
+        for (bool answered = false; !answered;) {
+            struct epoll_event found[4];
+            int ready = MUST(epoll_wait(epoll, found, 4, 5000));
+            for (int i = 0; i < ready; i++) {
+                told += found[i].data.u64 == 2;
+                if (found[i].data.u64 == 1)
+                    answered = recv(busy, bytes, 1, MSG_DONTWAIT) == 1;
+            }
+            if (ready == 0)
+                break;
+        }
+    }
+    say("told: %s", told ? "before long" : "never");
+    close(busy);
+    close(busy_end);
+    kill(echo, SIGKILL);
+    waitpid(echo, NULL, 0);
+}
+
+SOLO(epoll_turn_busy_beside_kernel, "a stream that always has an answer, and an eventfd: it is told, too") { busy_beside(EPOLLIN, true); }
+
+SOLO(epoll_turn_busy_beside_kernel_edge, "the same, edge-triggered") { busy_beside(EPOLLIN | EPOLLET, true); }
+
+SOLO(epoll_turn_busy_beside_silent, "a stream that always has an answer, and one that was silent for long: it is told, too") { busy_beside(EPOLLIN, false); }

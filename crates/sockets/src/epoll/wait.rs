@@ -40,12 +40,16 @@ pub unsafe fn wait(
     }
     let mut answer = Answer::new(set, events, room as usize);
     let began = thread::handled();
-    let mut result = first_look(set, epfd, &mut answer, deadline);
+    let first = first_look(set, epfd, &mut answer, deadline);
     let mut epfd = epfd;
-    if result.is_ok() && !answer.done() && deadline != 0 {
-        result = waiting_in(set, epfd, |epfd| fill(set, epfd, &mut answer, deadline, mask, began));
-        epfd = set.hold().number(epfd);
-    }
+    let result = match first {
+        Ok(owed) if !answer.done() && deadline != 0 => {
+            let filled = waiting_in(set, epfd, |epfd| fill(set, epfd, &mut answer, deadline, mask, began, owed));
+            epfd = set.hold().number(epfd);
+            filled
+        }
+        first => first.map(drop),
+    };
     hand_over(set, epfd, answer.exclusive);
     warm_all(set, deadline == 0 && answer.count == 0);
     result.and_then(|()| answer.result())
@@ -122,7 +126,16 @@ fn asleep_in<T>(set: &'static Set, body: impl FnOnce() -> T) -> T {
     result
 }
 
-fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
+/// Waits for events. `owed`: the kernel is to be asked, too, before an answer is given ([`first_look`]).
+fn fill(
+    set: &'static Set,
+    epfd: i32,
+    answer: &mut Answer,
+    deadline: u64,
+    mask: *const sigset_t,
+    began: u64,
+    owed: bool,
+) -> Result<()> {
     if !mask.is_null() {
         // A signal that waits for this very mask ends the call, unless there are events.
         ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
@@ -149,6 +162,10 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
             }
             if answer.done() {
                 spin.end();
+                if owed {
+                    ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), began)?;
+                    look(set, answer)?;
+                }
                 return Ok(());
             }
         }
@@ -164,8 +181,9 @@ fn fill(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: 
 }
 
 /// What there is without waiting. The kernel is asked; where all members are ours, only if it was not a moment ago. Where an answer
-/// had no room for all, the next one begins with the other half of the set: neither starves.
-fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<()> {
+/// had no room for all, the next one begins with the other half of the set: neither starves. True: the question was left to the sleep
+/// that was expected, and is owed where the call does not come to sleep.
+fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<bool> {
     set.catch_up();
     crate::remote::drive();
     let turn = set.turn.load(Ordering::Relaxed);
@@ -178,7 +196,8 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
         || set.foreign.load(Ordering::Relaxed) > 0
         || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY;
     // A thread that is about to sleep asks then, unless streams have something to say before.
-    let due = due && (deadline == 0 || spin::promising() || !silent(set));
+    let owed = due && deadline != 0 && !spin::promising() && silent(set);
+    let due = due && !owed;
     if due {
         ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
     }
@@ -197,7 +216,7 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
     if next != turn {
         set.turn.store(next, Ordering::Relaxed);
     }
-    Ok(())
+    Ok(owed)
 }
 
 /// Whether no active entry has an event.
