@@ -6,12 +6,8 @@ mod two_hosts;
 use shunt_testkit::{program, python_program, script, Random};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use two_hosts::{until, Running, Site};
-
-fn text(path: &Path) -> String {
-    path.to_str().expect("text").to_string()
-}
+use two_hosts::postgres::{Postgres, SUMS};
+use two_hosts::{text, until, Running, Site};
 
 /// Asks a server to end, and waits until it has.
 fn stop(mut server: Running, signal: i32) {
@@ -38,64 +34,26 @@ fn memcached(site: Site) {
 }
 between_hosts!(memcached);
 
-/// The programs of PostgreSQL, which Debian keeps out of PATH.
-fn postgres(name: &str) -> PathBuf {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut programs: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin").join(name)).collect();
-    programs.retain(|path| path.is_file());
-    programs.sort();
-    programs.pop().unwrap_or_else(|| program(name, "postgresql"))
-}
-
 /// A process for each session; the balance that its transactions keep; a result and an input larger than any ring.
 fn pgbench(site: Site) {
-    let address = site.address();
-    let parent = site.scratch.join("postgres");
-    fs::create_dir(&parent).expect("a directory");
-    // The server refuses to be root.
-    let setpriv = program("setpriv", "util-linux");
-    let user = ["--reuid=postgres", "--regid=postgres", "--clear-groups"];
-    site.run(1, &program("chown", "coreutils"), &["postgres", &text(&parent)]);
-    let (initdb, data) = (text(&postgres("initdb")), text(&parent.join("data")));
-    let initialize = [&initdb, "--no-sync", "--auth=trust", "--no-locale", "--username=postgres", "-D", &data];
-    site.run(1, &setpriv, &[&user[..], &initialize].concat());
-    fs::write(parent.join("data/pg_hba.conf"), "host all all 10.77.0.0/24 trust\n").expect("a file");
-    let (binary, listen) = (text(&postgres("postgres")), format!("listen_addresses={address}"));
-    let serve =
-        [&binary, "-D", &data, "-c", &listen, "-c", "fsync=off", "-c", "unix_socket_directories=", "-c", "autovacuum=off"];
-    let server = site.start(1, "postgres", &setpriv, &[&user[..], &serve].concat());
-    site.wait_for_listener(5432);
-    let database = ["-h", &address, "-p", "5432", "-U", "postgres"];
-    let client = text(&postgres("psql"));
-    let ask = |statement: &str| {
-        let arguments = [&database[..], &["--no-psqlrc", "-q", "-t", "-A", "-d", "postgres", "-c", statement]].concat();
-        String::from_utf8(site.run(0, Path::new(&client), &arguments)).expect("text")
-    };
+    let postgres = Postgres::new(&site);
+    let server = postgres.start(&site);
     let bench = |arguments: &[&str]| {
-        let said = site.run(0, &postgres("pgbench"), &[arguments, &database[..], &["postgres"]].concat());
-        let said = String::from_utf8(said).expect("text");
+        let said = String::from_utf8(postgres.bench(&site, arguments)).expect("text");
         assert!(arguments.contains(&"--initialize") || said.contains("number of failed transactions: 0"), "{said}");
     };
-    // It listens before it has recovered; until then it answers with an error.
-    until("the server to serve", || {
-        let mut command = site.hosts[0].command(postgres("pg_isready"));
-        let quiet = command.args(database).stdout(std::process::Stdio::null());
-        shunt_testkit::spawn(quiet).and_then(|mut child| child.wait()).expect("it runs").success()
-    });
     bench(&["--initialize", "--quiet", "--scale=1"]);
     bench(&["--select-only", "--client=4", "--jobs=2", "--transactions=200"]);
     bench(&["--select-only", "--client=2", "--connect", "--transactions=10"]);
     bench(&["--no-vacuum", "--client=4", "--jobs=2", "--transactions=50"]);
-    let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history), \
-                (SELECT sum(bbalance) FROM pgbench_branches) = (SELECT sum(tbalance) FROM pgbench_tellers), \
-                (SELECT count(*) FROM pgbench_history)";
-    assert_eq!(ask(sums), "t|t|200\n");
+    assert_eq!(postgres.ask(&site, SUMS), "t|t\n");
+    assert_eq!(postgres.ask(&site, "SELECT count(*) FROM pgbench_history"), "200\n");
     let rows: String = (1..=200_000).map(|number| format!("{number}\n")).collect();
-    assert!(ask("SELECT generate_series(1, 200000)") == rows, "a large result differs");
-    ask("CREATE TABLE copied (number integer)");
+    assert!(postgres.ask(&site, "SELECT generate_series(1, 200000)") == rows, "a large result differs");
+    postgres.ask(&site, "CREATE TABLE copied (number integer)");
     let input = text(&site.scratch.write("rows", &rows));
-    ask(&format!("\\copy copied FROM '{input}'"));
-    assert_eq!(ask("SELECT sum(number) FROM copied"), "20000100000\n");
+    postgres.ask(&site, &format!("\\copy copied FROM '{input}'"));
+    assert_eq!(postgres.ask(&site, "SELECT sum(number) FROM copied"), "20000100000\n");
     stop(server, libc::SIGINT);
     site.finish();
 }
