@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::configuration::Configuration;
 use crate::ebpf::kernel::{Attachment, Link};
 use crate::ebpf::program::Maps;
+use crate::hosts::Hosts;
 use crate::interface::Interface;
 use crate::trunk::Trunk;
 
@@ -43,6 +44,10 @@ pub struct Agent {
     pub(crate) links: OwnedFd,
     pub(crate) clients: HashMap<u32, Client>,
     pub(crate) next_client: u32,
+    /// What is known of other hosts.
+    pub(crate) hosts: Hosts,
+    /// By which programs see that there are agents here; another agent of this host may hold it.
+    pub(crate) beacon: Option<OwnedFd>,
     /// Tag to client and channel number.
     pub(crate) by_tag: HashMap<u64, (u32, u32), BuildHasherDefault<TagHasher>>,
     /// Some next hop is not known yet.
@@ -83,6 +88,7 @@ pub(crate) enum Token {
     Trunk,
     Client(u32),
     Doorbell(u32),
+    Host(u32),
 }
 
 impl Token {
@@ -95,6 +101,7 @@ impl Token {
             Token::Trunk => (4, 0),
             Token::Client(number) => (5, number),
             Token::Doorbell(number) => (6, number),
+            Token::Host(number) => (7, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -108,7 +115,8 @@ impl Token {
             3 => Token::Datagrams,
             4 => Token::Trunk,
             5 => Token::Client(number),
-            _ => Token::Doorbell(number),
+            6 => Token::Doorbell(number),
+            _ => Token::Host(number),
         }
     }
 }
@@ -182,7 +190,7 @@ impl Agent {
             let timeout = if self.has_work() {
                 stuck = stuck.saturating_add(1);
                 i32::from(stuck > 2)
-            } else if self.resolving {
+            } else if self.resolving || self.hosts.is_waited_for() {
                 1
             } else {
                 self.next_refresh.saturating_duration_since(now).as_millis() as i32 + 1
@@ -227,6 +235,10 @@ impl Agent {
                 // Found by the next look at the rings.
                 Token::Trunk => {}
                 Token::Client(number) => self.hear(number),
+                Token::Host(number) => {
+                    let told = self.hosts.hear(number, Instant::now());
+                    self.tell(told);
+                }
                 Token::Doorbell(number) => {
                     if let Some(doorbell) =
                         self.clients.get(&number).and_then(|client| client.endpoint.as_ref()?.doorbell.as_ref())
@@ -238,10 +250,13 @@ impl Agent {
             }
         }
         let now = Instant::now();
+        let told = self.hosts.look(now);
+        self.tell(told);
         let all = now >= self.next_refresh;
         if all || (self.resolving && now >= self.next_question) {
             if all {
                 self.next_refresh = now + Duration::from_secs(1);
+                self.beacon = self.beacon.take().or_else(crate::start::beacon);
             }
             self.refresh_neighbours(all);
             // Somebody may have channels to thousands that do not answer: the others get most of the time.

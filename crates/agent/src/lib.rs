@@ -18,6 +18,7 @@ mod client;
 mod configuration;
 mod cutter;
 pub mod ebpf;
+mod hosts;
 mod interface;
 mod paths;
 pub mod report;

@@ -18,10 +18,11 @@ use crate::agent::{Agent, Token};
 use crate::aside::Aside;
 use crate::client::{event, Attached, Channel, Client, NextHop, Who};
 use crate::ebpf::program::Role;
+use crate::hosts::{is_askable, Told};
 use crate::paths;
 
-/// Connections that one user may have besides those of endpoints: for `shunt agent status`.
-const BESIDES: usize = 4;
+/// Connections that one user may have besides those of endpoints: for `shunt agent status`, and questions for hosts.
+const BESIDES: usize = 48;
 /// Connections that are taken in one turn: who connects without end must not keep the agent from its frames.
 const ACCEPTED: usize = 16;
 
@@ -69,6 +70,10 @@ impl Agent {
         };
         let Some(request) = request else { return self.forget(number) };
         let answered = match request.operation {
+            operation if operation == Operation::Host as u32 => match self.host(number, &request) {
+                Some(answer) => answer,
+                None => return,
+            },
             operation if operation == Operation::Attach as u32 => self.attach(number, &request),
             operation if operation == Operation::NewTag as u32 => self.new_tag(number),
             operation if operation == Operation::Open as u32 => self.open(number, &request),
@@ -90,6 +95,31 @@ impl Agent {
         let sent = self.clients.get(&number).map(|client| client.answer(reply.bytes(), &numbers));
         if !matches!(sent, Some(Ok(()))) {
             self.forget(number);
+        }
+    }
+
+    /// Whether a host runs shunt; `None`: it has been asked, and the client will be told.
+    fn host(&mut self, number: u32, request: &Request) -> Option<Answer> {
+        let Some((host, _)) = decode(&request.remote()).filter(|(host, _)| is_askable(host.ip())) else {
+            return Some(Err(libc::EADDRNOTAVAIL));
+        };
+        let interface = (self.interface.name.as_str(), self.interface.index);
+        let (errno, question) = self.hosts.ask(host.ip(), (number, request.number), interface, Instant::now());
+        if let Some((fd, question)) = question.and_then(|question| Some((self.hosts.descriptor(question)?, question))) {
+            // An answer that is not watched for counts as none.
+            let _ = self.watch(fd, Token::Host(question));
+        }
+        errno.map(|errno| if errno == 0 { Ok((Reply::done(), Vec::new())) } else { Err(errno) })
+    }
+
+    /// Tells clients what they have asked of hosts.
+    pub(crate) fn tell(&mut self, all: Vec<Told>) {
+        for (number, request, errno) in all {
+            let mut reply = Reply::refused(errno);
+            reply.number = request;
+            if self.clients.get(&number).is_some_and(|client| client.answer(reply.bytes(), &[]).is_err()) {
+                self.forget(number);
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::agent::{Agent, Token};
 use crate::configuration::Configuration;
 use crate::ebpf::kernel::Program;
 use crate::ebpf::program::{self, Maps, Role};
+use crate::hosts::Hosts;
 use crate::interface::Interface;
 use crate::paths::largest_datagram;
 use crate::trunk::Trunk;
@@ -117,6 +118,8 @@ impl Agent {
             links,
             clients: HashMap::new(),
             next_client: 0,
+            hosts: Hosts::default(),
+            beacon: beacon(),
             by_tag: HashMap::default(),
             resolving: false,
             next_refresh: Instant::now() + Duration::from_secs(1),
@@ -207,6 +210,23 @@ fn listen(interface: &str) -> Result<OwnedFd, String> {
             return Err(last_error().to_string());
         }
         Ok(listener)
+    }
+}
+
+/// The name by which programs see that there are agents here, without a word to any of them; nothing is ever read by it. `None`:
+/// somebody has it already, which is as good.
+pub(crate) fn beacon() -> Option<OwnedFd> {
+    // SAFETY: zero is a valid address structure; the name fits, and lengths are as said.
+    unsafe {
+        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let fd = (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))?;
+        let mut address: libc::sockaddr_un = std::mem::zeroed();
+        address.sun_family = libc::AF_UNIX as u16;
+        for (place, byte) in address.sun_path[1..].iter_mut().zip(protocol::BEACON) {
+            *place = *byte as libc::c_char;
+        }
+        let size = (3 + protocol::BEACON.len()) as u32;
+        (libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size) == 0).then_some(fd)
     }
 }
 

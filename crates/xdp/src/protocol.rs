@@ -27,6 +27,10 @@ pub const VERSION: u32 = 5;
 /// Most descriptors in one answer.
 pub const DESCRIPTORS: usize = 4;
 
+/// The name, in the abstract name space, of a datagram socket that exists where agents run: to connect to it shows that, and nobody
+/// hears of it.
+pub const BEACON: &[u8] = b"shunt1-agents";
+
 /// The agent's name in the abstract name space, without the leading zero byte.
 pub fn name(interface: &str, buffer: &mut [u8; 48]) -> usize {
     let prefix = b"shunt1-agent-";
@@ -50,6 +54,8 @@ pub enum Operation {
     Close = 4,
     /// A memory file with a report in JSON.
     Status = 5,
+    /// Does the host at `address`, a neighbour, run shunt? EHOSTUNREACH: not that anybody knew.
+    Host = 6,
 }
 
 /// How the frames of an endpoint travel.
@@ -265,6 +271,9 @@ impl Carried {
     }
 }
 
+/// How long an agent is waited for, in ms.
+const PATIENCE: i64 = 2_000;
+
 /// The endpoint's end of the connection.
 pub struct Connection {
     fd: i32,
@@ -276,6 +285,14 @@ impl Connection {
     /// # Errors
     /// ECONNREFUSED: no agent. EPERM: the name belongs to somebody else. EAGAIN: it is too busy.
     pub fn connect(interface: &str) -> Result<Connection, Errno> {
+        Connection::connect_within(interface, PATIENCE)
+    }
+
+    /// As [`Connection::connect`]; it and each answer are waited for so long.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_within(interface: &str, milliseconds: i64) -> Result<Connection, Errno> {
         let fd = calls::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)?;
         let connection = Connection { fd };
         // SAFETY: integers.
@@ -287,7 +304,7 @@ impl Connection {
             *place = *byte as libc::c_char;
         }
         // An agent that hangs must not hang us: whoever asks gets EAGAIN after this time.
-        connection.set_patience(2_000)?;
+        connection.set_patience(milliseconds)?;
         calls::connect(fd, (&raw const address).cast(), (3 + length) as u32)?;
         let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut size = size_of_val(&who) as u32;
@@ -356,6 +373,16 @@ impl Connection {
             }
             return Ok((reply, core::array::from_fn(|index| descriptors.get(index))));
         }
+    }
+
+    /// Whether the host at `address`, a neighbour, runs shunt.
+    ///
+    /// # Errors
+    /// EHOSTUNREACH: not that the agent knew. EAGAIN: it does not answer in time, or has too many questions already. As for
+    /// [`Connection::ask`].
+    pub fn ask_host(&self, address: &Address) -> Result<(), Errno> {
+        let request = Request::new(Operation::Host).channel(0, address, Tags { receive: Tag(0), send: Tag(0) });
+        self.ask::<0>(&request).map(|_| ())
     }
 
     /// The next answer, whosever it is.
