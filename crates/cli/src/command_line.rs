@@ -141,7 +141,11 @@ fn agent() -> Command {
         .after_help(
             "It attaches a program that takes the frames for its endpoints off the interface; all others go to the kernel as\n\
              before. SIGTERM, SIGINT or the end of the process undo everything. Without it, endpoints of the device `udp` work\n\
-             for every user.",
+             for every user.\n\n\
+             Programs that start under `shunt run` while it runs use it by default: what they send to hosts of the interface's\n\
+             subnets that run an agent and shunt, too, passes no packet filter, traffic control or capture of this host once its\n\
+             TCP connection is made. `--hosts none` keeps a program from it. Their listeners are found by UDP port 29545, which\n\
+             hosts of those subnets must reach.",
         )
 }
 

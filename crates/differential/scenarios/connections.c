@@ -63,7 +63,7 @@ void join(int fd, int to)
 void await_gate(void)
 {
     const char *area = getenv("SHUNT_HOSTS");
-    for (int patience = 1000; getenv("LABORATORY_HOSTS") && area && strcmp(area, "none") != 0 && patience > 0; patience--) {
+    for (int patience = 1000; getenv("LABORATORY_HOSTS") && !(area && strcmp(area, "none") == 0) && patience > 0; patience--) {
         char table[65536] = "";
         long file = raw_call(SYS_openat, AT_FDCWD, (long)"/proc/self/net/udp", O_RDONLY | O_CLOEXEC, 0, 0, 0);
         raw_read((int)file, table, sizeof table - 1);

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// The hosts of one trial; two of them are gone with it.
 pub struct Site {
     hosts: Option<[Host; 2]>,
-    /// In force for the programs: the option `hosts`.
-    option: &'static str,
+    /// What the programs find of the option `hosts`; `None`: nothing, and the default holds.
+    option: Option<&'static str>,
     agents: Vec<Agent>,
 }
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 impl Site {
     /// The namespace that the thread is in.
     pub fn one_host() -> Site {
-        Site { hosts: None, option: "none", agents: Vec::new() }
+        Site { hosts: None, option: None, agents: Vec::new() }
     }
 
     /// Two hosts; with an agent each where the arrangement asks for it and `shunt` names the command.
@@ -40,10 +40,10 @@ impl Site {
         }
         let option = match (arrangement, shunt) {
             // A list makes no condition of an agent; without one, it is UDP.
-            (Arrangement::HostsUdp, Some(_)) => "10.77.0.0/24,fd77::/64",
-            (Arrangement::HostsXdp, Some(_)) => "auto",
+            (Arrangement::HostsUdp, Some(_)) => Some("10.77.0.0/24,fd77::/64"),
+            (Arrangement::HostsXdp, Some(_)) => None,
             // Of the kernel nobody expects that a gate opens.
-            _ => "none",
+            _ => Some("none"),
         };
         Ok(Site { hosts: Some(hosts), option, agents })
     }
@@ -53,7 +53,11 @@ impl Site {
         let Some(hosts) = &self.hosts else { return };
         let (own, other) = (&hosts[number], &hosts[1 - number]);
         let addresses: Vec<String> = own.addresses.iter().chain(&other.addresses).map(ToString::to_string).collect();
-        command.env("LABORATORY_HOSTS", addresses.join(" ")).env("SHUNT_HOSTS", self.option);
+        command.env("LABORATORY_HOSTS", addresses.join(" "));
+        match self.option {
+            Some(option) => command.env("SHUNT_HOSTS", option),
+            None => command.env_remove("SHUNT_HOSTS"),
+        };
         let namespace = own.namespace();
         // SAFETY: one system call between fork and exec, on a descriptor that this process keeps open meanwhile.
         unsafe {

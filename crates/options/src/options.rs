@@ -86,7 +86,7 @@ impl Options {
             ring: 4 << 20,
             spin_ns: 50_000,
             ports: Ports::ALL,
-            hosts: Hosts::None,
+            hosts: Hosts::Auto,
             udp: Udp::Off,
             unix: Unix::Off,
             log: Log::Off,

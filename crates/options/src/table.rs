@@ -120,13 +120,13 @@ pub static TABLE: [Entry; 11] = [
         value_name: "none|auto|LIST",
         form: "none, auto, or a list of subnets",
         unit: "",
-        default: "none",
+        default: "auto",
         range: "none, auto, or up to 8 subnets; at most /32 for IPv4, /128 for IPv6",
         example: "10.1.0.0/16,fd00:1::/64",
         help:
             "Other hosts to which connections may be accelerated, if they run shunt too. With `auto` those in subnets that are \
-               directly connected by an interface for which `shunt agent` runs. Hosts in listed subnets are reached through an \
-               agent where one runs, and over UDP elsewhere. Off by default, because it is young.",
+               directly connected by an interface for which `shunt agent` runs: where no agent runs, none. Hosts in listed \
+               subnets are reached through an agent where one runs, and over UDP elsewhere.",
         reader: Reader::Library,
         set: options::set_hosts,
     },

@@ -62,7 +62,7 @@ reasons! {
     ForeignBytes = 29, "foreign-bytes", "A program wrote past the library: the connection was reset, as its bytes had no place.";
     ListenerHandedOver = 30, "listener-handed-over", "Handed to a program without shunt, or given O_ASYNC: from then on clients come through the kernel.";
     IoUring = 31, "io-uring", "The process uses an io_uring for sockets, or has one whose operations shunt cannot see.";
-    OutsideArea = 32, "outside-area", "The peer is another host, and the option hosts does not name it.";
+    OutsideArea = 32, "outside-area", "The peer is another host, which the option hosts does not name, or which the program's device for other hosts does not reach.";
     NoStation = 33, "no-station", "This process could not set up what it needs for other hosts.";
     PeerHostPlain = 34, "peer-host-plain", "Nobody answers on the peer's host: no shunt there, or a firewall between.";
     PeerHostRefused = 35, "peer-host-refused", "The peer's host runs shunt, but not the server at that port, or it has no room.";

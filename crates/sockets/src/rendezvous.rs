@@ -20,6 +20,7 @@ pub(crate) mod deferred;
 pub mod diag;
 pub mod disconnect;
 pub mod earlier;
+pub mod interfaces;
 pub mod kept;
 pub mod listen;
 pub mod offered;

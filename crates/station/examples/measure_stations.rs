@@ -24,6 +24,7 @@ const TRIPS: u64 = 20_000;
 const STREAM: usize = 100 << 20;
 const WINDOW: u64 = 1 << 20;
 const PORT: u16 = 8080;
+const MARK: Mark = Mark(1449);
 
 fn settle_on(processor: usize) {
     let (set, priority) = ([1u64 << processor], 10i32);
@@ -265,7 +266,7 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
     let ear = pair[1].enter(|| Station::ear(7).expect("an ear"));
     let mut inquiry = pair[0].enter(|| Inquiry::begin(&a, &four, now(), &mut at_a).expect("an inquiry"));
     let peer = loop {
-        gate.serve(now(), &mut |_| Some(7));
+        gate.serve(now(), &mut |_| true, &mut |_| Some(7));
         b.lock().expect("the lock").hear(now(), ear, &mut at_b);
         match inquiry.step(&a, now()) {
             Answer::Pending => {}
@@ -273,13 +274,13 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
             other => panic!("{other:?}"),
         }
     };
-    let there = a.lock().expect("the lock").open(now(), peer, &four).expect("a stream");
+    let there = a.lock().expect("the lock").open(now(), peer, &four, MARK).expect("a stream");
     while a.opening(there) == Opening::Pending {
         a.drive(now(), &mut at_a);
         b.drive(now(), &mut at_b);
     }
     assert_eq!(a.opening(there), Opening::Opened);
-    let (back, _) = b.lock().expect("the lock").claim(&four).expect("a reservation");
+    let (back, _) = b.lock().expect("the lock").claim(&four, MARK.0.into()).expect("a reservation");
     for (station, stream, program) in [(&a, there, &mut at_a), (&b, back, &mut at_b)] {
         let mut driver = station.lock().expect("the lock");
         driver.bind(stream, program);

@@ -4,7 +4,7 @@
 //! older one changes nothing.
 //!
 //! ```text
-//! OPEN    generation, token (2), client's and server's address (2 each), ports    reply OPENED or REFUSED
+//! OPEN    generation, token (2), client's and server's address (2 each), ports and mark    reply OPENED or REFUSED
 //! FIN     generation                                       no more bytes
 //! RESET   generation                                       both directions end
 //! URGENT  generation, position, byte
@@ -16,7 +16,7 @@
 
 use shunt_segment::address::Address;
 
-use crate::{FourTuple, Refusal, Token};
+use crate::{FourTuple, Mark, Refusal, Token};
 
 /// Handlers.
 pub(crate) mod handler {
@@ -39,22 +39,26 @@ pub(crate) struct Open {
     pub generation: u32,
     pub token: Token,
     pub four: FourTuple,
+    pub mark: Mark,
 }
 
 impl Open {
     pub(crate) fn words(&self) -> [u64; 8] {
         let ([a, b], [c, d]) = (self.four.client.words(), self.four.server.words());
         let ports = u64::from(self.four.client.port) | u64::from(self.four.server.port) << 16;
+        let ports = ports | u64::from(self.mark.0) << 32;
         [self.generation.into(), self.token[0], self.token[1], a, b, c, d, ports]
     }
 
     pub(crate) fn of(words: &[u64]) -> Option<Open> {
         let [generation, t, u, a, b, c, d, ports] = *<&[u64; 8]>::try_from(words).ok()?;
         let (client, server) = (ports as u16, (ports >> 16) as u16);
-        let sane = generation != 0 && generation >> 32 == 0 && ports >> 32 == 0 && client != 0 && server != 0;
-        sane.then(|| Open {
+        let mark = Mark((ports >> 32) as u16);
+        let sane = generation != 0 && generation >> 32 == 0 && ports >> 48 == 0 && client != 0 && server != 0;
+        (sane && mark.is_one()).then(|| Open {
             generation: generation as u32,
             token: [t, u],
+            mark,
             four: FourTuple { client: Address::from_words([a, b], client, 0), server: Address::from_words([c, d], server, 0) },
         })
     }

@@ -9,7 +9,7 @@ use crate::hands::Hands;
 use crate::line::{Inner, Line, Rest};
 use crate::memory::{flag, load2, peer_state, state, Count, Entry, Shared};
 use crate::table::Loan;
-use crate::{lock, FourTuple, Peer, Progress, Pump, Refusal, Station, Stream, Token, PEERS};
+use crate::{lock, FourTuple, Mark, Peer, Progress, Pump, Refusal, Station, Stream, Token, PEERS};
 
 /// Frames taken in one turn: acknowledgements and sends get theirs after so many.
 const BATCH: usize = 64;
@@ -235,7 +235,7 @@ impl<'s> Driver<'s> {
             let generation = entry.generation.load(Relaxed);
             let words = [u64::from(generation)];
             if entry.has(flag::WANT_OPEN) {
-                let open = Open { generation, token: entry.token(), four: entry.four() };
+                let open = Open { generation, token: entry.token(), four: entry.four(), mark: entry.mark() };
                 let (peer, channel) = (entry.peer.load(Relaxed), entry.channel.load(Relaxed) as u16);
                 let renewed = self.engine.renew(peer, channel, generation).is_ok();
                 if !renewed || !self.tell(now, entry, handler::OPEN, &open.words()) {
@@ -272,11 +272,12 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Lends a stream to the peer for a connection that is to be made, with a token of its own ([`Driver::token`]).
+    /// Lends a stream to the peer for a connection that is to be made and will show `mark`, with a token of its own
+    /// ([`Driver::token`]).
     ///
     /// # Errors
     /// `Full`, `Lost`.
-    pub fn open(&mut self, now: Nanoseconds, peer: Peer, four: &FourTuple) -> Result<Stream, Refusal> {
+    pub fn open(&mut self, now: Nanoseconds, peer: Peer, four: &FourTuple, mark: Mark) -> Result<Stream, Refusal> {
         let now = self.time(now);
         let shared = self.shared;
         let record = shared.peer(peer).filter(|record| {
@@ -290,6 +291,7 @@ impl<'s> Driver<'s> {
             generation: (shared.draw() as u32).max(1),
             four,
             token: [shared.draw(), shared.draw()],
+            mark,
             state: state::OPENING,
             flags: flag::OURS | flag::WANT_OPEN,
         };
@@ -302,6 +304,11 @@ impl<'s> Driver<'s> {
         }
         self.send_wanted(now);
         Ok(stream)
+    }
+
+    /// A mark for a connection by an interface whose largest segment has so many bytes.
+    pub fn mark(&mut self, largest: u16) -> Mark {
+        Mark::below(largest, self.shared.draw())
     }
 
     /// The token of a stream that was opened or claimed.
@@ -324,9 +331,10 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// The reservation for the connection with these addresses, if there is one: it is the caller's now.
-    pub fn claim(&mut self, four: &FourTuple) -> Option<(Stream, Token)> {
-        let (stream, entry) = self.shared.reservation(four)?;
+    /// The reservation for the connection with these addresses, if there is one, and the segments that the connection sends
+    /// (`segment`: TCP_MAXSEG) show its mark: it is the caller's now.
+    pub fn claim(&mut self, four: &FourTuple, segment: u32) -> Option<(Stream, Token)> {
+        let (stream, entry) = self.shared.reservation(four).filter(|(_, entry)| entry.mark().is_shown_by(segment))?;
         self.shared.waiting.remove(stream);
         entry.owner.store(shunt_sys::thread::process(), Relaxed);
         entry.put(flag::CLAIMED);

@@ -158,11 +158,20 @@ impl Gate {
         }
     }
 
-    /// Answers what waits, a bounded number. `listener` gives the inode of the TCP listener that would get a connection.
-    pub fn serve(&mut self, now: Nanoseconds, listener: &mut dyn FnMut(&FourTuple) -> Option<u64>) {
+    /// Answers what waits, a bounded number. `knows` says whether anybody at an address is answered at all; `listener` gives the inode of
+    /// the TCP listener that would get a connection.
+    pub fn serve(
+        &mut self,
+        now: Nanoseconds,
+        knows: &mut dyn FnMut(&Address) -> bool,
+        listener: &mut dyn FnMut(&FourTuple) -> Option<u64>,
+    ) {
         let mut bytes = [0; PASSED + 1];
         for _ in 0..BATCH {
             let Ok((length, Some(asker))) = sockaddr::receive(self.socket.0, &mut bytes) else { break };
+            if !knows(&asker) {
+                continue;
+            }
             let mut found = None;
             let Some(text) = bytes.get(..length) else { continue };
             if let Some(answer) = self.judge.judge(now, text, &asker, listener, &mut found) {

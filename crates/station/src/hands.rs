@@ -56,6 +56,7 @@ impl<'a> Hands<'a> {
             generation: open.generation,
             four: &open.four,
             token: open.token,
+            mark: open.mark,
             state: state::RESERVED,
             flags: 0,
         };

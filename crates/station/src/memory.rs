@@ -13,10 +13,10 @@ use shunt_endpoint::shared::{is_safe_to_map, SEALS};
 use shunt_segment::address::Address;
 use shunt_sys::{calls, libc, mapping, Errno, Result};
 
-use crate::{FourTuple, Refusal, Token, PEERS, STREAMS, WORDS};
+use crate::{FourTuple, Mark, Refusal, Token, PEERS, STREAMS, WORDS};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 const PAGE: usize = 4096;
 
 /// Ordered channels with each peer.
@@ -171,6 +171,8 @@ pub(crate) struct Entry {
     pub since: AtomicU64,
     /// BEGIN's position, plus one, if it came before `bind`; 0: it did not.
     pub begins: AtomicU64,
+    /// [`crate::Mark`].
+    pub mark: AtomicU64,
     /// The caller's.
     pub words: [AtomicU64; WORDS],
 }
@@ -210,6 +212,10 @@ impl Entry {
             words[1].store(values[1], Relaxed);
         }
         self.ports.store(u32::from(four.client.port) | u32::from(four.server.port) << 16, Relaxed);
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.mark.load(Relaxed) as u16)
     }
 
     pub(crate) fn token(&self) -> Token {

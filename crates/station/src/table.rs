@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use shunt_am::Nanoseconds;
 
 use crate::memory::{flag, peer_state, same, state, Contact, Count, Entry, PeerEntry, Shared, CHANNELS};
-use crate::{FourTuple, Pump, Refusal, Token, PEERS};
+use crate::{FourTuple, Mark, Pump, Refusal, Token, PEERS};
 
 /// What a stream is lent for.
 pub(crate) struct Loan<'a> {
@@ -13,6 +13,7 @@ pub(crate) struct Loan<'a> {
     pub generation: u32,
     pub four: &'a FourTuple,
     pub token: Token,
+    pub mark: Mark,
     pub state: u32,
     pub flags: u32,
 }
@@ -36,6 +37,7 @@ impl Shared {
         entry.owner.store(shunt_sys::thread::process(), Relaxed);
         entry.set_four(loan.four);
         crate::memory::store2(&entry.token, loan.token);
+        entry.mark.store(loan.mark.0.into(), Relaxed);
         entry.since.store(now, Relaxed);
         entry.begins.store(0, Relaxed);
         entry.words.iter().for_each(|word| word.store(0, Relaxed));

@@ -11,6 +11,34 @@ pub type Peer = u32;
 /// What comes back by the TCP connection, from who accepted it: 128 random bits, the client's.
 pub type Token = [u64; 2];
 
+/// What the TCP connection of a stream shows from its first segment on, and no other does: the largest segment that its client's
+/// SYN names (TCP_MAXSEG, tcp(7)), which is odd, where every interface's own is even. Who claims a connection of somebody
+/// else's, whose port he guessed, cannot change its SYN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark(pub u16);
+
+impl Mark {
+    /// How many there are on an interface: each odd number of bytes less costs a connection that TCP carries after all.
+    const CHOICE: u16 = 64;
+    /// Bytes of the option that each segment carries where both sides take time stamps (RFC 7323).
+    const STAMPS: u32 = 12;
+
+    /// One for an interface whose largest segment has so many bytes, by a random number.
+    pub fn below(largest: u16, random: u64) -> Mark {
+        Mark((largest & !1).saturating_sub(1 + 2 * (random % u64::from(Mark::CHOICE)) as u16) | 1)
+    }
+
+    /// Whether it can be one.
+    pub fn is_one(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// Whether a connection that sends segments of so many bytes to its client (TCP_MAXSEG) shows it.
+    pub fn is_shown_by(self, segment: u32) -> bool {
+        self.is_one() && [segment, segment + Mark::STAMPS].contains(&u32::from(self.0))
+    }
+}
+
 /// Streams of a station at most.
 pub const STREAMS: u32 = 1024;
 /// Other stations that one station may have to do with.

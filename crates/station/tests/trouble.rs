@@ -133,7 +133,7 @@ fn opens_that_are_not_believed() {
     let Some(mut world) = World::new(None) else { return };
     let peer = world.peer();
     let mut refused = |four: FourTuple| {
-        let stream = world.sides[0].station.lock().unwrap().open(world.now, peer, &four).unwrap();
+        let stream = world.sides[0].station.lock().unwrap().open(world.now, peer, &four, MARK).unwrap();
         world.until(SECOND, "an answer", |world| world.sides[0].station.opening(stream) != Opening::Pending);
         let opening = world.sides[0].station.opening(stream);
         world.sides[0].station.lock().unwrap().release(world.now, stream);
@@ -150,8 +150,34 @@ fn opens_that_are_not_believed() {
     let second = world.open(40000).0;
     let four = world.four(40000);
     let token = world.sides[0].station.lock().unwrap().token(second);
-    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four).unwrap().1, token);
+    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into()).unwrap().1, token);
     assert_ne!(world.sides[0].station.lock().unwrap().token(first), token);
+}
+
+/// Who has reserved another's connection does not get it: that does not show the mark.
+#[test]
+fn connections_that_show_no_mark() {
+    let Some(mut world) = World::new(None) else { return };
+    let (stream, opening) = world.open(40000);
+    assert_eq!(opening, Opening::Opened);
+    let four = world.four(40000);
+    let mark = u32::from(MARK.0);
+    for segment in [0, 536, 1448, 1460, mark - 1, mark + 2, mark - 14] {
+        assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, segment), None, "{segment}");
+    }
+    let token = world.sides[0].station.lock().unwrap().token(stream);
+    // With time stamps (RFC 7323).
+    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, mark - 12).map(|(_, token)| token), Some(token));
+    // A largest segment that plain connections name is no mark.
+    let peer = world.peer();
+    let four = world.four(40001);
+    let stream = world.sides[0].station.lock().unwrap().open(world.now, peer, &four, Mark(1460)).unwrap();
+    world.until(SECOND, "an answer", |world| world.sides[0].station.opening(stream) != Opening::Pending);
+    assert_eq!(world.sides[0].station.opening(stream), Opening::Refused(Refusal::Device));
+    for (largest, least) in [(1460, 1333), (1461, 1333), (8960, 8833), (536, 409)] {
+        let marks = (0..1000).map(|random| Mark::below(largest, random));
+        assert!(marks.into_iter().all(|mark| mark.is_one() && (least..largest).contains(&mark.0)), "{largest}");
+    }
 }
 
 #[test]
@@ -161,7 +187,7 @@ fn tables_that_are_full() {
     let mut streams = vec![];
     let refusal = loop {
         let four = world.four(10_000 + streams.len() as u16);
-        match world.sides[0].station.lock().unwrap().open(world.now, peer, &four) {
+        match world.sides[0].station.lock().unwrap().open(world.now, peer, &four, MARK) {
             Ok(stream) => streams.push(stream),
             Err(refusal) => break refusal,
         }
@@ -195,7 +221,7 @@ fn silence_and_refusals_are_remembered() {
             if !waits(&[inquiry.descriptor(), world.gate.descriptor()], 1000) {
                 world.now = inquiry.deadline();
             }
-            world.gate.serve(world.now, &mut |_| None);
+            world.gate.serve(world.now, &mut |_| true, &mut |_| None);
         }
     };
     assert_eq!(ask(&mut world, &four), Answer::None(Refusal::NoStation));
@@ -206,6 +232,35 @@ fn silence_and_refusals_are_remembered() {
     let before = world.now;
     assert_eq!(ask(&mut world, &here), Answer::None(Refusal::NoStation));
     assert_eq!(world.now, before, "without waiting");
+}
+
+#[test]
+fn strangers_are_not_answered() {
+    let Some(mut world) = World::new(None) else { return };
+    let socket = world.hosts[0].enter(|| std::net::UdpSocket::bind("10.77.0.1:0")).expect("a socket");
+    socket.connect(("10.77.0.2", GATE)).expect("a route");
+    socket.set_nonblocking(true).expect("a flag");
+    let (nonce, cookie, identity) = ([1, 2], [0; 2], [0; 2]);
+    let four = world.four(1);
+    let question = Datagram { kind: Kind::Ask, nonce, cookie, four, flags: 0, identity, tag: 0, port: 0, refusal: None }.emit();
+    let mut asks = |knows: bool| {
+        socket.send(&question).expect("sent");
+        assert!(waits(&[world.gate.descriptor()], 10_000));
+        let mut asker = None;
+        world.gate.serve(
+            world.now,
+            &mut |from| {
+                asker = Some(*from);
+                knows
+            },
+            &mut |_| None,
+        );
+        assert_eq!(asker.and_then(|asker| asker.as_v4()), Some([10, 77, 0, 1]));
+        // A veth delivers before the system call is over.
+        socket.recv(&mut [0; SIZE + 1]).ok()
+    };
+    assert_eq!(asks(false), None);
+    assert_eq!(asks(true), Some(SIZE));
 }
 
 #[test]

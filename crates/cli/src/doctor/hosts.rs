@@ -20,7 +20,11 @@ fn agents() -> Check {
     let name = "agents";
     let interfaces = shunt_agent::report::interfaces();
     if interfaces.is_empty() {
-        return Check::ok(name, "none in this network namespace", "streams to other hosts need --hosts SUBNET, and go by UDP");
+        return Check::ok(
+            name,
+            "none in this network namespace",
+            "connections to other hosts are the kernel's; `shunt agent --interface NAME` on both changes that",
+        );
     }
     let asked: Vec<_> = interfaces.iter().map(|interface| (interface, shunt_agent::report::ask(interface))).collect();
     if let Some((interface, Err(error))) = asked.iter().find(|(_, answer)| answer.is_err()) {
@@ -43,7 +47,11 @@ fn agents() -> Check {
             )
         })
         .collect();
-    Check::ok(name, told.join("; "), "with --hosts auto, streams to hosts on those networks go past the kernel's stack")
+    Check::ok(
+        name,
+        told.join("; "),
+        "programs that start under shunt reach others under shunt on those networks past the kernel's stack",
+    )
 }
 
 fn area() -> Check {
@@ -52,7 +60,7 @@ fn area() -> Check {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_encoded_bytes()))).collect();
     let found = |wanted: &str| environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_slice());
     match Options::from_environment(found).map(|options| options.hosts) {
-        Ok(Hosts::None) => return Check::ok(name, "not asked for", "connections to other hosts are the kernel's; see --hosts"),
+        Ok(Hosts::None) => return Check::ok(name, "switched off (--hosts none)", "connections to other hosts are the kernel's"),
         Err(_) => {
             return Check::limited(name, "the variables of shunt cannot be read", "programs run without shunt until they can")
         }

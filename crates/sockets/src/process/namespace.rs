@@ -56,4 +56,5 @@ pub fn changed() {
     crate::rendezvous::ports::forked();
     crate::rendezvous::diag::forked();
     crate::rendezvous::route::forget();
+    crate::remote::left_namespace();
 }

@@ -33,16 +33,22 @@ pub fn token_bytes(token: &Token) -> [u8; 16] {
     bytes
 }
 
-/// A socket, with this inode, is about to listen at `address`, or does: if other hosts can reach it, this process has a station
-/// that answers for it.
-pub fn listens(inode: u64, address: &Address) {
+/// The socket `fd`, with this inode, is about to listen at `address`, or does: if other hosts can reach it, this process has a
+/// station that answers for it.
+pub fn listens(fd: i32, inode: u64, address: &Address) {
     if address.port == 0 || address.is_loopback() {
         return;
     }
-    let Some(device) = area::device_for_listener(address) else { return };
+    let Some(device) = area::device_for_listener(fd, address) else { return };
+    if area::is_homeless() {
+        return report::count(Reason::NoStation);
+    }
     let home = match home::settle(&device, false) {
         Ok(home) => home,
-        Err(reason) => return report::count(reason),
+        Err(reason) => {
+            area::note_homeless();
+            return report::count(reason);
+        }
     };
     open_gates(home);
     if home.station.listeners().count() >= LISTENERS {
@@ -124,7 +130,7 @@ fn move_ear(listening: i32, listener: &Socket) {
     let inode = listener.inode.load(Ordering::Relaxed);
     if inode != 0 && now >= NEXT.load(Ordering::Relaxed) {
         NEXT.store(now + MOVE_AGAIN, Ordering::Relaxed);
-        listens(inode, &listen::bound_address(listening));
+        listens(listening, inode, &listen::bound_address(listening));
     }
 }
 
@@ -143,7 +149,9 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     // OPEN left before the connection was made: it is here, or it comes too late.
     near::drive();
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
-    let claimed = driver.claim(&FourTuple { client, server });
+    // Whoever has made the reservation: the connection itself says whether it is its.
+    let segment = calls::getsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(0);
+    let claimed = driver.claim(&FourTuple { client, server }, segment as u32);
     drop(driver);
     near::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };

@@ -1,13 +1,16 @@
 //! The area: which addresses of other hosts are reached past the kernel's TCP, and by which device.
 
 use crate::global::{self, Shared, SETUP};
+use crate::rendezvous::connect::is_v6only;
+use crate::rendezvous::interfaces;
 use crate::rendezvous::route::{self, Way};
 use shunt_options::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_station::Choice;
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_SEQPACKET};
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, Errno};
+use shunt_xdp::protocol::{self, Connection};
 
 /// How one gets to another host.
 #[derive(Clone, Copy)]
@@ -30,6 +33,12 @@ impl Device {
         }
     }
 
+    /// Bytes of the largest segment that a TCP connection by this interface names, if nobody says otherwise.
+    pub fn segment(&self) -> u16 {
+        let headers = if self.source.as_v4().is_some() { 40 } else { 60 };
+        (self.mtu - headers) as u16
+    }
+
     fn name(&self) -> &str {
         let length = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
         core::str::from_utf8(&self.name[..length]).unwrap_or("")
@@ -41,6 +50,91 @@ const BELIEVE: u64 = 1_000_000_000;
 
 /// Interfaces that are remembered: number, whether an agent runs, until when.
 static AGENTS: Shared<[(u32, bool, u64); 8]> = Shared::new([(0, false, 0); 8]);
+
+/// Whether there are agents in this network namespace at all, until when that is believed.
+static BEACON: Shared<(bool, u64)> = Shared::new((false, 0));
+
+/// Hosts of which an agent has said whether they run shunt, until when that is believed.
+static HOSTS: Shared<[([u8; 16], bool, u64); 16]> = Shared::new([([0; 16], false, 0); 16]);
+
+/// How long a blocking connect waits for the agent's word of a host, and any other (ms). The agent itself asks a host that it does not
+/// know, once for all programs, and waits for 20 ms.
+const WORD_WITHIN: [i64; 2] = [30, 2];
+
+/// No station can be made before then.
+static HOMELESS: Shared<u64> = Shared::new(0);
+
+/// The process has left its network namespace. Under the set-up lock.
+pub fn left_namespace() {
+    // SAFETY: the set-up lock is held.
+    unsafe {
+        (*AGENTS.get()).iter_mut().for_each(|known| known.2 = 0);
+        (*HOSTS.get()).iter_mut().for_each(|known| known.2 = 0);
+        (*SLOW.get()).iter_mut().for_each(|known| known.1 = 0);
+        (*BEACON.get()).1 = 0;
+    }
+}
+
+/// A station could not be made: that is not tried again with each connection.
+pub fn note_homeless() {
+    let Some(_setup) = SETUP.lock() else { return };
+    // SAFETY: the set-up lock is held.
+    unsafe { *HOMELESS.get() = clock::monotonic_ns() + BELIEVE };
+}
+
+/// Whether somebody else's station could just not be made.
+pub fn is_homeless() -> bool {
+    let Some(_setup) = SETUP.lock() else { return true };
+    // SAFETY: the set-up lock is held.
+    clock::monotonic_ns() < unsafe { *HOMELESS.get() }
+}
+
+/// Whether an agent runs in this network namespace: three calls, once in [`BELIEVE`], are all that others cost where none does. Under
+/// the set-up lock.
+fn agents_run() -> bool {
+    let now = clock::monotonic_ns();
+    // SAFETY: the set-up lock is held.
+    let known = unsafe { &mut *BEACON.get() };
+    if known.1 <= now {
+        *known = (is_met(protocol::BEACON, libc::SOCK_DGRAM), now + BELIEVE);
+    }
+    known.0
+}
+
+/// Whether the server's host runs shunt, as far as the interface's agent knows: nothing is made for one that does not. Listed hosts are
+/// asked by who connects.
+pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result<(), Reason> {
+    if !matches!(global::options().hosts, Hosts::Auto) {
+        return Ok(());
+    }
+    let now = clock::monotonic_ns();
+    {
+        let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+        // SAFETY: the set-up lock is held.
+        let known = unsafe { &*HOSTS.get() }.iter().find(|(ip, _, until)| *ip == server.ip && *until > now);
+        if let Some((_, runs, _)) = known {
+            return if *runs { Ok(()) } else { Err(Reason::PeerHostPlain) };
+        }
+    }
+    let at = core::net::Ipv6Addr::from(server.ip).to_canonical();
+    let at = shunt_xdp::address::encode(&core::net::SocketAddr::new(at, 0), server.scope);
+    let within = WORD_WITHIN[usize::from(nonblocking)];
+    let said = Connection::connect_within(device.name(), within).and_then(|agent| agent.ask_host(&at));
+    let answer = match said {
+        Ok(()) => Ok(()),
+        Err(Errno(libc::EHOSTUNREACH)) => Err(Reason::PeerHostPlain),
+        Err(Errno(libc::EINTR)) => return Err(Reason::TooSlow),
+        // Its agent is stopped, or has enough to do: other connections do not wait for it, too.
+        Err(Errno(libc::EAGAIN)) => Err(Reason::TooSlow),
+        Err(_) => return Err(outside()),
+    };
+    let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+    // SAFETY: the set-up lock is held.
+    if let Some(oldest) = unsafe { &mut *HOSTS.get() }.iter_mut().min_by_key(|(_, _, until)| *until) {
+        *oldest = (server.ip, answer.is_ok(), now + BELIEVE);
+    }
+    answer
+}
 
 /// Servers whose hosts did not answer in time: each is asked again when this is over.
 static SLOW: Shared<[(Address, u64); 16]> = Shared::new([(Address { ip: [0; 16], port: 0, scope: 0 }, 0); 16]);
@@ -70,12 +164,20 @@ pub fn holds(ip: &[u8; 16]) -> bool {
     }
 }
 
+/// fe80::/10: such an address means another host on each interface, and nobody's way tells which.
+fn is_link_local(ip: &[u8; 16]) -> bool {
+    ip[0] == 0xfe && ip[1] & 0xc0 == 0x80
+}
+
 /// How to get to `server`, which is not this host's.
 pub fn device(server: &Address) -> Result<Device, Reason> {
-    if !holds(&server.ip) {
+    if !holds(&server.ip) || is_link_local(&server.ip) {
         return Err(outside());
     }
     let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
+    if global::options().hosts == Hosts::Auto && !agents_run() {
+        return Err(outside());
+    }
     let way = match route::way(server) {
         Ok(Some(way)) if !way.local && !way.source.is_unspecified() => way,
         _ => return Err(Reason::NotLocal),
@@ -119,8 +221,8 @@ fn outside() -> Reason {
     }
 }
 
-/// A device by which a listener at `address` (unspecified: any) can be reached from the area.
-pub fn device_for_listener(address: &Address) -> Option<Device> {
+/// A device by which the listener `fd` at `address` (unspecified: any) can be reached from the area.
+pub fn device_for_listener(fd: i32, address: &Address) -> Option<Device> {
     let _setup = SETUP.lock()?;
     let by = |ip: [u8; 16]| match route::way(&Address { ip, port: 9, scope: 0 }) {
         Ok(Some(way)) if !way.local && !way.source.is_unspecified() => to(&way).ok(),
@@ -138,18 +240,34 @@ pub fn device_for_listener(address: &Address) -> Option<Device> {
             })
         }),
         Hosts::Auto => {
-            if address.is_loopback() {
+            if address.is_loopback() || !agents_run() {
                 return None;
             }
-            // Interfaces are numbered from 1; agents are told by their names.
-            let found = (1..64).find_map(|interface| {
-                let mut device = Device { source: *address, agent: true, name: [0; libc::IFNAMSIZ], mtu: 1500 };
-                describe(interface, &mut device)?;
-                agent_runs(device.name()).then_some(device)
-            })?;
-            Some(found)
+            let mut device = Device { source: *address, agent: true, name: [0; libc::IFNAMSIZ], mtu: 1500 };
+            let has_agent = |name: &[u8]| core::str::from_utf8(name).is_ok_and(agent_runs);
+            let interface = match address.is_unspecified() {
+                true => interfaces::find(|_, name| has_agent(name)).ok()??,
+                false => route::interface_of(address)?,
+            };
+            describe(interface, &mut device)?;
+            if address.is_unspecified() && address.as_v4().is_none() && !is_v6only(fd) && has_v4(device.name) {
+                // A station has one family; most of those who reach both come by this one.
+                device.source = Address::v4([0; 4], address.port);
+            }
+            agent_runs(device.name()).then_some(device)
         }
     }
+}
+
+/// Whether an interface has an address of IPv4.
+fn has_v4(name: [u8; libc::IFNAMSIZ]) -> bool {
+    const SIOCGIFADDR: u64 = 0x8915;
+    let Ok(fd) = calls::socket(libc::AF_INET, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0) else { return false };
+    let mut request = [0u8; 40];
+    request[..16].copy_from_slice(&name);
+    let has = calls::ioctl(fd, SIOCGIFADDR, request.as_mut_ptr() as usize).is_ok();
+    let _ = calls::close(fd);
+    has
 }
 
 /// Fills in an interface's name and its largest packet.
@@ -176,8 +294,13 @@ fn describe(interface: u32, device: &mut Device) -> Option<()> {
 fn agent_runs(interface: &str) -> bool {
     let mut name = [0u8; 48];
     let length = shunt_xdp::protocol::name(interface, &mut name);
-    let (address, length) = crate::sockaddr::abstract_name(&name[..length]);
-    let Ok(fd) = calls::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) else { return false };
+    is_met(&name[..length], SOCK_SEQPACKET)
+}
+
+/// Whether a socket of that kind is at a name, and takes connections.
+fn is_met(name: &[u8], kind: i32) -> bool {
+    let (address, length) = crate::sockaddr::abstract_name(name);
+    let Ok(fd) = calls::socket(AF_UNIX, kind | SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) else { return false };
     let met = calls::connect(fd, (&address as *const libc::sockaddr_un).cast(), length);
     let _ = calls::close(fd);
     met.is_ok()

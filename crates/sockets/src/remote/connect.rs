@@ -29,6 +29,8 @@ const ASKED: [u64; 3] = [2_000_000, 10_000_000, 100_000_000];
 /// How long `connect` waits for OPENED, and then for the token (ns). What comes later finds a stream that has begun by TCP.
 const PROMPT: [u64; 3] = [500_000, 1_000_000, 5_000_000];
 const TOKEN: [u64; 3] = [50_000, 100_000, 500_000];
+/// TCP_MAXSEG of a socket that is connected to nobody (TCP_MSS_DEFAULT).
+const DEFAULT_SEGMENT: i32 = 536;
 /// How long it may take to learn whether a reservation that was given up had been claimed (ns).
 const CERTAINTY: u64 = 1_000_000_000;
 
@@ -38,17 +40,30 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(device) => device,
         Err(reason) => return Outcome::Kernel(reason),
     };
-    let home = match home::settle(&device, true) {
-        Ok(home) => home,
-        Err(reason) => return Outcome::Kernel(reason),
-    };
     let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
     let listed = matches!(global::options().hosts, shunt_options::Hosts::Listed(_));
     let kind = if nonblocking { usize::from(listed) } else { 2 };
     if area::was_slow(server, clock::monotonic_ns()) {
         return Outcome::Kernel(Reason::TooSlow);
     }
-    let peer = match ask(home, &FourTuple { client: device.source, server: *server }, clock::monotonic_ns() + ASKED[kind]) {
+    let four = FourTuple { client: device.source, server: *server };
+    let is_known = home::home().is_some_and(|home| home.station.known(&four, clock::monotonic_ns()).is_some());
+    if !is_known {
+        if let Err(reason) = area::host_runs(&device, server, nonblocking) {
+            return Outcome::Kernel(reason);
+        }
+    }
+    if area::is_homeless() {
+        return Outcome::Kernel(Reason::NoStation);
+    }
+    let home = match home::settle(&device, true) {
+        Ok(home) => home,
+        Err(reason) => {
+            area::note_homeless();
+            return Outcome::Kernel(reason);
+        }
+    };
+    let peer = match ask(home, &four, clock::monotonic_ns() + ASKED[kind]) {
         Ok(peer) => peer,
         Err(reason) => {
             if reason == Reason::TooSlow {
@@ -67,7 +82,9 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     if !home.has_room() {
         return Outcome::Kernel(Reason::NoDescriptors);
     }
-    let opened = driver.open(clock::monotonic_ns(), peer, &four);
+    let said = largest_segment(fd);
+    let mark = driver.mark(if said == 0 { device.segment() } else { device.segment().min(said as u16) });
+    let opened = driver.open(clock::monotonic_ns(), peer, &four, mark);
     drop(driver);
     near::drive(); // others may have left to us what they had to do
     let stream = match opened {
@@ -81,7 +98,15 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         }
         // The server may have made the reservation: its acceptor's token must find somebody who expects it.
     }
-    connect_by_tcp(home, stream, fd, socket, &four, kind)
+    connect_by_tcp(home, stream, fd, socket, &four, kind, [said, i32::from(mark.0)])
+}
+
+/// The largest segment that the program has allowed itself (TCP_MAXSEG); 0: it has said nothing.
+fn largest_segment(fd: i32) -> i32 {
+    match calls::getsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG) {
+        Ok(DEFAULT_SEGMENT) | Err(_) => 0,
+        Ok(said) => said,
+    }
 }
 
 fn reason(refusal: Refusal) -> Reason {
@@ -235,10 +260,14 @@ fn connect_by_tcp(
     socket: &'static Socket,
     four: &FourTuple,
     kind: usize,
+    [said, mark]: [i32; 2],
 ) -> Outcome {
     let nonblocking = kind < 2;
     let address = Encoded::new(socket.family.load(Ordering::Relaxed), &four.server);
+    // Only the SYN shows it.
+    let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, mark);
     let mut connected = calls::connect(fd, address.pointer(), address.length);
+    let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, said);
     if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) {
         connected = await_connected(home, fd, clock::monotonic_ns() + ASKED[kind]);
     }

@@ -4,6 +4,7 @@
 //! ended; and its own death is a hang-up at all of them. It holds the shadow connections, whose hang-up says that the peer's
 //! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
 
+use super::area;
 use super::fork;
 use super::hold;
 use super::home::Home;
@@ -300,7 +301,9 @@ impl Keeper {
             about::CONTROL => self.told(),
             about::GATE => {
                 if let Some(gate) = self.gates[which as usize & 1].as_mut() {
-                    gate.serve(clock::monotonic_ns(), &mut |four| {
+                    // The port is that of all interfaces: who is not in the area, by any of them, finds nobody there.
+                    let mut knows = |asker: &Address| area::device(asker).is_ok();
+                    gate.serve(clock::monotonic_ns(), &mut knows, &mut |four| {
                         let _setup = crate::global::SETUP.lock()?;
                         diag::listener(&four.client, &four.server).ok().flatten().map(|owner| u64::from(owner.inode))
                     });

@@ -30,6 +30,7 @@ mod whose;
 mod words;
 
 pub use accept::{accepted, listens, listens_no_longer};
+pub use area::left_namespace;
 pub use connect::connect;
 pub use home::{forget, forked, moved};
 pub use near::{drive, drive_into, hold_back, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};

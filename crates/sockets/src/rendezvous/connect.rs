@@ -125,7 +125,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
 }
 
 /// IPV6_V6ONLY.
-fn is_v6only(fd: i32) -> bool {
+pub(crate) fn is_v6only(fd: i32) -> bool {
     let mut value = 0i32;
     let mut length = core::mem::size_of::<i32>() as libc::socklen_t;
     let target = (&mut value as *mut i32).cast();

@@ -82,7 +82,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.private_fd.store(unix, Ordering::Release);
             crate::rendezvous::reserve::begin();
             // Before the kernel listens: who can connect finds the station.
-            crate::remote::listens(status.st_ino, &bound);
+            crate::remote::listens(fd, status.st_ino, &bound);
             Ok(())
         }
         Err(Errno(libc::EADDRINUSE)) => Err(Reason::ListenerNameTaken),
@@ -126,7 +126,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     }
     crate::epoll::became_listener(socket);
     if !known {
-        crate::remote::listens(socket.inode.load(Ordering::Relaxed), &address);
+        crate::remote::listens(fd, socket.inode.load(Ordering::Relaxed), &address);
     }
 }
 

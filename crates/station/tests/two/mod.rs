@@ -16,6 +16,8 @@ pub const MILLISECOND: Nanoseconds = 1_000_000;
 pub const SECOND: Nanoseconds = 1_000_000_000;
 /// The port of the server's listener, and the listener's inode.
 pub const PORT: u16 = 8080;
+/// What the connections of these tests show.
+pub const MARK: Mark = Mark(1449);
 pub const INODE: u64 = 4_000_000_007;
 
 /// What a program has of one stream.
@@ -255,12 +257,12 @@ impl World {
             }
             let ready = waits(&[inquiry.descriptor(), self.gate.descriptor(), self.sides[1].ear], 1000);
             self.now = if ready { self.now + 100 * MICROSECOND } else { self.now.max(inquiry.deadline()) };
-            self.gate.serve(self.now, &mut |four| (four.server.port == PORT).then_some(INODE));
+            self.gate.serve(self.now, &mut |_| true, &mut |four| (four.server.port == PORT).then_some(INODE));
             if self.sides[1].ear >= 0 {
                 let Side { station, program, ear, .. } = &mut self.sides[1];
                 station.lock().expect("the lock").hear(self.now, *ear, program);
             }
-            self.gate.serve(self.now, &mut |_| None);
+            self.gate.serve(self.now, &mut |_| true, &mut |_| None);
         }
     }
 
@@ -278,7 +280,7 @@ impl World {
     pub fn open(&mut self, port: u16) -> (Stream, Opening) {
         let peer = self.peer();
         let four = self.four(port);
-        let stream = self.sides[0].station.lock().expect("the lock").open(self.now, peer, &four).expect("a stream");
+        let stream = self.sides[0].station.lock().expect("the lock").open(self.now, peer, &four, MARK).expect("a stream");
         let mut opening = Opening::Pending;
         self.until(20 * SECOND, "an answer to OPEN", |world| {
             opening = world.sides[0].station.opening(stream);
@@ -293,7 +295,7 @@ impl World {
         assert_eq!(opening, Opening::Opened);
         let four = self.four(port);
         let token = self.sides[0].station.lock().expect("the lock").token(client);
-        let (server, found) = self.sides[1].station.lock().expect("the lock").claim(&four).expect("a reservation");
+        let (server, found) = self.sides[1].station.lock().expect("the lock").claim(&four, MARK.0.into()).expect("a reservation");
         assert_eq!(found, token);
         for (side, stream) in self.sides.iter_mut().zip([client, server]) {
             side.program.flows.insert(stream, Flow { window, ..Flow::default() });

@@ -24,8 +24,12 @@ pub enum Way {
     Agents,
     /// Under shunt, frames by UDP.
     Udp,
-    /// Under shunt, frames by AF_XDP, with an agent on either host.
+    /// Under shunt, frames by AF_XDP, with an agent on either host: that is all that is asked for.
     Xdp,
+    /// Under shunt, without an agent anywhere.
+    Unasked,
+    /// Under shunt, with an agent on the client's host alone.
+    OneAgent,
 }
 
 impl Way {
@@ -81,7 +85,12 @@ impl Site {
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
         let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt };
-        for host in site.hosts.iter().take(if matches!(way, Way::Xdp | Way::Agents) { 2 } else { 0 }) {
+        let agents = match way {
+            Way::Xdp | Way::Agents => 2,
+            Way::OneAgent => 1,
+            Way::Kernel | Way::FallBack | Way::Udp | Way::Unasked => 0,
+        };
+        for host in site.hosts.iter().take(agents) {
             site.agents.push(Agent::start(host, &site.shunt, &[]).expect("the agent starts"));
         }
         Some(site)
@@ -102,12 +111,12 @@ impl Site {
                 command
             }
         };
-        let area = match self.way {
-            Way::Udp => "10.77.0.0/24",
-            Way::Xdp => "auto",
-            Way::Kernel | Way::FallBack | Way::Agents => "none",
+        match self.way {
+            Way::Udp => command.env("SHUNT_HOSTS", "10.77.0.0/24"),
+            Way::Xdp | Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
+            Way::Kernel | Way::FallBack | Way::Agents => command.env("SHUNT_HOSTS", "none"),
         };
-        command.env("SHUNT_HOSTS", area).env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
+        command.env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
         command
     }
 
@@ -268,7 +277,7 @@ impl Site {
         until("shunt's names to leave the hosts", || {
             self.hosts.iter().all(|host| {
                 let table = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default());
-                !table.lines().any(|line| line.contains("@shunt1-") && !line.contains("@shunt1-agent-"))
+                !table.lines().any(|line| line.contains("@shunt1-") && !line.contains("@shunt1-agent"))
             })
         });
     }

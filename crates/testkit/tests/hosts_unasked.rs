@@ -1,0 +1,90 @@
+//! Between hosts, when nothing is asked for: where no agent runs programs have nothing that they would not have on one host, and a host
+//! without shunt is asked once for all.
+
+mod two_hosts;
+
+use std::process::Child;
+use two_hosts::{peer, stop, until, Running, Site, Way, PORT};
+
+/// What the descriptors of a process are, its threads, and how many processes are on the hosts.
+fn belongings(site: &Site, program: &Child) -> (Vec<String>, usize, usize) {
+    let of = |what: &str| std::fs::read_dir(format!("/proc/{}/{what}", program.id())).expect("a process");
+    let kind = |entry: std::fs::DirEntry| {
+        let name = std::fs::read_link(entry.path()).map(|link| link.to_string_lossy().into_owned()).unwrap_or_default();
+        // Inodes, and files of this test's own directory.
+        name.split([':', '/']).next().unwrap_or_default().to_string()
+    };
+    let mut descriptors: Vec<String> = of("fd").filter_map(Result::ok).map(kind).collect();
+    descriptors.sort();
+    (descriptors, of("task").count(), site.hosts.iter().map(|host| host.processes().len()).sum())
+}
+
+/// The lines of a table of the host's network namespace.
+fn table(site: &Site, host: usize, name: &str) -> Vec<String> {
+    let text = site.hosts[host].enter(|| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default());
+    text.lines().map(String::from).collect()
+}
+
+/// A conversation between the hosts that the kernel carries, and both ends' belongings.
+fn conversation(label: &str, way: Way) -> Option<[(Vec<String>, usize, usize); 2]> {
+    let site = Site::new(label, way)?;
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    let found = [&server, &bystander].map(|program| belongings(&site, &program.child));
+    for host in [0, 1] {
+        assert_eq!(table(&site, host, "udp").len() + table(&site, host, "udp6").len(), 2, "nobody has a port of UDP");
+        assert!(!table(&site, host, "unix").iter().any(|line| line.contains("@shunt1-station")));
+    }
+    assert!(bystander.end_of_input().contains("fine "));
+    drop(server);
+    site.finish();
+    Some(found)
+}
+
+#[test]
+fn without_agents_nothing_is_there() {
+    let Some(none) = conversation("hosts-none", Way::FallBack) else { return };
+    assert_eq!(conversation("hosts-unasked", Way::Unasked).expect("two hosts"), none);
+}
+
+/// How many datagrams have left the first host.
+fn sent(site: &Site) -> u64 {
+    let lines: Vec<Vec<String>> = table(site, 0, "snmp")
+        .iter()
+        .filter(|line| line.starts_with("Udp:"))
+        .map(|line| line.split_ascii_whitespace().map(String::from).collect())
+        .collect();
+    let place = lines[0].iter().position(|word| word == "OutDatagrams").expect("a column");
+    lines[1][place].parse().expect("a number")
+}
+
+fn visit(site: &Site) {
+    let visitor: Running = site.start(0, "visitor", &peer(), &["visit", &PORT.to_string()]);
+    visitor.end_of_input();
+}
+
+/// A host that says nothing: who comes first waits for it, the agent knows it then, and no program makes anything for it.
+#[test]
+fn a_silent_host_is_asked_once() {
+    let Some(site) = Site::new("silent-host", Way::OneAgent) else { return };
+    let server = site.serve("server");
+    let silent = &site.hosts[1];
+    // Dropped as they come in, without a word: the table of local addresses is asked second.
+    silent.ip("rule add pref 100 lookup local");
+    silent.ip("rule del pref 0");
+    silent.ip(&format!("rule add pref 1 iif {} ipproto udp blackhole", silent.interface));
+    let before = sent(&site);
+    visit(&site);
+    // Asked, and asked again.
+    until("the questions", || sent(&site) == before + 2);
+    for _ in 0..5 {
+        visit(&site);
+    }
+    let bystander = site.bystander(&server);
+    assert_eq!(sent(&site), before + 2);
+    let names = site.hosts[0].processes().into_iter().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")));
+    assert!(!names.flatten().any(|name| name.contains("keeper")), "nothing is made for it");
+    assert!(bystander.end_of_input().contains("fine "));
+    stop(server, libc::SIGTERM);
+    site.finish();
+}
