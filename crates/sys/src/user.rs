@@ -6,9 +6,9 @@
 //! from the handler of SIGSEGV and SIGBUS, moves the instruction pointer to the fix-up. Where nothing faults, that costs
 //! a register that says so.
 //!
-//! Copies of at least [`LONG`] bytes are the C library's `memcpy`, which is tuned to the processor. It cannot be in a
-//! table, so it is called inside a *window*: the thread's block points to the saved registers, and a fault at an address
-//! that the copy may touch returns from the window instead.
+//! Copies of at least [`LONG`] bytes, or of 64 KiB where vectors are wide, are the C library's `memcpy`, which is tuned to the
+//! processor. It cannot be in a table, so it is called inside a *window*: the thread's block points to the saved registers, and
+//! a fault at an address that the copy may touch returns from the window instead.
 
 mod copy;
 mod fault;
@@ -18,12 +18,12 @@ mod tests;
 mod value;
 mod width;
 
-pub use copy::{copy, copy_away};
+pub use copy::{copy, copy_away, copy_short};
 pub use fault::resolve;
 pub use value::{copy_all, load, read, store, writable, write};
 pub use width::find as find_width;
 
-/// Copies from this many bytes on are left to `memcpy`.
+/// Copies from this many bytes on may be left to `memcpy`.
 pub const LONG: usize = 8 << 10;
 
 /// An access that may fault: `instructions` use only registers; a fault in them clears `ok`.

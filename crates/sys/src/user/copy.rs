@@ -11,13 +11,26 @@ use core::arch::asm;
 /// What belongs to us of the two is valid; the program's part may be anything.
 #[inline(always)]
 pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) -> bool {
+    // SAFETY: passed on.
+    unsafe {
+        if length >= LONG {
+            return shunt_user_copy(target, source, length) != 0;
+        }
+        copy_short(source, target, length)
+    }
+}
+
+/// As [`copy`], of fewer than [`LONG`] bytes: no call that the compiler knows of, so it keeps nothing in memory for one.
+///
+/// # Safety
+/// As for [`copy`], and `length < LONG`.
+#[inline(always)]
+pub unsafe fn copy_short(source: *const u8, target: *mut u8, length: usize) -> bool {
     let mut ok = 1u32;
     // SAFETY: accesses stay inside the two ranges, and a fault is resolved.
     unsafe {
-        if length >= LONG {
-            ok = shunt_user_copy(target, source, length);
-        } else if length > 16 {
-            // Shorter ones touch few registers: the caller keeps the others. `vzeroupper` is among the instructions, so in a build
+        if length > 16 {
+            // They touch few registers: the caller keeps the others. `vzeroupper` is among the instructions, so in a build
             // for AVX no vector register keeps all it had.
             asm!("call {f}", f = sym shunt_user_copy, inout("rdi") target => _, inout("rsi") source => _, in("rdx") length,
                 out("rax") ok, out("rcx") _, out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,

@@ -35,7 +35,7 @@ fn with_each_width(test: impl Fn()) {
 }
 
 /// Bytes that can be touched between those that cannot.
-const LAND: usize = 8 * PAGE;
+const LAND: usize = 17 * PAGE;
 
 /// Pages of bytes that cannot be touched on either side; the address of the first.
 fn island() -> *mut u8 {
@@ -57,7 +57,7 @@ fn every_length_is_copied_whole_and_faults_at_either_end() {
 fn copy_every_length() {
     let land = island();
     let mut ours = vec![0u8; LAND + 64];
-    for length in (1..700).chain([1000, 2047, 2048, 4095, 4096, 5000, 4 * PAGE - 1, 4 * PAGE, LAND]) {
+    for length in (1..700).chain([1000, 2047, 2048, 4095, 4096, 5000, 4 * PAGE - 1, 4 * PAGE, 8 * PAGE, LAND]) {
         let (first, last) = (land, land.wrapping_add(LAND - length));
         for (theirs, faults) in [
             (first, false),
@@ -124,7 +124,7 @@ fn addresses_that_no_page_can_have_fault_too() {
     catch_faults();
     let mut ours = [0u8; LAND];
     for address in [1usize << 63, 0x8000_0000_0000_1000, usize::MAX - 10 * PAGE, 0xffff_8000_0000_0000] {
-        for length in [1, 8, 16, 100, 600, 6000, LAND] {
+        for length in [1, 8, 16, 100, 600, 6000, 8 * PAGE, LAND] {
             // SAFETY: our part has the room.
             unsafe {
                 assert!(!copy(address as *const u8, ours.as_mut_ptr(), length));
@@ -178,7 +178,7 @@ fn a_fault_leaves_nothing_in_the_upper_halves_of_vectors() {
         if super::width::WIDTH.load(std::sync::atomic::Ordering::Relaxed) < 32 {
             return;
         }
-        for length in [1024, 2000, 6000, LAND] {
+        for length in [1024, 2000, 6000, 8 * PAGE, LAND] {
             // SAFETY: there is room for `length` bytes, of which the last one faults.
             let copied = unsafe { copy(land.wrapping_add(LAND - length + 1), ours.as_mut_ptr(), length) };
             let left = upper_halves();
