@@ -9,7 +9,7 @@ use core::arch::{
     x86_64::{_mm_prefetch, _MM_HINT_T0},
 };
 #[cfg(not(loom))]
-use shunt_sys::user::{copy, copy_away};
+use shunt_sys::user::{copy, copy_away, copy_short};
 
 /// A ring's memory: `size` is a power of two.
 #[derive(Clone, Copy)]
@@ -39,6 +39,16 @@ impl Ring {
         unsafe { self.put_by(position, source, length, copy) }
     }
 
+    /// As [`Ring::put`], of fewer than [`LONG`](shunt_sys::user::LONG) bytes.
+    ///
+    /// # Safety
+    /// As for [`Ring::put`], and `length < LONG`.
+    #[inline(always)]
+    pub unsafe fn put_short(self, position: u64, source: *const u8, length: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.put_by(position, source, length, copy_short) }
+    }
+
     /// As [`Ring::put`], past the caches of this processor ([`shunt_sys::user::copy_away`]).
     ///
     /// # Safety
@@ -50,6 +60,11 @@ impl Ring {
     }
 
     #[inline(always)]
+    fn at_position(self, position: u64) -> usize {
+        position as usize & (self.size as usize - 1)
+    }
+
+    #[inline(always)]
     unsafe fn put_by(
         self,
         position: u64,
@@ -57,7 +72,7 @@ impl Ring {
         length: usize,
         copy: unsafe fn(*const u8, *mut u8, usize) -> bool,
     ) -> bool {
-        let at = position as usize & (self.size as usize - 1);
+        let at = self.at_position(position);
         let first = length.min(self.size as usize - at);
         // SAFETY: at + first <= size, and the rest fits before `at` because length <= size.
         unsafe {
@@ -75,9 +90,31 @@ impl Ring {
     /// As for [`Ring::put`], with the roles exchanged.
     #[inline(always)]
     pub unsafe fn get(self, position: u64, target: *mut u8, length: usize) -> bool {
-        let at = position as usize & (self.size as usize - 1);
+        // SAFETY: passed on.
+        unsafe { self.get_by(position, target, length, copy) }
+    }
+
+    /// As [`Ring::get`], of fewer than [`LONG`](shunt_sys::user::LONG) bytes.
+    ///
+    /// # Safety
+    /// As for [`Ring::get`], and `length < LONG`.
+    #[inline(always)]
+    pub unsafe fn get_short(self, position: u64, target: *mut u8, length: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.get_by(position, target, length, copy_short) }
+    }
+
+    #[inline(always)]
+    unsafe fn get_by(
+        self,
+        position: u64,
+        target: *mut u8,
+        length: usize,
+        copy: unsafe fn(*const u8, *mut u8, usize) -> bool,
+    ) -> bool {
+        let at = self.at_position(position);
         let first = length.min(self.size as usize - at);
-        // SAFETY: as in put.
+        // SAFETY: as in put_by.
         unsafe {
             let ok = copy(self.base.add(at), target, first);
             if first < length {
@@ -107,9 +144,20 @@ impl Ring {
     #[inline(always)]
     fn each_line(self, position: u64, length: usize, ask: impl Fn(*mut u8)) {
         const LINE: usize = 64;
+        let at = self.at_position(position);
+        let first = self.base.wrapping_add(at);
+        // At the ring's end it is not worth a second piece.
+        let length = length.min(self.size as usize - at);
         let mut done = 0;
+        while length - done > 3 * LINE {
+            (0..4).for_each(|line| ask(first.wrapping_add(done + line * LINE)));
+            done += 4 * LINE;
+            if done >= length {
+                return;
+            }
+        }
         loop {
-            ask(self.base.wrapping_add((position as usize + done) & (self.size as usize - 1)));
+            ask(first.wrapping_add(done));
             done += LINE;
             if done >= length {
                 break;
@@ -147,6 +195,16 @@ impl Ring {
     pub unsafe fn put_away(self, position: u64, source: *const u8, length: usize) -> bool {
         // SAFETY: passed on.
         unsafe { self.put(position, source, length) }
+    }
+
+    pub unsafe fn put_short(self, position: u64, source: *const u8, length: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.put(position, source, length) }
+    }
+
+    pub unsafe fn get_short(self, position: u64, target: *mut u8, length: usize) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.get(position, target, length) }
     }
 
     pub fn fetch(self, _position: u64, _length: usize) {}

@@ -48,5 +48,5 @@ pub mod window;
 #[cfg(loom)]
 pub use copy::Byte;
 pub use pipe::{Pipe, Trouble, SEGMENT};
-pub use short::SHORT;
+pub use short::{Attempt, SHORT};
 pub use window::Window;

@@ -59,14 +59,16 @@ impl Pace {
         }
     }
 
-    /// Whether a look for `length` bytes is best put off; once.
+    /// Whether a look for `length` bytes is best put off: once, so who does it says [`Pace::forget`].
     #[inline(always)]
     pub fn is_ahead(&self, length: usize) -> bool {
-        let is_ahead = self.piece.load(Relaxed) == length as u32 | EMPTIED;
-        if is_ahead {
-            self.piece.store(0, Relaxed);
-        }
-        is_ahead
+        self.piece.load(Relaxed) == length as u32 | EMPTIED
+    }
+
+    /// A look was put off.
+    #[inline(always)]
+    pub fn forget(&self) {
+        self.piece.store(0, Relaxed);
     }
 }
 
@@ -97,6 +99,7 @@ mod tests {
         pace.emptied(8);
         assert!(!pace.is_ahead(16), "another length is asked for");
         assert!(pace.is_ahead(8));
+        pace.forget();
         assert!(!pace.is_ahead(8), "once");
     }
 

@@ -25,6 +25,19 @@ pub const SHORT: usize = user::LONG - 1;
 #[cfg(loom)]
 pub const SHORT: usize = RING_SIZE[0] as usize;
 
+/// What became of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attempt {
+    /// So many bytes went, or came.
+    Moved(usize),
+    /// Nothing was done: this is for the general way.
+    Declined,
+    /// Nothing was done: the same without `LEAN` is to be tried.
+    NotLean,
+    /// All is announced, and nothing is to be sent before [`Pipe::put_again`].
+    Torn,
+}
+
 /// Longer messages do not count towards making an empty ring smaller ([`Pipe::send`]).
 pub(crate) const SMALL: usize = RING_SIZE[0] as usize / 2;
 
@@ -32,8 +45,9 @@ const ENDED: u64 = word::FIN | word::CLOSED | word::RST;
 const INLINE_COUNT: u64 = 63 << word::INLINE_SHIFT;
 
 impl Pipe<'_> {
-    /// Sends a message that is short and known to fit; false: nothing was done. So it is after an end, or where the source
-    /// faults.
+    /// Sends a message that is short and known to fit. Declined after an end, and where the source faults.
+    ///
+    /// `LEAN`: only where nothing is to be called for it, so that the compiler keeps nothing in memory for what may come.
     ///
     /// `sole`: no other process owns the side. Others would have to go on where this one was killed, so they need the
     /// bytes in the ring before they are announced.
@@ -41,62 +55,79 @@ impl Pipe<'_> {
     /// # Safety
     /// As for [`Pipe::send`].
     #[inline(always)]
-    pub unsafe fn send_short(&self, source: *const u8, length: usize, sole: bool) -> bool {
+    pub unsafe fn send_short<const LEAN: bool>(&self, source: *const u8, length: usize, sole: bool) -> Attempt {
         let transmit = &self.own.transmit;
         let current = transmit.word.load(Relaxed);
         if length.wrapping_sub(1) >= SHORT || transmit.small.load(Relaxed) & COPIED == 0 || current & ENDED != 0 {
-            return false;
+            return Attempt::Declined;
         }
         let (tail, class) = (current & POSITION, class_of(current));
         let ack = self.known_ack();
-        let next = (tail.wrapping_add(length as u64) & POSITION) | (current & !(POSITION | INLINE_COUNT));
+        let next = || (current.wrapping_add(length as u64) & POSITION) | (current & !(POSITION | INLINE_COUNT));
         if ack == tail && class == 0 && length <= INLINE {
+            let ring = self.smallest();
             // SAFETY: as promised by the caller; INLINE bytes fit the smallest ring.
             unsafe {
-                if !(sole || self.smallest().put(tail, source, length)) || !self.put_inline(source, length) {
-                    return false;
+                if !(sole || ring.put_short(tail, source, length)) || !self.put_inline(source, length) {
+                    return Attempt::Declined;
                 }
-                self.publish(next | (length as u64) << word::INLINE_SHIFT);
-                if sole && !self.smallest().put(tail, source, length) {
-                    self.put_again(tail, length);
+                self.publish(next() | (length as u64) << word::INLINE_SHIFT);
+                if sole && !ring.put_short(tail, source, length) {
+                    return Attempt::Torn;
                 }
             }
-            return true;
+            return Attempt::Moved(length);
         }
         if ack == tail && class != 0 && (length <= SMALL || transmit.small.load(Relaxed) != COPIED) {
-            return false; // an empty ring may shrink, or a count towards that begins anew
+            return Attempt::Declined; // an empty ring may shrink, or a count towards that begins anew
         }
-        let settled = class == 0 || transmit.switch.load(Relaxed) & word::SETTLED != 0;
-        let Some(ring) = self.ring(class) else { return false };
-        if !settled || distance(ack, tail) + length as u64 > self.room(class) as u64 {
-            return false;
+        if class != 0 && transmit.switch.load(Relaxed) & word::SETTLED == 0 {
+            return Attempt::Declined;
         }
-        if length >= TIMED && ack != tail && self.goes_past(tail, length) {
-            // SAFETY: as below.
-            return unsafe { self.send_past(ring, tail, source, length, next) };
+        let Some(ring) = self.ring(class) else { return Attempt::Declined };
+        let behind = distance(ack, tail);
+        if behind + length as u64 > self.room_of(ring.size as usize) as u64 {
+            return Attempt::Declined;
         }
-        if ack != tail && length >= pace::PREPARED && class <= FIRST_IN_WINDOW {
+        if behind != 0 && length >= pace::PREPARED {
+            if length >= TIMED && self.window.streamed.past_caches() {
+                if LEAN {
+                    return Attempt::NotLean;
+                }
+                // SAFETY: as below.
+                return unsafe { self.send_past(ring, tail, source, length, next()) };
+            }
             let ahead = pace::AHEAD_OF_STORES;
-            if distance(ack, tail) + ahead + length as u64 <= ring.size as u64 {
+            if class <= FIRST_IN_WINDOW && behind + ahead + length as u64 <= ring.size as u64 {
                 ring.prepare(tail.wrapping_add(ahead), length);
             }
         }
         // SAFETY: as promised by the caller; there is room for them in the ring.
-        let copied = unsafe { ring.put(tail, source, length) };
-        if copied {
-            self.publish(next);
+        if !unsafe { ring.put_short(tail, source, length) } {
+            return Attempt::Declined;
         }
-        copied
+        self.publish(next());
+        Attempt::Moved(length)
     }
 
-    /// Whether this message of a stream goes past the caches ([`crate::streamed`]).
+    /// Whether this part of a stream goes past the caches ([`crate::streamed`]).
     #[inline(always)]
     pub(crate) fn goes_past(&self, tail: u64, length: usize) -> bool {
         let streamed = &self.window.streamed;
-        if tail & (LENGTH - 1) < length as u64 && self.reader_is_elsewhere() {
+        if tail & (LENGTH - 1) < length as u64 {
             streamed.length_ended(tail, clock::ticks());
         }
         streamed.past_caches()
+    }
+
+    /// Behind a short message of `length` bytes: where one length of a stream of such ends, its time is taken. Nobody waits for
+    /// that any more.
+    pub fn take_time(&self, length: usize) {
+        let position = self.announced() & POSITION;
+        let ends = length >= TIMED && position & (LENGTH - 1) < length as u64;
+        if ends && self.unacknowledged_at_most() > length as u64 && self.reader_is_elsewhere() {
+            self.window.streamed.length_ended(position, clock::ticks());
+        }
     }
 
     /// The end of [`Pipe::send_short`], past the caches.
@@ -104,80 +135,85 @@ impl Pipe<'_> {
     /// # Safety
     /// As for [`Pipe::send`], and there is room.
     #[inline(never)]
-    unsafe fn send_past(self, ring: Ring, tail: u64, source: *const u8, length: usize, next: u64) -> bool {
+    unsafe fn send_past(self, ring: Ring, tail: u64, source: *const u8, length: usize, next: u64) -> Attempt {
         // SAFETY: passed on.
-        let copied = unsafe { ring.put_away(tail, source, length) };
-        if copied {
-            self.publish(next);
+        if !unsafe { ring.put_away(tail, source, length) } {
+            return Attempt::Declined;
         }
-        copied
+        self.publish(next);
+        Attempt::Moved(length)
     }
 
-    /// The source went away between the two copies: what was announced is put into the ring. (Here and below: by value, so that
-    /// nothing is kept in memory for what is rare.)
+    /// The source went away between the two copies ([`Attempt::Torn`]): the `length` bytes that were announced are put into the
+    /// ring.
     #[cold]
-    #[inline(never)]
-    fn put_again(self, tail: u64, length: usize) {
+    pub fn put_again(&self, length: usize) {
+        let length = length.min(INLINE);
+        let tail = (self.own.transmit.word.load(Relaxed) & POSITION).wrapping_sub(length as u64) & POSITION;
         let words = self.own.post.inline.each_ref().map(|word| word.load(Relaxed));
         // SAFETY: INLINE bytes are there and fit the smallest ring.
-        unsafe { self.smallest().put(tail, words.as_ptr().cast(), length.min(INLINE)) };
+        unsafe { self.smallest().put(tail, words.as_ptr().cast(), length) };
     }
 
     /// Takes up to `length` bytes if that is simple: those known to wait, the ones beside the peer's word, or some of those
-    /// in the ring that we know. Gives their number; 0: nothing was done, also where the target faults.
+    /// in the ring that we know. Declined, too, where the target faults. `LEAN` as for [`Pipe::send_short`].
     ///
     /// # Safety
     /// As for [`Pipe::receive`].
     #[inline(always)]
-    pub unsafe fn receive_short(&self, target: *mut u8, length: usize) -> usize {
+    pub unsafe fn receive_short<const LEAN: bool>(&self, target: *mut u8, length: usize) -> Attempt {
         let receive = &self.own.receive;
         let known = receive.class.load(Relaxed);
         let position = receive.position.load(Relaxed);
         if known >> KNOWN_SHIFT == 0 {
             if self.window.pace.is_ahead(length) {
+                if LEAN {
+                    return Attempt::NotLean;
+                }
+                self.window.pace.forget();
                 pace::hold_off(&self.own.wait, &self.peer.wait);
             }
             let word = self.peer.post.word.load(Acquire);
             let waiting = distance(position, word & POSITION) as usize;
             // A mark among the bytes is visible with them: then the caller says how far it may go ([`Pipe::receive_within`]).
             if waiting == 0 || self.peer.urgent.load(Acquire) != 0 {
-                return 0;
+                return Attempt::Declined;
             }
             let inline = (word >> word::INLINE_SHIFT) as usize & 63;
             if inline != 0 {
                 // SAFETY: passed on; checked.
                 if waiting != inline || inline > INLINE.min(length) || !unsafe { self.get_inline(0, target, inline) } {
-                    return 0;
+                    return Attempt::Declined;
                 }
                 self.note_switch(word, true);
                 receive.position.store(position.wrapping_add(inline as u64), Release);
-                return inline;
+                return Attempt::Moved(inline);
             }
             let class = class_of(word);
-            let Some(ring) = self.ring(class) else { return 0 };
+            let Some(ring) = self.ring(class) else { return Attempt::Declined };
             let part = waiting.min(length);
             if receive.switch.load(Relaxed) != switch_of(word) || waiting > ring.size as usize || part.wrapping_sub(1) >= SHORT {
-                return 0;
+                return Attempt::Declined;
             }
             // SAFETY: as promised by the caller; part <= waiting, which fits the ring.
-            if !unsafe { ring.get(position, target, part) } {
-                return 0;
+            if !unsafe { ring.get_short(position, target, part) } {
+                return Attempt::Declined;
             }
             self.consume(part, ((waiting - part) as u32) << KNOWN_SHIFT | class as u32);
             self.window.pace.found(waiting, part);
-            return part;
+            return Attempt::Moved(part);
         }
         if length.wrapping_sub(1) >= SHORT || length > (known >> KNOWN_SHIFT) as usize || self.peer.urgent.load(Acquire) != 0 {
-            return 0;
+            return Attempt::Declined;
         }
-        let Some(ring) = self.ring((known & KNOWN_CLASS) as usize) else { return 0 };
+        let Some(ring) = self.ring((known & KNOWN_CLASS) as usize) else { return Attempt::Declined };
         // What is known lies in shared memory from one call to the next.
         if length > ring.size as usize {
-            return 0;
+            return Attempt::Declined;
         }
         // SAFETY: as promised by the caller; checked.
-        if !unsafe { ring.get(position, target, length) } {
-            return 0;
+        if !unsafe { ring.get_short(position, target, length) } {
+            return Attempt::Declined;
         }
         let left = known - ((length as u32) << KNOWN_SHIFT);
         self.consume(length, left);
@@ -186,7 +222,7 @@ impl Pipe<'_> {
         } else if left >> KNOWN_SHIFT == 0 {
             self.window.pace.emptied(length);
         }
-        length
+        Attempt::Moved(length)
     }
 
     /// Where the `waiting` bytes begin among those beside the peer's word, if that is where they are to be taken from: their

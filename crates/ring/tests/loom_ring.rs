@@ -7,7 +7,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use shunt_ring::{Byte, Pipe, Window};
+use shunt_ring::{Attempt, Byte, Pipe, Window};
 use shunt_segment::area::{ring_offset, CLASSES};
 use shunt_segment::channel::Side;
 use shunt_segment::sync::Ordering::Relaxed;
@@ -47,7 +47,7 @@ impl Connection {
         let pipe = self.pipe(end, end);
         // SAFETY: the whole of `bytes`; one thread sends on an end, so it may put them into the ring last.
         *sent += unsafe {
-            if pipe.send_short(bytes.as_ptr(), length, true) {
+            if pipe.send_short::<false>(bytes.as_ptr(), length, true) == Attempt::Moved(length) {
                 length
             } else {
                 pipe.send(bytes.as_ptr(), length)

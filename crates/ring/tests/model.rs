@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{byte_at, Connection};
+use common::{byte_at, Connection, CHANNEL};
 use proptest::prelude::*;
-use shunt_segment::area::{CLASSES, RING_SIZE};
+use shunt_segment::area::{ring_offset, CLASSES, RING_SIZE};
 use shunt_segment::channel::word;
 use shunt_segment::sync::Ordering::Relaxed;
 use std::collections::VecDeque;
@@ -512,6 +512,32 @@ fn bytes_whose_sender_did_not_survive_their_announcement_go_with_the_next() {
 }
 
 /// Cleared as for the next connection on the channel, and as if by one that does not know the copies.
+#[test]
+fn what_went_away_between_the_two_copies_is_put_again() {
+    let connection = Connection::new([CLASSES - 1; 2]);
+    let (out, into) = (connection.outgoing(0), connection.incoming(1));
+    let (first, second) = ([0x11u8; 40], [0x22u8; 40]);
+    for _ in 0..60 {
+        let mut got = [0u8; 80];
+        // SAFETY: buffers of these lengths, one thread.
+        unsafe {
+            // The first send of a connection goes the general way.
+            assert_eq!(out.send(first.as_ptr(), 40), 40);
+            // What a copy that faulted may have left behind the announcement.
+            let at = (connection.page().sides[0].transmit.word.load(Relaxed) & word::POSITION).wrapping_sub(40);
+            for k in 0..40 {
+                connection.clear(ring_offset(CHANNEL, 0, 0) + (at + k) as usize % RING_SIZE[0] as usize);
+            }
+            out.put_again(40);
+            // Another one behind it: both are taken from the ring.
+            assert_eq!(out.send(second.as_ptr(), 40), 40);
+            assert_eq!(into.receive(got.as_mut_ptr(), 80), Ok(80));
+        }
+        assert_eq!(got[..40], first);
+        assert_eq!(got[40..], second);
+    }
+}
+
 #[test]
 fn a_channel_is_used_again() {
     let connection = Connection::new([2; 2]);

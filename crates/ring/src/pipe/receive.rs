@@ -1,6 +1,7 @@
 //! Taking bytes out of a ring, or looking at them.
 
 use super::{distance, Pipe, Trouble, CHUNK, KNOWN_CLASS, KNOWN_SHIFT, POSITION};
+use crate::short::Attempt;
 use shunt_segment::area::ring_offset;
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
 use shunt_sys::thread;
@@ -25,9 +26,9 @@ impl Pipe<'_> {
     pub unsafe fn receive(&self, target: *mut u8, length: usize) -> Result<usize, Trouble> {
         // SAFETY: passed on.
         unsafe {
-            match self.receive_short(target, length) {
-                0 => self.receive_ring(target, length, self.own.receive.class.load(Relaxed), true),
-                taken => Ok(taken),
+            match self.receive_short::<false>(target, length) {
+                Attempt::Moved(taken) => Ok(taken),
+                _ => self.receive_ring(target, length, self.own.receive.class.load(Relaxed), true),
             }
         }
     }

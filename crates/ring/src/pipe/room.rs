@@ -22,12 +22,12 @@ fn window(receiver: &Side) -> usize {
 }
 
 impl Pipe<'_> {
-    /// Bytes that may be under way in the ring of `class`: all that fit, or fewer if the program set SO_SNDBUF.
+    /// Bytes that may be under way in a ring of `size`: all that fit, or fewer if the program set SO_SNDBUF.
     #[inline(always)]
-    pub(crate) fn room(&self, class: usize) -> usize {
+    pub(crate) fn room_of(&self, size: usize) -> usize {
         match self.own.transmit.send_buffer.load(Relaxed) {
-            0 => Self::size(class),
-            set => Self::size(class).min(self.room_for(set)),
+            0 => size,
+            set => size.min(self.room_for(set)),
         }
     }
 
@@ -160,7 +160,7 @@ impl Pipe<'_> {
     /// Free space as poll(2) sees it, without growing: (free bytes, size of the ring).
     pub fn writable(&self) -> (usize, usize) {
         let current = self.announced();
-        let size = self.room(class_of(current));
+        let size = self.room_of(Self::size(class_of(current)));
         let mut free = self.space(current, self.known_ack());
         if free * 3 < size {
             free = self.space(current, self.refresh_ack());

@@ -4,7 +4,7 @@ use super::fill::HEADING;
 use super::room::ahead;
 use super::{class_of, Pipe, CHUNK, COPIED, POSITION};
 use crate::copy::Ring;
-use crate::short::SHORT;
+use crate::short::{Attempt, SHORT};
 use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW};
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
@@ -71,7 +71,7 @@ impl Pipe<'_> {
     pub unsafe fn send(&self, source: *const u8, length: usize) -> usize {
         // SAFETY: passed on.
         unsafe {
-            if self.send_short(source, length, false) {
+            if let Attempt::Moved(length) = self.send_short::<false>(source, length, false) {
                 return length;
             }
             self.send_ring::<false>(source, length)

@@ -76,6 +76,13 @@ impl Connection {
         unsafe { core::slice::from_raw_parts(self.link.add(offset), length) }
     }
 
+    /// A byte of the link's file, which lies in a ring of the channel, is lost.
+    pub fn clear(&self, offset: usize) {
+        assert!(offset < LINK_SIZE);
+        // SAFETY: inside the link; rings of the channel are writable, and their bytes are anybody's.
+        unsafe { self.link.add(offset).write_volatile(0) }
+    }
+
     /// The shared page.
     pub fn page(&self) -> &ChannelPage {
         // SAFETY: mapped, zeroed, page-aligned, only atomics in it.

@@ -32,13 +32,13 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
         // SAFETY: passed on.
         match unsafe {
             if alone {
-                swift::receive::<true>(socket, fd, data, length, flags)
+                swift::receive::<true, false>(socket, fd, data, length, flags)
             } else {
-                swift::receive::<false>(socket, fd, data, length, flags)
+                swift::receive::<false, false>(socket, fd, data, length, flags)
             }
         } {
             Ok(taken) => return Ok(taken),
-            Err(Declined::InSection) => section::leave(),
+            Err(Declined::InSection | Declined::NotLeanInSection) => section::leave(),
             Err(Declined::Unusual) => {}
         }
     }

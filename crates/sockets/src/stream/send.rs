@@ -37,9 +37,9 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
     }
     if !global::single_threaded() {
         // SAFETY: passed on.
-        match unsafe { swift::send::<false>(socket, fd, data, length, flags) } {
+        match unsafe { swift::send::<false, false>(socket, fd, data, length, flags) } {
             Ok(sent) => return Ok(sent),
-            Err(Declined::InSection) => section::leave(),
+            Err(Declined::InSection | Declined::NotLeanInSection) => section::leave(),
             Err(Declined::Unusual) => {}
         }
     }

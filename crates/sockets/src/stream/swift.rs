@@ -4,14 +4,15 @@
 //! the answers is not the usual one. Nothing here enters the kernel, allocates, or waits for longer than cache lines take to
 //! cross a machine. `scripts/check-hot-path` counts the instructions; docs/PERFORMANCE.md says what may not happen here.
 //!
-//! What is left to be done is always the last thing that a function does, so the compiler keeps no register for it.
+//! What is left to be done is always the last thing that a function does, so the compiler keeps no register for it. So the hooks
+//! have a lean way in them, which calls nothing (`LEAN`), and go on from there to one that may.
 
 use crate::global;
 use crate::socket::{flag, Socket};
 use crate::stream::{self, deadlines};
 use crate::waiting::wait;
 use core::sync::atomic::{AtomicU32, Ordering};
-use shunt_ring::SHORT;
+use shunt_ring::{Attempt, SHORT};
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{cancel, section, thread};
@@ -42,6 +43,8 @@ pub enum Declined {
     Unusual,
     /// The same, and the section that was begun is still open: [`section::leave`] ends it.
     InSection,
+    /// Nothing is, but something is to be called: the same without `LEAN` is to be tried, behind the end of the section.
+    NotLeanInSection,
 }
 
 #[inline(always)]
@@ -92,12 +95,12 @@ fn release<const ALONE: bool>(lock: &AtomicU32) {
     }
 }
 
-/// Sends a short message if there is room: its length. `ALONE`: see [`take`].
+/// Sends a short message if there is room: its length. `ALONE`: see [`take`]. `LEAN`: see [`shunt_ring::Pipe::send_short`].
 ///
 /// # Safety
 /// `data` may be any address that is not ours.
 #[inline(always)]
-pub unsafe fn send<const ALONE: bool>(
+pub unsafe fn send<const ALONE: bool, const LEAN: bool>(
     socket: &Socket,
     fd: i32,
     data: *const u8,
@@ -117,10 +120,15 @@ pub unsafe fn send<const ALONE: bool>(
     }
     take::<ALONE>(socket, socket.sending())?;
     // SAFETY: passed on; the direction is held, and not shared with another process.
-    let sent = unsafe { pipe.send_short(data, length, true) };
+    let attempt = unsafe { pipe.send_short::<LEAN>(data, length, true) };
+    if attempt == Attempt::Torn {
+        return Ok(put_again::<ALONE>(socket, fd, length));
+    }
     release::<ALONE>(socket.sending());
-    if !sent {
-        return Err(Declined::InSection);
+    match attempt {
+        Attempt::Declined => return Err(Declined::InSection),
+        Attempt::NotLean => return Err(Declined::NotLeanInSection),
+        _ => {}
     }
     if !section::leave_quietly() {
         return Ok(interrupted_sender(socket, fd, length));
@@ -138,6 +146,16 @@ pub unsafe fn send<const ALONE: bool>(
     Ok(length as isize)
 }
 
+/// The end of [`send`], where the source went away in the middle.
+#[cold]
+#[inline(never)]
+fn put_again<const ALONE: bool>(socket: &Socket, fd: i32, length: usize) -> isize {
+    socket.outgoing().put_again(length);
+    release::<ALONE>(socket.sending());
+    section::leave();
+    tell(socket, fd, length)
+}
+
 #[cold]
 #[inline(never)]
 fn interrupted_sender(socket: &Socket, fd: i32, length: usize) -> isize {
@@ -150,6 +168,7 @@ fn interrupted_sender(socket: &Socket, fd: i32, length: usize) -> isize {
 fn tell(socket: &Socket, fd: i32, length: usize) -> isize {
     wait::notify_after(socket, fd, arm::IN, length);
     wait::check_peer_of_sender(socket, fd);
+    socket.outgoing().take_time(length);
     length as isize
 }
 
@@ -157,18 +176,21 @@ fn tell(socket: &Socket, fd: i32, length: usize) -> isize {
 #[cold]
 #[inline(never)]
 fn look(socket: &Socket, fd: i32, length: usize) -> isize {
-    if socket.outgoing().announced() as usize & (wait::look_after(length) - 1) < length {
+    let pipe = socket.outgoing();
+    if pipe.announced() as usize & (wait::look_after(length) - 1) < length {
         wait::check_peer_of_sender(socket, fd);
     }
+    pipe.take_time(length);
     length as isize
 }
 
-/// Takes what is there if it can be had at once: the number of bytes, at least 1. `ALONE`: see [`take`].
+/// Takes what is there if it can be had at once: the number of bytes, at least 1. `ALONE`: see [`take`]. `LEAN`: see
+/// [`shunt_ring::Pipe::send_short`].
 ///
 /// # Safety
 /// `data` may be any address that is not ours.
 #[inline(always)]
-pub unsafe fn receive<const ALONE: bool>(
+pub unsafe fn receive<const ALONE: bool, const LEAN: bool>(
     socket: &Socket,
     fd: i32,
     data: *mut u8,
@@ -181,11 +203,13 @@ pub unsafe fn receive<const ALONE: bool>(
     let pipe = socket.incoming();
     take::<ALONE>(socket, socket.receiving())?;
     // SAFETY: passed on; the direction is held.
-    let taken = unsafe { pipe.receive_short(data, length) };
+    let attempt = unsafe { pipe.receive_short::<LEAN>(data, length) };
     release::<ALONE>(socket.receiving());
-    if taken == 0 {
-        return Err(Declined::InSection);
-    }
+    let taken = match attempt {
+        Attempt::Moved(taken) => taken,
+        Attempt::NotLean => return Err(Declined::NotLeanInSection),
+        _ => return Err(Declined::InSection),
+    };
     if !section::leave_quietly() {
         return Ok(interrupted_receiver(socket, fd, taken));
     }
