@@ -1,4 +1,5 @@
-//! How streams of messages of less than 32 KiB are best stored, and in which ring, by what their bytes cost all told.
+//! How streams are best stored, and in which ring, by what their bytes cost all told. Messages that find the ring empty are
+//! [`crate::distance`]'s.
 //!
 //! *Stores.* A message of some KiB says little of itself: its stores wait in a buffer, and it is the next one that waits for them.
 //! So from one 32 KiB of a stream to the next the clock is read once, and what passed is taken for both ends. Plain stores are the

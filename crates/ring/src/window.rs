@@ -19,7 +19,7 @@ pub struct Window {
     pub(crate) in_base: Distance,
     /// And how in the larger ones.
     pub(crate) in_window: Distance,
-    /// How short messages are written.
+    /// How messages behind others are written.
     pub(crate) streamed: Streamed,
     /// How close its receiver is behind the sender.
     pub(crate) pace: Pace,

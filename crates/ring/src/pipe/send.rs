@@ -83,6 +83,7 @@ impl Pipe<'_> {
     pub(super) unsafe fn send_ring<const HOLD: bool>(&self, mut source: *const u8, length: usize) -> usize {
         let (mut current, mut ack) = (self.current(), self.known_ack());
         let mut left = length;
+        let streams = ack != current & POSITION && self.reader_is_elsewhere();
         while left > 0 && !ahead(current, ack) {
             let tail = current & POSITION;
             let mut free = self.space(current, ack);
@@ -92,7 +93,7 @@ impl Pipe<'_> {
                     break;
                 }
                 free = self.space(current, ack);
-                if length < CHUNK && self.reader_is_elsewhere() && self.is_for_largest(current) {
+                if streams && self.is_for_largest(current) {
                     current = self.switch_class(current, CLASSES - 1);
                     free = self.space(current, ack);
                 }
@@ -147,7 +148,7 @@ impl Pipe<'_> {
             }
             // SAFETY: part <= left bytes of the caller's buffer, part <= size of the ring.
             let mut copied = unsafe {
-                if part >= AWAY && length < CHUNK && ack != tail {
+                if part >= AWAY && streams {
                     match self.goes_past(tail, part) {
                         true => ring.put_away(tail, source, part),
                         false => ring.put(tail, source, part),
