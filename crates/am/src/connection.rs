@@ -121,6 +121,8 @@ impl Side<'_> {
         let config = self.shared.config;
         let peer = &mut *self.peer;
         peer.life = life::UP;
+        peer.straight = u32::from(config.reliable != 0 && config.combine == 0);
+        peer.replies = config.replies;
         peer.own_name = own_name;
         peer.token = pair_token(own_name, remote.name);
         peer.remote_token = pair_token(remote.name, own_name);

@@ -1,16 +1,36 @@
 //! What the engine meets: the device below it, and the program above it.
 
 use crate::config::Nanoseconds;
+use crate::connection::Side;
 use crate::frame::{Task, WORDS};
-use crate::straight::Sides;
 
 /// Most bytes of a frame's head: what an endpoint's descriptor holds.
 pub(crate) const HEAD: usize = 112;
+
+/// Words of a line of cache behind the one that announces it.
+pub const LINE: usize = 7;
 
 /// The device, as the engine sees it: it takes frames.
 pub trait Link {
     /// Sends one frame, `head` and then `body`, to a peer. `head` has at most 112 bytes. False: no room now.
     fn send(&mut self, peer: u32, head: &[u8], body: &[u8]) -> bool;
+
+    /// Sends a frame of whole words, of which the first `count` (at most seven) count: one line of cache to a device in shared
+    /// memory. False: no room now.
+    #[inline]
+    fn send_words(&mut self, peer: u32, words: &[u64; LINE], count: usize) -> bool {
+        self.send(peer, bytemuck::cast_slice(&words[..count]), &[])
+    }
+}
+
+/// Through a reference: what is general is compiled once, for any device.
+impl<L: Link + ?Sized> Link for &mut L {
+    fn send(&mut self, peer: u32, head: &[u8], body: &[u8]) -> bool {
+        (**self).send(peer, head, body)
+    }
+    fn send_words(&mut self, peer: u32, words: &[u64; LINE], count: usize) -> bool {
+        (**self).send_words(peer, words, count)
+    }
 }
 
 /// The part of a frame that does not lie in the slice given to the engine: a device's buffer that the sender may still
@@ -155,6 +175,31 @@ pub trait Dispatch {
     }
 }
 
+/// Through a reference, as [`Link`].
+impl<D: Dispatch + ?Sized> Dispatch for &mut D {
+    fn request(&mut self, message: Message<'_>, replier: Replier<'_>) {
+        (**self).request(message, replier);
+    }
+    fn reply(&mut self, message: Message<'_>) {
+        (**self).reply(message);
+    }
+    fn returned(&mut self, message: Message<'_>) {
+        (**self).returned(message);
+    }
+    fn stream(&mut self, peer: u32, channel: u16, data: Data<'_>) {
+        (**self).stream(peer, channel, data);
+    }
+    fn acknowledged(&mut self, peer: u32, channel: u16, upto: u64) {
+        (**self).acknowledged(peer, channel, upto);
+    }
+    fn segment(&mut self, peer: u32) -> &mut [u8] {
+        (**self).segment(peer)
+    }
+    fn event(&mut self, peer: u32, event: Event) {
+        (**self).event(peer, event);
+    }
+}
+
 /// Why a call did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -182,13 +227,20 @@ impl core::fmt::Display for Refused {
     }
 }
 
+/// Where a request came from, and the device to it: what answers it.
+pub(crate) trait Asker {
+    /// Sends a reply the straight way; false: nothing was done.
+    fn reply(&mut self, index: u32, handler: u8, words: &[u64]) -> bool;
+    /// All of the connection, and the device.
+    fn general(&mut self, index: u32) -> Option<(Side<'_>, &mut dyn Link)>;
+}
+
 /// The right to answer one request, once.
 ///
 /// A reply always finds room: the requester was given credit only for as many requests as reply packets are set aside.
 pub struct Replier<'a> {
     pub(crate) index: u32,
-    pub(crate) sides: &'a mut (dyn Sides + 'a),
-    pub(crate) link: &'a mut dyn Link,
+    pub(crate) asker: &'a mut (dyn Asker + 'a),
     pub(crate) now: Nanoseconds,
     pub(crate) done: &'a mut bool,
     pub(crate) request: (u8, &'a [u64]),
@@ -207,13 +259,9 @@ impl Replier<'_> {
     /// `Argument`: more than eight words; `TooLong`: more data than `medium_maximum`. Nothing was sent then, and nothing will be.
     #[inline]
     pub fn reply(self, handler: u8, words: &[u64], data: &[u8]) -> Result<(), Refused> {
-        if data.is_empty() {
-            if let Some(mut straight) = self.sides.straight(self.index) {
-                if straight.reply(self.index, handler, words, self.link) {
-                    *self.done = true;
-                    return Ok(());
-                }
-            }
+        if data.is_empty() && self.asker.reply(self.index, handler, words) {
+            *self.done = true;
+            return Ok(());
         }
         self.reply_in_general(handler, words, data)
     }
@@ -223,8 +271,8 @@ impl Replier<'_> {
         if words.len() > WORDS {
             return Err(Refused::Argument);
         }
-        let mut side = self.sides.side(self.index).ok_or(Refused::Argument)?;
-        side.reply(self.now, Task::Reply, handler, words, data, self.link)?;
+        let (mut side, link) = self.asker.general(self.index).ok_or(Refused::Argument)?;
+        side.reply(self.now, Task::Reply, handler, words, data, link)?;
         *self.done = true;
         Ok(())
     }
@@ -234,13 +282,13 @@ impl Replier<'_> {
     /// # Errors
     /// `Argument`: no such channel.
     pub fn renew(&mut self, channel: u16, generation: u32) -> Result<(), Refused> {
-        self.sides.side(self.index).ok_or(Refused::Argument)?.renew(channel, generation)
+        self.asker.general(self.index).ok_or(Refused::Argument)?.0.renew(channel, generation)
     }
 
     /// Sends the request back to where it came from (GAM's "returned message"): there is no such handler.
     pub fn refuse(self) {
         let (handler, words) = self.request;
-        let Some(mut side) = self.sides.side(self.index) else { return };
-        *self.done = side.reply(self.now, Task::Returned, handler, words, &[], self.link).is_ok();
+        let Some((mut side, link)) = self.asker.general(self.index) else { return };
+        *self.done = side.reply(self.now, Task::Returned, handler, words, &[], link).is_ok();
     }
 }

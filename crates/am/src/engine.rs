@@ -7,7 +7,6 @@ use crate::frame::{Hello, FULL, MESSAGE, SHORT, WORDS};
 use crate::memory::{Memory, MemoryError};
 use crate::outgoing::{Fill, Get, Store};
 use crate::state::{Counters, MAGIC};
-use crate::straight::Sides;
 
 /// The engine, over memory that the caller gave.
 ///
@@ -156,9 +155,16 @@ impl<'m> Engine<'m> {
 
     /// One frame from a peer. Its handlers run now; acknowledgements wait for [`Engine::transmit`].
     #[inline(always)]
-    pub fn receive(&mut self, now: Nanoseconds, peer: u32, frame: &[u8], link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
+    pub fn receive<L: Link + ?Sized, D: Dispatch + ?Sized>(
+        &mut self,
+        now: Nanoseconds,
+        peer: u32,
+        frame: &[u8],
+        mut link: &mut L,
+        mut dispatch: &mut D,
+    ) {
         if !self.memory.receive_straight(now, peer, frame, link, dispatch) {
-            self.receive_in_general(now, peer, frame, link, dispatch);
+            self.receive_in_general(now, peer, frame, &mut link, &mut dispatch);
         }
     }
 
@@ -197,8 +203,15 @@ impl<'m> Engine<'m> {
     #[inline]
     pub fn is_busy(&self) -> bool {
         let shared = &*self.memory.shared;
+        shared.busy[0] != 0 || shared.config.peers > 64 && self.is_another_busy()
+    }
+
+    /// The same of peers behind the first 64.
+    #[cold]
+    fn is_another_busy(&self) -> bool {
+        let shared = &*self.memory.shared;
         let words = (shared.config.peers as usize).div_ceil(64);
-        shared.busy[0] != 0 || words > 1 && shared.busy[1..words].iter().any(|&word| word != 0)
+        shared.busy[..words].iter().any(|&word| word != 0)
     }
 
     /// Sends what may be sent, and does what timers ask for. To be called after frames were received, when the deadline has
@@ -244,13 +257,20 @@ impl<'m> Engine<'m> {
         Some(self.memory.shared.deadline).filter(|&at| at != Nanoseconds::MAX)
     }
 
+    /// Whether that time has come.
+    #[must_use]
+    #[inline]
+    pub fn is_due(&self, now: Nanoseconds) -> bool {
+        self.memory.shared.deadline <= now
+    }
+
     /// Sends a request: at most eight words and [`Engine::medium_maximum`] bytes of data. On an ordered channel its handler
     /// runs after what was sent there before; on channel 0 whenever it arrives.
     ///
     /// # Errors
     /// [`Refused`]; nothing was sent then.
     #[inline]
-    pub fn request(
+    pub fn request<L: Link + ?Sized>(
         &mut self,
         now: Nanoseconds,
         peer: u32,
@@ -258,16 +278,16 @@ impl<'m> Engine<'m> {
         handler: u8,
         words: &[u64],
         data: &[u8],
-        link: &mut dyn Link,
+        mut link: &mut L,
     ) -> Result<(), Refused> {
         if channel == 0 && data.is_empty() {
-            if let Some(mut straight) = Sides::straight(&mut self.memory, peer) {
-                if straight.request(peer, handler, words, link) {
+            if let Some(record) = self.memory.peer_mut(peer) {
+                if record.request_straight(peer, handler, words, link) {
                     return Ok(());
                 }
             }
         }
-        self.request_in_general(now, peer, channel, handler, words, data, link)
+        self.request_in_general(now, peer, channel, handler, words, data, &mut link)
     }
 
     #[inline(never)]

@@ -108,11 +108,10 @@ impl<'m> Memory<'m> {
         self.peers.get(index as usize).filter(|_| index < self.shared.config.peers)
     }
 
-    /// What all peers share, and what one has for itself beside its arrays.
-    #[inline]
-    pub(crate) fn shared_and_peer(&mut self, index: u32) -> Option<(&mut Shared, &mut Peer)> {
-        let peer = self.peers.get_mut(index as usize)?;
-        Some((self.shared, peer))
+    /// What a peer has for itself beside its arrays.
+    #[inline(always)]
+    pub(crate) fn peer_mut(&mut self, index: u32) -> Option<&mut Peer> {
+        self.peers.get_mut(index as usize)
     }
 
     pub(crate) fn channel(&self, index: u32, channel: u16) -> Option<&Channel> {

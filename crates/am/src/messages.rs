@@ -5,6 +5,7 @@ use crate::connection::Side;
 use crate::dispatch::{Body, Data, Dispatch, Link, Message, Replier};
 use crate::frame::{Item, Rejection, Task, LAST, REFUSED, WIRE_WORDS, WORDS};
 use crate::state::Fetch;
+use crate::straight::AtHand;
 
 /// What the messages of one frame would use up.
 #[derive(Default)]
@@ -170,8 +171,9 @@ impl Side<'_> {
         let mut done = false;
         self.peer.counters.handled += 1;
         let request = (message.handler, message.words);
-        let replier = Replier { index: self.index, sides: self, link, now, done: &mut done, request };
-        dispatch.request(message, replier);
+        let index = self.index;
+        let mut asker = AtHand { side: self, link };
+        dispatch.request(message, Replier { index, asker: &mut asker, now, done: &mut done, request });
         if !done {
             self.peer.replies_owed = self.peer.replies_owed.saturating_sub(1);
         }

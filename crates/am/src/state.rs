@@ -8,8 +8,8 @@ use crate::congestion::Congestion;
 use crate::round_trip::RoundTrip;
 use bytemuck::{Pod, Zeroable};
 
-/// "shuntam2"
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam2");
+/// "shuntam3"
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam3");
 
 /// The end of a list of slots.
 pub(crate) const NONE: u16 = u16::MAX;
@@ -242,13 +242,21 @@ pub(crate) struct Peer {
     /// Requests taken and not run, and reply packets not yet acknowledged.
     pub replies_owed: u32,
     pub replies_received: u32,
+    /// 1: up, over a device that loses nothing, and each message goes at once.
+    pub straight: u32,
+    /// The reply packets set aside, as the configuration says.
+    pub replies: u32,
+    /// A call found no credit: ask for it.
+    pub starved: u32,
+    /// See [`sign`].
+    pub sign: u32,
 
     /// Frames of the connection end there: the smaller of both sides' wishes.
     pub frame: u32,
     pub window: u32,
     pub channels: u32,
-    /// See [`sign`].
-    pub sign: u32,
+    /// Somebody waits for this peer.
+    pub watched: u32,
 
     // Sending.
     pub next_sequence: u64,
@@ -302,13 +310,9 @@ pub(crate) struct Peer {
     pub last_heard: Nanoseconds,
     pub interested_since: Nanoseconds,
     pub tries: u32,
-    /// Somebody waits for this peer.
-    pub watched: u32,
     /// Gets under way: asked by us, asked by the peer.
     pub asked_live: u16,
     pub serving_live: u16,
-    /// A call found no credit: ask for it.
-    pub starved: u32,
 
     // Setting up.
     /// Our name in the connection that is up, and what the peer said of itself.

@@ -51,7 +51,7 @@ pub use direct::{DirectAccess, DirectError, Import, Key, Notification, Rights};
 pub use error::{AttachError, OpenError, PostError, SendError};
 pub use gather::Gather;
 pub use join::join;
-pub use message::{Arrival, ArrivalKind, ArrivalParts, Body, Message, INLINE, SCATTER};
+pub use message::{Arrival, ArrivalKind, ArrivalParts, Body, Message, INLINE, SCATTER, WORDS};
 
 /// A count of messages sent since the endpoint was made: names one of them. Wraps around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +115,17 @@ pub trait Endpoint {
     /// # Errors
     /// [`SendError`]; nothing was sent then. `NoResource` is back-pressure, not a failure.
     fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError>;
+
+    /// As [`Endpoint::send`], of a message of whole words that the caller has at hand: the first `count` of `words`. A device in
+    /// shared memory puts them where the receiver looks, without a copy between.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::send`].
+    #[inline]
+    fn send_words(&mut self, channel: Channel, words: &[u64; WORDS], count: usize) -> Result<Ticket, SendError> {
+        let bytes = words.map(u64::to_ne_bytes);
+        self.send(&Message::small(channel, &bytes.as_flattened()[..count.min(WORDS) * 8]))
+    }
 
     /// Hands everything on the send queue to the device (the doorbell of a batch), and takes back what it has finished.
     /// True: the send queue is empty. False: the device is backed up; call again later.
@@ -180,6 +191,9 @@ macro_rules! delegate {
         }
         fn send(&mut self, message: &Message<'_>) -> Result<Ticket, SendError> {
             (**self).send(message)
+        }
+        fn send_words(&mut self, channel: Channel, words: &[u64; WORDS], count: usize) -> Result<Ticket, SendError> {
+            (**self).send_words(channel, words, count)
         }
         fn flush(&mut self) -> Result<bool, SendError> {
             (**self).flush()

@@ -6,6 +6,9 @@ use crate::area::{Area, Bytes, Segment};
 /// Bytes of a message that travel in its descriptor: two cache lines of 64 bytes, each with a word that announces it.
 pub const INLINE: usize = 112;
 
+/// Words of 8 bytes in one of those lines.
+pub const WORDS: usize = INLINE / 16;
+
 /// Areas that one message may be gathered from or scattered over.
 pub const SCATTER: usize = 4;
 

@@ -178,10 +178,22 @@ impl<'m, E: Endpoint> Port<'m, E> {
                 self.line.flush();
                 Ok(())
             }
-            Err(_) => self.insist(peer, program, |engine, now, line| {
-                engine.request(now, peer, channel, handler, words, data, line).map(Some)
-            }),
+            Err(_) => self.request_again(peer, channel, handler, words, data, program),
         }
+    }
+
+    /// The same of a request that was refused, perhaps for want of credit or room.
+    #[inline(never)]
+    fn request_again(
+        &mut self,
+        peer: u32,
+        channel: u16,
+        handler: u8,
+        words: &[u64],
+        data: &[u8],
+        program: &mut dyn Dispatch,
+    ) -> Result<(), Trouble> {
+        self.insist(peer, program, |engine, now, line| engine.request(now, peer, channel, handler, words, data, line).map(Some))
     }
 
     /// Stores bytes in the peer's segment; returns when they may be reused. The handler runs there when all have arrived.

@@ -1,6 +1,6 @@
 //! An endpoint as the engine sees it: a taker of frames, and buffers that frames end in.
 
-use crate::dispatch::{Body, Link};
+use crate::dispatch::{Body, Link, LINE};
 use shunt_endpoint::{
     Address, Arrival, Body as MessageBody, Channel, Endpoint, Message, OpenError, Segment, SendError, Tags, INLINE,
 };
@@ -9,8 +9,8 @@ use shunt_endpoint::{
 pub(super) struct Line<E> {
     pub endpoint: E,
     channels: Vec<Channel>,
-    /// By the channel's place in the endpoint's registry.
-    peers: Vec<Option<u32>>,
+    /// By the channel's place in the endpoint's registry: the channel, 0 for none, and its peer.
+    peers: Vec<(u32, u32)>,
     most: u32,
     needs_flush: bool,
     unflushed: bool,
@@ -32,19 +32,19 @@ impl<E: Endpoint> Line<E> {
         self.channels.push(channel);
         let index = channel.index();
         if self.peers.len() <= index {
-            self.peers.resize(index + 1, None);
+            self.peers.resize(index + 1, (0, 0));
         }
-        self.peers[index] = Some(peer);
+        self.peers[index] = (channel.0, peer);
         Ok(peer)
     }
 
     #[inline]
     pub fn peer_of(&self, channel: Channel) -> Option<u32> {
-        let peer = self.peers.get(channel.index()).copied().flatten()?;
-        (self.channels[peer as usize] == channel).then_some(peer)
+        let &(known, peer) = self.peers.get(channel.index())?;
+        (known == channel.0 && known != 0).then_some(peer)
     }
 
-    #[inline]
+    #[inline(never)]
     fn put(&mut self, message: &Message<'_>) -> Result<shunt_endpoint::Ticket, SendError> {
         let result = self.endpoint.send(message);
         if result == Err(SendError::NoResource) && self.needs_flush {
@@ -54,11 +54,53 @@ impl<E: Endpoint> Line<E> {
         result
     }
 
+    /// What came of a message to a peer: whether it left.
+    #[inline]
+    fn note(&mut self, peer: u32, result: Result<shunt_endpoint::Ticket, SendError>) -> bool {
+        match result {
+            Ok(_) => {
+                self.unflushed = self.needs_flush;
+                true
+            }
+            Err(SendError::Peer | SendError::Channel) => {
+                if !self.gone.contains(&peer) {
+                    self.gone.push(peer);
+                }
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// What was refused for want of room goes after a flush.
+    #[cold]
+    fn send_words_again(
+        &mut self,
+        peer: u32,
+        result: Result<shunt_endpoint::Ticket, SendError>,
+        words: &[u64; LINE],
+        count: usize,
+    ) -> bool {
+        match result {
+            Err(SendError::NoResource) if self.needs_flush => {
+                let message = Message::small(self.channels[peer as usize], bytemuck::cast_slice(&words[..count]));
+                let result = self.put(&message);
+                self.note(peer, result)
+            }
+            result => self.note(peer, result),
+        }
+    }
+
     #[inline]
     pub fn flush(&mut self) {
         if self.unflushed {
-            self.unflushed = !self.endpoint.flush().unwrap_or(true);
+            self.flush_now();
         }
+    }
+
+    #[inline(never)]
+    fn flush_now(&mut self) {
+        self.unflushed = !self.endpoint.flush().unwrap_or(true);
     }
 
     /// Whether the device still holds messages back that it took: it had no room to pass them on.
@@ -66,15 +108,19 @@ impl<E: Endpoint> Line<E> {
         self.unflushed
     }
 
-    /// Peers that the device says are gone, each once.
+    /// Whether the device says of any peer that it is gone.
     #[inline]
+    pub fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Peers that the device says are gone, each once.
     pub fn gone(&mut self) -> Option<u32> {
         self.gone.pop()
     }
 }
 
 impl<E: Endpoint> Link for Line<E> {
-    #[inline]
     fn send(&mut self, peer: u32, head: &[u8], body: &[u8]) -> bool {
         let Some(&channel) = self.channels.get(peer as usize) else { return false };
         let length = head.len() + body.len();
@@ -89,19 +135,17 @@ impl<E: Endpoint> Link for Line<E> {
         } else {
             self.put(&Message { channel, head, body: MessageBody::Bytes(body.into()) })
         };
-        match result {
-            Ok(_) => {
-                self.unflushed = self.needs_flush;
-                true
-            }
-            Err(SendError::Peer | SendError::Channel) => {
-                if !self.gone.contains(&peer) {
-                    self.gone.push(peer);
-                }
-                false
-            }
-            Err(_) => false,
+        self.note(peer, result)
+    }
+
+    #[inline(always)]
+    fn send_words(&mut self, peer: u32, words: &[u64; LINE], count: usize) -> bool {
+        let Some(&channel) = self.channels.get(peer as usize) else { return false };
+        let result = self.endpoint.send_words(channel, words, count);
+        if result.is_ok() && !self.needs_flush {
+            return true;
         }
+        self.send_words_again(peer, result, words, count)
     }
 }
 

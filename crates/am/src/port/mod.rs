@@ -16,7 +16,7 @@ pub use table::Table;
 use crate::config::{Nanoseconds, MILLISECOND};
 use crate::{Config, Dispatch, Engine, MemoryError, Status};
 use line::{Line, Rest};
-use shunt_endpoint::{Address, Arrival, Endpoint, OpenError, PostError, Tag, Tags};
+use shunt_endpoint::{Address, Arrival, Endpoint, OpenError, PostError, Tag, Tags, INLINE};
 use shunt_sys::clock;
 use std::time::Duration;
 
@@ -164,55 +164,82 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// Takes what has arrived and runs its handlers, sends what may be sent, looks after timers. Gives the number of frames. One
     /// that comes after an empty poll is taken alone: whoever waits for a single message has it before another look.
     #[inline]
-    pub fn poll(&mut self, program: &mut dyn Dispatch) -> usize {
-        let mut taken = 0;
-        while taken < BATCH && self.line.endpoint.receive(&mut self.arrival) {
-            if taken == 0 && self.engine.config().reliable == 0 {
-                self.now();
-            }
-            self.take_arrival(program);
-            taken += 1;
-            if !self.crowded {
-                break;
-            }
+    pub fn poll<P: Dispatch + ?Sized>(&mut self, mut program: &mut P) -> usize {
+        if !self.line.endpoint.receive(&mut self.arrival) {
+            return self.nothing_came(&mut program);
         }
-        self.crowded = taken > 0;
-        if taken == 0 {
-            // The common case of somebody who waits: nothing came, nothing is to be done, and time need not be known so well.
-            self.looks += 1;
-            if self.looks < LOOKS {
-                if !self.engine.is_busy() {
-                    return 0;
-                }
-            } else {
+        if self.engine.config().reliable == 0 {
+            self.now();
+        }
+        self.take_arrival(program);
+        let mut taken = 1;
+        if core::mem::replace(&mut self.crowded, true) {
+            taken += self.take_others(program);
+        }
+        // Replies leave before anything is written down about them.
+        self.line.flush();
+        if self.engine.is_busy() || self.engine.is_due(self.now) || self.line.has_gone() {
+            self.go_on(&mut program);
+        }
+        taken
+    }
+
+    /// The common case of somebody who waits: nothing came, nothing is to be done, and time need not be known so well.
+    #[inline]
+    fn nothing_came(&mut self, program: &mut dyn Dispatch) -> usize {
+        self.crowded = false;
+        self.looks += 1;
+        if self.looks >= LOOKS || self.engine.is_busy() {
+            if self.looks >= LOOKS {
                 self.looks = 0;
                 self.now();
             }
-        } else {
-            // Replies leave before anything is written down about them.
-            self.line.flush();
+            self.go_on(program);
         }
-        if self.engine.is_busy() || self.engine.deadline().is_some_and(|at| at <= self.now) {
+        0
+    }
+
+    /// Takes what is there behind a first frame.
+    #[inline(never)]
+    fn take_others<P: Dispatch + ?Sized>(&mut self, program: &mut P) -> usize {
+        let mut taken = 0;
+        while taken + 1 < BATCH && self.line.endpoint.receive(&mut self.arrival) {
+            self.take_arrival(program);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Sends what may be sent, and looks after timers and peers that are gone.
+    #[inline(never)]
+    fn go_on(&mut self, program: &mut dyn Dispatch) {
+        if self.engine.is_busy() || self.engine.is_due(self.now) {
             self.engine.transmit(self.now, &mut self.line, program);
         }
         self.line.flush();
         while let Some(peer) = self.line.gone() {
             let _ = self.engine.disconnect(self.now, peer, &mut self.line, program);
         }
-        taken
     }
 
-    #[inline]
-    fn take_arrival(&mut self, program: &mut dyn Dispatch) {
-        let Some(peer) = self.line.peer_of(self.arrival.channel()) else {
-            self.line.endpoint.release(&mut self.arrival);
-            return;
-        };
-        let head = self.arrival.head();
+    #[inline(always)]
+    fn take_arrival<P: Dispatch + ?Sized>(&mut self, mut program: &mut P) {
         let length = self.arrival.len();
-        if length <= head.len() {
-            self.engine.receive(self.now, peer, head, &mut self.line, program);
-        } else if self.engine.config().checked != 0 && crate::frame::is_bulk(head, length) {
+        match self.line.peer_of(self.arrival.channel()) {
+            Some(peer) if length <= INLINE => {
+                self.engine.receive(self.now, peer, self.arrival.head(), &mut self.line, program);
+            }
+            Some(peer) => self.take_long(peer, &mut program),
+            None => {}
+        }
+        self.line.endpoint.release(&mut self.arrival);
+    }
+
+    /// Takes a frame of which the descriptor has not all.
+    #[inline(never)]
+    fn take_long(&mut self, peer: u32, program: &mut dyn Dispatch) {
+        let (head, length) = (self.arrival.head(), self.arrival.len());
+        if self.engine.config().checked != 0 && crate::frame::is_bulk(head, length) {
             let rest = Rest { arrival: &self.arrival, segment: self.line.endpoint.segment() };
             self.engine.receive_split(self.now, peer, head, &rest, &mut self.line, program);
         } else {
@@ -221,7 +248,6 @@ impl<'m, E: Endpoint> Port<'m, E> {
             let copied = self.arrival.copy_to(&self.line.endpoint.segment(), 0, &mut self.scratch[..length]);
             self.engine.receive(self.now, peer, &self.scratch[..copied], &mut self.line, program);
         }
-        self.line.endpoint.release(&mut self.arrival);
     }
 
     /// Polls, and sleeps when nothing comes, until a frame came or the time is over. True: something came.

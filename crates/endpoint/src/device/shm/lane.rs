@@ -12,6 +12,7 @@
 //! then, and the flags by which sleepers are woken. Everything is written by one side, and read as input by the other.
 
 use crate::shared::{Line, SEALS};
+use crate::WORDS;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use shunt_segment::channel::Wait;
 use shunt_sys::{calls, libc, mapping, Errno};
@@ -61,6 +62,7 @@ struct Slot {
     bytes: [u8; SLOT_BYTES],
 }
 
+const _: () = assert!(WORDS * 8 == SLOT_BYTES);
 const _: () = assert!(core::mem::size_of::<Slot>() == 64 && core::mem::size_of::<Header>() == PAGE);
 
 /// A lane as this process has it mapped.
@@ -160,6 +162,18 @@ pub unsafe fn copy_line(source: *const u8, target: *mut u8, length: usize) {
     }
 }
 
+/// Writes all words of a slot.
+///
+/// # Safety
+/// `target` is where the bytes of a slot lie, and nobody reads them now.
+#[inline(always)]
+pub unsafe fn put_words(words: &[u64; WORDS], target: *mut u8) {
+    for (at, &word) in words.iter().enumerate() {
+        // SAFETY: inside the slot, whose bytes are aligned. Atomic, so that no compiler gathers registers for a wider store.
+        unsafe { (*target.cast::<AtomicU64>().add(at)).store(word, Relaxed) };
+    }
+}
+
 impl Lane {
     /// No lane.
     pub const NONE: Lane = Lane(core::ptr::null_mut());
@@ -214,6 +228,12 @@ impl Lane {
             self.word(second).store(word(second, 0), Release);
         }
         self.word(position).store(word(position, length as u64 | if two { TWO_LINES } else { 0 }), Release);
+    }
+
+    /// The same of one that is all in its slot.
+    #[inline(always)]
+    pub fn announce_line(self, position: u32, length: u32) {
+        self.word(position).store((position.wrapping_add(1) as u64) << 32 | length as u64, Release);
     }
 
     /// Announces a notification of `length` bytes.

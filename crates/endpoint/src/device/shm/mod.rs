@@ -17,7 +17,7 @@ mod sleeping;
 use crate::shared::{ChannelEntry, Memory, Shape};
 use crate::{
     Address, Area, Arrival, AttachError, Backlog, Body, Buffers, Capabilities, Channel, Counters, Endpoint, Family, Message,
-    OpenError, PostError, Segment, SendError, Tag, Tags, Ticket, INLINE, SCATTER,
+    OpenError, PostError, Segment, SendError, Tag, Tags, Ticket, INLINE, SCATTER, WORDS,
 };
 use channel::*;
 use core::sync::atomic::Ordering::Relaxed;
@@ -194,6 +194,38 @@ impl Shm {
         }
     }
 
+    #[cold]
+    fn send_words_long(&mut self, channel: Channel, words: &[u64; WORDS], count: usize) -> Result<Ticket, SendError> {
+        let bytes = words.map(u64::to_ne_bytes);
+        let bytes = bytes.as_flattened();
+        self.send_long(&Message::small(channel, &bytes[..count.min(WORDS) * 8]))
+    }
+
+    /// Takes the next message of any channel.
+    #[inline(never)]
+    fn receive_any(&mut self, arrival: &mut Arrival) -> bool {
+        if self.memory.header().device_words[1].load(Relaxed) != self.changes {
+            self.list();
+        }
+        for step in 0..self.open {
+            let mut place = self.current + step;
+            if place >= self.open {
+                place -= self.open;
+            }
+            // SAFETY: the list has `open` entries.
+            let channel = Channel(unsafe { *self.order().add(place as usize) });
+            let Some(entry) = self.memory.registry().entry(channel.index()) else { continue };
+            if self.take(channel, entry, self.lane_in(channel.index()), arrival) {
+                // The next look begins behind it, so that one channel cannot keep the others waiting.
+                self.current = if place + 1 >= self.open { 0 } else { place + 1 };
+                self.count_received(arrival);
+                return true;
+            }
+        }
+        self.look_at_nothing();
+        false
+    }
+
     /// The open channels that this process has mapped.
     fn each(&self) -> impl Iterator<Item = (Channel, &ChannelEntry)> + '_ {
         let registry = self.memory.registry();
@@ -270,6 +302,14 @@ impl Endpoint for Shm {
         self.send_long(message)
     }
 
+    #[inline(always)]
+    fn send_words(&mut self, channel: Channel, words: &[u64; WORDS], count: usize) -> Result<Ticket, SendError> {
+        match self.send_slot(channel, words, count) {
+            Some(ticket) => Ok(ticket),
+            None => self.send_words_long(channel, words, count),
+        }
+    }
+
     fn flush(&mut self) -> Result<bool, SendError> {
         if self.opening {
             self.listen();
@@ -287,37 +327,18 @@ impl Endpoint for Shm {
 
     #[inline]
     fn receive(&mut self, arrival: &mut Arrival) -> bool {
-        if self.memory.header().device_words[1].load(Relaxed) != self.changes {
-            self.list();
+        let current = self.memory.header().device_words[1].load(Relaxed) == self.changes;
+        if !current || self.only.channel == 0 {
+            return self.receive_any(arrival);
         }
-        if self.only.channel != 0 {
-            // SAFETY: the entry lies in the memory, which is mapped as long as the handle lives.
-            let entry = unsafe { &*self.only.entry };
-            let taken = self.take(Channel(self.only.channel), entry, self.only.lane_in, arrival);
-            if taken {
-                self.count_received(arrival);
-            } else {
-                self.look_at_nothing();
-            }
-            return taken;
+        // SAFETY: the entry lies in the memory, which is mapped as long as the handle lives.
+        let entry = unsafe { &*self.only.entry };
+        if !self.take(Channel(self.only.channel), entry, self.only.lane_in, arrival) {
+            self.look_at_nothing();
+            return false;
         }
-        for step in 0..self.open {
-            let mut place = self.current + step;
-            if place >= self.open {
-                place -= self.open;
-            }
-            // SAFETY: the list has `open` entries.
-            let channel = Channel(unsafe { *self.order().add(place as usize) });
-            let Some(entry) = self.memory.registry().entry(channel.index()) else { continue };
-            if self.take(channel, entry, self.lane_in(channel.index()), arrival) {
-                // The next look begins behind it, so that one channel cannot keep the others waiting.
-                self.current = if place + 1 >= self.open { 0 } else { place + 1 };
-                self.count_received(arrival);
-                return true;
-            }
-        }
-        self.look_at_nothing();
-        false
+        self.count_received(arrival);
+        true
     }
 
     #[inline]

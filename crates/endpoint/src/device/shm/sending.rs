@@ -6,7 +6,7 @@ use super::lane::{self, Lane, GRAIN, RING, SLOTS, SLOT_BYTES};
 use super::{Shm, CAPABILITIES, PROBE_NS};
 use crate::gather::Gather;
 use crate::shared::ChannelEntry;
-use crate::{Channel, Counters, Message, SendError, Ticket, INLINE};
+use crate::{Channel, Counters, Message, SendError, Ticket, INLINE, WORDS};
 use core::sync::atomic::{compiler_fence, fence, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 use shunt_ring::bell;
 use shunt_segment::channel::arm::IN;
@@ -94,22 +94,27 @@ impl Shm {
         }
         compiler_fence(SeqCst);
         if bell::must_ring(&lane.header().wait.0, IN) {
-            if let Some(peer) = control::number(&entry.address()) {
-                let _ = control::ring(self.socket, peer);
-            }
+            self.ring(entry);
         }
     }
 
-    /// The straight way of a message of one line: `None` if anything is unusual.
+    #[cold]
+    fn ring(&self, entry: &ChannelEntry) {
+        if let Some(peer) = control::number(&entry.address()) {
+            let _ = control::ring(self.socket, peer);
+        }
+    }
+
+    /// The channel's lane, where a message of one line can go straight into its next slot, and which slot that is. `None` if
+    /// anything is unusual.
     #[inline(always)]
-    pub(super) fn send_line(&self, channel: Channel, head: &[u8]) -> Option<Ticket> {
+    fn next_slot(&self, channel: Channel) -> Option<(&ChannelEntry, Lane, u32, u32)> {
         let current = self.memory.header().device_words[1].load(Relaxed) == self.changes;
         let (entry, out) = if current && self.only.channel == channel.0 {
             // SAFETY: the entry lies in the memory, which is mapped as long as the handle lives.
             (unsafe { &*self.only.entry }, self.only.out)
         } else {
-            let mapped = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0)?;
-            (self.memory.registry().get(channel)?, mapped.out)
+            self.one_of_many(channel)?
         };
         if out.is_null() {
             return None;
@@ -121,12 +126,39 @@ impl Shm {
         if slot.wrapping_sub(seen) >= SLOTS || has(entry, DEAD) || lane.header().closed.0.load(Relaxed) != 0 {
             return None;
         }
+        Some((entry, lane, slot, byte))
+    }
+
+    #[inline(never)]
+    fn one_of_many(&self, channel: Channel) -> Option<(&ChannelEntry, *mut u8)> {
+        let mapped = self.mapped(channel.index()).filter(|mapped| mapped.channel == channel.0)?;
+        Some((self.memory.registry().get(channel)?, mapped.out))
+    }
+
+    /// The straight way of a message of one line: `None` if anything is unusual.
+    #[inline(always)]
+    pub(super) fn send_line(&self, channel: Channel, head: &[u8]) -> Option<Ticket> {
+        let (entry, lane, slot, byte) = self.next_slot(channel)?;
         // SAFETY: at most the bytes of a slot.
         unsafe { lane::copy_line(head.as_ptr(), lane.bytes(slot), head.len()) };
-        lane.announce(slot, head.len() as u32);
+        Some(self.sent_line(entry, lane, (slot, byte), head.len()))
+    }
+
+    /// The same of words at hand.
+    #[inline(always)]
+    pub(super) fn send_slot(&self, channel: Channel, words: &[u64; WORDS], count: usize) -> Option<Ticket> {
+        let (entry, lane, slot, byte) = self.next_slot(channel)?;
+        // SAFETY: the receiver is done with the slot, and does not look there before it is announced.
+        unsafe { lane::put_words(words, lane.bytes(slot)) };
+        Some(self.sent_line(entry, lane, (slot, byte), count.min(WORDS) * 8))
+    }
+
+    #[inline(always)]
+    fn sent_line(&self, entry: &ChannelEntry, lane: Lane, (slot, byte): (u32, u32), length: usize) -> Ticket {
+        lane.announce_line(slot, length as u32);
         set_pair(&entry.device[word::TAIL], slot.wrapping_add(1), byte);
         self.wake(entry, lane);
-        Some(self.count_sent(head.len()))
+        self.count_sent(length)
     }
 
     /// Sends any message.
@@ -168,6 +200,7 @@ impl Shm {
         Ok(self.count_sent(length))
     }
 
+    #[inline(always)]
     pub(super) fn count_sent(&self, length: usize) -> Ticket {
         let counters = self.memory.counters();
         let ticket = counters.sent.load(Relaxed) as u32;
