@@ -2,7 +2,7 @@
 
 mod two_hosts;
 
-use shunt_testkit::{program, python_program, spawn};
+use shunt_testkit::{hosts, program, python_program, spawn};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -390,3 +390,48 @@ fn edges(site: Site) {
     site.finish();
 }
 between_hosts!(edges);
+
+/// A program that has sent a lot, and then does something else than look: all of it arrives, also by a queue of its own, which has runs.
+fn long_sends_need_no_further_call(site: Site) {
+    let server = "import hashlib, os, socket, sys\n\
+        l = socket.create_server((sys.argv[1], 7001)); print('ready', flush=True)\n\
+        while True:\n\
+        \x20   c, _ = l.accept(); got, sum, b = 0, hashlib.md5(), b'x'\n\
+        \x20   while b:\n\
+        \x20       b = c.recv(65536); got += len(b); sum.update(b)\n\
+        \x20       open('new', 'w').write(f'{got} {sum.hexdigest()}'); os.replace('new', 'got')\n";
+    let client = "import hashlib, os, socket, sys, time\n\
+        c = socket.create_connection((sys.argv[1], 7001)); c.sendall(b'x'); print('connected', flush=True)\n\
+        sum, total = hashlib.md5(b'x'), 1\n\
+        while not os.path.exists('go'): time.sleep(0.01)\n\
+        for k in range(60):\n\
+        \x20   for n in range(1 + k % 4):\n\
+        \x20       b = os.urandom(60000 + k * 997); c.sendall(b); sum.update(b); total += len(b)\n\
+        \x20   while open('got').read() != f'{total} {sum.hexdigest()}': time.sleep(0.001)\n\
+        print('all', flush=True)\n";
+    let python = python_program();
+    let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    for attempt in 0.. {
+        let client = site.start(0, &format!("client{attempt}"), &python, &["-c", client, &site.address()]);
+        client.wait_for("connected");
+        two_hosts::until("the first byte", || site.scratch.join("got").exists());
+        // On a crowded machine a connection may rightly be the kernel's.
+        if site.way.accelerates() && hosts::kernel_carries(server.id(), 7001) && attempt < 50 {
+            client.kill();
+            continue;
+        }
+        site.scratch.write("go", "");
+        client.wait_for("all");
+        client.end_of_input();
+        break;
+    }
+    server.kill();
+    site.finish();
+}
+
+mod long_sends {
+    crate::between_hosts!(long_sends_need_no_further_call, kernel, Kernel);
+    crate::between_hosts!(long_sends_need_no_further_call, udp, Udp);
+    crate::between_hosts!(long_sends_need_no_further_call, queue, Queue);
+}

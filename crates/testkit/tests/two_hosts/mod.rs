@@ -30,12 +30,14 @@ pub enum Way {
     Unasked,
     /// Under shunt, with an agent on the client's host alone.
     OneAgent,
+    /// As `Xdp`, with a queue of its own for one program of each host.
+    Queue,
 }
 
 impl Way {
     /// Whether streams have to be accelerated.
     pub fn accelerates(self) -> bool {
-        matches!(self, Way::Udp | Way::Xdp)
+        matches!(self, Way::Udp | Way::Xdp | Way::Queue)
     }
 }
 
@@ -85,13 +87,14 @@ impl Site {
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
         let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt };
-        let agents = match way {
-            Way::Xdp | Way::Agents => 2,
-            Way::OneAgent => 1,
-            Way::Kernel | Way::FallBack | Way::Udp | Way::Unasked => 0,
+        let (agents, lend): (_, &[&str]) = match way {
+            Way::Queue => (2, &["--lend", "0"]),
+            Way::Xdp | Way::Agents => (2, &[]),
+            Way::OneAgent => (1, &[]),
+            Way::Kernel | Way::FallBack | Way::Udp | Way::Unasked => (0, &[]),
         };
         for host in site.hosts.iter().take(agents) {
-            site.agents.push(Agent::start(host, &site.shunt, &[]).expect("the agent starts"));
+            site.agents.push(Agent::start(host, &site.shunt, lend).expect("the agent starts"));
         }
         Some(site)
     }
@@ -113,7 +116,7 @@ impl Site {
         };
         match self.way {
             Way::Udp => command.env("SHUNT_HOSTS", "10.77.0.0/24"),
-            Way::Xdp | Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
+            Way::Xdp | Way::Queue | Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
             Way::Kernel | Way::FallBack | Way::Agents => command.env("SHUNT_HOSTS", "none"),
         };
         command.env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
@@ -196,7 +199,7 @@ impl Site {
     /// Takes the way away by which streams between the first two hosts are accelerated, and leaves TCP's.
     pub fn lose_path(&mut self) {
         self.agents.clear();
-        for host in self.hosts.iter().filter(|_| self.way != Way::Xdp) {
+        for host in self.hosts.iter().filter(|_| !matches!(self.way, Way::Xdp | Way::Queue)) {
             // Dropped as they come in, without a word: the table of local addresses is asked second.
             host.ip("rule add pref 100 lookup local");
             host.ip("rule del pref 0");
@@ -310,6 +313,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has written.
     pub fn text(&self) -> String {
         std::fs::read_to_string(&self.output).unwrap_or_default()
