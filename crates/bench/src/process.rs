@@ -186,6 +186,11 @@ impl Running {
         }
     }
 
+    /// The process that was started.
+    pub fn process(&self) -> Pid {
+        self.process
+    }
+
     /// Processes of this program: itself and all its descendants.
     pub fn tree(&self) -> Vec<Pid> {
         let mut tree = vec![self.process];

@@ -78,9 +78,10 @@ struct Conditions {
     _offload: Vec<Offload>,
 }
 
-/// Whether the kernel carries a connection from this local port, of this program or of one that it started.
+/// Whether the kernel carries a connection of this program from this local port. None of them forks, and to look for descendants, among
+/// all processes, would take a processor from the measured ones for milliseconds.
 fn kernel_carries(running: &Running, port: u16) -> bool {
-    running.tree().into_iter().any(|process| hosts::kernel_carries(process.as_raw() as u32, port))
+    hosts::kernel_carries(running.process().as_raw() as u32, port)
 }
 
 /// Turns of one contender that may fall back to the kernel before the measurement gives up: on a busy machine a peer's keeper may
