@@ -18,7 +18,7 @@ use crate::agent::{Agent, Token};
 use crate::aside::Aside;
 use crate::client::{event, Attached, Channel, Client, NextHop, Who};
 use crate::ebpf::program::Role;
-use crate::hosts::{is_askable, Told};
+use crate::hosts::{is_askable, Asker, Told};
 use crate::paths;
 
 /// Connections that one user may have besides those of endpoints: for `shunt agent status`, and questions for hosts.
@@ -103,8 +103,10 @@ impl Agent {
         let Some((host, _)) = decode(&request.remote()).filter(|(host, _)| is_askable(host.ip())) else {
             return Some(Err(libc::EADDRNOTAVAIL));
         };
+        let user = self.clients.get(&number)?.who.user;
         let interface = (self.interface.name.as_str(), self.interface.index);
-        let (errno, question) = self.hosts.ask(host.ip(), (number, request.number), interface, Instant::now());
+        let asker = Asker { client: number, number: request.number, user };
+        let (errno, question) = self.hosts.ask(host.ip(), asker, interface, Instant::now());
         if let Some((fd, question)) = question.and_then(|question| Some((self.hosts.descriptor(question)?, question))) {
             // An answer that is not watched for counts as none.
             let _ = self.watch(fd, Token::Host(question));
@@ -126,6 +128,7 @@ impl Agent {
     /// Takes back everything that a client had.
     fn forget(&mut self, number: u32) {
         let Some(client) = self.clients.remove(&number) else { return };
+        self.hosts.forget(number);
         let Some(endpoint) = client.endpoint else { return };
         for tag in endpoint.tags.keys() {
             self.by_tag.remove(tag);
