@@ -16,6 +16,12 @@ pub struct Subnet {
 }
 
 impl Subnet {
+    /// The subnet of `bits` bits in which `ip` lies.
+    #[must_use]
+    pub fn around(ip: &[u8; 16], bits: u8) -> Subnet {
+        Subnet { ip: masked(ip, bits), bits: bits.min(128) }
+    }
+
     /// Whether `ip` (IPv4 in its mapped form) lies in the subnet.
     #[must_use]
     pub fn contains(&self, ip: &[u8; 16]) -> bool {

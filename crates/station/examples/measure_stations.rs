@@ -266,7 +266,7 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
     let ear = pair[1].enter(|| Station::ear(7).expect("an ear"));
     let mut inquiry = pair[0].enter(|| Inquiry::begin(&a, &four, now(), &mut at_a).expect("an inquiry"));
     let peer = loop {
-        gate.serve(now(), &mut |_| true, &mut |_| Some(7));
+        gate.serve(now(), &mut |_, _| true, &mut |_| Some(7));
         b.lock().expect("the lock").hear(now(), ear, &mut at_b);
         match inquiry.step(&a, now()) {
             Answer::Pending => {}

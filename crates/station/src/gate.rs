@@ -70,6 +70,13 @@ impl Judge {
         [0, 1].map(|half| siphash(self.secret, &[half, a, b, asker.port.into(), nonce[0], nonce[1], slot]))
     }
 
+    /// Whether a question has a cookie that went to `asker`: he has the address.
+    pub fn is_proved(&self, now: Nanoseconds, question: &Datagram, asker: &Address) -> bool {
+        let slot = now / SLOT;
+        let is_of = |slot| question.cookie == self.cookie(asker, question.nonce, slot);
+        is_of(slot) || is_of(slot.wrapping_sub(1))
+    }
+
     /// What to do with a datagram from `asker`: the answer, or `None` if it is to be passed to the ear of the inode in `found`.
     /// Bounded work, no state. `listener` gives the inode of the listener that would get a connection.
     pub fn judge(
@@ -81,9 +88,8 @@ impl Judge {
         found: &mut Option<u64>,
     ) -> Option<Datagram> {
         let datagram = Datagram::parse(bytes).filter(|datagram| datagram.kind == Kind::Ask)?;
-        let slot = now / SLOT;
-        let fresh = self.cookie(asker, datagram.nonce, slot);
-        if datagram.cookie != fresh && datagram.cookie != self.cookie(asker, datagram.nonce, slot.wrapping_sub(1)) {
+        if !self.is_proved(now, &datagram, asker) {
+            let fresh = self.cookie(asker, datagram.nonce, now / SLOT);
             return Some(Datagram { kind: Kind::Cookie, cookie: fresh, refusal: None, ..datagram });
         }
         if datagram.four.client.ip != asker.ip {
@@ -158,22 +164,24 @@ impl Gate {
         }
     }
 
-    /// Answers what waits, a bounded number. `knows` says whether anybody at an address is answered at all; `listener` gives the inode of
-    /// the TCP listener that would get a connection.
+    /// Answers what waits, a bounded number. `knows` says whether anybody at an address is answered at all, and is told whether he has proved
+    /// to be there: anybody can send the others under any address. `listener` gives the inode of the TCP listener that would get a
+    /// connection.
     pub fn serve(
         &mut self,
         now: Nanoseconds,
-        knows: &mut dyn FnMut(&Address) -> bool,
+        knows: &mut dyn FnMut(&Address, bool) -> bool,
         listener: &mut dyn FnMut(&FourTuple) -> Option<u64>,
     ) {
         let mut bytes = [0; PASSED + 1];
         for _ in 0..BATCH {
             let Ok((length, Some(asker))) = sockaddr::receive(self.socket.0, &mut bytes) else { break };
-            if !knows(&asker) {
+            let Some(text) = bytes.get(..length) else { continue };
+            let question = Datagram::parse(text).filter(|datagram| datagram.kind == Kind::Ask);
+            if !question.is_some_and(|question| knows(&asker, self.judge.is_proved(now, &question, &asker))) {
                 continue;
             }
             let mut found = None;
-            let Some(text) = bytes.get(..length) else { continue };
             if let Some(answer) = self.judge.judge(now, text, &asker, listener, &mut found) {
                 sockaddr::send(self.socket.0, &answer.emit(), Some(&asker));
                 continue;

@@ -221,7 +221,7 @@ fn silence_and_refusals_are_remembered() {
             if !waits(&[inquiry.descriptor(), world.gate.descriptor()], 1000) {
                 world.now = inquiry.deadline();
             }
-            world.gate.serve(world.now, &mut |_| true, &mut |_| None);
+            world.gate.serve(world.now, &mut |_, _| true, &mut |_| None);
         }
     };
     assert_eq!(ask(&mut world, &four), Answer::None(Refusal::NoStation));
@@ -243,13 +243,14 @@ fn strangers_are_not_answered() {
     let (nonce, cookie, identity) = ([1, 2], [0; 2], [0; 2]);
     let four = world.four(1);
     let question = Datagram { kind: Kind::Ask, nonce, cookie, four, flags: 0, identity, tag: 0, port: 0, refusal: None }.emit();
-    let mut asks = |knows: bool| {
-        socket.send(&question).expect("sent");
+    let mut asks = |question: &[u8], knows: bool, proves: bool| {
+        socket.send(question).expect("sent");
         assert!(waits(&[world.gate.descriptor()], 10_000));
         let mut asker = None;
         world.gate.serve(
             world.now,
-            &mut |from| {
+            &mut |from, proved| {
+                assert_eq!(proved, proves);
                 asker = Some(*from);
                 knows
             },
@@ -257,10 +258,14 @@ fn strangers_are_not_answered() {
         );
         assert_eq!(asker.and_then(|asker| asker.as_v4()), Some([10, 77, 0, 1]));
         // A veth delivers before the system call is over.
-        socket.recv(&mut [0; SIZE + 1]).ok()
+        let mut bytes = [0; SIZE];
+        socket.recv(&mut bytes).ok().and_then(|_| Datagram::parse(&bytes))
     };
-    assert_eq!(asks(false), None);
-    assert_eq!(asks(true), Some(SIZE));
+    assert_eq!(asks(&question, false, false), None);
+    let cookie = asks(&question, true, false).expect("a cookie");
+    let again = Datagram { kind: Kind::Ask, ..cookie }.emit();
+    assert_eq!(asks(&again, false, true), None);
+    assert_eq!(asks(&again, true, true).map(|answer| answer.kind), Some(Kind::Answer));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! ended; and its own death is a hang-up at all of them. It holds the shadow connections, whose hang-up says that the peer's
 //! keeper, or its host, is gone. It never reads a byte of the program's but from the rings.
 
-use super::area;
+use super::askers::Askers;
 use super::fork;
 use super::hold;
 use super::home::Home;
@@ -108,6 +108,7 @@ struct Keeper {
     lost: bool,
     ears: [(u64, i32); LISTENERS],
     gates: [Option<Gate>; 2],
+    askers: Askers,
     watching: bool,
     /// How long it sleeps while others drive (ns).
     tick: u64,
@@ -132,6 +133,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         kept: 0,
         ears: [(0, -1); LISTENERS],
         gates: [None, None],
+        askers: Askers::NONE,
         watching: false,
         tick: TICK,
         holds: hold::Watcher::new(),
@@ -302,8 +304,9 @@ impl Keeper {
             about::GATE => {
                 if let Some(gate) = self.gates[which as usize & 1].as_mut() {
                     // The port is that of all interfaces: who is not in the area, by any of them, finds nobody there.
-                    let mut knows = |asker: &Address| area::device(asker).is_ok();
-                    gate.serve(clock::monotonic_ns(), &mut knows, &mut |four| {
+                    let (now, askers) = (clock::monotonic_ns(), &mut self.askers);
+                    let mut knows = |asker: &Address, proved: bool| askers.knows(asker, proved, now);
+                    gate.serve(now, &mut knows, &mut |four| {
                         let _setup = crate::global::SETUP.lock()?;
                         diag::listener(&four.client, &four.server).ok().flatten().map(|owner| u64::from(owner.inode))
                     });

@@ -16,6 +16,7 @@ mod accept;
 #[cfg(feature = "alone")]
 pub mod alone;
 mod area;
+mod askers;
 mod connect;
 mod fork;
 mod hold;

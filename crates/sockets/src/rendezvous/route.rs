@@ -124,6 +124,17 @@ pub fn interface_of(address: &Address) -> Option<u32> {
     None
 }
 
+/// Bits of the prefix of the route to an address (those of IPv4 with the 96 of the mapped form).
+/// Called under the set-up lock.
+pub fn prefix_of(address: &Address) -> Option<u8> {
+    let mut reply = [0u8; 1024];
+    let got = request(&FD, address, RTM_F_FIB_MATCH, &mut reply).ok()?;
+    let reply = reply[..got].get(..28)?;
+    let mapped = if address.as_v4().is_some() { 96 } else { 0 };
+    // rtm_dst_len, behind nlmsghdr and rtm_family.
+    (reply[4..6] == RTM_NEWROUTE.to_ne_bytes()).then(|| mapped + reply[17].min(128 - mapped))
+}
+
 /// Asks for the route to an address; gives the bytes of the reply.
 fn request(fd: &AtomicI32, server: &Address, flags: u32, reply: &mut [u8; 1024]) -> Result<usize> {
     let fd = diag::socket(fd, libc::NETLINK_ROUTE)?;
@@ -192,6 +203,7 @@ mod tests {
         assert!(way.local && !way.routed && way.interface == 1);
         assert_eq!(way.source, one);
         assert_eq!(local_source(&Address::v4([127, 3, 2, 1], 5)).unwrap(), Some(one));
+        assert_eq!(prefix_of(&Address::v4([127, 3, 2, 1], 5)), Some(96 + 8));
         assert_eq!(local_source(&Address::v4([192, 0, 2, 77], 5)).unwrap(), None);
     }
 }

@@ -257,12 +257,12 @@ impl World {
             }
             let ready = waits(&[inquiry.descriptor(), self.gate.descriptor(), self.sides[1].ear], 1000);
             self.now = if ready { self.now + 100 * MICROSECOND } else { self.now.max(inquiry.deadline()) };
-            self.gate.serve(self.now, &mut |_| true, &mut |four| (four.server.port == PORT).then_some(INODE));
+            self.gate.serve(self.now, &mut |_, _| true, &mut |four| (four.server.port == PORT).then_some(INODE));
             if self.sides[1].ear >= 0 {
                 let Side { station, program, ear, .. } = &mut self.sides[1];
                 station.lock().expect("the lock").hear(self.now, *ear, program);
             }
-            self.gate.serve(self.now, &mut |_| true, &mut |_| None);
+            self.gate.serve(self.now, &mut |_, _| true, &mut |_| None);
         }
     }
 
