@@ -16,7 +16,7 @@ use crate::{FourTuple, Refusal};
 /// Bytes of a datagram.
 pub const SIZE: usize = 120;
 const MAGIC: [u8; 8] = *b"shuntgat";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What a datagram is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

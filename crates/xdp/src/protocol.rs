@@ -277,6 +277,8 @@ const PATIENCE: i64 = 2_000;
 /// The endpoint's end of the connection.
 pub struct Connection {
     fd: i32,
+    /// Until when answers are waited for, all together (ns); 0: each is for as long as was said.
+    until: u64,
 }
 
 impl Connection {
@@ -285,16 +287,21 @@ impl Connection {
     /// # Errors
     /// ECONNREFUSED: no agent. EPERM: the name belongs to somebody else. EAGAIN: it is too busy.
     pub fn connect(interface: &str) -> Result<Connection, Errno> {
-        Connection::connect_within(interface, PATIENCE)
+        Connection::connect_in(interface, PATIENCE, 0)
     }
 
-    /// As [`Connection::connect`]; it and each answer are waited for so long.
+    /// As [`Connection::connect`]; it and all answers together are waited for so long.
     ///
     /// # Errors
     /// As there.
     pub fn connect_within(interface: &str, milliseconds: i64) -> Result<Connection, Errno> {
+        let until = shunt_sys::clock::monotonic_ns() + milliseconds as u64 * 1_000_000;
+        Connection::connect_in(interface, milliseconds, until)
+    }
+
+    fn connect_in(interface: &str, milliseconds: i64, until: u64) -> Result<Connection, Errno> {
         let fd = calls::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)?;
-        let connection = Connection { fd };
+        let connection = Connection { fd, until };
         // SAFETY: integers.
         let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
         address.sun_family = libc::AF_UNIX as u16;
@@ -317,7 +324,7 @@ impl Connection {
 
     /// The connection behind `fd`, which belongs to it from now on.
     pub fn of(fd: i32) -> Connection {
-        Connection { fd }
+        Connection { fd, until: 0 }
     }
 
     /// The descriptor. It hangs up when the agent is gone.
@@ -385,8 +392,30 @@ impl Connection {
         self.ask::<0>(&request).map(|_| ())
     }
 
+    /// Whether the agent answers: one that is stopped takes connections, too, as long as there is room for them.
+    pub fn is_awake(&self) -> bool {
+        // A question for no host is refused at once.
+        !matches!(self.ask_host(&Address::NONE), Err(Errno(libc::EAGAIN | libc::EINTR | libc::EPIPE | libc::ECONNRESET)))
+    }
+
+    /// Waits until something is to be heard, where there is a bound for all answers.
+    fn wait(&self) -> Result<(), Errno> {
+        if self.until == 0 {
+            return Ok(());
+        }
+        // The kernel's own time-outs are made of its ticks, of which the shorter bounds are less than one.
+        let left = self.until.saturating_sub(shunt_sys::clock::monotonic_ns());
+        let mut time = libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let mut set = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+        match calls::ppoll(&mut set, 1, &mut time, core::ptr::null(), calls::KERNEL_SIGSET)? {
+            0 => Err(Errno(libc::EAGAIN)),
+            _ => Ok(()),
+        }
+    }
+
     /// The next answer, whosever it is.
     fn hear(&self) -> Result<(Reply, Carried), Errno> {
+        self.wait()?;
         let mut bytes = [0u8; size_of::<Reply>()];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut carried = Carried { control: [0u64; 2 + DESCRIPTORS], count: 0 };
@@ -446,6 +475,31 @@ mod tests {
         let mut reply = Reply::done();
         (reply.number, reply.tag) = (to.number, tag);
         calls::write(fd, reply.bytes().as_ptr().cast(), reply.bytes().len()).expect("an answer");
+    }
+
+    /// An agent that is stopped has room for what it is asked, and says nothing; one that knows nothing of hosts answers, too.
+    #[test]
+    fn who_answers_is_awake() {
+        let [ours, theirs] = pair();
+        let mut connection = Connection::of(ours);
+        connection.until = shunt_sys::clock::monotonic_ns() + 1_000_000;
+        assert!(!connection.is_awake());
+        connection.until = 0;
+        let agent = std::thread::spawn(move || {
+            request(theirs); // what it was asked then
+            for errno in [libc::EADDRNOTAVAIL, libc::EOPNOTSUPP] {
+                let asked = request(theirs);
+                assert_eq!(asked.operation, Operation::Host as u32);
+                let mut reply = Reply::refused(errno);
+                reply.number = asked.number;
+                calls::write(theirs, reply.bytes().as_ptr().cast(), reply.bytes().len()).expect("an answer");
+            }
+            let _ = calls::close(theirs);
+        });
+        assert!(connection.is_awake());
+        assert!(connection.is_awake());
+        agent.join().expect("the agent");
+        assert!(!connection.is_awake(), "gone");
     }
 
     /// An agent that was stopped answers what was asked before, too: nobody takes that for his own answer.

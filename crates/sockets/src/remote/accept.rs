@@ -36,13 +36,18 @@ pub fn token_bytes(token: &Token) -> [u8; 16] {
 /// The socket `fd`, with this inode, is about to listen at `address`, or does: if other hosts can reach it, this process has a
 /// station that answers for it.
 pub fn listens(fd: i32, inode: u64, address: &Address) {
+    listens_within(fd, inode, address, None);
+}
+
+/// As [`listens`]; the agent, where a station is to be made by it, is waited for so long (ms) if that is said.
+fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>) {
     if address.port == 0 || address.is_loopback() {
         return;
     }
-    let Some(device) = area::device_for_listener(fd, address) else { return };
     if area::is_homeless() {
         return report::count(Reason::NoStation);
     }
+    let Some(device) = area::device_for_listener(fd, address, patience) else { return };
     let home = match home::settle(&device, false) {
         Ok(home) => home,
         Err(reason) => {
@@ -120,6 +125,8 @@ pub fn accepted(fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool 
 
 /// Between two tries to be heard by another home (ns).
 const MOVE_AGAIN: u64 = 1_000_000_000;
+/// How long the agent is waited for then, in an accept that does not block (ms).
+const AWAKE_WITHIN: i64 = 2;
 
 /// The listener is heard at no home of this process's, or that is of no use any more, because the agent was started again: the next
 /// clients are to find it.
@@ -130,7 +137,8 @@ fn move_ear(listening: i32, listener: &Socket) {
     let inode = listener.inode.load(Ordering::Relaxed);
     if inode != 0 && now >= NEXT.load(Ordering::Relaxed) {
         NEXT.store(now + MOVE_AGAIN, Ordering::Relaxed);
-        listens(listening, inode, &listen::bound_address(listening));
+        let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+        listens_within(listening, inode, &listen::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
     }
 }
 

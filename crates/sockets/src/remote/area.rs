@@ -4,7 +4,7 @@ use crate::global::{self, Shared, SETUP};
 use crate::rendezvous::connect::is_v6only;
 use crate::rendezvous::interfaces;
 use crate::rendezvous::route::{self, Way};
-use shunt_options::Hosts;
+use shunt_options::{Hosts, Subnet};
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_station::Choice;
@@ -21,6 +21,8 @@ pub struct Device {
     agent: bool,
     name: [u8; libc::IFNAMSIZ],
     mtu: u32,
+    /// How long its agent is waited for before a station is made by it (ms).
+    patience: i64,
 }
 
 impl Device {
@@ -39,6 +41,11 @@ impl Device {
         (self.mtu - headers) as u16
     }
 
+    /// Its agent, if it has one, answers: a station is waited for longer, and not to be where the agent is stopped.
+    pub fn answers(&self) -> bool {
+        !self.agent || Connection::connect_within(self.name(), self.patience).is_ok_and(|agent| agent.is_awake())
+    }
+
     fn name(&self) -> &str {
         let length = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
         core::str::from_utf8(&self.name[..length]).unwrap_or("")
@@ -54,15 +61,20 @@ static AGENTS: Shared<[(u32, bool, u64); 8]> = Shared::new([(0, false, 0); 8]);
 /// Whether there are agents in this network namespace at all, until when that is believed.
 static BEACON: Shared<(bool, u64)> = Shared::new((false, 0));
 
-/// Hosts of which an agent has said whether they run shunt, until when that is believed.
-static HOSTS: Shared<[([u8; 16], bool, u64); 16]> = Shared::new([([0; 16], false, 0); 16]);
+/// Hosts of which an agent has said whether they run shunt, or has not, until when that is believed.
+static HOSTS: Shared<[Host; 16]> = Shared::new([([0; 16], Ok(()), 0); 16]);
+type Host = ([u8; 16], Result<(), Reason>, u64);
 
 /// How long a blocking connect waits for the agent's word of a host, and any other (ms). The agent itself asks a host that it does not
 /// know, once for all programs, and waits for 20 ms.
 const WORD_WITHIN: [i64; 2] = [30, 2];
 
-/// No station can be made before then.
-static HOMELESS: Shared<u64> = Shared::new(0);
+/// How long an agent that is to make an endpoint is waited for (ms).
+const AWAKE_WITHIN: i64 = 100;
+
+/// No station can be made before then, and for how long that was said (ns): twice as long each time, up to [`HOMELESS_MOST`].
+static HOMELESS: Shared<(u64, u64)> = Shared::new((0, 0));
+const HOMELESS_MOST: u64 = 30_000_000_000;
 
 /// The process has left its network namespace. Under the set-up lock.
 pub fn left_namespace() {
@@ -72,6 +84,8 @@ pub fn left_namespace() {
         (*HOSTS.get()).iter_mut().for_each(|known| known.2 = 0);
         (*SLOW.get()).iter_mut().for_each(|known| known.1 = 0);
         (*BEACON.get()).1 = 0;
+        (*LISTED.get()).1 = 0;
+        *HOMELESS.get() = (0, 0);
     }
 }
 
@@ -79,14 +93,23 @@ pub fn left_namespace() {
 pub fn note_homeless() {
     let Some(_setup) = SETUP.lock() else { return };
     // SAFETY: the set-up lock is held.
-    unsafe { *HOMELESS.get() = clock::monotonic_ns() + BELIEVE };
+    let homeless = unsafe { &mut *HOMELESS.get() };
+    homeless.1 = (2 * homeless.1).clamp(BELIEVE, HOMELESS_MOST);
+    homeless.0 = clock::monotonic_ns() + homeless.1;
+}
+
+/// A station was made.
+pub fn note_home() {
+    let Some(_setup) = SETUP.lock() else { return };
+    // SAFETY: the set-up lock is held.
+    unsafe { *HOMELESS.get() = (0, 0) };
 }
 
 /// Whether somebody else's station could just not be made.
 pub fn is_homeless() -> bool {
     let Some(_setup) = SETUP.lock() else { return true };
     // SAFETY: the set-up lock is held.
-    clock::monotonic_ns() < unsafe { *HOMELESS.get() }
+    clock::monotonic_ns() < unsafe { (*HOMELESS.get()).0 }
 }
 
 /// Whether an agent runs in this network namespace: three calls, once in [`BELIEVE`], are all that others cost where none does. Under
@@ -112,8 +135,8 @@ pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result
         let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
         // SAFETY: the set-up lock is held.
         let known = unsafe { &*HOSTS.get() }.iter().find(|(ip, _, until)| *ip == server.ip && *until > now);
-        if let Some((_, runs, _)) = known {
-            return if *runs { Ok(()) } else { Err(Reason::PeerHostPlain) };
+        if let Some((_, answer, _)) = known {
+            return *answer;
         }
     }
     let at = core::net::Ipv6Addr::from(server.ip).to_canonical();
@@ -126,12 +149,13 @@ pub fn host_runs(device: &Device, server: &Address, nonblocking: bool) -> Result
         Err(Errno(libc::EINTR)) => return Err(Reason::TooSlow),
         // Its agent is stopped, or has enough to do: other connections do not wait for it, too.
         Err(Errno(libc::EAGAIN)) => Err(Reason::TooSlow),
-        Err(_) => return Err(outside()),
+        // It has no more connections for this user, is not root's, or knows nothing of hosts.
+        Err(_) => Err(outside()),
     };
     let _setup = SETUP.lock().ok_or(Reason::Unknown)?;
     // SAFETY: the set-up lock is held.
     if let Some(oldest) = unsafe { &mut *HOSTS.get() }.iter_mut().min_by_key(|(_, _, until)| *until) {
-        *oldest = (server.ip, answer.is_ok(), now + BELIEVE);
+        *oldest = (server.ip, answer, now + BELIEVE);
     }
     answer
 }
@@ -186,7 +210,13 @@ pub fn device(server: &Address) -> Result<Device, Reason> {
 }
 
 fn to(way: &Way) -> Result<Device, Reason> {
-    let mut device = Device { source: Address { port: 0, ..way.source }, agent: false, name: [0; libc::IFNAMSIZ], mtu: 1500 };
+    let mut device = Device {
+        source: Address { port: 0, ..way.source },
+        agent: false,
+        name: [0; libc::IFNAMSIZ],
+        mtu: 1500,
+        patience: AWAKE_WITHIN,
+    };
     let listed = matches!(global::options().hosts, Hosts::Listed(_));
     let now = clock::monotonic_ns();
     // SAFETY: the set-up lock is held.
@@ -221,42 +251,77 @@ fn outside() -> Reason {
     }
 }
 
-/// A device by which the listener `fd` at `address` (unspecified: any) can be reached from the area.
-pub fn device_for_listener(fd: i32, address: &Address) -> Option<Device> {
+/// The interface by which listeners at any address are reached (0: none has an agent), until when that is believed.
+static LISTED: Shared<(u32, u64)> = Shared::new((0, 0));
+
+/// The first interface with an agent; a host may have thousands, so they are looked through once in [`BELIEVE`], and not under the set-up
+/// lock.
+fn interface_with_agent() -> Option<u32> {
+    let now = clock::monotonic_ns();
+    let known = {
+        let _setup = SETUP.lock()?;
+        // SAFETY: the set-up lock is held.
+        unsafe { *LISTED.get() }
+    };
+    if now < known.1 {
+        return (known.0 != 0).then_some(known.0);
+    }
+    let has_agent = |_, name: &[u8]| core::str::from_utf8(name).is_ok_and(agent_runs);
+    let found = interfaces::find(has_agent).ok().flatten();
+    let _setup = SETUP.lock()?;
+    // SAFETY: the set-up lock is held.
+    unsafe { *LISTED.get() = (found.unwrap_or(0), now + BELIEVE) };
+    found
+}
+
+/// A device by which the listener `fd` at `address` (unspecified: any) can be reached from the area. Its agent is waited for as long as
+/// for `patience` (ms), or else the usual time.
+pub fn device_for_listener(fd: i32, address: &Address, patience: Option<i64>) -> Option<Device> {
+    let device = match &global::options().hosts {
+        Hosts::None => None,
+        Hosts::Listed(subnets) => listed_device(subnets.list()),
+        Hosts::Auto => automatic_device(fd, address),
+    };
+    device.map(|device| Device { patience: patience.unwrap_or(device.patience), ..device })
+}
+
+fn listed_device(subnets: &[Subnet]) -> Option<Device> {
     let _setup = SETUP.lock()?;
     let by = |ip: [u8; 16]| match route::way(&Address { ip, port: 9, scope: 0 }) {
         Ok(Some(way)) if !way.local && !way.source.is_unspecified() => to(&way).ok(),
         _ => None,
     };
-    match &global::options().hosts {
-        Hosts::None => None,
-        Hosts::Listed(subnets) => subnets.list().iter().find_map(|subnet| {
-            // A host, where the prefix leaves room for some; the second one where this host is the first.
-            let hosts = if subnet.bits < 127 { [1, 2] } else { [u8::from(subnet.bits < 128), 0] };
-            hosts.into_iter().find_map(|host| {
-                let mut ip = subnet.ip;
-                ip[15] |= host;
-                by(ip)
-            })
-        }),
-        Hosts::Auto => {
-            if address.is_loopback() || !agents_run() {
-                return None;
-            }
-            let mut device = Device { source: *address, agent: true, name: [0; libc::IFNAMSIZ], mtu: 1500 };
-            let has_agent = |name: &[u8]| core::str::from_utf8(name).is_ok_and(agent_runs);
-            let interface = match address.is_unspecified() {
-                true => interfaces::find(|_, name| has_agent(name)).ok()??,
-                false => route::interface_of(address)?,
-            };
-            describe(interface, &mut device)?;
-            if address.is_unspecified() && address.as_v4().is_none() && !is_v6only(fd) && has_v4(device.name) {
-                // A station has one family; most of those who reach both come by this one.
-                device.source = Address::v4([0; 4], address.port);
-            }
-            agent_runs(device.name()).then_some(device)
+    subnets.iter().find_map(|subnet| {
+        // A host, where the prefix leaves room for some; the second one where this host is the first.
+        let hosts = if subnet.bits < 127 { [1, 2] } else { [u8::from(subnet.bits < 128), 0] };
+        hosts.into_iter().find_map(|host| {
+            let mut ip = subnet.ip;
+            ip[15] |= host;
+            by(ip)
+        })
+    })
+}
+
+fn automatic_device(fd: i32, address: &Address) -> Option<Device> {
+    let bound = {
+        let _setup = SETUP.lock()?;
+        if address.is_loopback() || !agents_run() {
+            return None;
         }
+        if address.is_unspecified() {
+            None
+        } else {
+            Some(route::interface_of(address)?)
+        }
+    };
+    let interface = bound.or_else(interface_with_agent)?;
+    let mut device = Device { source: *address, agent: true, name: [0; libc::IFNAMSIZ], mtu: 1500, patience: AWAKE_WITHIN };
+    describe(interface, &mut device)?;
+    if address.is_unspecified() && address.as_v4().is_none() && !is_v6only(fd) && has_v4(device.name) {
+        // A station has one family; most of those who reach both come by this one.
+        device.source = Address::v4([0; 4], address.port);
     }
+    agent_runs(device.name()).then_some(device)
 }
 
 /// Whether an interface has an address of IPv4.
@@ -297,11 +362,12 @@ fn agent_runs(interface: &str) -> bool {
     is_met(&name[..length], SOCK_SEQPACKET)
 }
 
-/// Whether a socket of that kind is at a name, and takes connections.
+/// Whether a socket of that kind is at a name, if only one that takes no more connections at the moment, or no messages of ours: anybody
+/// may hold the name that says only that there are agents.
 fn is_met(name: &[u8], kind: i32) -> bool {
     let (address, length) = crate::sockaddr::abstract_name(name);
     let Ok(fd) = calls::socket(AF_UNIX, kind | SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) else { return false };
     let met = calls::connect(fd, (&address as *const libc::sockaddr_un).cast(), length);
     let _ = calls::close(fd);
-    met.is_ok()
+    matches!(met, Ok(_) | Err(Errno(libc::EAGAIN | libc::EPERM)))
 }

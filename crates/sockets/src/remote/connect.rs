@@ -47,7 +47,8 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         return Outcome::Kernel(Reason::TooSlow);
     }
     let four = FourTuple { client: device.source, server: *server };
-    let is_known = home::home().is_some_and(|home| home.station.known(&four, clock::monotonic_ns()).is_some());
+    let is_known =
+        home::home().is_some_and(|home| !home.station.is_over() && home.station.known(&four, clock::monotonic_ns()).is_some());
     if !is_known {
         if let Err(reason) = area::host_runs(&device, server, nonblocking) {
             return Outcome::Kernel(reason);

@@ -1,6 +1,6 @@
 //! What this process has for other hosts: its station, the links of that, and the way to its keeper.
 
-use super::area::Device;
+use super::area::{self, Device};
 use super::message::Message;
 use super::{fork, words};
 use crate::global::Shared;
@@ -156,6 +156,9 @@ pub fn forget() {
 }
 
 fn make(device: &Device) -> Result<&'static Home> {
+    if !device.answers() {
+        return Err(shunt_sys::Errno(libc::EAGAIN));
+    }
     let mut station = Station::make(device.choice(), clock::monotonic_ns())?;
     for fd in station.descriptors().into_iter().filter(|fd| *fd >= 0) {
         // Out of the program's way, as all that is ours.
@@ -174,6 +177,7 @@ fn make(device: &Device) -> Result<&'static Home> {
     let forked = fork::keeper(home, control, pair[1]);
     let _ = calls::close(pair[1]);
     forked.inspect_err(|_| private::close(control))?;
+    area::note_home();
     Ok(home)
 }
 

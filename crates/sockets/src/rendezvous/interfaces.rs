@@ -14,7 +14,7 @@ const HEAD: usize = 16 + 16;
 /// A dump comes in parts, none of which the kernel makes longer than what was asked with, or a page.
 const PART: usize = 8192;
 
-/// The first interface, by number and name, of which `is_wanted`; the loopback interface is none. Called under the set-up lock.
+/// The first interface, by number and name, of which `is_wanted`; the loopback interface is none.
 ///
 /// Errors: those of netlink sockets.
 pub fn find(mut is_wanted: impl FnMut(u32, &[u8]) -> bool) -> Result<Option<u32>> {
