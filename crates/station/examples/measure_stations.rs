@@ -280,7 +280,7 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
         b.drive(now(), &mut at_b);
     }
     assert_eq!(a.opening(there), Opening::Opened);
-    let (back, _) = b.lock().expect("the lock").claim(&four, MARK.0.into()).expect("a reservation");
+    let (back, _) = b.lock().expect("the lock").claim(&four, MARK.0.into(), now()).expect("a reservation");
     for (station, stream, program) in [(&a, there, &mut at_a), (&b, back, &mut at_b)] {
         let mut driver = station.lock().expect("the lock");
         driver.bind(stream, program);

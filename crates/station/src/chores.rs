@@ -30,6 +30,7 @@ impl Driver<'_> {
                 state::FREE => shared.used.remove(stream),
                 state::RESERVED if age > RESERVATION => {
                     shared.count(Count::Expired);
+                    entry.put(flag::UNCLAIMED);
                     shared.release(stream, entry);
                     more = true;
                 }

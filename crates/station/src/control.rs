@@ -8,7 +8,7 @@
 //! FIN     generation                                       no more bytes
 //! RESET   generation                                       both directions end
 //! URGENT  generation, position, byte
-//! CLOSE   generation                                       nothing more of the stream is wanted or sent
+//! CLOSE   generation [, 1]                                 nothing more of the stream is wanted or sent; 1: nobody claimed it
 //! CANCEL  generation                                       reply CANCELLED: 1 unless somebody had claimed it
 //! BEGIN   generation, position                             the client's bytes before it came by TCP, the others come here
 //! BEGUN   generation                                       the server has all of those, and expects the others
@@ -32,6 +32,9 @@ pub(crate) mod handler {
     pub const BEGIN: u8 = 10;
     pub const BEGUN: u8 = 11;
 }
+
+/// The second word of a server's CLOSE: nobody has claimed the reservation, or the connection did not show its mark.
+pub(crate) const UNCLAIMED: u64 = 1;
 
 /// An OPEN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +81,8 @@ impl Refusal {
     /// Of a number from memory or from a peer.
     pub(crate) fn of(number: u32) -> Option<Refusal> {
         use Refusal::*;
-        [NoStation, Full, Elsewhere, Source, Lost, Device, Cancelled].into_iter().find(|refusal| *refusal as u32 == number)
+        [NoStation, Full, Elsewhere, Source, Lost, Device, Cancelled, Unclaimed]
+            .into_iter()
+            .find(|refusal| *refusal as u32 == number)
     }
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use shunt_am::{Engine, Nanoseconds};
 use shunt_endpoint::{Channel, Endpoint};
 
-use crate::control::{handler, Open};
+use crate::control::{handler, Open, UNCLAIMED};
 use crate::hands::Hands;
 use crate::line::{Inner, Line, Rest};
 use crate::memory::{flag, load2, peer_state, state, Count, Entry, Shared};
@@ -259,7 +259,9 @@ impl<'s> Driver<'s> {
                 entry.put(flag::RESET_SENT);
             }
             if entry.has(flag::WANT_CLOSE) {
-                if !self.tell(now, entry, handler::CLOSE, &words) {
+                let words = [u64::from(generation), UNCLAIMED];
+                let said = if entry.has(flag::UNCLAIMED) { 2 } else { 1 };
+                if !self.tell(now, entry, handler::CLOSE, &words[..said]) {
                     continue;
                 }
                 entry.take(flag::WANT_CLOSE);
@@ -331,10 +333,18 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// The reservation for the connection with these addresses, if there is one, and the segments that the connection sends
-    /// (`segment`: TCP_MAXSEG) show its mark: it is the caller's now.
-    pub fn claim(&mut self, four: &FourTuple, segment: u32) -> Option<(Stream, Token)> {
-        let (stream, entry) = self.shared.reservation(four).filter(|(_, entry)| entry.mark().is_shown_by(segment))?;
+    /// The reservation for the connection with these addresses, if there is one, which is not younger than the connection (`made`: when
+    /// that was there at the latest), and the largest segment that the connection's SYN named (0: unknown) is its mark: it is the
+    /// caller's now. One whose mark is not shown is given back, and its client told, who asks no more for a time.
+    pub fn claim(&mut self, four: &FourTuple, segment: u32, made: Nanoseconds) -> Option<(Stream, Token)> {
+        let (stream, entry) = self.shared.reservation(four).filter(|(_, entry)| entry.since.load(Relaxed) <= made)?;
+        if !entry.mark().is_shown_by(segment) {
+            entry.put(flag::UNCLAIMED);
+            self.shared.release(stream, entry);
+            let now = self.shared.now.load(Relaxed);
+            self.send_wanted(now);
+            return None;
+        }
         self.shared.waiting.remove(stream);
         entry.owner.store(shunt_sys::thread::process(), Relaxed);
         entry.put(flag::CLAIMED);

@@ -1,15 +1,18 @@
 //! What is done when a message comes: the station as the engine's program.
 
 use core::sync::atomic::Ordering::Relaxed;
-use shunt_am::{Data, Dispatch, Event, Message, Nanoseconds, Replier};
+use shunt_am::{config::MILLISECOND, Data, Dispatch, Event, Message, Nanoseconds, Replier};
 
-use crate::control::{handler, name, named, Open};
+use crate::control::{handler, name, named, Open, UNCLAIMED};
 use crate::memory::{flag, load2, state, Count, Entry, Shared};
 use crate::table::Loan;
 use crate::{Pump, Refusal, STREAMS};
 
 /// Reservations that may wait at once.
 const WAITING: usize = STREAMS as usize / 2;
+
+/// How long it is believed that nobody at a server claims the reservations made there.
+const PLAIN: Nanoseconds = 30_000 * MILLISECOND;
 
 pub(crate) struct Hands<'a> {
     pub shared: &'a Shared,
@@ -44,6 +47,10 @@ impl<'a> Hands<'a> {
             return Err(Refusal::Elsewhere);
         }
         if let Some((old, entry)) = shared.reservation(&open.four) {
+            if entry.peer.load(Relaxed) != message.peer {
+                // Another user of that host: who has made the connection is known when it is accepted, by who came first.
+                return Err(Refusal::Source);
+            }
             // The port is used again, so the connection that this one was for never came.
             shared.release(old, entry);
         }
@@ -99,6 +106,9 @@ impl<'a> Hands<'a> {
         let shared = self.shared;
         let Some((stream, entry)) = self.about(message) else { return shared.count(Count::Dropped) };
         entry.put(flag::CLOSE_RECEIVED);
+        if message.words.get(1) == Some(&UNCLAIMED) && entry.has(flag::OURS) {
+            shared.remember(&entry.four().server, Err(Refusal::Unclaimed), self.now + PLAIN);
+        }
         match entry.state() {
             state::RESERVED => shared.release(stream, entry),
             state::CLOSING if entry.has(flag::CLOSE_SENT) => shared.free(stream, entry),

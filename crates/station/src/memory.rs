@@ -150,6 +150,8 @@ pub(crate) mod flag {
     pub const CLAIMED: u32 = 4096;
     /// The caller needs its number, whatever becomes of the channel: [`state::LOST`] instead of free.
     pub const KEPT: u32 = 8192;
+    /// A reservation that nobody claims any more: CLOSE says so.
+    pub const UNCLAIMED: u32 = 16384;
 }
 
 /// A stream.

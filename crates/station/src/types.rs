@@ -11,17 +11,16 @@ pub type Peer = u32;
 /// What comes back by the TCP connection, from who accepted it: 128 random bits, the client's.
 pub type Token = [u64; 2];
 
-/// What the TCP connection of a stream shows from its first segment on, and no other does: the largest segment that its client's
-/// SYN names (TCP_MAXSEG, tcp(7)), which is odd, where every interface's own is even. Who claims a connection of somebody
-/// else's, whose port he guessed, cannot change its SYN.
+/// What the TCP connection of a stream shows from its first segment on: the largest segment that its client's SYN names
+/// (TCP_MAXSEG, tcp(7)), which is odd; that of most interfaces is even. Who reserves a connection of somebody else's, whose
+/// port he guessed, cannot change its SYN. Everybody on the client's host can read it as soon as there is a SYN, so
+/// a reservation counts only if it is older than the connection, and nobody else replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark(pub u16);
 
 impl Mark {
     /// How many there are on an interface: each odd number of bytes less costs a connection that TCP carries after all.
     const CHOICE: u16 = 64;
-    /// Bytes of the option that each segment carries where both sides take time stamps (RFC 7323).
-    const STAMPS: u32 = 12;
 
     /// One for an interface whose largest segment has so many bytes, by a random number.
     pub fn below(largest: u16, random: u64) -> Mark {
@@ -33,9 +32,9 @@ impl Mark {
         self.0 & 1 == 1
     }
 
-    /// Whether a connection that sends segments of so many bytes to its client (TCP_MAXSEG) shows it.
+    /// Whether a connection shows it whose SYN named segments of so many bytes.
     pub fn is_shown_by(self, segment: u32) -> bool {
-        self.is_one() && [segment, segment + Mark::STAMPS].contains(&u32::from(self.0))
+        self.is_one() && segment == u32::from(self.0)
     }
 }
 
@@ -93,7 +92,7 @@ pub enum Refusal {
     Full = 2,
     /// The listener of this connection is not that station's.
     Elsewhere = 3,
-    /// The 4-tuple's client is not where the question came from.
+    /// The 4-tuple's client is not where the question came from, or another station there has reserved it.
     Source = 4,
     /// The path was lost.
     Lost = 5,
@@ -101,6 +100,8 @@ pub enum Refusal {
     Device = 6,
     /// [`Driver::cancel`] came before anybody had claimed the reservation: the TCP connection carries no token.
     Cancelled = 7,
+    /// Nobody claimed an earlier reservation at this server, or its connection did not show the mark; believed for a time.
+    Unclaimed = 8,
 }
 
 /// How far a stream's opening is.

@@ -138,14 +138,14 @@ fn reservations_are_cancelled_claimed_or_expire() {
     assert_eq!(opening(&world), Opening::Refused(Refusal::Cancelled));
     assert_eq!(world.sides[1].station.lent(), 0);
     let four = world.four(40000);
-    assert!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into()).is_none());
+    assert!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).is_none());
     world.sides[0].station.lock().unwrap().release(world.now, stream);
     assert_eq!(world.sides[0].station.lent(), 0);
     // Too late.
     let (stream, _) = world.open(40001);
     let four = world.four(40001);
-    let (claimed, _) = world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into()).expect("a reservation");
-    assert!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into()).is_none(), "once");
+    let (claimed, _) = world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).expect("a reservation");
+    assert!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).is_none(), "once");
     world.sides[0].station.lock().unwrap().cancel(world.now, stream);
     world.until(SECOND, "the answer", |world| world.sides[0].station.opening(stream) != Opening::Pending);
     assert_eq!(world.sides[0].station.opening(stream), Opening::Opened);

@@ -150,24 +150,75 @@ fn opens_that_are_not_believed() {
     let second = world.open(40000).0;
     let four = world.four(40000);
     let token = world.sides[0].station.lock().unwrap().token(second);
-    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into()).unwrap().1, token);
+    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).unwrap().1, token);
     assert_ne!(world.sides[0].station.lock().unwrap().token(first), token);
 }
 
-/// Who has reserved another's connection does not get it: that does not show the mark.
+/// A second station on the client's host becomes the side that asks and opens; gives back the first one.
+fn another_user(world: &mut World) -> Station {
+    let at = world.sides[0].address;
+    let other = world.hosts[0].enter(|| udp_station(&at, None, world.now));
+    std::mem::replace(&mut world.sides[0].station, other)
+}
+
+/// The first reservation holds against other users of the client's host, who can read its mark as soon as there is a SYN.
 #[test]
-fn connections_that_show_no_mark() {
+fn a_reservation_of_another_station() {
     let Some(mut world) = World::new(None) else { return };
     let (stream, opening) = world.open(40000);
     assert_eq!(opening, Opening::Opened);
-    let four = world.four(40000);
-    let mark = u32::from(MARK.0);
-    for segment in [0, 536, 1448, 1460, mark - 1, mark + 2, mark - 14] {
-        assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, segment), None, "{segment}");
-    }
     let token = world.sides[0].station.lock().unwrap().token(stream);
-    // With time stamps (RFC 7323).
-    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, mark - 12).map(|(_, token)| token), Some(token));
+    let first = another_user(&mut world);
+    let (other, opening) = world.open(40000);
+    assert_eq!(opening, Opening::Refused(Refusal::Source));
+    assert_eq!(world.sides[1].station.lent(), 1, "the first one's");
+    world.sides[0].station.lock().unwrap().release(world.now, other);
+    let four = world.four(40000);
+    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).unwrap().1, token);
+    drop(first);
+}
+
+/// Nor is a connection had by who reserves it when it is there, its first reservation being over.
+#[test]
+fn a_reservation_after_the_connection() {
+    let Some(mut world) = World::new(None) else { return };
+    let (stream, _) = world.open(40000);
+    let made = world.now;
+    world.now += MILLISECOND;
+    world.sides[0].station.lock().unwrap().release(world.now, stream);
+    world.until(SECOND, "its end", |world| world.sides[1].station.lent() == 0);
+    let first = another_user(&mut world);
+    let (_, opening) = world.open(40000);
+    assert_eq!(opening, Opening::Opened);
+    let four = world.four(40000);
+    assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), made), None);
+    assert!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).is_some(), "a later connection's");
+    drop(first);
+}
+
+/// Who has reserved another's connection does not get it: that does not show the mark. Nor does he hold the reservation any longer.
+#[test]
+fn connections_that_show_no_mark() {
+    let Some(mut world) = World::new(None) else { return };
+    let mark = u32::from(MARK.0);
+    for (port, segment) in (40000..).zip([0, 536, 1448, 1460, mark - 1, mark + 2, mark - 12]) {
+        let (stream, opening) = world.open(port);
+        assert_eq!(opening, Opening::Opened);
+        let four = world.four(port);
+        assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, segment, world.now), None, "{segment}");
+        assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, mark, world.now), None, "it was given back");
+        let now = world.now;
+        let known = |world: &World| world.sides[0].station.known(&four, now);
+        world.until(SECOND, "the news", |world| known(world) == Some(Err(Refusal::Unclaimed)));
+        world.sides[0].station.lock().unwrap().release(world.now, stream);
+        world.until(SECOND, "the numbers' return", |world| world.sides.iter().all(|side| side.station.lent() == 0));
+        assert_eq!(world.sides[0].station.known(&four, world.now + 31 * SECOND), None, "asked again by then");
+    }
+    let (stream, _) = world.open(40009);
+    let four = world.four(40009);
+    let token = world.sides[0].station.lock().unwrap().token(stream);
+    let claimed = world.sides[1].station.lock().unwrap().claim(&four, mark, world.now);
+    assert_eq!(claimed.map(|(_, token)| token), Some(token));
     // A largest segment that plain connections name is no mark.
     let peer = world.peer();
     let four = world.four(40001);

@@ -3,7 +3,7 @@
 use super::connect::{begin, companion, give_up, seat, Start};
 use super::home::{self, home, Home};
 use super::message::Message;
-use super::{area, near, words};
+use super::{area, near, shown, words};
 use crate::global::SETUP;
 use crate::process::report;
 use crate::rendezvous::listen;
@@ -158,8 +158,8 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     near::drive();
     let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
     // Whoever has made the reservation: the connection itself says whether it is its.
-    let segment = calls::getsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(0);
-    let claimed = driver.claim(&FourTuple { client, server }, segment as u32);
+    let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
+    let claimed = driver.claim(&FourTuple { client, server }, shown.segment, shown.made);
     drop(driver);
     near::drive(); // others may have left to us what they had to do
     let Some((stream, token)) = claimed else { return false };

@@ -26,8 +26,9 @@ use shunt_sys::{calls, clock, Errno, Result};
 /// How long it may take to hear which station serves the listener (ns), the first time that this is asked: where the program
 /// does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where it waits anyway.
 const ASKED: [u64; 3] = [2_000_000, 10_000_000, 100_000_000];
-/// How long `connect` waits for OPENED, and then for the token (ns). What comes later finds a stream that has begun by TCP.
-const PROMPT: [u64; 3] = [500_000, 1_000_000, 5_000_000];
+/// How long `connect` waits for OPENED (ns). No SYN shows the mark before: others could read it, and be the first to reserve.
+const PROMPT: [u64; 3] = [10_000_000, 10_000_000, 50_000_000];
+/// How long it then waits for the token (ns). What comes later finds a stream that has begun by TCP.
 const TOKEN: [u64; 3] = [50_000, 100_000, 500_000];
 /// TCP_MAXSEG of a socket that is connected to nobody (TCP_MSS_DEFAULT).
 const DEFAULT_SEGMENT: i32 = 536;
@@ -92,12 +93,21 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Ok(stream) => stream,
         Err(refusal) => return Outcome::Kernel(reason(refusal)),
     };
-    if let Opening::Refused(refusal) = await_opening(home, stream, clock::monotonic_ns() + PROMPT[kind]) {
-        if refusal != Refusal::Lost {
+    // Where there may be a reservation all the same nobody claims it: the connection does not show the mark.
+    match await_opening(home, stream, clock::monotonic_ns() + PROMPT[kind]) {
+        Opening::Opened => {}
+        Opening::Refused(refusal) => {
             give_up(home, stream);
             return Outcome::Kernel(reason(refusal));
         }
-        // The server may have made the reservation: its acceptor's token must find somebody who expects it.
+        Opening::Pending => {
+            match near::lock(home, clock::monotonic_ns() + PROMPT[kind]) {
+                Some(mut driver) => driver.release(clock::monotonic_ns(), stream),
+                None => leave_behind(home, stream),
+            }
+            near::drive();
+            return Outcome::Kernel(Reason::TooSlow);
+        }
     }
     connect_by_tcp(home, stream, fd, socket, &four, kind, [said, i32::from(mark.0)])
 }
@@ -114,7 +124,7 @@ fn reason(refusal: Refusal) -> Reason {
     match refusal {
         Refusal::NoStation => Reason::PeerHostPlain,
         Refusal::Full => Reason::StreamsFull,
-        Refusal::Elsewhere | Refusal::Source | Refusal::Cancelled => Reason::PeerHostRefused,
+        Refusal::Elsewhere | Refusal::Source | Refusal::Cancelled | Refusal::Unclaimed => Reason::PeerHostRefused,
         Refusal::Lost => Reason::PathLost,
         Refusal::Device => Reason::OutsideArea,
     }

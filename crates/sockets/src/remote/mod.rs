@@ -27,6 +27,7 @@ mod near;
 mod posting;
 mod pump;
 mod shadow;
+mod shown;
 mod whose;
 mod words;
 

@@ -295,7 +295,8 @@ impl World {
         assert_eq!(opening, Opening::Opened);
         let four = self.four(port);
         let token = self.sides[0].station.lock().expect("the lock").token(client);
-        let (server, found) = self.sides[1].station.lock().expect("the lock").claim(&four, MARK.0.into()).expect("a reservation");
+        let (server, found) =
+            self.sides[1].station.lock().expect("the lock").claim(&four, MARK.0.into(), self.now).expect("a reservation");
         assert_eq!(found, token);
         for (side, stream) in self.sides.iter_mut().zip([client, server]) {
             side.program.flows.insert(stream, Flow { window, ..Flow::default() });
