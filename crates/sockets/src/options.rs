@@ -97,6 +97,11 @@ fn send_buffer(socket: &Socket) -> Option<u32> {
     (buffer.is_some() || unsent.is_some()).then_some(if limit == u32::MAX { 0 } else { limit })
 }
 
+/// TCP_MAXSEG as the program set it; 0: it has said nothing. (A socket that was refused a connection tells something else.)
+pub fn largest_segment(socket: &Socket) -> u32 {
+    socket.stored.find(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |entry| integer(&entry.data) as u32)
+}
+
 /// setsockopt(2) on the stream `fd`.
 ///
 /// # Safety

@@ -333,9 +333,9 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// The reservation for the connection with these addresses, if there is one, which is not younger than the connection (`made`: when
-    /// that was there at the latest), and the largest segment that the connection's SYN named (0: unknown) is its mark: it is the
-    /// caller's now. One whose mark is not shown is given back, and its client told, who asks no more for a time.
+    /// The reservation for the connection with these addresses, if there is one, which is not younger than the connection (`made`:
+    /// when that was there at the latest), and the largest segment that the connection's SYN named (0: unknown) is its mark: it is
+    /// the caller's now. One whose mark is not shown is given back, and its client told, who asks no more for a time.
     pub fn claim(&mut self, four: &FourTuple, segment: u32, made: Nanoseconds) -> Option<(Stream, Token)> {
         let (stream, entry) = self.shared.reservation(four).filter(|(_, entry)| entry.since.load(Relaxed) <= made)?;
         if !entry.mark().is_shown_by(segment) {

@@ -196,7 +196,7 @@ fn a_reservation_after_the_connection() {
     drop(first);
 }
 
-/// Who has reserved another's connection does not get it: that does not show the mark. Nor does he hold the reservation any longer.
+/// Who has reserved another's connection does not get it: that does not show the mark. Nor does he keep the reservation.
 #[test]
 fn connections_that_show_no_mark() {
     let Some(mut world) = World::new(None) else { return };

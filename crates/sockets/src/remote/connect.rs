@@ -4,7 +4,9 @@ use super::area;
 use super::home::{self, Home};
 use super::message::Message;
 use super::near;
+use super::port;
 use super::pump::{Rings, CLASS, FIRST};
+use super::refusals;
 use super::words::{self, flag as bit, mode};
 use crate::global::{self, SETUP};
 use crate::link;
@@ -24,14 +26,15 @@ use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POL
 use shunt_sys::{calls, clock, Errno, Result};
 
 /// How long it may take to hear which station serves the listener (ns), the first time that this is asked: where the program
-/// does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where it waits anyway.
-const ASKED: [u64; 3] = [2_000_000, 10_000_000, 100_000_000];
+/// does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where it waits anyway: until
+/// the third question met silence, which is then remembered.
+const ASKED: [u64; 3] = [2_000_000, 10_000_000, 120_000_000];
 /// How long `connect` waits for OPENED (ns). No SYN shows the mark before: others could read it, and be the first to reserve.
 const PROMPT: [u64; 3] = [10_000_000, 10_000_000, 50_000_000];
 /// How long it then waits for the token (ns). What comes later finds a stream that has begun by TCP.
 const TOKEN: [u64; 3] = [50_000, 100_000, 500_000];
-/// TCP_MAXSEG of a socket that is connected to nobody (TCP_MSS_DEFAULT).
-const DEFAULT_SEGMENT: i32 = 536;
+/// Where the program allows itself less (TCP_MAXSEG), there is no room for marks below that the kernel would take.
+const LEAST_SEGMENT: u32 = 600;
 /// How long it may take to learn whether a reservation that was given up had been claimed (ns).
 const CERTAINTY: u64 = 1_000_000_000;
 
@@ -46,6 +49,13 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     let kind = if nonblocking { usize::from(listed) } else { 2 };
     if area::was_slow(server, clock::monotonic_ns()) {
         return Outcome::Kernel(Reason::TooSlow);
+    }
+    if let Some(reason) = refusals::of(server) {
+        return Outcome::Kernel(reason);
+    }
+    let said = crate::options::largest_segment(socket);
+    if is_marked(fd) || (1..LEAST_SEGMENT).contains(&said) {
+        return Outcome::Kernel(Reason::UnsupportedSocket);
     }
     let four = FourTuple { client: device.source, server: *server };
     let is_known =
@@ -74,18 +84,25 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
             return Outcome::Kernel(reason);
         }
     };
-    spare::spoil(socket);
-    let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
-    let four = FourTuple { client, server: *server };
-    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
-    if !driver.lends_below(words::STREAMS) {
+    // A port that is bound stays so, whatever becomes of the stream: what else may fail is asked before.
+    let Some(driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
+    let lends = driver.lends_below(words::STREAMS);
+    drop(driver);
+    near::drive();
+    if !lends {
         return Outcome::Kernel(Reason::StreamsFull);
     }
     if !home.has_room() {
         return Outcome::Kernel(Reason::NoDescriptors);
     }
-    let said = largest_segment(fd);
-    let mark = driver.mark(if said == 0 { device.segment() } else { device.segment().min(said as u16) });
+    spare::spoil(socket);
+    let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
+    let four = FourTuple { client, server: *server };
+    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
+    if !driver.lends_below(words::STREAMS) {
+        return Outcome::Kernel(Reason::StreamsFull); // another thread was here meanwhile
+    }
+    let mark = driver.mark(if said == 0 { device.segment() } else { device.segment().min(said.min(u16::MAX.into()) as u16) });
     let opened = driver.open(clock::monotonic_ns(), peer, &four, mark);
     drop(driver);
     near::drive(); // others may have left to us what they had to do
@@ -98,6 +115,10 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         Opening::Opened => {}
         Opening::Refused(refusal) => {
             give_up(home, stream);
+            // A path that was lost, or a listener that moved, is asked for anew.
+            if !matches!(refusal, Refusal::Lost | Refusal::Elsewhere) {
+                refusals::note(server, reason(refusal), refusals::SAID);
+            }
             return Outcome::Kernel(reason(refusal));
         }
         Opening::Pending => {
@@ -106,18 +127,17 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
                 None => leave_behind(home, stream),
             }
             near::drive();
+            refusals::note(server, Reason::TooSlow, refusals::LATE);
             return Outcome::Kernel(Reason::TooSlow);
         }
     }
-    connect_by_tcp(home, stream, fd, socket, &four, kind, [said, i32::from(mark.0)])
+    connect_by_tcp(home, stream, fd, socket, &four, kind, [said as i32, i32::from(mark.0)])
 }
 
-/// The largest segment that the program has allowed itself (TCP_MAXSEG); 0: it has said nothing.
-fn largest_segment(fd: i32) -> i32 {
-    match calls::getsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG) {
-        Ok(DEFAULT_SEGMENT) | Err(_) => 0,
-        Ok(said) => said,
-    }
+/// Whether the socket's packets have a mark (SO_MARK), by which rules may choose another way, and another source, than the route
+/// that was asked for.
+fn is_marked(fd: i32) -> bool {
+    calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_MARK).is_ok_and(|mark| mark != 0)
 }
 
 fn reason(refusal: Refusal) -> Reason {
@@ -170,11 +190,10 @@ fn ask(home: &Home, four: &FourTuple, deadline: u64) -> core::result::Result<Pee
     }
 }
 
-/// The address that the connection will come from: where the program bound it, or a port that the kernel chooses.
+/// The address that the connection will come from: where the program bound it, or one of the ports for that.
 fn bind(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
-    if !socket.has(flag::BOUND) {
-        let address = Encoded::new(socket.family.load(Ordering::Relaxed), source);
-        calls::bind(fd, address.pointer(), address.length).ok()?;
+    if !socket.has(flag::BOUND) && !port::bind(fd, socket.family.load(Ordering::Relaxed), source) {
+        return None;
     }
     let bound = listen::bound_address(fd);
     (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })

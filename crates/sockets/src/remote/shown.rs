@@ -24,7 +24,7 @@ const TICKS: u64 = 50_000_000;
 pub struct Shown {
     /// The largest segment that the SYN named; 0 if something else of this side's bounds it.
     pub segment: u32,
-    /// When the connection was there at the latest (ns): nothing was sent on it, so this is what the kernel says of the last time.
+    /// When the connection was there at the latest (ns): nothing was sent on it, so the kernel's "last sent" is its making.
     pub made: u64,
 }
 
