@@ -7,7 +7,7 @@ use shunt_sys::process;
 use crate::hands::Hands;
 use crate::line::Line;
 use crate::memory::{flag, peer_state, state, Count};
-use crate::{Driver, Peer, Pump, PEERS};
+use crate::{spent, Driver, Peer, Pump, PEERS};
 
 /// Between two looks.
 const PAUSE: Nanoseconds = 250 * MILLISECOND;
@@ -31,6 +31,7 @@ impl Driver<'_> {
                 state::RESERVED if age > RESERVATION => {
                     shared.count(Count::Expired);
                     entry.put(flag::UNCLAIMED);
+                    shared.spend(entry, spent::NOT_MADE);
                     shared.release(stream, entry);
                     more = true;
                 }

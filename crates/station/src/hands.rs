@@ -6,7 +6,7 @@ use shunt_am::{config::MILLISECOND, Data, Dispatch, Event, Message, Nanoseconds,
 use crate::control::{handler, name, named, Open, UNCLAIMED};
 use crate::memory::{flag, load2, state, Count, Entry, Shared};
 use crate::table::Loan;
-use crate::{Pump, Refusal, STREAMS};
+use crate::{spent, Pump, Refusal, STREAMS};
 
 /// Reservations that may wait at once.
 const WAITING: usize = STREAMS as usize / 2;
@@ -54,6 +54,12 @@ impl<'a> Hands<'a> {
             // The port is used again, so the connection that this one was for never came.
             shared.release(old, entry);
         }
+        if shared.is_spent(&open.four, peer.receive.load(Relaxed)) {
+            return Err(Refusal::Source);
+        }
+        if self.now < shared.no_more_until.load(Relaxed) {
+            return Err(Refusal::Full);
+        }
         if shared.waiting.iter().count() >= WAITING {
             return Err(Refusal::Full);
         }
@@ -92,6 +98,7 @@ impl<'a> Hands<'a> {
         let free = match self.about(&message) {
             // Also one that expired here, whose CLOSE may be on its way: the peer forgets it by our answer.
             Some((stream, entry)) if !entry.has(flag::CLAIMED) => {
+                self.shared.spend(entry, spent::NOT_MADE);
                 self.shared.free(stream, entry);
                 true
             }
@@ -110,7 +117,10 @@ impl<'a> Hands<'a> {
             shared.remember(&entry.four().server, Err(Refusal::Unclaimed), self.now + PLAIN);
         }
         match entry.state() {
-            state::RESERVED => shared.release(stream, entry),
+            state::RESERVED => {
+                shared.spend(entry, spent::CLOSED);
+                shared.release(stream, entry);
+            }
             state::CLOSING if entry.has(flag::CLOSE_SENT) => shared.free(stream, entry),
             state::LIVE if !entry.has(flag::FINISHED | flag::RESET) => {
                 entry.put(flag::RESET);

@@ -43,6 +43,7 @@ mod lock;
 mod memory;
 pub mod question;
 mod sockaddr;
+mod spent;
 mod station;
 mod table;
 mod types;

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use shunt_am::Nanoseconds;
 
 use crate::memory::{flag, peer_state, same, state, Contact, Count, Entry, PeerEntry, Shared, CHANNELS};
-use crate::{FourTuple, Mark, Pump, Refusal, Token, PEERS};
+use crate::{spent, FourTuple, Mark, Pump, Refusal, Token, PEERS};
 
 /// What a stream is lent for.
 pub(crate) struct Loan<'a> {
@@ -117,7 +117,11 @@ impl Shared {
             let Some(entry) = self.entry(stream).filter(|entry| entry.peer.load(Relaxed) == number) else { continue };
             let was = entry.state();
             match was {
-                state::CLOSING | state::RESERVED | state::FREE => self.free(stream, entry),
+                state::RESERVED => {
+                    self.spend(entry, spent::NOT_MADE);
+                    self.free(stream, entry);
+                }
+                state::CLOSING | state::FREE => self.free(stream, entry),
                 state::OPENING => self.refuse(stream, entry, Refusal::Lost),
                 state::OPENED | state::CLAIMED | state::LIVE => {
                     self.count(Count::Lost);

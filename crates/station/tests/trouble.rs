@@ -188,12 +188,50 @@ fn a_reservation_after_the_connection() {
     world.sides[0].station.lock().unwrap().release(world.now, stream);
     world.until(SECOND, "its end", |world| world.sides[1].station.lent() == 0);
     let first = another_user(&mut world);
+    world.now += 2 * SECOND; // the first one's time is over
     let (_, opening) = world.open(40000);
     assert_eq!(opening, Opening::Opened);
     let four = world.four(40000);
     assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), made), None);
     assert!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).is_some(), "a later connection's");
     drop(first);
+}
+
+/// A reservation that was given up, or closed, while its SYN is on the way: the connection is nobody else's for a time.
+#[test]
+fn a_reservation_that_is_over() {
+    let Some(mut world) = World::new(None) else { return };
+    let (given_up, _) = world.open(40000);
+    let (closed, _) = world.open(40001);
+    world.sides[0].station.lock().unwrap().cancel(world.now, given_up);
+    world.until(SECOND, "the answer", |world| world.sides[0].station.opening(given_up) == Opening::Refused(Refusal::Cancelled));
+    world.sides[0].station.lock().unwrap().release(world.now, closed);
+    world.until(SECOND, "its end", |world| world.sides[1].station.lent() == 0);
+    let again = world.open(40001).0;
+    world.sides[0].station.lock().unwrap().release(world.now, again);
+    world.until(SECOND, "its end", |world| world.sides[1].station.lent() == 0);
+    let first = another_user(&mut world);
+    for port in [40000, 40001] {
+        assert_eq!(world.open(port).1, Opening::Refused(Refusal::Source), "{port}");
+    }
+    world.now += 2 * SECOND;
+    assert_eq!(world.open(40000).1, Opening::Refused(Refusal::Source), "its SYN may be repeated");
+    assert_eq!(world.open(40001).1, Opening::Opened, "its SYN was the last");
+    drop(first);
+}
+
+/// Where too many are over to remember them, nobody's connections are reserved.
+#[test]
+fn reservations_that_are_over_in_crowds() {
+    let Some(mut world) = World::new(None) else { return };
+    for port in 30_000..30_257 {
+        let (stream, opening) = world.open(port);
+        assert_eq!(opening, Opening::Opened, "{port}");
+        world.sides[0].station.lock().unwrap().cancel(world.now, stream);
+        world.until(SECOND, "the answer", |world| world.sides[0].station.opening(stream) == Opening::Refused(Refusal::Cancelled));
+        world.sides[0].station.lock().unwrap().release(world.now, stream);
+    }
+    assert_eq!(world.open(40000).1, Opening::Refused(Refusal::Full));
 }
 
 /// Who has reserved another's connection does not get it: that does not show the mark. Nor does he keep the reservation.
