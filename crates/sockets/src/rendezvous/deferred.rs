@@ -22,7 +22,7 @@ use crate::rendezvous::{kept, listen, offered};
 use crate::socket::{flag, Socket};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
-use due::{first, next};
+use due::first;
 use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, take, Waiting, COUNT};
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
@@ -38,10 +38,7 @@ pub(crate) fn set(socket: &Socket, seconds: i32) {
     if seconds != 0 && socket.defers.load(Ordering::Relaxed) == 0 {
         socket.defers_since.store(clock::ticks(), Ordering::Relaxed);
     }
-    // Before the look whether anybody is left, as who joins counts first: one of the two sees the other.
-    if socket.defers.swap(seconds, Ordering::SeqCst) != 0 && seconds == 0 {
-        list::rest(socket);
-    }
+    socket.defers.store(seconds, Ordering::Release);
 }
 
 /// Whether the listener's clients have to be looked at here.
@@ -91,13 +88,7 @@ fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> 
         };
         // The usual case: nobody waits here, and it has sent something already.
         let page = glimpse::page(&arrival);
-        let nobody = || COUNT.load(Ordering::Relaxed) == 0;
-        let said = if nobody() { glimpse::says_soon(listener, &arrival, page, setup) } else { Some((false, setup)) };
-        let Some((said, setup)) = said else {
-            let _ = calls::close(arrival.companion);
-            break;
-        };
-        if said && nobody() {
+        if COUNT.load(Ordering::Relaxed) == 0 && glimpse::says_soon(listener, page) {
             if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
                 kept::forget(arrival.index, arrival.channel); // of an earlier companion
                 return ControlFlow::Break(accepted);
@@ -118,7 +109,7 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
     }
     take_offers(listener, &setup);
     if listener.has(flag::LISTENER_SHARED) {
-        if let Some(place) = next(listener, &setup) {
+        if let Some(place) = first(listener, &setup) {
             let others = places(listener).count() - 1;
             if others != 0 && (others <= PUT_BACK || !listen::nonblocking(listener)) {
                 put_back(listener, Some(place));
@@ -129,13 +120,10 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
             }
         }
     }
-    while let Some(place) = next(listener, &setup) {
+    while let Some(place) = first(listener, &setup) {
         match give(place, listener, flags, &setup) {
             Ok(accepted) => return Ok(accepted),
-            Err(Some(error)) => {
-                first(listener, &setup);
-                return Err(error);
-            }
+            Err(Some(error)) => return Err(error),
             Err(None) => {}
         }
     }
@@ -176,7 +164,7 @@ pub(crate) fn ready(listener: &Socket) -> bool {
             break;
         };
         // For the list it matters what has come by now.
-        glimpse::awaits(listener, glimpse::page(&arrival));
+        glimpse::says_soon(listener, glimpse::page(&arrival));
         take(listener, arrival, &setup);
     }
     let Some(setup) = SETUP.try_lock() else { return true };

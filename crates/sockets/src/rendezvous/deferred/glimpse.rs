@@ -6,67 +6,40 @@
 //! accept finds nobody, as on Linux when another was faster.
 
 use super::list::said_something;
-use crate::global::{Guard, SETUP};
+use crate::global::Guard;
 use crate::link;
 use crate::rendezvous::accept::Arrival;
+use crate::rendezvous::bidding;
 use crate::socket::{flag, Socket};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, clock};
+use shunt_sys::clock;
 
 /// A client that offered its connection so long ago has not just come: 100 us, in ns.
 const NEW_NS: u64 = 100_000;
 
-/// How long one is waited for that has just come: it sends some 10 us after it has connected. In ns.
-const SOON_NS: u64 = 20_000;
-
 /// The link through which a client came last.
 static LATEST: AtomicUsize = AtomicUsize::new(0);
+/// On which processor that client waited, plus one.
+static PROCESSOR: AtomicU32 = AtomicU32::new(0);
 
 /// The page of a client that came through the rendezvous.
 pub(super) fn page(arrival: &Arrival) -> &'static ChannelPage {
     let page = link::page(link::at(arrival.index).base, arrival.channel);
     LATEST.store(arrival.index, Ordering::Relaxed);
+    PROCESSOR.store(page.sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     page
 }
 
-/// Whether the client has just come, has sent nothing, and others have the listener, too: it gets a moment. One that has waited for longer gets
-/// none.
-fn is_new(listener: &Socket, page: &ChannelPage) -> bool {
-    let age = clock::ticks().saturating_sub(page.head.began.load(Ordering::Relaxed));
-    !said_something(page) && listener.has(flag::LISTENER_SHARED) && age < clock::ticks_for_ns(NEW_NS)
+/// Whether the client sends something within a moment, if others have the listener, too. One that has waited for longer gets none.
+pub(super) fn says_soon(listener: &Socket, page: &ChannelPage) -> bool {
+    let has_just_come = || clock::ticks().saturating_sub(page.head.began.load(Ordering::Relaxed)) < clock::ticks_for_ns(NEW_NS);
+    said_something(page) || listener.has(flag::LISTENER_SHARED) && has_just_come() && soon(|| said_something(page))
 }
 
-/// Waits for that moment under the set-up lock, for who holds others' locks.
-pub(super) fn awaits(listener: &Socket, page: &ChannelPage) {
-    if is_new(listener, page) {
-        soon(page);
-    }
-}
-
-/// Whether the client sends something within such a moment. The lock is let go meanwhile, as other threads of a server close connections under it;
-/// `None`: it cannot be had again.
-pub(super) fn says_soon(
-    listener: &Socket,
-    arrival: &Arrival,
-    page: &ChannelPage,
-    setup: Guard<'static>,
-) -> Option<(bool, Guard<'static>)> {
-    if !is_new(listener, page) {
-        return Some((said_something(page), setup));
-    }
-    link::enter(arrival.index); // or it may go
-    drop(setup);
-    let said = soon(page);
-    let setup = SETUP.lock()?;
-    let live = &mut link::at(arrival.index).live;
-    *live = live.saturating_sub(1);
-    Some((said, setup))
-}
-
-/// Whether somebody who offers a connection to this listener has sent something. Not known: no.
+/// Whether somebody who offers a connection to this listener has sent something, or does within a moment. Not known: no.
 pub(super) fn somebody(listener: &Socket, _setup: &Guard) -> bool {
     let latest = LATEST.load(Ordering::Relaxed);
     if listener.claimed.load(Ordering::Relaxed) == 0 || latest >= link::count() {
@@ -82,14 +55,9 @@ pub(super) fn somebody(listener: &Socket, _setup: &Guard) -> bool {
         let listed = bell::wants_stamp(&page.sides[1].wait);
         page.head.state.load(Ordering::Acquire) == life::OFFERED && !listed && said_something(page)
     };
-    (0..CHANNELS).any(waits)
+    soon(|| (0..CHANNELS).any(waits))
 }
 
-/// The client, or who serves others meanwhile, may need this very processor.
-fn soon(page: &ChannelPage) -> bool {
-    let until = clock::ticks() + clock::ticks_for_ns(SOON_NS);
-    while !said_something(page) && clock::ticks() < until {
-        calls::sched_yield();
-    }
-    said_something(page)
+fn soon(done: impl Fn() -> bool) -> bool {
+    bidding::soon_told(PROCESSOR.load(Ordering::Relaxed) == clock::processor() + 1, done)
 }
