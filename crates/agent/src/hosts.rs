@@ -131,8 +131,9 @@ impl Hosts {
             }
             return (errno, None);
         }
-        let of_user = self.asked.values().filter(|question| question.user == asker.user).count();
-        if of_user >= EACH || self.asked.len() >= QUESTIONS {
+        // Those that are judged only wait for a late answer.
+        let of_user = self.asked.values().filter(|question| question.user == asker.user && !question.judged).count();
+        if of_user >= EACH || (self.asked.len() >= QUESTIONS && !self.drop_judged()) {
             return (errno.or(Some(libc::EAGAIN)), None);
         }
         match Question::ask(host, asker.user, interface, now) {
@@ -148,6 +149,13 @@ impl Hosts {
             // Such as an address that is no neighbour's: it is found out as fast the next time, and takes nobody's room.
             Err(_) => (errno.or(Some(libc::EHOSTUNREACH)), None),
         }
+    }
+
+    /// The question that was judged longest ago is over: false, there is none.
+    fn drop_judged(&mut self) -> bool {
+        let judged = self.asked.iter().filter(|(_, question)| question.judged);
+        let oldest = judged.min_by_key(|(_, question)| question.since).map(|(number, _)| *number);
+        oldest.and_then(|number| self.asked.remove(&number)).is_some()
     }
 
     /// A client is gone.
@@ -446,6 +454,17 @@ mod tests {
         // Who is gone waits no longer.
         hosts.forget(102);
         assert!(hosts.asked.values().all(|question| question.waiting.iter().all(|(client, _)| *client != 102)));
+        // What is judged waits for a late answer in nobody's share, and makes room for others.
+        for turn in 0..=(QUESTIONS / EACH) as u32 {
+            let now = now + (turn + 1) * WAITED;
+            hosts.look(now);
+            for client in 0..EACH as u32 {
+                let host = [127, 78, turn as u8, client as u8 + 1].into();
+                let asker = Asker { client, number: 2, user: 1000 };
+                assert!(hosts.ask(host, asker, ("lo", 1), now).1.is_some(), "{turn} {client}");
+            }
+        }
+        assert!(hosts.asked.len() <= QUESTIONS);
     }
 
     /// An address that cannot be asked takes no room.
