@@ -54,7 +54,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         return Outcome::Kernel(reason);
     }
     let said = crate::options::largest_segment(socket);
-    if is_marked(fd) || (1..LEAST_SEGMENT).contains(&said) {
+    if is_not_to_be_bound(fd) || (1..LEAST_SEGMENT).contains(&said) {
         return Outcome::Kernel(Reason::UnsupportedSocket);
     }
     let four = FourTuple { client: device.source, server: *server };
@@ -135,9 +135,11 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
 }
 
 /// Whether the socket's packets have a mark (SO_MARK), by which rules may choose another way, and another source, than the route
-/// that was asked for.
-fn is_marked(fd: i32) -> bool {
-    calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_MARK).is_ok_and(|mark| mark != 0)
+/// that was asked for; or whether a port is chosen for it only when it connects (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+fn is_not_to_be_bound(fd: i32) -> bool {
+    const NO_PORT: i32 = 24;
+    let has = |level, name| calls::getsockopt_int(fd, level, name).is_ok_and(|value| value != 0);
+    has(libc::SOL_SOCKET, libc::SO_MARK) || has(libc::IPPROTO_IP, NO_PORT)
 }
 
 fn reason(refusal: Refusal) -> Reason {
