@@ -382,7 +382,7 @@ static void echo_slowly_then_at_once(void *none)
 
 /* All on one processor: who waits gives it to who answers, and finds the answer without a sleep. That waits were long before is
  * remembered. */
-static void busy_beside(unsigned events, bool foreign)
+static void busy_beside(unsigned events, bool foreign, int room)
 {
     enum { ENOUGH = 2000 };
     cpu_set_t one;
@@ -406,7 +406,7 @@ static void busy_beside(unsigned events, bool foreign)
         MUST(send(busy, "x", 1, 0));
         for (bool answered = false; !answered;) {
             struct epoll_event found[4];
-            int ready = MUST(epoll_wait(epoll, found, 4, 5000));
+            int ready = MUST(epoll_wait(epoll, found, room, 5000));
             for (int i = 0; i < ready; i++) {
                 told += found[i].data.u64 == 2;
                 if (found[i].data.u64 == 1)
@@ -423,8 +423,12 @@ static void busy_beside(unsigned events, bool foreign)
     waitpid(echo, NULL, 0);
 }
 
-SOLO(epoll_turn_busy_beside_kernel, "a stream that always has an answer, and an eventfd: it is told, too") { busy_beside(EPOLLIN, true); }
+SOLO(epoll_turn_busy_beside_kernel, "a stream that always has an answer, and an eventfd: it is told, too") { busy_beside(EPOLLIN, true, 4); }
 
-SOLO(epoll_turn_busy_beside_kernel_edge, "the same, edge-triggered") { busy_beside(EPOLLIN | EPOLLET, true); }
+SOLO(epoll_turn_busy_beside_kernel_edge, "the same, edge-triggered") { busy_beside(EPOLLIN | EPOLLET, true, 4); }
 
-SOLO(epoll_turn_busy_beside_silent, "a stream that always has an answer, and one that was silent for long: it is told, too") { busy_beside(EPOLLIN, false); }
+SOLO(epoll_turn_busy_beside_silent, "a stream that always has an answer, and one that was silent for long: it is told, too") { busy_beside(EPOLLIN, false, 4); }
+
+SOLO(epoll_turn_busy_room_kernel, "a stream that always has an answer, an eventfd, and room for one of them") { busy_beside(EPOLLIN, true, 1); }
+
+SOLO(epoll_turn_busy_room_silent, "the same with a stream that was silent for long") { busy_beside(EPOLLIN, false, 1); }

@@ -136,6 +136,7 @@ fn fill(
     began: u64,
     owed: bool,
 ) -> Result<()> {
+    let asked = set.last_kernel.load(Ordering::Relaxed);
     if !mask.is_null() {
         // A signal that waits for this very mask ends the call, unless there are events.
         ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
@@ -163,8 +164,7 @@ fn fill(
             if answer.done() {
                 spin.end();
                 if owed {
-                    ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), began)?;
-                    look(set, answer)?;
+                    pay(set, epfd, answer, asked);
                 }
                 return Ok(());
             }
@@ -174,10 +174,27 @@ fn fill(
         spin.end();
         slept?;
         if answer.done() || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
+            if owed {
+                pay(set, epfd, answer, asked);
+            }
             return Ok(());
         }
         rest_if_noisy(set, deadline, mask, began)?;
     }
+}
+
+/// Asks the kernel what is owed ([`first_look`]), unless it has been asked since `asked`. What was found is told, whatever becomes of
+/// that; an answer that has no room left is followed by one that begins with the kernel.
+#[cold]
+fn pay(set: &'static Set, epfd: i32, answer: &mut Answer, asked: u64) {
+    if set.last_kernel.load(Ordering::Relaxed) != asked {
+        return;
+    }
+    if answer.full() {
+        return set.turn.store(turn::KERNEL_AT_ONCE, Ordering::Relaxed);
+    }
+    let epfd = set.hold().number(epfd);
+    let _ = ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()).and_then(|()| look(set, answer));
 }
 
 /// What there is without waiting. The kernel is asked; where all members are ours, only if it was not a moment ago. Where an answer
@@ -196,7 +213,7 @@ fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) 
         || set.foreign.load(Ordering::Relaxed) > 0
         || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY;
     // A thread that is about to sleep asks then, unless streams have something to say before.
-    let owed = due && deadline != 0 && !spin::promising() && silent(set);
+    let owed = due && turn != turn::KERNEL_AT_ONCE && deadline != 0 && !spin::promising() && silent(set);
     let due = due && !owed;
     if due {
         ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
