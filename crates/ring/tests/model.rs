@@ -511,7 +511,6 @@ fn bytes_whose_sender_did_not_survive_their_announcement_go_with_the_next() {
     stream.receive(1000);
 }
 
-/// Cleared as for the next connection on the channel, and as if by one that does not know the copies.
 #[test]
 fn what_went_away_between_the_two_copies_is_put_again() {
     let connection = Connection::new([CLASSES - 1; 2]);
@@ -538,6 +537,7 @@ fn what_went_away_between_the_two_copies_is_put_again() {
     }
 }
 
+/// Cleared as for the next connection on the channel, and as if by one that does not know the copies.
 #[test]
 fn a_channel_is_used_again() {
     let connection = Connection::new([2; 2]);

@@ -10,7 +10,7 @@ use crate::stream::{urgent, window};
 use crate::waiting::readiness::observe;
 use crate::waiting::wait;
 use core::sync::atomic::Ordering;
-use shunt_ring::bell;
+use shunt_ring::{bell, SHORT};
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec};
 use shunt_sys::{thread, Errno, Result};
@@ -224,6 +224,9 @@ fn put_done(socket: &Socket, fd: i32, sent: usize) {
     wait::notify_after(socket, fd, arm::IN, sent);
     if socket.outgoing().announced() as usize & (wait::look_after(sent) - 1) < sent {
         wait::check_peer_of_sender(socket, fd);
+        if sent <= SHORT {
+            socket.outgoing().take_time(sent); // of longer ones the ring takes it
+        }
     }
 }
 
