@@ -145,6 +145,9 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
             // Whether the inner set has events is seen in memory, or is the kernel's to say.
             entry.heard.store(true, Ordering::Relaxed);
             activate(set, entry);
+            if entry.wanted() & ONESHOT != 0 && find(entry).events == 0 {
+                rearm(set, entry);
+            }
         }
         None if entry.datagram().is_some() => of_datagrams(set, entry, flags, answer),
         Some(Kind::Listener) if flags & (ERR | HUP) == 0 && calls_in_vain(entry) => rearm(set, entry),
@@ -167,15 +170,19 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
     }
 }
 
-/// The kernel has disabled a one-shot registration of a listener for an event of which the program hears nothing: Linux disables
-/// only for what it tells (ep_send_events). Which of the listener's queues spoke is not known.
+/// The kernel has disabled a one-shot registration of a listener, or of an inner set, for an event of which the program hears nothing:
+/// Linux disables only for what it tells (ep_send_events). Which of the listener's queues spoke is not known.
 fn rearm(set: &Set, entry: &Entry) {
     if entry.wanted() & ONESHOT == 0 || entry.has(term::DISABLED) {
         return;
     }
-    let (Some(listener), epfd, fd) = (entry.socket(), set.fd.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed)) else {
-        return;
-    };
+    let (epfd, fd) = (set.fd.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed));
+    if let Some(inner) = entry.inner() {
+        if table::get(fd).set().is_some_and(|set| core::ptr::eq(set, inner)) {
+            change(epfd, entry, fd, kernel_event(entry, Kind::Epoll));
+        }
+    }
+    let Some(listener) = entry.socket() else { return };
     let event = kernel_event(entry, Kind::Listener);
     // The number may be another file's by now.
     if table::get(fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener)) {
