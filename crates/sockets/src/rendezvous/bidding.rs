@@ -19,8 +19,9 @@ use shunt_sys::{calls, clock};
 
 /// Pairs that one bid names.
 const MOST: u32 = 8;
-/// How long an acceptor that is awake on another processor takes, in ns.
-const AWAKE_NS: u64 = 4_000;
+/// How long a client looks for an acceptor that is awake on another processor: as long as the way through the kernel took of late, within
+/// these bounds, in ns. It loses no more by that than it could gain, and what is awake on a slow machine is seen there, too.
+const AWAKE_NS: [u64; 2] = [4_000, 16_000];
 /// How long one takes whose program was told and has to call accept, in ns.
 const TOLD_NS: u64 = 20_000;
 /// How often the client offers its processor to one that it shares it with.
@@ -43,11 +44,13 @@ pub struct Bids {
     /// The connection to the listener that was made through the kernel last: index of its link, channel. What comes after it is not to be accepted
     /// before.
     last: Option<(u16, u8)>,
+    /// What the way through the kernel took of late, in ticks.
+    kernel: u64,
 }
 
 impl Bids {
     /// None yet.
-    pub const NONE: Bids = Bids { vain: 0, pause: 0, last: None };
+    pub const NONE: Bids = Bids { vain: 0, pause: 0, last: None, kernel: 0 };
 
     /// Whether this connection is one to bid for.
     fn are_due(&mut self, bid: &Bid) -> bool {
@@ -59,6 +62,12 @@ impl Bids {
             bid.intended.store(1, Ordering::Relaxed); // the next but one finds a pair
         }
         false
+    }
+
+    /// How long to look for somebody who is awake, in ticks.
+    fn patience(&self) -> u64 {
+        let [least, most] = AWAKE_NS.map(clock::ticks_for_ns);
+        self.kernel.clamp(least, most)
     }
 
     fn was_taken(&mut self) {
@@ -74,10 +83,13 @@ impl Bids {
     }
 }
 
-/// A connection was made through the kernel. Under the set-up lock.
-pub(super) fn met(index: usize, channel: usize) {
+/// A connection was made through the kernel, in so many ticks. Under the set-up lock.
+pub(super) fn met(index: usize, channel: usize, ticks: u64) {
     if let Some(bidder) = link::for_offers(link::at(index).listener) {
-        link::at(bidder).bids.last = Some((index as u16, channel as u8));
+        let bids = &mut link::at(bidder).bids;
+        bids.last = Some((index as u16, channel as u8));
+        let ticks = ticks.min(clock::ticks_for_ns(AWAKE_NS[1])); // others may have had the processor meanwhile
+        bids.kernel = if bids.kernel == 0 { ticks } else { (3 * bids.kernel + ticks) / 4 };
     }
 }
 
@@ -120,13 +132,14 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     }
     let first = link::page(link.base, channels.trailing_zeros() as usize);
     let here = first.sides[1].wait.processor.load(Ordering::Relaxed) == clock::processor() + 1;
-    if !soon(here, || all_accepted(listener, index)) || !link.count() {
+    let patience = link.bids.patience();
+    if !soon(here, patience, || all_accepted(listener, index)) || !link.count() {
         link.bids.was_in_vain(&header.bid);
         return false;
     }
     let word = bid::open(&header.bid, channels, clock::ticks());
     let taken = || bid::is_taken(&header.bid, word);
-    if !soon(here, taken) && bid::is_told(&header.bid) {
+    if !soon(here, patience, taken) && bid::is_told(&header.bid) {
         soon_told(here, taken);
     }
     let channel = match bid::close(&header.bid, word) {
@@ -173,12 +186,12 @@ fn choose(index: usize, source: &Address, server: &Address) -> u32 {
     channels
 }
 
-/// Waits a moment for `done`. `here`: for somebody who needs this processor.
-fn soon(here: bool, done: impl Fn() -> bool) -> bool {
+/// Waits a moment for `done`, for so many ticks. `here`: for somebody who needs this processor.
+fn soon(here: bool, ticks: u64, done: impl Fn() -> bool) -> bool {
     if here {
         yielding(YIELDS, done)
     } else {
-        looking(AWAKE_NS, done)
+        looking(ticks, done)
     }
 }
 
@@ -187,7 +200,7 @@ pub(super) fn soon_told(here: bool, done: impl Fn() -> bool) -> bool {
     if here {
         yielding(2 * YIELDS, done)
     } else {
-        looking(TOLD_NS, done)
+        looking(clock::ticks_for_ns(TOLD_NS), done)
     }
 }
 
@@ -207,8 +220,8 @@ fn yielding(times: usize, done: impl Fn() -> bool) -> bool {
     done()
 }
 
-fn looking(ns: u64, done: impl Fn() -> bool) -> bool {
-    let until = clock::ticks() + clock::ticks_for_ns(ns);
+fn looking(ticks: u64, done: impl Fn() -> bool) -> bool {
+    let until = clock::ticks() + ticks;
     loop {
         if done() {
             return true;

@@ -254,6 +254,7 @@ fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owne
 /// False: the listener went to somebody who does not know the link, at this very moment; it is to be sent.
 fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<bool, Reason> {
     let Setting { fd, socket, .. } = *setting;
+    let began = clock::ticks();
     let short = |error: Errno| match error.0 {
         libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
         _ => Reason::NoMemory,
@@ -324,7 +325,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         socket.set(flag::UNACCEPTED);
     }
     link::note(offer.index, channel, reserved, listener);
-    bidding::met(offer.index, channel);
+    bidding::met(offer.index, channel, clock::ticks().wrapping_sub(began));
     // A bound TCP socket keeps its port from others for as long as the connection lives.
     if socket.has(flag::BOUND) {
         let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
