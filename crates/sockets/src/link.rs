@@ -99,7 +99,7 @@ pub struct Link {
     closed: bool,
     /// That it was retired was noted (for ours).
     noted: bool,
-    /// The next older one of its list, plus one; 0: none (for ours).
+    /// The next one of its list, plus one; 0: none (for ours).
     next: u16,
 }
 
@@ -157,7 +157,7 @@ struct Links {
     blanks: [*mut u8; 64],
     blank_count: usize,
     sweep: usize,
-    /// The newest link of each list, plus one; 0: none.
+    /// The first link of each list, plus one; 0: none.
     lists: [u16; LISTS],
 }
 
@@ -206,8 +206,13 @@ impl Links {
         // SAFETY: index < count <= MOST.
         unsafe { self.entries.add(index).write(link) };
         if link.ours {
-            let list = &mut self.lists[link.listener as usize % LISTS];
-            let next = core::mem::replace(list, index as u16 + 1);
+            // Behind the one with the bell, if there is one.
+            let first = self.listed(link.listener).find(|&other| at(other).listener == link.listener && at(other).bell >= 0);
+            let place = match first {
+                Some(other) => &mut self.all()[other].next,
+                None => &mut self.lists[link.listener as usize % LISTS],
+            };
+            let next = core::mem::replace(place, index as u16 + 1);
             self.all()[index].next = next;
         }
         Ok(index)
@@ -230,7 +235,8 @@ impl Links {
         }
     }
 
-    /// Indices of the links of ours to `listener`, the newest first, and of others of the same list.
+    /// Indices of the links of ours to `listener`, and of others of the same list: the one through which connections are made in memory, then
+    /// the newest first.
     fn listed(&self, listener: u32) -> impl Iterator<Item = usize> {
         let entry = |number: u16| (number as usize).checked_sub(1);
         let next = move |index: &usize| entry(at(*index).next);

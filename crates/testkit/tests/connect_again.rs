@@ -81,13 +81,51 @@ threads = [threading.Thread(target=work, args=(seed,)) for seed in range(int(sys
 print(len(ports), len(sockets))
 "#;
 
+/// Many connections at once, of which one has ended when the server forks, and the others end when there are two of it: it closes them, but the
+/// other process has them, and says nothing when it is killed. Then connections one after another, a few of them before the server notices that it is alone.
+const CROWD: &str = r#"
+import os, socket, sys, time
+port, many = (int(word) for word in sys.argv[1:])
+def dial():
+    client = socket.create_connection(("127.0.0.1", port), 30)
+    ask(client)
+    return client
+def ask(client):
+    client.sendall(b"word")
+    assert client.recv(100) == b"<word>"
+def end(client):
+    client.close()
+    ask(guard), ask(guard) # the server is done with it
+guard = socket.create_connection(("127.0.0.1", port), 30)
+[end(client) for client in [dial() for _ in range(many)]]
+crowd = [dial() for _ in range(many)]
+end(crowd.pop(15))
+end(crowd.pop(15))
+crowd.append(dial()) # the server forks
+[end(client) for client in crowd]
+sockets = set()
+for turn in range(140):
+    client = dial()
+    if turn >= 40:
+        sockets.add(os.fstat(client.fileno()).st_ino)
+    else:
+        time.sleep(0.002)
+    end(client)
+print(1, len(sockets))
+"#;
+
 /// Runs both, and gives the numbers of ports that the client's connections had, and of sockets in the second half of them.
 fn used(host: &Host, threads: u32, fork: u32, life: u32) -> [usize; 2] {
-    const TURNS: u32 = 1000;
+    served(host, fork, life, CLIENT, &[1000, threads])
+}
+
+/// The same of any client.
+fn served(host: &Host, fork: u32, life: u32, client: &str, arguments: &[u32]) -> [usize; 2] {
     let python = || PathBuf::from("/usr/bin/python3");
     let server = host.server(python()).args(["-c", SERVER, "7000", &fork.to_string(), &life.to_string()]).start();
     host.wait_for_listener(&server, 7000);
-    let client = host.client(python()).args(["-c", CLIENT, "7000", &TURNS.to_string(), &threads.to_string()]);
+    let arguments: Vec<String> = arguments.iter().map(u32::to_string).collect();
+    let client = host.client(python()).args(["-c", client, "7000"]).args(&arguments);
     let output = client.run(DEADLINE).expect_success().text();
     server.terminate(libc::SIGTERM).expect_signal(libc::SIGTERM);
     let counts: Vec<usize> = output.split_whitespace().filter_map(|count| count.parse().ok()).collect();
@@ -114,3 +152,17 @@ fn a_server_whose_child_has_ended_is_alone_again(host: &Host) {
     expect_few(host, used(host, 1, 50, 200));
 }
 in_every_mode!(a_server_whose_child_has_ended_is_alone_again);
+
+/// One of 32 pairs can be had, and none of the others ever again.
+fn connections_that_a_killed_child_had_are_in_nobodys_way(host: &Host) {
+    const MANY: u32 = 31;
+    expect_few(host, served(host, 1 + 2 * MANY + 1, 1, CROWD, &[MANY]));
+}
+in_every_mode!(connections_that_a_killed_child_had_are_in_nobodys_way);
+
+/// The server says so in the link whose bell it has, though there is a younger one with room.
+fn a_client_with_two_links_hears_that_its_server_is_alone(host: &Host) {
+    const MANY: u32 = 40;
+    expect_few(host, served(host, 1 + 2 * MANY + 1, 1, CROWD, &[MANY]));
+}
+in_every_mode!(a_client_with_two_links_hears_that_its_server_is_alone);

@@ -107,7 +107,8 @@ pub fn sweep(but: Option<usize>) {
     }
 }
 
-/// Makes room for a link of ours when many are idle: a retired one before others. Numbers grow, so the smallest is the oldest.
+/// Makes room for a link of ours when many are idle: a retired one before others, one without a bell before those by which connections are made in
+/// memory. Numbers grow, so the smallest is the oldest.
 pub(super) fn drop_oldest_idle() {
     let idle = |link: &Link| !link.base.is_null() && link.ours && !link.inherited && link.live == 0;
     let links = links();
@@ -115,7 +116,28 @@ pub(super) fn drop_oldest_idle() {
         return;
     }
     let all = links.all().iter().enumerate().filter(|(_, link)| idle(link));
-    if let Some(index) = all.min_by_key(|(_, link)| (!link.is_retired(), link.sequence)).map(|(index, _)| index) {
+    if let Some(index) = all.min_by_key(|(_, link)| (!link.is_retired(), link.bell >= 0, link.sequence)).map(|(index, _)| index) {
         drop_link(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{for_offers, make::make};
+    use super::*;
+
+    #[test]
+    fn no_listener_is_left_with_a_link_that_has_no_bell() {
+        let _setup = global::SETUP.lock().unwrap();
+        crate::process::user::is_now(calls::geteuid());
+        let listener = 0x7fff_0100;
+        let with_bell = make(listener).unwrap();
+        let without = make(listener).unwrap();
+        assert!(at(with_bell).bell >= 0 && at(without).bell < 0);
+        let others: Vec<usize> = (1..IDLE_MOST as u32).map(|number| make(listener + number).unwrap()).collect();
+        assert_eq!(for_offers(listener), Some(with_bell));
+        for index in others.into_iter().chain([with_bell]) {
+            drop_link(index);
+        }
     }
 }

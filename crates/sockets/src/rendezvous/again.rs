@@ -107,8 +107,9 @@ fn find(index: usize, header: &LinkHeader, source: &Address, server: &Address) -
 fn choose(index: usize, source: &Address, server: &Address) -> Choice {
     let link = link::at(index);
     let (mut busy, mut misses) = (0, 0);
+    let first = link.rotor as usize;
     for k in 0..CHANNELS {
-        let channel = (link.rotor as usize + k) % CHANNELS;
+        let channel = (first + k) % CHANNELS;
         let Some(kept) = kept::get(index, channel) else { continue };
         if !link.waiting(channel) || kept.server != *server || kept.client.ip != source.ip {
             continue;
@@ -117,6 +118,10 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
         if misses < MISSES {
             if !link::reusable(link::page(link.base, channel), index, channel) {
                 misses += 1;
+                if misses == MISSES {
+                    // These may never be: a killed process had them, too, or the server closes late. The next look begins behind them.
+                    link.rotor = ((channel + 1) % CHANNELS) as u8;
+                }
             } else if alive(kept.descriptor(), link::page(link.base, channel), 0) == Ok(true) {
                 link.rotor = channel as u8;
                 return Choice::Found(channel);
