@@ -538,6 +538,41 @@ SOLO(defer_fork, "a child accepts the client that its parent had looked at befor
     accept_one("parent", listener);
 }
 
+static void hears_and_serves(void *argument)
+{
+    struct workers *workers = argument;
+    char byte;
+    MUST(read(workers->done[0], &byte, 1));
+    struct pollfd entry = {.fd = workers->listener, .events = POLLIN};
+    say("child hears: %d", poll(&entry, 1, 3000));
+    accept_one("child", workers->listener);
+}
+
+static void leaves_set(int operation)
+{
+    struct workers workers = {.listener = deferring(LONG)};
+    set_nonblocking(workers.listener);
+    MUST(pipe(workers.done));
+    pid_t other = child(hears_and_serves, &workers);
+    int set = MUST(epoll_create1(0)), client = dial_to(workers.listener);
+    epoll_adding(set, workers.listener, EPOLLIN, 1);
+    milliseconds(5);
+    show_epoll("parent", set, 0);
+    struct epoll_event none = {.events = 0};
+    R(epoll_ctl(set, operation, workers.listener, &none));
+    MUST(write(workers.done[1], "g", 1));
+    milliseconds(20);
+    MUST(send(client, "abc", 3, 0));
+    wait_for("child", other);
+}
+
+SOLO(defer_left_out_of_set, "a worker that looked at a quiet client takes the listener out of its set: another hears of him")
+{
+    leaves_set(EPOLL_CTL_DEL);
+}
+
+SOLO(defer_not_asked_for, "the same, where its set asks for nothing any more") { leaves_set(EPOLL_CTL_MOD); }
+
 SOLO(defer_closed_by_worker, "a worker that looked at a quiet client and ends leaves it to the others")
 {
     int listener = deferring(LONG);

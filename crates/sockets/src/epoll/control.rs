@@ -10,7 +10,7 @@ use super::list::address;
 use super::order;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
-use crate::rendezvous::{accept, listen, offered};
+use crate::rendezvous::{accept, deferred, listen, offered};
 use crate::socket::Socket;
 use crate::table::Kind;
 use crate::{private, table};
@@ -168,8 +168,12 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
         offered::watched_by_edges(word.socket());
     }
     let changed = change_entry(set, epfd, operation, fd, kind, wanted);
-    if let (libc::EPOLL_CTL_ADD, Kind::Listener, Some(listener)) = (operation, kind, word.socket()) {
-        offered::take_left_bells(listener);
+    if let (Kind::Listener, Some(listener)) = (kind, word.socket()) {
+        if operation == libc::EPOLL_CTL_ADD {
+            offered::take_left_bells(listener);
+        } else if wanted.events & IN == 0 {
+            deferred::leave_to_others(listener);
+        }
     }
     Some(changed)
 }

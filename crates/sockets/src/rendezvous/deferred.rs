@@ -296,6 +296,17 @@ fn give(place: usize, listener: &Socket, flags: i32, _setup: &Guard) -> core::re
     }
 }
 
+/// The program waits for clients of this listener no longer, in one set at least: those that this process has looked at are for
+/// whoever does, as Apache's busy processes leave theirs to the others.
+pub(crate) fn leave_to_others(listener: &Socket) {
+    if COUNT.load(Ordering::Relaxed) == 0 || !listener.has(flag::LISTENER_SHARED) {
+        return;
+    }
+    if let Some(_setup) = SETUP.lock() {
+        to_rendezvous(listener);
+    }
+}
+
 /// The listener is about to close or to listen no longer.
 pub(crate) fn listener_ends(listener: &Socket) {
     if COUNT.load(Ordering::Relaxed) == 0 {
