@@ -235,8 +235,8 @@ impl Links {
         }
     }
 
-    /// Indices of the links of ours to `listener`, and of others of the same list: the one through which connections are made in memory, then
-    /// the newest first.
+    /// Indices of the links of ours to `listener`, and of others of the same list: the one through which connections are made in
+    /// memory, then the newest first.
     fn listed(&self, listener: u32) -> impl Iterator<Item = usize> {
         let entry = |number: u16| (number as usize).checked_sub(1);
         let next = move |index: &usize| entry(at(*index).next);

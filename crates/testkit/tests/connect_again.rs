@@ -81,8 +81,9 @@ threads = [threading.Thread(target=work, args=(seed,)) for seed in range(int(sys
 print(len(ports), len(sockets))
 "#;
 
-/// Many connections at once, of which one has ended when the server forks, and the others end when there are two of it: it closes them, but the
-/// other process has them, and says nothing when it is killed. Then connections one after another, a few of them before the server notices that it is alone.
+/// Many connections at once, of which one has ended when the server forks, and the others end when there are two of it: it closes
+/// them, but the other process has them, and says nothing when it is killed. Then connections one after another, a few of them
+/// before the server notices that it is alone.
 const CROWD: &str = r#"
 import os, socket, sys, time
 port, many = (int(word) for word in sys.argv[1:])

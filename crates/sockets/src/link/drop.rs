@@ -107,8 +107,8 @@ pub fn sweep(but: Option<usize>) {
     }
 }
 
-/// Makes room for a link of ours when many are idle: a retired one before others, one without a bell before those by which connections are made in
-/// memory. Numbers grow, so the smallest is the oldest.
+/// Makes room for a link of ours when many are idle: a retired one before others, one without a bell before those by which
+/// connections are made in memory. Numbers grow, so the smallest is the oldest.
 pub(super) fn drop_oldest_idle() {
     let idle = |link: &Link| !link.base.is_null() && link.ours && !link.inherited && link.live == 0;
     let links = links();

@@ -27,8 +27,8 @@ pub struct Offer {
 pub fn offer(listener: u32) -> Result<Offer> {
     let user = calls::geteuid();
     let fits = |index: &usize| at(*index).lends_to(listener) && at(*index).user == user;
-    // That of connections in memory first, as the server says in each link for itself that it accepts alone; then the newest, as older ones are
-    // full as a rule.
+    // That of connections in memory first, as the server says in each link for itself that it accepts alone; then the newest, as
+    // older ones are full as a rule.
     for index in links().listed(listener).filter(fits) {
         if let Some(offer) = try_offer(at(index), index) {
             return Ok(offer);

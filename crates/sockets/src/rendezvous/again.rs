@@ -119,7 +119,8 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
             if !link::reusable(link::page(link.base, channel), index, channel) {
                 misses += 1;
                 if misses == MISSES {
-                    // These may never be: a killed process had them, too, or the server closes late. The next look begins behind them.
+                    // These may never be: a killed process had them, too, or the server closes late. The next look begins behind
+                    // them.
                     link.rotor = ((channel + 1) % CHANNELS) as u8;
                 }
             } else if alive(kept.descriptor(), link::page(link.base, channel), 0) == Ok(true) {
