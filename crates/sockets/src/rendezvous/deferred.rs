@@ -22,7 +22,7 @@ use crate::rendezvous::{kept, listen, offered};
 use crate::socket::{flag, Socket};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
-use due::first;
+use due::{first, next};
 use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, take, Waiting, COUNT};
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
@@ -38,7 +38,10 @@ pub(crate) fn set(socket: &Socket, seconds: i32) {
     if seconds != 0 && socket.defers.load(Ordering::Relaxed) == 0 {
         socket.defers_since.store(clock::ticks(), Ordering::Relaxed);
     }
-    socket.defers.store(seconds, Ordering::Release);
+    // Before the look whether anybody is left, as who joins counts first: one of the two sees the other.
+    if socket.defers.swap(seconds, Ordering::SeqCst) != 0 && seconds == 0 {
+        list::rest(socket);
+    }
 }
 
 /// Whether the listener's clients have to be looked at here.
@@ -109,7 +112,7 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
     }
     take_offers(listener, &setup);
     if listener.has(flag::LISTENER_SHARED) {
-        if let Some(place) = first(listener, &setup) {
+        if let Some(place) = next(listener, &setup) {
             let others = places(listener).count() - 1;
             if others != 0 && (others <= PUT_BACK || !listen::nonblocking(listener)) {
                 put_back(listener, Some(place));
@@ -120,10 +123,13 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
             }
         }
     }
-    while let Some(place) = first(listener, &setup) {
+    while let Some(place) = next(listener, &setup) {
         match give(place, listener, flags, &setup) {
             Ok(accepted) => return Ok(accepted),
-            Err(Some(error)) => return Err(error),
+            Err(Some(error)) => {
+                first(listener, &setup);
+                return Err(error);
+            }
             Err(None) => {}
         }
     }
@@ -137,8 +143,9 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
 /// Whether accept would give a client. For those who wait in poll or in a set, whose locks they may hold: where another thread
 /// is busy with clients at this moment, yes.
 pub(crate) fn ready(listener: &Socket) -> bool {
+    let mut looked = false;
     loop {
-        let Some(setup) = SETUP.try_lock() else { return true };
+        let Some(mut setup) = SETUP.try_lock() else { return true };
         // Who stays in the rendezvous has had his edge: edge-triggered sets are to hear of each when he sends.
         let edges = offered::is_watched_by_edges(listener);
         if !edges && suffices(listener, &setup) && first(listener, &setup).is_some() {
@@ -153,8 +160,20 @@ pub(crate) fn ready(listener: &Socket) -> bool {
             if !anyone() {
                 break;
             }
-            if !edges && COUNT.load(Ordering::Relaxed) == 0 && glimpse::somebody(listener, &setup) {
-                return true;
+            // Once, without the lock, under which other threads close connections, and with nobody in hand.
+            if let Some(latest) =
+                glimpse::latest(listener, &setup).filter(|_| !looked && !edges && COUNT.load(Ordering::Relaxed) == 0)
+            {
+                drop(setup);
+                looked = true;
+                if glimpse::somebody(latest) {
+                    return true;
+                }
+                let Some(again) = SETUP.try_lock() else { return true };
+                setup = again;
+                if !anyone() {
+                    break; // another process was faster
+                }
             }
         }
         let Ok((arrival, setup)) = accept::arrive(listener, libc::SOCK_CLOEXEC, Some(setup)) else {
@@ -163,8 +182,7 @@ pub(crate) fn ready(listener: &Socket) -> bool {
             }
             break;
         };
-        // For the list it matters what has come by now.
-        glimpse::says_soon(listener, glimpse::page(&arrival));
+        glimpse::page(&arrival);
         take(listener, arrival, &setup);
     }
     let Some(setup) = SETUP.try_lock() else { return true };

@@ -1,6 +1,9 @@
 //! Which of the deferred clients is accepted next, and what wakes who waits for it: their bells, and a timer.
+//!
+//! To set a timer costs some microseconds on a virtual machine, and an interrupt when it is over. So it is set for who becomes
+//! due, not for who has something already, and one that is too early is left: it is looked at when it is over.
 
-use super::list::{drop_client, list, listen_to, places, COUNT};
+use super::list::{drop_client, list, listen_to, places, show, COUNT};
 use crate::global::Guard;
 use crate::private;
 use crate::socket::Socket;
@@ -30,12 +33,21 @@ pub(super) fn timer(listener: &Socket) -> bool {
     true
 }
 
-/// The client that is accepted next. The timer is set for the one that is due first.
-pub(super) fn first(listener: &Socket, _setup: &Guard) -> Option<usize> {
+/// The client that is accepted next. The timer is set for the one that is due first, and whoever waits for the listener is woken.
+pub(super) fn first(listener: &Socket, setup: &Guard) -> Option<usize> {
+    let found = next(listener, setup);
+    if let Some(place) = found {
+        show(place);
+    }
+    found
+}
+
+/// The same, for who gives that client at once: nobody is woken for it.
+pub(super) fn next(listener: &Socket, _setup: &Guard) -> Option<usize> {
     hear(listener);
-    let defers = listener.defers.load(Ordering::Relaxed) != 0;
+    let defers = listener.defers.load(Ordering::SeqCst) != 0;
     let (ticks, now) = (clock::ticks(), clock::monotonic_ns());
-    let mut found = None;
+    let mut found: Option<(usize, u64)> = None;
     let mut next = u64::MAX;
     for place in places(listener) {
         let Some(waiting) = list()[place] else { continue };
@@ -46,25 +58,38 @@ pub(super) fn first(listener: &Socket, _setup: &Guard) -> Option<usize> {
         let due = waiting.until <= now || !defers;
         if due || waiting.has_something() {
             let age = waiting.age(ticks);
-            if found.is_none_or(|(_, oldest)| age > oldest) {
-                found = Some((place, age));
+            match found {
+                Some((_, oldest)) if age <= oldest => show(place),
+                _ => {
+                    found.into_iter().for_each(|(other, _)| show(other));
+                    found = Some((place, age));
+                }
             }
         }
-        // Of bytes that had come before, and of the option that was taken back, no bell tells: a timer that is over does.
-        if waiting.early || !defers {
+        // Of the option that was taken back no bell tells: a timer that is over does.
+        if !defers {
             next = 1;
         } else if due || !waiting.has_something() {
             next = next.min(waiting.until);
         }
     }
-    let (timer, at) = (listener.timer_fd.load(Ordering::Relaxed), if next == u64::MAX { 0 } else { next });
+    let (set, at) = (listener.timer_at.load(Ordering::Relaxed), if next == u64::MAX { 0 } else { next });
+    let is_over = set != 0 && set <= now;
+    if set != at && (is_over || at != 0 && (set == 0 || at < set)) {
+        set_timer(listener, at);
+    }
+    found.map(|(place, _)| place)
+}
+
+/// Sets the timer, CLOCK_MONOTONIC in ns; 0: it rests.
+pub(super) fn set_timer(listener: &Socket, at: u64) {
+    let timer = listener.timer_fd.load(Ordering::Relaxed);
     if timer >= 0 && listener.timer_at.swap(at, Ordering::Relaxed) != at {
         let none = timespec { tv_sec: 0, tv_nsec: 0 };
         let at = timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 };
         let when = libc::itimerspec { it_interval: none, it_value: at };
         let _ = calls::timerfd_settime(timer, libc::TFD_TIMER_ABSTIME, &when, core::ptr::null_mut());
     }
-    found.map(|(place, _)| place)
 }
 
 /// Hears which clients have gone, and takes bells off that tell nothing.

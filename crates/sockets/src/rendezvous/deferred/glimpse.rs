@@ -15,10 +15,13 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::CHANNELS;
-use shunt_sys::clock;
+use shunt_sys::{calls, clock};
 
 /// A client that offered its connection so long ago has not just come: 100 us, in ns.
 const NEW_NS: u64 = 100_000;
+
+/// How long one is looked for that has just come, in ns.
+const SOON_NS: u64 = 7_000;
 
 /// The link through which a client came last.
 static LATEST: AtomicUsize = AtomicUsize::new(0);
@@ -39,23 +42,39 @@ pub(super) fn says_soon(listener: &Socket, page: &ChannelPage) -> bool {
     said_something(page) || listener.has(flag::LISTENER_SHARED) && has_just_come() && soon(|| said_something(page))
 }
 
-/// Whether somebody who offers a connection to this listener has sent something, or does within a moment. Not known: no.
-pub(super) fn somebody(listener: &Socket, _setup: &Guard) -> bool {
+/// The link through which somebody came last, if it is one of this listener's: its first byte.
+pub(super) fn latest(listener: &Socket, _setup: &Guard) -> Option<*mut u8> {
     let latest = LATEST.load(Ordering::Relaxed);
     if listener.claimed.load(Ordering::Relaxed) == 0 || latest >= link::count() {
-        return false;
+        return None;
     }
     let link = *link::at(latest);
-    if link.base.is_null() || link.ours || link.rendezvous != listener.private_fd.load(Ordering::Relaxed) {
-        return false;
+    (!link.base.is_null() && !link.ours && link.rendezvous == listener.private_fd.load(Ordering::Relaxed)).then_some(link.base)
+}
+
+/// Whether somebody who offers a connection in the link at `base` has sent something, or does within a moment: who is new sends
+/// some 10 us after it has connected, if it gets a processor. Not known: no. Takes no lock: a link that goes reads as one in
+/// which nobody offers.
+pub(super) fn somebody(base: *mut u8) -> bool {
+    let until = clock::ticks() + clock::ticks_for_ns(SOON_NS);
+    loop {
+        let offers = |channel: &usize| {
+            let page = link::page(base, *channel);
+            // Who was ever in a process's list has been asked for stamps, and may be there still.
+            page.head.state.load(Ordering::Acquire) == life::OFFERED && !bell::wants_stamp(&page.sides[1].wait)
+        };
+        let mut offering = (0..CHANNELS).filter(offers).peekable();
+        if offering.peek().is_none() {
+            return false; // another process was faster
+        }
+        if offering.any(|channel| said_something(link::page(base, channel))) {
+            return true;
+        }
+        if clock::ticks() >= until {
+            return false;
+        }
+        calls::sched_yield();
     }
-    let waits = |channel: usize| {
-        let page = link::page(link.base, channel);
-        // Who was ever in a process's list has been asked for stamps, and may be there still.
-        let listed = bell::wants_stamp(&page.sides[1].wait);
-        page.head.state.load(Ordering::Acquire) == life::OFFERED && !listed && said_something(page)
-    };
-    soon(|| (0..CHANNELS).any(waits))
 }
 
 fn soon(done: impl Fn() -> bool) -> bool {

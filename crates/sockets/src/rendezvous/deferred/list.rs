@@ -39,6 +39,8 @@ pub(super) struct Waiting {
     pub(super) early: bool,
     /// Its companion lies beside the clients' bells.
     watched: bool,
+    /// And is readable there, as no bell tells of its first bytes.
+    shown: bool,
     /// Its end of the companion is closed.
     pub(super) gone: bool,
     /// When it is accepted whatever it did, CLOCK_MONOTONIC in ns.
@@ -155,6 +157,7 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
         number,
         early: said_something(page),
         watched: false,
+        shown: false,
         gone: false,
         until,
     };
@@ -175,8 +178,23 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
         waiting.early = waiting.has_something();
     }
     waiting.early |= waiting.until <= now;
-    COUNT.fetch_add(1, Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::SeqCst);
     list()[place] = Some(waiting);
+}
+
+/// The client at `place` is ready, and nobody gives it now: who waits for the listener hears of it by its companion, which is
+/// always writable, if no bell tells.
+pub(super) fn show(place: usize) {
+    let Some(waiting) = list()[place].as_mut().filter(|waiting| waiting.early && !waiting.shown) else { return };
+    let Some(bells) = bells_of(waiting.listener) else { return };
+    let change = if waiting.watched { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
+    let mut event = epoll_event { events: (libc::EPOLLIN | libc::EPOLLOUT) as u32, u64: place as u64 + 1 };
+    waiting.shown = calls::epoll_ctl(bells, change, waiting.descriptor(), &mut event).is_ok();
+    waiting.watched |= waiting.shown;
+    if !waiting.shown {
+        // SAFETY: the address of a slab object, which is never unmapped.
+        due::set_timer(unsafe { &*(waiting.listener as *const Socket) }, 1);
+    }
 }
 
 /// Arms for the client's first bytes.
@@ -189,7 +207,7 @@ pub(super) fn listen_to(waiting: &Waiting) {
 /// Takes a client off the list; a pair that is kept stays.
 pub(super) fn leave(place: usize) {
     let Some(waiting) = list()[place].take() else { return };
-    COUNT.fetch_sub(1, Ordering::Relaxed);
+    COUNT.fetch_sub(1, Ordering::SeqCst);
     let fd = waiting.descriptor();
     if let Some(bells) = bells_of(waiting.listener).filter(|_| waiting.watched) {
         let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
@@ -197,6 +215,15 @@ pub(super) fn leave(place: usize) {
     private::close(waiting.companion);
     let live = &mut link::at(waiting.index).live;
     *live = live.saturating_sub(1);
+    // SAFETY: as in `bells_of`.
+    rest(unsafe { &*(waiting.listener as *const Socket) });
+}
+
+/// Nobody looks at the timer of a listener that does not defer, when no client is left.
+pub(super) fn rest(listener: &Socket) {
+    if COUNT.load(Ordering::SeqCst) == 0 && listener.defers.load(Ordering::SeqCst) == 0 {
+        due::set_timer(listener, 0);
+    }
 }
 
 fn bells_of(listener: usize) -> Option<i32> {
@@ -282,7 +309,8 @@ pub(crate) fn moved(from: i32, to: i32) {
         }
         if waiting.descriptor() == to {
             if let Some(bells) = bells_of(waiting.listener).filter(|_| waiting.watched) {
-                let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
+                let shown = if waiting.shown { libc::EPOLLOUT } else { 0 };
+                let mut event = epoll_event { events: (libc::EPOLLIN | shown) as u32, u64: place as u64 + 1 };
                 let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut());
                 let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, to, &mut event);
             }
