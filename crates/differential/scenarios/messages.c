@@ -290,6 +290,21 @@ DUET_PROCESS(many_messages_errors, "recvmmsg and sendmmsg: an error after some m
     R(sendmmsg(fd, list, 3, MSG_NOSIGNAL));
 }
 
+DUET(many_messages_partial, "sendmmsg: behind a message of which only a part was sent no other one is")
+{
+    int fd = connected();
+    void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec pieces[3] = {{bytes, 200000}, {nowhere, 10}, {bytes, 10}};
+    struct mmsghdr list[2] = {0};
+    list[0].msg_hdr.msg_iov = pieces;
+    list[0].msg_hdr.msg_iovlen = 2;
+    list[1].msg_hdr.msg_iov = pieces + 2;
+    list[1].msg_hdr.msg_iovlen = 1;
+    list[1].msg_len = 77;
+    R(sendmmsg(fd, list, 2, 0));
+    say("%d %u", list[0].msg_len > 0 && list[0].msg_len <= 200000, list[1].msg_len);
+}
+
 DUET(no_pieces, "messages without buffers, with and without bytes waiting")
 {
     int fd = connected();

@@ -130,6 +130,12 @@ unsafe fn header(message: *const msghdr) -> Result<msghdr> {
 /// `message` may be any address that is not ours.
 pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, flags: i32) -> Result<isize> {
     // SAFETY: passed on.
+    unsafe { send_some(socket, fd, message, flags).map(|(sent, _)| sent) }
+}
+
+/// As [`send_message`]; tells, too, whether that was all of the message.
+unsafe fn send_some(socket: &Socket, fd: i32, message: *const msghdr, flags: i32) -> Result<(isize, bool)> {
+    // SAFETY: passed on.
     unsafe {
         let message = header(message)?;
         if !message.msg_name.is_null() {
@@ -138,7 +144,7 @@ pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, fla
         }
         Pieces::with(message.msg_iov, message.msg_iovlen, |pieces| {
             check_control(socket, &message)?;
-            send_pieces(socket, fd, pieces, flags)
+            send_pieces(socket, fd, pieces, flags).map(|sent| (sent, sent as usize == pieces.length()))
         })
     }
 }
@@ -193,12 +199,14 @@ pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, co
         // SAFETY: passed on; addresses of fields.
         let sent = unsafe {
             let message = messages.wrapping_add(i);
-            send_message(socket, fd, &raw const (*message).msg_hdr, flags)
-                .and_then(|n| user::write(&raw mut (*message).msg_len, n as u32))
+            send_some(socket, fd, &raw const (*message).msg_hdr, flags)
+                .and_then(|(n, whole)| user::write(&raw mut (*message).msg_len, n as u32).map(|()| whole))
         };
         flags |= stream::UNDER_WAY;
         match sent {
-            Ok(()) => {}
+            Ok(true) => {}
+            // What comes next would follow behind a gap (__sys_sendmmsg).
+            Ok(false) => return Ok(i as isize + 1),
             Err(error) if i == 0 => return Err(error),
             Err(_) => return Ok(i as isize),
         }
