@@ -51,6 +51,50 @@ DUET(nested_edge, "an outer set, edge-triggered: told of each arrival in the inn
     show_epoll("bytes", outer, 1000);
 }
 
+/* One-shot: what an answer had no room for, and is over when the next one is asked for, comes again. */
+static void come_again(int fd, int outer)
+{
+    int counter = MUST(eventfd(0, EFD_NONBLOCK)), inner = new_epoll();
+    uint64_t number = 1;
+    MUST(epoll_adding(outer, fd, EPOLLIN, 1));
+    MUST(epoll_adding(inner, counter, EPOLLIN, 3));
+    MUST(epoll_adding(outer, inner, EPOLLIN | EPOLLONESHOT, 2));
+    far("send 1 10 1");
+    await(fd, POLLIN);
+    for (int answers = 0; answers < 5; answers++) {
+        bool told = false;
+        struct epoll_event events[4];
+        raw_write_all(counter, &number, sizeof number);
+        for (int i = 0; i < answers; i++)
+            if (epoll_wait(outer, events, 1, 0) == 1 && events[0].data.u64 == 2)
+                told = true;
+        raw_read(counter, &number, sizeof number);
+        show_epoll("read", outer, 0);
+        number = 1;
+        raw_write_all(counter, &number, sizeof number);
+        for (int i = 0; i < 3; i++)
+            for (int n = epoll_wait(outer, events, 4, 0); n > 0; n--)
+                if (events[n - 1].data.u64 == 2)
+                    told = true;
+        say("%d answers: %s", answers, told ? "told" : "never told");
+        raw_read(counter, &number, sizeof number);
+        number = 1;
+        MUST(epoll_changing(outer, inner, EPOLLIN | EPOLLONESHOT, 2));
+    }
+}
+
+DUET(nested_oneshot_untold, "an outer set, one-shot: an event that was not told, and is over, is told when it comes again")
+{
+    come_again(connected(), new_epoll());
+}
+
+DUET(nested_oneshot_renumbered, "the same, when the set's first number is another file's")
+{
+    int fd = connected(), first = new_epoll(), outer = MUST(fcntl(first, F_DUPFD_CLOEXEC, 20));
+    MUST(dup2(new_epoll(), first));
+    come_again(fd, outer);
+}
+
 DUET(nested_oneshot, "an outer set, one-shot")
 {
     int fd = connected(), inner = new_epoll(), outer = new_epoll();

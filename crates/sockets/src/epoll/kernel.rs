@@ -100,7 +100,9 @@ fn rendezvous_left(set: &Set, entry: &Entry) -> bool {
     let Some(listener) = entry.socket().filter(|listener| listen::refuses(listener)) else { return false };
     let own = entry.queues[0].load(Ordering::Relaxed);
     let rendezvous = if own >= 0 { own } else { listener.private_fd.load(Ordering::Relaxed) };
-    let _ = calls::epoll_ctl(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
+    if let Some(epfd) = set.descriptor() {
+        let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, rendezvous, core::ptr::null_mut());
+    }
     entry.descriptor().is_some_and(|fd| calls::poll_one(fd, libc::POLLIN, 0) == Ok(0)) && !deferred::any_ready(listener)
 }
 
@@ -145,7 +147,8 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
             // Whether the inner set has events is seen in memory, or is the kernel's to say.
             entry.heard.store(true, Ordering::Relaxed);
             activate(set, entry);
-            if entry.wanted() & ONESHOT != 0 && find(entry).events == 0 {
+            // What does not hold at all was armed again by that look.
+            if entry.wanted() & ONESHOT != 0 && find(entry).events == 0 && entry.heard.load(Ordering::Relaxed) {
                 rearm(set, entry);
             }
         }
@@ -172,11 +175,12 @@ fn sort_one(set: &'static Set, flags: u32, data: u64, how: Sorting, answer: &mut
 
 /// The kernel has disabled a one-shot registration of a listener, or of an inner set, for an event of which the program hears nothing:
 /// Linux disables only for what it tells (ep_send_events). Which of the listener's queues spoke is not known.
-fn rearm(set: &Set, entry: &Entry) {
+pub(super) fn rearm(set: &Set, entry: &Entry) {
     if entry.wanted() & ONESHOT == 0 || entry.has(term::DISABLED) {
         return;
     }
-    let (epfd, fd) = (set.fd.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed));
+    let Some(epfd) = set.descriptor() else { return };
+    let fd = entry.fd.load(Ordering::Relaxed);
     if let Some(inner) = entry.inner() {
         if table::get(fd).set().is_some_and(|set| core::ptr::eq(set, inner)) {
             change(epfd, entry, fd, kernel_event(entry, Kind::Epoll));

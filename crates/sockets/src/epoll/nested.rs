@@ -7,7 +7,7 @@ use super::arming::{arm_all, kick_inside};
 use super::control::{change, kernel_event, kernel_side};
 use super::entry::{term, Entry};
 use super::events;
-use super::kernel::harvest;
+use super::kernel::{harvest, rearm};
 use super::plain::plain;
 use super::set::{activate, watcher, Set};
 use super::{ET, EXCLUSIVE, IN};
@@ -32,6 +32,10 @@ pub(super) fn find(entry: &'static Entry, inner: &'static Set) -> (u32, u32) {
     if heard && !ready && !settle(inner, entry.set()) {
         heard = false;
         entry.heard.store(false, Ordering::Relaxed);
+        // It may have held when the kernel spoke, and have had no room in that answer.
+        if let Some(outer) = entry.set() {
+            rearm(outer, entry);
+        }
     }
     // What the kernel says of streams is a bell, or a kick: their arrivals are counted.
     let edge = entry.has(term::FRESH) || arrivals as u64 != entry.terms().seen.load(Ordering::Relaxed);
