@@ -3,7 +3,10 @@
 
 mod two_hosts;
 
-use std::process::Child;
+use shunt_testkit::spawn;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
 use two_hosts::{peer, stop, until, Running, Site, Way, PORT};
 
 /// What the descriptors of a process are, its threads, and how many processes are on the hosts.
@@ -86,5 +89,46 @@ fn a_silent_host_is_asked_once() {
     assert!(!names.flatten().any(|name| name.contains("keeper")), "nothing is made for it");
     assert!(bystander.end_of_input().contains("fine "));
     stop(server, libc::SIGTERM);
+    site.finish();
+}
+
+/// Forbids the process, and the programs that it becomes, the fork of a keeper (EAGAIN, as where there are too many processes).
+fn no_keeper() -> std::io::Result<()> {
+    const fn step(code: u32, k: u32, [jt, jf]: [u8; 2]) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt, jf, k }
+    }
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const IS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    // The number of the call, and the lower half of its first argument.
+    let mut steps = [
+        step(LOAD, 0, [0, 0]),
+        step(IS, libc::SYS_clone as u32, [0, 3]),
+        step(LOAD, 16, [0, 0]),
+        step(IS, libc::CLONE_UNTRACED as u32, [0, 1]),
+        step(RETURN, libc::SECCOMP_RET_ERRNO | libc::EAGAIN as u32, [0, 0]),
+        step(RETURN, libc::SECCOMP_RET_ALLOW, [0, 0]),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: as many steps as said.
+    match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Where no keeper can be forked that is tried again and again, and each time leaves nothing.
+#[test]
+fn a_station_without_a_keeper_leaves_nothing() {
+    let Some(site) = Site::new("no-keeper", Way::OneAgent) else { return };
+    let mut command = site.command(0, &peer());
+    command.args(["listen", "2"]).stdout(Stdio::piped());
+    // SAFETY: two system calls.
+    unsafe { command.pre_exec(no_keeper) };
+    let mut program = spawn(&mut command).expect("it runs");
+    let mut lines = BufReader::new(program.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    assert_eq!(lines.next(), lines.next());
+    assert!(site.shunt(0, &["why", &program.id().to_string()]).contains("no-station"));
+    assert!(program.wait().expect("its end").success());
     site.finish();
 }

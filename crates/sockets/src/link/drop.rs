@@ -53,6 +53,12 @@ pub(super) fn drop_link(index: usize) {
     reserve::fill();
 }
 
+/// Drops a link of a station that was never used.
+pub fn drop_lasting(index: usize) {
+    at(index).lasting = false;
+    drop_link(index);
+}
+
 pub(super) fn drop_unless_awaited(index: usize) {
     if awaited(at(index)) {
         at(index).left = true;

@@ -3,15 +3,15 @@
 use super::area::{self, Device};
 use super::message::Message;
 use super::{fork, words};
-use crate::global::Shared;
+use crate::global::{Shared, SETUP};
 use crate::socket::{flag, Socket};
-use crate::{link, private};
+use crate::{link, private, table};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_station::{Station, Stream};
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_SEQPACKET};
-use shunt_sys::{calls, clock, mapping, Result};
+use shunt_sys::{calls, clock, mapping, Errno, Result};
 
 /// Links of a station: all are made with it, so that every process that is forked has all of them.
 pub const LINKS: usize = 8;
@@ -145,7 +145,7 @@ trait Reached {
 
 impl Reached for Result<()> {
     fn is_ok_or_full(&self) -> bool {
-        matches!(self, Ok(()) | Err(shunt_sys::Errno(libc::EAGAIN)))
+        matches!(self, Ok(()) | Err(Errno(libc::EAGAIN)))
     }
 }
 
@@ -157,43 +157,79 @@ pub fn forget() {
 
 fn make(device: &Device) -> Result<&'static Home> {
     if !device.answers() {
-        return Err(shunt_sys::Errno(libc::EAGAIN));
+        return Err(Errno(libc::EAGAIN));
     }
     let mut station = Station::make(device.choice(), clock::monotonic_ns())?;
+    let [control, keepers] = match out_of_the_way(&mut station).and_then(|()| control()) {
+        Ok(ends) => ends,
+        Err(error) => {
+            let_go(station);
+            return Err(error);
+        }
+    };
+    let made = lay(station, control).and_then(|home| {
+        fork::keeper(home, control, keepers).inspect_err(|_| raze(home))?;
+        Ok(home)
+    });
+    let _ = calls::close(keepers);
+    match made {
+        Ok(_) => area::note_home(),
+        Err(_) => private::close(control),
+    }
+    made
+}
+
+/// Moves the station's descriptors out of the program's way, as all that is ours.
+fn out_of_the_way(station: &mut Station) -> Result<()> {
     for fd in station.descriptors().into_iter().filter(|fd| *fd >= 0) {
-        // Out of the program's way, as all that is ours.
         let number = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize)?;
-        crate::table::set_private(number);
+        table::set_private(number);
         station.renumber(fd, number);
         let _ = calls::close(fd);
     }
+    Ok(())
+}
+
+/// Over which a keeper is told things: our end, and its.
+fn control() -> Result<[i32; 2]> {
     let mut pair = [-1; 2];
     calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
-    let control = private::keep(pair[0])?;
-    let home = lay(station, control).inspect_err(|_| {
-        private::close(control);
-        let _ = calls::close(pair[1]);
-    })?;
-    let forked = fork::keeper(home, control, pair[1]);
-    let _ = calls::close(pair[1]);
-    forked.inspect_err(|_| private::close(control))?;
-    area::note_home();
-    Ok(home)
+    match private::keep(pair[0]) {
+        Ok(control) => Ok([control, pair[1]]),
+        Err(error) => {
+            let _ = calls::close(pair[1]);
+            Err(error)
+        }
+    }
 }
+
+/// The end of a station that nobody has used: its descriptors are closed, and their numbers are the program's again.
+fn let_go(station: Station) {
+    for fd in station.descriptors().into_iter().filter(|fd| *fd >= 0) {
+        table::take(fd);
+    }
+}
+
+/// Where a home lies, and the sockets and places that it has for each stream.
+const HOME_SIZE: usize = core::mem::size_of::<Home>().next_multiple_of(4096);
+const FAR_SIZE: usize = words::STREAMS as usize * core::mem::size_of::<Socket>();
+const NEAR_SIZE: usize = words::STREAMS as usize * core::mem::size_of::<AtomicPtr<Socket>>();
+const SIZE: usize = HOME_SIZE + FAR_SIZE + NEAR_SIZE;
 
 /// The home of a station whose keeper, if there is one, is told things over `control`.
 pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
     let mut links = [(core::ptr::null_mut(), 0); LINKS];
-    {
-        let _setup = crate::global::SETUP.lock().ok_or(shunt_sys::Errno(libc::EINTR))?;
-        for place in &mut links {
-            let index = link::make_lasting()?;
-            *place = (link::at(index).base, index);
+    let memory = match make_links(&mut links).and_then(|()| mapping::reserve(SIZE)) {
+        Ok(memory) => memory,
+        Err(error) => {
+            drop_links(&links);
+            let_go(station);
+            return Err(error);
         }
-    }
-    let far = mapping::reserve(words::STREAMS as usize * core::mem::size_of::<Socket>())?.cast::<Socket>();
-    let near = mapping::reserve(words::STREAMS as usize * core::mem::size_of::<AtomicPtr<Socket>>())?.cast();
-    let home = mapping::reserve(core::mem::size_of::<Home>())?.cast::<Home>();
+    };
+    let home = memory.cast::<Home>();
+    let far = memory.wrapping_add(HOME_SIZE).cast();
+    let near = memory.wrapping_add(HOME_SIZE + FAR_SIZE).cast();
     // SAFETY: fresh memory of the right size.
     unsafe {
         home.write(Home {
@@ -208,6 +244,31 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
             far_fds: Shared::new([-1; words::STREAMS as usize]),
         });
         Ok(&*home)
+    }
+}
+
+fn make_links(links: &mut [(*mut u8, usize); LINKS]) -> Result<()> {
+    let _setup = SETUP.lock().ok_or(Errno(libc::EINTR))?;
+    for place in links {
+        let index = link::make_lasting()?;
+        *place = (link::at(index).base, index);
+    }
+    Ok(())
+}
+
+fn drop_links(links: &[(*mut u8, usize); LINKS]) {
+    let Some(_setup) = SETUP.lock() else { return };
+    links.iter().filter(|(base, _)| !base.is_null()).for_each(|(_, index)| link::drop_lasting(*index));
+}
+
+/// The end of a home that has no keeper, and that nobody has seen: where none can be forked that is tried again and again, and nothing is to
+/// be left of it here, nor at the agent, whose endpoints are counted.
+fn raze(home: &'static Home) {
+    drop_links(&home.links);
+    // SAFETY: nobody else has it, and nobody uses it again.
+    unsafe {
+        let_go(core::ptr::read(&home.station));
+        let _ = calls::munmap(core::ptr::from_ref(home).cast_mut().cast(), SIZE);
     }
 }
 

@@ -12,12 +12,13 @@
 //! testkit-peer urgent PORT SEED               rounds with an urgent byte each, until its input ends
 //! testkit-peer fork PORT SEED                 as bystander; each second round is a child's
 //! testkit-peer visit PORT                     one short conversation, which it ends itself
+//! testkit-peer listen TIMES                   listens anywhere for a moment, and so on; tells of its descriptors behind each
 //! ```
 //!
 //! The server's address is 127.0.0.1, or the variable `TESTKIT_ADDRESS`.
 //!
 //! Lines on standard output: `open N`, `suffers SEED`, `rest SEED`, `close N SEED LETTER BYTES END`, `connected SEED`,
-//! `fine ROUNDS`, `heard ROUNDS`. A connection whose header never came closes with seed 0 and letter `-`.
+//! `fine ROUNDS`, `heard ROUNDS`, `descriptors COUNT`. A connection whose header never came closes with seed 0 and letter `-`.
 
 use shunt_testkit::conversation::{forks, read_header, suffer, survive, urgent, write_header, Bytes, Pattern};
 use std::io::{self, BufRead, Read, Write};
@@ -57,6 +58,7 @@ fn main() {
             });
             bystander(number(port) as u16);
         }
+        ["listen", times] => (0..number(times)).for_each(|_| listen_for_a_moment()),
         ["outlive", port, letter, seed] => survive_one(&format!("{port} {letter} {seed}")),
         ["serve-urgent", port] => serve_urgent(&listen(number(port) as u16)),
         ["urgent", port, seed] => until_input_ends(number(port) as u16, |mut stream, ended| urgent::send(&mut stream, number(seed), ended)),
@@ -96,6 +98,14 @@ fn say(line: String) {
 
 fn listen(port: u16) -> TcpListener {
     TcpListener::bind((address().as_str(), port)).expect("the port is free")
+}
+
+/// Behind it comes the time for which shunt remembers that something could not be had.
+fn listen_for_a_moment() {
+    drop(TcpListener::bind("0.0.0.0:0").expect("a listener"));
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("a directory").count();
+    println!("descriptors {descriptors}");
+    thread::sleep(Duration::from_millis(1200));
 }
 
 /// A child that has the listener, too, and does nothing: it goes when this process does.
