@@ -72,6 +72,9 @@ impl Streamed {
         self.enter(0, false, PLAIN);
         self.rest.store(REST, Relaxed);
         self.fast.store(0, Relaxed);
+        // Positions begin anew.
+        self.looked_at.store(0, Relaxed);
+        self.looked.store(0, Relaxed);
     }
 
     /// Whether messages go past the caches now.
@@ -195,5 +198,8 @@ mod tests {
         assert_eq!(laps(1, 100, 100 * 65536), 0, "slow");
         assert_eq!(laps(101, 64, 65536), 0, "not for long");
         assert_eq!(laps(165, 10, 65536) > 0, cache::is_smaller_than(ring));
+        // The next connection in the same memory has no part in that.
+        streamed.forget();
+        assert!(!streamed.is_for_largest(1024, 176 * 65536, ring));
     }
 }
