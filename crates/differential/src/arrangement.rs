@@ -48,7 +48,7 @@ pub enum Arrangement {
     HostsNone,
     /// Each end under shunt on a host of its own, frames by UDP sockets: no agent.
     HostsUdp,
-    /// Each end under shunt on a host of its own, each host with an agent: frames by AF_XDP.
+    /// Each end under shunt on a host of its own, each host with an agent that lends its queue: frames by AF_XDP.
     HostsXdp,
 }
 

@@ -22,7 +22,7 @@ pub struct Page {
 
 const HEAD: &str = "# Semantics between hosts: what was compared\n\nWritten by `shunt-differential matrix --across`; do not edit. Each scenario with two \
      processes ran with these on two hosts (network namespaces joined by a veth), near as client and as server, on the kernel and under shunt: frames by \
-     UDP sockets (`hosts-udp`), and by AF_XDP with an agent on each host (`hosts-xdp`). The transcripts are equal but where it is said. A difference that \
+     UDP sockets (`hosts-udp`), and by AF_XDP with an agent on each host that lends its queue (`hosts-xdp`). The transcripts are equal but where it is said. A difference that \
      does not come again in three runs is not counted. A family's scenarios are listed by `shunt-differential list`.\n";
 
 impl Page {

@@ -35,7 +35,8 @@ impl Site {
         let mut agents = Vec::new();
         if let (Arrangement::HostsXdp, Some(shunt)) = (arrangement, shunt) {
             for host in &hosts {
-                agents.push(Agent::start(host, shunt, &[]).map_err(io::Error::other)?);
+                // The first program of a host has the queue; those beside it go by UDP.
+                agents.push(Agent::start(host, shunt, &["--lend", "0"]).map_err(io::Error::other)?);
             }
         }
         let option = match (arrangement, shunt) {

@@ -252,7 +252,7 @@ fn stations(pair: &[Host; 2], device: &str) -> [Side; 2] {
         let host = &pair[number];
         let choice = match device {
             "udp" => Choice::Udp { local: address(host), mtu: 1500 },
-            _ => Choice::Xdp { interface: &host.interface, version_6: false },
+            _ => Choice::Agent { interface: &host.interface, local: address(host), mtu: 1500 },
         };
         host.enter(|| Station::make(choice, now()).expect("a station"))
     };

@@ -58,21 +58,13 @@ macro_rules! each {
 impl Device {
     pub(crate) fn make(choice: Choice<'_>) -> Result<Device> {
         let mut device = match choice {
-            Choice::Udp { local, mtu } => {
-                let shape = Shape {
-                    channels: REGISTRY as u32,
-                    send: DEPTH,
-                    receive: DEPTH,
-                    free: DEPTH,
-                    segment: DEPTH * buffer_size(mtu),
-                    device: 0,
-                };
-                Device::Udp(Udp::bind(&at(&local), Options { mtu, coalesce: false, shape, ..Options::default() })?)
-            }
-            Choice::Xdp { interface, version_6 } => {
-                let sizes = Sizes { channels: REGISTRY as u32, depth: DEPTH, segment: 1 << 20 };
-                Device::Xdp(Xdp::attach(interface, XdpKind::Any, version_6, sizes)?)
-            }
+            Choice::Udp { local, mtu } => Device::Udp(bind(&local, mtu)?),
+            // An emulated endpoint would have a third process between any two: two more hand-overs for each message one way than the
+            // kernel, which moves UDP's in the processes' own calls.
+            Choice::Agent { interface, local, mtu } => match lent(interface, local.as_v4().is_none())? {
+                Some(xdp) => Device::Xdp(xdp),
+                None => Device::Udp(bind(&local, mtu)?),
+            },
             #[cfg(any(test, feature = "std"))]
             Choice::Other { endpoint, .. } => Device::Other(endpoint),
         };
@@ -187,6 +179,39 @@ impl Device {
             #[cfg(any(test, feature = "std"))]
             Device::Other(_) => {}
         }
+    }
+}
+
+fn bind(local: &Address, mtu: u32) -> Result<Udp> {
+    let shape = Shape {
+        channels: REGISTRY as u32,
+        send: DEPTH,
+        receive: DEPTH,
+        free: DEPTH,
+        segment: DEPTH * buffer_size(mtu),
+        device: 0,
+    };
+    Udp::bind(&at(local), Options { mtu, coalesce: false, shape, ..Options::default() })
+}
+
+/// A queue of the interface, which its agent has lent; `None`: it has none for this user.
+fn lent(interface: &str, version_6: bool) -> Result<Option<Xdp>> {
+    let sizes = Sizes { channels: REGISTRY as u32, depth: DEPTH, segment: 1 << 20 };
+    match Xdp::attach(interface, XdpKind::Own, version_6, sizes) {
+        Ok(xdp) => Ok(Some(xdp)),
+        // Nobody who serves: gone, stopped, not root's, of another version.
+        Err(Errno(
+            gone @ (libc::ECONNREFUSED
+            | libc::ECONNRESET
+            | libc::EPIPE
+            | libc::EAGAIN
+            | libc::EINTR
+            | libc::EPERM
+            | libc::EPROTO
+            | libc::ENODEV),
+        )) => Err(Errno(gone)),
+        // Users who have no queues, queues that are taken, or that the kernel does not give.
+        Err(_) => Ok(None),
     }
 }
 

@@ -55,7 +55,7 @@ impl Station {
     pub fn make(choice: Choice<'_>, now: Nanoseconds) -> Result<Station> {
         let checked = match &choice {
             // The kernel, or the device, has checked UDP's sum: as good as TCP's.
-            Choice::Udp { .. } | Choice::Xdp { .. } => true,
+            Choice::Udp { .. } | Choice::Agent { .. } => true,
             #[cfg(any(test, feature = "std"))]
             Choice::Other { checked, .. } => *checked,
         };

@@ -56,12 +56,14 @@ pub enum Choice<'a> {
         /// Bytes of a packet on the interface.
         mtu: u32,
     },
-    /// The interface's agent: a queue of its own if one is free, or emulated.
-    Xdp {
+    /// An interface that has an agent: a queue of the station's own if one is free for its user, or else the kernel's UDP.
+    Agent {
         /// The interface.
         interface: &'a str,
-        /// An address of IPv6.
-        version_6: bool,
+        /// Where, over UDP: one of the interface's own.
+        local: Address,
+        /// Bytes of a packet on it.
+        mtu: u32,
     },
     /// Any endpoint: for tests.
     #[cfg(any(test, feature = "std"))]

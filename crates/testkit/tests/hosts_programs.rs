@@ -433,5 +433,5 @@ fn long_sends_need_no_further_call(site: Site) {
 mod long_sends {
     crate::between_hosts!(long_sends_need_no_further_call, kernel, Kernel);
     crate::between_hosts!(long_sends_need_no_further_call, udp, Udp);
-    crate::between_hosts!(long_sends_need_no_further_call, queue, Queue);
+    crate::between_hosts!(long_sends_need_no_further_call, xdp, Xdp);
 }

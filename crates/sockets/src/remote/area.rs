@@ -29,7 +29,7 @@ impl Device {
     /// The device that a station is to have.
     pub fn choice(&self) -> Choice<'_> {
         if self.agent {
-            Choice::Xdp { interface: self.name(), version_6: self.source.as_v4().is_none() }
+            Choice::Agent { interface: self.name(), local: self.source, mtu: self.mtu }
         } else {
             Choice::Udp { local: self.source, mtu: self.mtu }
         }
@@ -315,24 +315,28 @@ fn automatic_device(fd: i32, address: &Address) -> Option<Device> {
         }
     };
     let interface = bound.or_else(interface_with_agent)?;
-    let mut device = Device { source: *address, agent: true, name: [0; libc::IFNAMSIZ], mtu: 1500, patience: AWAKE_WITHIN };
+    let source = Address { port: 0, ..*address };
+    let mut device = Device { source, agent: true, name: [0; libc::IFNAMSIZ], mtu: 1500, patience: AWAKE_WITHIN };
     describe(interface, &mut device)?;
-    if address.is_unspecified() && address.as_v4().is_none() && !is_v6only(fd) && has_v4(device.name) {
-        // A station has one family; most of those who reach both come by this one.
-        device.source = Address::v4([0; 4], address.port);
+    // A station has one family; most of those who reach both come by IPv4. Its gate answers from the first address.
+    let any = address.is_unspecified() && address.as_v4().is_none() && !is_v6only(fd);
+    if any || address.as_v4().is_some() {
+        device.source = first_v4(device.name).unwrap_or(source);
     }
     agent_runs(device.name()).then_some(device)
 }
 
-/// Whether an interface has an address of IPv4.
-fn has_v4(name: [u8; libc::IFNAMSIZ]) -> bool {
+/// The first address of IPv4 that an interface has.
+fn first_v4(name: [u8; libc::IFNAMSIZ]) -> Option<Address> {
     const SIOCGIFADDR: u64 = 0x8915;
-    let Ok(fd) = calls::socket(libc::AF_INET, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0) else { return false };
+    let fd = calls::socket(libc::AF_INET, libc::SOCK_DGRAM | SOCK_CLOEXEC, 0).ok()?;
+    // struct ifreq: the name, and a `sockaddr_in`, whose address is at 4.
     let mut request = [0u8; 40];
     request[..16].copy_from_slice(&name);
-    let has = calls::ioctl(fd, SIOCGIFADDR, request.as_mut_ptr() as usize).is_ok();
+    let has = calls::ioctl(fd, SIOCGIFADDR, request.as_mut_ptr() as usize);
     let _ = calls::close(fd);
-    has
+    has.ok()?;
+    Some(Address::v4([request[20], request[21], request[22], request[23]], 0))
 }
 
 /// Fills in an interface's name and its largest packet.

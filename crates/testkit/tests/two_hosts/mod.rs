@@ -24,20 +24,20 @@ pub enum Way {
     Agents,
     /// Under shunt, frames by UDP.
     Udp,
-    /// Under shunt, frames by AF_XDP, with an agent on either host: that is all that is asked for.
+    /// Under shunt, frames by UDP, with an agent on either host: that is all that is asked for.
+    Auto,
+    /// As `Auto`, with a queue of its own for one program of each host, whose frames go by AF_XDP.
     Xdp,
     /// Under shunt, without an agent anywhere.
     Unasked,
     /// Under shunt, with an agent on the client's host alone.
     OneAgent,
-    /// As `Xdp`, with a queue of its own for one program of each host.
-    Queue,
 }
 
 impl Way {
     /// Whether streams have to be accelerated.
     pub fn accelerates(self) -> bool {
-        matches!(self, Way::Udp | Way::Xdp | Way::Queue)
+        matches!(self, Way::Udp | Way::Auto | Way::Xdp)
     }
 }
 
@@ -87,14 +87,13 @@ impl Site {
         let scratch = Scratch::new(label);
         let shunt = copy_shunt(&scratch);
         let mut site = Site { hosts: segment.hosts, switch: segment.switch, way, agents: Vec::new(), scratch, shunt };
-        let (agents, lend): (_, &[&str]) = match way {
-            Way::Queue => (2, &["--lend", "0"]),
-            Way::Xdp | Way::Agents => (2, &[]),
-            Way::OneAgent => (1, &[]),
-            Way::Kernel | Way::FallBack | Way::Udp | Way::Unasked => (0, &[]),
+        let agents = match way {
+            Way::Xdp | Way::Auto | Way::Agents => 2,
+            Way::OneAgent => 1,
+            Way::Kernel | Way::FallBack | Way::Udp | Way::Unasked => 0,
         };
-        for host in site.hosts.iter().take(agents) {
-            site.agents.push(Agent::start(host, &site.shunt, lend).expect("the agent starts"));
+        for host in 0..agents {
+            site.agents.push(site.start_agent(host));
         }
         Some(site)
     }
@@ -116,7 +115,7 @@ impl Site {
         };
         match self.way {
             Way::Udp => command.env("SHUNT_HOSTS", "10.77.0.0/24"),
-            Way::Xdp | Way::Queue | Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
+            Way::Xdp | Way::Auto | Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
             Way::Kernel | Way::FallBack | Way::Agents => command.env("SHUNT_HOSTS", "none"),
         };
         command.env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
@@ -199,7 +198,7 @@ impl Site {
     /// Takes the way away by which streams between the first two hosts are accelerated, and leaves TCP's.
     pub fn lose_path(&mut self) {
         self.agents.clear();
-        for host in self.hosts.iter().filter(|_| !matches!(self.way, Way::Xdp | Way::Queue)) {
+        for host in &self.hosts {
             // Dropped as they come in, without a word: the table of local addresses is asked second.
             host.ip("rule add pref 100 lookup local");
             host.ip("rule del pref 0");
@@ -219,9 +218,10 @@ impl Site {
         }
     }
 
-    /// An agent on a host, in place of one that ended.
+    /// An agent on a host.
     pub fn start_agent(&self, host: usize) -> Agent {
-        Agent::start(&self.hosts[host], &self.shunt, &[]).expect("the agent starts")
+        let lend: &[&str] = if self.way == Way::Xdp { &["--lend", "0"] } else { &[] };
+        Agent::start(&self.hosts[host], &self.shunt, lend).expect("the agent starts")
     }
 
     /// `testkit-peer serve` on the second host.
