@@ -116,6 +116,30 @@ fn strangers_frames_are_counted_by_reason() {
     assert_eq!(arrival.head(), b"friend");
 }
 
+/// Runs are no longer than a receive queue has room for those of one call.
+#[test]
+fn runs_of_small_messages_fit_the_receive_queue() {
+    const COUNT: u32 = 400;
+    let shape = Shape { send: 512, receive: 256, segment: 16 << 20, ..Shape::SMALL };
+    let (mut a, mut b) = (loopback(Options { shape, ..COALESCING }), loopback(Options { shape, ..COALESCING }));
+    provide(&mut b, 16);
+    let (to_b, _) = connect(&mut a, &mut b);
+    for number in 0..COUNT {
+        a.send(&Message::small(to_b, &number.to_le_bytes())).expect("room");
+    }
+    assert!(a.flush().expect("a socket"));
+    let mut arrival = Arrival::empty();
+    for number in 0..COUNT {
+        let began = Instant::now();
+        while !b.receive(&mut arrival) {
+            assert!(began.elapsed() < Duration::from_secs(20), "lost {number}");
+        }
+        assert_eq!(arrival.head(), number.to_le_bytes());
+        b.release(&mut arrival);
+    }
+    assert!(b.joined() > 0 && b.counters().dropped(Reason::QueueFull) == 0);
+}
+
 #[test]
 fn random_frames_reach_nobody_and_lose_no_buffer() {
     let (mut a, mut b) = (loopback(Options::default()), loopback(COALESCING));

@@ -17,6 +17,10 @@ use crate::{Choice, Descriptors};
 /// Entries of queues, and buffers posted.
 const DEPTH: u32 = 256;
 
+/// Buffers over UDP, of which each takes a run of messages that the kernel joins, and their bytes.
+const RUNS: u32 = 32;
+const RUN: u32 = 1 << 16;
+
 /// Devices, as numbers in memory.
 pub(crate) mod kind {
     pub const UDP: u32 = 1;
@@ -183,15 +187,9 @@ impl Device {
 }
 
 fn bind(local: &Address, mtu: u32) -> Result<Udp> {
-    let shape = Shape {
-        channels: REGISTRY as u32,
-        send: DEPTH,
-        receive: DEPTH,
-        free: DEPTH,
-        segment: DEPTH * buffer_size(mtu),
-        device: 0,
-    };
-    Udp::bind(&at(local), Options { mtu, coalesce: false, shape, ..Options::default() })
+    let shape = Shape { channels: REGISTRY as u32, send: DEPTH, receive: DEPTH, free: RUNS, segment: RUNS * RUN, device: 0 };
+    // What the sender's kernel was given as one packet stays one where no wire cuts it.
+    Udp::bind(&at(local), Options { mtu, coalesce: true, shape, ..Options::default() })
 }
 
 /// A queue of the interface, which its agent has lent; `None`: it has none for this user.
@@ -213,11 +211,6 @@ fn lent(interface: &str, version_6: bool) -> Result<Option<Xdp>> {
         // Users who have no queues, queues that are taken, or that the kernel does not give.
         Err(_) => Ok(None),
     }
-}
-
-/// Bytes of a buffer for any datagram of a packet of `mtu` bytes.
-fn buffer_size(mtu: u32) -> u32 {
-    mtu.next_multiple_of(64).next_multiple_of(2048)
 }
 
 /// An address of ours as UDP's.

@@ -9,7 +9,7 @@ use shunt_wire::endpoint::{Frame, Kind, Repr, HEADER};
 
 /// Datagrams that one call takes at most.
 const BATCH: usize = 16;
-/// The same where each may be a run of up to 64 messages.
+/// The same where each may be a run of up to [`super::outgoing::RUN_MESSAGES`]: all of them fit a receive queue of 256.
 const RUNS: usize = 4;
 /// Bytes of a frame that are read before its message is known: header and head.
 const START: usize = HEADER + INLINE;

@@ -15,6 +15,8 @@ const BATCH: usize = 32;
 const PARTS: usize = BATCH * 2 + SCATTER;
 /// Parts of one message alone.
 const ALONE: usize = 1 + SCATTER;
+/// Messages that one run may have: what kernels before Linux 6.9 cut (UDP_MAX_SEGMENTS), and receivers have room for.
+pub(super) const RUN_MESSAGES: u32 = 64;
 /// Bytes that one run of messages may have: an IPv6 datagram's, less some headers.
 const RUN: usize = 65_000;
 const CONTROL: usize = 24;
@@ -88,8 +90,8 @@ impl Udp {
                 break;
             }
             let length = HEADER + pieces.length;
-            let joins =
-                self.segments && channel == Some(descriptor.channel) && !closed && length <= each && bytes + length <= RUN;
+            let room = bytes + length <= RUN && batch.count > 0 && batch.messages[batch.count - 1] < RUN_MESSAGES;
+            let joins = self.segments && channel == Some(descriptor.channel) && !closed && length <= each && room;
             if !joins {
                 if batch.count == N {
                     break;
