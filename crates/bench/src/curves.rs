@@ -73,7 +73,7 @@ fn latency(document: &Document) -> Panel {
         curves.push(percentile("50", Some(carrier), carrier.title(), 3));
         curves.push(percentile("99", Some(carrier), &format!("{}, p99", carrier.title()), 1));
     }
-    curves.push(percentile("50", None, "floor: a cache line to and fro; a bare ring beyond 48 B", 3));
+    curves.push(percentile("50", None, "floor: a cache line, beyond 48 B a ring", 3));
     Panel { title: "median and 99th percentile", under: "bytes each way", unit: Unit::Nanoseconds, label: bytes, curves }
 }
 
@@ -188,7 +188,6 @@ fn draw_panel(area: &Area, panel: &Panel, top: i32) -> Drawn {
         line(area, (LEFT, y), (RIGHT, y), &GRID, 1)?;
         let text = match panel.unit {
             Unit::Nanoseconds => short_time(tick),
-            Unit::BytesPerSecond => format!("{} GB/s", tick / 1e9),
             unit => figure(unit, tick).replace(".00", "").replace(".0", ""),
         };
         write_middle(area, &text, (LEFT - 10, y), 13, &QUIET, HPos::Right)?;

@@ -17,6 +17,8 @@ pub const SPINNING: RGBColor = RGBColor(214, 137, 16);
 pub const SHUNT: RGBColor = RGBColor(11, 114, 133);
 pub const WORSE: RGBColor = RGBColor(201, 42, 42);
 pub const FLOOR: RGBColor = RGBColor(33, 37, 41);
+/// Floors beside each other, the closest first.
+pub const FLOORS: [RGBColor; 4] = [FLOOR, RGBColor(132, 94, 194), RGBColor(47, 138, 68), RGBColor(130, 201, 120)];
 
 /// A scale that gives every factor of ten the same length; upwards where `right` is the smaller.
 #[derive(Clone, Copy)]

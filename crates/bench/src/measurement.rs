@@ -53,6 +53,8 @@ pub struct Series {
     pub accelerated: Option<bool>,
     /// The distribution of single operations over all repeats, where the cell times them.
     pub curve: Vec<Point>,
+    /// A percentile of so few operations, in a turn at least, that it is the slowest of them: no figure to compare.
+    pub few: bool,
     /// Why the contender stopped: its figures so far stand, the rest is missing.
     pub error: Option<String>,
     #[serde(skip)]
@@ -127,6 +129,8 @@ pub struct Figure {
     pub value: f64,
     /// CPU nanoseconds of both sides for each operation, where they were taken.
     pub cpu_per_operation_ns: Option<f64>,
+    /// A percentile of too few operations: [`Distribution::holds`].
+    pub few: bool,
     /// Distribution of single operations, where they were timed.
     pub distribution: Option<Distribution>,
 }
@@ -134,7 +138,13 @@ pub struct Figure {
 impl Figure {
     /// A figure with neither CPU time nor distribution.
     pub fn new(row: impl Into<String>, title: impl Into<String>, unit: Unit, value: f64) -> Self {
-        Self { row: row.into(), title: title.into(), unit, value, cpu_per_operation_ns: None, distribution: None }
+        Self { row: row.into(), title: title.into(), unit, value, cpu_per_operation_ns: None, few: false, distribution: None }
+    }
+
+    /// A percentile of single operations, in nanoseconds.
+    pub fn percentile(row: impl Into<String>, title: impl Into<String>, percentile: f64, of: &Distribution) -> Self {
+        let value = of.percentile(percentile) as f64;
+        Self { few: !of.holds(percentile), ..Self::new(row, title, Unit::Nanoseconds, value) }
     }
 
     /// With the CPU time of both sides for each operation, in nanoseconds.
@@ -233,6 +243,7 @@ impl Collector {
 
 fn take(series: &mut Series, figure: &Figure) {
     series.values.push(figure.value);
+    series.few |= figure.few;
     series.cpu_per_operation_ns.extend(figure.cpu_per_operation_ns);
     if let Some(distribution) = &figure.distribution {
         series.add_distribution(distribution);

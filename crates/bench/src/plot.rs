@@ -5,8 +5,8 @@ use plotters::style::text_anchor::HPos;
 
 use crate::contenders::Carrier;
 use crate::drawing::{
-    drawing, line, micro, picture, short_time, write, write_middle, Area, Drawn, Logarithmic, FLOOR, GRID, INK, KERNEL, QUIET,
-    SHUNT, SPINNING, WORSE,
+    drawing, line, micro, picture, short_time, write, write_middle, Area, Drawn, Logarithmic, FLOOR, FLOORS, GRID, INK, KERNEL,
+    QUIET, SHUNT, SPINNING, WORSE,
 };
 use crate::measurement::{Row, Series, Unit};
 use crate::report::{self, figure, Comparison, Document};
@@ -23,9 +23,23 @@ const SHUNT_COLUMN: i32 = WIDTH - 20;
 /// What a repeat of the same measurement may differ by.
 const NOISE: f64 = 0.03;
 
+/// Bars that a picture has at most before it leaves out those that belong to the one above them.
+const MOST_BARS: usize = 64;
+
+/// What has a bar, and whether some rows are in the table alone: those with an indented title, where there are too many to read.
+fn with_bars(document: &Document) -> (Vec<Comparison<'_>>, bool) {
+    let mut comparisons: Vec<Comparison> = document.comparisons().into_iter().filter(|one| one.ratio().is_some()).collect();
+    let all = comparisons.len();
+    if all > MOST_BARS {
+        comparisons.retain(|one| !one.row.title.starts_with(' '));
+    }
+    let fewer = comparisons.len() < all;
+    (comparisons, fewer)
+}
+
 /// The whole picture as an SVG document.
 pub fn svg(document: &Document) -> Result<String, String> {
-    let comparisons: Vec<Comparison> = document.comparisons().into_iter().filter(|one| one.ratio().is_some()).collect();
+    let (comparisons, fewer) = with_bars(document);
     let timed = document
         .cells
         .iter()
@@ -43,7 +57,8 @@ pub fn svg(document: &Document) -> Result<String, String> {
         if let Some(row) = timed {
             draw_curves(area, row, HEAD + bars)?;
         }
-        write(area, &format!("made by: {}", document.command), (24, height - 22), 12, &QUIET, HPos::Left)
+        let further = if fewer { "Rows of percentiles and variants are in the table.  " } else { "" };
+        write(area, &format!("{further}made by: {}", document.command), (24, height - 22), 12, &QUIET, HPos::Left)
     })
 }
 
@@ -112,7 +127,7 @@ fn draw_bar(area: &Area, comparison: &Comparison, scale: Logarithmic, y: i32) ->
     write_middle(area, &number, (at + 10, middle), 15, &colour, HPos::Left)?;
     let unit = comparison.row.unit;
     write_middle(area, &micro(figure(unit, kernel)), (KERNEL_COLUMN, middle), 14, &QUIET, HPos::Right)?;
-    let mark = match comparison.row.series(Carrier::Shunt).and_then(|series| series.accelerated) {
+    let mark = match comparison.shunt.and_then(|series| series.accelerated) {
         Some(false) => "*",
         _ => "",
     };
@@ -135,8 +150,9 @@ fn nines(percentile: f64) -> f64 {
 
 fn draw_curves(area: &Area, row: &Row, top: i32) -> Drawn {
     let mut curves: Vec<(String, RGBColor, &[Point])> = Vec::new();
-    for floor in row.floors.iter().filter(|floor| !floor.series.curve.is_empty()) {
-        curves.push((format!("floor ({})", floor.title), FLOOR, &floor.series.curve));
+    let floors = row.floors.iter().filter(|floor| !floor.series.curve.is_empty());
+    for (floor, colour) in floors.zip(FLOORS.iter().cycle()) {
+        curves.push((format!("floor ({})", floor.title), *colour, &floor.series.curve));
     }
     for (carrier, series) in row.contenders.iter().rev().filter(|(_, series)| !series.curve.is_empty()) {
         let colour = match carrier {
@@ -193,6 +209,23 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_of_many_rows_has_those_that_stand_for_themselves() {
+        let rows = |count: usize| {
+            let mut collector = Collector::default();
+            for number in 0..count {
+                let title = if number % 2 == 0 { format!("load {number}") } else { "  p99".into() };
+                for carrier in [Carrier::Kernel, Carrier::Shunt] {
+                    collector.add(carrier, vec![Figure::new(number.to_string(), title.clone(), Unit::PerSecond, 1.0)], None);
+                }
+            }
+            let document = report::tests::document_of(collector);
+            let (bars, fewer) = with_bars(&document);
+            (bars.len(), fewer)
+        };
+        assert_eq!((rows(MOST_BARS), rows(MOST_BARS + 2)), ((MOST_BARS, false), (MOST_BARS / 2 + 1, true)));
+    }
+
+    #[test]
     fn a_run_becomes_a_picture() {
         let mut collector = Collector::default();
         let round_trip = |nanoseconds: u32| {
@@ -202,6 +235,7 @@ mod tests {
         };
         let stream = |rate| vec![Figure::new("stream/65536B", "stream, 64 KiB sends", Unit::BytesPerSecond, rate)];
         collector.add_floor("cache line", round_trip(150));
+        collector.add_floor("byte ring 4 MiB", round_trip(200));
         collector.add_floor("byte ring 1 MiB", stream(15e9));
         for (carrier, nanoseconds, rate) in
             [(Carrier::Kernel, 50_000, 4e9), (Carrier::KernelSpinning, 7_700, 4e9), (Carrier::Shunt, 200, 3e9)]
@@ -210,7 +244,7 @@ mod tests {
             collector.add(carrier, stream(rate), None);
         }
         let drawn = svg(&report::tests::document_of(collector)).unwrap();
-        for text in ["8 B round trip, p50", "250×", "0.75×", "floor (cache line)", "99.9 %"] {
+        for text in ["8 B round trip, p50", "250×", "0.75×", "floor (cache line)", "99.9 %", "#845EC2"] {
             assert!(drawn.contains(text), "{text} is missing from the picture");
         }
         assert!(drawn.matches("#C92A2A").count() >= 2, "what is slower than the kernel is red");

@@ -58,8 +58,12 @@ pub struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// How many times better shunt is; `None` where a side is missing or there is nothing to divide.
+    /// How many times better shunt is; `None` where a side is missing, or has too few operations for a percentile, or there is
+    /// nothing to divide.
     pub fn ratio(&self) -> Option<f64> {
+        if self.kernel.few || self.shunt?.few {
+            return None;
+        }
         // Two processes that sleep: what they use is the cost of looking at the clock.
         let nothing = self.row.unit == Unit::CpuNanoseconds;
         self.row.unit.times_better(self.kernel, self.shunt?).filter(|ratio| !nothing && ratio.is_finite())
@@ -116,10 +120,12 @@ impl Document {
             if self.settings.urgent { "; all programs at the highest nice value" } else { "" }
         );
         let _ = writeln!(text, "made by: {}\n", self.command);
+        let titles = self.cells.iter().flat_map(|cell| &cell.rows).map(|row| row.title.chars().count());
+        let widest = titles.max().unwrap_or(0).max(38);
         let line = |cells: [&str; 8]| {
             let [title, kernel, shunt, ratio, floor, above, kernel_cpu, shunt_cpu] = cells;
             let text = format!(
-                "{title:<38} {kernel:>10} {shunt:>10} {ratio:>8}  {floor:>10} {above:>7}  {kernel_cpu:>9} {shunt_cpu:>9}"
+                "{title:<widest$} {kernel:>10} {shunt:>10} {ratio:>8}  {floor:>10} {above:>7}  {kernel_cpu:>9} {shunt_cpu:>9}"
             );
             format!("{}\n", text.trim_end())
         };
@@ -175,6 +181,12 @@ impl Document {
             for (carrier, error) in &cell.failures {
                 let _ = writeln!(notes, "{}: {} failed: {error}", cell.name, carrier.title());
             }
+            if let Some(floors) = first_floors(&cell.rows) {
+                let _ = writeln!(notes, "{}: the floor is {floors}", cell.name);
+            }
+            if cell.rows.iter().flat_map(|row| &row.contenders).any(|(_, series)| series.few) {
+                let _ = writeln!(notes, "{}: + the slowest of fewer operations than the percentile asks for", cell.name);
+            }
             if cell.rows.iter().filter_map(|row| row.series(Carrier::Shunt)).any(|one| one.accelerated == Some(false)) {
                 let _ = writeln!(notes, "{}: * no shared memory was seen: shunt left these bytes to the kernel", cell.name);
             }
@@ -186,9 +198,27 @@ impl Document {
     }
 }
 
+/// What stands in the floor's column: its title, and from which row on it is another.
+fn first_floors(rows: &[Row]) -> Option<String> {
+    let mut named: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        let Some(floor) = row.floors.first() else { continue };
+        if named.last().is_none_or(|(title, _)| *title != floor.title) {
+            named.push((&floor.title, row.title.trim_start()));
+        }
+    }
+    let later = |(title, row): &(&str, &str)| format!("; from \"{row}\" on {title}");
+    let (first, more) = named.split_first()?;
+    Some(format!("{}{}", first.0, more.iter().map(later).collect::<String>()))
+}
+
 fn figure_of(row: &Row, carrier: Carrier) -> String {
     let Some(series) = row.series(carrier) else { return "-".into() };
-    let mark = if series.accelerated == Some(false) { "*" } else { "" };
+    let mark = match series {
+        Series { few: true, .. } => "+",
+        Series { accelerated: Some(false), .. } => "*",
+        _ => "",
+    };
     match (series.median(), &series.error) {
         (Some(median), None) => format!("{}{mark}", figure(row.unit, median)),
         (Some(median), Some(_)) => format!("{} !", figure(row.unit, median)),
@@ -208,6 +238,7 @@ pub fn figure(unit: Unit, value: f64) -> String {
             value if value < 999_500.0 => (value / 1e3, "us"),
             value => (value / 1e6, "ms"),
         },
+        Unit::BytesPerSecond if value < 999.5e6 => (value / 1e6, "MB/s"),
         Unit::BytesPerSecond => (value / 1e9, "GB/s"),
         Unit::Bytes => (value, "B"),
         Unit::PerSecond => match value {
@@ -228,7 +259,8 @@ fn three_digits(value: f64) -> String {
     match value {
         value if value >= 99.95 => format!("{value:.0}"),
         value if value >= 9.995 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
+        value if value >= 0.0995 || value == 0.0 => format!("{value:.2}"),
+        value => format!("{value:.3}"),
     }
 }
 
@@ -236,6 +268,7 @@ fn three_digits(value: f64) -> String {
 pub(crate) mod tests {
     use super::*;
     use crate::measurement::{Collector, Figure};
+    use crate::statistics::Distribution;
 
     #[test]
     fn figures_keep_three_digits_across_units() {
@@ -243,6 +276,8 @@ pub(crate) mod tests {
         assert_eq!(figure(Unit::Nanoseconds, 6_104.0), "6.10 us");
         assert_eq!(figure(Unit::Nanoseconds, 999.7), "1.00 us");
         assert_eq!(figure(Unit::BytesPerSecond, 7.81e9), "7.81 GB/s");
+        assert_eq!(figure(Unit::BytesPerSecond, 6.71e6), "6.71 MB/s");
+        assert_eq!((ratio(0.0041), ratio(0.27)), ("0.004 x".into(), "0.27 x".into()));
         assert_eq!(figure(Unit::PerSecond, 1.234e6), "1.23 M/s");
         assert_eq!(ratio(258.4), "258 x");
     }
@@ -275,6 +310,39 @@ pub(crate) mod tests {
         let table = document(vec![ran, not]).table();
         assert!(table.contains("nginx: skipped, wrk is not installed (Debian package wrk)"));
         assert!(table.contains("ran: * no shared memory was seen"));
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_is_marked_and_not_compared() {
+        let mut collector = Collector::default();
+        let percentile = |samples: usize| {
+            vec![Figure::percentile(
+                "a/p99",
+                "the longest title that a row of any table has ever had",
+                99.0,
+                &Distribution::of(&vec![70; samples]),
+            )]
+        };
+        collector.add(Carrier::Kernel, percentile(99), None);
+        collector.add(Carrier::Shunt, percentile(100), None);
+        let document = document_of(collector);
+        assert_eq!(document.comparisons()[0].ratio(), None);
+        let table = document.table();
+        assert!(table.contains(" 70.0 ns+ ") && table.contains("cell: + the slowest of fewer"), "{table}");
+        let ends = |word: &str| table.lines().find_map(|line| Some(line.find(word)? + word.len()));
+        assert_eq!(ends("kernel      shunt").map(|end| end - 11), ends("70.0 ns+"));
+    }
+
+    #[test]
+    fn the_floors_column_is_named() {
+        let mut collector = Collector::default();
+        for (name, title) in [("1", "1 B"), ("48", "48 B"), ("64", "64 B")] {
+            let figure = vec![Figure::new(name, title, Unit::Nanoseconds, 1.0)];
+            collector.add_floor(if name == "64" { "byte ring" } else { "cache line" }, figure.clone());
+            collector.add(Carrier::Kernel, figure, None);
+        }
+        let table = document_of(collector).table();
+        assert!(table.contains("cell: the floor is cache line; from \"64 B\" on byte ring\n"), "{table}");
     }
 
     /// A run of one cell.

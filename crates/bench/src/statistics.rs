@@ -107,6 +107,12 @@ impl Distribution {
         self.histogram.value_at_percentile(percentile)
     }
 
+    /// Whether at least one operation lies beyond this percentile, so that it is not simply the slowest of few.
+    pub fn holds(&self, percentile: f64) -> bool {
+        // A hair of room: 0.1 % of a thousand is one.
+        self.histogram.len() as f64 * (100.0 - percentile) > 99.99
+    }
+
     /// The curve, denser towards the tail: what a report keeps of the histogram.
     pub fn curve(&self) -> Vec<Point> {
         const PERCENTILES: [f64; 24] = [
@@ -162,6 +168,8 @@ mod tests {
         distribution.merge(&Distribution::of(&[100; 100]));
         assert_eq!(distribution.percentile(50.0), 100);
         assert_eq!(distribution.percentile(99.0), 100);
+        assert!(distribution.holds(99.0) && !distribution.holds(99.9));
+        assert!(Distribution::of(&[1; 1000]).holds(99.9) && !Distribution::of(&[1; 999]).holds(99.9));
         assert!(distribution.percentile(100.0) >= 90_000);
         assert_eq!(distribution.curve().len(), 24);
     }

@@ -5,7 +5,7 @@ use std::io;
 use super::pingpong::{floor_distribution, floors_of, round_trips};
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Settings, Turn};
-use crate::measurement::{Collector, Figure, Unit};
+use crate::measurement::{Collector, Figure};
 use crate::statistics::Distribution;
 
 const SIZES: [usize; 10] = [1, 8, 48, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20];
@@ -66,7 +66,7 @@ fn figures(size: usize, distribution: &Distribution, cpu: Option<f64>) -> Vec<Fi
     let figure = |percentile: f64| {
         let name = format!("latency/{size}B/p{percentile}");
         let title = format!("{} round trip, p{percentile}", super::bytes(size));
-        let figure = Figure::new(name, title, Unit::Nanoseconds, distribution.percentile(percentile) as f64);
+        let figure = Figure::percentile(name, title, percentile, distribution);
         match cpu {
             Some(cpu) if percentile == 50.0 => figure.with_cpu(cpu),
             _ => figure,

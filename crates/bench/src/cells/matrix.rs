@@ -57,8 +57,9 @@ pub fn matrix(quick: bool, only: &str) -> Vec<Box<dyn Cell>> {
                     let crowd = if where_ == Place::Anywhere { 4 } else { 1 };
                     let each = (connections / crowd).max(1);
                     let both = format!("--wait {wait} --connections {each} --threads {threads} --processes {crowd}");
-                    let name = title(size, shape, wait, place, "");
-                    let spec = Spec { place: where_, ..Spec::new(&name, &name, &both, &format!("--size {size}")) };
+                    let whole = title(size, shape, wait, place, "");
+                    let name = whole.trim_end_matches(", ");
+                    let spec = Spec { place: where_, ..Spec::new(name, name, &both, &format!("--size {size}")) };
                     cells.push(Box::new(Combination { spec, sides }));
                 }
             }

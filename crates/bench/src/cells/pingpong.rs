@@ -9,7 +9,7 @@ use super::pair::{self, Pair, PairReport, Sides};
 use super::RUN_LIMIT;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Turn};
-use crate::measurement::{Collector, Figure, Unit};
+use crate::measurement::{Collector, Figure};
 use crate::process::Launch;
 use crate::programs::Measuring;
 use crate::statistics::Distribution;
@@ -134,12 +134,8 @@ fn figures(size: usize, distribution: &Distribution, cpu: Option<f64>) -> Vec<Fi
     [50.0, 99.0]
         .into_iter()
         .map(|percentile| {
-            let figure = Figure::new(
-                format!("pingpong/{size}B/p{percentile}"),
-                format!("{size} B round trip, p{percentile}"),
-                Unit::Nanoseconds,
-                distribution.percentile(percentile) as f64,
-            );
+            let (name, title) = (format!("pingpong/{size}B/p{percentile}"), format!("{size} B round trip, p{percentile}"));
+            let figure = Figure::percentile(name, title, percentile, distribution);
             match (percentile, cpu) {
                 (50.0, Some(cpu)) => figure.with_cpu(cpu).with_distribution(distribution.clone()),
                 (50.0, None) => figure.with_distribution(distribution.clone()),

@@ -51,12 +51,8 @@ impl Cell for Unix {
         let mut figures: Vec<Figure> = [50.0, 99.0]
             .into_iter()
             .map(|percentile| {
-                Figure::new(
-                    format!("unix/{small}B/p{percentile}"),
-                    format!("AF_UNIX, {small} B round trip, p{percentile}"),
-                    Unit::Nanoseconds,
-                    distribution.percentile(percentile) as f64,
-                )
+                let name = format!("unix/{small}B/p{percentile}");
+                Figure::percentile(name, format!("AF_UNIX, {small} B round trip, p{percentile}"), percentile, &distribution)
             })
             .collect();
         figures[0] = figures[0].clone().with_cpu(trips.cpu_per_operation_ns());
