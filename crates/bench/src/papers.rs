@@ -115,11 +115,12 @@ fn fast_sockets_bandwidth(document: &Document, text: &mut String) {
         fit(&format!("today, {}", carrier.title()), most, half, text);
     }
     fit("today, bare byte ring", floor(document, "bandwidth/r-infinity"), floor(document, "bandwidth/n-half"), text);
-    for carrier in [Carrier::Shunt, Carrier::Kernel] {
-        let (most, half) = (median(document, "ttcp/r-infinity", carrier), median(document, "ttcp/n-half", carrier));
-        fit(&format!("today, {}, ttcp (nuttcp)", carrier.title()), most, half, text);
+    for (cell, title) in [("ttcp", "ttcp (nuttcp)"), ("netperf", "netperf")] {
+        for carrier in [Carrier::Shunt, Carrier::Kernel] {
+            let fitted = |what: &str| median(document, &format!("{cell}/{what}"), carrier);
+            fit(&format!("today, {}, {title}", carrier.title()), fitted("r-infinity"), fitted("n-half"), text);
+        }
     }
-    let _ = writeln!(text, "{NO_NETPERF}");
     for (name, most, half) in [
         ("1997, Fast Sockets", 32.9, 441.0),
         ("1997, Active Messages beneath it", 39.2, 372.0),
@@ -136,10 +137,6 @@ fn fast_sockets_bandwidth(document: &Document, text: &mut String) {
         let _ = writeln!(text, "n1/2 against the layer beneath: today {:.2} x, 1997 1.19 x", shunt / ring);
     }
 }
-
-/// What stands in the places of netperf's rows.
-const NO_NETPERF: &str =
-    "today, netperf: not in Debian's main archive; where it is installed `shunt bench cell peers` runs its stream of 64 KiB";
 
 /// Sizes and rates of a cell's stream for one contender, or for its floor.
 fn stream(document: &Document, cell: &str, carrier: Option<Carrier>) -> Vec<(usize, f64)> {
@@ -168,7 +165,9 @@ fn by_size(document: &Document, cell: &str, (most, half): (f64, f64), text: &mut
     let shunt = stream(document, cell, Some(Carrier::Shunt));
     let (kernel, ring) = (stream(document, cell, Some(Carrier::Kernel)), stream(document, cell, None));
     let Some(today) = median(document, &format!("{cell}/r-infinity"), Carrier::Shunt) else {
-        let _ = writeln!(text, "today: not measured, `shunt bench cell {cell}` would");
+        let skipped = document.cells.iter().find(|found| found.name == cell).and_then(|found| found.skipped.as_deref());
+        let why = skipped.map_or(format!("`shunt bench papers` would, and `shunt bench cell {cell}`"), String::from);
+        let _ = writeln!(text, "today: not measured, {why}");
         return;
     };
     let _ = writeln!(text, "{:>10} {:>34} {:>28}", "", "today, MB/s", "1997, by the text's fit");
@@ -194,7 +193,7 @@ fn by_size(document: &Document, cell: &str, (most, half): (f64, f64), text: &mut
 /// One way by size: half of a round trip's median.
 fn one_way(document: &Document, text: &mut String) {
     let _ =
-        writeln!(text, "{:>10} {:>10} {:>12} {:>16} {:>16}", "size", "shunt", "x hardware", "kernel spinning", "kernel blocking");
+        writeln!(text, "{:>10} {:>10} {:>12} {:>16} {:>16}", "size", "shunt", "x beneath", "kernel spinning", "kernel blocking");
     for size in SIZES {
         let name = format!("latency/{size}B/p50");
         let half = |carrier| median(document, &name, carrier).map(|trip| trip / 2e3);
@@ -213,6 +212,7 @@ fn one_way(document: &Document, text: &mut String) {
             or_dash(half(Carrier::Kernel), 2)
         );
     }
+    let _ = writeln!(text, "{:>10} beneath: a cache line up to 48 B, a bare ring for what is larger", "");
 }
 
 fn shrimp(document: &Document, text: &mut String) {
@@ -222,7 +222,8 @@ fn shrimp(document: &Document, text: &mut String) {
     one_way(document, text);
     let _ = writeln!(text, "\nSHRIMP, figure 12: ttcp (r-infinity 12.4 MB/s, n1/2 512 B)");
     by_size(document, "ttcp", (12.4, 512.0), text);
-    let _ = writeln!(text, "\nSHRIMP, figure 13: netperf (r-infinity 13 MB/s, n1/2 256 B)\n{NO_NETPERF}");
+    let _ = writeln!(text, "\nSHRIMP, figure 13: netperf (r-infinity 13 MB/s, n1/2 256 B)");
+    by_size(document, "netperf", (13.0, 256.0), text);
     let (half, most, ring) = (
         median(document, "bandwidth/n-half", Carrier::Shunt),
         median(document, "bandwidth/r-infinity", Carrier::Shunt),
@@ -333,6 +334,19 @@ mod tests {
         let text = tables(&crate::report::tests::document_of(collector));
         assert!(text.contains("     256 B      4000      0.25     0.50         -         6.75      0.50"), "{text}");
         assert!(text.contains("     256 B      32000          -          -"), "{text}");
-        assert!(text.contains("today: not measured, `shunt bench cell ttcp` would"), "{text}");
+        assert!(text.contains("today: not measured, `shunt bench papers` would, and `shunt bench cell ttcp`"), "{text}");
+    }
+
+    #[test]
+    fn netperf_stands_in_both_papers_that_ran_it() {
+        let mut collector = Collector::default();
+        let figure = |name: &str, value| vec![Figure::new(format!("netperf/{name}"), "", Unit::BytesPerSecond, value)];
+        for (name, value) in [("256B", 4e9), ("r-infinity", 16e9), ("n-half", 700.0)] {
+            collector.add(Carrier::Shunt, figure(name, value), None);
+        }
+        let text = tables(&crate::report::tests::document_of(collector));
+        assert!(text.contains("today, shunt, netperf                            16000 MB/s        700 B"), "{text}");
+        let (_, figure_13) = text.split_once("figure 13").unwrap();
+        assert!(figure_13.contains("     256 B      4000      0.25        -         -         6.50      0.50"), "{text}");
     }
 }

@@ -50,7 +50,7 @@ impl Cell for Bandwidth {
             let report = pair::report(&finished)?;
             rates.insert(size, rate(&report));
         }
-        collector.add_floor("byte ring 4 MiB", figures("bandwidth", &SIZES, &rates, None));
+        collector.add_floor("byte ring 4 MiB", figures("bandwidth", "stream", &SIZES, &rates, None));
         collector.add_floor("byte ring 4 MiB", vec![smallest(&rates)]);
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Cell for Bandwidth {
             cpu.insert(size, report.cpu_per_operation_ns() * size as f64);
             turn.accelerated = report.accelerated.or(turn.accelerated);
         }
-        turn.figures = figures("bandwidth", &SIZES, &rates, Some(&cpu));
+        turn.figures = figures("bandwidth", "stream", &SIZES, &rates, Some(&cpu));
         turn.figures.push(smallest(&rates));
         Ok(turn)
     }
@@ -87,16 +87,17 @@ fn rate(report: &pair::Report) -> f64 {
     report.operations as f64 * 1e9 / report.elapsed_ns.max(1) as f64
 }
 
-/// The curve, named after the cell, and its fit.
+/// The curve, named after the cell, and its fit. Titles begin with `who`, so that streams of several cells can stand in one table.
 pub(super) fn figures(
     cell: &str,
+    who: &str,
     sizes: &[usize],
     rates: &HashMap<usize, f64>,
     cpu: Option<&HashMap<usize, f64>>,
 ) -> Vec<Figure> {
     let mut all = Vec::new();
     for size in sizes {
-        let title = format!("stream, {} sends", super::bytes(*size));
+        let title = format!("{who}, {} sends", super::bytes(*size));
         let figure = Figure::new(format!("{cell}/{size}B"), title, Unit::BytesPerSecond, rates[size]);
         all.push(match cpu {
             Some(cpu) => figure.with_cpu(cpu[size]),
@@ -105,12 +106,12 @@ pub(super) fn figures(
     }
     let points: Vec<(f64, f64)> = sizes.iter().map(|size| (*size as f64, rates[size])).collect();
     let (most, half) = fit_half_power(&points);
-    all.push(Figure::new(format!("{cell}/r-infinity"), "r-infinity", Unit::BytesPerSecond, most));
-    all.push(Figure::new(format!("{cell}/n-half"), "n1/2", Unit::Bytes, half));
+    all.push(Figure::new(format!("{cell}/r-infinity"), format!("{who}, r-infinity"), Unit::BytesPerSecond, most));
+    all.push(Figure::new(format!("{cell}/n-half"), format!("{who}, n1/2"), Unit::Bytes, half));
     all
 }
 
 /// How many of the smallest messages go in a second.
 fn smallest(rates: &HashMap<usize, f64>) -> Figure {
-    Figure::new("bandwidth/rate", "8 B sends", Unit::PerSecond, rates[&SIZES[0]] / SIZES[0] as f64)
+    Figure::new("bandwidth/rate", "stream, rate of 8 B sends", Unit::PerSecond, rates[&SIZES[0]] / SIZES[0] as f64)
 }

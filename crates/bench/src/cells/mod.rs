@@ -9,6 +9,7 @@ mod latency;
 mod load;
 pub mod matrix;
 mod memcached;
+mod netperf;
 mod nginx;
 pub mod pair;
 pub mod peers;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(postgres::Postgres::few()),
         Box::new(peers::Peers),
         Box::new(ttcp::Ttcp),
+        Box::new(netperf::Netperf),
         Box::new(idle::Idle::few()),
         Box::new(idle::Idle::many()),
     ]

@@ -1,7 +1,8 @@
-//! Other people's measuring programs: sockperf and netperf as clients and servers, and UCX's active messages over shared
-//! memory as a point of reference.
+//! Other people's measuring programs: sockperf and netperf as clients and servers; UCX's active messages over shared memory and
+//! iceoryx2's publish-subscribe as points of reference.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use super::pair::finish_watching;
@@ -14,22 +15,33 @@ use crate::process::{Launch, Running};
 use crate::programs::External;
 
 const SOCKPERF: External = External { name: "sockperf", package: "sockperf" };
-const NETPERF: External = External { name: "netperf", package: "netperf" };
-const NETSERVER: External = External { name: "netserver", package: "netperf" };
+pub(super) const NETPERF: External = External { name: "netperf", package: "netperf" };
+pub(super) const NETSERVER: External = External { name: "netserver", package: "netperf" };
 /// UCX's own.
 pub const UCX: External = External { name: "ucx_perftest", package: "ucx-utils" };
+/// `crates/bench/iceoryx2`, which `cargo install --path` puts where cargo puts programs.
+const ICEORYX2: External = External { name: "iceoryx2-latency", package: "none: cargo install --path crates/bench/iceoryx2" };
 /// What sockperf's smallest message has.
 const BYTES: &str = "14";
 
 /// Round trips in a second at most: sockperf has room for 600,000, and gives up when there are more.
 const MOST: &str = "400000";
 
+/// netperf tells streams in 10^6 bits a second.
+pub(super) const STREAM_UNIT: f64 = 125e3;
+
 /// netperf's tests: row, title, its name, its own options, unit, and what its figure is to be multiplied by.
 const TESTS: [(&str, &str, &str, &[&str], Unit, f64); 3] = [
     ("peers/netperf/rr", "netperf TCP_RR, 1 B", "TCP_RR", &[], Unit::PerSecond, 1.0),
     ("peers/netperf/crr", "netperf TCP_CRR, 1 B", "TCP_CRR", &[], Unit::PerSecond, 1.0),
-    // In 10^6 bits a second.
-    ("peers/netperf/stream", "netperf TCP_STREAM, 64 KiB", "TCP_STREAM", &["--", "-m", "65536"], Unit::BytesPerSecond, 125e3),
+    (
+        "peers/netperf/stream",
+        "netperf TCP_STREAM, 64 KiB",
+        "TCP_STREAM",
+        &["--", "-m", "65536"],
+        Unit::BytesPerSecond,
+        STREAM_UNIT,
+    ),
 ];
 
 /// Each with the server on one core and the client on the other.
@@ -42,7 +54,7 @@ impl Cell for Peers {
     }
 
     fn about(&self) -> &'static str {
-        "sockperf and netperf as they are, whichever is installed; beside them UCX's am_lat over shared memory, if installed"
+        "sockperf and netperf as they are; beside them UCX and iceoryx2 over shared memory: whichever is installed"
     }
 
     /// Whichever of the two is there is asked.
@@ -59,21 +71,18 @@ impl Cell for Peers {
     }
 
     fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
-        let Ok(program) = UCX.find() else { return Ok(()) };
-        let port = instrument.ports.take()?.to_string();
-        // One transport alone: what it is asked to measure; the others serve to find each other.
-        let arguments = ["-p", &port, "-t", "am_lat", "-x", "posix", "-d", "memory", "-s", BYTES, "-n", "100000", "-f"];
-        let mut server =
-            Launch::plain(&program).args(&arguments[..2]).core(instrument.machine.server_core).start(&instrument.scratch)?;
-        server.wait_until("listening", START_LIMIT, |_| is_listening(port.parse().expect("a port")))?;
-        let client = Launch::plain(&program)
-            .args(["127.0.0.1"])
-            .args(arguments)
-            .core(instrument.machine.client_core)
-            .run(&instrument.scratch, RUN_LIMIT)?;
-        let one_way = ucx_one_way(&client.output)?;
-        let figure = Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, one_way * 2e3);
-        collector.add_floor("UCX am_lat, shared memory", vec![figure]);
+        if let Ok(program) = UCX.find() {
+            let figure = Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, ucx(instrument, &program)?);
+            collector.add_floor("UCX am_lat, shared memory", vec![figure]);
+        }
+        if let Ok(program) = ICEORYX2.find() {
+            let cores = [instrument.machine.client_core, instrument.machine.server_core].map(|core| core.to_string());
+            let finished = Launch::plain(&program).args(cores).args(["100000"]).run(&instrument.scratch, RUN_LIMIT)?;
+            let median = finished.output.trim().parse();
+            let median = median.map_err(|_| io::Error::other(format!("iceoryx2-latency printed {:?}", finished.output)))?;
+            let figure = Figure::new("peers/sockperf/p50", TITLE, Unit::Nanoseconds, median);
+            collector.add_floor("iceoryx2, publish-subscribe", vec![figure]);
+        }
         Ok(())
     }
 
@@ -87,6 +96,22 @@ impl Cell for Peers {
         }
         Ok(turn)
     }
+}
+
+/// Nanoseconds of UCX's way there and back.
+fn ucx(instrument: &mut Instrument, program: &Path) -> io::Result<f64> {
+    let port = instrument.ports.take()?.to_string();
+    // One transport alone: what it is asked to measure; the others serve to find each other.
+    let arguments = ["-p", &port, "-t", "am_lat", "-x", "posix", "-d", "memory", "-s", BYTES, "-n", "100000", "-f"];
+    let mut server =
+        Launch::plain(program).args(&arguments[..2]).core(instrument.machine.server_core).start(&instrument.scratch)?;
+    server.wait_until("listening", START_LIMIT, |_| is_listening(port.parse().expect("a port")))?;
+    let client = Launch::plain(program)
+        .args(["127.0.0.1"])
+        .args(arguments)
+        .core(instrument.machine.client_core)
+        .run(&instrument.scratch, RUN_LIMIT)?;
+    Ok(ucx_one_way(&client.output)? * 2e3)
 }
 
 fn sockperf(instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
@@ -107,27 +132,66 @@ fn sockperf(instrument: &mut Instrument, contender: &Contender, repeat: usize) -
 
 fn netperf(instrument: &mut Instrument, contender: &Contender) -> io::Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    let port = instrument.ports.take()?;
-    let mut server = server(instrument, contender, NETSERVER, &["-D", "-4", "-L", "127.0.0.1"], &place_of(port))?;
-    server.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
+    let server = Netserver::start(instrument, contender)?;
     for (row, title, test, options, unit, factor) in TESTS {
-        let before = server.cpu();
+        let asked = server.ask(instrument, contender, test, options, false)?;
+        let value = asked.rate * factor;
+        // A transaction each; for the stream, 64 KiB each. The test lasts a second.
+        let operations = if unit == Unit::BytesPerSecond { value / 65536.0 } else { value };
+        figures.push(Figure::new(row, title, unit, value).with_cpu(asked.cpu_ns / operations));
+    }
+    server.stop();
+    Ok(figures)
+}
+
+/// netperf's server, and where it listens.
+#[derive(Debug)]
+pub(super) struct Netserver {
+    running: Running,
+    port: u16,
+}
+
+/// What one test of netperf told: its last figure, CPU nanoseconds of both ends, and whether shared memory was seen.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub rate: f64,
+    pub cpu_ns: f64,
+    pub accelerated: Option<bool>,
+}
+
+impl Netserver {
+    /// Without children (`-f`): it does not wait for them, so their CPU time would be nobody's.
+    pub(super) fn start(instrument: &mut Instrument, contender: &Contender) -> io::Result<Self> {
+        let port = instrument.ports.take()?;
+        let mut running = server(instrument, contender, NETSERVER, &["-D", "-f", "-4", "-L", "127.0.0.1"], &place_of(port))?;
+        running.wait_until("listening", START_LIMIT, |_| is_listening(port))?;
+        Ok(Netserver { running, port })
+    }
+
+    /// One test, which lasts a second.
+    pub(super) fn ask(
+        &self,
+        instrument: &Instrument,
+        contender: &Contender,
+        test: &str,
+        options: &[&str],
+        look: bool,
+    ) -> io::Result<Asked> {
+        let before = self.running.cpu();
         let client = Launch::through(contender, &NETPERF.find().map_err(io::Error::other)?)
             .args(["-H", "127.0.0.1", "-t", test, "-l", "1", "-P", "0"])
-            .args(place_of(port))
+            .args(place_of(self.port))
             .args(options)
             .core(instrument.machine.client_core)
             .start(&instrument.scratch)?;
-        let (finished, _) = finish_watching(client, &server, RUN_LIMIT, false)?;
-        let value = netperf_rate(&finished.output)? * factor;
-        let figure = Figure::new(row, title, unit, value);
-        let cpu = (server.cpu().saturating_sub(before) + finished.cpu).as_nanos() as f64;
-        // A transaction each; for the stream, 64 KiB each. The test lasts a second.
-        let operations = if unit == Unit::BytesPerSecond { value / 65536.0 } else { value };
-        figures.push(figure.with_cpu(cpu / operations));
+        let (finished, accelerated) = finish_watching(client, &self.running, RUN_LIMIT, look)?;
+        let cpu_ns = (self.running.cpu().saturating_sub(before) + finished.cpu).as_nanos() as f64;
+        Ok(Asked { rate: netperf_rate(&finished.output)?, cpu_ns, accelerated })
     }
-    server.stop(nix::sys::signal::Signal::SIGTERM, Duration::from_secs(2));
-    Ok(figures)
+
+    pub(super) fn stop(self) {
+        self.running.stop(nix::sys::signal::Signal::SIGTERM, Duration::from_secs(2));
+    }
 }
 
 const TITLE: &str = "sockperf ping-pong, 14 B, p50";

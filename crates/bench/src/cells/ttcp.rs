@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::time::Duration;
 
 use super::bandwidth;
 use super::pair::finish_watching;
@@ -40,7 +39,7 @@ impl Cell for Ttcp {
     }
 
     fn turn(&mut self, instrument: &mut Instrument, contender: &Contender, repeat: usize) -> io::Result<Turn> {
-        let (mut rates, mut turn) = (HashMap::new(), Turn::default());
+        let (mut rates, mut cpu, mut turn) = (HashMap::new(), HashMap::new(), Turn::default());
         let program = NUTTCP.find().map_err(io::Error::other)?;
         for size in SIZES {
             let (port, data) = (instrument.ports.take()?, instrument.ports.take()?.to_string());
@@ -56,11 +55,13 @@ impl Cell for Ttcp {
                 .start(&instrument.scratch)?;
             let look = contender.carrier == Carrier::Shunt && repeat == 0 && size == SIZES[0];
             let (finished, accelerated) = finish_watching(client, &server, RUN_LIMIT, look)?;
-            rates.insert(size, rate(&finished.output)?);
+            let rate = rate(&finished.output)?;
+            rates.insert(size, rate);
+            // It sends for a second.
+            cpu.insert(size, (server.finish(RUN_LIMIT)?.cpu + finished.cpu).as_nanos() as f64 / rate * size as f64);
             turn.accelerated = accelerated.or(turn.accelerated);
-            server.stop(nix::sys::signal::Signal::SIGTERM, Duration::from_secs(2));
         }
-        turn.figures = bandwidth::figures("ttcp", &SIZES, &rates, None);
+        turn.figures = bandwidth::figures("ttcp", "nuttcp", &SIZES, &rates, Some(&cpu));
         Ok(turn)
     }
 }
