@@ -149,7 +149,7 @@ pub struct Options {
     /// Milliseconds that one run of a small program measures [default: 250, matrix 40]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub milliseconds: Option<u64>,
-    /// Message size of pingpong (default 8) and of stream (default 65536)
+    /// Message size of pingpong (default 8) and of stream (default 65536), and both in the cell unix
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 26))]
     pub size: Option<u64>,
     /// Let the measured programs go before everything else that runs here (nice -20; needs root)
@@ -163,7 +163,21 @@ pub struct Options {
     pub idle_seconds: Option<u64>,
 }
 
+/// Options that only some cells look at, and which those are.
+const OPTIONS_OF_CELLS: [(&str, &[&str]); 3] =
+    [("--size", &["pingpong", "stream", "unix"]), ("--idle-connections", &["idle"]), ("--idle-seconds", &["idle", "idle-many"])];
+
 impl Options {
+    /// What was asked for and changes nothing in the cells of these names.
+    fn without_effect(&self, cells: &[&str]) -> Vec<String> {
+        let given = [self.size.is_some(), self.idle_connections.is_some(), self.idle_seconds.is_some()];
+        let idle = OPTIONS_OF_CELLS
+            .iter()
+            .zip(given)
+            .filter(|((_, users), given)| *given && !cells.iter().any(|cell| users.contains(cell)));
+        idle.map(|((option, users), _)| format!("{option} has no effect here; it is for {}", users.join(", "))).collect()
+    }
+
     fn settings(&self, limit_seconds: Option<u64>) -> Settings {
         let default = Settings::default();
         Settings {
@@ -223,7 +237,7 @@ impl Bench {
                 Plan { cells, options: &options, limit_seconds: None, output: Some(output), stem: "applications" }.run()
             }
             Action::Papers { options, output } => {
-                let names = ["latency", "bandwidth", "ttcp", "ftp"];
+                let names = ["latency", "bandwidth", "ttcp", "netperf", "ftp"];
                 let cells =
                     cells::all().into_iter().chain(cells::applications()).filter(|cell| names.contains(&cell.name())).collect();
                 let options = Options { repeat: options.repeat.or(Some(5)), ..options.clone() };
@@ -293,6 +307,20 @@ fn matrix(quick: bool, only: &str, options: &Options, output: &Path) -> ExitCode
     Plan { cells, options: &options, limit_seconds: None, output: Some(output), stem: "matrix" }.run()
 }
 
+/// Makes the directory, and opens the first of the files that the run will write to it.
+fn can_write(directory: &Path, stem: &str) -> io::Result<()> {
+    fs::create_dir_all(directory)
+        .map_err(|error| io::Error::other(format!("cannot make the directory {}: {error}", directory.display())))?;
+    let path = directory.join(format!("{stem}.txt"));
+    let opened = fs::OpenOptions::new().create(true).append(true).open(&path);
+    opened.map(drop).map_err(|error| io::Error::other(format!("cannot write {}: {error}", path.display())))
+}
+
+fn write(directory: &Path, stem: &str, extension: &str, bytes: &[u8]) -> io::Result<()> {
+    let path = directory.join(format!("{stem}.{extension}"));
+    fs::write(&path, bytes).map_err(|error| io::Error::other(format!("cannot write {}: {error}", path.display())))
+}
+
 /// A run about to happen.
 struct Plan<'a> {
     cells: Vec<Box<dyn Cell>>,
@@ -305,8 +333,8 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn run(self) -> ExitCode {
         // Before a minute of measuring, not after it.
-        if let Some(Err(error)) = self.output.map(fs::create_dir_all) {
-            eprintln!("shunt bench: cannot make the directory {}: {error}", self.output.unwrap().display());
+        if let Some(Err(error)) = self.output.map(|directory| can_write(directory, self.stem)) {
+            eprintln!("shunt bench: --output: {error}");
             return ExitCode::FAILURE;
         }
         let shunt = match self.options.shunt.as_deref().map(fs::canonicalize).transpose() {
@@ -341,6 +369,8 @@ impl Plan<'_> {
             warnings.push(format!("--urgent had no effect, as it needs root: {error}"));
             settings.urgent = false;
         }
+        let names: Vec<&str> = self.cells.iter().map(|cell| cell.name()).collect();
+        warnings.extend(self.options.without_effect(&names));
         let network = Network::enter();
         warnings.extend(network.warning.clone());
         let contenders = contenders(shunt)?;
@@ -386,23 +416,25 @@ impl Plan<'_> {
             say(&format!("\n{}", heat::summary(document)));
         } else {
             table = document.table();
-            if document.cells.iter().any(|cell| cell.name == "bandwidth") {
+            // Cells that somebody picked have some of the rows that the papers' tables are made of.
+            if ["papers", "all"].contains(&self.stem) {
                 table = format!("{table}\n{}", papers::tables(document));
             }
             say(&format!("\n{table}"));
         }
         let Some(directory) = self.output else { return Ok(()) };
-        let path = |extension: &str| directory.join(format!("{}.{extension}", self.stem));
-        fs::write(path("txt"), &table)?;
-        fs::write(path("json"), serde_json::to_string_pretty(document)? + "\n")?;
+        write(directory, self.stem, "txt", table.as_bytes())?;
+        write(directory, self.stem, "json", (serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
         let svg = if is_matrix { heat::svg(document) } else { plot::svg(document) }.map_err(io::Error::other)?;
-        fs::write(path("png"), drawing::png(&svg).map_err(io::Error::other)?)?;
-        fs::write(path("svg"), svg)?;
-        for (stem, svg) in curves::pictures(document).map_err(io::Error::other)? {
-            fs::write(directory.join(format!("{stem}.png")), drawing::png(&svg).map_err(io::Error::other)?)?;
-            fs::write(directory.join(format!("{stem}.svg")), svg)?;
+        let mut pictures = vec![(self.stem, svg)];
+        pictures.extend(curves::pictures(document).map_err(io::Error::other)?);
+        for (stem, svg) in &pictures {
+            write(directory, stem, "png", &drawing::png(svg).map_err(io::Error::other)?)?;
+            write(directory, stem, "svg", svg.as_bytes())?;
         }
-        say(&format!("wrote {} (and .txt, .json, .svg) in {:.0} s", path("png").display(), document.seconds));
+        let first = directory.join(format!("{}.png", self.stem));
+        let further: String = pictures[1..].iter().map(|(stem, _)| format!("; {stem}.png, .svg")).collect();
+        say(&format!("wrote {} (and .txt, .json, .svg{further}) in {:.0} s", first.display(), document.seconds));
         Ok(())
     }
 }
@@ -412,4 +444,20 @@ fn shunt_environment() -> Vec<String> {
         std::env::vars().filter(|(name, _)| name.starts_with("SHUNT_")).map(|(name, value)| format!("{name}={value}")).collect();
     set.sort();
     set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_no_cell_of_the_run_looks_at_is_said() {
+        let options = Options { size: Some(64), idle_seconds: Some(1), ..Options::default() };
+        assert_eq!(
+            options.without_effect(&["pingpong", "redis"]),
+            ["--idle-seconds has no effect here; it is for idle, idle-many"]
+        );
+        assert_eq!(options.without_effect(&["idle", "stream"]), [""; 0]);
+        assert_eq!(Options::default().without_effect(&["redis"]), [""; 0]);
+    }
 }

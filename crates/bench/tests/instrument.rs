@@ -115,6 +115,20 @@ fn a_shunt_that_does_not_work_at_all_is_an_error_before_any_figure() {
 }
 
 #[test]
+fn a_place_that_cannot_be_written_is_told_before_any_figure() {
+    let place = Place::new("unwritable");
+    let stand_in = place.stand_in("exec \"$@\"");
+    // A directory where the table should go: root is refused as well.
+    fs::create_dir_all(place.0.join("out/cell.txt")).unwrap();
+    for (output, word) in [("out", "cannot write out/cell.txt"), ("stand-in", "cannot make the directory stand-in")] {
+        let ended = place.run(&["cell", "pingpong", "--shunt", &stand_in, "--output", output]);
+        assert_eq!(ended.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains(word) && !said.contains("pingpong"), "{said}");
+    }
+}
+
+#[test]
 fn who_reads_no_further_ends_nothing() {
     let place = Place::new("unread");
     let (reader, writer) = std::io::pipe().unwrap();
