@@ -52,14 +52,16 @@ enum {
 const char *shunt_am_text(int result);
 
 /* Events: a connection is up; or it ended, because the peer gave no sign of life for the declared time, did not answer
- * shunt_am_connect, set it up anew, does not know it, closed it. */
+ * shunt_am_connect, set it up anew, does not know it, closed it; or because a packet never arrived, though the peer is heard of: the
+ * path lets only shorter frames through, and the next connection has such. */
 enum {
     SHUNT_AM_UP = 0,
     SHUNT_AM_SILENT = 1,
     SHUNT_AM_UNREACHABLE = 2,
     SHUNT_AM_RESTARTED = 3,
     SHUNT_AM_RESET = 4,
-    SHUNT_AM_CLOSED = 5
+    SHUNT_AM_CLOSED = 5,
+    SHUNT_AM_STUCK = 6
 };
 
 /* A port of this host in shared memory; at an IPv4 address (network order) and port (host order, 0: any); at an IPv6 address; or

@@ -86,6 +86,7 @@ fn number(event: Event) -> c_int {
         Event::Lost(Reason::Restarted) => 3,
         Event::Lost(Reason::Reset) => 4,
         Event::Lost(Reason::Closed) => 5,
+        Event::Lost(Reason::Stuck) => 6,
     }
 }
 

@@ -1,6 +1,6 @@
 //! One connection: the parts of the engine's memory that belong to it, and the lists of its packets.
 
-use crate::config::{store_channel, Nanoseconds};
+use crate::config::{store_channel, Nanoseconds, SHORT_FRAME};
 use crate::congestion::Congestion;
 use crate::dispatch::{Dispatch, Refused};
 use crate::frame::{FULL, SHORT};
@@ -61,6 +61,15 @@ impl Side<'_> {
         }
     }
 
+    /// Bytes of the largest frame that this side wants: where large ones did not arrive, those of which every path is believed to let
+    /// through the packet.
+    pub(crate) fn wanted_frame(&self) -> u32 {
+        match self.peer.short {
+            0 => self.shared.config.frame,
+            _ => self.shared.config.frame.min(SHORT_FRAME),
+        }
+    }
+
     /// Bytes of messages that a packet takes.
     pub(crate) fn capacity(&self) -> usize {
         (self.peer.frame as usize).saturating_sub(self.header())
@@ -85,8 +94,8 @@ impl Side<'_> {
     /// Forgets everything of the last connection but its counters and what the next one's set-up needs, except the lists: of
     /// memory that is all 0 they need not be touched before a connection begins.
     pub(crate) fn blank(&mut self) {
-        let Peer { counters, watched, next_name, offered, asker, .. } = *self.peer;
-        *self.peer = Peer { counters, watched, next_name, offered, asker, ..Peer::zeroed() };
+        let Peer { counters, watched, next_name, offered, asker, short, .. } = *self.peer;
+        *self.peer = Peer { counters, watched, next_name, offered, asker, short, ..Peer::zeroed() };
         let peer = &mut *self.peer;
         peer.life = life::IDLE;
         peer.queues = [Queue { head: NONE, tail: NONE, length: 0 }; 3];
@@ -118,7 +127,7 @@ impl Side<'_> {
     /// Begins a connection whose names are known: ours, and the peer's with what its hello said.
     pub(crate) fn install(&mut self, now: Nanoseconds, own_name: u64, remote: Parameters) {
         self.clear();
-        let config = self.shared.config;
+        let (config, frame) = (self.shared.config, self.wanted_frame());
         let peer = &mut *self.peer;
         peer.life = life::UP;
         peer.straight = u32::from(config.reliable != 0 && config.combine == 0);
@@ -127,7 +136,7 @@ impl Side<'_> {
         peer.token = pair_token(own_name, remote.name);
         peer.remote_token = pair_token(remote.name, own_name);
         peer.remote = remote;
-        peer.frame = remote.frame.min(config.frame);
+        peer.frame = remote.frame.min(frame);
         peer.window = remote.window.min(config.window);
         peer.channels = remote.channels.min(config.channels);
         peer.limit = remote.limit;

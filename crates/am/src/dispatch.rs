@@ -127,6 +127,9 @@ pub enum Reason {
     Reset,
     /// It closed the connection.
     Closed,
+    /// A packet did not arrive, however often it was sent in the declared time, though the peer is heard of: the path lets only shorter
+    /// frames through. The next connection has shorter ones.
+    Stuck,
 }
 
 /// What happened to a connection.
@@ -211,7 +214,7 @@ pub enum Refused {
     NoCredit,
     /// No packet or device buffer is free now. Poll, and try again.
     NoRoom,
-    /// More data than a message takes.
+    /// More data than a message takes: the peer's frames, or those that the path lets through, may be shorter than the device's.
     TooLong,
 }
 

@@ -89,7 +89,7 @@ impl Side<'_> {
             name,
             window: config.window,
             channels: config.channels,
-            frame: config.frame,
+            frame: self.wanted_frame(),
             limit: config.replies,
             reliable: config.reliable,
         }
@@ -256,7 +256,7 @@ impl Side<'_> {
             life::IDLE => return,
             // The next attempt is another one: what still answers this one comes too late.
             life::CONNECTING => self.peer.next_name = 0,
-            _ => {}
+            _ => self.peer.short = u32::from(reason == Reason::Stuck),
         }
         self.clear();
         self.peer.watched = 0;
@@ -274,6 +274,12 @@ impl Side<'_> {
             self.send_short(Kind::Bye, self.peer.remote_token, &[], link);
         }
         self.lose(now, Reason::Closed, dispatch);
+    }
+
+    /// The path lets no more of our frames through: the peer, which hears short ones, is told once, too.
+    pub(crate) fn abandon(&mut self, now: Nanoseconds, link: &mut dyn Link, dispatch: &mut dyn Dispatch) {
+        self.send_short(Kind::Bye, self.peer.remote_token, &[], link);
+        self.lose(now, Reason::Stuck, dispatch);
     }
 
     /// Tells the sender of a frame that there is no such connection, and never will be.

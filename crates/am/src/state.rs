@@ -8,8 +8,8 @@ use crate::congestion::Congestion;
 use crate::round_trip::RoundTrip;
 use bytemuck::{Pod, Zeroable};
 
-/// "shuntam3"
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam3");
+/// "shuntam4"
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntam4");
 
 /// The end of a list of slots.
 pub(crate) const NONE: u16 = u16::MAX;
@@ -137,7 +137,6 @@ pub(crate) mod slot {
 #[repr(C)]
 pub(crate) struct Slot {
     pub sent_at: Nanoseconds,
-    pub first_sent_at: Nanoseconds,
     pub length: u32,
     pub in_channel: u32,
     pub channel: u16,
@@ -309,6 +308,12 @@ pub(crate) struct Peer {
     pub deadline: Nanoseconds,
     pub last_heard: Nanoseconds,
     pub interested_since: Nanoseconds,
+    /// The oldest packet when the timers last looked, since when it is that, and how often it had been sent by then.
+    pub stuck: u64,
+    pub stuck_since: Nanoseconds,
+    pub stuck_attempts: u32,
+    /// The last connection ended because its frames did not arrive: this one's are short. Outlives a connection.
+    pub short: u32,
     pub tries: u32,
     /// Gets under way: asked by us, asked by the peer.
     pub asked_live: u16,

@@ -125,9 +125,7 @@ impl Side<'_> {
         let record = &mut self.slots[usize::from(index)];
         record.sent_at = now;
         record.attempts = record.attempts.saturating_add(1);
-        if record.attempts == 1 {
-            record.first_sent_at = now;
-        } else {
+        if record.attempts > 1 {
             self.peer.again += u32::from(record.attempts == 2);
             self.peer.counters.retransmissions += 1;
         }
@@ -296,6 +294,25 @@ impl Side<'_> {
         self.shared.config.lost_after() / 4 * 3
     }
 
+    /// Whether the oldest packet has not arrived for the declared time, though it was sent again and again, and the peer is heard of: small
+    /// frames get through, and this one does not ("black hole", RFC 8899, 4.3).
+    fn is_stuck(&mut self, now: Nanoseconds) -> bool {
+        /// A network that loses every fifth frame loses so many of one packet's in a row once in 600 times; and that is no second yet.
+        const AGAIN: u16 = 4;
+        let (oldest, patience) = (self.peer.oldest, self.patience());
+        if oldest == self.peer.next_sequence {
+            self.peer.stuck_since = 0;
+            return false;
+        }
+        let attempts = self.slots[usize::from(self.order[self.place(oldest)])].attempts;
+        let peer = &mut *self.peer;
+        if peer.stuck_since == 0 || peer.stuck != oldest {
+            (peer.stuck, peer.stuck_since, peer.stuck_attempts) = (oldest, now, attempts.into());
+        }
+        // A peer that stood still has heard nothing yet; and who is silent is lost for that.
+        peer.last_heard >= peer.stuck_since + patience && u32::from(attempts) >= peer.stuck_attempts + u32::from(AGAIN)
+    }
+
     /// Sets the connection's next deadline from its timers.
     pub(crate) fn schedule(&mut self, now: Nanoseconds) {
         let mut next = Nanoseconds::MAX;
@@ -364,6 +381,10 @@ impl Side<'_> {
                 self.peer.last_heard = now;
             } else if over(self.peer.lost_at) && now >= self.peer.last_heard.max(self.peer.interested_since) + self.patience() {
                 self.lose(now, Reason::Silent, dispatch);
+                return;
+            }
+            if self.is_stuck(now) {
+                self.abandon(now, link, dispatch);
                 return;
             }
             if self.peer.sign == sign::PROVING && over(self.peer.connect_at) {

@@ -4,7 +4,7 @@ mod network;
 
 use network::*;
 use proptest::prelude::*;
-use shunt_am::{Config, Event, Get, Reason, Refused};
+use shunt_am::{Config, Event, Get, Reason, Refused, Store};
 
 const LOST_AFTER: u32 = 2_000;
 
@@ -111,6 +111,65 @@ fn a_stall_shorter_than_the_declared_time_loses_nothing() {
         assert_eq!(world.hosts[0].program.answered.get(&4), Some(&1));
         assert_eq!(world.hosts[1].program.ran.get(&4), Some(&1));
         assert!(world.losses(0).is_empty());
+    }
+}
+
+/// A path that lets no long frames through any more, while short ones come and go: whoever waits hears of it in the declared time, and the
+/// next connection is one that this path carries.
+#[test]
+fn a_path_that_became_narrow_is_left_and_found_again() {
+    const LONG: [u8; 1300] = [7; 1300];
+    let [config, _] = configs();
+    for talks in [false, true] {
+        for loss in [0, 1000] {
+            let mut world = World::new(2, config, Faults { loss, ..Faults::NONE }, 5);
+            world.connect(0, 1);
+            world.run_until(world.now + SECOND);
+            world.faults.longest = 1200 - 64;
+            let since = world.now;
+            world.at(0, |engine, now, wires, _| engine.request(now, 1, 0, COUNT, &[1], &LONG, wires).unwrap());
+            while world.losses(0).is_empty() && world.now < since + 10 * SECOND {
+                // Short ones in both directions are no sign that the long one arrives.
+                if talks {
+                    world.at(0, |engine, now, wires, _| {
+                        let _ = engine.request(now, 1, 0, ECHO, &[2], &[], wires);
+                    });
+                }
+                world.run_until(world.now + 10 * MILLISECOND);
+            }
+            let losses = world.losses(0);
+            assert!(losses.len() == 1 && losses[0].1 == Reason::Stuck, "{losses:?}");
+            assert!(losses[0].0 - since <= DECLARED, "{} ms after", (losses[0].0 - since) / MILLISECOND);
+            assert_eq!(world.hosts[1].program.ran.get(&1), None);
+            // Whoever connects: the shorter frames are those of both sides.
+            let [from, to] = if talks { [0, 1] } else { [1, 0] };
+            world.connect(from, to);
+            world.run_until(world.now + SECOND);
+            let refused = world.at(0, |engine, now, wires, _| engine.request(now, 1, 0, COUNT, &[1], &LONG, wires));
+            assert_eq!(refused, Err(Refused::TooLong));
+            for host in [0, 1] {
+                let (store, mut done) = (Store { offset: 5, handler: STORED, words: &[4] }, 0);
+                let mut put = |world: &mut World| {
+                    let peer = 1 - host as u32;
+                    world.at(host, |engine, now, wires, _| engine.store(now, peer, &store, &[3; 100_000], &mut done, wires))
+                };
+                while put(&mut world) != Ok(true) {
+                    world.run_until(world.now + MILLISECOND);
+                }
+                world.run_until(world.now + 2 * SECOND);
+                assert_eq!(world.hosts[1 - host].program.stored, [(4, 5, 100_000)]);
+            }
+            assert_eq!(world.losses(0).len(), 1, "{:?}", world.losses(0));
+            // One that ended otherwise says nothing of the path: the next one tries long frames again.
+            world.faults.longest = usize::MAX;
+            world.at(0, |engine, now, wires, program| engine.disconnect(now, 1, wires, program).unwrap());
+            world.run_until(world.now + SECOND);
+            world.connect(0, 1);
+            world.run_until(world.now + SECOND);
+            world.at(0, |engine, now, wires, _| engine.request(now, 1, 0, COUNT, &[1], &LONG, wires).unwrap());
+            world.run_until(world.now + SECOND);
+            assert_eq!(world.hosts[1].program.ran.get(&1), Some(&1));
+        }
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Faults {
     pub queue: usize,
     /// The device refuses frames now and then.
     pub refusal: u32,
+    /// Bytes of the longest frame that arrives.
+    pub longest: usize,
 }
 
 impl Faults {
@@ -69,6 +71,7 @@ impl Faults {
         byte_time: 0,
         queue: usize::MAX,
         refusal: 0,
+        longest: usize::MAX,
     };
 }
 
@@ -268,7 +271,7 @@ impl World {
                 *busy = (*busy).max(self.now) + takes;
                 leaves = *busy;
             }
-            if self.dice.chance(faults.loss) {
+            if self.dice.chance(faults.loss) || frame.len() > faults.longest {
                 continue;
             }
             let copies = 1 + u32::from(self.dice.chance(faults.duplication));
