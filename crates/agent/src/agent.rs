@@ -23,11 +23,10 @@ use crate::trunk::Trunk;
 pub struct Agent {
     pub(crate) configuration: Configuration,
     pub(crate) interface: Interface,
-    /// Bytes of the largest datagram over IPv6, and over IPv4.
-    pub(crate) largest: u32,
-    pub(crate) largest_4: u32,
-    /// Bytes of the largest frame.
+    /// Bytes of the largest frame, as the interface is now.
     pub(crate) frame: u32,
+    /// Bytes of the largest that the agent's own queues take: as the interface was when they were made.
+    pub(crate) longest: u32,
     pub(crate) listener: OwnedFd,
     pub(crate) datagrams: Vec<UdpSocket>,
     pub(crate) maps: Maps,
@@ -227,7 +226,7 @@ impl Agent {
                 Token::Listener => self.accept(),
                 Token::Signal => return Ok(Some(End::Signal(self.signal()))),
                 Token::Links => {
-                    if self.is_removed() {
+                    if self.hear_of_links() {
                         return Ok(Some(End::Removed));
                     }
                 }
@@ -276,20 +275,21 @@ impl Agent {
         }
     }
 
-    /// Reads the news of interfaces; true: ours is gone.
-    fn is_removed(&self) -> bool {
+    /// Reads the news of interfaces, and follows ours; true: it is gone.
+    fn hear_of_links(&mut self) -> bool {
         let mut bytes = [0u8; 8192];
-        let mut removed = false;
+        let (mut removed, mut changed) = (false, false);
         loop {
             // SAFETY: as many bytes as said.
             let count = unsafe { libc::recv(self.links.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
             if count < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS) {
                 // News were lost: ask.
-                removed |= Interface::find(&self.interface.name).map_or(true, |now| now.index != self.interface.index);
+                removed |= Interface::named(self.interface.index).is_none();
+                changed = true;
                 continue;
             }
             if count <= 0 {
-                return removed;
+                break;
             }
             let mut rest = &bytes[..count as usize];
             while rest.len() >= 32 {
@@ -297,9 +297,35 @@ impl Agent {
                 let kind = shunt_xdp::netlink::half(rest, 4);
                 // `struct nlmsghdr`, then `struct ifinfomsg` with the index at 4.
                 let index = shunt_xdp::netlink::word(rest, 20);
-                removed |= kind == libc::RTM_DELLINK && index == self.interface.index && rest[16] == 0;
+                let ours = index == self.interface.index && rest[16] == 0;
+                removed |= ours && kind == libc::RTM_DELLINK;
+                changed |= ours && kind == libc::RTM_NEWLINK;
                 rest = rest.get(length.next_multiple_of(4).max(16)..).unwrap_or_default();
             }
+        }
+        if changed && !removed {
+            self.follow();
+        }
+        removed
+    }
+
+    /// The interface may have another name, address or size of packets now.
+    fn follow(&mut self) {
+        let Some(Ok(now)) = Interface::named(self.interface.index).map(|name| Interface::find(&name)) else { return };
+        if now.name != self.interface.name {
+            // Programs look for the agent by the interface's name. Where somebody holds that one the old one stays.
+            let Ok(listener) = crate::start::listen(&now.name) else { return };
+            if self.watch(listener.as_raw_fd(), Token::Listener).is_err() {
+                return;
+            }
+            self.listener = listener;
+            self.interface.name.clone_from(&now.name);
+        }
+        self.interface.mac = now.mac;
+        let frame = now.frame().min(self.longest);
+        if frame != self.frame {
+            self.frame = frame;
+            self.measure_ways();
         }
     }
 }

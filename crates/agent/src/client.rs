@@ -54,6 +54,8 @@ pub struct Attached {
     pub doorbell: Option<OwnedFd>,
     /// Where it is.
     pub address: SocketAddr,
+    /// Bytes of the largest frame that its buffers were made for.
+    pub frame: u32,
     /// Its tags, and which channel each is for.
     pub tags: HashMap<u64, Option<u32>>,
     /// Its channels, by index. The registry in the memory may say anything; this is what counts.

@@ -5,7 +5,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use shunt_xdp::netlink::{attribute, word, Request};
+use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::route::Mac;
+use shunt_xdp::socket::KERNEL_HEADROOM;
 
 use crate::ebpf::kernel::Attachment;
 
@@ -61,6 +63,19 @@ impl Interface {
         interface.keeps_order &= count.is_some_and(|(_, transmit)| transmit == 1);
         interface.addresses = addresses(&text).map_err(wrong)?;
         Ok(interface)
+    }
+
+    /// The name that interface `index` has now.
+    pub fn named(index: u32) -> Option<String> {
+        let mut name = [0; libc::IFNAMSIZ];
+        // SAFETY: as many bytes as a name may have, and its end.
+        let name = unsafe { (!libc::if_indextoname(index, name.as_mut_ptr()).is_null()).then(|| CStr::from_ptr(name.as_ptr())) };
+        Some(name?.to_str().ok()?.to_string())
+    }
+
+    /// Bytes of the largest frame that a chunk can take, where the interface has larger ones.
+    pub fn frame(&self) -> u32 {
+        self.mtu.saturating_add(ETHERNET as u32).min(4096 - KERNEL_HEADROOM)
     }
 
     /// Where the program for datagrams to `port` is tried first: in the driver, but for a veth of one queue. There a frame is a

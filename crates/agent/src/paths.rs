@@ -27,6 +27,11 @@ pub fn largest_datagram(mtu: u32, version_6: bool) -> u32 {
     mtu.saturating_sub((UDP + if version_6 { IPV6 } else { IPV4 }) as u32)
 }
 
+/// Bytes of the largest datagram to `peer` by a route out of an interface whose packets have `mtu` bytes at most.
+pub fn largest_on(route: &Route, mtu: u32, peer: &SocketAddr) -> u32 {
+    largest_datagram(route.mtu.unwrap_or(mtu).min(mtu), peer.is_ipv6())
+}
+
 /// Finds the way to `peer` out of the interface with index `interface`, whose packets have `mtu` bytes at most.
 ///
 /// # Errors
@@ -39,7 +44,7 @@ pub fn find(interface: u32, mtu: u32, peer: &SocketAddr, scope: u32) -> Result<W
     if route.interface != interface {
         return Err(libc::EADDRNOTAVAIL);
     }
-    let largest = largest_datagram(route.mtu.unwrap_or(mtu).min(mtu), peer.is_ipv6());
+    let largest = largest_on(&route, mtu, peer);
     if largest < HEADER as u32 {
         return Err(libc::EADDRNOTAVAIL);
     }

@@ -13,6 +13,7 @@ use shunt_xdp::protocol::{Connection, Operation, Reply, Request};
 use crate::agent::Agent;
 use crate::client::{Attached, Client};
 use crate::ebpf::program::Counter;
+use crate::interface::Interface;
 use crate::requests::Answer;
 
 /// An agent and its interface.
@@ -138,13 +139,16 @@ impl Agent {
                 overrun: statistics.dropped + statistics.receive_full + statistics.fill_empty,
             }
         });
+        // It may have got others since.
+        let addresses = Interface::find(&self.interface.name).map(|now| now.addresses);
+        let addresses = addresses.as_ref().unwrap_or(&self.interface.addresses);
         let attached = |client: &Client| client.endpoint.as_ref().map(|endpoint| describe(client, endpoint));
         Report {
             interface: self.interface.name.clone(),
             pid: std::process::id(),
             seconds: self.began.elapsed().as_secs(),
             port: self.configuration.port,
-            addresses: self.interface.addresses.iter().map(ToString::to_string).collect(),
+            addresses: addresses.iter().map(ToString::to_string).collect(),
             largest_frame: self.frame,
             attachment: self.attachment.word().to_string(),
             native_error: self.native_error.clone(),

@@ -10,6 +10,7 @@ use shunt_endpoint::shared::{Layout, Memory};
 use shunt_endpoint::{Area, Tag};
 use shunt_sys::{calls, Errno};
 use shunt_xdp::address::{decode, encode};
+use shunt_xdp::packet::ETHERNET;
 use shunt_xdp::protocol::{Kind, Operation, Reply, Request};
 use shunt_xdp::socket::{Shape, Socket, Umem};
 use shunt_xdp::state::{memory_shape, News, State, ASTRAY, DEVICE};
@@ -236,12 +237,9 @@ impl Agent {
         Ok((Memory::create(DEVICE, shape).map_err(|errno| errno.0)?, bytes))
     }
 
+    /// Bytes of the largest datagram at an address.
     fn largest(&self, address: &SocketAddr) -> u32 {
-        if address.is_ipv6() {
-            self.largest
-        } else {
-            self.largest_4
-        }
+        paths::largest_datagram(self.frame - ETHERNET as u32, address.is_ipv6())
     }
 
     fn multiplexed(&self, request: &Request, address: &SocketAddr, room: u64) -> Result<Attached, i32> {
@@ -267,6 +265,7 @@ impl Agent {
             bell: event().map_err(|_| libc::EMFILE)?,
             doorbell: Some(event().map_err(|_| libc::EMFILE)?),
             address: *address,
+            frame: self.frame,
             tags: HashMap::new(),
             channels: HashMap::new(),
             aside: Aside::default(),
@@ -331,6 +330,7 @@ impl Agent {
                 bell: event().map_err(|_| libc::EMFILE)?,
                 doorbell: None,
                 address: *address,
+                frame: self.frame,
                 tags: HashMap::new(),
                 channels: HashMap::new(),
                 aside: Aside::default(),
@@ -363,8 +363,9 @@ impl Agent {
     }
 
     fn open(&mut self, number: u32, request: &Request) -> Answer {
-        let (interface, mtu) = (self.interface.index, self.frame - shunt_xdp::packet::ETHERNET as u32);
+        let (interface, frame) = (self.interface.index, self.frame);
         let endpoint = self.endpoint(number)?;
+        let mtu = endpoint.frame.min(frame) - ETHERNET as u32;
         let (peer, scope) = decode(&request.remote()).ok_or(libc::EADDRNOTAVAIL)?;
         if peer.is_ipv6() != endpoint.address.is_ipv6() {
             return Err(libc::EADDRNOTAVAIL);

@@ -17,7 +17,6 @@ use crate::ebpf::kernel::Program;
 use crate::ebpf::program::{self, Maps, Role};
 use crate::hosts::Hosts;
 use crate::interface::Interface;
-use crate::paths::largest_datagram;
 use crate::trunk::Trunk;
 
 /// Most tags that all endpoints of an interface can have.
@@ -70,7 +69,7 @@ impl Agent {
         drop(loaded);
 
         // The largest frame that a chunk can take, where the interface has larger ones.
-        let frame = (interface.mtu + shunt_xdp::packet::ETHERNET as u32).min(4096 - shunt_xdp::socket::KERNEL_HEADROOM);
+        let frame = interface.frame();
         let mut trunks = Vec::new();
         for queue in (0..interface.queues).filter(|queue| !lend.contains(queue)) {
             let began = Instant::now();
@@ -98,9 +97,8 @@ impl Agent {
         let signals = catch_signals()?;
         let links = watch_links()?;
         let mut agent = Agent {
-            largest: largest_datagram(frame - shunt_xdp::packet::ETHERNET as u32, true),
-            largest_4: largest_datagram(frame - shunt_xdp::packet::ETHERNET as u32, false),
             frame,
+            longest: frame,
             interface,
             configuration,
             listener,
@@ -185,7 +183,7 @@ fn occupied(interface: &str, number: u32) -> String {
     }
 }
 
-fn listen(interface: &str) -> Result<OwnedFd, String> {
+pub(crate) fn listen(interface: &str) -> Result<OwnedFd, String> {
     let mut text = [0; 48];
     let length = protocol::name(interface, &mut text);
     // SAFETY: zero is a valid address structure; the name fits, and lengths are as said.

@@ -8,7 +8,7 @@ use shunt_endpoint::{Counters, Drop as Reason, Gather};
 use shunt_wire::endpoint::{Frame, Kind as FrameKind, Repr, HEADER};
 use shunt_xdp::multiplexed::BOUNCED;
 use shunt_xdp::own::reason_of;
-use shunt_xdp::packet::{Envelope, Path, Sum, LONGEST};
+use shunt_xdp::packet::{Envelope, Path, Sum, ETHERNET, LONGEST};
 use shunt_xdp::protocol::Kind;
 use shunt_xdp::runs;
 
@@ -133,6 +133,22 @@ impl Agent {
             }
         }
         trunk.flush();
+    }
+
+    /// The interface's packets have another size: tells the owners of channels what they may send.
+    pub(crate) fn measure_ways(&mut self) {
+        for endpoint in self.clients.values_mut().filter_map(|client| client.endpoint.as_mut()) {
+            // What an endpoint's buffers take was settled when it was made.
+            let mtu = endpoint.frame.min(self.frame) - ETHERNET as u32;
+            let ways: Vec<(usize, NextHop)> =
+                endpoint.channels.iter().map(|(index, channel)| (*index, channel.next_hop)).collect();
+            for (index, next_hop) in ways {
+                if let Some(channel) = endpoint.channels.get_mut(&index) {
+                    channel.largest = paths::largest_on(&channel.route, mtu, &channel.peer).max(HEADER as u32);
+                }
+                endpoint.set_next_hop(index, next_hop);
+            }
+        }
     }
 
     /// Asks about the neighbours that are not known, or about all.

@@ -510,6 +510,61 @@ fn interface_goes_down_and_away() {
     });
 }
 
+/// The interface is renamed, gets an address, and its packets may be shorter, then longer again: the agent goes with it.
+#[test]
+fn agent_follows_its_interface() {
+    let Some(mut hosts) = pair(Joint { queues: 2, mtu: 1500 }) else { return };
+    let agents = hosts.each_ref().map(|host| Agent::start(host, &["--lend", "1"]));
+    let mut own = attach_own(&hosts[0]);
+    let mut emulated = attach(&hosts[0], Kind::Multiplexed, false);
+    let mut peer = attach(&hosts[1], Kind::Multiplexed, false);
+    provide(&mut peer, 64);
+    let [(one, _), (two, _)] = [connect(&mut own, &mut peer), connect(&mut emulated, &mut peer)];
+    pass(&mut own, &mut peer, one, b"one");
+    pass(&mut emulated, &mut peer, two, b"two");
+
+    let old = std::mem::replace(&mut hosts[0].interface, "other0".to_string());
+    hosts[0].ip(&format!("link set {old} down"));
+    hosts[0].ip(&format!("link set {old} name other0"));
+    hosts[0].ip("link set other0 up");
+    until("it is asked for by its new name", || status(&hosts[0])["agents"][0]["interface"] == "other0");
+    let by_old = hosts[0].enter(|| Xdp::attach(&old, Kind::Any, false, Sizes::default()));
+    assert_eq!(by_old.err().map(|errno| errno.0), Some(libc::ECONNREFUSED));
+    let output = hosts[0].command(SHUNT).args(["agent", "--interface", "other0"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("has an agent already (process {})", agents[0].child.id())), "{said}");
+    pass(&mut own, &mut peer, one, b"one again");
+    pass(&mut emulated, &mut peer, two, b"two again");
+    let mut made = attach(&hosts[0], Kind::Multiplexed, false);
+    let (three, _) = connect(&mut made, &mut peer);
+    pass(&mut made, &mut peer, three, b"three");
+
+    hosts[0].ip("addr add 10.77.0.77/24 dev other0");
+    until("its address is told", || {
+        status(&hosts[0])["agents"][0]["addresses"].as_array().unwrap().iter().any(|address| address == "10.77.0.77")
+    });
+
+    let most = |endpoint: &Xdp| endpoint.capabilities().largest;
+    let whole = most(&made);
+    let bytes = vec![5; whole as usize];
+    let long = |channel| Message { channel, head: &[], body: Body::Bytes(Bytes::from(&bytes[..])) };
+    hosts[0].ip("link set other0 mtu 1400");
+    until("it is known", || status(&hosts[0])["agents"][0]["largest_frame"] == 1414);
+    assert_eq!(own.send(&long(one)).err(), Some(SendError::TooLarge));
+    let _ = emulated.send(&long(two)).expect("a queue");
+    until("it is counted", || {
+        emulated.flush().expect("the device works");
+        status(&hosts[0])["agents"][0]["endpoints"].as_array().unwrap().iter().any(|endpoint| endpoint["unsent"] == 1)
+    });
+    let short = attach(&hosts[0], Kind::Multiplexed, false);
+    assert_eq!(most(&short), whole - 100);
+    pass(&mut own, &mut peer, one, b"one at last");
+    // As long as they were; the agent's queues were made for no longer ones.
+    hosts[0].ip("link set other0 mtu 3000");
+    until("it is known", || status(&hosts[0])["agents"][0]["largest_frame"] == 1514);
+    own.send(&long(one)).expect("room");
+}
+
 /// Users without privilege: emulated endpoints, their own and within limits; no queue; no view of others.
 #[test]
 fn users_are_kept_apart() {
