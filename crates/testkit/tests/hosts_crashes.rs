@@ -136,7 +136,52 @@ mod fast_path_lost {
     crate::between_hosts!(fast_path_lost, udp, Udp);
 }
 
-/// The same, for a stream with urgent bytes: each is at its place, once, and nobody is at a mark elsewhere.
+/// Packets may no longer be as long as they were: what was made for longer ones goes on over TCP, what is made now is fast.
+fn path_made_narrow(site: Site) {
+    let server = site.serve("server");
+    let bystander = site.bystander(&server);
+    let (sender, sent) = site.victim(&server, "sender", "v", 77);
+    for host in &site.hosts {
+        host.ip(&format!("link set {} mtu 1400", host.interface));
+    }
+    site.wait_for_tcp(&sender);
+    let (other, _) = site.victim(&server, "other", "v", 1077);
+    let program = format!("testkit-peer/{}", other.child.id());
+    until("megabytes to go by short frames", || {
+        std::thread::sleep(Duration::from_millis(100)); // it is much to look at
+        let told = site.shunt(0, &["ss"]);
+        let words = told.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+        words.filter(|words| words.contains(&program.as_str())).any(|words| words[0] == "xdp" && words[4].ends_with(['M', 'G']))
+    });
+    assert!(bystander.end_of_input().contains("fine "));
+    sender.kill();
+    other.kill();
+    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
+    drop(server);
+    site.finish();
+}
+mod path_made_narrow {
+    crate::between_hosts!(path_made_narrow, xdp, Xdp);
+}
+
+/// The same for the one program that has a queue of its own, and whose device refuses longer frames by itself.
+fn queue_made_narrow(site: Site) {
+    let server = site.serve("server");
+    let (sender, sent) = site.victim(&server, "sender", "v", 77);
+    for host in &site.hosts {
+        host.ip(&format!("link set {} mtu 1400", host.interface));
+    }
+    site.wait_for_tcp(&sender);
+    sender.kill();
+    until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
+    drop(server);
+    site.finish();
+}
+mod queue_made_narrow {
+    crate::between_hosts!(queue_made_narrow, queue, Queue);
+}
+
+/// As when the path is lost, for a stream with urgent bytes: each is at its place, once, and nobody is at a mark elsewhere.
 fn urgent_bytes_go_on(mut site: Site) {
     let server = site.serve_as("serve-urgent", "server");
     let arguments = |attempt: u64| vec!["urgent".to_string(), PORT.to_string(), (5 + attempt).to_string()];
