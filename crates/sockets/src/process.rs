@@ -157,6 +157,8 @@ pub fn after_own_fork_parent() {
 
 /// After it, in the child: its table is empty.
 pub fn after_own_fork_child() {
+    // What tools see of the parent is still mapped here, and stays as it is.
+    report::forked();
     for fd in 0..table::high_water() {
         table::take(fd);
     }

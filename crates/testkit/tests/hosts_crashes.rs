@@ -259,6 +259,7 @@ fn agents_killed(mut site: Site) {
         drop(agent);
         std::thread::sleep(Duration::from_millis(300));
     }
+    assert!(told.contains("shunt keeps for itself: ") && !told.contains("not-tcp"), "{told}");
     assert!(bystander.end_of_input().contains("fine "));
     sender.kill();
     until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));
