@@ -154,6 +154,8 @@ impl Inquiry {
     /// An answer; `None`: it leads nowhere, and another one is asked for.
     fn conclude(&mut self, station: &Station, now: Nanoseconds, answer: &Datagram) -> Option<Answer> {
         if let Some(refusal) = answer.refusal {
+            // Somebody has answered: it is the server that has no station, not the host.
+            let refusal = if refusal == Refusal::NoStation { Refusal::Elsewhere } else { refusal };
             return Some(self.fail(station, now, refusal, DENIED));
         }
         let server = self.question.four.server;

@@ -88,11 +88,11 @@ pub struct FourTuple {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Refusal {
-    /// Nobody answers there, or says that it knows no such listener; believed for a time.
+    /// Nobody answers there; of a gate: nobody serves that listener. Believed for a time.
     NoStation = 1,
     /// A table is full, here or there.
     Full = 2,
-    /// The listener of this connection is not that station's.
+    /// The listener of this connection is not that station's, or nobody's there.
     Elsewhere = 3,
     /// The 4-tuple's client is not where the question came from, or another station there has reserved it.
     Source = 4,

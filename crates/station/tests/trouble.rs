@@ -313,8 +313,8 @@ fn silence_and_refusals_are_remembered() {
             world.gate.serve(world.now, &mut |_, _| true, &mut |_| None);
         }
     };
-    assert_eq!(ask(&mut world, &four), Answer::None(Refusal::NoStation));
-    assert_eq!(world.sides[0].station.known(&four, world.now), Some(Err(Refusal::NoStation)));
+    assert_eq!(ask(&mut world, &four), Answer::None(Refusal::Elsewhere));
+    assert_eq!(world.sides[0].station.known(&four, world.now), Some(Err(Refusal::Elsewhere)));
     assert_eq!(world.sides[0].station.known(&four, world.now + 60 * SECOND), None);
     // A host without a gate says so at once: its port is unreachable. This one's own, for instance.
     let here = FourTuple { server: Address { port: 5, ..world.sides[0].address }, ..four };
