@@ -86,3 +86,52 @@ impl Refusal {
             .find(|refusal| *refusal as u32 == number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a peer says as OPEN is refused, or is exactly what a station would have said.
+    #[test]
+    fn an_open_is_whole_or_none() {
+        let mut dice = 88172645463325252u64;
+        let mut draw = move || {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            dice
+        };
+        let mut taken = 0;
+        for _ in 0..100_000 {
+            // Mostly words of the size that belongs there.
+            let mut words: Vec<u64> = (0..7 + draw() % 3).map(|_| draw()).collect();
+            for (at, bits) in [(0, 32), (7, 48)] {
+                if let Some(word) = words.get_mut(at).filter(|_| draw() % 8 != 0) {
+                    *word >>= 64 - bits;
+                }
+            }
+            if let Some(open) = Open::of(&words) {
+                taken += 1;
+                assert_eq!(open.words()[..], words);
+                assert!(open.generation != 0 && open.mark.is_one() && open.four.client.port != 0 && open.four.server.port != 0);
+            }
+        }
+        assert!(taken > 1_000, "{taken}");
+        let sane = [1, 2, 3, 4, 5, 6, 7, 999 << 32 | 80 << 16 | 40_000];
+        assert!(Open::of(&sane).is_some());
+        // No generation, or a long one; no ports; an even mark; more than there is; words too few and too many.
+        for (at, word) in [
+            (0, 0),
+            (0, 1 << 32),
+            (7, 999 << 32 | 80 << 16),
+            (7, 999 << 32 | 40_000),
+            (7, 998 << 32 | 80 << 16 | 1),
+            (7, 1 << 48 | sane[7]),
+        ] {
+            let mut words = sane;
+            words[at] = word;
+            assert_eq!(Open::of(&words), None, "{words:?}");
+        }
+        assert_eq!((Open::of(&sane[..7]), Open::of(&[sane.as_slice(), &[0]].concat())), (None, None));
+    }
+}

@@ -416,7 +416,7 @@ fn control_messages_of_a_hostile_peer() {
         let channel = 1 + (draw() % 6) as u16;
         let mut words: Vec<u64> = (0..draw() % 9).map(|_| draw() % 3).collect();
         if words.len() == 8 {
-            let ports = (40_000 + draw() % 8) | (u64::from(PORT) << 16);
+            let ports = (40_000 + draw() % 8) | (u64::from(PORT) << 16) | ((1001 + draw() % 8) << 32);
             words[3..].copy_from_slice(&[client_words[0], client_words[1], server_words[0], server_words[1], ports]);
         }
         if let Some(first) = words.first_mut().filter(|_| draw() % 2 == 0) {
@@ -433,6 +433,7 @@ fn control_messages_of_a_hostile_peer() {
         assert!(world.sides[1].station.lent() <= 1 + 6, "one for each channel at most");
     }
     assert!(world.sides[1].station.count(Count::Dropped) > 0);
+    assert!(world.sides[1].station.count(Count::Reserved) > 1, "some of them reserve");
     let flow = world.sides[1].program.flow(server);
     assert_eq!((flow.resets, flow.finished, flow.lost, flow.received.len()), (0, 0, 0, 0));
     world.sides[0].program.flow(client).sending = pattern(40_000, 8);
