@@ -215,6 +215,36 @@ fn forks_go_on(mut site: Site) {
 }
 between_hosts!(forks_go_on);
 
+/// A server that listened before there were agents is found when there are.
+fn agent_comes_late(mut site: Site) {
+    site.agents.clear();
+    let server = site.serve("server");
+    let early = site.start(0, "early", &peer(), &["bystander", &PORT.to_string()]);
+    early.wait_for("connected");
+    site.agents = vec![site.start_agent(0), site.start_agent(1)];
+    let mut turn = 0;
+    let mut late = None;
+    until("a stream", || {
+        drop(late.take());
+        std::thread::sleep(Duration::from_millis(100)); // what was said of hosts is believed for a second
+        let accepted = server.text().matches("open ").count();
+        turn += 1;
+        let client = site.start(0, &format!("late{turn}"), &peer(), &["bystander", &PORT.to_string()]);
+        client.wait_for("connected");
+        until("the server to accept", || server.text().matches("open ").count() > accepted);
+        let fast = site.accelerated(server.id()) > 0;
+        late = Some(client);
+        fast
+    });
+    assert!(late.expect("the last").end_of_input().contains("fine "));
+    assert!(early.end_of_input().contains("fine "));
+    drop(server);
+    site.finish();
+}
+mod agent_comes_late {
+    crate::between_hosts!(agent_comes_late, xdp, Xdp);
+}
+
 /// What the tools tell of a stream, its process and the host, while it is fast.
 fn tools(site: Site) {
     let server = site.serve("server");
@@ -227,6 +257,7 @@ fn tools(site: Site) {
     assert!(line.starts_with(device) && line.contains(&format!("{}:{PORT}", site.address())) && line.contains("us "), "{told}");
     let told = site.shunt(0, &["why", &pid.to_string()]);
     assert!(told.lines().any(|line| line.contains(&format!(" {device} ")) && line.contains("other-host:")), "{told}");
+    assert!(told.contains("shunt keeps for itself: ") && !told.contains("not-tcp"), "{told}");
     let path = ["round trip ", "us +-", "time-out ", "; window ", " packets, ", " under way", "sent again", " time-outs"];
     assert!(told.lines().any(|line| path.iter().all(|words| line.contains(words))), "{told}");
     assert!(told.contains("the other host has room for "), "{told}");
@@ -259,7 +290,6 @@ fn agents_killed(mut site: Site) {
         drop(agent);
         std::thread::sleep(Duration::from_millis(300));
     }
-    assert!(told.contains("shunt keeps for itself: ") && !told.contains("not-tcp"), "{told}");
     assert!(bystander.end_of_input().contains("fine "));
     sender.kill();
     until("the end of the stream", || closes(&server.text()).iter().any(|(seed, bytes, _)| *seed == sent && *bytes > 0));

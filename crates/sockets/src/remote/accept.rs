@@ -7,9 +7,10 @@ use super::{area, near, shown, words};
 use crate::global::SETUP;
 use crate::process::report;
 use crate::rendezvous::listen;
-use crate::socket::{self, Socket};
+use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_options::Hosts;
 use shunt_segment::address::Address;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
@@ -119,12 +120,34 @@ pub fn listens_no_longer(inode: u64) {
 pub fn accepted(fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
     match home() {
         Some(home) => claim(home, fd, listening, listener, flags),
-        None => false,
+        None => {
+            unheard(fd, listening, listener);
+            false
+        }
+    }
+}
+
+/// There was no agent when this process began to listen; if one runs by now the next clients are to find the listener. One that several
+/// processes accept from is left to TCP: the station of one would get the streams of all.
+#[cold]
+#[inline(never)]
+fn unheard(fd: i32, listening: i32, listener: &Socket) {
+    let hosts = &crate::global::options().hosts;
+    if listener.has(flag::LISTENER_SHARED) || *hosts == Hosts::None || !is_time_to_move() {
+        return;
+    }
+    if listen::peer_address(fd).is_some_and(|client| !client.is_loopback()) {
+        move_ear(listening, listener);
     }
 }
 
 /// Between two tries to be heard by another home (ns).
 const MOVE_AGAIN: u64 = 1_000_000_000;
+static MOVE_NEXT: AtomicU64 = AtomicU64::new(0);
+fn is_time_to_move() -> bool {
+    clock::monotonic_ns() >= MOVE_NEXT.load(Ordering::Relaxed)
+}
+
 /// How long the agent is waited for then, in an accept that does not block (ms).
 const AWAKE_WITHIN: i64 = 2;
 
@@ -132,11 +155,9 @@ const AWAKE_WITHIN: i64 = 2;
 /// clients are to find it.
 #[cold]
 fn move_ear(listening: i32, listener: &Socket) {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let now = clock::monotonic_ns();
     let inode = listener.inode.load(Ordering::Relaxed);
-    if inode != 0 && now >= NEXT.load(Ordering::Relaxed) {
-        NEXT.store(now + MOVE_AGAIN, Ordering::Relaxed);
+    if inode != 0 && is_time_to_move() {
+        MOVE_NEXT.store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
         let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
         listens_within(listening, inode, &listen::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
     }
