@@ -1,4 +1,4 @@
--- Wireshark dissector of endpoints' frames (docs/WIRE.md, "sh", version 1): updates, and the active messages in messages.
+-- Wireshark dissector of endpoints' frames (docs/WIRE.md, "sh", version 1): updates, and the active messages in messages; and of the gate's datagrams.
 --   tshark -X lua_script:docs/shunt-am.lua -r FILE
 local am = Proto("shunt_am", "Shunt active messages")
 
@@ -108,16 +108,32 @@ local function update(range, info, tree, name)
     return true
 end
 
--- Behind the endpoint's header, if it is there.
-local function heuristic(buffer, info, tree)
-    if buffer:len() < 32 or buffer(0, 2):string() ~= "sh" or buffer(2, 1):uint() ~= 1 then return false end
+-- Behind the endpoint's header, if it is there: how many bytes that frame has.
+local function one(buffer, info, tree)
+    if buffer:len() < 32 or buffer(0, 2):string() ~= "sh" or buffer(2, 1):uint() ~= 1 then return 0 end
     local kind, length = buffer(3, 1):uint(), buffer(4, 4):le_uint()
-    if not frames[kind] or length < 16 or length > buffer:len() - 16 then return false end
+    if not frames[kind] or length < 16 or length > buffer:len() - 16 then return 0 end
     tree:add(f.frame, buffer(3, 1))
     tree:add_le(f.tag, buffer(8, 8))
-    local payload = buffer(16, length)
-    if kind == 0 then return frame(payload, info, tree) end
-    return update(payload, info, tree, frames[kind])
+    local payload, known = buffer(16, length), false
+    if kind == 0 then
+        known = frame(payload, info, tree)
+    else
+        known = update(payload, info, tree, frames[kind])
+    end
+    return known and 16 + length or 0
+end
+
+-- A frame, or a run of them that nobody has cut yet: the first one is told of, all are shown.
+local function heuristic(buffer, info, tree)
+    local at, more = one(buffer, info, tree), -1
+    if at == 0 then return false end
+    repeat
+        local length = at < buffer:len() and one(buffer(at), { cols = {} }, tree) or 0
+        at, more = at + length, more + 1
+    until length == 0
+    if more > 0 then info.cols.info:append(", and " .. more .. " more in its run") end
+    return true
 end
 
 function am.dissector(buffer, info, tree)
@@ -125,3 +141,46 @@ function am.dissector(buffer, info, tree)
 end
 
 am:register_heuristic("udp", heuristic)
+
+-- The gate's datagrams.
+local gate = Proto("shunt_gate", "Shunt gate")
+local questions = { [1] = "ask", [2] = "cookie", [3] = "answer" }
+local refusals = { [0] = "none", [1] = "no station", [2] = "full", [3] = "elsewhere", [4] = "source", [5] = "lost", [6] = "device", [7] = "cancelled" }
+local g = {
+    version = ProtoField.uint32("shunt_gate.version", "Version"),
+    kind = ProtoField.uint32("shunt_gate.kind", "Kind", base.DEC, questions),
+    nonce = ProtoField.bytes("shunt_gate.nonce", "Nonce"),
+    cookie = ProtoField.bytes("shunt_gate.cookie", "Cookie"),
+    client = ProtoField.ipv6("shunt_gate.client", "Client"),
+    server = ProtoField.ipv6("shunt_gate.server", "Server"),
+    client_port = ProtoField.uint16("shunt_gate.client_port", "Client's port"),
+    server_port = ProtoField.uint16("shunt_gate.server_port", "Server's port"),
+    flags = ProtoField.uint32("shunt_gate.flags", "Flags", base.HEX),
+    name = ProtoField.bytes("shunt_gate.name", "Sender's station"),
+    tag = ProtoField.uint64("shunt_gate.tag", "Endpoint's tag", base.HEX),
+    port = ProtoField.uint16("shunt_gate.port", "Endpoint's port"),
+    status = ProtoField.uint32("shunt_gate.status", "Status", base.DEC, refusals),
+}
+local all = {}
+for _, field in pairs(g) do all[#all + 1] = field end
+gate.fields = all
+
+local function question(buffer, info, tree)
+    if buffer:len() ~= 120 or buffer(0, 8):string() ~= "shuntgat" then return false end
+    info.cols.protocol = "shunt-gate"
+    local node = tree:add(gate, buffer())
+    local whole = { version = { 8, 4 }, kind = { 12, 4 }, client_port = { 80, 2 }, server_port = { 82, 2 }, flags = { 84, 4 }, tag = { 104, 8 }, port = { 112, 2 }, status = { 116, 4 } }
+    for name, place in pairs(whole) do node:add_le(g[name], buffer(place[1], place[2])) end
+    for name, at in pairs({ nonce = 16, cookie = 32, client = 48, server = 64, name = 88 }) do node:add(g[name], buffer(at, 16)) end
+    local kind, status = buffer(12, 4):le_uint(), buffer(116, 4):le_uint()
+    local text = (questions[kind] or "?") .. " port " .. buffer(82, 2):le_uint()
+    if kind == 3 and status ~= 0 then text = text .. ": " .. (refusals[status] or "?") end
+    info.cols.info = text
+    return true
+end
+
+function gate.dissector(buffer, info, tree)
+    return question(buffer, info, tree) and buffer:len() or 0
+end
+
+gate:register_heuristic("udp", question)

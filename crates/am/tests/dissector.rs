@@ -17,17 +17,27 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// Frames as a capture file of Ethernet, IPv4 and UDP, each behind an endpoint's header.
+/// A frame behind an endpoint's header.
+fn framed(frame: &[u8]) -> Vec<u8> {
+    let mut payload = b"sh\x01\x00".to_vec();
+    payload.extend((frame.len() as u32).to_le_bytes());
+    payload.extend(7u64.to_le_bytes());
+    payload.extend(frame);
+    payload
+}
+
+/// Frames as a capture file.
 fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    packets(&frames.iter().map(|frame| framed(frame)).collect::<Vec<_>>())
+}
+
+/// Datagrams as a capture file of Ethernet, IPv4 and UDP.
+fn packets(payloads: &[Vec<u8>]) -> Vec<u8> {
     let mut file = vec![];
     for word in [0xa1b2_c3d4u32, 4 << 16 | 2, 0, 0, 65_535, 1] {
         file.extend(word.to_le_bytes());
     }
-    for frame in frames {
-        let mut payload = b"sh\x01\x00".to_vec();
-        payload.extend((frame.len() as u32).to_le_bytes());
-        payload.extend(7u64.to_le_bytes());
-        payload.extend(frame);
+    for payload in payloads {
         let mut packet = vec![2; 12];
         packet.extend([8, 0, 0x45, 0]);
         packet.extend((payload.len() as u16 + 28).to_be_bytes());
@@ -146,4 +156,38 @@ fn tshark_reads_our_frames() {
     assert!(data.contains("0x0000000000000001,0x0000000000000002"), "{data}");
     assert!(data.ends_with(&format!("{ECHO},{COUNT}")), "{data}");
     assert!(lines.last().unwrap().starts_with("bye"), "{text}");
+}
+
+/// A run that nobody has cut is all of its frames.
+#[test]
+fn tshark_reads_runs() {
+    let message = |word: u64| {
+        let mut frame = vec![0x26, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, COUNT, 1, 0, 0, 0, 0, 0];
+        frame.extend(word.to_le_bytes());
+        framed(&frame)
+    };
+    let run = [message(1), message(2), message(3)].concat();
+    let text = tshark(&packets(&[run, message(4)]), &["_ws.col.Info", "shunt_am.word", "_ws.lua.error"]);
+    let words = |all: &[u64]| all.iter().map(|word| format!("0x{word:016x}")).collect::<Vec<_>>().join(",");
+    let told = format!("plain: request, and 2 more in its run\t{}\t\nplain: request\t{}\t\n", words(&[1, 2, 3]), words(&[4]));
+    assert_eq!(text, told);
+}
+
+/// docs/WIRE.md, the gate's datagrams.
+#[test]
+fn tshark_reads_questions() {
+    let datagram = |kind: u8, status: u8| {
+        let mut bytes = vec![0; 120];
+        bytes[..8].copy_from_slice(b"shuntgat");
+        (bytes[8], bytes[12], bytes[116]) = (3, kind, status);
+        for (at, last) in [(48, 1), (64, 2)] {
+            bytes[at + 10..at + 16].copy_from_slice(&[0xff, 0xff, 10, 77, 0, last]);
+        }
+        bytes[80..84].copy_from_slice(&[0x40, 0x9c, 80, 0]);
+        bytes
+    };
+    let fields = ["_ws.col.Protocol", "_ws.col.Info", "shunt_gate.client", "shunt_gate.client_port", "_ws.lua.error"];
+    let text = tshark(&packets(&[datagram(1, 0), datagram(2, 0), datagram(3, 1)]), &fields);
+    let line = |info: &str| format!("shunt-gate\t{info}\t::ffff:10.77.0.1\t40000\t\n");
+    assert_eq!(text, ["ask port 80", "cookie port 80", "answer port 80: no station"].map(line).concat());
 }
