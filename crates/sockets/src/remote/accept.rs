@@ -136,13 +136,18 @@ fn unheard(fd: i32, listening: i32, listener: &Socket) {
     if listener.has(flag::LISTENER_SHARED) || *hosts == Hosts::None || !is_time_to_move() {
         return;
     }
-    if listen::peer_address(fd).is_some_and(|client| !client.is_loopback()) {
-        move_ear(listening, listener);
+    match listen::peer_address(fd) {
+        Some(client) if !client.is_loopback() => move_ear(listening, listener),
+        // Whoever serves this host's clients by the kernel asks for their addresses now and then, not for each.
+        _ => MOVE_NEXT.store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
     }
 }
 
 /// Between two tries to be heard by another home (ns).
 const MOVE_AGAIN: u64 = 1_000_000_000;
+/// And how long nobody looks behind a client of this host (ns).
+const LOOK_AGAIN: u64 = 10_000_000;
+
 static MOVE_NEXT: AtomicU64 = AtomicU64::new(0);
 fn is_time_to_move() -> bool {
     clock::monotonic_ns() >= MOVE_NEXT.load(Ordering::Relaxed)
