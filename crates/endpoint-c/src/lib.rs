@@ -10,6 +10,7 @@ use shunt_endpoint::{
     join, Address, Area, Arrival, Body, Bytes, Channel, Endpoint, Message, OpenError, PostError, SendError, Tag, Tags, INLINE,
 };
 use shunt_sys::{libc, Errno};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// An endpoint of any device.
 pub struct Handle(Box<dyn Endpoint + Send>);
@@ -169,6 +170,72 @@ pub unsafe extern "C" fn shunt_endpoint_send(endpoint: *mut Handle, channel: u32
     };
     // SAFETY: the contract above.
     unsafe { (*endpoint).0.send(&message) }.map_or_else(code, |_| 0)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_endpoint_send_areas(
+    endpoint: *mut Handle,
+    channel: u32,
+    areas: *const Area,
+    count: u32,
+    ticket: *mut u32,
+) -> i32 {
+    // SAFETY: the contract above.
+    let areas = if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(areas, count as usize) } };
+    let message = Message { channel: Channel(channel), head: &[], body: Body::Areas(areas) };
+    // SAFETY: the contract above.
+    match unsafe { (*endpoint).0.send(&message) } {
+        Ok(sent) => {
+            if !ticket.is_null() {
+                // SAFETY: the caller's integer.
+                unsafe { *ticket = sent.0 };
+            }
+            0
+        }
+        Err(error) => code(error),
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_endpoint_injected(endpoint: *mut Handle) -> u32 {
+    // SAFETY: the contract above.
+    unsafe { (*endpoint).0.injected().0 }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_endpoint_backlog(endpoint: *mut Handle, capacity: *mut u32) -> u32 {
+    // SAFETY: the contract above.
+    let backlog = unsafe { (*endpoint).0.backlog() };
+    if !capacity.is_null() {
+        // SAFETY: the caller's integer.
+        unsafe { *capacity = backlog.capacity };
+    }
+    backlog.waiting
+}
+
+/// `shunt_counters` of the header.
+#[repr(C)]
+pub struct Counts([u64; 9]);
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn shunt_endpoint_count(endpoint: *const Handle, counts: *mut Counts) {
+    // SAFETY: the contract above.
+    let counters = unsafe { (*endpoint).0.counters() };
+    let [sent, received] = [
+        [&counters.sent, &counters.sent_bytes, &counters.refused, &counters.unsent],
+        [&counters.received, &counters.received_bytes, &counters.woken, &counters.updates],
+    ]
+    .map(|half| half.map(|counter| counter.load(Relaxed)));
+    let mut all = [0; 9];
+    all[..4].copy_from_slice(&sent);
+    all[4..8].copy_from_slice(&received);
+    all[8] = counters.dropped_in_all();
+    // SAFETY: the caller's structure.
+    unsafe { *counts = Counts(all) };
 }
 
 /// See the header.

@@ -1,4 +1,4 @@
-/* A child sends a message over UDP; the parent posts a buffer, sleeps, and reads it. */
+/* A child sends messages over UDP; the parent posts buffers, sleeps, and reads them. */
 #include <errno.h>
 #include <poll.h>
 #include <shunt/endpoint.h>
@@ -26,9 +26,16 @@ int main(void) {
     if (shunt_endpoint_send(a, a_to_b, bytes, shunt_endpoint_largest(a) + 1) != -EMSGSIZE) return 5;
     if (!fork()) {
         usleep(20000);
-        for (int part = 0; part < 3; part++)
+        for (int part = 0; part < 2; part++)
             while (shunt_endpoint_send(a, a_to_b, bytes + 1000 * part, 1000)) shunt_endpoint_flush(a);
-        shunt_endpoint_flush(a);
+        /* The last one from two places of the segment. */
+        shunt_area areas[5] = {{64, 600}, {4096, 400}, {0, 1}, {0, 1}, {0, 1}};
+        unsigned char *segment = shunt_endpoint_segment(a, NULL);
+        uint32_t ticket = 0;
+        memcpy(segment + 64, bytes, 600), memcpy(segment + 4096, bytes, 400);
+        if (shunt_endpoint_send_areas(a, a_to_b, areas, 5, &ticket) != -EINVAL) _exit(1);
+        while (shunt_endpoint_send_areas(a, a_to_b, areas, 2, &ticket)) shunt_endpoint_flush(a);
+        while ((int32_t)(ticket - shunt_endpoint_injected(a)) >= 0) shunt_endpoint_flush(a);
         _exit(0);
     }
     size_t length = 0;
@@ -42,7 +49,14 @@ int main(void) {
         length += shunt_arrival_copy(b, &arrival, 0, got + length, sizeof got - length);
         shunt_endpoint_release(b, &arrival);
     }
-    wait(NULL);
+    int status = 0;
+    wait(&status);
+    if (status) return 7;
+    shunt_counters counts;
+    uint32_t capacity = 0;
+    shunt_endpoint_count(b, &counts);
+    if (counts.received != 3 || counts.received_bytes != 3000 || counts.sent || counts.dropped) return 8;
+    if (shunt_endpoint_backlog(b, &capacity) || !capacity) return 9;
     printf("%zu bytes, last %d\n", length, got[length - 1]);
     shunt_endpoint_free(a), shunt_endpoint_free(b);
 }

@@ -61,6 +61,21 @@ void shunt_endpoint_close(shunt_endpoint *, shunt_channel);
  * -EPIPE (the peer is gone), -EFAULT. */
 int shunt_endpoint_send(shunt_endpoint *, shunt_channel, const void *bytes, size_t length);
 
+/* Sends what lies in up to SHUNT_SCATTER areas of the segment. They are the device's until the message has left, which it has
+ * when (int32_t)(*ticket - shunt_endpoint_injected()) is negative. Errors as above; -EINVAL: an area outside, or too many. */
+int shunt_endpoint_send_areas(shunt_endpoint *, shunt_channel, const shunt_area *, uint32_t count, uint32_t *ticket);
+uint32_t shunt_endpoint_injected(shunt_endpoint *);
+
+/* Messages that wait to be received, and in *capacity, if it is not NULL, how many can. */
+uint32_t shunt_endpoint_backlog(shunt_endpoint *, uint32_t *capacity);
+
+/* What an endpoint has done: messages and their bytes; times that send answered -EAGAIN; messages that were lost for want of the
+ * device; doorbells heard; updates of exported memory; frames that were dropped as none of this endpoint's. */
+typedef struct shunt_counters {
+    uint64_t sent, sent_bytes, refused, unsent, received, received_bytes, woken, updates, dropped;
+} shunt_counters;
+void shunt_endpoint_count(const shunt_endpoint *, shunt_counters *);
+
 /* Hands what was sent to the device. 1: all of it; 0: the device is backed up. */
 int shunt_endpoint_flush(shunt_endpoint *);
 
