@@ -237,6 +237,64 @@ fn late_and_few(site: Site) {
 }
 between_hosts!(late_and_few);
 
+/// What cannot have a port of its own before it connects is the kernel's, and works: sockets with a mark, those that bind without a port,
+/// and all but a quarter of what a host with few ephemeral ports makes at a time.
+fn ports_of_others(site: Site) {
+    let server = "import socket,sys,threading\n\
+        l = socket.create_server((sys.argv[1], 9300), backlog=64)\n\
+        print('ready', flush=True)\n\
+        def serve(c):\n\
+        \x20   while b := c.recv(100): c.sendall(b)\n\
+        while True:\n\
+        \x20   threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()\n";
+    // SOL_SOCKET and SO_MARK; IPPROTO_IP and IP_BIND_ADDRESS_NO_PORT; nothing.
+    let client = "import socket,sys\n\
+        all = []\n\
+        for i in range(5):\n\
+        \x20   s = socket.socket()\n\
+        \x20   if sys.argv[2] != 'none': s.setsockopt(*map(int, sys.argv[2].split(',')), 1)\n\
+        \x20   s.connect((sys.argv[1], 9300))\n\
+        \x20   all.append(s)\n\
+        for i, s in enumerate(all):\n\
+        \x20   s.sendall(bytes([i]))\n\
+        \x20   assert s.recv(10) == bytes([i])\n\
+        print('talked', flush=True)\n\
+        sys.stdin.read()\n";
+    let python = python_program();
+    let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    let mut turn = 0;
+    let mut told = |option: &str| {
+        turn += 1;
+        let client = site.start(0, &format!("client{turn}"), &python, &["-c", client, &site.address(), option]);
+        client.wait_for("talked");
+        let told = (site.accelerated(client.id()), site.shunt(0, &["why", &client.id().to_string()]));
+        client.end_of_input();
+        told
+    };
+    until("all five to be streams", || told("none").0 == 5);
+    for option in ["1,36", "0,24"] {
+        let (streams, why) = told(option);
+        assert_eq!(streams, 0, "{why}");
+    }
+    let few = || std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40031");
+    site.hosts[0].enter(few).expect("a range");
+    // Eight for streams, which are not used again for a minute; nobody goes without a connection for that.
+    let mut streams = 0;
+    until("ports to be taken", || {
+        let (more, why) = told("none");
+        streams += more;
+        why.contains("no-port ")
+    });
+    assert!((1..=8).contains(&streams), "{streams}");
+    server.kill();
+    site.finish();
+}
+mod ports_of_others {
+    crate::between_hosts!(ports_of_others, udp, Udp);
+    crate::between_hosts!(ports_of_others, xdp, Xdp);
+}
+
 /// A server that accepts nobody, and a path that is lost with bytes unread, give a keeper nothing to do.
 fn keepers_sleep(mut site: Site) {
     let server = "import socket,sys\n\
