@@ -6,7 +6,7 @@ use shunt_testkit::{hosts, program, python_program, spawn};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use two_hosts::Site;
+use two_hosts::{until, Site};
 
 /// Bytes that compress badly and repeat nowhere.
 fn noise(length: usize) -> Vec<u8> {
