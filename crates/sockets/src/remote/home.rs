@@ -1,6 +1,7 @@
 //! What this process has for other hosts: its station, the links of that, and the way to its keeper.
 
 use super::area::{self, Device};
+use super::making::Making;
 use super::message::Message;
 use super::{fork, words};
 use crate::global::{Shared, SETUP};
@@ -43,8 +44,8 @@ static HOME: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
 /// The newest of those that it has, or had, and still has mapped ([`Home::older`]).
 static NEWEST: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Somebody makes a home at this moment: a process has one.
-static MAKING: AtomicBool = AtomicBool::new(false);
+/// Who makes a home at this moment: a process has one.
+static MAKING: Making = Making::new();
 /// How long another one's making is waited for (ns): it takes 10 ms, and a keeper's birth.
 const MADE_WITHIN: u64 = 200_000_000;
 /// Between two looks whether it is made (ns).
@@ -93,7 +94,8 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
         if let Some(home) = kept() {
             return Ok(home);
         }
-        if MAKING.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        let me = shunt_sys::thread::id();
+        if MAKING.begin(me, clock::monotonic_ns()) {
             // Somebody else may have made it since.
             let made = kept().map_or_else(|| make(device).map_err(|_| Reason::NoStation), Ok);
             if let Ok(made) = made {
@@ -106,12 +108,11 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
                 // If the keeper of the last one is gone, so is every stream that it kept: the next ones get another.
                 HOME.store(made as *const Home as *mut Home, Ordering::Release);
                 if !homes().any(|home| core::ptr::eq(home, made)) {
-                    made.older.store(NEWEST.load(Ordering::Acquire), Ordering::Release);
-                    NEWEST.store(made as *const Home as *mut Home, Ordering::Release);
+                    note_newest(made);
                 }
                 let _ = connects && made.is_own();
             }
-            MAKING.store(false, Ordering::Release);
+            MAKING.end(me);
             return made;
         }
         let now = clock::monotonic_ns();
@@ -123,6 +124,15 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
     }
 }
 
+fn note_newest(made: &'static Home) {
+    let made_at = core::ptr::from_ref(made).cast_mut();
+    let newest = |before| {
+        made.older.store(before, Ordering::Release);
+        Some(made_at)
+    };
+    let _ = NEWEST.fetch_update(Ordering::AcqRel, Ordering::Acquire, newest);
+}
+
 /// This process's home, if its keeper lives and its device may still bring something: an agent that was started again knows nothing of
 /// the endpoints that the last one had.
 fn kept() -> Option<&'static Home> {
@@ -132,7 +142,7 @@ fn kept() -> Option<&'static Home> {
 /// In the child after fork. `strange`: in a PID namespace of its own, where numbers of processes, by which the station's lock knows who
 /// holds it, mean others: it has no part in the family's station.
 pub fn forked(strange: bool) {
-    MAKING.store(false, Ordering::Relaxed);
+    MAKING.forget();
     if strange {
         forget();
     }

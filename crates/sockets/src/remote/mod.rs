@@ -22,6 +22,7 @@ mod fork;
 mod hold;
 mod home;
 mod keeper;
+mod making;
 mod message;
 mod near;
 mod port;
