@@ -16,7 +16,7 @@ mod solitary;
 
 pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, retire_if_shared, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
-pub use drop::{drop_lasting, drop_owed, drop_unused, sweep};
+pub use drop::{drop_lasting, drop_owed, drop_unused, part_with, sweep};
 pub use forking::left_to_kernel;
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{clear_for_next, note, offer, reusable, Offer};

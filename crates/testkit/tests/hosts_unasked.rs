@@ -4,9 +4,10 @@
 mod two_hosts;
 
 use shunt_testkit::spawn;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 use two_hosts::{peer, stop, until, Running, Site, Way, PORT};
 
 /// What the descriptors of a process are, its threads, and how many processes are on the hosts.
@@ -117,18 +118,63 @@ fn no_keeper() -> std::io::Result<()> {
     }
 }
 
+/// `testkit-peer listen` on the first host.
+struct Listener {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Listener {
+    fn new(mut command: Command) -> Listener {
+        let mut child = spawn(command.arg("listen").stdin(Stdio::piped()).stdout(Stdio::piped())).expect("it runs");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Listener { child, lines }
+    }
+
+    /// Has it listen, and gives what it says.
+    fn listen(&mut self) -> String {
+        self.child.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
+        self.lines.next().expect("a line").expect("text")
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("its end").success());
+    }
+}
+
 /// Where no keeper can be forked that is tried again and again, and each time leaves nothing.
 #[test]
 fn a_station_without_a_keeper_leaves_nothing() {
     let Some(site) = Site::new("no-keeper", Way::OneAgent) else { return };
     let mut command = site.command(0, &peer());
-    command.args(["listen", "2"]).stdout(Stdio::piped());
-    // SAFETY: two system calls.
+    // SAFETY: a system call.
     unsafe { command.pre_exec(no_keeper) };
-    let mut program = spawn(&mut command).expect("it runs");
-    let mut lines = BufReader::new(program.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
-    assert_eq!(lines.next(), lines.next());
-    assert!(site.shunt(0, &["why", &program.id().to_string()]).contains("no-station"));
-    assert!(program.wait().expect("its end").success());
+    let mut listener = Listener::new(command);
+    let first = listener.listen();
+    // For so long it is remembered that there is none.
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(listener.listen(), first);
+    assert!(site.shunt(0, &["why", &listener.child.id().to_string()]).contains("no-station"));
+    listener.end();
+    site.finish();
+}
+
+/// However often an agent is started again, a program has one station, and one keeper.
+#[test]
+fn an_agent_that_is_started_again_leaves_nothing() {
+    let Some(mut site) = Site::new("agent-again", Way::OneAgent) else { return };
+    let mut listener = Listener::new(site.command(0, &peer()));
+    let first = listener.listen();
+    for _ in 0..3 {
+        site.agents.clear();
+        let agent = site.start_agent(0);
+        site.agents.push(agent);
+        assert_eq!(listener.listen(), first);
+        let name = |process: &u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        let keepers = || site.hosts[0].processes().iter().filter(|process| name(process).contains("keeper")).count();
+        until("one keeper", || keepers() == 1);
+    }
+    listener.end();
     site.finish();
 }

@@ -8,8 +8,9 @@ use crate::stream::window;
 use crate::{global, private};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_ring::offers;
+use shunt_segment::area::BASE_SIZE;
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, libc, Errno};
+use shunt_sys::{calls, libc, mapping, Errno};
 
 /// Idle links of ours that wait for another connection to their listener. Whether that listener still exists only its
 /// process could tell, in memory that it can write, so what bounds their number is this.
@@ -57,6 +58,17 @@ pub(super) fn drop_link(index: usize) {
 pub fn drop_lasting(index: usize) {
     at(index).lasting = false;
     drop_link(index);
+}
+
+/// Drops a link of a station that this process has left, in which it has no connection. The range serves no other one: a thread that is
+/// late may write there.
+pub fn part_with(index: usize) {
+    let link = *at(index);
+    links().forget(index);
+    // SAFETY: no connection of ours uses the range any more; late readers accept zeros.
+    unsafe { mapping::blank_at_any_price(link.base, BASE_SIZE) };
+    window::drop_link(index);
+    private::close(link.fd);
 }
 
 pub(super) fn drop_unless_awaited(index: usize) {

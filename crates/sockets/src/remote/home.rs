@@ -27,6 +27,8 @@ pub struct Home {
     pub control: AtomicI32,
     /// It is this process's user's, for sure ([`super::whose`]).
     pub claimed: AtomicBool,
+    /// This process leaves it, or has left it ([`Home::leave_if_empty`]).
+    pub(super) left: AtomicBool,
     /// The one that the process had before.
     older: AtomicPtr<Home>,
     /// The pump's sockets, one for each stream, in this process.
@@ -110,6 +112,7 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
                 if !homes().any(|home| core::ptr::eq(home, made)) {
                     note_newest(made);
                 }
+                homes().filter(|home| !core::ptr::eq(*home, made)).for_each(Home::leave_if_empty);
                 let _ = connects && made.is_own();
             }
             MAKING.end(me);
@@ -247,6 +250,7 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
             links,
             control: AtomicI32::new(control),
             claimed: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             older: AtomicPtr::new(core::ptr::null_mut()),
             descriptors: limit(),
             far,
@@ -370,13 +374,12 @@ impl Home {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    let home = HOME.load(Ordering::Acquire);
-    if !home.is_null() {
+    let apart = home().filter(|home| !homes().any(|other| core::ptr::eq(other, *home)));
+    for home in homes().chain(apart) {
+        let place = core::ptr::from_ref(home).cast_mut();
         // SAFETY: a home that is never unmapped; descriptors are renumbered by one thread at a time, and the station keeps
         // the old number open for those that use it meanwhile.
-        unsafe {
-            (*home).station.renumber(from, to);
-            crate::process::renumber(&(*home).control, from, to);
-        }
+        unsafe { (*place).station.renumber(from, to) };
+        crate::process::renumber(&home.control, from, to);
     }
 }

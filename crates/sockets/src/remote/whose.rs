@@ -45,11 +45,36 @@ impl Home {
         keeper() == u64::from(user) + 1
     }
 
+    /// Leaves a station whose agent has ended, if nobody has a stream there any more: an agent that is started again and again is not to
+    /// cost each program sixteen descriptors and a keeper each time.
+    pub(super) fn leave_if_empty(&'static self) {
+        let is_empty = || {
+            let Some(_setup) = SETUP.lock() else { return false };
+            self.links.iter().all(|(_, index)| link::at(*index).live == 0)
+        };
+        if !self.station.is_over() || self.station.lent() > 0 || self.station.is_driven_here() || !is_empty() {
+            return;
+        }
+        if self.left.swap(true, Ordering::AcqRel) {
+            return; // by another thread
+        }
+        self.part();
+        // Nobody else drops them before.
+        if let Some(_setup) = SETUP.lock() {
+            self.links.iter().for_each(|(_, index)| link::part_with(*index));
+        }
+    }
+
     fn leave(&'static self) {
-        home::part_with(self);
         if let Some(_setup) = SETUP.lock() {
             self.links.iter().for_each(|(_, index)| link::no_longer_lasting(*index));
         }
+        self.part();
+    }
+
+    /// Gives up all but the links.
+    fn part(&'static self) {
+        home::part_with(self);
         let descriptors = self.station.descriptors();
         for fd in descriptors.into_iter().filter(|fd| *fd >= 0) {
             table::take(fd);

@@ -12,7 +12,7 @@
 //! testkit-peer urgent PORT SEED               rounds with an urgent byte each, until its input ends
 //! testkit-peer fork PORT SEED                 as bystander; each second round is a child's
 //! testkit-peer visit PORT                     one short conversation, which it ends itself
-//! testkit-peer listen TIMES                   listens anywhere for a moment, and so on; tells of its descriptors behind each
+//! testkit-peer listen                         for each line of its input listens anywhere for a moment; tells of its descriptors
 //! ```
 //!
 //! The server's address is 127.0.0.1, or the variable `TESTKIT_ADDRESS`.
@@ -58,7 +58,7 @@ fn main() {
             });
             bystander(number(port) as u16);
         }
-        ["listen", times] => (0..number(times)).for_each(|_| listen_for_a_moment()),
+        ["listen"] => io::stdin().lock().lines().for_each(|_| listen_for_a_moment()),
         ["outlive", port, letter, seed] => survive_one(&format!("{port} {letter} {seed}")),
         ["serve-urgent", port] => serve_urgent(&listen(number(port) as u16)),
         ["urgent", port, seed] => until_input_ends(number(port) as u16, |mut stream, ended| urgent::send(&mut stream, number(seed), ended)),
@@ -100,12 +100,10 @@ fn listen(port: u16) -> TcpListener {
     TcpListener::bind((address().as_str(), port)).expect("the port is free")
 }
 
-/// Behind it comes the time for which shunt remembers that something could not be had.
 fn listen_for_a_moment() {
     drop(TcpListener::bind("0.0.0.0:0").expect("a listener"));
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("a directory").count();
-    println!("descriptors {descriptors}");
-    thread::sleep(Duration::from_millis(1200));
+    say(format!("descriptors {descriptors}"));
 }
 
 /// A child that has the listener, too, and does nothing: it goes when this process does.
