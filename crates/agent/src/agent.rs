@@ -30,10 +30,8 @@ pub struct Agent {
     pub(crate) listener: OwnedFd,
     pub(crate) datagrams: Vec<UdpSocket>,
     pub(crate) maps: Maps,
-    // Detaches the program when it is dropped, before the sockets go.
-    pub(crate) _link: Link,
-    pub(crate) attachment: Attachment,
-    pub(crate) native_error: Option<String>,
+    /// The program, from the first endpoint on that needs it. It is detached when this is dropped, before the sockets go.
+    pub(crate) sorter: Option<Sorter>,
     pub(crate) trunks: Vec<Trunk>,
     pub(crate) lend: Vec<u32>,
     pub(crate) page_file: OwnedFd,
@@ -59,6 +57,14 @@ pub struct Agent {
     /// Datagrams that came the kernel's way.
     pub(crate) astray: u64,
     pub(crate) began: Instant,
+}
+
+/// The program that is attached to the interface.
+pub(crate) struct Sorter {
+    pub(crate) _link: Link,
+    pub(crate) attachment: Attachment,
+    /// What the driver said that did not take it.
+    pub(crate) native_error: Option<String>,
 }
 
 /// Tags are random, so they are their own hash.

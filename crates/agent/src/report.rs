@@ -16,6 +16,9 @@ use crate::ebpf::program::Counter;
 use crate::interface::Interface;
 use crate::requests::Answer;
 
+/// In place of where the program runs, while no endpoint has needed it.
+pub const NO_PROGRAM: &str = "none yet";
+
 /// An agent and its interface.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -31,7 +34,7 @@ pub struct Report {
     pub addresses: Vec<String>,
     /// Bytes of the largest frame.
     pub largest_frame: u32,
-    /// Where the program runs: `native` or `generic`.
+    /// Where the program runs: `native` or `generic`; or [`NO_PROGRAM`].
     pub attachment: String,
     /// Why not in the driver.
     pub native_error: Option<String>,
@@ -150,8 +153,8 @@ impl Agent {
             port: self.configuration.port,
             addresses: addresses.iter().map(ToString::to_string).collect(),
             largest_frame: self.frame,
-            attachment: self.attachment.word().to_string(),
-            native_error: self.native_error.clone(),
+            attachment: self.sorter.as_ref().map_or(NO_PROGRAM, |sorter| sorter.attachment.word()).to_string(),
+            native_error: self.sorter.as_ref().and_then(|sorter| sorter.native_error.clone()),
             queues: queues.collect(),
             lent: self.lend.clone(),
             sorted: Counter::ALL

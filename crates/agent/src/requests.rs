@@ -180,8 +180,9 @@ impl Agent {
         let (attached, page) = match (own, wanted) {
             (Ok(attached), _) => (attached, None),
             (Err(errno), Kind::Own) => return Err(errno),
-            (Err(_), _) => (self.multiplexed(request, &address, room)?, Some(&self.page_file)),
+            (Err(_), _) => (self.multiplexed(request, &address, room)?, Some(self.page_file.as_raw_fd())),
         };
+        self.sort_frames().map_err(|error| error.raw_os_error().unwrap_or(libc::EBUSY))?;
         let copy = |fd: i32| {
             // SAFETY: a duplicate belongs to nobody else.
             calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(|errno| errno.0)
@@ -194,7 +195,7 @@ impl Agent {
         let cuts = who.user == 0 && now.keeps_order;
         let cutter = attached.socket.as_ref().filter(|socket| cuts && socket.makes_sums());
         let cutter = cutter.and_then(|_| crate::cutter::make(interface, &attached.address).ok());
-        let page = page.or(cutter.as_ref()).map_or(bell, |page| page.as_raw_fd());
+        let page = page.or(cutter.as_ref().map(AsRawFd::as_raw_fd)).unwrap_or(bell);
         let descriptors = vec![copy(attached.memory.fd())?, copy(bell)?, copy(way)?, copy(page)?];
         if let Some(doorbell) = &attached.doorbell {
             self.watch(doorbell.as_raw_fd(), Token::Doorbell(number)).map_err(|_| libc::ENOMEM)?;

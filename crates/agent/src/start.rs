@@ -11,7 +11,7 @@ use shunt_sys::{calls, libc as system, mapping};
 use shunt_xdp::multiplexed::AgentPage;
 use shunt_xdp::protocol;
 
-use crate::agent::{Agent, Token};
+use crate::agent::{Agent, Sorter, Token};
 use crate::configuration::Configuration;
 use crate::ebpf::kernel::Program;
 use crate::ebpf::program::{self, Maps, Role};
@@ -57,15 +57,15 @@ impl Agent {
         }
         let datagrams = bind_port(&configuration, name)?;
         let maps = Maps::new(TAGS, interface.queues).map_err(not_allowed)?;
-        let (only, first) = (configuration.attachment, interface.first_attachment(configuration.port));
-        let load = |attachment| maps.load(configuration.port, interface.has_pieces(attachment));
-        let loaded = load(only.unwrap_or(first)).map_err(not_allowed)?;
-        let (link, attachment, native_error) = program::attach(&loaded, load, interface.index, only, first).map_err(|error| {
-            match (error.raw_os_error(), Interface::find(name).ok().and_then(|now| now.program)) {
+        let loaded = load(&configuration, &interface, &maps).map_err(not_allowed)?;
+        // It costs each packet something, TCP's too; streams of sockets without queues need none.
+        let is_wanted = !lend.is_empty() || configuration.attachment.is_some();
+        let sorter = is_wanted.then(|| attach_program(&loaded, &configuration, &interface, &maps)).transpose().map_err(
+            |error| match (error.raw_os_error(), Interface::find(name).ok().and_then(|now| now.program)) {
                 (Some(libc::EBUSY | libc::EEXIST), Some(number)) => occupied(name, number),
                 _ => format!("the program cannot be attached to {name}: {error}"),
-            }
-        })?;
+            },
+        )?;
         drop(loaded);
 
         // The largest frame that a chunk can take, where the interface has larger ones.
@@ -104,9 +104,7 @@ impl Agent {
             listener,
             datagrams,
             maps,
-            _link: link,
-            attachment,
-            native_error: native_error.map(|error| error.to_string()),
+            sorter,
             trunks,
             lend,
             page_file,
@@ -131,6 +129,18 @@ impl Agent {
         Ok(agent)
     }
 
+    /// Has the program sort frames by tags from now on.
+    ///
+    /// # Errors
+    /// As for [`program::attach`].
+    pub(crate) fn sort_frames(&mut self) -> io::Result<()> {
+        if self.sorter.is_none() {
+            let loaded = load(&self.configuration, &self.interface, &self.maps)?;
+            self.sorter = Some(attach_program(&loaded, &self.configuration, &self.interface, &self.maps)?);
+        }
+        Ok(())
+    }
+
     fn watch_all(&mut self) -> io::Result<()> {
         self.watch(self.listener.as_raw_fd(), Token::Listener)?;
         self.watch(self.signals.as_raw_fd(), Token::Signal)?;
@@ -143,6 +153,19 @@ impl Agent {
         }
         Ok(())
     }
+}
+
+/// The program for where it is tried first.
+fn load(configuration: &Configuration, interface: &Interface, maps: &Maps) -> io::Result<Program> {
+    let place = configuration.attachment.unwrap_or(interface.first_attachment(configuration.port));
+    maps.load(configuration.port, interface.has_pieces(place))
+}
+
+fn attach_program(loaded: &Program, configuration: &Configuration, interface: &Interface, maps: &Maps) -> io::Result<Sorter> {
+    let (only, first) = (configuration.attachment, interface.first_attachment(configuration.port));
+    let load = |place| maps.load(configuration.port, interface.has_pieces(place));
+    let (link, attachment, native_error) = program::attach(loaded, load, interface.index, only, first)?;
+    Ok(Sorter { _link: link, attachment, native_error: native_error.map(|error| error.to_string()) })
 }
 
 fn descriptor(fd: i32) -> Result<i32, String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use clap::ArgMatches;
 use serde::Serialize;
 use shunt_agent::ebpf::kernel::Attachment;
-use shunt_agent::report::{self, Report};
+use shunt_agent::report::{self, Report, NO_PROGRAM};
 use shunt_agent::{Agent, Configuration, End};
 
 use crate::failure::Failure;
@@ -52,11 +52,14 @@ fn started(report: &Report) -> String {
         [] => "lends none".to_string(),
         queues => format!("lends {}", queues.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
     };
+    let program = match report.attachment.as_str() {
+        NO_PROGRAM => "will attach a program, with the first endpoint,".to_string(),
+        place => format!("attached a program ({place})"),
+    };
     let mut text = format!(
-        "{}: attached a program ({}) that takes UDP datagrams to port {} with a tag of an endpoint here; all other frames \
+        "{}: {program} that takes UDP datagrams to port {} with a tag of an endpoint here; all other frames \
          pass.\n{}: {queues}, {lent}. Addresses: {}. Frames of up to {} bytes.",
         report.interface,
-        report.attachment,
         report.port,
         report.interface,
         if report.addresses.is_empty() { "none yet".to_string() } else { report.addresses.join(", ") },

@@ -409,11 +409,11 @@ fn rest_of_a_run_is_everybodys() {
 #[test]
 fn program_stands_where_frames_are_whole() {
     for (joint, arguments, place) in [
-        (Joint::default(), &[][..], "generic"),
+        (Joint::default(), &["--lend", "0"][..], "generic"),
         (Joint::default(), &["--attach", "native"][..], "native"),
-        (Joint::default(), &["--port", "4000"][..], "native"),
+        (Joint::default(), &["--port", "4000", "--lend", "0"][..], "native"),
         (Joint { queues: 2, mtu: 1500 }, &[][..], "native"),
-        (Joint { queues: 1, mtu: 3400 }, &[][..], "native"),
+        (Joint { queues: 1, mtu: 3400 }, &["--lend", "0"][..], "native"),
     ] {
         let Some(hosts) = pair(joint) else { return };
         let agent = Agent::start(&hosts[0], arguments);
@@ -434,6 +434,21 @@ fn lending_everything_is_told() {
         let limited = check["verdict"] == "limited" && check["follows"].as_str().unwrap().contains("one program has a queue");
         assert_eq!(limited, told, "{check}");
     }
+}
+
+/// While an agent only says that its host takes part, it is in no packet's way.
+#[test]
+fn program_waits_for_an_endpoint() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let has_program = || program_of(&hosts[0]).is_some();
+    let agent = Agent::start(&hosts[0], &[]);
+    assert!(agent.said.contains("will attach a program"), "{}", agent.said);
+    let refused = hosts[0].enter(|| Xdp::attach("left0", Kind::Own, false, Sizes::default()).err().map(|errno| errno.0));
+    assert_eq!((refused, has_program()), (Some(libc::EBUSY), false));
+    drop(attach(&hosts[0], Kind::Any, false));
+    assert!(has_program(), "it stays, as a driver may stop the interface for each change");
+    drop(agent);
+    until("the program's end", || !has_program());
 }
 
 /// Killed in mid-traffic: endpoints hear of it, the kernel detaches, a new agent serves at once.
@@ -720,7 +735,7 @@ fn refusals_say_what_to_do() {
     assert!(code == Some(1) && said.contains("1 receive queues"), "{said}");
     let (code, said) = run(agent("left0").args(["--lend", "x"]));
     assert!(code == Some(2) && said.contains("--lend"), "{said}");
-    let first = Agent::start(&hosts[0], &[]);
+    let first = Agent::start(&hosts[0], &["--lend", "0"]);
     // A veth of one queue is better served before the stack; the driver is for who asks for it.
     assert!(first.said.contains("left0: attached a program (generic)"), "{}", first.said);
     let (code, said) = run(&mut agent("left0"));

@@ -40,7 +40,7 @@ fn agents() -> Check {
         .map(|(interface, report)| {
             let dropped: u64 = report.dropped.values().sum();
             format!(
-                "{interface}: {} since {} s, {} endpoints, {dropped} frames for nobody",
+                "{interface}: program {}, since {} s, {} endpoints, {dropped} frames for nobody",
                 report.attachment,
                 report.seconds,
                 report.endpoints.len()
@@ -58,7 +58,7 @@ fn agents() -> Check {
     Check::ok(
         name,
         told.join("; "),
-        "programs that start under shunt reach others under shunt on those networks past the kernel's stack",
+        "programs that start under shunt reach others under shunt on those networks past the kernel's TCP",
     )
 }
 
