@@ -150,7 +150,7 @@ pub struct Options {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub milliseconds: Option<u64>,
     /// Message size of pingpong (default 8) and of stream (default 65536), and both in the cell unix
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 26))]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 22))]
     pub size: Option<u64>,
     /// Let the measured programs go before everything else that runs here (nice -20; needs root)
     #[arg(long)]
@@ -394,7 +394,7 @@ impl Plan<'_> {
         let document = Document {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: std::env::args().map(|word| quoted(&word)).collect::<Vec<_>>().join(" "),
             unix_time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             seconds: instrument.progress.elapsed().as_secs_f64(),
             machine: instrument.machine,
@@ -439,6 +439,15 @@ impl Plan<'_> {
     }
 }
 
+/// A word of a command line as a shell would have to be told it.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "-_./=,:+@%".contains(letter);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 fn shunt_environment() -> Vec<String> {
     let mut set: Vec<String> =
         std::env::vars().filter(|(name, _)| name.starts_with("SHUNT_")).map(|(name, value)| format!("{name}={value}")).collect();
@@ -459,5 +468,11 @@ mod tests {
         );
         assert_eq!(options.without_effect(&["idle", "stream"]), [""; 0]);
         assert_eq!(Options::default().without_effect(&["redis"]), [""; 0]);
+    }
+
+    #[test]
+    fn the_command_of_a_report_can_be_given_to_a_shell() {
+        let words = ["matrix", "--only", "8 B, 1 thread", "it's", ""];
+        assert_eq!(words.map(quoted).join(" "), r"matrix --only '8 B, 1 thread' 'it'\''s' ''");
     }
 }
