@@ -131,38 +131,15 @@ impl Document {
         };
         text += &line(["", "", "", "shunt /", "", "shunt /", "CPU per", "operation"]);
         text += &line(["", "kernel", "shunt", "kernel", "floor", "floor", "kernel", "shunt"]);
-        for comparison in self.comparisons() {
-            let row = comparison.row;
-            let first = row.contenders.first().is_some_and(|(carrier, _)| *carrier == comparison.baseline);
-            let title = match first {
-                true => row.title.clone(),
-                false => format!("  against the {}", comparison.baseline.title().replace(", ", " ")),
-            };
-            text += &line([
-                &title,
-                &figure_of(row, comparison.baseline),
-                &figure_of(row, Carrier::Shunt),
-                &comparison.ratio().map_or("-".into(), ratio),
-                &comparison.floor.and_then(Series::median).map_or("-".into(), |floor| figure(row.unit, floor)),
-                &comparison.above_floor().map_or("-".into(), ratio),
-                &cpu_of(row, comparison.baseline),
-                &cpu_of(row, Carrier::Shunt),
-            ]);
-            if first {
-                for floor in row.floors.iter().skip(1) {
-                    let median = floor.series.median();
-                    let above = comparison.shunt.and_then(|shunt| row.unit.times_better(shunt, &floor.series));
-                    text += &line([
-                        &format!("  floor: {}", floor.title),
-                        "",
-                        "",
-                        "",
-                        &median.map_or("-".into(), |value| figure(row.unit, value)),
-                        &above.map_or("-".into(), ratio),
-                        "",
-                        "",
-                    ]);
-                }
+        let comparisons = self.comparisons();
+        for row in self.cells.iter().flat_map(|cell| &cell.rows) {
+            // A figure that the kernel has none of, such as memory.
+            if let [(Carrier::Shunt, _)] = row.contenders[..] {
+                let (figure, cpu) = (figure_of(row, Carrier::Shunt), cpu_of(row, Carrier::Shunt));
+                text += &line([&row.title, "-", &figure, "-", "-", "-", "-", &cpu]);
+            }
+            for comparison in comparisons.iter().filter(|one| std::ptr::eq(one.row, row)) {
+                text += &lines(comparison, line);
             }
         }
         text + &self.notes()
@@ -196,6 +173,44 @@ impl Document {
         }
         notes
     }
+}
+
+/// The lines of one comparison; the first of a row has its further floors below it.
+fn lines(comparison: &Comparison, line: impl Fn([&str; 8]) -> String) -> String {
+    let row = comparison.row;
+    let mut text = String::new();
+    let first = row.contenders.first().is_some_and(|(carrier, _)| *carrier == comparison.baseline);
+    let title = match first {
+        true => row.title.clone(),
+        false => format!("  against the {}", comparison.baseline.title().replace(", ", " ")),
+    };
+    text += &line([
+        &title,
+        &figure_of(row, comparison.baseline),
+        &figure_of(row, Carrier::Shunt),
+        &comparison.ratio().map_or("-".into(), ratio),
+        &comparison.floor.and_then(Series::median).map_or("-".into(), |floor| figure(row.unit, floor)),
+        &comparison.above_floor().map_or("-".into(), ratio),
+        &cpu_of(row, comparison.baseline),
+        &cpu_of(row, Carrier::Shunt),
+    ]);
+    if first {
+        for floor in row.floors.iter().skip(1) {
+            let median = floor.series.median();
+            let above = comparison.shunt.and_then(|shunt| row.unit.times_better(shunt, &floor.series));
+            text += &line([
+                &format!("  floor: {}", floor.title),
+                "",
+                "",
+                "",
+                &median.map_or("-".into(), |value| figure(row.unit, value)),
+                &above.map_or("-".into(), ratio),
+                "",
+                "",
+            ]);
+        }
+    }
+    text
 }
 
 /// What stands in the floor's column: its title, and from which row on it is another.
@@ -331,6 +346,14 @@ pub(crate) mod tests {
         assert!(table.contains(" 70.0 ns+ ") && table.contains("cell: + the slowest of fewer"), "{table}");
         let ends = |word: &str| table.lines().find_map(|line| Some(line.find(word)? + word.len()));
         assert_eq!(ends("kernel      shunt").map(|end| end - 11), ends("70.0 ns+"));
+    }
+
+    #[test]
+    fn a_figure_that_the_kernel_has_none_of_has_its_line() {
+        let mut collector = Collector::default();
+        collector.add(Carrier::Shunt, vec![Figure::new("memory", "resident memory of each", Unit::Bytes, 512.0)], None);
+        let table = document_of(collector).table();
+        assert!(table.lines().any(|line| line.starts_with("resident memory of each ") && line.contains(" 512 B ")), "{table}");
     }
 
     #[test]
