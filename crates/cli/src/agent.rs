@@ -43,9 +43,7 @@ fn say(text: &str) {
 fn started(report: &Report) -> String {
     let queues: Vec<String> = report.queues.iter().map(|queue| format!("{} ({})", queue.queue, queue.mode)).collect();
     let queues = match queues.as_slice() {
-        [] => {
-            "has no queue for emulated endpoints, so each queue that it lends is one program's, and others have none".to_string()
-        }
+        [] => "has no queue for emulated endpoints".to_string(),
         queues => format!("serves emulated endpoints on queue {}", queues.join(", ")),
     };
     let lent = match report.lent.as_slice() {

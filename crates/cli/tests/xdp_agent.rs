@@ -421,21 +421,6 @@ fn program_stands_where_frames_are_whole() {
     }
 }
 
-/// Where all queues are lent most programs have none: who starts the agent is told, and who asks the doctor.
-#[test]
-fn lending_everything_is_told() {
-    let Some(hosts) = pair(Joint::default()) else { return };
-    for (lend, told) in [("none", false), ("0", true)] {
-        let agent = Agent::start(&hosts[0], &["--lend", lend]);
-        assert_eq!(agent.said.contains("others have none"), told, "{}", agent.said);
-        let output = hosts[0].command(SHUNT).args(["doctor", "--json"]).output().expect("it runs");
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let check = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "agents").expect("a check");
-        let limited = check["verdict"] == "limited" && check["follows"].as_str().unwrap().contains("one program has a queue");
-        assert_eq!(limited, told, "{check}");
-    }
-}
-
 /// While an agent only says that its host takes part, it is in no packet's way.
 #[test]
 fn program_waits_for_an_endpoint() {

@@ -47,14 +47,6 @@ fn agents() -> Check {
             )
         })
         .collect();
-    let lends_all = |report: &&shunt_agent::report::Report| report.queues.is_empty();
-    if let Some(report) = asked.iter().filter_map(|(_, answer)| answer.as_ref().ok()).find(lends_all) {
-        return Check::limited(
-            name,
-            format_args!("{}; that of {} lends all queues", told.join("; "), report.interface),
-            format_args!("{} there, the others' connections stay with the kernel (--lend)", programs(report.lent.len())),
-        );
-    }
     Check::ok(
         name,
         told.join("; "),
@@ -83,13 +75,6 @@ fn area() -> Check {
             "by keepers of a program under shunt; if another user's, yours are not found",
         ),
         Err(error) => Check::limited(name, format_args!("UDP port {GATE}: {error}"), "other hosts cannot ask for streams here"),
-    }
-}
-
-fn programs(count: usize) -> String {
-    match count {
-        1 => "one program has a queue".to_string(),
-        count => format!("{count} programs have queues"),
     }
 }
 
