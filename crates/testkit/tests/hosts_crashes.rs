@@ -136,7 +136,8 @@ mod fast_path_lost {
     crate::between_hosts!(fast_path_lost, udp, Udp);
 }
 
-/// Packets may no longer be as long as they were: what was made for longer ones goes on over TCP, what is made now is fast.
+/// Packets may no longer be as long as they were: what was made for longer ones goes on over TCP, or by packets that the kernel cuts; what is
+/// made now is fast.
 fn path_made_narrow(site: Site) {
     let server = site.serve("server");
     let bystander = site.bystander(&server);
@@ -144,15 +145,19 @@ fn path_made_narrow(site: Site) {
     for host in &site.hosts {
         host.ip(&format!("link set {} mtu 1400", host.interface));
     }
-    site.wait_for_tcp(&sender);
-    let (other, _) = site.victim(&server, "other", "v", 1077);
-    let program = format!("testkit-peer/{}", other.child.id());
-    until("megabytes to go by short frames", || {
+    let goes = |client: &two_hosts::Running, ways: [&str; 2], much: &[char]| {
         std::thread::sleep(Duration::from_millis(100)); // it is much to look at
-        let told = site.shunt(0, &["ss"]);
-        let words = told.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-        words.filter(|words| words.contains(&program.as_str())).any(|words| words[0] == "xdp" && words[4].ends_with(['M', 'G']))
-    });
+        let (program, told) = (format!("testkit-peer/{}", client.id()), site.shunt(0, &["ss"]));
+        let mut lines = told.lines().filter(|line| line.contains(&program)).map(str::split_ascii_whitespace);
+        lines.any(|mut words| {
+            let way = words.next().is_some_and(|way| ways.contains(&way));
+            let sent = words.skip_while(|word| *word != program).nth(1);
+            way && sent.is_some_and(|sent| much.is_empty() || sent.ends_with(much))
+        })
+    };
+    until("the stream to leave the path", || goes(&sender, ["tcp", "udp"], &[]));
+    let (other, _) = site.victim(&server, "other", "v", 1077);
+    until("megabytes to go by short frames", || goes(&other, ["xdp", "udp"], &['M', 'G']));
     assert!(bystander.end_of_input().contains("fine "));
     sender.kill();
     other.kill();
@@ -164,7 +169,7 @@ mod path_made_narrow {
     crate::between_hosts!(path_made_narrow, xdp, Xdp);
 }
 
-/// The same for the one program that has a queue of its own, and whose device refuses longer frames by itself.
+/// The same for one program alone, which has a queue of its own where one is lent: its device refuses longer frames by itself.
 fn queue_made_narrow(site: Site) {
     let server = site.serve("server");
     let (sender, sent) = site.victim(&server, "sender", "v", 77);
@@ -178,7 +183,7 @@ fn queue_made_narrow(site: Site) {
     site.finish();
 }
 mod queue_made_narrow {
-    crate::between_hosts!(queue_made_narrow, queue, Queue);
+    crate::between_hosts!(queue_made_narrow, xdp, Xdp);
 }
 
 /// As when the path is lost, for a stream with urgent bytes: each is at its place, once, and nobody is at a mark elsewhere.
