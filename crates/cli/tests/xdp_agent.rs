@@ -221,6 +221,32 @@ fn runs_are_taken_apart() {
     }
 }
 
+/// A frame as long as any may be is one of many, so what long sends are made of leaves in runs of about the same length: none of it
+/// by itself, unless it is less than a run.
+#[test]
+fn long_sends_leave_in_even_runs() {
+    let Some(hosts) = pair(Joint::default()) else { return };
+    let (_agents, mut a, mut b, to_b) = owners(&hosts);
+    let sorted = || status(&hosts[1])["agents"][0]["sorted"]["sorted"].as_u64().expect("a number");
+    let longest = a.capabilities().largest as usize;
+    for (count, packets) in [(3, 3), (4, 1), (44, 1), (47, 2), (88, 2), (100, 3)] {
+        let before = sorted();
+        for number in 0..count {
+            let bytes = vec![number; longest];
+            let body = Body::Bytes(Bytes::from(&bytes[..]));
+            a.send(&Message { channel: to_b, head: &[], body }).expect("there is room");
+        }
+        let (mut arrival, mut bytes) = (Arrival::empty(), vec![0; longest]);
+        for number in 0..count {
+            until("all arrive", || a.flush().expect("the device works") && b.receive(&mut arrival));
+            assert_eq!(arrival.copy_to(&b.segment(), 0, &mut bytes), longest);
+            assert!(bytes.iter().all(|byte| *byte == number), "{count} frames");
+            b.release(&mut arrival);
+        }
+        assert_eq!(sorted() - before, packets, "{count} frames");
+    }
+}
+
 /// Whether the endpoint has a socket for runs.
 fn cuts(endpoint: &Xdp) -> bool {
     let (mut kind, mut size) = (0i32, 4);
@@ -258,7 +284,7 @@ fn owners(hosts: &[Host; 2]) -> ([Agent; 2], Xdp, Xdp, Channel) {
     let mut a = attach(&hosts[0], Kind::Own, false);
     let mut b = attach(&hosts[1], Kind::Own, false);
     provide(&mut a, 64);
-    provide(&mut b, 64);
+    provide(&mut b, 128);
     let (to_b, _) = connect(&mut a, &mut b);
     pass(&mut a, &mut b, to_b, b"before");
     (agents, a, b, to_b)

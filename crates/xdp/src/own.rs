@@ -82,7 +82,7 @@ impl Own {
         Own { socket, cutter, makes_runs, limits, segment, sent, heard, streak: 0, put: 0, last }
     }
 
-    /// Writes a frame into a free chunk and puts it on the transmit ring; or behind others into a run.
+    /// Writes a frame into a free chunk and puts it on the transmit ring; or into a run.
     #[inline]
     pub fn send(
         &mut self,
@@ -98,12 +98,13 @@ impl Own {
             return Ok(());
         };
         let length = HEADER + gather.len();
-        if length as u64 > entry.device[LARGEST].load(Relaxed) {
+        let largest = entry.device[LARGEST].load(Relaxed);
+        if length as u64 > largest {
             return Err(SendError::TooLarge);
         }
         let mut head = [0; HEADER];
         Repr { kind, tag: entry.tags().send.0, length: gather.len() as u32 }.emit(&mut head);
-        if self.collect(memory, channel, &head, gather)? {
+        if self.collect(memory, (channel, length as u64 == largest), &head, gather)? {
             return Ok(());
         }
         self.put_frame(state, &headers, length, |datagram| {
@@ -224,7 +225,7 @@ impl Own {
         self.put = 0;
         let state = State::of(memory);
         if !state.sending.is_empty() {
-            return Ok(self.send_run(memory)? && self.empty_ring(state)?);
+            return Ok(self.send_runs(memory)? && self.empty_ring(state)?);
         }
         self.empty_ring(state)
     }

@@ -1,8 +1,11 @@
 //! Runs that are sent: collected in the endpoint's memory, and given to a UDP socket of the agent's (udp(7), UDP_SEGMENT).
 //!
 //! AF_XDP takes frames one by one. So the first ones between two flushes take its ring, as a message does that is alone, and
-//! those which follow are collected as long as they are for the same channel and no longer than the first.
+//! those which follow are collected as long as they are for the same channel and no longer than the first. A frame as long as
+//! any may be is one of many: it begins a run at once. What is collected leaves in runs of the same length, so that no few frames
+//! are left over, of which each costs as much as ten in a run.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use shunt_endpoint::shared::Memory;
@@ -16,25 +19,27 @@ use crate::packet::{Prepared, LONGEST};
 use crate::socket::{Shape, KERNEL_HEADROOM};
 use crate::state::{State, STATE};
 
-/// Bytes of the endpoint's memory in which a run is collected.
-pub const ROOM: u32 = 1 << 16;
+/// Bytes of the endpoint's memory in which runs are collected.
+pub const ROOM: u32 = 1 << 17;
 /// Bytes of a run at most: an IP packet's, less headers.
 const MOST: u32 = 65_535 - LONGEST as u32;
 /// Frames of a run at most (UDP_MAX_SEGMENTS of older kernels).
 const FRAMES: u32 = 64;
+/// So many runs are collected before they are sent.
+const RUNS: u32 = 2;
 /// So many frames go by the ring before a run begins.
 const ALONE: u32 = 2;
 /// Fewer frames than that are put on the ring after all: the run's call takes as long as they do.
 const FEW: usize = 4;
 
-/// The run that is collected.
+/// What is collected: one run, or some.
 #[repr(C)]
 pub struct Collected {
     /// Bytes of it; 0: there is none.
     bytes: AtomicU32,
-    /// Bytes of its first frame. All others have as many, but for the last.
+    /// Bytes of the first frame. All others have as many, but for the last.
     each: AtomicU32,
-    /// Its channel.
+    /// Their channel.
     channel: AtomicU32,
 }
 
@@ -63,6 +68,11 @@ impl Limits {
     pub(crate) fn of(rings: &Shape) -> Limits {
         let chunk = rings.chunk.saturating_sub(KERNEL_HEADROOM);
         Limits { bytes: (rings.receive / 4).saturating_mul(chunk).min(MOST), frames: rings.transmit.min(FRAMES) }
+    }
+
+    /// Frames of `each` bytes in one run.
+    fn frames(self, each: u32) -> u32 {
+        (self.bytes / each.max(1)).min(self.frames).max(1)
     }
 }
 
@@ -110,48 +120,60 @@ impl Drop for Cutter {
     }
 }
 
-/// Where the run lies; `None` in the memory of an agent that knew of none.
-fn place(memory: &Memory) -> Option<*mut u8> {
+/// Where runs are collected, and how many bytes: agents before gave room for one, and those before them none.
+fn place(memory: &Memory) -> Option<(*mut u8, u32)> {
     let rings = State::of(memory).rings();
-    let at = STATE + rings.transmit as usize * rings.chunk as usize;
+    let at = STATE as u32 + rings.transmit * rings.chunk;
+    let room = memory.shape().device.checked_sub(at).filter(|room| *room >= MOST)?.min(ROOM);
     // SAFETY: inside the device part.
-    (at + ROOM as usize <= memory.shape().device as usize).then(|| unsafe { memory.device_part().add(at) })
+    Some((unsafe { memory.device_part().add(at as usize) }, room))
 }
 
 impl Own {
-    /// Adds a frame to the run, or begins one with it; false: it goes by the ring, and the run before it has left.
+    /// Adds a frame to the run, or begins one with it; false: it goes by the ring, and the run before it has left. `full`: no frame
+    /// of the channel can be longer.
     #[inline]
     pub(crate) fn collect(
         &mut self,
         memory: &Memory,
-        channel: Channel,
+        (channel, full): (Channel, bool),
         head: &[u8; HEADER],
         gather: &Gather<'_>,
     ) -> Result<bool, SendError> {
         let run = &State::of(memory).sending;
         let (bytes, length) = (run.bytes.load(Relaxed), (HEADER + gather.len()) as u32);
-        if bytes == 0 && (self.put < ALONE || self.last != (channel, length) || !self.makes_runs) {
+        let many = || full || (self.put >= ALONE && self.last == (channel, length));
+        if bytes == 0 && !(self.makes_runs && many()) {
             return Ok(false);
         }
-        self.collect_one(memory, channel, head, gather)
+        self.collect_one(memory, (channel, full), head, gather)
     }
 
     fn collect_one(
         &mut self,
         memory: &Memory,
-        channel: Channel,
+        (channel, full): (Channel, bool),
         head: &[u8; HEADER],
         gather: &Gather<'_>,
     ) -> Result<bool, SendError> {
         let run = &State::of(memory).sending;
-        let (bytes, each, length) = (run.bytes.load(Relaxed), run.each.load(Relaxed), (HEADER + gather.len()) as u32);
-        let same = Channel(run.channel.load(Relaxed)) == channel && length <= each && bytes.is_multiple_of(each.max(1));
-        let joins =
-            bytes == 0 || same && bytes / each.max(1) < self.limits.frames && bytes.saturating_add(length) <= self.limits.bytes;
-        let Some(place) = place(memory).filter(|_| joins) else {
-            return if self.send_run(memory)? { Ok(false) } else { Err(SendError::NoResource) };
-        };
-        // SAFETY: `bytes + length <= MOST`, and there is more room.
+        let (mut bytes, each, length) = (run.bytes.load(Relaxed), run.each.load(Relaxed), (HEADER + gather.len()) as u32);
+        let Some((place, room)) = place(memory) else { return Ok(false) };
+        if bytes != 0 {
+            let same = Channel(run.channel.load(Relaxed)) == channel && length <= each && bytes.is_multiple_of(each.max(1));
+            let runs = if room == ROOM { RUNS } else { 1 };
+            let fits = bytes / each.max(1) < runs * self.limits.frames(each) && bytes.saturating_add(length) <= room;
+            if !(same && fits) {
+                if !self.send_runs(memory)? {
+                    return Err(SendError::NoResource);
+                }
+                if !(full || same && length == each) {
+                    return Ok(false);
+                }
+                bytes = 0;
+            }
+        }
+        // SAFETY: `bytes + length` is at most `room`: so was seen, and one frame is much shorter.
         unsafe {
             let frame = place.add(bytes as usize);
             core::ptr::copy_nonoverlapping(head.as_ptr(), frame, HEADER);
@@ -168,15 +190,16 @@ impl Own {
         Ok(true)
     }
 
-    /// Sends the run, behind what is on the ring. False: not now.
-    pub(crate) fn send_run(&mut self, memory: &Memory) -> Result<bool, SendError> {
+    /// Sends what is collected, behind what is on the ring. False: not now, or not all.
+    pub(crate) fn send_runs(&mut self, memory: &Memory) -> Result<bool, SendError> {
         let state = State::of(memory);
         let run = &state.sending;
-        let (bytes, each) = (run.bytes.load(Relaxed).min(MOST) as usize, run.each.load(Relaxed).max(1) as usize);
+        let (bytes, each) = (run.bytes.load(Relaxed) as usize, run.each.load(Relaxed).max(1));
         if bytes == 0 {
             return Ok(true);
         }
-        let few = bytes.div_ceil(each) < FEW && state.free.load(Relaxed) as usize >= FEW;
+        let frames = bytes.div_ceil(each as usize);
+        let few = frames < FEW && state.free.load(Relaxed) as usize >= FEW;
         if !few && !self.empty_ring(state)? {
             return Ok(false);
         }
@@ -192,41 +215,53 @@ impl Own {
             },
             None => None,
         };
-        let (Some((headers, address)), Some(place)) = (goes, place(memory)) else {
+        let (Some((headers, address)), Some((place, room))) = (goes, place(memory)) else {
             // The channel was closed, or its peer does not answer.
-            Counters::add(&memory.counters().unsent, bytes.div_ceil(each) as u64);
-            run.bytes.store(0, Relaxed);
+            Counters::add(&memory.counters().unsent, frames as u64);
+            run.clear();
             return Ok(true);
         };
-        if few {
-            self.unfold(memory, &headers, place, bytes, each);
-            run.bytes.store(0, Relaxed);
-            return Ok(true);
-        }
-        let sent = self.cutter.as_ref().ok_or(Errno(libc::EBADF)).and_then(|cutter| cutter.send(&address, place, bytes, each));
-        match sent {
-            Ok(()) => {}
-            // The interface is down or full for now: what waits, waits.
-            Err(Errno(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR | libc::ENETDOWN)) => return Ok(false),
-            Err(errno) => {
-                // A kernel that cannot cut, or rules of the administrator's; or a path that comes and goes. The socket stays open: its
-                // number is known to others.
-                if !matches!(errno.0, libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ECONNREFUSED) {
-                    self.makes_runs = false;
+        let bytes = bytes.min(room as usize);
+        let runs = frames.div_ceil(self.limits.frames(each) as usize);
+        let step = frames.div_ceil(runs) * each as usize;
+        let mut sent = if few { self.unfold(memory, &headers, place, 0..bytes, each) } else { 0 };
+        while sent < bytes {
+            let length = step.min(bytes - sent);
+            let result = match (&self.cutter, self.makes_runs) {
+                // SAFETY: inside what is collected.
+                (Some(cutter), true) => cutter.send(&address, unsafe { place.add(sent) }, length, each as usize),
+                _ => Err(Errno(libc::EBADF)),
+            };
+            sent += match result {
+                Ok(()) => length,
+                // The interface is down or full for now: what waits, waits.
+                Err(Errno(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR | libc::ENETDOWN)) => {
+                    // SAFETY: both inside what is collected.
+                    unsafe { core::ptr::copy(place.add(sent), place, bytes - sent) };
+                    run.bytes.store((bytes - sent) as u32, Relaxed);
+                    return Ok(false);
                 }
-                self.unfold(memory, &headers, place, bytes, each);
-            }
+                Err(errno) => {
+                    // A kernel that cannot cut, or rules of the administrator's; or a path that comes and goes. The socket stays open:
+                    // its number is known to others.
+                    if !matches!(errno.0, libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ECONNREFUSED) {
+                        self.makes_runs = false;
+                    }
+                    self.unfold(memory, &headers, place, sent..bytes, each)
+                }
+            };
         }
-        run.bytes.store(0, Relaxed);
+        run.clear();
         Ok(true)
     }
 
-    /// Puts the frames of a run on the ring. Those for which there is no room are lost, as on a network.
-    fn unfold(&mut self, memory: &Memory, headers: &Prepared, place: *mut u8, bytes: usize, each: usize) {
-        for at in (0..bytes).step_by(each) {
-            let length = each.min(bytes - at);
+    /// Puts the frames in `bytes` of what is collected on the ring, and says how many bytes those are. Frames for which there is no
+    /// room are lost, as on a network.
+    fn unfold(&mut self, memory: &Memory, headers: &Prepared, place: *mut u8, bytes: Range<usize>, each: u32) -> usize {
+        for at in bytes.clone().step_by(each as usize) {
+            let length = (each as usize).min(bytes.end - at);
             let put = self.put_frame(State::of(memory), headers, length, |datagram| {
-                // SAFETY: inside the run, and as many bytes as the frame has room for.
+                // SAFETY: inside what is collected, and as many bytes as the frame has room for.
                 unsafe { core::ptr::copy_nonoverlapping(place.add(at), datagram, length) };
                 true
             });
@@ -234,6 +269,7 @@ impl Own {
                 Counters::add(&memory.counters().unsent, 1);
             }
         }
+        bytes.len()
     }
 }
 
@@ -248,5 +284,9 @@ mod tests {
         assert_eq!(of(256, 256), Limits { bytes: MOST, frames: 64 });
         assert_eq!(of(16, 16), Limits { bytes: 4 * 1792, frames: 16 });
         assert_eq!(of(32, 8), Limits { bytes: 8 * 1792, frames: 8 });
+        assert_eq!(
+            [(256, 1472), (256, 100), (16, 1472), (1, 1472)].map(|(depth, each)| of(depth, depth).frames(each)),
+            [44, 64, 4, 1]
+        );
     }
 }
