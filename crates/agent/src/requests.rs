@@ -176,7 +176,11 @@ impl Agent {
         }
         let address = SocketAddr::new(ip, self.configuration.port);
         let room = limits.bytes.saturating_sub(bytes);
-        let own = if wanted != Kind::Multiplexed && trusted { self.own(request, &address, room) } else { Err(libc::EBUSY) };
+        let own = if wanted != Kind::Multiplexed && trusted {
+            self.own(request, &address, (room, now.keeps_order))
+        } else {
+            Err(libc::EBUSY)
+        };
         let (attached, page) = match (own, wanted) {
             (Ok(attached), _) => (attached, None),
             (Err(errno), Kind::Own) => return Err(errno),
@@ -276,8 +280,10 @@ impl Agent {
         })
     }
 
-    fn own(&self, request: &Request, address: &SocketAddr, room: u64) -> Result<Attached, i32> {
+    /// `runs`: packets may come that are longer than a frame.
+    fn own(&self, request: &Request, address: &SocketAddr, (room, runs): (u64, bool)) -> Result<Attached, i32> {
         let rings = Shape::for_frames(self.frame, request.sizes.depth).map_err(|errno| errno.0)?;
+        let rings = if runs { rings.for_runs() } else { rings };
         let (memory, bytes) = self.memory(Kind::Own, request, rings, room)?;
         let size = memory.shape().device as usize + memory.shape().segment as usize;
         // SAFETY: device part and segment follow each other in the mapping. The kernel holds their pages as long as the

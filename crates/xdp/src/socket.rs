@@ -54,6 +54,13 @@ impl Shape {
         Ok(Shape { chunk, receive: depth, transmit: depth })
     }
 
+    /// The same with chunks of a page: where packets come that fill several, there are half as many to be taken from the fill ring,
+    /// announced and given back, and of the frames in them fewer lie in two.
+    #[must_use]
+    pub fn for_runs(self) -> Shape {
+        Shape { chunk: 4096, ..self }
+    }
+
     /// Slots of the fill ring. Half of them hold chunks at most, so that what is given back is not written beside what the kernel
     /// takes next.
     pub fn fill(&self) -> u32 {

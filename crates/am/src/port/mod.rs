@@ -99,6 +99,8 @@ impl<'m, E: Endpoint> Port<'m, E> {
                 match endpoint.post(shunt_endpoint::Area::new(offset, size)) {
                     Ok(()) => offset += size,
                     Err(PostError::Full) => break,
+                    // The end of a segment may be the device's own.
+                    Err(PostError::Area) if offset > 0 => break,
                     Err(error) => return Err(PortError::Post(error)),
                 }
             }
