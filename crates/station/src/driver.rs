@@ -107,6 +107,9 @@ impl<'s> Driver<'s> {
             return Progress { moved: true, more: false, early: true, deadline: None };
         }
         self.inner.was_early = false;
+        if taken > 0 {
+            pump.taken(self);
+        }
         if taken > 0 || !self.shared.wants.is_empty() {
             self.send_wanted(now);
         }

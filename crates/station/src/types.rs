@@ -136,6 +136,10 @@ pub trait Pump {
     fn acknowledged(&mut self, stream: Stream, upto: u64);
     /// [`Driver::send`], `finish`, `reset` or `urgent` did not do all that was asked, and may do more now.
     fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream);
+    /// Frames of one turn were taken: what follows from them may be said with what acknowledges them.
+    fn taken(&mut self, driver: &mut Driver<'_>) {
+        let _ = driver;
+    }
     /// Whether who drives has what he waits for. What else is to be done may wait until he comes again, once.
     fn is_content(&self) -> bool {
         false

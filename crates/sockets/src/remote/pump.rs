@@ -184,6 +184,11 @@ impl Pump for Rings<'_> {
         self.tell(stream, arm::IN);
     }
 
+    fn taken(&mut self, driver: &mut Driver<'_>) {
+        self.settle();
+        near::attend(self.0, driver);
+    }
+
     fn is_content(&self) -> bool {
         self.1.as_ref().is_some_and(|posting| posting.is_content())
     }
