@@ -25,7 +25,8 @@ impl Making {
     pub fn begin(&self, me: u32, now: u64) -> bool {
         let known = self.0.load(Ordering::Acquire);
         let (by, age) = ((known >> 32) as u32, ((now / SECOND) as u32).wrapping_sub(known as u32));
-        let another = by != 0 && by != me && age < BELIEVED;
+        // Whose clock was read before the other's began: that one is young.
+        let another = by != 0 && by != me && (age as i32) < BELIEVED as i32;
         !another && self.0.compare_exchange(known, word(me, now), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -56,6 +57,13 @@ mod tests {
         assert!(!making.begin(8, 6 * SECOND), "not its to end");
         making.end(7);
         assert!(making.begin(8, 6 * SECOND));
+    }
+
+    #[test]
+    fn one_that_began_since_the_clock_was_read_is_young() {
+        let making = Making::new();
+        assert!(making.begin(7, 5 * SECOND));
+        assert!(!making.begin(8, 5 * SECOND - 1));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::global::SETUP;
 use crate::process::{user, users};
 use crate::{link, private, table};
 use core::sync::atomic::Ordering;
+use shunt_sys::section::Section;
 use shunt_sys::{calls, clock};
 
 /// How long the keeper may take to become another user (ns), where it gets no processor, and between two looks whether it has.
@@ -55,17 +56,29 @@ impl Home {
         if !self.station.is_over() || self.station.lent() > 0 || self.station.is_driven_here() || !is_empty() {
             return;
         }
+        // A handler that jumped out of the middle would leave the rest for ever.
+        let _section = Section::begin();
         if self.left.swap(true, Ordering::AcqRel) {
             return; // by another thread
         }
         self.part();
         // Nobody else drops them before.
         if let Some(_setup) = SETUP.lock() {
-            self.links.iter().for_each(|(_, index)| link::part_with(*index));
+            for &(_, index) in &self.links {
+                // One that a thread took an answer from meanwhile stays until its connection is over.
+                if link::at(index).live == 0 {
+                    link::part_with(index);
+                } else {
+                    link::no_longer_lasting(index);
+                }
+            }
         }
     }
 
     fn leave(&'static self) {
+        if self.left.swap(true, Ordering::AcqRel) {
+            return;
+        }
         if let Some(_setup) = SETUP.lock() {
             self.links.iter().for_each(|(_, index)| link::no_longer_lasting(*index));
         }

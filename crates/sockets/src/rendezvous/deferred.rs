@@ -23,7 +23,7 @@ use crate::socket::{flag, Socket};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 use due::{first, next};
-use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, take, Waiting, COUNT};
+use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, show, take, Waiting, COUNT};
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc;
@@ -38,9 +38,10 @@ pub(crate) fn set(socket: &Socket, seconds: i32) {
     if seconds != 0 && socket.defers.load(Ordering::Relaxed) == 0 {
         socket.defers_since.store(clock::ticks(), Ordering::Relaxed);
     }
-    // Before the look whether anybody is left, as who joins counts first: one of the two sees the other.
     if socket.defers.swap(seconds, Ordering::SeqCst) != 0 && seconds == 0 {
-        list::rest(socket);
+        if let Some(_setup) = SETUP.lock() {
+            list::rest(socket);
+        }
     }
 }
 
@@ -117,7 +118,8 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
             if others != 0 && (others <= PUT_BACK || !listen::nonblocking(listener)) {
                 put_back(listener, Some(place));
                 // Signals that came meanwhile are heard before there is a client in hand: a handler may end the process,
-                // as uWSGI's does in a worker that has none.
+                // as uWSGI's does in a worker that has none, or jump away.
+                show(place);
                 drop(setup);
                 setup = SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
             }

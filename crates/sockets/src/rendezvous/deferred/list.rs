@@ -219,9 +219,9 @@ pub(super) fn leave(place: usize) {
     rest(unsafe { &*(waiting.listener as *const Socket) });
 }
 
-/// Nobody looks at the timer of a listener that does not defer, when no client is left.
+/// Nobody looks at the timer of a listener that does not defer, when no client of its is left. Under the set-up lock.
 pub(super) fn rest(listener: &Socket) {
-    if COUNT.load(Ordering::SeqCst) == 0 && listener.defers.load(Ordering::SeqCst) == 0 {
+    if listener.defers.load(Ordering::SeqCst) == 0 && places(listener).next().is_none() {
         due::set_timer(listener, 0);
     }
 }
@@ -283,9 +283,10 @@ pub(crate) fn forked() {
         }
     }
     for fd in table::programs() {
-        let Some(listener) = table::get(fd).socket().filter(|socket| socket.defers.load(Ordering::Relaxed) != 0) else {
-            continue;
-        };
+        // One that defers no longer may have clients, and a timer, yet.
+        let defers =
+            |socket: &&Socket| socket.defers.load(Ordering::Relaxed) != 0 || socket.timer_fd.load(Ordering::Relaxed) >= 0;
+        let Some(listener) = table::get(fd).socket().filter(|socket| defers(&&**socket)) else { continue };
         let bells = listener.bells_fd.load(Ordering::Relaxed);
         private::close(listener.timer_fd.swap(-1, Ordering::Relaxed));
         if bells >= 0 {
