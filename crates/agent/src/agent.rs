@@ -320,14 +320,13 @@ impl Agent {
         let Some(Ok(now)) = Interface::named(self.interface.index).map(|name| Interface::find(&name)) else { return };
         if now.name != self.interface.name {
             // Programs look for the agent by the interface's name. Where somebody holds that one the old one stays.
-            let Ok(listener) = crate::start::listen(&now.name) else { return };
-            if self.watch(listener.as_raw_fd(), Token::Listener).is_err() {
-                return;
+            let listener = crate::start::listen(&now.name);
+            if let Some(listener) = listener.ok().filter(|listener| self.watch(listener.as_raw_fd(), Token::Listener).is_ok()) {
+                self.listener = listener;
+                self.interface.name.clone_from(&now.name);
             }
-            self.listener = listener;
-            self.interface.name.clone_from(&now.name);
         }
-        self.interface.mac = now.mac;
+        (self.interface.mac, self.interface.mtu) = (now.mac, now.mtu);
         let frame = now.frame().min(self.longest);
         if frame != self.frame {
             self.frame = frame;

@@ -115,8 +115,13 @@ impl Driver<'_> {
             |number: &u32| host.is_some_and(|host| shared.peer(*number).is_some_and(|peer| load2(&peer.host) == host.words()));
         let crowded = (0..PEERS).filter(|number| state(number) == peer_state::OPEN && theirs(number)).count() >= OF_ONE_HOST;
         if !crowded {
-            if let Some(free) = (0..PEERS).find(|number| state(number) == peer_state::FREE) {
-                return Some(free);
+            let free = |number: &u32| state(number) == peer_state::FREE;
+            let unused = |number: &u32| shared.peer(*number).is_some_and(|peer| load2(&peer.host) == [0; 2]);
+            // What is known of the path to a host, as that it is narrow, stays with its number.
+            let same = (0..PEERS).find(|number| free(number) && theirs(number));
+            let other = || (0..PEERS).find(|number| free(number) && unused(number)).or_else(|| (0..PEERS).find(free));
+            if let Some(number) = same.or_else(other) {
+                return Some(number);
             }
         }
         let old = (0..PEERS).filter(|number| idle(number) && (!crowded || theirs(number))).min_by_key(used)?;
