@@ -33,7 +33,9 @@ int main(void) {
         unsigned char *segment = shunt_endpoint_segment(a, NULL);
         uint32_t ticket = 0;
         memcpy(segment + 64, bytes, 600), memcpy(segment + 4096, bytes, 400);
-        if (shunt_endpoint_send_areas(a, a_to_b, areas, 5, &ticket) != -EINVAL) _exit(1);
+        if (shunt_endpoint_send_areas(a, a_to_b, areas, 5, &ticket) != -EMSGSIZE) _exit(1);
+        shunt_area outside = {UINT32_MAX - 50, 20};
+        if (shunt_endpoint_send_areas(a, a_to_b, &outside, 1, &ticket) != -EINVAL) _exit(1);
         while (shunt_endpoint_send_areas(a, a_to_b, areas, 2, &ticket)) shunt_endpoint_flush(a);
         while ((int32_t)(ticket - shunt_endpoint_injected(a)) >= 0) shunt_endpoint_flush(a);
         _exit(0);

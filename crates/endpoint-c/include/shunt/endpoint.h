@@ -62,7 +62,8 @@ void shunt_endpoint_close(shunt_endpoint *, shunt_channel);
 int shunt_endpoint_send(shunt_endpoint *, shunt_channel, const void *bytes, size_t length);
 
 /* Sends what lies in up to SHUNT_SCATTER areas of the segment. They are the device's until the message has left, which it has
- * when (int32_t)(*ticket - shunt_endpoint_injected()) is negative. Errors as above; -EINVAL: an area outside, or too many. */
+ * when (int32_t)(*ticket - shunt_endpoint_injected()) is negative. Errors as above; -EMSGSIZE: too many areas, too;
+ * -EINVAL: one that does not lie in the segment. */
 int shunt_endpoint_send_areas(shunt_endpoint *, shunt_channel, const shunt_area *, uint32_t count, uint32_t *ticket);
 uint32_t shunt_endpoint_injected(shunt_endpoint *);
 
