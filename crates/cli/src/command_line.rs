@@ -139,13 +139,13 @@ fn agent() -> Command {
         .arg(number("tags", "COUNT", "Tags that one user may have [default: 4096]"))
         .arg(number("spin", "MICROSECONDS", "How long it looks for work before it sleeps [default: 50]"))
         .after_help(
-            "It attaches a program that takes the frames for its endpoints off the interface; all others go to the kernel as\n\
-             before. SIGTERM, SIGINT or the end of the process undo everything. Without it, endpoints of the device `udp` work\n\
-             for every user.\n\n\
-             Programs that start under `shunt run` while it runs use it by default: what they send to hosts of the interface's\n\
-             subnets that run an agent and shunt, too, passes no packet filter, traffic control or capture of this host once its\n\
-             TCP connection is made. `--hosts none` keeps a program from it. Their listeners are found by UDP port 29545, which\n\
-             hosts of those subnets must reach.",
+            "Where queues are lent, with --attach, or from the first endpoint on that needs it, it attaches a program that takes\n\
+             the frames for its endpoints off the interface; all others go to the kernel as before. SIGTERM, SIGINT or the end of\n\
+             the process undo everything. Without it, endpoints of the device `udp` work for every user.\n\n\
+             Programs that start under `shunt run` while it runs use it by default: once its TCP connection is made, what they send\n\
+             to hosts of the interface's subnets that run an agent and shunt, too, goes over UDP, from any port to any port, or by\n\
+             a lent queue past every packet filter, traffic control and capture of this host. `--hosts none` keeps a program from\n\
+             it. Their listeners are found by UDP port 29545, which hosts of those subnets must reach.",
         )
 }
 
