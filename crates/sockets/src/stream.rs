@@ -8,7 +8,7 @@
 //! swift        short messages               window, room: space in a direction
 //! pieces       the buffers of one call      transfer, splice: vectors, files and pipes
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
-//! urgent       the marked byte           stalled: TCP_USER_TIMEOUT
+//! urgent       the marked byte           in_line: that of a connection of the kernel's      stalled: TCP_USER_TIMEOUT
 //! ```
 
 mod carried;
@@ -16,6 +16,7 @@ pub mod control;
 pub mod corked;
 pub mod deadlines;
 pub mod error_queue;
+pub mod in_line;
 pub mod pieces;
 pub(crate) mod restraint;
 pub mod room;

@@ -28,6 +28,7 @@ use super::accept::token_bytes;
 use super::home::Home;
 use super::pump::{Rings, WINDOW};
 use super::words::{self, flag, mode};
+use crate::stream::in_line;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, urgent as mark, word};
 use shunt_station::{Driver, Opening, Stream};
@@ -502,13 +503,12 @@ impl Tending<'_, '_> {
             if !self.shadow.ready || room == 0 {
                 return;
             }
-            let urgent = at_mark(self.shadow.fd);
-            let room = if urgent { 1 } else { room };
-            match self.receive(&mut bytes[..room], 0) {
+            // SAFETY: room of ours.
+            match unsafe { in_line::take(self.shadow.fd, bytes.as_mut_ptr(), room) } {
                 // The kernel tells a reset once.
-                Ok(0) if self.shadow.reset_at != 0 => return self.pump.broken(self.stream),
-                Ok(0) => self.pump.ended(self.stream),
-                Ok(got) => {
+                Ok((0, _)) if self.shadow.reset_at != 0 => return self.pump.broken(self.stream),
+                Ok((0, _)) => self.pump.ended(self.stream),
+                Ok((got, urgent)) => {
                     if !self.pump.takes(self.stream) {
                         return;
                     }
@@ -537,10 +537,4 @@ impl Tending<'_, '_> {
         }
         self.shadow.look_at = self.now; // there may be more
     }
-}
-
-fn at_mark(fd: i32) -> bool {
-    const SIOCATMARK: u64 = 0x8905;
-    let mut value = 0i32;
-    calls::ioctl(fd, SIOCATMARK, &raw mut value as usize).is_ok() && value != 0
 }
