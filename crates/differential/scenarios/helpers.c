@@ -137,6 +137,21 @@ static int orphan(int fd, size_t count, unsigned seed)
     return send(fd, &answer, 1, 0) == 1 ? 0 : 1;
 }
 
+/* Waits for an urgent byte and takes it; then sends `count` times some bytes and an urgent one; then takes a byte, and sends the end. */
+static int urgent(int fd, size_t count)
+{
+    struct pollfd entry = {.fd = fd, .events = POLLPRI};
+    char byte;
+    if (poll(&entry, 1, 5000) != 1)
+        return 2;
+    if (recv(fd, &byte, 1, MSG_OOB) != 1)
+        return 3;
+    for (size_t i = 0; i < count; i++)
+        if (send_all(fd, 20000, 1) != 20000 || send(fd, &byte, 1, MSG_OOB) != 1)
+            return 4;
+    return recv(fd, &byte, 1, 0) == 1 && shutdown(fd, SHUT_WR) == 0 ? 0 : 5;
+}
+
 /* How a receive ends, as a number: bytes in the tens, the error's number in the ones (ECONNRESET 4). */
 static int ending(int fd)
 {
@@ -239,6 +254,8 @@ int run_helper(int argc, char **argv)
         return receive_some(fd, count, seed);
     if (strcmp(name, "orphan") == 0)
         return orphan(fd, count, seed);
+    if (strcmp(name, "urgent") == 0)
+        return urgent(fd, count);
     if (strcmp(name, "ending") == 0)
         return ending(fd);
     if (strcmp(name, "take") == 0)

@@ -204,6 +204,15 @@ DUET(static_is_killed, "the static program is killed: the far end is told")
     far("await 1 RDHUP; recv 1 10");
 }
 
+DUET(static_urgent, "a static program hears of an urgent byte that comes alone, and sends one")
+{
+    int fd = connected();
+    pid_t process = exec_static(fd, false, "urgent", NULL, "1", NULL);
+    R(close(fd));
+    far("sleep 50; send 1 1 7 OOB; await 1 PRI; recvall 1 20000 1; recv 1 1 OOB; send 1 1 1; recv 1 1");
+    wait_for("urgent", process);
+}
+
 DUET(static_closes_with_unread, "the static program ends with bytes unread: the far end is reset")
 {
     int fd = connected();

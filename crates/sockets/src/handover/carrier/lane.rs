@@ -107,7 +107,7 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
         socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: within the reserved memory.
         unsafe {
-            let buffer = |k: usize| Buffer { data: buffers.add((i * 2 + k) * PIECE), start: 0, end: 0 };
+            let buffer = |k: usize| Buffer { data: buffers.add((i * 2 + k) * PIECE), start: 0, end: 0, urgent: false };
             lanes.add(count).write(Lane {
                 socket,
                 stream: item.stream,

@@ -1,8 +1,9 @@
 //! Bytes from the ring to the program's connection, and from there to the ring.
 
 use super::{to, Lane, Others, PIECE};
-use crate::stream;
-use crate::stream::urgent;
+use crate::socket::flag;
+use crate::stream::{self, in_line};
+use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, Errno};
 
@@ -11,6 +12,8 @@ pub(super) struct Buffer {
     pub(super) data: *mut u8,
     pub(super) start: usize,
     pub(super) end: usize,
+    /// The first byte is an urgent one.
+    pub(super) urgent: bool,
 }
 
 impl Buffer {
@@ -18,27 +21,41 @@ impl Buffer {
         self.start == self.end
     }
 
-    fn left(&self) -> (*const u8, usize) {
+    /// What is to be sent on, and how.
+    fn left(&self) -> (*const u8, usize, i32) {
+        let (length, flags) = if self.urgent { (1, libc::MSG_OOB) } else { (self.end - self.start, 0) };
         // SAFETY: start <= PIECE.
-        (unsafe { self.data.add(self.start) }, self.end - self.start)
+        (unsafe { self.data.add(self.start) }, length, flags)
     }
 
-    fn filled(&mut self, count: usize) {
-        (self.start, self.end) = (0, count);
+    fn filled(&mut self, count: usize, urgent: bool) {
+        (self.start, self.end, self.urgent) = (0, count, urgent && count > 0);
+    }
+
+    fn passed(&mut self, count: usize) {
+        self.start += count;
+        self.urgent &= count == 0;
     }
 }
 
 impl Lane {
+    /// Changes when an urgent byte of the peer's is received in line.
+    fn marks_passed(&self) -> u64 {
+        self.socket.own().urgent_taken.load(Ordering::Relaxed)
+    }
+
     pub(super) fn pump_inbound(&mut self) {
+        // In its place, as the other way; the program's own wish is its connection's business.
+        if !self.socket.has(flag::OOB_INLINE) {
+            self.socket.set(flag::OOB_INLINE);
+        }
         while !self.over {
             if self.inbound.is_empty() {
                 if self.inbound_ended {
                     return;
                 }
-                if urgent::pending(self.socket) && urgent::at_mark(self.socket) {
-                    self.urgent_inbound();
-                    continue;
-                }
+                // A receive ends before the urgent byte, or begins with it, and notes that.
+                let before = self.marks_passed();
                 // SAFETY: a piece fits the buffer.
                 match unsafe { stream::receive(self.socket, self.stream, self.inbound.data, PIECE, MSG_DONTWAIT) } {
                     Ok(0) => {
@@ -46,27 +63,20 @@ impl Lane {
                         let _ = calls::shutdown(self.program, libc::SHUT_WR);
                         return;
                     }
-                    Ok(got) => self.inbound.filled(got as usize),
+                    Ok(got) => {
+                        let urgent = self.marks_passed() != before;
+                        self.inbound.filled(got as usize, urgent);
+                    }
                     Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                     Err(_) => return self.reset_program(),
                 }
             }
-            let (data, length) = self.inbound.left();
-            match to(self.program, data, length, 0) {
-                Ok(sent) => self.inbound.start += sent,
+            let (data, length, flags) = self.inbound.left();
+            match to(self.program, data, length, flags) {
+                Ok(sent) => self.inbound.passed(sent),
                 Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                 Err(_) => return self.reset_peer(),
             }
-        }
-    }
-
-    /// The peer's urgent byte stands here: it goes on as one.
-    fn urgent_inbound(&mut self) {
-        let mut byte = 0u8;
-        // SAFETY: room for one byte.
-        let got = unsafe { stream::receive(self.socket, self.stream, &raw mut byte, 1, libc::MSG_OOB | MSG_DONTWAIT) };
-        if got == Ok(1) {
-            let _ = to(self.program, &raw const byte, 1, libc::MSG_OOB);
         }
     }
 
@@ -76,33 +86,19 @@ impl Lane {
                 if self.outbound_ended {
                     return;
                 }
-                let urgent = at_mark(self.program);
-                let room = if urgent { 1 } else { PIECE };
-                let got = calls::recvfrom(
-                    self.program,
-                    self.outbound.data.cast(),
-                    room,
-                    MSG_DONTWAIT,
-                    core::ptr::null_mut(),
-                    core::ptr::null_mut(),
-                );
-                match got {
-                    Ok(0) => return self.program_ended(),
-                    Ok(1) if urgent => {
-                        let flags = libc::MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL;
-                        // SAFETY: one byte.
-                        let _ = unsafe { stream::send(self.socket, self.stream, self.outbound.data, 1, flags) };
-                        continue;
-                    }
-                    Ok(got) => self.outbound.filled(got),
+                // SAFETY: a piece fits the buffer.
+                match unsafe { in_line::take(self.program, self.outbound.data, PIECE) } {
+                    Ok((0, _)) => return self.program_ended(),
+                    Ok((got, urgent)) => self.outbound.filled(got, urgent),
                     Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                     Err(_) => return self.reset_peer(),
                 }
             }
-            let (data, length) = self.outbound.left();
+            let (data, length, flags) = self.outbound.left();
+            let flags = MSG_DONTWAIT | MSG_NOSIGNAL | flags;
             // SAFETY: the bytes that are left.
-            match unsafe { stream::send(self.socket, self.stream, data, length, MSG_DONTWAIT | MSG_NOSIGNAL) } {
-                Ok(sent) => self.outbound.start += sent as usize,
+            match unsafe { stream::send(self.socket, self.stream, data, length, flags) } {
+                Ok(sent) => self.outbound.passed(sent as usize),
                 Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                 Err(_) => return self.reset_program(),
             }
@@ -130,9 +126,4 @@ impl Lane {
         }
         let _ = stream::shutdown(self.socket, self.stream, libc::SHUT_WR);
     }
-}
-
-fn at_mark(fd: i32) -> bool {
-    const SIOCATMARK: u64 = 0x8905;
-    calls::asked(fd, SIOCATMARK).is_ok_and(|at| at != 0)
 }
