@@ -212,6 +212,7 @@ impl Site {
             let program = format!("testkit-peer/{}", client.child.id());
             let is_it = |line: &str| line.starts_with("tcp ") && line.split_ascii_whitespace().any(|word| word == program);
             until("the stream to go by TCP", || {
+                assert!(!client.is_ending(), "{} ended before\n{}", client.name, client.said_by_all());
                 std::thread::sleep(Duration::from_millis(100)); // it is much to look at
                 self.shunt(0, &["ss"]).lines().any(is_it)
             });
@@ -336,14 +337,39 @@ impl Running {
             status = self.child.try_wait().expect("a child");
             status.is_some()
         });
-        let errors = std::fs::read_to_string(self.output.with_extension("err")).unwrap_or_default();
-        assert!(status.is_some_and(|status| status.success()), "{}: {status:?}: {errors}", self.name);
+        assert!(status.is_some_and(|status| status.success()), "{}: {status:?}\n{}", self.name, self.said_by_all());
         self.text()
+    }
+
+    /// The last lines of each program of the test: what one of them did not expect is often another's word.
+    fn said_by_all(&self) -> String {
+        const LINES: usize = 40;
+        let entries = self.output.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        files.retain(|path| path.extension().is_some_and(|kind| kind == "out" || kind == "err"));
+        files.sort();
+        let mut all = String::new();
+        for path in files {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            if !lines.is_empty() {
+                let last = lines[lines.len().saturating_sub(LINES)..].join("\n");
+                all += &format!("{}:\n{last}\n", path.file_name().unwrap_or_default().to_string_lossy());
+            }
+        }
+        all
     }
 
     pub fn signal(&self, signal: i32) {
         // SAFETY: a child that was not waited for: the number is its.
         unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    /// Whether it has ended, and was not waited for.
+    fn is_ending(&self) -> bool {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        // proc(5): the state stands behind the name.
+        text.is_empty() || text.contains(") Z ")
     }
 
     pub fn has_ended(&mut self) -> bool {
