@@ -54,11 +54,8 @@ impl<'a> Hands<'a> {
             // The port is used again, so the connection that this one was for never came.
             shared.release(old, entry);
         }
-        if shared.is_spent(&open.four, peer.receive.load(Relaxed)) {
-            return Err(Refusal::Source);
-        }
-        if self.now < shared.no_more_until.load(Relaxed) {
-            return Err(Refusal::Full);
+        if let Some(refusal) = shared.is_spent(&open.four, peer.receive.load(Relaxed)) {
+            return Err(refusal);
         }
         if shared.waiting.iter().count() >= WAITING {
             return Err(Refusal::Full);

@@ -13,11 +13,11 @@ use shunt_endpoint::shared::{is_safe_to_map, SEALS};
 use shunt_segment::address::Address;
 use shunt_sys::{calls, libc, mapping, Errno, Result};
 
-use crate::spent::{Spent, SPENT};
+use crate::spent::Spent;
 use crate::{FourTuple, Mark, Refusal, Token, PEERS, STREAMS, WORDS};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 const PAGE: usize = 4096;
 
 /// Ordered channels with each peer.
@@ -349,10 +349,7 @@ pub(crate) struct Shared {
     pub sleepers: AtomicU32,
     pub listeners: [Listener; LISTENERS],
     pub contacts: [Contact; CONTACTS],
-    /// Until when some of `spent` hold, and until when there were too many ([`crate::spent`]).
-    pub spent_until: AtomicU64,
-    pub no_more_until: AtomicU64,
-    pub spent: [Spent; SPENT],
+    pub spent: Spent,
     pub peers: [PeerEntry; PEERS as usize],
     pub streams: [Entry; STREAMS as usize],
 }
