@@ -222,3 +222,40 @@ fn runs_of_messages_are_cut_and_joined() {
     assert_eq!(b.counters().dropped_in_all(), 0);
     assert!(a.cuts() && b.joined() > 0, "the kernel neither cut nor joined: nothing was tested");
 }
+
+/// Runs that an interface does not take any more go one by one, in fragments; when it takes them again, the kernel cuts them again.
+#[test]
+fn runs_are_tried_again() {
+    let hosts = match hosts::pair(hosts::Joint::default()) {
+        Ok(hosts) => hosts,
+        Err(sentence) => return eprintln!("SKIPPED: {sentence}"),
+    };
+    let [mut a, mut b] = [1, 2].map(|number| {
+        hosts[number - 1].enter(|| Udp::bind(&ipv4([10, 77, 0, number as u8], 0), COALESCING)).expect("a UDP socket")
+    });
+    provide(&mut b, 64);
+    let (to_b, _) = connect(&mut a, &mut b);
+    let mut arrival = Arrival::empty();
+    let mut round = || {
+        for number in 0..32u8 {
+            a.send(&Message { channel: to_b, head: &[], body: shunt_endpoint::Body::Bytes([number; 1400][..].into()) }).unwrap();
+        }
+        assert!(a.flush().unwrap());
+        for number in 0..32u8 {
+            let start = Instant::now();
+            while !b.receive(&mut arrival) {
+                assert!(start.elapsed() < Duration::from_secs(20), "message {number}");
+            }
+            let mut bytes = [0; 1400];
+            assert_eq!(arrival.copy_to(&b.segment(), 0, &mut bytes), 1400);
+            assert_eq!(bytes, [number; 1400]);
+            b.release(&mut arrival);
+        }
+        a.cuts()
+    };
+    assert!(round());
+    hosts[0].ip("link set left0 mtu 1000");
+    assert!(!round(), "all arrived, and none in a run");
+    hosts[0].ip("link set left0 mtu 1500");
+    assert!((0..200).any(|_| round()), "6,400 messages later");
+}

@@ -56,8 +56,9 @@ pub struct Udp {
     socket: i32,
     capabilities: Capabilities,
     coalesce: bool,
-    /// Whether the kernel still takes runs of messages (EIO says that the route's device cannot).
-    segments: bool,
+    /// Messages that go one by one before the kernel is given runs of them again: it refused one, because the route's device cannot (EIO), or
+    /// takes shorter packets only. That may change.
+    single: u32,
     joined: Cell<u64>,
     /// Several datagrams came by the last call.
     many: Cell<bool>,
@@ -109,7 +110,7 @@ impl Udp {
             socket,
             capabilities,
             coalesce: options.coalesce,
-            segments: true,
+            single: 0,
             joined: Cell::new(0),
             many: Cell::new(false),
         };
@@ -149,7 +150,7 @@ impl Udp {
         });
         match opened {
             Ok((memory, capabilities, coalesce)) => {
-                Ok(Udp { memory, socket, capabilities, coalesce, segments: true, joined: Cell::new(0), many: Cell::new(false) })
+                Ok(Udp { memory, socket, capabilities, coalesce, single: 0, joined: Cell::new(0), many: Cell::new(false) })
             }
             Err(error) => {
                 let _ = calls::close(socket);
@@ -158,9 +159,9 @@ impl Udp {
         }
     }
 
-    /// Whether the kernel cuts runs of messages for us.
+    /// Whether the kernel cuts runs of messages for us, at present.
     pub fn cuts(&self) -> bool {
-        self.segments
+        self.single == 0
     }
 
     /// Buffers in which the kernel has joined several messages, so far, by this handle.

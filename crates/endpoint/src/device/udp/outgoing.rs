@@ -20,6 +20,8 @@ pub(super) const RUN_MESSAGES: u32 = 64;
 /// Bytes that one run of messages may have: an IPv6 datagram's, less some headers.
 const RUN: usize = 65_000;
 const CONTROL: usize = 24;
+/// Messages after which it is tried again whether the kernel cuts runs: a call in vain among so many.
+const AGAIN: u32 = 4096;
 
 /// The arguments of one sendmmsg of up to `N` entries with `P` parts.
 struct Batch<const N: usize, const P: usize> {
@@ -62,10 +64,15 @@ impl Udp {
             return Ok(true);
         }
         match calls::sendmmsg(self.socket, batch.entries.as_mut_ptr(), batch.count as u32, libc::MSG_NOSIGNAL) {
-            Ok(sent) => queue.advance(batch.messages[..sent.min(batch.count)].iter().sum()),
+            Ok(sent) => {
+                let messages = batch.messages[..sent.min(batch.count)].iter().sum();
+                queue.advance(messages);
+                self.single = self.single.saturating_sub(messages);
+            }
             Err(Errno(libc::EAGAIN)) | Err(Errno(libc::ENOBUFS)) => return Ok(false),
             Err(Errno(libc::EINTR)) => {}
-            Err(Errno(libc::EIO)) | Err(Errno(libc::EINVAL)) if self.segments && batch.messages[0] > 1 => self.segments = false,
+            // Longer than the route takes: EMSGSIZE since Linux 6.14. One by one, the kernel makes fragments of them.
+            Err(Errno(libc::EIO | libc::EINVAL | libc::EMSGSIZE)) if batch.messages[0] > 1 => self.single = AGAIN,
             Err(Errno(libc::EBADF)) => return Err(SendError::Device(Errno(libc::EBADF))),
             Err(_) => {
                 // The first entry cannot be sent: no route, too large for the path, forbidden. The network loses it.
@@ -91,7 +98,7 @@ impl Udp {
             }
             let length = HEADER + pieces.length;
             let room = bytes + length <= RUN && batch.count > 0 && batch.messages[batch.count - 1] < RUN_MESSAGES;
-            let joins = self.segments && channel == Some(descriptor.channel) && !closed && length <= each && room;
+            let joins = self.single == 0 && channel == Some(descriptor.channel) && !closed && length <= each && room;
             if !joins {
                 if batch.count == N {
                     break;
