@@ -16,8 +16,9 @@ pub const MAXIMUM_PEERS: u32 = 4096;
 pub const MAXIMUM_WINDOW: u32 = 1024;
 /// Smallest frame: the headers, eight words and some data must fit.
 pub const MINIMUM_FRAME: u32 = 256;
-/// Frames where longer ones do not arrive: with the headers of an endpoint, UDP and IPv6 a packet of 1,200 bytes (RFC 8899, BASE_PLPMTU).
-pub(crate) const SHORT_FRAME: u32 = 1200 - 16 - 8 - 40;
+/// Frames where longer ones do not arrive, and where these do not either: with the headers of an endpoint, UDP and IPv6 packets of 1,200 bytes
+/// (RFC 8899, BASE_PLPMTU), and of 576, which every host takes (RFC 1122, 3.3.2).
+pub(crate) const SHORT_FRAMES: [u32; 2] = [1200 - 16 - 8 - 40, 576 - 16 - 8 - 40];
 /// Largest frame.
 pub const MAXIMUM_FRAME: u32 = 1 << 20;
 /// Gets that one peer may have under way.

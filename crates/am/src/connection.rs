@@ -1,6 +1,6 @@
 //! One connection: the parts of the engine's memory that belong to it, and the lists of its packets.
 
-use crate::config::{store_channel, Nanoseconds, SHORT_FRAME};
+use crate::config::{store_channel, Nanoseconds, SHORT_FRAMES};
 use crate::congestion::Congestion;
 use crate::dispatch::{Dispatch, Refused};
 use crate::frame::{FULL, SHORT};
@@ -64,10 +64,14 @@ impl Side<'_> {
     /// Bytes of the largest frame that this side wants: where large ones did not arrive, those of which every path is believed to let
     /// through the packet.
     pub(crate) fn wanted_frame(&self) -> u32 {
-        match self.peer.short {
-            0 => self.shared.config.frame,
-            _ => self.shared.config.frame.min(SHORT_FRAME),
-        }
+        let frame = self.shared.config.frame;
+        SHORT_FRAMES[..SHORT_FRAMES.len().min(self.peer.short as usize)].last().map_or(frame, |short| frame.min(*short))
+    }
+
+    /// How short the next connection's frames are where those of this one do not arrive: the longest that are shorter.
+    pub(crate) fn shorter(&self) -> u32 {
+        let longer = SHORT_FRAMES.iter().filter(|short| **short >= self.peer.frame).count();
+        (longer + 1).min(SHORT_FRAMES.len()) as u32
     }
 
     /// Bytes of messages that a packet takes.

@@ -256,7 +256,7 @@ impl Side<'_> {
             life::IDLE => return,
             // The next attempt is another one: what still answers this one comes too late.
             life::CONNECTING => self.peer.next_name = 0,
-            _ => self.peer.short = u32::from(reason == Reason::Stuck),
+            _ => self.peer.short = if reason == Reason::Stuck { self.shorter() } else { 0 },
         }
         self.clear();
         self.peer.watched = 0;

@@ -173,6 +173,30 @@ fn a_path_that_became_narrow_is_left_and_found_again() {
     }
 }
 
+/// A path for packets of 600 bytes is found, too: it costs two connections, and no more.
+#[test]
+fn a_path_that_is_narrower_still_is_found() {
+    let [config, _] = configs();
+    let mut world = World::new(2, config, Faults::NONE, 5);
+    world.faults.longest = 600 - 64;
+    let store = Store { offset: 5, handler: STORED, words: &[4] };
+    for _ in 0..3 {
+        world.connect(0, 1);
+        world.run_until(world.now + SECOND);
+        let (losses, end, mut done, mut all) = (world.losses(0).len(), world.now + 10 * SECOND, 0, false);
+        while world.losses(0).len() == losses && world.hosts[1].program.stored.is_empty() && world.now < end {
+            if !all {
+                let put = world.at(0, |engine, now, wires, _| engine.store(now, 1, &store, &[3; 20_000], &mut done, wires));
+                all = put == Ok(true);
+            }
+            world.run_until(world.now + 10 * MILLISECOND);
+        }
+    }
+    let losses = world.losses(0);
+    assert!(losses.len() == 2 && losses.iter().all(|(_, reason)| *reason == Reason::Stuck), "{losses:?}");
+    assert_eq!(world.hosts[1].program.stored, [(4, 5, 20_000)]);
+}
+
 /// The peer comes back with an empty memory: what is sent to its old life is answered by a reset, and nothing of it runs.
 #[test]
 fn a_restart_is_noticed_by_the_next_message() {

@@ -74,7 +74,7 @@ impl Driver<'_> {
                 return Ok((known.receive.load(Relaxed), 0));
             }
         }
-        let number = self.place(now, Some(asker), pump).ok_or(Refusal::Full)?;
+        let number = self.place(now, asker, true, pump).ok_or(Refusal::Full)?;
         let tag = self.inner.device.new_tag().map_err(|_| Refusal::Device)?;
         self.admit(now, number, tag, Tag(question.tag), question.identity, &Address { port: question.port, ..*asker })?;
         Ok((tag.0, 0))
@@ -98,9 +98,9 @@ impl Driver<'_> {
         (0..PEERS).filter(known).max_by_key(newest)
     }
 
-    /// A place for a peer: a free one, or that of one that has no streams and was not used for longest. With a host: not if
-    /// that host has its share of them.
-    pub(crate) fn place(&mut self, now: Nanoseconds, host: Option<&Address>, pump: &mut dyn Pump) -> Option<Peer> {
+    /// A place for a peer at `host`: a free one, or that of one that has no streams and was not used for longest. For one that `asks`: not
+    /// if that host has its share of them.
+    pub(crate) fn place(&mut self, now: Nanoseconds, host: &Address, asks: bool, pump: &mut dyn Pump) -> Option<Peer> {
         let shared = self.shared;
         let state = |number: &u32| shared.peer(*number).map_or(peer_state::FREE, |peer| peer.state.load(Relaxed));
         let idle = |number: &u32| {
@@ -111,9 +111,9 @@ impl Driver<'_> {
             })
         };
         let used = |number: &u32| shared.peer(*number).map_or(0, |peer| peer.used.load(Relaxed));
-        let theirs =
-            |number: &u32| host.is_some_and(|host| shared.peer(*number).is_some_and(|peer| load2(&peer.host) == host.words()));
-        let crowded = (0..PEERS).filter(|number| state(number) == peer_state::OPEN && theirs(number)).count() >= OF_ONE_HOST;
+        let theirs = |number: &u32| shared.peer(*number).is_some_and(|peer| load2(&peer.host) == host.words());
+        let crowded =
+            asks && (0..PEERS).filter(|number| state(number) == peer_state::OPEN && theirs(number)).count() >= OF_ONE_HOST;
         if !crowded {
             let free = |number: &u32| state(number) == peer_state::FREE;
             let unused = |number: &u32| shared.peer(*number).is_some_and(|peer| load2(&peer.host) == [0; 2]);

@@ -58,7 +58,7 @@ impl Inquiry {
         sockaddr::with(&Address { port: 0, ..from }, |name, length| calls::bind(socket.0, name, length))?;
         // Connected, so that "port unreachable" is heard.
         sockaddr::with(&Address { port: GATE, ..four.server }, |name, length| calls::connect(socket.0, name, length))?;
-        let peer = driver.place(now, None, pump).ok_or(Errno(libc::ENOSPC))?;
+        let peer = driver.place(now, &four.server, false, pump).ok_or(Errno(libc::ENOSPC))?;
         let tag = driver.inner.device.new_tag()?;
         let record = driver.shared.peer(peer).ok_or(Errno(libc::ENOSPC))?;
         record.since.store(now, Relaxed);
