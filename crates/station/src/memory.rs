@@ -325,6 +325,8 @@ pub(crate) struct Shared {
     pub unflushed: AtomicU32,
     /// The arming was taken back while others slept.
     pub arm_again: AtomicU32,
+    /// The endpoint's address is none of this host's any more. Written by everybody.
+    pub stranded: AtomicU32,
     /// A listener or an inquiry was there: chores are to be done.
     pub has_chores: AtomicU32,
     pub counts: [AtomicU64; COUNTS],

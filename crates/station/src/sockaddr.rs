@@ -3,7 +3,7 @@
 use shunt_endpoint::device::udp::from_sockaddr;
 use shunt_segment::address::Address;
 use shunt_segment::name::Name;
-use shunt_sys::{calls, libc, Result};
+use shunt_sys::{calls, libc, Errno, Result};
 
 use crate::device;
 
@@ -30,6 +30,13 @@ pub(crate) fn udp(address: &Address) -> Result<Socket> {
 pub(crate) fn with(address: &Address, act: impl FnOnce(*const libc::sockaddr, u32) -> Result<()>) -> Result<()> {
     let at = device::at(address);
     act(at.bytes().as_ptr().cast(), at.bytes().len() as u32)
+}
+
+/// Whether this host has that address no more.
+pub(crate) fn is_gone(address: &Address) -> bool {
+    let bound = udp(address)
+        .and_then(|socket| with(&Address { port: 0, ..*address }, |name, length| calls::bind(socket.0, name, length)));
+    bound == Err(Errno(libc::EADDRNOTAVAIL))
 }
 
 /// A datagram and who sent it. `None`: none waits, or an error of the socket that means the same.

@@ -8,7 +8,7 @@ use shunt_segment::address::Address;
 use shunt_segment::name;
 use shunt_sys::{calls, libc, process, section, Errno, Result};
 
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::line::{Inner, SCRATCH};
 use crate::lock::{self, Got};
 use crate::memory::{flag, state, store2, Count, Memory, Shared, CHANNELS};
@@ -419,10 +419,20 @@ impl Station {
         self.shared().listeners.iter().map(|listener| listener.inode.load(Acquire)).filter(|inode| *inode != 0)
     }
 
-    /// Whether the device is of no use for ever: its agent ended. One call of the system's where there is one.
+    /// Whether the device is of no use for ever: its agent ended, or its address is gone. One call of the system's where there is an agent.
     pub fn is_over(&self) -> bool {
         // SAFETY: see `descriptors`; nothing is written.
-        unsafe { &*self.inner.get() }.device.is_over()
+        self.shared().stranded.load(Relaxed) != 0 || unsafe { &*self.inner.get() }.device.is_over()
+    }
+
+    /// Another host is reached from `own`. If this is not the station's address, that may have been taken from the interface: nothing
+    /// arrives there any more, and the station is over.
+    pub fn look_after_address(&self, own: &Address) {
+        // SAFETY: see `descriptors`; nothing is written.
+        let Some(here) = device::of(&unsafe { &*self.inner.get() }.device.address()) else { return };
+        if here.ip != own.ip && !here.is_unspecified() && self.shared().stranded.load(Relaxed) == 0 && sockaddr::is_gone(&here) {
+            self.shared().stranded.store(1, Relaxed);
+        }
     }
 
     /// The stream's number is never lent again: somebody who is not to see what goes there has its rings.

@@ -5,7 +5,8 @@ mod two_hosts;
 
 use shunt_testkit::conversation::{End, Pattern};
 use shunt_testkit::hosts::{plug, Joint};
-use shunt_testkit::Random;
+use shunt_testkit::{python_program, Random};
+use std::io::Write;
 use std::time::Duration;
 
 use two_hosts::{peer, until, Site, PORT};
@@ -169,6 +170,65 @@ mod path_made_narrow {
     crate::between_hosts!(path_made_narrow, xdp, Xdp);
 }
 
+/// Packets become shorter than the short ones: a program loses two streams to that, and its next ones are fast again.
+fn path_made_narrower(site: Site) {
+    let client = "import socket,sys\n\
+        for line in sys.stdin:\n\
+        \x20   s = socket.create_connection((sys.argv[1], 9450))\n\
+        \x20   s.sendall(b'x' * 100000)\n\
+        \x20   assert s.recv(4) == b'done'\n\
+        \x20   print('talked', flush=True)\n\
+        \x20   sys.stdin.readline()\n\
+        \x20   s.close()\n\
+        \x20   print('closed', flush=True)\n";
+    let server = "import socket,sys\n\
+        l = socket.create_server((sys.argv[1], 9450))\n\
+        print('ready', flush=True)\n\
+        while True:\n\
+        \x20   c = l.accept()[0]\n\
+        \x20   n = 0\n\
+        \x20   while n < 100000: n += len(c.recv(65536))\n\
+        \x20   c.sendall(b'done')\n\
+        \x20   assert c.recv(4) == b''\n\
+        \x20   c.close()\n";
+    let python = python_program();
+    let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    let mut client = site.start(0, "client", &python, &["-c", client, &site.address()]);
+    let (mut talked, pid) = (0, client.id());
+    // What carries a connection when it has carried so much.
+    let mut way = || {
+        let tell = |client: &mut two_hosts::Running, said: &str| {
+            client.child.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
+            until(said, || client.text().matches(said).count() == talked + 1);
+        };
+        tell(&mut client, "talked");
+        let told = site.shunt(0, &["ss"]);
+        let line = told.lines().find(|line| line.contains(&format!("/{pid} ")) && line.contains(":9450"));
+        let way = line.and_then(|line| line.split_ascii_whitespace().next()).unwrap_or("kernel").to_string();
+        tell(&mut client, "closed");
+        talked += 1;
+        way
+    };
+    until("a fast stream", || way() == "xdp");
+    for host in &site.hosts {
+        host.ip(&format!("link set {} mtu 1000", host.interface));
+    }
+    let mut lost = 0;
+    until("a fast stream over the narrow path", || {
+        let way = way();
+        lost += usize::from(way == "tcp");
+        way == "xdp"
+    });
+    assert!(lost <= 2, "{lost} streams left the path");
+    client.end_of_input();
+    server.kill();
+    site.finish();
+}
+mod path_made_narrower {
+    crate::between_hosts!(path_made_narrower, xdp, Xdp);
+}
+
 /// The same for one program alone, which has a queue of its own where one is lent: its device refuses longer frames by itself.
 fn queue_made_narrow(site: Site) {
     let server = site.serve("server");
@@ -249,6 +309,53 @@ fn agent_comes_late(mut site: Site) {
 mod agent_comes_late {
     crate::between_hosts!(agent_comes_late, xdp, Xdp);
 }
+
+/// The client's host gets another address, then the server's: programs that had a station there have streams again.
+fn addresses_replaced(site: Site) {
+    let server = "import socket,threading\n\
+        l = socket.create_server(('', 9400), backlog=64)\n\
+        print('ready', flush=True)\n\
+        def serve(c):\n\
+        \x20   try:\n\
+        \x20       while b := c.recv(100): c.sendall(b)\n\
+        \x20   except OSError: pass\n\
+        while True:\n\
+        \x20   threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()\n";
+    let client = "import socket,sys\n\
+        for line in sys.stdin:\n\
+        \x20   s = socket.create_connection((line.strip(), 9400))\n\
+        \x20   s.sendall(b'x' * 50)\n\
+        \x20   assert s.recv(100)[:1] == b'x'\n\
+        \x20   s.close()\n\
+        \x20   print('talked', flush=True)\n";
+    let python = python_program();
+    let server = site.start(1, "server", &python, &["-c", server]);
+    server.wait_for("ready");
+    let mut client = site.start(0, "client", &python, &["-c", client]);
+    let mut talked = 0;
+    let mut streams_to = |address: &str| {
+        let before = site.accelerated(client.id());
+        until("a stream", || {
+            client.child.stdin.as_mut().expect("a pipe").write_all(format!("{address}\n").as_bytes()).expect("it reads");
+            talked += 1;
+            until("the answer", || client.text().matches("talked").count() == talked);
+            !site.way.accelerates() || site.accelerated(client.id()) > before
+        });
+    };
+    streams_to("10.77.0.2");
+    for (host, old, new) in [(0, "10.77.0.1", "10.77.0.11"), (1, "10.77.0.2", "10.77.0.12")] {
+        site.hosts[host].ip(&format!("addr del {old}/24 dev left0"));
+        site.hosts[host].ip(&format!("addr add {new}/24 dev left0"));
+        if host == 0 {
+            streams_to("10.77.0.2");
+        }
+    }
+    streams_to("10.77.0.12");
+    client.end_of_input();
+    server.kill();
+    site.finish();
+}
+between_hosts!(addresses_replaced);
 
 /// What the tools tell of a stream, its process and the host, while it is fast.
 fn tools(site: Site) {
