@@ -326,6 +326,12 @@ impl Agent {
                 self.interface.name.clone_from(&now.name);
             }
         }
+        if now.mac != self.interface.mac {
+            self.clients
+                .values_mut()
+                .filter_map(|client| client.endpoint.as_mut())
+                .for_each(|endpoint| endpoint.set_mac(now.mac));
+        }
         (self.interface.mac, self.interface.mtu) = (now.mac, now.mtu);
         let frame = now.frame().min(self.longest);
         if frame != self.frame {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::time::Instant;
 
 use crate::aside::Aside;
@@ -60,6 +60,8 @@ pub struct Attached {
     pub tags: HashMap<u64, Option<u32>>,
     /// Its channels, by index. The registry in the memory may say anything; this is what counts.
     pub channels: HashMap<usize, Channel>,
+    /// How often the interface got another Ethernet address, which the next hops' words tell the owner.
+    pub turn: u8,
     /// Messages that wait for their neighbours.
     pub aside: Aside,
     /// Bytes that are accounted to the user.
@@ -142,11 +144,22 @@ impl Attached {
                 entry.device[LARGEST].store(channel.largest.into(), Relaxed);
                 let word = match next_hop {
                     NextHop::Unknown(_) => 0,
-                    NextHop::Known(mac) => mac_to_word(mac),
+                    NextHop::Known(mac) => mac_to_word(mac, self.turn),
                     NextHop::Silent => UNREACHABLE,
                 };
-                entry.device[NEXT_HOP].store(word, Relaxed);
+                // Pairs with the owner's fence: who sees the word sees the interface's address.
+                entry.device[NEXT_HOP].store(word, Release);
             }
+        }
+    }
+
+    /// The interface has another Ethernet address, from which an owner that writes its frames itself sends from now on.
+    pub fn set_mac(&mut self, mac: Mac) {
+        if self.kind == Kind::Own {
+            shunt_xdp::state::State::of(&self.memory).set_mac(mac);
+            self.turn = self.turn.wrapping_add(1);
+            let ways: Vec<(usize, NextHop)> = self.channels.iter().map(|(index, channel)| (*index, channel.next_hop)).collect();
+            ways.into_iter().for_each(|(index, next_hop)| self.set_next_hop(index, next_hop));
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agents::{as_user, attach, foreign_program, mac_of, pair, status, Agent, Raw, SHUNT};
 use shunt_endpoint::conformance::{connect, provide};
-use shunt_endpoint::{Arrival, Body, Bytes, Channel, Drop as Reason, Endpoint, Message, SendError};
+use shunt_endpoint::{Arrival, Body, Bytes, Channel, Drop as Reason, Endpoint, Message, SendError, Tag, Tags};
 use shunt_testkit::hosts::{Host, Joint};
 use shunt_testkit::Random;
 use shunt_wire::endpoint::{Kind as FrameKind, Repr, HEADER};
@@ -604,6 +604,33 @@ fn agent_follows_its_interface() {
     hosts[0].ip("link set other0 mtu 3000");
     until("it is known", || status(&hosts[0])["agents"][0]["largest_frame"] == 1514);
     own.send(&long(one)).expect("room");
+}
+
+/// The interface gets another Ethernet address: frames come from it, the agent's and those that a program writes itself.
+#[test]
+fn frames_come_from_the_address_of_now() {
+    let Some(hosts) = pair(Joint { queues: 2, mtu: 1500 }) else { return };
+    let _agent = Agent::start(&hosts[0], &["--lend", "1"]);
+    let hears = Raw::listening(&hosts[1]);
+    let mut endpoints = [attach_own(&hosts[0]), attach(&hosts[0], Kind::Multiplexed, false)];
+    let channels = endpoints.each_mut().map(|endpoint| {
+        let tags = Tags { receive: endpoint.new_tag().expect("a tag"), send: Tag(7) };
+        endpoint.open(&shunt_endpoint::device::udp::ipv4([10, 77, 0, 2], 9), tags).expect("a channel")
+    });
+    let mut arrive_from = |mac: [u8; 6]| {
+        for (endpoint, channel) in endpoints.iter_mut().zip(channels) {
+            until("a frame from there", || {
+                let _ = endpoint.send(&Message::small(channel, b"frame"));
+                endpoint.flush().expect("the device works");
+                std::iter::from_fn(|| hears.next()).any(|frame| frame[6..12] == mac && frame.ends_with(b"frame"))
+            });
+        }
+    };
+    arrive_from(mac_of(&hosts[0]));
+    for last in [0x77, 0x78] {
+        hosts[0].ip(&format!("link set left0 address 02:00:00:00:00:{last:x}"));
+        arrive_from([2, 0, 0, 0, 0, last]);
+    }
 }
 
 /// Users without privilege: emulated endpoints, their own and within limits; no queue; no view of others.

@@ -1,7 +1,8 @@
 //! Frames through a queue of one's own.
 
 use core::net::SocketAddr;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::fence;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use shunt_endpoint::direct::apply;
 use shunt_endpoint::shared::{ChannelEntry, Memory};
@@ -179,6 +180,7 @@ impl Own {
     #[cold]
     fn prepare(&mut self, state: &State, (channel, entry): (Channel, &ChannelEntry), next_hop: u64) -> Option<Prepared> {
         let (source, destination) = (decode(&state.address())?.0, decode(&entry.address())?.0);
+        fence(Acquire); // the agent changes our address before the next hop's word
         let path = Path { from: mac_of_word(state.mac.load(Relaxed)), to: mac_of_word(next_hop), source, destination };
         let headers = path.prepare();
         self.sent = Some(Sent { channel, tag: entry.tags().send, next_hop, headers });

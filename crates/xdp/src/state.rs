@@ -100,11 +100,16 @@ impl State {
         for (word, value) in self.address.iter().zip(news.address.to_words()) {
             word.store(value, Relaxed);
         }
-        self.mac.store(mac_to_word(news.mac), Relaxed);
+        self.set_mac(news.mac);
         for (index, entry) in self.stack[..news.rings.transmit.min(MOST) as usize].iter().enumerate() {
             entry.store((STATE + index * news.rings.chunk as usize) as u32, Relaxed);
         }
         self.free.store(news.rings.transmit.min(MOST), Relaxed);
+    }
+
+    /// The interface has another Ethernet address.
+    pub fn set_mac(&self, mac: [u8; 6]) {
+        self.mac.store(mac_to_word(mac, 0), Relaxed);
     }
 
     /// A chunk to write a frame into: its offset from the start of the device part.
@@ -164,10 +169,11 @@ pub fn memory_shape(kind: Kind, sizes: &Sizes, chunk: u32) -> Option<MemoryShape
     })
 }
 
-/// An Ethernet address in a word; never 0, which stands for "not known yet".
-pub fn mac_to_word(mac: [u8; 6]) -> u64 {
+/// An Ethernet address in a word; never 0, which stands for "not known yet". `turn`: another one makes another word of it, and frames to it
+/// are prepared anew.
+pub fn mac_to_word(mac: [u8; 6], turn: u8) -> u64 {
     let [a, b, c, d, e, f] = mac;
-    u64::from_le_bytes([a, b, c, d, e, f, 1, 0])
+    u64::from_le_bytes([a, b, c, d, e, f, 1, turn])
 }
 
 /// Stands for a next hop that does not answer: what is sent there is lost, and counted.
