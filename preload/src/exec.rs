@@ -9,7 +9,7 @@ use shunt_sockets::global::Shared;
 use shunt_sockets::handover::image::{self, Start};
 use shunt_sockets::handover::inherit::{self, Text, Way, VARIABLE};
 use shunt_sockets::handover::{self, HandOver};
-use shunt_sockets::sys::{calls, check, mapping, syscall};
+use shunt_sockets::sys::{calls, check, mapping, syscall, Errno};
 
 pub(crate) type Strings = *const *const c_char;
 
@@ -154,7 +154,8 @@ unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: 
             // SAFETY: the caller's environment.
             let result = match unsafe { Environment::new(given, &handed.text) } {
                 Some(environment) => exec(environment.memory.cast_const()),
-                None => exec(given),
+                // A program that is told of nothing would lose what it inherits.
+                None => answer(Err(Errno(ENOMEM))) as c_int,
             };
             crate::keeping_errno(inherit::failed);
             result
@@ -352,7 +353,7 @@ impl List {
             }
             let size = (n + 1) * core::mem::size_of::<*const c_char>();
             let Ok(memory) = mapping::reserve(size) else {
-                return answer(Err(shunt_sockets::sys::Errno(shunt_calls::libc::ENOMEM))) as c_int;
+                return answer(Err(Errno(ENOMEM))) as c_int;
             };
             let array = memory.cast::<*const c_char>();
             for i in 0..n {

@@ -1,7 +1,8 @@
 /* A server and a client that write down every call that fails, and go on if that is possible.
  *
- *     refused serve PORT [workers]   echoes until a connection says Q: one process with a set, or two that block in accept
- *     refused ask PORT               talks in several ways, and says Q */
+ *     refused serve PORT [workers|heir]   echoes until a connection says Q: one process with a set, two that block in accept, or a
+ *                                         program that is executed with the listener
+ *     refused ask PORT                    talks in several ways, and says Q */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -143,13 +144,19 @@ static int serve_by_workers(int listener)
     return 0;
 }
 
-static int serve(bool workers)
+static int serve(const char *program, const char *how)
 {
     int listener = PERSIST("server", socket(AF_INET, SOCK_STREAM, 0));
     PERSIST("server", setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)));
     PERSIST("server", bind(listener, (struct sockaddr *)&target, sizeof target));
     PERSIST("server", listen(listener, 64));
-    return workers ? serve_by_workers(listener) : serve_all(listener);
+    if (!strcmp(how, "heir")) {
+        char number[12];
+        sprintf(number, "%d", listener);
+        PERSIST("server", execl(program, program, "serve-on", number, NULL));
+        return 1;
+    }
+    return !strcmp(how, "workers") ? serve_by_workers(listener) : serve_all(listener);
 }
 
 static int dial(const char *part)
@@ -312,8 +319,7 @@ static void by_a_child(const char *program)
         if (program) {
             char number[12];
             sprintf(number, "%d", fd);
-            execl(program, program, "go-on", number, NULL);
-            say(part, "execl");
+            PERSIST(part, execl(program, program, "go-on", number, NULL));
             _exit(1);
         }
         ask(part, fd, "of the child");
@@ -337,9 +343,11 @@ int main(int count, char **arguments)
         talk("executed", number, 200000);
         return 0;
     }
+    if (!strcmp(arguments[1], "serve-on"))
+        return serve_all(number);
     target = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(number), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     if (!strcmp(arguments[1], "serve"))
-        return serve(count > 3);
+        return serve(arguments[0], count > 3 ? arguments[3] : "");
     for (int i = 0; i < 3; i++) {
         int fd = dial("first");
         ask("first", fd, "hello");

@@ -123,7 +123,9 @@ fn take_up_listener(rendezvous: i32) {
                 listener
             }
             None => {
-                let Some(listener) = socket::allocate(family) else { return };
+                // Without memory it is the kernel's, as clients find when they connect next.
+                let held = SETUP.lock().is_some_and(|_setup| link::holds_range() || link::holds_range());
+                let Some(listener) = held.then(|| allocate(family)).flatten() else { break };
                 listener.inode.store(status.st_ino, Ordering::Relaxed);
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
                 listener.bells_fd.store(crate::rendezvous::offered::bells().unwrap_or(-1), Ordering::Relaxed);
@@ -144,6 +146,11 @@ fn take_up_listener(rendezvous: i32) {
     if owner.is_none() && found.starts_with(b"shunt1-listen-") {
         let _ = calls::close(rendezvous);
     }
+}
+
+/// An object for what came. Asked for twice: no call would tell the program that the kernel had no memory for a moment.
+fn allocate(family: i32) -> Option<&'static Socket> {
+    socket::allocate(family).or_else(|| socket::allocate(family))
 }
 
 /// How a stream's descriptor came.
@@ -211,7 +218,7 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
         libc::AF_INET6 => libc::AF_INET6,
         _ => libc::AF_INET,
     };
-    let socket = socket::allocate(family)?;
+    let socket = allocate(family)?;
     socket.attach(base, channel, side);
     socket.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::SHARED);

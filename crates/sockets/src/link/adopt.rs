@@ -59,6 +59,8 @@ pub fn take_up(fd: i32) -> Result<(usize, bool)> {
             return Ok((index, false));
         }
     }
+    // Twice, as in `map_segment`: nobody could be told that a connection is lost for want of memory for its link.
+    links().furnish().or_else(|_| links().furnish())?;
     let base = map_segment(fd)?;
     let head = header(base);
     if head.magic.load(Ordering::Acquire) != link::MAGIC || head.version.load(Ordering::Relaxed) != shunt_segment::VERSION {
