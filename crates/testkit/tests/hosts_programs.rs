@@ -189,9 +189,13 @@ fn first_connections_at_once(site: Site) {
     let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
     site.wait_for_listener(9100);
     for _ in 0..4 {
-        let said = String::from_utf8(site.run(0, &python, &["-c", client, &site.address()])).expect("text");
         let expected = if site.way.accelerates() { "6 1\n" } else { "6 0\n" };
-        assert_eq!(said, expected);
+        until("a process with a station", || {
+            let said = String::from_utf8(site.run(0, &python, &["-c", client, &site.address()])).expect("text");
+            // On a crowded machine all of them may rightly be the kernel's.
+            assert!(said == expected || said == "6 0\n", "{said}");
+            said == expected
+        });
     }
     drop(server);
     site.finish();
