@@ -137,7 +137,8 @@ static int orphan(int fd, size_t count, unsigned seed)
     return send(fd, &answer, 1, 0) == 1 ? 0 : 1;
 }
 
-/* Waits for an urgent byte and takes it; then sends `count` times some bytes and an urgent one; then takes a byte, and sends the end. */
+/* Waits for an urgent byte and takes it; then sends `count` times some bytes and an urgent one; then takes a byte, and
+ * sends the end. */
 static int urgent(int fd, size_t count)
 {
     struct pollfd entry = {.fd = fd, .events = POLLPRI};

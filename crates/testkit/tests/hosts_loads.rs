@@ -112,8 +112,8 @@ fn nginx_worker_killed(site: Site) {
 }
 between_hosts!(nginx_worker_killed);
 
-/// Transfers and commands while the cable is pulled for some time, and then, each time by new connections, while agents end and come
-/// again: nobody sees an error, and what is sent is whole.
+/// Transfers and commands while the cable is pulled for some time, and then, each time by new connections, while agents end and
+/// come again: nobody sees an error, and what is sent is whole.
 fn web_and_redis_in_trouble(mut site: Site) {
     let bytes: Vec<u8> = (0..9u32 << 20).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 11) as u8).collect();
     site.scratch.write("large", &bytes);

@@ -1,5 +1,5 @@
-//! What a connection of the kernel's holds, in line (socket(7), SO_OOBINLINE): the urgent byte is taken by itself, so that who passes the
-//! bytes on knows which one it is.
+//! What a connection of the kernel's holds, in line (socket(7), SO_OOBINLINE): the urgent byte is taken by itself, so that who
+//! passes the bytes on knows which one it is.
 
 use shunt_sys::libc::{MSG_DONTWAIT, MSG_PEEK};
 use shunt_sys::{calls, Result};
@@ -16,8 +16,8 @@ pub unsafe fn take(fd: i32, data: *mut u8, length: usize) -> Result<(usize, bool
 /// [`take`], with what happens between its looks and its receive.
 unsafe fn take_between(fd: i32, data: *mut u8, length: usize, between: &mut dyn FnMut()) -> Result<(usize, bool)> {
     loop {
-        // The kernel forgets a mark when its byte is taken, and ends a read only at one that is not its first byte's. So nothing is
-        // taken that was not there when the mark was looked for: an urgent byte that comes in between would be an ordinary one.
+        // The kernel forgets a mark when its byte is taken, and ends a read only at one that is not its first byte's. So nothing
+        // is taken that was not there when the mark was looked for: an urgent byte that comes in between would be an ordinary one.
         let there = calls::bytes_waiting(fd).unwrap_or(1) > 0;
         let urgent = there && is_at_mark(fd);
         between();
