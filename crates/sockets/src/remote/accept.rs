@@ -161,8 +161,12 @@ const AWAKE_WITHIN: i64 = 2;
 #[cold]
 fn move_ear(listening: i32, listener: &Socket) {
     let inode = listener.inode.load(Ordering::Relaxed);
-    if inode != 0 && is_time_to_move() {
-        MOVE_NEXT.store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
+    if !is_time_to_move() {
+        return;
+    }
+    // Also behind one that nobody can ask for: the next client's address is not to be looked up for it at once.
+    MOVE_NEXT.store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
+    if inode != 0 {
         let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
         listens_within(listening, inode, &listen::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
     }
