@@ -220,6 +220,32 @@ fn a_reservation_that_is_over() {
     drop(first);
 }
 
+/// Who gives up before OPENED has come has no reservation when it comes, and nobody else claims the one that was made for him.
+#[test]
+fn a_reservation_that_comes_late() {
+    let Some(mut world) = World::new(None) else { return };
+    let (peer, four) = (world.peer(), world.four(40000));
+    world.until(SECOND, "the peer", |world| world.sides[1].station.lock().unwrap().status(0).is_some());
+    let (first, _) = world.open(40001);
+    let stream = world.sides[0].station.lock().unwrap().open(world.now, peer, &four, MARK).unwrap();
+    world.turn(0);
+    assert_eq!(world.sides[0].station.opening(stream), Opening::Pending);
+    world.now += 60 * MILLISECOND;
+    world.sides[0].station.lock().unwrap().release(world.now, stream);
+    // OPEN arrives, and with it the connection that shows no mark; then what the client says of it.
+    let mut reserved = false;
+    world.until(2 * SECOND, "its end", |world| {
+        let lent = world.sides[1].station.lent();
+        reserved |= lent == 2;
+        if lent == 2 {
+            assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, 1460, world.now), None);
+        }
+        world.sides[0].station.lent() == 1 && lent == 1
+    });
+    assert_ne!(world.sides[0].station.opening(first), Opening::Pending);
+    assert_eq!(world.open(40002).1, Opening::Opened, "the next one is as good as the first");
+}
+
 /// Where too many of a host's are over to remember them, its other stations' connections are not reserved.
 #[test]
 fn reservations_that_are_over_in_crowds() {
