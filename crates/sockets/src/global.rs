@@ -82,7 +82,7 @@ impl Mutex {
     /// that was installed past us does.
     pub fn lock(&self) -> Option<Guard<'_>> {
         let section = Section::begin();
-        let held = lock::acquire(&self.0, thread::id(), false, |_| calls::sched_yield())?;
+        let held = lock::acquire(&self.0, thread::id(), single_threaded(), |_| calls::sched_yield())?;
         Some(Guard { _held: held, _section: section, _after: After })
     }
 
