@@ -1,12 +1,15 @@
 /* Both ends of a connection in one thread: operations that never wait, so their instructions and system calls can be
  * counted exactly.
  *
- *   operations KIND COUNT SIZE      KIND: roundtrip, read-write, stream, asleep
+ *   operations KIND COUNT SIZE      KIND: roundtrip, read-write, stream, poll, level, edge, asleep
  *
+ * poll, level, edge: as roundtrip, and each end waits so before it receives; with edges it receives until nothing is left. The
+ * rounds stand between two calls of getppid, for steps.
  * asleep: a server that sleeps in an epoll set before each request of 16 of SIZE bytes, and takes what has come at once.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +17,24 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { WARM_UP = 20 };
+
 static void must(int true_, const char *what)
 {
     if (!true_) {
         perror(what);
         exit(1);
     }
+}
+
+/* Waits as `how` says until `fd` has something, and takes it. */
+static void take(int how, int fd, int set, char *bytes, long size)
+{
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    struct epoll_event events[16];
+    must((how == 'p' ? poll(&entry, 1, -1) : epoll_wait(set, events, 16, -1)) == 1, "wait");
+    must(recv(fd, bytes, size, 0) == size, "recv");
+    must(how != 'e' || recv(fd, bytes, size, MSG_DONTWAIT) < 0, "nothing left");
 }
 
 int main(int argc, char **argv)
@@ -37,9 +52,27 @@ int main(int argc, char **argv)
     int server = accept(listener, NULL, NULL);
     must(server >= 0, "accept");
     int set = epoll_create1(0);
-    struct epoll_event event = {.events = EPOLLIN};
+    int how = strcmp(argv[1], "poll") == 0 ? 'p' : strcmp(argv[1], "level") == 0 ? 'l' : strcmp(argv[1], "edge") == 0 ? 'e' : 0;
+    int sets[2] = {epoll_create1(0), epoll_create1(0)};
+    struct epoll_event event = {.events = EPOLLIN | (how == 'e' ? EPOLLET : 0)};
+    if (how) {
+        must(epoll_ctl(sets[0], EPOLL_CTL_ADD, server, &event) == 0, "epoll_ctl");
+        must(epoll_ctl(sets[1], EPOLL_CTL_ADD, client, &event) == 0, "epoll_ctl");
+    }
     if (strcmp(argv[1], "asleep") == 0)
         must(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, server, &event) == 0, "epoll_ctl");
+    for (long i = how ? -WARM_UP : 0; how && i < count; i++) {
+        if (i == 0)
+            getppid();
+        must(send(client, bytes, size, 0) == size, "there");
+        take(how, server, sets[0], bytes, size);
+        must(send(server, bytes, size, 0) == size, "back");
+        take(how, client, sets[1], bytes, size);
+    }
+    if (how) {
+        getppid();
+        return 0;
+    }
     for (long i = 0; i < count; i++)
         if (strcmp(argv[1], "roundtrip") == 0) {
             must(send(client, bytes, size, 0) == size && recv(server, bytes, size, 0) == size, "there");

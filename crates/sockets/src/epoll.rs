@@ -23,6 +23,7 @@ mod order;
 mod plain;
 mod scan;
 mod set;
+mod swift;
 mod wait;
 
 pub use arming::arm_sleeping;
@@ -38,6 +39,7 @@ pub use fork::{before_fork, children_gone, forked};
 pub use nested::{in_memory, readable, rest_if_noisy};
 pub use plain::{look_plain, plain, wait_plain};
 pub use set::{created, end, release, retain, Set};
+pub use swift::wait as wait_swiftly;
 pub use wait::wait;
 
 use shunt_sys::libc;

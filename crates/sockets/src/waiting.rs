@@ -3,7 +3,7 @@
 //! ```text
 //! wait         spin, arm, check again, sleep on the companion         spin: for how long
 //! readiness    what a stream is ready for: conditions and poll masks
-//! poll         select, polled: in terms of it
+//! poll         select, polled: in terms of it          swift: where one stream has bytes
 //! bells        that were rung               foreign: bytes on a companion that are none
 //! nudge        threads of this process that sleep in poll             owner: those that are signalled (O_ASYNC)
 //! rousing      threads that sleep in recv, where a connection becomes the kernel's
@@ -24,4 +24,5 @@ mod rousing;
 pub mod select;
 pub mod signals;
 pub mod spin;
+pub mod swift;
 pub mod wait;

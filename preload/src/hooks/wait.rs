@@ -3,11 +3,11 @@
 use crate::{answer, cancel, real};
 use core::ffi::c_int;
 use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
-use shunt_sockets::sys::user;
+use shunt_sockets::sys::{thread, user};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::waiting::poll::{self, Query};
 use shunt_sockets::waiting::polled::{self, Entries};
-use shunt_sockets::waiting::select as selecting;
+use shunt_sockets::waiting::{select as selecting, swift};
 use shunt_sockets::{datagram, epoll, global};
 
 /// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
@@ -19,12 +19,16 @@ pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64
         if count == 0 || !polled::takes(count) {
             return None;
         }
+        let began = thread::handled();
+        if count == 1 && mask.is_null() && swift::poll(set, limit) {
+            return Some(1);
+        }
         let mut entries = Entries::new(count as usize);
         if !entries.read(set) || !poll::concerns_us(entries.slice()) || !readable_mask(mask) {
             return None;
         }
         let frame = entries.frame();
-        let result = Query::new(entries.slice(), poll::deadline(limit), mask, frame).poll();
+        let result = Query::new(entries.slice(), poll::deadline(limit), mask, frame).poll_since(began);
         Some(answer(entries.write(set).and(result)) as c_int)
     }
 }
@@ -204,6 +208,10 @@ unsafe fn wait_in(
     // SAFETY: the caller's array.
     unsafe {
         let plain = epoll::plain(set) || !readable_mask(mask);
+        let began = thread::handled();
+        if !plain && mask.is_null() && epoll::wait_swiftly(set, epfd, events, count, limit) {
+            return 1;
+        }
         let deadline = poll::deadline(limit);
         if plain {
             let got = match limit {
@@ -214,7 +222,7 @@ unsafe fn wait_in(
                 return got;
             }
         }
-        answer(epoll::wait(set, epfd, events, count, deadline, mask)) as c_int
+        answer(epoll::wait(set, epfd, events, count, deadline, mask, began)) as c_int
     }
 }
 

@@ -125,9 +125,9 @@ pub(super) fn cool(set: &'static Set) {
 /// A thread leaves the set with its answer while others sleep in it, or around it. What it looked at so far must ring
 /// from now on; and where more is ready one of the others is woken, as `ep_done_scan` wakes one for what is left in the
 /// kernel's list.
-#[inline]
+#[inline(always)]
 pub(super) fn hand_over(set: &'static Set, epfd: i32, exclusive: bool) {
-    if exclusive || set.sleepers() > 0 || !set.watchers.load(Ordering::Acquire).is_null() {
+    if exclusive || set.is_awaited() {
         hand_over_now(set, epfd);
     }
 }

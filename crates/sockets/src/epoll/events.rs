@@ -87,6 +87,55 @@ pub(super) fn find(entry: &'static Entry) -> Finding {
     Finding { events: if changed || space { now } else { 0 }, signature, news, blocked }
 }
 
+/// Whether the entry of a stream, which asks for `wanted`, has to tell of bytes next. False: perhaps of what only [`find`] knows.
+/// `waiting`: some wait already.
+#[inline(always)]
+pub(super) fn awaits_bytes(entry: &'static Entry, socket: &Socket, wanted: u32, waiting: bool) -> bool {
+    let (space, terms) = (wanted & SPACE, entry.terms());
+    if wanted & ET == 0 {
+        return space == 0 && readiness::is_plain(socket);
+    }
+    terms.flags.load(Ordering::Relaxed) & (term::FRESH | term::NO_SPACE) == 0
+        && socket.own().transmit.blocked.load(Ordering::Acquire) == terms.unblocked.load(Ordering::Relaxed)
+        && readiness::is_plain(socket)
+        // What came and was taken without a word of ours is an edge of all that holds.
+        && (waiting || space == 0 || signature(socket, wanted).0 == terms.seen.load(Ordering::Relaxed))
+}
+
+/// What the entry of a stream, which asks for `wanted`, would report where bytes are all that can have come. `None`: nothing, or
+/// [`find`] is to say.
+#[inline(always)]
+pub(super) fn find_bytes(entry: &'static Entry, socket: &Socket, wanted: u32) -> Option<Finding> {
+    let terms = entry.terms();
+    let flags = terms.flags.load(Ordering::Relaxed);
+    let bytes = wanted & (IN | libc::EPOLLRDNORM as u32);
+    if flags & (term::DISABLED | term::DORMANT) != 0 || !entry.valid() || bytes == 0 {
+        return None;
+    }
+    let space = wanted & SPACE;
+    if wanted & ET == 0 {
+        return (space == 0 && readiness::bytes_alone(socket)).then_some(Finding { events: bytes, ..NOTHING });
+    }
+    // In this order: what comes in between is then another edge, not a lost one.
+    let (signature, news) = signature(socket, wanted);
+    let blocked = socket.own().transmit.blocked.load(Ordering::Acquire);
+    let edge = signature != terms.seen.load(Ordering::Relaxed) && blocked == terms.unblocked.load(Ordering::Relaxed);
+    if !edge || flags & (term::FRESH | term::NO_SPACE) != 0 || !readiness::bytes_alone(socket) {
+        return None;
+    }
+    if space != 0 && readiness::events(socket, space as i16) as u16 as u32 != space {
+        return None;
+    }
+    Some(Finding { events: bytes | space, signature, news, blocked })
+}
+
+/// Takes note that such a finding of an edge is reported: no other process has the set. Under its lock.
+#[inline(always)]
+pub(super) fn take_bytes(entry: &'static Entry, finding: &Finding) {
+    entry.terms().seen.store(finding.signature, Ordering::Relaxed);
+    entry.news.store(finding.news, Ordering::Relaxed);
+}
+
 /// What the entry of a datagram socket reports because of its inbox; the kernel reports the rest.
 fn in_inbox(entry: &'static Entry, socket: &'static Datagram, wanted: u32, flags: u32) -> Finding {
     let asked = wanted & !MODES | ERR | HUP;

@@ -231,6 +231,12 @@ impl Set {
         own + self.family().sleepers.load(Ordering::SeqCst)
     }
 
+    /// Whether others sleep in it, or around it, who may have to hear of what is done in it.
+    #[inline(always)]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.sleepers() > 0 || !self.watchers.load(Ordering::Acquire).is_null()
+    }
+
     /// A fork is about to give it to another process, which is to see who sleeps in it.
     pub(super) fn share(&self) {
         self.shared.store(true, Ordering::Relaxed);

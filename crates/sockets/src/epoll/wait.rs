@@ -21,9 +21,9 @@ use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{calls, clock, libc, stops, thread, Errno, Result};
 
 /// The largest array that epoll_wait(2) takes (EP_MAX_EVENTS).
-const MOST: i32 = i32::MAX / core::mem::size_of::<epoll_event>() as i32;
+pub(super) const MOST: i32 = i32::MAX / core::mem::size_of::<epoll_event>() as i32;
 
-/// epoll_wait(2) and its forms on a set that holds entries of ours.
+/// epoll_wait(2) and its forms on a set that holds entries of ours, by a call that began at `began` ([`thread::handled`]).
 ///
 /// # Safety
 /// `events` has room for `room` entries; `mask` is null or valid.
@@ -34,12 +34,12 @@ pub unsafe fn wait(
     room: i32,
     deadline: u64,
     mask: *const sigset_t,
+    began: u64,
 ) -> Result<isize> {
     if room <= 0 || room > MOST {
         return Err(Errno(libc::EINVAL));
     }
     let mut answer = Answer::new(set, events, room as usize);
-    let began = thread::handled();
     let first = first_look(set, epfd, &mut answer, deadline);
     let mut epfd = epfd;
     let result = match first {

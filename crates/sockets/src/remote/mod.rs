@@ -38,6 +38,6 @@ pub use accept::{accepted, listens, listens_no_longer};
 pub use area::left_namespace;
 pub use connect::connect;
 pub use home::{forget, forked, moved};
-pub use near::{drive, drive_into, hold_back, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
+pub use near::{drive, drive_into, hold_back, is_driven, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
 pub use posting::Posting;
 pub use whose::{is_driving, user_changed};

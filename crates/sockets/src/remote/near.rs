@@ -132,7 +132,13 @@ fn driven() -> Option<&'static Home> {
     home().filter(|home| home.claimed.load(Ordering::Relaxed))
 }
 
-/// The same, by a call whose buffer takes what comes next.
+/// Whether calls that wait are to drive.
+#[inline(always)]
+pub fn is_driven() -> bool {
+    driven().is_some()
+}
+
+/// As [`drive`], by a call whose buffer takes what comes next.
 #[inline(always)]
 pub fn drive_into(posting: Option<&mut Posting>) {
     if let Some(home) = driven() {

@@ -63,6 +63,17 @@ pub fn deadline(timeout_ns: Option<u64>) -> u64 {
     }
 }
 
+/// Ticks between two looks for peers that were killed while something is always ready (about a millisecond), and the addition for
+/// each entry.
+const BETWEEN: [u64; 2] = [2_000_000, 25_000];
+
+/// Whether it is time for such a look, in a call with `count` entries.
+#[inline]
+pub(super) fn due_for_check(socket: &Socket, now: u64, count: usize) -> bool {
+    let [least, each] = BETWEEN;
+    now.wrapping_sub(socket.last_check.load(Ordering::Relaxed)) > least + each * count as u64
+}
+
 /// How long one sleeps who hears no bells of a stream, in ns.
 const DEAF: u64 = 1_000_000;
 
@@ -128,7 +139,11 @@ impl<'a> Query<'a> {
 
     /// poll(2): the number of entries with events.
     pub fn poll(&mut self) -> Result<isize> {
-        let began = thread::handled();
+        self.poll_since(thread::handled())
+    }
+
+    /// The same, of a call that began at `began` ([`thread::handled`]).
+    pub fn poll_since(&mut self, began: u64) -> Result<isize> {
         let mut peer_processor = 0;
         for entry in self.entries.iter() {
             match table::get(entry.fd).kind() {
@@ -371,15 +386,10 @@ impl<'a> Query<'a> {
         gone
     }
 
-    /// Ticks between two looks for peers that were killed while something is always ready (about a millisecond), and the addition for
-    /// each entry.
-    const BETWEEN: [u64; 2] = [2_000_000, 25_000];
-
     /// The same, where a program that finds something ready in each call never comes to wait.
     fn check_now_and_then(&self) -> bool {
-        let [least, each] = Self::BETWEEN;
-        let (now, between) = (clock::ticks(), least + each * self.entries.len() as u64);
-        self.check_those(|s| now.wrapping_sub(s.last_check.load(Ordering::Relaxed)) > between)
+        let (now, count) = (clock::ticks(), self.entries.len());
+        self.check_those(|s| due_for_check(s, now, count))
     }
 
     /// Whether some peer turns out to be gone.

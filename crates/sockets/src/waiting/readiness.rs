@@ -284,6 +284,37 @@ fn is_enough(socket: &Socket, waiting: usize) -> bool {
     waiting > 0 && waiting >= socket.low_water.load(Ordering::Relaxed) as usize + urgent::withheld(socket)
 }
 
+/// Whether bytes are all that there may be to tell of the stream, and nothing of it is to be looked after.
+#[inline(always)]
+pub fn is_plain(socket: &Socket) -> bool {
+    const UNUSUAL: u32 = flag::SHARED
+        | flag::ASYNC
+        | flag::HUNG_UP
+        | flag::SHUT_RD
+        | flag::CAREFUL
+        | flag::ZERO_COPY
+        | flag::REMOTE
+        | flag::FAR
+        | flag::UNACCEPTED;
+    const USUAL: u32 = state::LINGER_RESET | state::OWNED | state::CONNECTING | state::AT_ADDRESS;
+    socket.peer().post.word.load(Ordering::Acquire) & (word::FIN | word::CLOSED | word::RST) == 0
+        && socket.flags.load(Ordering::Relaxed) & UNUSUAL == 0
+        && socket.own().receive.state.load(Ordering::Relaxed) & !USUAL == 0
+        && socket.peer().urgent.load(Ordering::Acquire) == 0
+}
+
+/// Whether unread bytes wait that `word` of the peer's tells of.
+#[inline(always)]
+pub fn waits(socket: &Socket, word: u64) -> bool {
+    (word ^ socket.own().receive.position.load(Ordering::Relaxed)) & word::POSITION != 0
+}
+
+/// Whether bytes wait, and there is nothing else to tell. In this order: what is urgent is marked before it is announced.
+#[inline(always)]
+pub fn bytes_alone(socket: &Socket) -> bool {
+    waits(socket, socket.peer().post.word.load(Ordering::Acquire)) && is_plain(socket)
+}
+
 /// What holds of a connection that another owner of the side has dissolved: it is closed, and neither half was shut
 /// (tcp_disconnect).
 #[cold]

@@ -10,6 +10,8 @@
 //! woken for each. So that is tried even where waits are long.
 
 use crate::global;
+use crate::socket::Socket;
+use crate::waiting::wait;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::Wait;
 use shunt_sys::libc::timespec;
@@ -104,6 +106,34 @@ pub fn begin_expecting(peer_processor: u32, soon: bool) -> Spin {
     };
     let free = FREE_LOOKS - 1;
     Spin { start: now, limit: now + limit, yield_at: now + FIRST_YIELD, same_processor, yields: 0, rounds: 0, free }
+}
+
+/// Looks at a stream's word before a thread begins to wait in earnest in a set or in poll: as `stream::swift` does in recv.
+const LOOKS: u32 = 32;
+
+/// Looks for a short while whether the peer's word changes from `word`. No clock is read meanwhile.
+#[inline(always)]
+pub fn comes(socket: &Socket, word: u64) -> bool {
+    let (own, peer) = (socket.own(), socket.peer());
+    // A peer on this processor runs when we do not; where spinning was found to steal from others, none is done.
+    let here = own.wait.processor.load(Ordering::Relaxed);
+    if (here != 0 && here == peer.wait.processor.load(Ordering::Relaxed)) || !promising() {
+        return false;
+    }
+    for _ in 0..LOOKS {
+        // A look in each few cycles would take the line from the peer while it writes.
+        core::hint::spin_loop();
+        if peer.post.word.load(Ordering::Acquire) != word {
+            // SAFETY: the calling thread's own block.
+            let block = unsafe { &mut *thread::block() };
+            if block.expected_wait | socket.sleeps.load(Ordering::Relaxed) as u64 > 3 {
+                block.expected_wait -= block.expected_wait / 4;
+                wait::stayed_awake(socket);
+            }
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether a wait of this thread would look at least twice.
