@@ -16,13 +16,25 @@ long now_milliseconds(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* A reset shows as an error a moment before the connection is over: the kernel sets one after the other (tcp_reset). */
+static bool is_being_reset(const struct pollfd *entry)
+{
+    return entry->events & POLLHUP && (entry->revents & (POLLERR | POLLHUP)) == POLLERR;
+}
+
 void await(int fd, unsigned events)
 {
     struct pollfd entry = {.fd = fd, .events = (short)events};
+    long deadline = now_milliseconds() + PATIENCE;
     int ready;
-    do
-        ready = poll(&entry, 1, PATIENCE);
-    while (ready == -1 && errno == EINTR);
+    while ((ready = poll(&entry, 1, PATIENCE)) == -1 ? errno == EINTR : ready == 1 && is_being_reset(&entry)) {
+        if (now_milliseconds() > deadline) {
+            say("AWAIT: an error, and no hang-up");
+            return;
+        }
+        if (ready == 1)
+            milliseconds(1);
+    }
     if (ready == 0)
         say("AWAIT: %s did not come", mask_names(events));
 }
