@@ -573,6 +573,44 @@ SOLO(defer_left_out_of_set, "a worker that looked at a quiet client takes the li
 
 SOLO(defer_not_asked_for, "the same, where its set asks for nothing any more") { leaves_set(EPOLL_CTL_MOD); }
 
+static void polls(int fd)
+{
+    show_poll("parent", fd, POLLIN);
+}
+
+static void selects(int fd)
+{
+    fd_set set;
+    struct timeval none = {0};
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    R(select(fd + 1, &set, NULL, NULL, &none));
+}
+
+static void leaves_out(void looks_at(int))
+{
+    struct workers workers = {.listener = deferring(LONG)};
+    set_nonblocking(workers.listener);
+    MUST(pipe(workers.done));
+    MUST(pipe(workers.told));
+    pid_t other = child(hears_and_serves, &workers);
+    int client = dial_to(workers.listener);
+    milliseconds(5);
+    looks_at(workers.listener);
+    looks_at(workers.told[0]);
+    MUST(write(workers.done[1], "g", 1));
+    milliseconds(20);
+    MUST(send(client, "abc", 3, 0));
+    wait_for("child", other);
+}
+
+SOLO(defer_left_out_of_poll, "a worker that looked at a quiet client polls other descriptors only: another hears of him")
+{
+    leaves_out(polls);
+}
+
+SOLO(defer_left_out_of_select, "the same by select") { leaves_out(selects); }
+
 SOLO(defer_closed_by_worker, "a worker that looked at a quiet client and ends leaves it to the others")
 {
     int listener = deferring(LONG);

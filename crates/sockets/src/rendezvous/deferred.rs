@@ -21,13 +21,13 @@ use crate::rendezvous::offered::Offer;
 use crate::rendezvous::{kept, listen, offered};
 use crate::socket::{flag, Socket};
 use core::ops::ControlFlow;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use due::{first, next};
 use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, show, take, Waiting, COUNT};
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc;
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, clock, thread, Errno, Result};
 
 /// Clients that are put back with each connection that a listener that does not block gives: it takes some microseconds each.
 const PUT_BACK: usize = 16;
@@ -324,6 +324,36 @@ pub(crate) fn leave_to_others(listener: &Socket) {
     }
     if let Some(_setup) = SETUP.lock() {
         to_rendezvous(listener);
+    }
+}
+
+/// The thread that looked last, in poll or select, at a listener whose clients it may have taken off; 0: none.
+static POLLER: AtomicU32 = AtomicU32::new(0);
+
+/// This thread looks at such a listener.
+pub(crate) fn polls() {
+    POLLER.store(thread::id(), Ordering::Relaxed);
+}
+
+/// This thread looks, or waits, in poll or select, for the listeners that `asked` names: of those that it looked at before, and leaves
+/// out now, others get the clients.
+#[inline(always)]
+pub(crate) fn polls_only(asked: impl Fn(&Socket) -> bool) {
+    if COUNT.load(Ordering::Relaxed) != 0 {
+        leave_unasked(asked);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_unasked(asked: impl Fn(&Socket) -> bool) {
+    if POLLER.load(Ordering::Relaxed) != thread::id() {
+        return;
+    }
+    let Some(_setup) = SETUP.lock() else { return };
+    for listener in list::listeners().filter(|listener| listener.has(flag::LISTENER_SHARED) && !asked(listener)) {
+        to_rendezvous(listener);
+        POLLER.store(0, Ordering::Relaxed);
     }
 }
 

@@ -39,9 +39,22 @@ pub struct Query<'a> {
     slept: bool,
 }
 
-/// Whether any entry is one that only we understand.
+/// Whether any entry is one that only we understand. Asked of each set that a thread polls.
 pub fn concerns_us(entries: &[pollfd]) -> bool {
+    polls_only(|| entries.iter().copied());
     entries.iter().any(|e| understood(e.fd))
+}
+
+/// This thread polls `entries`, and no listener but those among them.
+#[inline(always)]
+pub(super) fn polls_only<I: Iterator<Item = pollfd>>(entries: impl Fn() -> I) {
+    deferred::polls_only(|listener| {
+        let asks = |entry: pollfd| {
+            entry.events & (POLLIN | libc::POLLRDNORM) != 0
+                && table::get(entry.fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener))
+        };
+        entries().any(asks)
+    });
 }
 
 /// Whether only we understand what `fd` is ready for.
@@ -324,6 +337,7 @@ impl<'a> Query<'a> {
                     if let (Some(s), Some([rendezvous, bells])) = (defers, answers.get(at..at + 2)) {
                         let somebody = if retired(rendezvous.revents) { 0 } else { rendezvous.revents };
                         let told = (somebody | bells.revents) & own;
+                        deferred::polls();
                         if told != 0 && accept::ready(entry.fd, s) {
                             entry.revents |= told;
                         }

@@ -102,8 +102,9 @@ impl Sets {
         })
     }
 
-    /// Whether they ask about a descriptor that only we understand.
+    /// Whether they ask about a descriptor that only we understand. Asked of all sets for which a thread selects.
     pub fn concern_us(&self) -> bool {
+        poll::polls_only(|| self.asked());
         self.asked().any(|e| poll::understood(e.fd))
     }
 }

@@ -108,6 +108,12 @@ pub(super) fn places(listener: &Socket) -> impl Iterator<Item = usize> {
     (0..places).filter(move |&place| list()[place].is_some_and(|waiting| waiting.listener == listener))
 }
 
+/// The listener of each client. Under the set-up lock.
+pub(super) fn listeners() -> impl Iterator<Item = &'static Socket> {
+    // SAFETY: the address of a slab object, which is never unmapped.
+    (0..MOST).filter_map(|place| list()[place]).map(|waiting| unsafe { &*(waiting.listener as *const Socket) })
+}
+
 /// Whether the client of a channel has sent bytes or an end. One that was reset before is not accepted at all.
 pub(super) fn said_something(page: &ChannelPage) -> bool {
     let said = page.sides[0].post.word.load(Ordering::Acquire);
