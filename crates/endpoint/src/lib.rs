@@ -158,8 +158,8 @@ pub trait Endpoint {
     /// Level-triggered: it stays readable until [`Endpoint::disarm`]. Read by nobody else.
     fn descriptor(&self) -> i32;
 
-    /// Before sleeping on the descriptor. True: armed, nothing waits, sleep. False: something waits, or the send queue can
-    /// go on; not armed.
+    /// Before sleeping on the descriptor. True: armed, sleep; what waits unseen makes the descriptor readable at once. False:
+    /// something waits, or the send queue can go on; not armed.
     fn arm(&mut self) -> bool;
 
     /// After sleeping: takes back the arming, and makes the descriptor unreadable until the next one.

@@ -3,7 +3,7 @@
 use shunt_endpoint::conformance::{connect, provide, Couple};
 use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
 use shunt_endpoint::shared::Shape;
-use shunt_endpoint::{Arrival, Drop as Reason, Endpoint, Message};
+use shunt_endpoint::{Arrival, Body, Drop as Reason, Endpoint, Message};
 use shunt_testkit::hosts;
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -138,6 +138,56 @@ fn runs_of_small_messages_fit_the_receive_queue() {
         b.release(&mut arrival);
     }
     assert!(b.joined() > 0 && b.counters().dropped(Reason::QueueFull) == 0);
+}
+
+/// To be armed asks the kernel nothing: what has come makes the descriptor readable. Neither does the look behind one that has
+/// seen all.
+#[test]
+fn what_came_before_the_arming_wakes() {
+    let (mut a, mut b) = (loopback(COALESCING), loopback(COALESCING));
+    provide(&mut b, 16);
+    let (to_b, _) = connect(&mut a, &mut b);
+    let mut send = |text: &[u8]| {
+        a.send(&Message::small(to_b, text)).expect("room");
+        assert!(a.flush().expect("a socket"));
+    };
+    let readable = |b: &Udp| shunt_sys::calls::poll_one(b.descriptor(), shunt_sys::libc::POLLIN, 10_000_000_000).expect("poll");
+    let mut arrival = Arrival::empty();
+    send(b"first");
+    assert!(b.arm());
+    assert_eq!(readable(&b), shunt_sys::libc::POLLIN);
+    b.disarm();
+    assert!(b.receive(&mut arrival));
+    assert_eq!(arrival.head(), b"first");
+    send(b"second");
+    assert!(!b.receive(&mut arrival), "there was nothing else when the first was taken in");
+    assert!(b.arm());
+    assert_eq!(readable(&b), shunt_sys::libc::POLLIN);
+    assert!(b.receive(&mut arrival));
+    assert_eq!(arrival.head(), b"second");
+}
+
+/// Lone messages to which no buffer is lent leave the next one where it is.
+#[test]
+fn small_messages_come_by_one_buffer() {
+    let (mut a, mut b) = (loopback(COALESCING), loopback(COALESCING));
+    provide(&mut b, 16);
+    let (to_b, _) = connect(&mut a, &mut b);
+    let next = |b: &Udp| b.memory().free_queue().peek(0).map(|area| area.offset);
+    let (before, mut arrival) = (next(&b), Arrival::empty());
+    for number in 0..3u32 {
+        a.send(&Message::small(to_b, &number.to_le_bytes())).expect("room");
+        assert!(a.flush().expect("a socket"));
+        while !b.receive(&mut arrival) {}
+        b.release(&mut arrival);
+        assert_eq!(next(&b), before);
+    }
+    let long = [7; 700];
+    a.send(&Message { channel: to_b, head: &[], body: Body::Bytes(long[..].into()) }).expect("room");
+    assert!(a.flush().expect("a socket"));
+    while !b.receive(&mut arrival) {}
+    assert_ne!(next(&b), before, "a message lies in it");
+    b.release(&mut arrival);
 }
 
 #[test]

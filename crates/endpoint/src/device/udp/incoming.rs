@@ -26,23 +26,27 @@ struct Batch<const N: usize> {
 impl Udp {
     /// Takes what the kernel has, as much as one call gives. True: the receive queue is not empty.
     ///
-    /// A call for one datagram costs less than a call for many that gets one: many are asked for while many come.
+    /// A call for one datagram costs less than a call for many that gets one: many are asked for while many come. A call for
+    /// some runs that gets one costs less than two calls, and has seen that there is no more.
     pub(super) fn take_in(&self) -> bool {
         let many = self.many.get();
-        let taken = if many { self.take_in_up_to::<BATCH>() } else { self.take_in_up_to::<1>() };
+        let taken = match (self.coalesce, many) {
+            (true, _) => self.take_in_up_to::<RUNS>(),
+            (false, true) => self.take_in_up_to::<BATCH>(),
+            (false, false) => self.take_in_up_to::<1>(),
+        };
         self.many.set(taken > many as usize);
         !self.memory.receive_queue().is_empty()
     }
 
-    /// Gives the number of datagrams that came.
+    /// Gives the number of datagrams that came, and notes whether the kernel had fewer than were asked for.
     fn take_in_up_to<const N: usize>(&self) -> usize {
         let (free, segment) = (self.memory.free_queue(), self.memory.segment());
         // SAFETY: integers and pointers, for which zero is valid.
         let mut batch: Batch<N> = unsafe { zeroed() };
         let mut buffers = [Area::default(); N];
         let mut count = 0;
-        let limit = if self.coalesce { RUNS.min(N) } else { N };
-        while count < limit {
+        while count < N {
             let Some(buffer) = free.peek(count as u32) else { break };
             let Some(base) = segment.pointer(buffer).filter(|_| buffer.length as usize >= START) else {
                 // Nonsense on the free queue: forget it. What was looked at before it stays.
@@ -60,13 +64,24 @@ impl Udp {
             return self.take_in_without_buffers();
         }
         let Some(taken) = batch.receive(self.socket, count) else { return 0 };
-        free.advance(taken as u32);
+        self.drained.set(taken < count);
+        // A lone buffer to which nothing refers is the next one again, while its lines are in the caches.
+        let alone = taken == 1;
+        if !alone {
+            free.advance(taken as u32);
+        }
         for (index, buffer) in buffers[..taken].iter().enumerate() {
             let sender = batch.sender(index);
             let length = (batch.entries[index].msg_len as usize).min(buffer.length as usize);
             let (each, cut) = (batch.run(index).unwrap_or(length), batch.is_cut(index));
             self.joined.set(self.joined.get() + (each < length) as u64);
-            self.divide(*buffer, length, each, cut, sender);
+            match (self.divide(*buffer, length, each, cut, sender), alone) {
+                (true, true) => free.advance(1),
+                (false, false) => {
+                    let _ = free.put(buffer);
+                }
+                _ => {}
+            }
         }
         taken
     }
@@ -93,8 +108,8 @@ impl Udp {
         taken
     }
 
-    /// The messages of a buffer: one, or a run of `each` bytes.
-    fn divide(&self, buffer: Area, length: usize, each: usize, cut: bool, sender: Option<Address>) {
+    /// The messages of a buffer: one, or a run of `each` bytes. True: some refer to it.
+    fn divide(&self, buffer: Area, length: usize, each: usize, cut: bool, sender: Option<Address>) -> bool {
         let segment = self.memory.segment();
         let mut users = 0u32;
         let mut done = 0;
@@ -116,11 +131,10 @@ impl Udp {
                 break;
             }
         }
-        if users == 0 {
-            let _ = self.memory.free_queue().put(&buffer);
-        } else {
+        if users > 0 {
             set_users(&segment, buffer, users);
         }
+        users > 0
     }
 
     /// Judges a frame of `length` bytes by its `start`, and puts its message on the receive queue. True: the message refers

@@ -62,6 +62,8 @@ pub struct Udp {
     joined: Cell<u64>,
     /// Several datagrams came by the last call.
     many: Cell<bool>,
+    /// The last call has seen that the kernel has no more: the next look need not ask.
+    drained: Cell<bool>,
 }
 
 /// Bytes of the staging place that belongs to each entry of the send queue.
@@ -113,6 +115,7 @@ impl Udp {
             single: 0,
             joined: Cell::new(0),
             many: Cell::new(false),
+            drained: Cell::new(false),
         };
         if v6 {
             calls::setsockopt_int(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
@@ -150,7 +153,8 @@ impl Udp {
         });
         match opened {
             Ok((memory, capabilities, coalesce)) => {
-                Ok(Udp { memory, socket, capabilities, coalesce, single: 0, joined: Cell::new(0), many: Cell::new(false) })
+                let [many, drained] = [const { Cell::new(false) }; 2];
+                Ok(Udp { memory, socket, capabilities, coalesce, single: 0, joined: Cell::new(0), many, drained })
             }
             Err(error) => {
                 let _ = calls::close(socket);
@@ -288,7 +292,7 @@ impl Endpoint for Udp {
     #[inline]
     fn receive(&mut self, arrival: &mut Arrival) -> bool {
         let queue = self.memory.receive_queue();
-        if queue.is_empty() && !self.take_in() {
+        if queue.is_empty() && (self.drained.replace(false) || !self.take_in()) {
             return false;
         }
         let Some(next) = queue.take() else { return false };
@@ -317,14 +321,15 @@ impl Endpoint for Udp {
     }
 
     fn arm(&mut self) -> bool {
-        // The kernel's queue is level-triggered by itself: what comes after this look makes the socket readable.
+        // The kernel's queue is level-triggered by itself: what has come there makes the socket readable, so nobody need look.
         let _ = self.hand_over();
-        self.memory.receive_queue().is_empty() && !self.take_in()
+        self.memory.receive_queue().is_empty()
     }
 
     fn disarm(&mut self) {
         Counters::add(&self.memory.counters().woken, 1);
         if self.memory.receive_queue().is_empty() {
+            self.drained.set(false);
             self.take_in();
         }
     }
