@@ -29,11 +29,25 @@ fn table(site: &Site, host: usize, name: &str) -> Vec<String> {
     text.lines().map(String::from).collect()
 }
 
+/// Waits until the first thread has been found asleep for a while: before it waits for the next client the server has not got all that
+/// it will have.
+fn wait_for_next_accept(server: &Running) {
+    const LOOKS: u32 = 20;
+    let mut looks = 0;
+    until("the server to wait for the next client", || {
+        let text = std::fs::read_to_string(format!("/proc/{0}/task/{0}/stat", server.id())).unwrap_or_default();
+        // proc(5): the state stands behind the name.
+        looks = if text.contains(") S ") { looks + 1 } else { 0 };
+        looks == LOOKS
+    });
+}
+
 /// A conversation between the hosts that the kernel carries, and both ends' belongings.
 fn conversation(label: &str, way: Way) -> Option<[(Vec<String>, usize, usize); 2]> {
     let site = Site::new(label, way)?;
     let server = site.serve("server");
     let bystander = site.bystander(&server);
+    wait_for_next_accept(&server);
     let found = [&server, &bystander].map(|program| belongings(&site, &program.child));
     for host in [0, 1] {
         assert_eq!(table(&site, host, "udp").len() + table(&site, host, "udp6").len(), 2, "nobody has a port of UDP");
