@@ -514,6 +514,15 @@ impl<'s> Driver<'s> {
         }
     }
 
+    /// As [`Driver::release`], of a stream that was opened, by who makes the connection without its mark: the server may find the
+    /// reservation with that connection before it hears of this.
+    pub fn release_unmarked(&mut self, now: Nanoseconds, stream: Stream) {
+        if let Some(entry) = self.shared.entry(stream).filter(|entry| entry.has(flag::OURS)) {
+            entry.put(flag::UNMARKED);
+        }
+        self.release(now, stream);
+    }
+
     /// Begins to set up the connection to a peer.
     pub(crate) fn connect(&mut self, now: Nanoseconds, peer: Peer) {
         let _ = self.engine.connect(now, peer, &mut line!(self));

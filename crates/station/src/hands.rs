@@ -110,7 +110,7 @@ impl<'a> Hands<'a> {
         let shared = self.shared;
         let Some((stream, entry)) = self.about(message) else { return shared.count(Count::Dropped) };
         entry.put(flag::CLOSE_RECEIVED);
-        if message.words.get(1) == Some(&UNCLAIMED) && entry.has(flag::OURS) {
+        if message.words.get(1) == Some(&UNCLAIMED) && entry.has(flag::OURS) && !entry.has(flag::UNMARKED) {
             shared.remember(&entry.four().server, Err(Refusal::Unclaimed), self.now + PLAIN);
         }
         match entry.state() {

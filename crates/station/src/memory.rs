@@ -153,6 +153,8 @@ pub(crate) mod flag {
     pub const KEPT: u32 = 8192;
     /// A reservation that nobody claims any more: CLOSE says so.
     pub const UNCLAIMED: u32 = 16384;
+    /// One of ours whose connection does not show the mark: that nobody claims it says nothing about the server.
+    pub const UNMARKED: u32 = 32768;
 }
 
 /// A stream.

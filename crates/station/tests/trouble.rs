@@ -231,7 +231,7 @@ fn a_reservation_that_comes_late() {
     world.turn(0);
     assert_eq!(world.sides[0].station.opening(stream), Opening::Pending);
     world.now += 60 * MILLISECOND;
-    world.sides[0].station.lock().unwrap().release(world.now, stream);
+    world.sides[0].station.lock().unwrap().release_unmarked(world.now, stream);
     // OPEN arrives, and with it the connection that shows no mark; then what the client says of it.
     let mut reserved = false;
     world.until(2 * SECOND, "its end", |world| {
@@ -244,6 +244,27 @@ fn a_reservation_that_comes_late() {
     });
     assert_ne!(world.sides[0].station.opening(first), Opening::Pending);
     assert_eq!(world.open(40002).1, Opening::Opened, "the next one is as good as the first");
+}
+
+/// Who gave up has his connection accepted before CANCEL comes: that it shows no mark says nothing about the next ones.
+#[test]
+fn a_reservation_that_was_given_up_and_found() {
+    let Some(mut world) = World::new(None) else { return };
+    let peer = world.peer();
+    for (port, in_time) in [(40000, false), (40001, true)] {
+        let four = world.four(port);
+        let stream = world.sides[0].station.lock().unwrap().open(world.now, peer, &four, MARK).unwrap();
+        let opening = |world: &World| world.sides[0].station.opening(stream);
+        // Whether OPENED has come, too, since the client looked.
+        world
+            .until(SECOND, "OPEN", |world| world.sides[1].station.lent() == 1 && (!in_time || opening(world) == Opening::Opened));
+        assert_eq!(opening(&world) == Opening::Opened, in_time);
+        world.sides[0].station.lock().unwrap().release_unmarked(world.now, stream);
+        assert_eq!(world.sides[1].station.lock().unwrap().claim(&four, 1460, world.now), None);
+        world.until(SECOND, "the numbers' return", |world| world.sides.iter().all(|side| side.station.lent() == 0));
+        assert_eq!(world.sides[0].station.known(&four, world.now), Some(Ok(peer)), "{port}");
+    }
+    assert_eq!(world.open(40002).1, Opening::Opened);
 }
 
 /// Where too many of a host's are over to remember them, its other stations' connections are not reserved.

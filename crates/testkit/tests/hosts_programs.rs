@@ -6,7 +6,7 @@ use shunt_testkit::{hosts, program, python_program, spawn};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use two_hosts::{until, Site};
+use two_hosts::{until, Running, Site};
 
 /// Bytes that compress badly and repeat nowhere.
 fn noise(length: usize) -> Vec<u8> {
@@ -296,6 +296,77 @@ mod ports_of_others {
     crate::between_hosts!(ports_of_others, udp, Udp);
     crate::between_hosts!(ports_of_others, xdp, Xdp);
 }
+
+/// A server's host that says OPENED later than `connect` waits for it: the connection is TCP's, nobody claims the reservation that comes late,
+/// and the next one is a stream again.
+fn opened_too_late(site: Site) {
+    let server = "import socket,sys\n\
+        l = socket.create_server((sys.argv[1], 9270))\n\
+        all = []\n\
+        print('ready', flush=True)\n\
+        for line in sys.stdin:\n\
+        \x20   all.append(l.accept()[0])\n\
+        \x20   all[-1].sendall(all[-1].recv(100, socket.MSG_PEEK))\n\
+        \x20   assert all[-1].recv(5, socket.MSG_WAITALL) == b'hello'\n\
+        \x20   print('served', flush=True)\n";
+    let client = "import socket,sys\n\
+        all = []\n\
+        for line in sys.stdin:\n\
+        \x20   all.append(socket.create_connection((sys.argv[1], 9270)))\n\
+        \x20   all[-1].sendall(b'hello')\n\
+        \x20   print('sent', flush=True)\n\
+        \x20   assert all[-1].recv(5, socket.MSG_WAITALL) == b'hello'\n\
+        \x20   print('heard', flush=True)\n";
+    let python = python_program();
+    let mut server = site.start(1, "server", &python, &["-c", server, &site.address()]);
+    server.wait_for("ready");
+    let mut client = site.start(0, "client", &python, &["-c", client, &site.address()]);
+    let next = |program: &mut Running| program.child.stdin.as_mut().expect("a pipe").write_all(b"\n").expect("it reads");
+    let said = |program: &Running, word: &str, times: usize| {
+        until(word, || program.text().matches(word).count() == times);
+    };
+    let keepers = |signal: i32| {
+        let name = |process: &u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        for keeper in site.hosts[1].processes().iter().filter(|process| name(process).contains("keeper")) {
+            // SAFETY: takes numbers. The process is of this test's own network namespace.
+            assert_eq!(unsafe { libc::kill(*keeper as i32, signal) }, 0);
+        }
+    };
+    let (id, mut turns) = (client.id(), 0);
+    let why = || site.shunt(0, &["why", &id.to_string()]);
+    let mut connect = |late: bool| {
+        turns += 1;
+        let before = site.accelerated(id);
+        if late {
+            keepers(libc::SIGSTOP);
+        }
+        next(&mut client);
+        said(&client, "sent", turns);
+        if late {
+            keepers(libc::SIGCONT);
+        }
+        next(&mut server);
+        said(&server, "served", turns);
+        said(&client, "heard", turns);
+        site.accelerated(id) > before
+    };
+    if site.way.accelerates() {
+        until("a stream", || connect(false));
+        let before = why();
+        assert!(!connect(true), "nobody has said OPENED");
+        let told = why();
+        assert!(told.contains("too-slow") && told != before, "{told}");
+        until("a stream", || connect(false));
+        let told = why();
+        assert!(!told.contains("peer-host-refused"), "the late one says nothing about others: {told}");
+    } else {
+        connect(false);
+    }
+    client.end_of_input();
+    server.end_of_input();
+    site.finish();
+}
+between_hosts!(opened_too_late);
 
 /// A server that accepts nobody, and a path that is lost with bytes unread, give a keeper nothing to do.
 fn keepers_sleep(mut site: Site) {

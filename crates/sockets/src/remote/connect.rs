@@ -126,7 +126,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
         }
         Opening::Pending => {
             match near::lock(home, clock::monotonic_ns() + PROMPT[kind]) {
-                Some(mut driver) => driver.release(clock::monotonic_ns(), stream),
+                Some(mut driver) => driver.release_unmarked(clock::monotonic_ns(), stream),
                 None => leave_behind(home, stream),
             }
             near::drive();
