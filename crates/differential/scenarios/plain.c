@@ -213,6 +213,30 @@ DUET(static_urgent, "a static program hears of an urgent byte that comes alone, 
     wait_for("urgent", process);
 }
 
+DUET(static_urgent_taken, "an urgent byte that was taken out of its turn is not given to a static program again")
+{
+    int fd = connected();
+    far_quiet("send 1 4 1 OOB; send 1 6 2");
+    await(fd, POLLPRI);
+    R(recv(fd, bytes, 1, MSG_OOB));
+    pid_t process = exec_static(fd, true, "cat", NULL, NULL, NULL);
+    R(close(fd));
+    far("recvall 1 3 1; recvall 1 6 2; shutdown 1 WR; recv 1 10");
+    wait_for("cat", process);
+}
+
+DUET(static_urgent_taken_hears_none, "nor told of; the next one is")
+{
+    int fd = connected();
+    far_quiet("send 1 1 7 OOB");
+    await(fd, POLLPRI);
+    R(recv(fd, bytes, 1, MSG_OOB));
+    pid_t process = exec_static(fd, false, "urgent", NULL, "1", NULL);
+    R(close(fd));
+    far("sleep 50; send 1 1 9 OOB; await 1 PRI; recvall 1 20000 1; recv 1 1 OOB; send 1 1 1; recv 1 1");
+    wait_for("urgent", process);
+}
+
 DUET(static_closes_with_unread, "the static program ends with bytes unread: the far end is reset")
 {
     int fd = connected();

@@ -105,6 +105,11 @@ pub fn before_mark(socket: &Socket, patient: bool) -> usize {
     }
 }
 
+/// Whether the byte that made `urgent_taken` what it is, `passed`, had been received out of its turn when it was `before`.
+pub fn was_read(before: u64, passed: u64) -> bool {
+    before & urgent::READ != 0 && (before ^ passed) & (urgent::VALID | word::POSITION) == 0
+}
+
 /// How many bytes stand before any urgent one, in line or not (tcp_read_sock).
 pub fn before_any(socket: &Socket) -> usize {
     let (_, waiting) = socket.incoming().look();

@@ -2,7 +2,7 @@
 
 use super::{to, Lane, Others, PIECE};
 use crate::socket::flag;
-use crate::stream::{self, in_line};
+use crate::stream::{self, in_line, urgent};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
 use shunt_sys::{calls, Errno};
@@ -30,6 +30,11 @@ impl Buffer {
 
     fn filled(&mut self, count: usize, urgent: bool) {
         (self.start, self.end, self.urgent) = (0, count, urgent && count > 0);
+    }
+
+    /// The first byte goes no further.
+    fn leave_out_first(&mut self) {
+        (self.start, self.urgent) = (self.end.min(1), false);
     }
 
     fn passed(&mut self, count: usize) {
@@ -64,8 +69,12 @@ impl Lane {
                         return;
                     }
                     Ok(got) => {
-                        let urgent = self.marks_passed() != before;
-                        self.inbound.filled(got as usize, urgent);
+                        let passed = self.marks_passed();
+                        self.inbound.filled(got as usize, passed != before);
+                        if passed != before && urgent::was_read(before, passed) {
+                            self.inbound.leave_out_first();
+                            continue;
+                        }
                     }
                     Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                     Err(_) => return self.reset_program(),
