@@ -13,8 +13,12 @@ pub unsafe fn take(fd: i32, data: *mut u8, length: usize) -> Result<(usize, bool
     unsafe { take_between(fd, data, length, &mut || {}) }
 }
 
+/// How often a byte is seen that was not there a moment ago, until it is believed that the kernel does not count it.
+const HIDDEN: u32 = 2;
+
 /// [`take`], with what happens between its looks and its receive.
 unsafe fn take_between(fd: i32, data: *mut u8, length: usize, between: &mut dyn FnMut()) -> Result<(usize, bool)> {
+    let mut hidden = 0;
     loop {
         // The kernel forgets a mark when its byte is taken, and ends a read only at one that is not its first byte's. So nothing
         // is taken that was not there when the mark was looked for: an urgent byte that comes in between would be an ordinary one.
@@ -24,11 +28,12 @@ unsafe fn take_between(fd: i32, data: *mut u8, length: usize, between: &mut dyn 
         let (length, look) = match (there, urgent) {
             (true, false) => (length, 0),
             (true, true) => (length.min(1), 0),
-            (false, _) => (length.min(1), MSG_PEEK),
+            // Who has the connection, too, has taken it out of line: the kernel counts nothing at a mark, and gives what lies behind it.
+            (false, _) => (length.min(1), if hidden < HIDDEN { MSG_PEEK } else { 0 }),
         };
         let (nobody, flags) = (core::ptr::null_mut(), MSG_DONTWAIT | look);
         match calls::recvfrom(fd, data.cast(), length, flags, nobody, core::ptr::null_mut()) {
-            Ok(1..) if !there => {}
+            Ok(1..) if look != 0 => hidden += 1,
             taken => return taken.map(|taken| (taken, urgent)),
         }
     }
@@ -90,6 +95,22 @@ mod tests {
         drop(writer);
         assert_eq!(calls::poll_one(taker.as_raw_fd(), libc::POLLIN, -1).map(|events| events & libc::POLLIN), Ok(libc::POLLIN));
         assert_eq!(taken(&taker, &mut || {}), Ok((Vec::new(), false)));
+    }
+
+    #[test]
+    fn a_mark_out_of_line_holds_nobody_up() {
+        let (mut writer, taker) = pair();
+        calls::setsockopt_int(taker.as_raw_fd(), libc::SOL_SOCKET, libc::SO_OOBINLINE, 0).unwrap();
+        send_urgent(&writer, b'!');
+        writer.write_all(b"behind").unwrap();
+        assert_eq!(calls::poll_one(taker.as_raw_fd(), libc::POLLIN, -1).map(|events| events & libc::POLLIN), Ok(libc::POLLIN));
+        let mut turns = 0;
+        let mut count = || {
+            turns += 1;
+            assert!(turns < 10, "it turns for ever");
+        };
+        assert_eq!(taken(&taker, &mut count), Ok((b"b".to_vec(), false)));
+        assert_eq!(taken(&taker, &mut count), Ok((b"ehind".to_vec(), false)));
     }
 
     #[test]
