@@ -51,7 +51,9 @@ impl<'a> Hands<'a> {
                 // Another user of that host: who has made the connection is known when it is accepted, by who came first.
                 return Err(Refusal::Source);
             }
-            // The port is used again, so the connection that this one was for never came.
+            // The port is used again, so the connection that this one was for never came; if it comes after all, and this one is
+            // refused, it is nobody else's.
+            shared.spend(entry, spent::CLOSED);
             shared.release(old, entry);
         }
         if let Some(refusal) = shared.is_spent(&open.four, peer.receive.load(Relaxed)) {

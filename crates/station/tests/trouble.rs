@@ -220,6 +220,22 @@ fn a_reservation_that_is_over() {
     drop(first);
 }
 
+/// Nor is the connection of a reservation that the same station replaced another one's; its own it is.
+#[test]
+fn a_reservation_that_is_replaced() {
+    let Some(mut world) = World::new(None) else { return };
+    let four = world.four(40000);
+    for _ in 0..3 {
+        assert_eq!(world.open(40000).1, Opening::Opened);
+    }
+    assert!(world.sides[1].station.lock().unwrap().claim(&four, MARK.0.into(), world.now).is_some());
+    let first = another_user(&mut world);
+    assert_eq!(world.open(40000).1, Opening::Refused(Refusal::Source));
+    world.now += 2 * SECOND;
+    assert_eq!(world.open(40000).1, Opening::Opened);
+    drop(first);
+}
+
 /// Who gives up before OPENED has come has no reservation when it comes, and nobody else claims the one that was made for him.
 #[test]
 fn a_reservation_that_comes_late() {
