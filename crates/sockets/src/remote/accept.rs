@@ -133,7 +133,7 @@ pub fn accepted(fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool 
 #[inline(never)]
 fn unheard(fd: i32, listening: i32, listener: &Socket) {
     let hosts = &crate::global::options().hosts;
-    if listener.has(flag::LISTENER_SHARED) || *hosts == Hosts::None || !is_time_to_move() {
+    if !can_move(listener) || listener.has(flag::LISTENER_SHARED) || *hosts == Hosts::None || !is_time_to_move() {
         return;
     }
     match listen::peer_address(fd) {
@@ -153,6 +153,11 @@ fn is_time_to_move() -> bool {
     clock::monotonic_ns() >= MOVE_NEXT.load(Ordering::Relaxed)
 }
 
+/// Nobody can ask for a listener without a known inode: it takes no other one's turn, and its clients are not looked at.
+fn can_move(listener: &Socket) -> bool {
+    listener.inode.load(Ordering::Relaxed) != 0
+}
+
 /// How long the agent is waited for then, in an accept that does not block (ms).
 const AWAKE_WITHIN: i64 = 2;
 
@@ -164,12 +169,9 @@ fn move_ear(listening: i32, listener: &Socket) {
     if !is_time_to_move() {
         return;
     }
-    // Also behind one that nobody can ask for: the next client's address is not to be looked up for it at once.
     MOVE_NEXT.store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
-    if inode != 0 {
-        let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
-        listens_within(listening, inode, &listen::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
-    }
+    let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+    listens_within(listening, inode, &listen::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
 }
 
 #[cold]
@@ -182,7 +184,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     home.station.look_after_address(&server);
     // An older home goes on hearing what this process listened for before it got one of its own.
     let hears = |home: &Home| !home.station.is_over() && home.hears(listener.inode.load(Ordering::Relaxed));
-    if !hears(home) && !home::homes().any(hears) {
+    if can_move(listener) && !hears(home) && !home::homes().any(hears) {
         move_ear(listening, listener);
     }
     // OPEN left before the connection was made: it is here, or it comes too late.
