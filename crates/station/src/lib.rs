@@ -41,6 +41,7 @@ mod inquiry;
 mod line;
 mod lock;
 mod memory;
+mod presence;
 pub mod question;
 mod sockaddr;
 mod spent;

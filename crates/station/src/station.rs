@@ -12,6 +12,7 @@ use crate::device::{self, Device};
 use crate::line::{Inner, SCRATCH};
 use crate::lock::{self, Got};
 use crate::memory::{flag, state, store2, Count, Memory, Shared, CHANNELS};
+use crate::presence::{self, Presence};
 use crate::{
     sockaddr, Choice, Descriptors, Driver, FourTuple, Opening, Peer, Progress, Pump, Refusal, Stream, DESCRIPTORS, PEERS, WORDS,
 };
@@ -35,6 +36,7 @@ pub struct Station {
     failed: AtomicU32,
     /// This process has no part in it any more ([`Station::leave`]).
     left: AtomicBool,
+    presence: Presence,
 }
 
 // SAFETY: `inner` is reached under the lock alone; the rest is atomic.
@@ -120,7 +122,7 @@ impl Station {
     fn of(memory: Memory, device: Device) -> Station {
         let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], gone: 0, was_early: false };
         let (keeper, failed, left) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-        Station { memory, inner: UnsafeCell::new(inner), keeper, failed, left }
+        Station { memory, inner: UnsafeCell::new(inner), keeper, failed, left, presence: Presence::default() }
     }
 
     /// Makes the engine anew. Under the lock, or before anybody else has the memory.
@@ -425,14 +427,19 @@ impl Station {
         self.shared().stranded.load(Relaxed) != 0 || unsafe { &*self.inner.get() }.device.is_over()
     }
 
-    /// Another host is reached from `own`. If this is not the station's address, that may have been taken from the interface: nothing
-    /// arrives there any more, and the station is over.
-    pub fn look_after_address(&self, own: &Address) {
+    /// Whether the station's address has been taken from the interface, of which `own`, from which another host is reached, makes one
+    /// think: another one of its family. The kernel is asked now and then.
+    pub fn address_is_gone(&self, own: &Address, now: Nanoseconds) -> bool {
         // SAFETY: see `descriptors`; nothing is written.
-        let Some(here) = device::of(&unsafe { &*self.inner.get() }.device.address()) else { return };
-        if here.ip != own.ip && !here.is_unspecified() && self.shared().stranded.load(Relaxed) == 0 && sockaddr::is_gone(&here) {
-            self.shared().stranded.store(1, Relaxed);
-        }
+        let Some(here) = device::of(&unsafe { &*self.inner.get() }.device.address()) else { return false };
+        presence::concerns(&here, own)
+            && self.shared().stranded.load(Relaxed) == 0
+            && self.presence.is_over(now, || sockaddr::is_gone(&here))
+    }
+
+    /// The station's address is gone: the station is over.
+    pub fn strand(&self) {
+        self.shared().stranded.store(1, Relaxed);
     }
 
     /// The stream's number is never lent again: somebody who is not to see what goes there has its rings.

@@ -181,7 +181,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
-    home.station.look_after_address(&server);
+    home.look_after_address(&server);
     // An older home goes on hearing what this process listened for before it got one of its own.
     let hears = |home: &Home| !home.station.is_over() && home.hears(listener.inode.load(Ordering::Relaxed));
     if can_move(listener) && !hears(home) && !home::homes().any(hears) {

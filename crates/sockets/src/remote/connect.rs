@@ -59,7 +59,7 @@ pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
     }
     let four = FourTuple { client: device.source, server: *server };
     if let Some(home) = home::home() {
-        home.station.look_after_address(&device.source);
+        home.look_after_address(&device.source);
     }
     let is_known =
         home::home().is_some_and(|home| !home.station.is_over() && home.station.known(&four, clock::monotonic_ns()).is_some());

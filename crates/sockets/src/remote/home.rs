@@ -8,6 +8,7 @@ use crate::global::{Shared, SETUP};
 use crate::socket::{flag, Socket};
 use crate::{link, private, table};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_station::{Station, Stream};
@@ -29,6 +30,8 @@ pub struct Home {
     pub claimed: AtomicBool,
     /// This process leaves it, or has left it ([`Home::leave_if_empty`]).
     pub(super) left: AtomicBool,
+    /// This process, or a thread of it, may be in another network namespace than the station.
+    elsewhere: AtomicBool,
     /// The one that the process had before.
     older: AtomicPtr<Home>,
     /// The pump's sockets, one for each stream, in this process.
@@ -73,6 +76,11 @@ pub fn homes() -> impl Iterator<Item = &'static Home> {
     // SAFETY: null, or a home that is never unmapped.
     let at = |place: &AtomicPtr<Home>| unsafe { place.load(Ordering::Acquire).cast_const().as_ref() };
     core::iter::successors(at(&NEWEST), move |home| at(&home.older))
+}
+
+/// The process, or a thread of it, has left its network namespace, in which its stations are.
+pub fn left_namespace() {
+    homes().for_each(|home| home.elsewhere.store(true, Ordering::Relaxed));
 }
 
 /// The process has no part in it any more.
@@ -251,6 +259,7 @@ pub(super) fn lay(station: Station, control: i32) -> Result<&'static Home> {
             control: AtomicI32::new(control),
             claimed: AtomicBool::new(false),
             left: AtomicBool::new(false),
+            elsewhere: AtomicBool::new(false),
             older: AtomicPtr::new(core::ptr::null_mut()),
             descriptors: limit(),
             far,
@@ -299,6 +308,15 @@ fn limit() -> u64 {
 const BESIDE: u64 = 96;
 
 impl Home {
+    /// Another host is reached from `own`. If this is not the station's address, that may have been taken from the interface: nothing
+    /// arrives there any more, and the station is over. Only its own user says that, who sees the interfaces that it has.
+    pub fn look_after_address(&self, own: &Address) {
+        let sees = !self.elsewhere.load(Ordering::Relaxed) && !crate::process::namespace::differ();
+        if sees && self.station.address_is_gone(own, clock::monotonic_ns()) && self.is_own() {
+            self.station.strand();
+        }
+    }
+
     /// Whether the keeper has room for one more stream: a far companion and a shadow.
     pub fn has_room(&self) -> bool {
         2 * (self.station.lent() as u64 + 1) + BESIDE <= self.descriptors

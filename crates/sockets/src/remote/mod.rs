@@ -35,9 +35,14 @@ mod whose;
 mod words;
 
 pub use accept::{accepted, listens, listens_no_longer};
-pub use area::left_namespace;
 pub use connect::connect;
 pub use home::{forget, forked, moved};
 pub use near::{drive, drive_into, hold_back, is_driven, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
 pub use posting::Posting;
 pub use whose::{is_driving, user_changed};
+
+/// The process, or a thread of it, has left its network namespace. Under the set-up lock.
+pub fn left_namespace() {
+    area::left_namespace();
+    home::left_namespace();
+}
