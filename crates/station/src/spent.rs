@@ -1,7 +1,11 @@
 //! Reservations that are over, while their connections may still come. As soon as there is a SYN, every user of the client's host can
 //! read the mark that it shows, and whoever reserved the connection anew would have it: so for a time only the same
 //! station may. Only stations of the client's host can (OPEN is believed from nobody else), so each host has a row, and where a row is
-//! full, it is its hosts whose connections are TCP's. A host's row is drawn by a secret: nobody can choose to share another one's.
+//! full, it is its hosts whose connections are TCP's. A host's row is drawn by a secret: nobody can choose to share another one's. A host
+//! is an address, in IPv6, too: a /64 is a link, and by one row for all its hosts each would cost its neighbours theirs.
+//!
+//! A peer that was lost comes back with another tag and is another one here: what it had reserved is refused, and if that was more
+//! than a row remembers, all that it asks for until those are over.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use shunt_am::{config::MILLISECOND, siphash, Nanoseconds};
@@ -14,7 +18,7 @@ pub(crate) const NOT_MADE: Nanoseconds = 130_000 * MILLISECOND;
 /// Closed by its client, whose SYN is not repeated any more: the connection may be on its way.
 pub(crate) const CLOSED: Nanoseconds = 1_000 * MILLISECOND;
 
-/// Rows: of the other hosts, one in so many suffers from one that fills its own.
+/// Rows: of the other hosts, one in so many suffers from one that fills its own; all do from one with thousands of addresses.
 const ROWS: usize = 256;
 /// Reservations that a row remembers.
 const RECORDS: usize = 64;
@@ -113,8 +117,12 @@ mod tests {
     const NOW: Nanoseconds = 1_000 * CLOSED;
 
     fn empty() -> Box<Spent> {
+        let mut spent = Box::<Spent>::new_uninit();
         // SAFETY: atomic words, for which zeros are values.
-        unsafe { Box::new_zeroed().assume_init() }
+        unsafe {
+            spent.as_mut_ptr().write_bytes(0, 1);
+            spent.assume_init()
+        }
     }
 
     fn four(host: u32, port: u16) -> FourTuple {
