@@ -342,7 +342,7 @@ impl Running {
     }
 
     /// The last lines of each program of the test: what one of them did not expect is often another's word.
-    fn said_by_all(&self) -> String {
+    pub fn said_by_all(&self) -> String {
         const LINES: usize = 40;
         let entries = self.output.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
