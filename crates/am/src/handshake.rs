@@ -256,7 +256,13 @@ impl Side<'_> {
             life::IDLE => return,
             // The next attempt is another one: what still answers this one comes too late.
             life::CONNECTING => self.peer.next_name = 0,
-            _ => self.peer.short = if reason == Reason::Stuck { self.shorter() } else { 0 },
+            _ => match reason {
+                Reason::Stuck => self.peer.short = self.shorter(),
+                // The next one tries long frames again.
+                Reason::Closed => self.peer.short = 0,
+                // Nobody carried anything: it says nothing of the path.
+                Reason::Silent | Reason::Unreachable | Reason::Restarted | Reason::Reset => {}
+            },
         }
         self.clear();
         self.peer.watched = 0;

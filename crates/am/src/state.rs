@@ -312,7 +312,8 @@ pub(crate) struct Peer {
     pub stuck: u64,
     pub stuck_since: Nanoseconds,
     pub stuck_attempts: u32,
-    /// The last connection ended because its frames did not arrive: which of the short ones this one's are, from 1 on. Outlives a connection.
+    /// A connection ended because its frames did not arrive, and none was closed since then: which of the short ones this one's are,
+    /// from 1 on. Outlives a connection.
     pub short: u32,
     pub tries: u32,
     /// Gets under way: asked by us, asked by the peer.

@@ -160,7 +160,7 @@ fn a_path_that_became_narrow_is_left_and_found_again() {
                 assert_eq!(world.hosts[1 - host].program.stored, [(4, 5, 100_000)]);
             }
             assert_eq!(world.losses(0).len(), 1, "{:?}", world.losses(0));
-            // One that ended otherwise says nothing of the path: the next one tries long frames again.
+            // After one that was closed the next one tries long frames again.
             world.faults.longest = usize::MAX;
             world.at(0, |engine, now, wires, program| engine.disconnect(now, 1, wires, program).unwrap());
             world.run_until(world.now + SECOND);
@@ -170,6 +170,47 @@ fn a_path_that_became_narrow_is_left_and_found_again() {
             world.run_until(world.now + SECOND);
             assert_eq!(world.hosts[1].program.ran.get(&1), Some(&1));
         }
+    }
+}
+
+/// Silences and restarts, whoever is silent, say nothing of the path: it is still known to be narrow.
+#[test]
+fn a_narrow_path_is_remembered_over_a_silence() {
+    const LONG: [u8; 1300] = [7; 1300];
+    let [config, _] = configs();
+    for silent in [0, 1] {
+        let mut world = World::new(2, config, Faults::NONE, 5);
+        world.faults.longest = 1200 - 64;
+        world.connect(0, 1);
+        world.run_until(world.now + SECOND);
+        let request =
+            |world: &mut World| world.at(0, |engine, now, wires, _| engine.request(now, 1, 0, COUNT, &[1], &LONG, wires));
+        request(&mut world).unwrap();
+        world.run_until(world.now + 3 * SECOND);
+        assert!(matches!(world.losses(0)[..], [(_, Reason::Stuck)]), "{:?}", world.losses(0));
+        world.connect(0, 1);
+        world.run_until(world.now + SECOND);
+
+        let waiting = 1 - silent;
+        let losses = world.losses(waiting).len();
+        world.hosts[silent].stalled = true;
+        world.at(waiting, |engine, now, wires, _| engine.request(now, silent as u32, 0, ECHO, &[4], &[], wires).unwrap());
+        world.run_until(world.now + 3 * SECOND);
+        assert!(matches!(world.losses(waiting)[losses..], [(_, Reason::Silent)]), "{:?}", world.losses(waiting));
+        world.resume(silent);
+        world.connect(waiting, silent);
+        world.run_until(world.now + SECOND);
+        assert_eq!(request(&mut world), Err(Refused::TooLong));
+
+        // A connection that is closed is the last one with short frames.
+        world.faults.longest = usize::MAX;
+        world.at(0, |engine, now, wires, program| engine.disconnect(now, 1, wires, program).unwrap());
+        world.run_until(world.now + SECOND);
+        world.connect(0, 1);
+        world.run_until(world.now + SECOND);
+        request(&mut world).unwrap();
+        world.run_until(world.now + SECOND);
+        assert_eq!(world.hosts[1].program.ran.get(&1), Some(&1));
     }
 }
 

