@@ -611,6 +611,25 @@ SOLO(defer_left_out_of_poll, "a worker that looked at a quiet client polls other
 
 SOLO(defer_left_out_of_select, "the same by select") { leaves_out(selects); }
 
+/* Looks at `fd`; later at a stream that has bytes, and at nothing else. */
+static void is_busy(int fd)
+{
+    static int server = -1;
+    struct pollfd entry = {.fd = server, .events = POLLIN};
+    if (server >= 0) {
+        R(poll(&entry, 1, -1));
+        return;
+    }
+    int listener = listen_on("127.0.0.1", 4), client = dial("127.0.0.1", port_of(listener));
+    entry.fd = server = MUST(accept(listener, NULL, NULL));
+    MUST(send(client, "busy", 4, 0));
+    await(server, POLLIN);
+    MUST(poll(&entry, 1, -1));
+    polls(fd);
+}
+
+SOLO(defer_left_out_for_a_stream, "the same, where what it polls instead is a stream that is busy") { leaves_out(is_busy); }
+
 SOLO(defer_closed_by_worker, "a worker that looked at a quiet client and ends leaves it to the others")
 {
     int listener = deferring(LONG);

@@ -3,6 +3,7 @@
 //!
 //! What is unusual, and a wait that lasts, is the general way's ([`super::poll`]).
 
+use crate::rendezvous::deferred;
 use crate::table;
 use crate::waiting::poll::due_for_check;
 use crate::waiting::{readiness, spin};
@@ -31,7 +32,8 @@ pub unsafe fn poll(entry: *mut pollfd, limit: Option<u64>) -> bool {
         return false;
     };
     spin::show_processor(&socket.own().wait);
-    if crate::remote::is_driven() || !readiness::is_plain(socket) {
+    // Clients that this thread leaves out are for others.
+    if crate::remote::is_driven() || deferred::holds_any() || !readiness::is_plain(socket) {
         return false;
     }
     // Before the first look: what comes behind it changes the word.
