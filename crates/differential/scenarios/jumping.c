@@ -181,6 +181,130 @@ DUET(jump_storm, "jumps at any moment out of calls on a stream that is echoed: i
     far_end_quiet();
 }
 
+/* All threads on one processor: the signal is pending when the bell has woken who sleeps. */
+static void on_one_processor(void)
+{
+    cpu_set_t all, one;
+    int first = 0;
+    MUST(sched_getaffinity(0, sizeof all, &all));
+    while (!CPU_ISSET(first, &all))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    MUST(sched_setaffinity(0, sizeof one, &one));
+}
+
+struct ringing {
+    int client, set;
+    pthread_t sleeper;
+    void (*ends)(pthread_t);
+};
+
+static void is_signalled(pthread_t sleeper)
+{
+    pthread_kill(sleeper, SIGUSR1);
+}
+
+static void is_cancelled(pthread_t sleeper)
+{
+    pthread_cancel(sleeper);
+}
+
+static void *rings(void *argument)
+{
+    struct ringing *ringing = argument;
+    milliseconds(40);
+    MUST(send(ringing->client, "x", 1, 0));
+    ringing->ends(ringing->sleeper);
+    return NULL;
+}
+
+static void *waits_beside(void *argument)
+{
+    struct epoll_event event;
+    say("beside: %d", epoll_wait(((struct ringing *)argument)->set, &event, 1, 2000));
+    return NULL;
+}
+
+static void *waits_in_vain(void *argument)
+{
+    struct epoll_event event;
+    for (;;)
+        epoll_wait(((struct ringing *)argument)->set, &event, 1, -1);
+}
+
+/* A quiet stream in a set: none looks at it any more, its bell alone tells. */
+static int quiet_stream(struct ringing *ringing)
+{
+    int listener = listen_on("127.0.0.1", 4);
+    struct epoll_event event;
+    on_one_processor();
+    ringing->client = dial("127.0.0.1", port_of(listener));
+    int server = MUST(accept(listener, NULL, NULL));
+    ringing->set = MUST(epoll_create1(EPOLL_CLOEXEC));
+    epoll_adding(ringing->set, server, EPOLLIN, 1);
+    for (int i = 0; i < 2; i++)
+        epoll_wait(ringing->set, &event, 1, 20);
+    return server;
+}
+
+static void jumps_from_a_bell(bool beside)
+{
+    static struct ringing ringing = {.ends = is_signalled};
+    static pthread_t other, rung;
+    static struct epoll_event event;
+    static int server;
+    server = quiet_stream(&ringing);
+    ringing.sleeper = pthread_self();
+    install(SIGUSR1);
+    for (volatile int turn = 0; turn < 5; turn++) {
+        if (beside) {
+            other = start(waits_beside, &ringing);
+            milliseconds(20);
+        }
+        rung = start(rings, &ringing);
+        if (sigsetjmp(way_out, 1) == 0) {
+            epoll_wait(ringing.set, &event, 1, 3000);
+            for (;;)
+                pause();
+        }
+        finish(rung);
+        if (beside)
+            finish(other);
+        show_epoll("after the jump", ringing.set, 500);
+        R(recv(server, bytes, 8, 0));
+        for (int i = 0; i < 2; i++)
+            epoll_wait(ringing.set, &event, 1, 20);
+    }
+}
+
+SOLO(jump_from_a_bell, "a jump out of epoll_wait that a quiet stream's bell has just woken: the set has its event still")
+{
+    jumps_from_a_bell(false);
+}
+
+SOLO(jump_from_a_bell_beside, "the same beside a thread that sleeps in the set: it hears of the event") { jumps_from_a_bell(true); }
+
+SOLO(jump_by_cancellation, "a thread that a quiet stream's bell has woken in epoll_wait is cancelled: another that sleeps there hears of it")
+{
+    struct ringing ringing = {.ends = is_cancelled};
+    int server = quiet_stream(&ringing);
+    for (int turn = 0; turn < 5; turn++) {
+        struct epoll_event event;
+        pthread_t other = start(waits_beside, &ringing);
+        milliseconds(20);
+        ringing.sleeper = start(waits_in_vain, &ringing);
+        milliseconds(20);
+        finish(start(rings, &ringing));
+        finish(ringing.sleeper);
+        finish(other);
+        show_epoll("after the cancellation", ringing.set, 500);
+        R(recv(server, bytes, 8, 0));
+        for (int i = 0; i < 2; i++)
+            epoll_wait(ringing.set, &event, 1, 20);
+    }
+}
+
 static atomic_bool over;
 static void *sends_beside(void *argument)
 {

@@ -3,13 +3,13 @@
 //! While anybody sleeps in a set, in whatever process, each of its streams is armed, or has rung a bell that nobody took
 //! note of yet, or a thread that is awake in the set will arm it before it leaves ([`hand_over`]).
 
-use super::control::{change, kernel_event};
+use super::control::{change, kernel_event, kernel_side};
 use super::datagrams;
 use super::entry::{place, term, Entry};
 use super::events::find;
 use super::nested::{is_slept_for, DEEPEST};
 use super::scan::ARM_AFTER;
-use super::set::{enqueue, watcher, Set};
+use super::set::{activate, enqueue, watcher, Set};
 use super::{ET, EXCLUSIVE, IN, OUT, SPACE};
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
@@ -119,6 +119,25 @@ pub(super) fn cool(set: &'static Set) {
         if idle > ARM_AFTER && armed(entry) && find(entry).events == 0 {
             enqueue(set, entry, place::NONE);
         }
+    }
+}
+
+/// A handler ends a sleep in the set, perhaps by a jump, or the thread is cancelled, and what the kernel had said by then is heard
+/// by nobody: its edges are gone. So streams that were left to bells that may have rung are looked at from now on, by others at once.
+#[cold]
+pub(super) fn recall(set: &'static Set) {
+    {
+        let Some(_held) = set.lock.lock() else { return };
+        let left = |entry: &&Entry| entry.queue.load(Ordering::Relaxed) == place::NONE && !kernel_side(entry);
+        for entry in set.entries.iter().filter(left) {
+            // In this order: a bell that is still to ring is an edge of its own.
+            if !armed(entry) || find(entry).events != 0 {
+                activate(set, entry);
+            }
+        }
+    }
+    if let Some(epfd) = set.descriptor() {
+        hand_over(set, epfd, false);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::table::{self, Kind};
 use crate::waiting::{foreign, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
+use shunt_sys::section::Section;
 use shunt_sys::{calls, clock, user, Errno, Result};
 
 /// Ticks between questions to the kernel while the members of a set, all of them ours, keep it busy.
@@ -43,6 +44,8 @@ pub(super) fn ask_kernel(
     let pointer = time.as_ref().map_or(core::ptr::null(), |t| t as *const timespec);
     let free = answer.start.wrapping_add(answer.count);
     let room = room as i32;
+    // No handler that jumps comes between the answer and its sorting; to one that ends a sleep [`super::arming::recall`] sees.
+    let _section = (timeout == Some(0)).then(Section::begin);
     let asked = match timeout {
         Some(0) => calls::epoll_pwait2(epfd, free, room, pointer, mask, calls::KERNEL_SIGSET),
         _ => calls::epoll_pwait2_sleeping(epfd, free, room, pointer, mask, began),

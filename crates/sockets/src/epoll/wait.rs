@@ -1,6 +1,6 @@
 //! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
 
-use super::arming::{arm_sleeping, cool, hand_over, wake};
+use super::arming::{arm_sleeping, cool, hand_over, recall, wake};
 use super::datagrams::warm_all;
 use super::events::find;
 use super::kernel::{ask_kernel, KERNEL_EVERY};
@@ -106,23 +106,32 @@ pub(super) fn counted<T>(waiter: impl FnOnce() -> Waiter, body: impl FnOnce(*mut
 struct Asleep {
     sleeper: Sleeper,
     set: &'static Set,
+    /// What the kernel said is sorted: neither a jump nor a cancellation came before.
+    sorted: bool,
 }
 
 unsafe fn awake(this: *mut Sleeper) {
     // SAFETY: the account's first part.
-    unsafe { (*this.cast::<Asleep>()).set }.end_sleep();
+    let (set, sorted) = unsafe { ((*this.cast::<Asleep>()).set, (*this.cast::<Asleep>()).sorted) };
+    set.end_sleep();
+    if !sorted {
+        recall(set);
+    }
 }
 
 /// Counts the thread as one that sleeps in the set while `body` runs, and no longer when a handler jumps out of it.
-fn asleep_in<T>(set: &'static Set, body: impl FnOnce() -> T) -> T {
+fn asleep_in(set: &'static Set, body: impl FnOnce() -> Result<()>) -> Result<()> {
     let about = core::ptr::from_ref(set) as usize;
-    let mut account = Asleep { sleeper: Sleeper::about(awake, about), set };
+    let mut account = Asleep { sleeper: Sleeper::about(awake, about), set, sorted: false };
     let this: *mut Asleep = &mut account;
     // SAFETY: the account stays here and ends below.
     unsafe { Sleeper::begin(this.cast(), || set.count_sleeper()) };
     let result = body();
     // SAFETY: begun above.
-    unsafe { Sleeper::end(this.cast()) };
+    unsafe {
+        (*this).sorted = result != Err(Errno(libc::ECANCELED));
+        Sleeper::end(this.cast());
+    }
     result
 }
 
