@@ -33,8 +33,12 @@ pub const RING: &str = "bare byte ring of 1 MiB, 64 KiB messages";
 pub const LARGEST: &str = "bare endpoint, largest messages, copied out";
 pub const STORES: &str = "active messages, stores of 1 MiB";
 
-/// Messages of one turn, there and back and one way; bytes of one.
-const TRIPS: u64 = 100_000;
+/// Round trips of a turn in which endpoint and active messages alternate, and turns; those before [`WARM`] are not counted: a process's clock
+/// settles in its first 50 ms, and `ucx_perftest` has its warm-up, too.
+const TRIPS: u64 = 1000;
+const TURNS: u64 = 500;
+const WARM: u64 = 300;
+/// Messages one way; bytes of one.
 const MANY: u64 = 1_000_000;
 const BYTES: u64 = 512 << 20;
 const BLOCK: usize = 1 << 20;
@@ -53,7 +57,15 @@ fn ends() -> Result<[Loose; 2], String> {
 
 /// Both ends at once, each by a thread on its own processor; what the first gives.
 fn race<T: Send>(first: impl FnOnce(Loose) -> T + Send, second: impl FnOnce(Loose) + Send) -> Result<T, String> {
-    let [a, b] = ends()?;
+    race_with(ends()?, first, second)
+}
+
+/// The same with what each end has to itself.
+fn race_with<E: Send, T: Send>(
+    [a, b]: [E; 2],
+    first: impl FnOnce(E) -> T + Send,
+    second: impl FnOnce(E) + Send,
+) -> Result<T, String> {
     let there = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let second = scope.spawn(|| {
@@ -85,32 +97,6 @@ fn push(end: &mut Shm, message: &Message<'_>) {
 fn pull(end: &mut Shm, arrival: &mut Arrival) {
     while !end.receive(arrival) {}
     end.release(arrival);
-}
-
-/// Nanoseconds of a round trip of the bare endpoint, as a program would make it: send, receive, release.
-fn bare_round_trip(length: usize) -> Result<f64, String> {
-    let bytes = [7u8; INLINE];
-    let bytes = &bytes[..length];
-    race(
-        |(mut end, tags, at)| {
-            let channel = end.open(&at, tags).expect("a channel");
-            let mut arrival = Arrival::empty();
-            let start = Instant::now();
-            for _ in 0..TRIPS {
-                push(&mut end, &Message::small(channel, bytes));
-                pull(&mut end, &mut arrival);
-            }
-            start.elapsed().as_nanos() as f64 / TRIPS as f64
-        },
-        |(mut end, tags, at)| {
-            let channel = end.open(&at, tags).expect("a channel");
-            let mut arrival = Arrival::empty();
-            for _ in 0..TRIPS {
-                pull(&mut end, &mut arrival);
-                push(&mut end, &Message::small(channel, bytes));
-            }
-        },
-    )
 }
 
 /// Nanoseconds of each of `count` messages one way through the bare endpoint; long ones are copied out. The last one is answered.
@@ -171,44 +157,99 @@ impl Dispatch for Counter {
 /// What the asking side does after both are connected.
 type Act = fn(&mut Port<'_, Shm>, &mut Counter, u64);
 
+/// How long the other side may take to connect.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A port over an end, with a channel to the other one as peer 0.
+fn with_port<T>((end, tags, at): Loose, act: impl FnOnce(&mut Port<'_, Shm>, &mut Counter) -> T) -> T {
+    with_port_as(config_for(&end, 1), (end, tags, at), act)
+}
+
+fn with_port_as<T>(config: Config, (end, tags, at): Loose, act: impl FnOnce(&mut Port<'_, Shm>, &mut Counter) -> T) -> T {
+    let mut space = memory(&config);
+    let mut port = Port::new(end, &mut space, &config).expect("a port");
+    port.open(&at, tags).expect("a channel");
+    act(&mut port, &mut Counter { segment: vec![0; BLOCK], ..Counter::default() })
+}
+
 /// Nanoseconds of each of `count` operations of `act`; the other side handles `requests` of them meanwhile.
 fn active(config: fn(Config) -> Config, act: Act, count: u64, requests: u64) -> Result<f64, String> {
-    const LIMIT: Duration = Duration::from_secs(5);
-    let counter = || Counter { segment: vec![0; BLOCK], ..Counter::default() };
     race(
-        |(end, tags, at)| {
-            let config = config(config_for(&end, 1));
-            let mut space = memory(&config);
-            let mut port = Port::new(end, &mut space, &config).expect("a port");
-            let (peer, mut counter) = (port.open(&at, tags).expect("a channel"), counter());
-            port.connect(peer, &mut counter).expect("a connection");
-            let start = Instant::now();
-            act(&mut port, &mut counter, count);
-            let time = start.elapsed().as_nanos() as f64 / count as f64;
-            let _ = port.drain(peer, &mut counter);
-            time
+        |end| {
+            with_port_as(config(config_for(&end.0, 1)), end, |port, counter| {
+                port.connect(0, counter).expect("a connection");
+                let start = Instant::now();
+                act(port, counter, count);
+                let time = start.elapsed().as_nanos() as f64 / count as f64;
+                let _ = port.drain(0, counter);
+                time
+            })
         },
-        |(end, tags, at)| {
-            let config = config(config_for(&end, 1));
-            let mut space = memory(&config);
-            let mut port = Port::new(end, &mut space, &config).expect("a port");
-            let (peer, mut counter) = (port.open(&at, tags).expect("a channel"), counter());
-            port.accept(peer, &mut counter, LIMIT).expect("a connection");
-            while counter.requests < requests {
-                port.poll(&mut counter);
-            }
-            let _ = port.drain(peer, &mut counter);
+        |end| {
+            with_port_as(config(config_for(&end.0, 1)), end, |port, counter| {
+                port.accept(0, counter, LIMIT).expect("a connection");
+                while counter.requests < requests {
+                    port.poll(counter);
+                }
+                let _ = port.drain(0, counter);
+            });
         },
     )
 }
 
-fn ask(port: &mut Port<'_, Shm>, counter: &mut Counter, count: u64) {
-    for round in 1..=count {
-        port.request(0, 1, &[round], &[], counter).expect("a request");
-        while counter.replies < round {
-            port.poll(counter);
-        }
-    }
+/// Nanoseconds of a round trip of the bare endpoint, as a program would make it (send, receive, release), and of a request with its reply:
+/// medians of turns of each beside the other, because the distance of two processors of a virtual machine is another one from second to second.
+fn round_trips() -> Result<[f64; 2], String> {
+    let ([a, b], [c, d]) = (ends()?, ends()?);
+    let bytes = [7u8; REQUEST];
+    race_with(
+        [(a, c), (b, d)],
+        |((mut bare, tags, at), for_messages)| {
+            let channel = bare.open(&at, tags).expect("a channel");
+            with_port(for_messages, |port, counter| {
+                let peer = 0;
+                port.connect(peer, counter).expect("a connection");
+                let (mut times, mut arrival) = ([vec![], vec![]], Arrival::empty());
+                for turn in 0..TURNS {
+                    let start = Instant::now();
+                    for _ in 0..TRIPS {
+                        push(&mut bare, &Message::small(channel, &bytes));
+                        pull(&mut bare, &mut arrival);
+                    }
+                    let between = Instant::now();
+                    for round in 1..=TRIPS {
+                        port.request(peer, 1, &[round], &[], counter).expect("a request");
+                        while counter.replies < turn * TRIPS + round {
+                            port.poll(counter);
+                        }
+                    }
+                    if turn >= WARM {
+                        times[0].push((between - start).as_nanos() as f64 / TRIPS as f64);
+                        times[1].push(between.elapsed().as_nanos() as f64 / TRIPS as f64);
+                    }
+                }
+                let _ = port.drain(peer, counter);
+                times.map(median)
+            })
+        },
+        |((mut bare, tags, at), for_messages)| {
+            let channel = bare.open(&at, tags).expect("a channel");
+            with_port(for_messages, |port, counter| {
+                port.accept(0, counter, LIMIT).expect("a connection");
+                let mut arrival = Arrival::empty();
+                for turn in 1..=TURNS {
+                    for _ in 0..TRIPS {
+                        pull(&mut bare, &mut arrival);
+                        push(&mut bare, &Message::small(channel, &bytes));
+                    }
+                    while counter.requests < turn * TRIPS {
+                        port.poll(counter);
+                    }
+                }
+                let _ = port.drain(0, counter);
+            });
+        },
+    )
 }
 
 /// One way; the last one is answered.
@@ -258,9 +299,10 @@ pub fn add(plan: &Plan<'_>, record: &mut Record) -> Result<(), String> {
     let largest = ends()?[0].0.capabilities().largest as usize;
     let mut turns: Vec<[f64; 10]> = Vec::new();
     for _ in 0..plan.repeats {
+        let [bare, messages] = round_trips()?;
         turns.push([
-            bare_round_trip(REQUEST)?,
-            active(|config| config, ask, TRIPS, TRIPS)?,
+            bare,
+            messages,
             ucx::round_trip(plan, "am_lat", &["-x", "posix", "-d", "memory"]).unwrap_or(f64::NAN),
             ucx::round_trip(plan, "ucp_am_lat", &[]).unwrap_or(f64::NAN),
             1e3 / bare_flood(REQUEST, MANY)?,
