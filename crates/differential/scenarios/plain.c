@@ -225,6 +225,21 @@ DUET(static_urgent_taken, "an urgent byte that was taken out of its turn is not 
     wait_for("cat", process);
 }
 
+DUET(static_urgent_taken_beside, "nor to one whose parent keeps the connection")
+{
+    int fd = connected();
+    far_quiet("send 1 4 1 OOB; send 1 6 2");
+    await(fd, POLLPRI);
+    R(recv(fd, bytes, 1, MSG_OOB));
+    R(recv(fd, bytes, 3, MSG_WAITALL));
+    wait_for("receive", exec_static(fd, false, "receive", NULL, "6", "2"));
+    far_quiet("send 1 4 1 OOB; send 1 6 2");
+    await(fd, POLLPRI);
+    R(recv(fd, bytes, 1, MSG_OOB));
+    wait_for("receive", exec_static(fd, false, "receive", NULL, "3", "1"));
+    say_received("parent", fd, 6, 2);
+}
+
 DUET(static_urgent_taken_hears_none, "nor told of; the next one is")
 {
     int fd = connected();

@@ -110,6 +110,17 @@ pub fn was_read(before: u64, passed: u64) -> bool {
     before & urgent::READ != 0 && (before ^ passed) & (urgent::VALID | word::POSITION) == 0
 }
 
+/// How many bytes stand behind the first `seen` and before an urgent one that was received out of its turn; under the receiving lock. If
+/// that is the next to receive it is left out.
+pub fn before_read(socket: &Socket, seen: usize) -> usize {
+    let (_, waiting) = socket.incoming().look();
+    match current(socket).filter(|mark| mark.read && !socket.has(flag::OOB_INLINE)) {
+        Some(mark) if mark.ahead == 0 && seen == 0 => before_mark(socket, false),
+        Some(mark) => mark.ahead.saturating_sub(seen),
+        None => waiting.saturating_sub(seen),
+    }
+}
+
 /// How many bytes stand before any urgent one, in line or not (tcp_read_sock).
 pub fn before_any(socket: &Socket) -> usize {
     let (_, waiting) = socket.incoming().look();

@@ -47,7 +47,7 @@ impl Lane {
                 settle::ask_lender(socket);
                 return now + LAST_LOOK;
             }
-            self.lend_more(id, waiting);
+            self.lend_more(id);
         }
         if waiting == self.lent {
             let ends = waiting == 0 && peer & (word::FIN | word::CLOSED) != 0 && !self.inbound_ended;
@@ -73,7 +73,7 @@ impl Lane {
         u64::MAX
     }
 
-    fn lend_more(&mut self, id: u64, waiting: usize) {
+    fn lend_more(&mut self, id: u64) {
         let socket = self.socket;
         let Ok(_held) = socket.lock_receive_settled() else { return };
         let lender = &socket.carriage().lender;
@@ -85,7 +85,10 @@ impl Lane {
         if self.lent >= room || outgoing(self.program) > 0 {
             return;
         }
-        let most = (waiting - self.lent).min(room - self.lent);
+        let most = stream::urgent::before_read(socket, self.lent).min(room - self.lent);
+        if most == 0 {
+            return;
+        }
         // SAFETY: at most a piece; the lock is held.
         let Ok(seen) = (unsafe { stream::peek(socket, self.lent, self.inbound.data, most) }) else { return };
         match to(self.program, self.inbound.data, seen, 0) {
