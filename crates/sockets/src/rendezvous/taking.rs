@@ -27,6 +27,8 @@ static PLACES: [Place; MOST] = [const { Place::empty() }; MOST];
 static DECLINED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 /// Of each, the last bid of which this process told its program ([`bid::number`]); 0: none, or that one was accepted.
 static TOLD: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// Of each, whose client made it.
+static USERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 /// Places that were ever used are the first so many.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -61,6 +63,7 @@ pub(super) fn arrived(index: usize, listener: &Socket) {
     let Some(number) = PLACES.iter().position(Place::is_empty) else { return };
     DECLINED[number].store(0, Ordering::Relaxed);
     TOLD[number].store(0, Ordering::Relaxed);
+    USERS[number].store(link.other.1, Ordering::Relaxed);
     PLACES[number].fill(index, listener.private_fd.load(Ordering::Relaxed));
     USED.fetch_max(number + 1, Ordering::Release);
 }
@@ -202,7 +205,7 @@ fn accept_would_find(number: usize, listener: &Socket) -> bool {
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
     let told = TOLD[number].load(Ordering::Relaxed);
     let coming = || PLACES[number].link(rendezvous).is_some_and(|(header, _)| bid::is_coming(&header.bid, told));
-    let user = if coming() { uid_of(number, rendezvous) } else { None };
+    let user = coming().then(|| USERS[number].load(Ordering::Relaxed));
     let wait = user.map_or(0, |uid| patience::BIDS.of(uid).min(ON_ITS_WAY));
     let found = calls::poll_one(rendezvous, libc::POLLIN, wait);
     if let (Some(uid), Ok(0), true) = (user, found, coming()) {
@@ -211,16 +214,11 @@ fn accept_would_find(number: usize, listener: &Socket) -> bool {
     found.is_ok_and(|events| events != 0)
 }
 
-/// The user whose link has the place, if nobody changes links at the moment.
-fn uid_of(number: usize, rendezvous: i32) -> Option<u32> {
-    let setup = global::SETUP.try_lock();
-    setup.and_then(|_setup| PLACES[number].link(rendezvous).map(|(_, index)| link::at(index).other.1))
-}
-
 /// The program was told of a bid, and accept finds nobody: whether it should look again, as the client has come through the kernel since.
-/// It is asked once for each.
+/// It is asked once for each. Nobody else need have the listener any more: that is found out while a bid is taken
+/// ([`relatives::look_around`]).
 pub(super) fn comes(listener: &Socket) -> bool {
-    if !may_wait(listener) {
+    if !expects() || deferred::concern(listener) {
         return false;
     }
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
@@ -328,4 +326,55 @@ fn is_own(index: usize, channel: usize) -> bool {
         kept::forget(index, channel);
     }
     alive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket;
+    use shunt_sys::libc::{AF_INET, AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM};
+
+    /// The rendezvous of a listener, by an address that the kernel gives.
+    fn listening() -> (i32, libc::sockaddr_un, libc::socklen_t) {
+        let fd = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0).unwrap();
+        let mut name = libc::sockaddr_un { sun_family: AF_UNIX as u16, sun_path: [0; 108] };
+        let mut length = core::mem::size_of_val(&name) as libc::socklen_t;
+        calls::bind(fd, (&raw const name).cast(), 2).unwrap();
+        calls::listen(fd, 8).unwrap();
+        calls::getsockname(fd, (&raw mut name).cast(), &mut length).unwrap();
+        (fd, name, length)
+    }
+
+    #[test]
+    fn a_client_that_was_told_of_comes_though_nobody_else_has_the_listener_meanwhile() {
+        let (rendezvous, name, length) = listening();
+        let listener = socket::allocate(AF_INET).unwrap();
+        listener.private_fd.store(rendezvous, Ordering::Relaxed);
+        listener.set(flag::LISTENER_SHARED);
+        let setup = global::SETUP.lock().unwrap();
+        let index = link::make_lasting().unwrap();
+        let bid = &link::header(link::at(index).base).bid;
+        bid.intended.store(1, Ordering::Relaxed);
+        arrived(index, listener);
+        drop(setup);
+        let number = used().iter().position(|place| place.is_of(index)).expect("its client may bid");
+        let word = bid::open(bid, 1, 0);
+        assert!(bid::tell(bid, word));
+        TOLD[number].store(bid::number(word), Ordering::Relaxed);
+
+        listener.clear(flag::LISTENER_SHARED);
+        assert_eq!(bid::close(bid, word), bid::Closed::Told);
+        let client = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0).unwrap();
+        calls::connect(client, (&raw const name).cast(), length).unwrap();
+        bid::arrived(bid);
+        assert!(comes(listener), "it waits in the rendezvous");
+        assert!(!comes(listener), "asked once");
+
+        for fd in [client, rendezvous] {
+            calls::close(fd).unwrap();
+        }
+        let _setup = global::SETUP.lock().unwrap();
+        link::drop_lasting(index);
+        socket::free(listener);
+    }
 }
