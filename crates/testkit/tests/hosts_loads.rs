@@ -9,6 +9,20 @@ use std::time::Duration;
 use two_hosts::postgres::{Postgres, SUMS};
 use two_hosts::{stop, text, until, Running, Site};
 
+/// Two workers that serve the files of the scratch directory at port 8080, as `further` says.
+fn start_nginx(site: &Site, further: &str) -> Running {
+    let root = text(site.scratch.path());
+    let configuration = format!(
+        "daemon off; worker_processes 2; pid {root}/pid; error_log {root}/errors; user root;\nevents {{ worker_connections 64; }}\n\
+         http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {root}/b; proxy_temp_path {root}/p;\n\
+         fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
+         server {{ listen {}:8080; root {root}; {further} }} }}\n",
+        site.address()
+    );
+    let configuration = text(&site.scratch.write("configuration", configuration));
+    site.start(1, "nginx", &program("nginx", "nginx-light"), &["-p", &root, "-c", &configuration])
+}
+
 fn start_redis(site: &Site) -> Running {
     let address = site.address();
     let arguments = ["--port", "6379", "--bind", &address, "--save", "", "--appendonly", "no", "--protected-mode", "no"];
@@ -66,16 +80,7 @@ between_hosts!(redis_ends);
 fn nginx_worker_killed(site: Site) {
     let bytes: Vec<u8> = (0..12u32 << 20).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect();
     site.scratch.write("large", &bytes);
-    let root = text(site.scratch.path());
-    let configuration = format!(
-        "daemon off; worker_processes 2; pid {root}/pid; error_log {root}/errors; user root;\nevents {{ worker_connections 64; }}\n\
-         http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {root}/b; proxy_temp_path {root}/p;\n\
-         fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
-         server {{ listen {}:8080; root {root}; limit_rate 8m; limit_rate_after 1m; add_header worker $pid; }} }}\n",
-        site.address()
-    );
-    let configuration = text(&site.scratch.write("configuration", configuration));
-    let server = site.start(1, "nginx", &program("nginx", "nginx-light"), &["-p", &root, "-c", &configuration]);
+    let server = start_nginx(&site, "limit_rate 8m; limit_rate_after 1m; add_header worker $pid;");
     site.wait_for_listener(8080);
     let curl = program("curl", "curl");
     let url = format!("http://{}:8080/large", site.address());
@@ -117,16 +122,8 @@ between_hosts!(nginx_worker_killed);
 fn web_and_redis_in_trouble(mut site: Site) {
     let bytes: Vec<u8> = (0..9u32 << 20).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 11) as u8).collect();
     site.scratch.write("large", &bytes);
-    let root = text(site.scratch.path());
-    let configuration = format!(
-        "daemon off; worker_processes 2; pid {root}/pid; error_log {root}/errors; user root;\nevents {{ worker_connections 64; }}\n\
-         http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {root}/b; proxy_temp_path {root}/p;\n\
-         fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
-         server {{ listen {}:8080; root {root}; location /slow/ {{ alias {root}/; limit_rate 4m; }} }} }}\n",
-        site.address()
-    );
-    let configuration = text(&site.scratch.write("configuration", configuration));
-    let nginx = site.start(1, "nginx", &program("nginx", "nginx-light"), &["-p", &root, "-c", &configuration]);
+    let slow = format!("location /slow/ {{ alias {}/; limit_rate 4m; }}", text(site.scratch.path()));
+    let nginx = start_nginx(&site, &slow);
     let redis = start_redis(&site);
     site.wait_for_listener(8080);
     let (address, curl, load) =
