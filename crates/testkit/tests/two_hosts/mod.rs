@@ -62,8 +62,8 @@ pub fn peer() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_testkit-peer"))
 }
 
-/// How long whatever a test waits for may take on a crowded machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long whatever a test waits for may take on a crowded machine: well beyond the 30 s after which the product falls back by itself.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Site {
     /// Two hosts on one Ethernet, or a sentence on the real standard error and nothing.
