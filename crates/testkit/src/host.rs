@@ -179,12 +179,17 @@ impl Drop for Host {
 /// Copies the shunt command and its library into the scratch directory, where servers running as another user reach
 /// them and a build going on at the same time cannot replace them. Returns the copied command.
 pub fn copy_shunt(scratch: &Scratch) -> PathBuf {
-    let command = match std::env::var_os("SHUNT_BINARY") {
-        Some(path) => PathBuf::from(path),
+    let named = |variable: &str| {
+        let path = PathBuf::from(std::env::var_os(variable)?);
+        assert!(path.is_file(), "{variable} names no file: {path:?}");
+        Some(path)
+    };
+    let command = match named("SHUNT_BINARY") {
+        Some(path) => path,
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/shunt"),
     };
-    let library = match std::env::var_os("SHUNT_LIBRARY") {
-        Some(path) => PathBuf::from(path),
+    let library = match named("SHUNT_LIBRARY") {
+        Some(path) => path,
         None => command.with_file_name("libshunt.so"),
     };
     fs::create_dir(scratch.join("shunt")).expect("the scratch directory can be written");
