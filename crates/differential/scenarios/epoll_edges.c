@@ -265,16 +265,18 @@ DUET(edges_options, "SO_RCVLOWAT is an edge where what is there is enough, SO_SN
     set_and_look("SO_RCVBUF", fd, SOL_SOCKET, SO_RCVBUF, 50000, in, out);
 }
 
-DUET(edges_low_water_set, "SO_RCVLOWAT set while bytes wait is an edge for who asks for them, if they are enough, each time")
+DUET(edges_low_water_set, "SO_RCVLOWAT set while bytes wait is an edge for who asks for them and nobody else, if they are enough")
 {
-    int fd = connected(), epoll = set_with(fd, EPOLLIN | EPOLLET);
+    int fd = connected(), epoll = set_with(fd, EPOLLIN | EPOLLET), out = set_with(fd, EPOLLOUT | EPOLLRDHUP | EPOLLET);
     static const int lows[] = {20, 10, 10, 1, 11};
+    show_epoll("added", out, 0);
     far("send 1 10 1");
     await_bytes(fd, 10);
     show_epoll("bytes", epoll, 0);
     for (int i = 0; i < 5; i++) {
         R(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &lows[i], sizeof lows[i]));
         show_epoll("set", epoll, 0);
+        show_epoll("out", out, 0);
     }
 }
 

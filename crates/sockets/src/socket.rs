@@ -114,6 +114,8 @@ pub struct Socket {
     pub changed_at: AtomicU64,
     /// Counts what this process did to the stream that edge-triggered sets hear of: each shutdown wakes them.
     pub changes: AtomicU32,
+    /// The same of what is as the arrival of bytes: SO_RCVLOWAT was set, and what is there is enough.
+    pub enough: AtomicU32,
     /// A handler was told that both directions have ended, or is not to be ([`crate::waiting::owner::say_cause`]): 1.
     pub end_told: AtomicU32,
     /// Calls of accept since the kernel's queue had its turn.

@@ -15,6 +15,10 @@ use shunt_sys::libc;
 /// Events that the arrival of bytes can be (the key that `sock_def_readable` wakes with).
 const ARRIVALS: u32 = IN | (libc::EPOLLPRI | libc::EPOLLRDNORM | libc::EPOLLRDBAND) as u32;
 
+/// So many bits hold [`state::DONE`], [`state::PEER_GONE`] and [`state::SHUT_RD`].
+const ENDS: u32 = 8;
+const _: () = assert!((state::DONE | state::PEER_GONE | state::SHUT_RD) >> ENDS == 0);
+
 /// What would be reported, and what is to be remembered if it is.
 pub(super) struct Finding {
     /// 0: nothing.
@@ -40,7 +44,8 @@ fn signature(socket: &Socket, wanted: u32) -> (u64, u64) {
         ends &= state::SHUT_RD; // a reset was the last news
     }
     let changes = socket.changes.load(Ordering::Relaxed);
-    let own = (ends as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let enough = if wanted & ARRIVALS != 0 { socket.enough.load(Ordering::Relaxed) << ENDS } else { 0 };
+    let own = (ends as u64 | enough as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let news = match wanted & ARRIVALS {
         0 => word & (word::FIN | word::CLOSED | word::RST),
         _ => word.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ peer.urgent.load(Ordering::Acquire).wrapping_mul(0xff51_afd7_ed55_8ccd),

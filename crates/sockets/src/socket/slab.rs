@@ -53,6 +53,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
     socket.accepts.store(0, Ordering::Relaxed);
     socket.changes.store(0, Ordering::Relaxed);
+    socket.enough.store(0, Ordering::Relaxed);
     socket.changed_at.store(0, Ordering::Relaxed);
     socket.sleeps.store(0, Ordering::Relaxed);
     socket.spins.store(0, Ordering::Relaxed);
