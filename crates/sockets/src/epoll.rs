@@ -35,7 +35,7 @@ pub use change::{
 pub use control::{control, foreign};
 pub use datagrams::before_exec;
 pub use entry::Entry;
-pub use fork::{before_fork, children_gone, forked};
+pub use fork::{any_unshared, before_fork, children_gone, forked, share};
 pub use nested::{in_memory, readable, rest_if_noisy};
 pub use plain::{look_plain, plain, wait_plain};
 pub use set::{created, end, release, retain, Set};

@@ -70,8 +70,9 @@ pub fn before_fork() {
     // Held across the fork so that the child sees links, ports and slabs whole; handlers wait as long.
     loop {
         share_streams();
+        epoll::share();
         match SETUP.lock() {
-            Some(_) if any_unshared() => {} // one that came in between
+            Some(_) if any_unshared() || epoll::any_unshared() => {} // one that came in between
             Some(held) => {
                 core::mem::forget(held);
                 break;

@@ -14,7 +14,21 @@ fn each_set(mut act: impl FnMut(&'static Set)) {
     }
 }
 
-/// Before a fork, in the parent: from now on others may change what is in the sets.
+/// A fork is about to be made: others may change what is in the sets, and be told of it. Each set's lock is taken: a thread that tells of
+/// an edge without asking whether others were quicker ([`super::swift`]) is done, or sees that it has to. Not under the set-up lock.
+pub fn share() {
+    each_set(|set| {
+        let _held = set.lock.lock();
+        set.share();
+    });
+}
+
+/// Whether one came in between.
+pub fn any_unshared() -> bool {
+    table::programs().any(|fd| table::get(fd).set().is_some_and(|set| !set.shared.load(Ordering::Relaxed)))
+}
+
+/// Before a fork, in the parent. All sets are [`share`]d.
 pub fn before_fork() {
     if table::any_ours() {
         entry::make_room();
@@ -22,7 +36,6 @@ pub fn before_fork() {
     entry::before_fork();
     let fork = witness::current();
     each_set(|set| {
-        set.share();
         set.joint.fetch_or(fork, Ordering::Relaxed);
     });
 }

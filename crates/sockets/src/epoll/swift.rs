@@ -91,7 +91,8 @@ unsafe fn tell(set: &'static Set, entry: &'static Entry, socket: &'static Socket
     let same =
         only(set).is_some_and(|only| core::ptr::eq(only, entry)) && entry.socket().is_some_and(|s| core::ptr::eq(s, socket));
     let wanted = entry.wanted();
-    if !same || wanted & UNUSUAL != 0 {
+    // A fork in another thread may have shared the set since.
+    if !same || wanted & UNUSUAL != 0 || set.shared.load(Ordering::Relaxed) {
         return false;
     }
     let Some(finding) = find_bytes(entry, socket, wanted) else { return false };
