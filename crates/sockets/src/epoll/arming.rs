@@ -12,7 +12,7 @@ use super::scan::ARM_AFTER;
 use super::set::{activate, enqueue, watcher, Set};
 use super::{ET, EXCLUSIVE, IN, OUT, SPACE};
 use crate::socket::{flag, Socket};
-use crate::table::Kind;
+use crate::table::{self, Kind};
 use crate::waiting::wait as waiting;
 use crate::waiting::{bells, readiness};
 use core::sync::atomic::Ordering;
@@ -164,7 +164,11 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
     // Who sleeps around it, in poll or in a set, was woken perhaps, and found nothing: the kernel's word is taken.
     let left = set.ready.first().is_some() && is_slept_for(set, None, DEEPEST);
     if left || set.watched.iter().any(|entry| find(entry).events != 0) {
-        kick_inside(set, epfd);
+        // Other threads may have closed the number that the call was made by, and it may be another file's by now.
+        let same = table::get(epfd).set().is_some_and(|now| core::ptr::eq(now, set));
+        if let Some(epfd) = Some(epfd).filter(|_| same).or_else(|| set.descriptor()) {
+            kick_inside(set, epfd);
+        }
     }
 }
 
