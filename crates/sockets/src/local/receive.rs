@@ -192,12 +192,15 @@ impl Call {
             message.msg_controllen = control;
             // SAFETY: the program's buffer.
             flags |= unsafe { nobodys_credentials(message) };
-        } else if done < pieces.length() && may_hold && !self.at_mark() {
+        } else if done < pieces.length() && may_hold {
             let waits = self.inbox.news();
             self.inbox.enter();
             // What came into the ring meanwhile is another call's.
             let all_seen = if self.flags & MSG_PEEK != 0 { self.inbox.waiting_bytes() == done } else { self.inbox.is_empty() };
-            if all_seen {
+            // In this order: what comes behind the first bytes that wait there is not at their place.
+            if all_seen && calls::poll_one(self.fd, libc::POLLIN, 0) == Ok(0) {
+                self.note_empty(waits);
+            } else if all_seen && !self.at_mark() {
                 message.msg_controllen = control;
                 // SAFETY: the program's buffers.
                 match unsafe { self.rest(message, pieces, done, self.flags & !MSG_WAITALL | MSG_DONTWAIT) } {
