@@ -54,6 +54,11 @@ impl<'s> Driver<'s> {
     /// What is due before the lock is given back.
     pub(crate) fn finish_turn(&mut self) {
         self.flush();
+        let soon = self.shared.unflushed.load(Relaxed) != 0 || self.engine.is_busy();
+        let left_over = soon || self.inner.was_early || self.inner.gone != 0;
+        if self.station.left_over.load(Relaxed) != left_over {
+            self.station.left_over.store(left_over, Relaxed);
+        }
         let deadline = self.due().unwrap_or(Nanoseconds::MAX);
         if self.shared.deadline.0.load(Relaxed) != deadline {
             self.shared.deadline.0.store(deadline, Relaxed);

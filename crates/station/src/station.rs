@@ -36,6 +36,8 @@ pub struct Station {
     failed: AtomicU32,
     /// This process has no part in it any more ([`Station::leave`]).
     left: AtomicBool,
+    /// The last turn of this process's left something to the next ([`Station::owes`]).
+    pub(crate) left_over: AtomicBool,
     presence: Presence,
 }
 
@@ -122,7 +124,8 @@ impl Station {
     fn of(memory: Memory, device: Device) -> Station {
         let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], gone: 0, was_early: false };
         let (keeper, failed, left) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-        Station { memory, inner: UnsafeCell::new(inner), keeper, failed, left, presence: Presence::default() }
+        let left_over = AtomicBool::new(false);
+        Station { memory, inner: UnsafeCell::new(inner), keeper, failed, left, left_over, presence: Presence::default() }
     }
 
     /// Makes the engine anew. Under the lock, or before anybody else has the memory.
@@ -309,6 +312,17 @@ impl Station {
         if left > 1 {
             shared.arm_again.store(1, Relaxed);
         }
+    }
+
+    /// Whether a turn would have something to do though nothing has come and no clock is due: acknowledgements of one that ended
+    /// early, what the device did not take, peers and streams that are gone, sleepers to arm for.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        let shared = self.shared();
+        self.left_over.load(Relaxed)
+            || shared.arm_again.load(Relaxed) != 0
+            || !shared.untold.is_empty()
+            || !shared.wants.is_empty()
     }
 
     /// When somebody is to drive at the latest.

@@ -43,6 +43,27 @@ fn content_programs() {
     }
 }
 
+/// Who sleeps without a turn asks first whether the last one left something.
+#[test]
+fn a_turn_that_ended_early_owes_another() {
+    let Some(mut world) = World::new(None) else { return };
+    let [client, server] = world.connect(40000, 1 << 16);
+    world.sides[0].program.flow(client).sending = pattern(8, 1);
+    world.until(SECOND, "the first bytes", |world| world.sides[1].program.flow(server).received.len() == 8);
+    world.sides[1].program.content = true;
+    world.sides[0].program.flow(client).sending = pattern(16, 1);
+    world.turn(0);
+    let mut progress = world.turn(1);
+    while world.sides[1].program.flow(server).received.len() < 16 {
+        assert!(waits(&[world.sides[1].station.poll_fd()], 10_000), "the bytes behind");
+        progress = world.turn(1);
+    }
+    assert!(progress.early && world.sides[1].station.owes());
+    world.sides[1].program.content = false;
+    world.turn(1);
+    assert!(!world.sides[1].station.owes());
+}
+
 #[test]
 fn bytes_and_ends() {
     let Some(mut world) = World::new(None) else { return };

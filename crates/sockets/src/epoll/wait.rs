@@ -373,6 +373,8 @@ fn sleep_beside(
     let closed = asked[0].revents & libc::POLLNVAL != 0;
     if closed && slept.is_ok() && set.hold().number(epfd) == number {
         slept = stops::ppoll_until(&mut asked[1..], deadline, mask, began);
+    } else if slept.is_ok() && !closed && asked[0].revents == 0 {
+        set.last_kernel.store(clock::ticks(), Ordering::Relaxed); // as good as a question to which there is no answer
     }
     // SAFETY: begun above.
     unsafe { Sleeper::end(this.cast()) };

@@ -196,8 +196,8 @@ pub struct Watch<'p> {
     armed: Option<(Stream, &'static Wait, u32)>,
 }
 
-/// A thread of the program is about to announce that it sleeps, and to look once more: it drives, and looks once more at once
-/// if it gets nothing from here.
+/// A thread of the program is about to announce that it sleeps, and to look once more: it drives if that is due, and looks once
+/// more at once if it gets nothing from here.
 #[inline(always)]
 pub fn watch() -> Option<Watch<'static>> {
     watch_into(None)
@@ -215,9 +215,11 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 #[cold]
 #[inline(never)]
 fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Option<Watch<'p>> {
-    work(home, posting.as_deref_mut());
-    if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
-        return None;
+    if is_due(home) {
+        work(home, posting.as_deref_mut());
+        if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
+            return None;
+        }
     }
     // Made only if it is armed: what it takes back when it goes would be another sleeper's arming.
     if home.station.arm() {
@@ -226,6 +228,16 @@ fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Optio
     // What the look has found and taken in wakes nobody any more, and may be for others.
     work(home, posting);
     None
+}
+
+/// Whether anything but what comes is to be seen to before a sleep: what comes ends the sleep at once, or keeps the endpoint
+/// from being armed.
+fn is_due(home: &Home) -> bool {
+    let common = home.common();
+    let mut marked = common.dirty.iter().chain(&common.narrow);
+    marked.any(|row| row.load(Ordering::Relaxed) != 0)
+        || home.station.owes()
+        || home.station.deadline().is_some_and(|deadline| deadline <= clock::monotonic_ns())
 }
 
 impl Watch<'_> {
