@@ -466,6 +466,43 @@ SOLO(unix_wait_for_all, "MSG_WAITALL over what lies here and there")
     show("nothing", ends[1], 6, 0);
 }
 
+static void *urgent_comes(void *argument)
+{
+    int *ends = argument;
+    await_blocked(getpid(), (pid_t)ends[2]);
+    send(ends[0], "!", 1, MSG_OOB);
+    text(ends[0], "behind");
+    return NULL;
+}
+
+SOLO(unix_urgent_ends_all, "MSG_WAITALL ends at the mark, whether that waits or comes")
+{
+    int ends[3];
+    stream(ends);
+    ends[2] = (int)thread_id();
+    text(ends[0], "before");
+    R(send(ends[0], "!", 1, MSG_OOB));
+    text(ends[0], "behind");
+    show("waits", ends[1], 12, MSG_WAITALL);
+    show("behind", ends[1], 100, MSG_DONTWAIT);
+    text(ends[0], "before");
+    pthread_t other = start(urgent_comes, ends);
+    show("comes", ends[1], 12, MSG_WAITALL);
+    finish(other);
+    show("behind", ends[1], 100, MSG_DONTWAIT);
+}
+
+SOLO(unix_descriptor_ends_all, "so it does behind bytes that came with a descriptor")
+{
+    int ends[2];
+    stream(ends);
+    text(ends[0], "abc");
+    pass(ends[0], "defg", 0);
+    text(ends[0], "hij");
+    show_message("all", ends[1], 10, MSG_WAITALL);
+    show_message("rest", ends[1], 10, MSG_DONTWAIT);
+}
+
 static void echo(void *argument)
 {
     int *ends = argument;

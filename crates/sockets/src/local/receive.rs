@@ -3,6 +3,9 @@
 //! The ring first; when it is empty, and the gate shut so that it stays empty, the kernel's queue. A call that the ring
 //! does not fill goes on there, as the kernel's own call would.
 
+mod all;
+
+use self::all::Behind;
 use super::{ends, owners, send};
 pub use crate::datagram::send::Answer;
 use crate::datagram::{self, boxes, flag, receive as plain, Datagram};
@@ -76,7 +79,7 @@ impl Call {
         let want = pieces.length();
         let began = thread::handled();
         let all = flags & MSG_WAITALL != 0 && flags & MSG_PEEK == 0 && !socket.local.packets();
-        let mut done = 0;
+        let (mut done, mut deadline) = (0, None);
         loop {
             // SAFETY: the program's buffers.
             match unsafe { self.take(pieces, done)? } {
@@ -115,6 +118,7 @@ impl Call {
                 datagram::after_sleep(socket, entered);
                 continue;
             }
+            let looked = thread::handled();
             if thread::interrupted_since(began, true) {
                 datagram::after_sleep(socket, entered);
                 if done > 0 {
@@ -123,22 +127,33 @@ impl Call {
                 }
                 return Err(Errno(libc::EINTR));
             }
-            let got = if done == 0 {
-                let kernel = kernel.take().ok_or(Errno(libc::EIO))?;
-                cancel::guarded(kernel).unwrap_or(-1)
-            } else {
+            if done > 0 {
+                let deadline = *deadline.get_or_insert_with(|| self.deadline());
                 // SAFETY: passed on.
-                cancel::guarded(|| unsafe { self.rest(message, pieces, done, flags) }).map_or(-1, |got| got.unwrap_or(-1))
-            };
+                let more = unsafe { self.go_on(message, pieces, done, deadline, looked) };
+                if datagram::after_sleep(socket, entered) {
+                    self.open_again();
+                }
+                match more {
+                    Behind::Took(got) => done += got,
+                    // SAFETY: passed on.
+                    Behind::Others => return Ok(unsafe { self.finish(message, pieces, done) }),
+                    Behind::Last(got) => {
+                        // SAFETY: the program's buffer.
+                        unsafe { self.name(message)? };
+                        return Ok(Answer::Done(Ok((done + got) as isize)));
+                    }
+                }
+                if done == want {
+                    // SAFETY: passed on.
+                    return Ok(unsafe { self.finish(message, pieces, done) });
+                }
+                continue;
+            }
+            let kernel = kernel.take().ok_or(Errno(libc::EIO))?;
+            let got = cancel::guarded(kernel).unwrap_or(-1);
             if datagram::after_sleep(socket, entered) {
                 self.open_again();
-            }
-            if done > 0 {
-                message.msg_controllen = 0;
-                // SAFETY: the program's buffer.
-                unsafe { self.name(message)? };
-                done += got.max(0) as usize;
-                return Ok(Answer::Done(Ok(done as isize)));
             }
             plain::count(socket, got);
             if got == 0 && want > 0 && ends::reset(fd, socket, flags & MSG_PEEK == 0) {
