@@ -7,11 +7,24 @@
 use crate::config::{Nanoseconds, MICROSECOND};
 use crate::connection::{expand, Side};
 use crate::frame::{u64_at, Numbers};
-use crate::state::slot;
+use crate::state::{slot, Peer};
 use crate::transmit::stamp;
 
 /// Later packets that must have arrived before one counts as lost at once.
 const THRESHOLD: u32 = 3;
+
+impl Peer {
+    /// A time stamp of ours came back; 0: none did.
+    #[inline(always)]
+    pub(crate) fn measure(&mut self, now: Nanoseconds, echo: u32, lost_after: Nanoseconds) {
+        let sample = u64::from(stamp(now).wrapping_sub(echo)) * MICROSECOND;
+        // A clock that ran backwards, or an old echo, would be a sample of hours.
+        if echo != 0 && sample < lost_after {
+            self.round_trip.measure(sample);
+            self.congestion.delay(sample, self.oldest, self.next_sequence);
+        }
+    }
+}
 
 impl Side<'_> {
     /// Takes in the numbers of a frame, and the map of an acknowledgement (empty in others). False: nonsense.
@@ -59,14 +72,7 @@ impl Side<'_> {
             }
         }
         if arrived > 0 {
-            if numbers.echo != 0 {
-                let sample = u64::from(stamp(now).wrapping_sub(numbers.echo)) * MICROSECOND;
-                // A clock that ran backwards, or an old echo, would be a sample of hours.
-                if sample < self.shared.config.lost_after() {
-                    self.peer.round_trip.measure(sample);
-                    self.peer.congestion.delay(sample, self.peer.oldest, self.peer.next_sequence);
-                }
-            }
+            self.peer.measure(now, numbers.echo, self.shared.config.lost_after());
             if spurious && self.peer.backoff > 0 {
                 self.peer.counters.spurious += 1;
                 self.peer.congestion.undo();

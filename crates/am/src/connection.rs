@@ -163,7 +163,8 @@ impl Side<'_> {
         self.shared.config.window - self.shared.config.replies
     }
 
-    fn quota_left(&self, class: Class, channel: u16) -> bool {
+    #[inline(always)]
+    pub(crate) fn quota_left(&self, class: Class, channel: u16) -> bool {
         let own = self.own_quota();
         let used = self.peer.used;
         match class {

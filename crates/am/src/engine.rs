@@ -4,7 +4,7 @@ use crate::config::{Config, Nanoseconds};
 use crate::connection::Side;
 use crate::dispatch::{Body, Dispatch, Link, Refused};
 use crate::frame::{Hello, FULL, MESSAGE, SHORT, WORDS};
-use crate::memory::{Memory, MemoryError};
+use crate::memory::{Layout, Memory, MemoryError};
 use crate::outgoing::{Fill, Get, Store};
 use crate::state::{Counters, MAGIC};
 
@@ -95,6 +95,22 @@ impl<'m> Engine<'m> {
         Ok(Self { memory: Memory::attach(memory)? })
     }
 
+    /// The same, of one that is known to have this layout.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: it has another one.
+    #[inline]
+    pub fn attach_as(memory: &'m mut [u64], layout: &Layout) -> Result<Self, MemoryError> {
+        Ok(Self { memory: Memory::attach_as(memory, layout)? })
+    }
+
+    /// Whether the memory still holds an engine of this layout: others may have written there since it was attached.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_still(&self, layout: &Layout) -> bool {
+        layout.is_of(self.memory.shared)
+    }
+
     /// The shape that it was made with.
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -178,7 +194,9 @@ impl<'m> Engine<'m> {
         dispatch: &mut dyn Dispatch,
     ) {
         if let Some(mut side) = self.memory.side(peer) {
-            side.receive(now, frame, None, link, dispatch);
+            if !side.receive_lone(now, frame, link, dispatch) {
+                side.receive(now, frame, None, link, dispatch);
+            }
         }
     }
 

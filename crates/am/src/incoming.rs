@@ -177,7 +177,8 @@ impl Side<'_> {
         }
     }
 
-    fn note_time(&mut self, now: Nanoseconds, numbers: &Numbers) {
+    #[inline(always)]
+    pub(crate) fn note_time(&mut self, now: Nanoseconds, numbers: &Numbers) {
         self.peer.echo = numbers.time;
         self.peer.echo_at = now;
     }
@@ -246,7 +247,8 @@ impl Side<'_> {
         Ok(())
     }
 
-    fn mark_received(&mut self, now: Nanoseconds, sequence: u64, flags: u8) {
+    #[inline(always)]
+    pub(crate) fn mark_received(&mut self, now: Nanoseconds, sequence: u64, flags: u8) {
         let peer = &mut *self.peer;
         let at = |sequence: u64| (sequence as usize / 64 % (MAXIMUM_WINDOW as usize / 64), 1u64 << (sequence % 64));
         let gap = peer.ahead > 0;

@@ -67,6 +67,35 @@ impl Config {
     }
 }
 
+/// What all engines begin with.
+#[inline]
+fn head(memory: &[u64]) -> Result<&Shared, MemoryError> {
+    let head = memory.get(..words(size_of::<Shared>())).ok_or(MemoryError::Small)?;
+    Ok(bytemuck::from_bytes(bytemuck::cast_slice(head)))
+}
+
+/// Where the parts of an engine lie, worked out once for who attaches to it again and again.
+pub struct Layout {
+    config: Config,
+    parts: [usize; 8],
+}
+
+impl Layout {
+    /// Of an engine with this configuration.
+    ///
+    /// # Errors
+    /// The configuration is out of range.
+    pub fn of(config: &Config) -> Result<Layout, MemoryError> {
+        config.validate().map_err(MemoryError::Config)?;
+        Ok(Layout { config: *config, parts: config.parts() })
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
+        shared.magic == MAGIC && shared.config == self.config
+    }
+}
+
 fn cast<T: bytemuck::Pod>(words: &mut [u64]) -> &mut [T] {
     bytemuck::cast_slice_mut(words)
 }
@@ -74,32 +103,36 @@ fn cast<T: bytemuck::Pod>(words: &mut [u64]) -> &mut [T] {
 impl<'m> Memory<'m> {
     /// Cuts up memory that an engine was made in.
     pub(crate) fn attach(memory: &'m mut [u64]) -> Result<Self, MemoryError> {
-        let head = memory.get(..words(size_of::<Shared>())).ok_or(MemoryError::Small)?;
-        let shared: &Shared = bytemuck::from_bytes(bytemuck::cast_slice(head));
+        let shared = head(memory)?;
         if shared.magic != MAGIC {
             return Err(MemoryError::Foreign);
         }
-        let config = shared.config;
-        config.validate().map_err(MemoryError::Config)?;
-        if memory.len() < config.words() {
-            return Err(MemoryError::Small);
+        let layout = Layout::of(&shared.config)?;
+        Self::attach_as(memory, &layout)
+    }
+
+    /// The same, of an engine that is known to have this layout.
+    #[inline]
+    pub(crate) fn attach_as(memory: &'m mut [u64], layout: &Layout) -> Result<Self, MemoryError> {
+        let shared = head(memory)?;
+        if !layout.is_of(shared) {
+            return Err(MemoryError::Foreign);
         }
         let mut rest = memory;
-        let mut parts = config.parts().map(|length| {
-            let (part, behind) = core::mem::take(&mut rest).split_at_mut(length);
+        let mut next = |at: usize| {
+            let (part, behind) = core::mem::take(&mut rest).split_at_mut_checked(layout.parts[at]).ok_or(MemoryError::Small)?;
             rest = behind;
-            Some(part)
-        });
-        let mut part = |at: usize| parts[at].take().unwrap_or_default();
+            Ok(part)
+        };
         Ok(Self {
-            shared: &mut cast(part(0))[0],
-            peers: cast(part(1)),
-            channels: cast(part(2)),
-            slots: cast(part(3)),
-            order: cast(part(4)),
-            holds: cast(part(5)),
-            payload: cast(part(6)),
-            held: cast(part(7)),
+            shared: &mut cast(next(0)?)[0],
+            peers: cast(next(1)?),
+            channels: cast(next(2)?),
+            slots: cast(next(3)?),
+            order: cast(next(4)?),
+            holds: cast(next(5)?),
+            payload: cast(next(6)?),
+            held: cast(next(7)?),
         })
     }
 

@@ -51,6 +51,25 @@ impl Side<'_> {
         Ok(())
     }
 
+    /// Sends one message by the short way, if it may go; false: nothing was done.
+    #[inline]
+    fn goes_alone(
+        &mut self,
+        now: Nanoseconds,
+        (class, channel): (Class, u16),
+        opening: &Opening,
+        data: &[u8],
+        link: &mut dyn Link,
+    ) -> bool {
+        let (opening, length) = (opening.bytes(), opening.bytes().len() + data.len());
+        let Some(lone) = self.lone(now, class, channel, length) else { return false };
+        let (first, second) = self.lone_message(lone, length).split_at_mut(opening.len());
+        first.copy_from_slice(opening);
+        second.copy_from_slice(data);
+        self.send_lone(now, lone, length, 0, link);
+        true
+    }
+
     /// Puts one message into a packet of the class.
     fn enqueue(&mut self, class: Class, channel: u16, opening: &[u8], data: &[u8]) -> Result<(), Refused> {
         let length = opening.len() + data.len();
@@ -115,8 +134,10 @@ impl Side<'_> {
         } else {
             // All of a channel is one queue: numbers in it are given before packets leave.
             let class = if channel == 0 { Class::Request } else { Class::Bulk };
-            self.enqueue(class, channel, opening.bytes(), data)?;
-            self.push(now, link);
+            if !self.goes_alone(now, (class, channel), &opening, data, link) {
+                self.enqueue(class, channel, opening.bytes(), data)?;
+                self.push(now, link);
+            }
         }
         self.peer.requests_sent = self.peer.requests_sent.wrapping_add(1);
         Ok(())
@@ -145,8 +166,10 @@ impl Side<'_> {
             self.peer.replies_owed += 1;
             return self.enqueue_reply(opening.bytes(), data);
         }
-        self.enqueue_reply(opening.bytes(), data)?;
-        self.push(now, link);
+        if !self.goes_alone(now, (Class::Reply, 0), &opening, data, link) {
+            self.enqueue_reply(opening.bytes(), data)?;
+            self.push(now, link);
+        }
         Ok(())
     }
 
@@ -180,6 +203,25 @@ impl Side<'_> {
         let at = usize::from(channel);
         let room = self.channels[at].limit.saturating_sub(self.channels[at].sent);
         let length = length.min(usize::try_from(room).unwrap_or(usize::MAX));
+        if length > 0 {
+            if let Some(lone) = self.lone(now, Class::Bulk, channel, MESSAGE + length) {
+                let into = self.lone_message(lone, MESSAGE + length);
+                write_opening(into, Task::Stream, 0, 0, &[], length);
+                let into = &mut into[MESSAGE..];
+                let filled = match bytes {
+                    Some(bytes) => {
+                        into.copy_from_slice(&bytes[..length]);
+                        true
+                    }
+                    None => fill(into),
+                };
+                if !filled {
+                    return Err(Refused::NoRoom);
+                }
+                self.send_lone(now, lone, MESSAGE + length, length, link);
+                return Ok(length);
+            }
+        }
         let mut done = 0;
         while done < length {
             let wanted = length - done;

@@ -133,7 +133,7 @@ pub(crate) mod slot {
 }
 
 /// A packet that is to be sent or may have to be sent again.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Slot {
     pub sent_at: Nanoseconds,

@@ -101,20 +101,25 @@ impl Side<'_> {
         length
     }
 
-    /// Sends a packet under its number, for the first time or again.
-    fn send_packet(&mut self, now: Nanoseconds, index: u16, sequence: u64, link: &mut dyn Link) -> bool {
-        let slot = self.slots[usize::from(index)];
-        // Where no further packet may follow, the receiver's delay would be ours; unless so many are under way that others
-        // are acknowledged before.
+    /// Whether no further packet may follow this one before it is acknowledged: then the receiver's delay would be ours; unless so many
+    /// are under way that others are acknowledged before.
+    #[inline(always)]
+    pub(crate) fn is_last(&self, sequence: u64) -> bool {
         let own = self.peer.used[Class::Request as usize] + self.peer.used[Class::Bulk as usize];
         let bound = self.peer.congestion.packets().min(self.peer.window).min(self.own_quota() / 4 * 3);
         let every = self.shared.config.acknowledge_every;
         let (quarter, under_way) = (u64::from(bound.max(every) / 4), self.peer.next_sequence + 1 - self.peer.oldest);
-        let last = bound < 4 * every
+        bound < 4 * every
             && (self.peer.in_flight + 1 >= bound
                 || under_way >= bound.into()
                 || own >= bound
-                || (under_way >= quarter && sequence.is_multiple_of(quarter.max(1))));
+                || (under_way >= quarter && sequence.is_multiple_of(quarter.max(1))))
+    }
+
+    /// Sends a packet under its number, for the first time or again.
+    fn send_packet(&mut self, now: Nanoseconds, index: u16, sequence: u64, link: &mut dyn Link) -> bool {
+        let slot = self.slots[usize::from(index)];
+        let last = self.is_last(sequence);
         let flags = if last || slot.attempts > 0 { PROMPT } else { 0 };
         let short = Short { kind: Kind::Data, flags, channel: slot.channel, check: 0, token: self.peer.remote_token };
         if !self.send_numbered(now, short, sequence, slot.in_channel, Frame::Packet(index), link) {
@@ -170,12 +175,21 @@ impl Side<'_> {
             self.order[self.place(sequence)] = index;
             self.peer.next_sequence += 1;
             self.peer.in_flight += 1;
-            let round_trip = self.peer.round_trip.estimate();
-            self.peer.pace_at = self.peer.congestion.paced(self.peer.pace_at, now, round_trip);
-            if self.shared.config.selective != 0 {
-                let delay = u64::from(self.shared.config.acknowledge_after) * MICROSECOND;
-                self.peer.tail_probe_at = now + 2 * round_trip + delay + 500 * MICROSECOND;
-            }
+            self.set_timers(now);
+        }
+    }
+
+    /// A packet has left for the first time.
+    #[inline(always)]
+    pub(crate) fn set_timers(&mut self, now: Nanoseconds) {
+        if self.peer.retransmit_at == 0 {
+            self.peer.retransmit_at = now + self.timeout();
+        }
+        let round_trip = self.peer.round_trip.estimate();
+        self.peer.pace_at = self.peer.congestion.paced(self.peer.pace_at, now, round_trip);
+        if self.shared.config.selective != 0 {
+            let delay = u64::from(self.shared.config.acknowledge_after) * MICROSECOND;
+            self.peer.tail_probe_at = now + 2 * round_trip + delay + 500 * MICROSECOND;
         }
     }
 

@@ -47,8 +47,8 @@ fn faults() -> impl Strategy<Value = Faults> {
 }
 
 fn config() -> impl Strategy<Value = Config> {
-    (3u32..9, 0u32..3, 300u32..2000, any::<bool>(), 1u32..20, any::<bool>()).prop_map(
-        |(window, held, frame, combine, every, selective)| {
+    (3u32..9, 0u32..3, 300u32..2000, any::<bool>(), 1u32..20, any::<bool>(), any::<bool>()).prop_map(
+        |(window, held, frame, combine, every, selective, checked)| {
             let window = 1 << window;
             Config {
                 window,
@@ -59,6 +59,7 @@ fn config() -> impl Strategy<Value = Config> {
                 combine: u32::from(combine),
                 acknowledge_every: every,
                 selective: u32::from(selective),
+                checked: u32::from(checked),
                 ..Config::lossy(2, frame.max(1450))
             }
         },
@@ -255,6 +256,8 @@ proptest! {
         acts in prop::collection::vec(act(), 1..80),
         seed in any::<u64>(),
     ) {
+        // A device that checks frames drops those that were changed.
+        let faults = if config.checked != 0 { Faults { corruption: 0, ..faults } } else { faults };
         run(config, faults, &acts, seed);
     }
 
