@@ -21,7 +21,7 @@ pub struct Driver<'s> {
     pub(crate) station: &'s Station,
     pub(crate) shared: &'s Shared,
     pub(crate) inner: &'s mut Inner,
-    pub(crate) engine: Engine<'s>,
+    pub(crate) engine: &'s mut Engine<'static>,
     /// Frames came from these peers since blocked streams were looked at.
     pub(crate) heard: u64,
 }
@@ -59,7 +59,7 @@ impl<'s> Driver<'s> {
         if self.station.left_over.load(Relaxed) != left_over {
             self.station.left_over.store(left_over, Relaxed);
         }
-        let deadline = self.due().unwrap_or(Nanoseconds::MAX);
+        let deadline = self.due();
         if self.shared.deadline.0.load(Relaxed) != deadline {
             self.shared.deadline.0.store(deadline, Relaxed);
         }
@@ -67,6 +67,7 @@ impl<'s> Driver<'s> {
 
     /// Gives the lock back. True: somebody tried to take it meanwhile, so drive once more.
     #[must_use]
+    #[inline(always)]
     pub fn leave(mut self) -> bool {
         self.finish_turn();
         lock::give(&self.shared.lock.0);
@@ -76,11 +77,17 @@ impl<'s> Driver<'s> {
         again
     }
 
-    fn due(&self) -> Option<Nanoseconds> {
-        let now = self.shared.now.load(Relaxed);
-        let soon = (self.shared.unflushed.load(Relaxed) != 0 || self.engine.is_busy()).then_some(now + AGAIN);
-        let chores = (self.shared.has_chores.load(Relaxed) != 0).then(|| self.shared.chores_at.load(Relaxed));
-        [self.engine.deadline(), soon, chores].into_iter().flatten().min()
+    /// When somebody is to drive again; the largest number: nobody is.
+    #[inline(always)]
+    fn due(&self) -> Nanoseconds {
+        let mut due = self.engine.deadline().unwrap_or(Nanoseconds::MAX);
+        if self.shared.unflushed.load(Relaxed) != 0 || self.engine.is_busy() {
+            due = due.min(self.shared.now.load(Relaxed) + AGAIN);
+        }
+        if self.shared.has_chores.load(Relaxed) != 0 {
+            due = due.min(self.shared.chores_at.load(Relaxed));
+        }
+        due
     }
 
     /// The time, never before what anybody named.
@@ -141,7 +148,7 @@ impl<'s> Driver<'s> {
         }
         // What the arming has found is nobody's to wake up for any more.
         let more = taken == BATCH || self.shared.arm_again.load(Relaxed) != 0;
-        Progress { moved: taken > 0, more, early: false, deadline: self.due() }
+        Progress { moved: taken > 0, more, early: false, deadline: Some(self.due()).filter(|at| *at != Nanoseconds::MAX) }
     }
 
     /// Whether only acknowledgements and clocks would be seen to: who has his bytes usually answers, and they go with that.

@@ -17,7 +17,7 @@ use crate::spent::Spent;
 use crate::{FourTuple, Mark, Refusal, Token, PEERS, STREAMS, WORDS};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntsta");
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 const PAGE: usize = 4096;
 
 /// Ordered channels with each peer.
@@ -58,44 +58,64 @@ pub const COUNTS: usize = 8;
 #[repr(C, align(128))]
 pub(crate) struct Line<T>(pub T);
 
-/// A set of streams.
+/// Words of a [`Set`].
+const ROWS: usize = STREAMS as usize / 64;
+
+/// A set of streams. Changed by who has the station's lock, unless it is said otherwise.
 #[repr(C)]
-pub(crate) struct Set([AtomicU64; STREAMS as usize / 64]);
+pub(crate) struct Set {
+    words: [AtomicU64; ROWS],
+    /// A bit for each word that may not be 0: none is missing, also when who changes the set dies in the middle.
+    rows: AtomicU64,
+}
 
 impl Set {
+    #[inline(always)]
+    fn word(&self, stream: u32) -> (&AtomicU64, u64) {
+        let row = stream as usize / 64 % ROWS;
+        (&self.words[row], 1 << row)
+    }
+
     pub(crate) fn insert(&self, stream: u32) {
-        let word = &self.0[stream as usize / 64 % self.0.len()];
+        let (word, row) = self.word(stream);
+        self.rows.store(self.rows.load(Relaxed) | row, Relaxed);
         word.store(word.load(Relaxed) | 1 << (stream % 64), Relaxed);
     }
 
     pub(crate) fn remove(&self, stream: u32) {
-        let word = &self.0[stream as usize / 64 % self.0.len()];
-        word.store(word.load(Relaxed) & !(1 << (stream % 64)), Relaxed);
+        let (word, row) = self.word(stream);
+        let left = word.load(Relaxed) & !(1 << (stream % 64));
+        word.store(left, Relaxed);
+        if left == 0 {
+            self.rows.store(self.rows.load(Relaxed) & !row, Relaxed);
+        }
     }
 
+    #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| word.load(Relaxed) == 0)
+        self.rows.load(Relaxed) == 0
     }
 
     pub(crate) fn clear(&self) {
-        self.0.iter().for_each(|word| word.store(0, Relaxed));
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        self.rows.store(0, Relaxed);
     }
 
-    /// As [`Set::insert`], by who does not have the lock.
+    /// As [`Set::insert`], by who does not have the lock: of a set that everybody writes, and that is never asked whether it is empty.
     pub(crate) fn insert_unlocked(&self, stream: u32) {
-        self.0[stream as usize / 64 % self.0.len()].fetch_or(1 << (stream % 64), Relaxed);
+        self.word(stream).0.fetch_or(1 << (stream % 64), Relaxed);
     }
 
     /// The lowest one that is neither in this set nor in the other.
     pub(crate) fn lowest_outside(&self, other: &Set) -> Option<u32> {
-        let words = self.0.iter().zip(&other.0).map(|(one, other)| one.load(Relaxed) | other.load(Relaxed));
+        let words = self.words.iter().zip(&other.words).map(|(one, other)| one.load(Relaxed) | other.load(Relaxed));
         let (at, word) = words.enumerate().find(|(_, word)| *word != u64::MAX)?;
         Some(at as u32 * 64 + word.trailing_ones())
     }
 
     /// The members, as they are at each step.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, word)| {
+        self.words.iter().enumerate().flat_map(|(at, word)| {
             let mut left = word.load(Relaxed);
             core::iter::from_fn(move || {
                 let bit = (left != 0).then(|| left.trailing_zeros())?;

@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
-use shunt_am::{Config, Engine, Nanoseconds};
+use shunt_am::{Config, Engine, Layout, Nanoseconds};
 use shunt_endpoint::{Arrival, Endpoint, Tag};
 use shunt_segment::address::Address;
 use shunt_segment::name;
@@ -30,7 +30,11 @@ const DRIVES: i64 = 20_000;
 /// A process's handle on its station. After fork the child's copy is as good.
 pub struct Station {
     memory: Memory,
+    /// The engine's; `None`: it can be none.
+    layout: Option<Layout>,
     inner: UnsafeCell<Inner>,
+    /// In the memory of all; attached by the first turn.
+    engine: UnsafeCell<Option<Engine<'static>>>,
     keeper: AtomicU32,
     /// Failed tries, to ask now and then whether the holder lives.
     failed: AtomicU32,
@@ -41,7 +45,7 @@ pub struct Station {
     presence: Presence,
 }
 
-// SAFETY: `inner` is reached under the lock alone; the rest is atomic.
+// SAFETY: `inner` and `engine` are reached under the lock alone; the rest is atomic.
 unsafe impl Sync for Station {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Station {}
@@ -125,14 +129,21 @@ impl Station {
         let inner = Inner { device, arrival: Arrival::empty(), scratch: [0; SCRATCH], gone: 0, was_early: false };
         let (keeper, failed, left) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
         let left_over = AtomicBool::new(false);
-        Station { memory, inner: UnsafeCell::new(inner), keeper, failed, left, left_over, presence: Presence::default() }
+        let config = config(memory.shared().frame.load(Relaxed), memory.shared().checked.load(Relaxed) != 0);
+        let layout = Layout::of(&config).ok();
+        let engine = UnsafeCell::new(None);
+        let inner = UnsafeCell::new(inner);
+        Station { memory, layout, engine, inner, keeper, failed, left, left_over, presence: Presence::default() }
     }
 
     /// Makes the engine anew. Under the lock, or before anybody else has the memory.
     pub(crate) fn format(&self) {
         let shared = self.shared();
-        // SAFETY: see above.
-        let words = unsafe { self.memory.engine() };
+        // SAFETY: see above; so nobody has the engine that is given up here, and the words are free.
+        let words = unsafe {
+            *self.engine.get() = None;
+            self.memory.engine()
+        };
         let at = words.as_mut_ptr().cast::<u8>();
         if words.first() != Some(&0) && calls::madvise(at, words.len() * 8, libc::MADV_REMOVE).is_err() {
             words.fill(0);
@@ -165,7 +176,7 @@ impl Station {
         self.inner.get_mut().device.renumber(from, to);
     }
 
-    #[inline]
+    #[inline(always)]
     fn driver(&self, got: Got) -> Option<Driver<'_>> {
         let shared = self.shared();
         // Behind the lock, as who leaves looks at the lock behind this: one of the two sees the other (Dekker).
@@ -179,9 +190,9 @@ impl Station {
             Driver::recover(self, shared, inner);
         }
         // SAFETY: as above.
-        let engine = match Engine::attach(unsafe { self.memory.engine() }) {
-            Ok(engine) => engine,
-            Err(_) => self.start_again(shared, inner)?,
+        let engine = match unsafe { self.engine() } {
+            Some(engine) => engine,
+            None => self.start_again(shared, inner)?,
         };
         Some(Driver { station: self, shared, inner, engine, heard: 0 })
     }
@@ -189,14 +200,33 @@ impl Station {
     /// The engine's memory is none: somebody who has the station's memory wrote nonsense. Who does so all the time gets no
     /// driver: then the lock is free again.
     #[cold]
-    fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Option<Engine<'s>> {
+    #[allow(clippy::mut_from_ref)] // the lock is the claim
+    fn start_again<'s>(&'s self, shared: &'s Shared, inner: &mut Inner) -> Option<&'s mut Engine<'static>> {
         Driver::recover(self, shared, inner);
         // SAFETY: the lock is this thread's.
-        let engine = Engine::attach(unsafe { self.memory.engine() });
-        if engine.is_err() {
+        let engine = unsafe { self.engine() };
+        if engine.is_none() {
             self.decline(Got::Free);
         }
-        engine.ok()
+        engine
+    }
+
+    /// The engine, if there is one in its memory.
+    ///
+    /// # Safety
+    /// The calling thread has the lock, and has not got the engine yet.
+    #[allow(clippy::mut_from_ref)] // the lock is the claim
+    #[inline(always)]
+    unsafe fn engine(&self) -> Option<&mut Engine<'static>> {
+        let layout = self.layout.as_ref()?;
+        // SAFETY: promised by the caller.
+        let engine = unsafe { &mut *self.engine.get() };
+        if !engine.as_ref().is_some_and(|engine| engine.is_still(layout)) {
+            *engine = None;
+            // SAFETY: as above; nobody has another slice of the words, which are mapped for as long as this handle is used.
+            *engine = Engine::attach_as(unsafe { &mut *core::ptr::from_mut(self.memory.engine()) }, layout).ok();
+        }
+        engine.as_mut()
     }
 
     /// The lock, of which no use was made, is what it was.
@@ -207,7 +237,7 @@ impl Station {
     }
 
     /// The right to drive, if nobody has it. `None`: somebody has, and will look once more before it gives it up.
-    #[inline]
+    #[inline(always)]
     pub fn try_lock(&self) -> Option<Driver<'_>> {
         section::enter();
         let shared = self.shared();
@@ -221,8 +251,8 @@ impl Station {
     }
 
     /// As [`Station::try_lock`], but leaves no mark, so that the holder does not stay because of it.
-    #[inline]
-    fn lock_if_free(&self) -> Option<Driver<'_>> {
+    #[inline(always)]
+    pub fn lock_if_free(&self) -> Option<Driver<'_>> {
         section::enter();
         match lock::take_if_free(&self.shared().lock.0).or_else(|| self.doubt()) {
             Some(got) => self.driver(got),
