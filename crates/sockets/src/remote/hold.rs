@@ -20,14 +20,23 @@ const LEFT_BEHIND: u64 = 100_000;
 /// How long nothing is held after that, at least and at most (ns).
 const PAUSE: [u64; 2] = [50_000_000, 2_000_000_000];
 
+/// Whether a message is the first after a look, or the first after too long: it leaves at once.
+pub fn is_first(home: &Home, now: u64) -> bool {
+    let held_since = &home.common().held_since;
+    let since = held_since.load(Ordering::Relaxed);
+    let first = since == 0 || now.saturating_sub(since) >= TOGETHER;
+    if first {
+        held_since.store(now, Ordering::Relaxed);
+    }
+    first
+}
+
 /// Whether the message that was just marked may wait.
 pub fn may_wait(home: &Home, now: u64) -> bool {
-    let common = home.common();
-    let since = common.held_since.load(Ordering::Relaxed);
-    if since == 0 || now.saturating_sub(since) >= TOGETHER {
-        common.held_since.store(now, Ordering::Relaxed);
+    if is_first(home, now) {
         return false;
     }
+    let common = home.common();
     if now < common.no_hold_until.load(Ordering::Relaxed) {
         return false;
     }
@@ -65,7 +74,7 @@ impl Watcher {
     pub fn finds(&mut self, home: &Home, now: u64) -> bool {
         let common = home.common();
         let since = common.held_since.load(Ordering::Relaxed);
-        let marked = common.dirty.iter().any(|word| word.load(Ordering::Relaxed) != 0);
+        let marked = common.is_any_marked(Ordering::Relaxed);
         if marked && since != 0 && now.saturating_sub(since) > LEFT_BEHIND {
             common.no_hold_until.store(now + self.pause, Ordering::Relaxed);
             self.pause = (2 * self.pause).min(PAUSE[1]);

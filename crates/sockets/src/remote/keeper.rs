@@ -203,7 +203,7 @@ impl Keeper {
         let look = !others && {
             // Marks, and deadlines that came in between.
             let due = home.station.deadline().is_some_and(|deadline| deadline < until);
-            let marked = common.dirty.iter().any(|word| word.load(Ordering::SeqCst) != 0);
+            let marked = common.is_any_marked(Ordering::SeqCst);
             let held = common.held_back.load(Ordering::SeqCst) != 0;
             !ready || due || marked || held || !home.station.arm()
         };

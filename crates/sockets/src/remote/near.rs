@@ -20,6 +20,22 @@ pub fn mark(home: &Home, stream: Stream) {
     home.common().dirty[(stream % words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
 }
 
+/// The same, by who has the lock.
+pub fn owe(home: &Home, stream: Stream) {
+    let word = &home.common().owed[(stream % words::STREAMS) as usize / 64];
+    word.store(word.load(Ordering::Relaxed) | 1 << (stream % 64), Ordering::Relaxed);
+}
+
+/// Whether another stream than this one is to be looked after.
+fn is_another_marked(home: &Home, stream: Stream) -> bool {
+    let common = home.common();
+    let marks =
+        |row: usize| [&common.dirty[row], &common.owed[row], &common.narrow[row]].map(|word| word.load(Ordering::Relaxed));
+    let others = |row: usize| marks(row).into_iter().fold(0, |all, word| all | word);
+    let own = |row: usize| if row == (stream % words::STREAMS) as usize / 64 { 1 << (stream % 64) } else { 0_u64 };
+    (0..common.dirty.len()).fold(0, |all, row| all | others(row) & !own(row)) != 0
+}
+
 /// The station's lock, by a moment at the latest.
 pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
     loop {
@@ -36,11 +52,16 @@ pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
 pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
     let mut pump = Rings::of(home);
     for row in 0..words::STREAMS / 64 {
-        let [dirty, narrow] = [&home.common().dirty[row as usize], &home.common().narrow[row as usize]];
-        if dirty.load(Ordering::Relaxed) | narrow.load(Ordering::Relaxed) == 0 {
+        let common = home.common();
+        let [dirty, owed] = [&common.dirty[row as usize], &common.owed[row as usize]];
+        let mut bits = owed.load(Ordering::Relaxed) | common.narrow[row as usize].load(Ordering::Relaxed);
+        if dirty.load(Ordering::Relaxed) != 0 {
+            bits |= dirty.swap(0, Ordering::AcqRel);
+        }
+        if bits == 0 {
             continue;
         }
-        let mut bits = dirty.swap(0, Ordering::AcqRel) | narrow.load(Ordering::Relaxed);
+        owed.store(0, Ordering::Relaxed);
         while bits != 0 {
             pump.service(driver, row * 64 + bits.trailing_zeros());
             bits &= bits - 1;
@@ -90,21 +111,44 @@ pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
 pub fn kick(socket: &Socket) -> bool {
     let Some(home) = driven() else { return false };
     let Some(stream) = home.stream_of(socket) else { return false };
-    // First, so that whoever has the lock meets the mark when he looks once more.
-    mark(home, stream);
     let now = clock::monotonic_ns();
-    if hold::may_wait(home, now) {
-        return true;
+    if hold::is_first(home, now) {
+        if let Some(driver) = home.station.lock_if_free() {
+            give(home, driver, stream, now);
+            return true;
+        }
+        mark(home, stream);
+    } else {
+        // Before the look whether it may wait: whoever has the lock and has looked says that none is held, or meets the mark.
+        mark(home, stream);
+        if hold::may_wait(home, now) {
+            return true;
+        }
     }
-    let Some(mut driver) = home.station.try_lock() else { return true };
-    attend(home, &mut driver);
-    driver.push(now, &mut Rings::of(home));
+    // Behind the mark, so that whoever has the lock meets it when he looks once more.
+    let Some(driver) = home.station.try_lock() else { return true };
+    give(home, driver, stream, now);
+    true
+}
+
+/// Sends what the stream's near side has given, and what others have whose streams are marked. What else is to be done for the stream
+/// is done behind that.
+#[inline(always)]
+fn give(home: &'static Home, mut driver: shunt_station::Driver<'_>, stream: Stream, now: u64) {
+    let mut pump = Rings::of(home);
+    if is_another_marked(home, stream) {
+        owe(home, stream);
+        attend(home, &mut driver);
+    } else {
+        pump.send_first(&mut driver, stream, now);
+        owe(home, stream);
+    }
+    driver.push(now, &mut pump);
     attend(home, &mut driver);
     match driver.leave() {
         true => work(home, None),
         false => see_to_the_clock(home, home.station.deadline().unwrap_or(u64::MAX)),
     }
-    true
 }
 
 /// The program holds bytes back until `until` at most ([`crate::stream::corked`]): by then the keeper is to look. False: as for [`kick`].

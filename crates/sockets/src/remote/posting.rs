@@ -74,7 +74,8 @@ impl Posting {
         if filled == self.room || (self.held > 0 && self.stream != stream) {
             return 0;
         }
-        if self.held == 0 && self.receiver(home, stream).is_none() {
+        let receiver = if self.held == 0 { self.receiver(home, stream) } else { None };
+        if self.held == 0 && receiver.is_none() {
             return 0;
         }
         let (mut count, mut faulted) = (0, false);
@@ -92,6 +93,9 @@ impl Posting {
             return 0;
         }
         self.held += count;
+        if let Some((_held, socket)) = receiver.filter(|_| self.is_content()) {
+            self.hand_over(home, socket);
+        }
         count
     }
 
@@ -101,13 +105,17 @@ impl Posting {
             return;
         }
         match self.receiver(home, self.stream) {
-            Some((_held, socket)) => {
-                home.far(self.stream).outgoing().hand_over(self.held);
-                socket.incoming().pass(self.held);
-                self.taken += core::mem::take(&mut self.held);
-            }
+            Some((_held, socket)) => self.hand_over(home, socket),
             None => self.by_ring(home),
         }
+    }
+
+    /// What this turn brought is received, of the socket that is the call's and locked.
+    #[inline(always)]
+    fn hand_over(&mut self, home: &Home, socket: &Socket) {
+        home.far(self.stream).outgoing().hand_over(self.held);
+        socket.incoming().pass(self.held);
+        self.taken += core::mem::take(&mut self.held);
     }
 
     /// What this turn brought goes into the ring after all.

@@ -72,7 +72,7 @@ impl<'a> Rings<'a> {
 
     /// Whether the program still takes bytes; if not, they are refused.
     pub fn takes(&self, stream: Stream) -> bool {
-        near::mark(self.0, stream);
+        near::owe(self.0, stream);
         let closed = self.0.far(stream).incoming().look().0 & word::CLOSED != 0;
         if closed || words::flags(&self.0.station, stream) & (flag::NEAR_GONE | flag::RESET_IN) != 0 {
             self.refuse(stream);
@@ -253,7 +253,7 @@ impl Pump for Rings<'_> {
         words::set(station, stream, words::ACKNOWLEDGED, upto);
         self.0.far(stream).incoming().pass((upto - known) as usize);
         self.tell(stream, arm::OUT);
-        near::mark(self.0, stream);
+        near::owe(self.0, stream);
     }
 
     fn writable(&mut self, driver: &mut Driver<'_>, stream: Stream) {
@@ -278,6 +278,18 @@ impl Pump for Rings<'_> {
 }
 
 impl Rings<'_> {
+    /// Sends what waits where nothing else is to be said or done before it; [`Rings::service`] follows.
+    #[inline(always)]
+    pub fn send_first(&mut self, driver: &mut Driver<'_>, stream: Stream, now: u64) {
+        if stream >= words::STREAMS || words::flags(&self.0.station, stream) != flag::ACTIVE || self.way(stream) != mode::FAST {
+            return;
+        }
+        let (near_word, waiting) = self.0.far(stream).incoming().look();
+        if near_word & (word::FIN | word::CLOSED | word::RST) == 0 {
+            self.send(driver, stream, waiting, now);
+        }
+    }
+
     /// Does for a stream what is to be done: sends what waits, grants room, says and concludes ends.
     pub fn service(&mut self, driver: &mut Driver<'_>, stream: Stream) {
         let station = &self.0.station;

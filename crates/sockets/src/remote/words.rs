@@ -75,6 +75,8 @@ pub const COMMON: usize = 3072;
 pub struct Common {
     /// A bit for each stream that is to be looked after by who holds the lock.
     pub dirty: [AtomicU64; (STREAMS as usize).div_ceil(64)],
+    /// The same, of those who have the lock: what their turn, or the next one, is to look after.
+    pub owed: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// A bit for each stream whose peer may soon send no more: threads that drive look whether the program has read.
     pub narrow: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// Gates that the keeper has, or will have: bit 0 for IPv4, 1 for IPv6.
@@ -93,6 +95,13 @@ pub struct Common {
     pub keeper_user: AtomicU64,
     /// When what a program holds back is due ([`crate::stream::corked`]), since the keeper looked last (ns); 0: nothing was.
     pub held_back: AtomicU64,
+}
+
+impl Common {
+    /// Whether anybody is to look after any stream.
+    pub fn is_any_marked(&self, order: Ordering) -> bool {
+        self.dirty.iter().chain(&self.owed).any(|word| word.load(order) != 0)
+    }
 }
 
 const _: () = {

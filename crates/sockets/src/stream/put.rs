@@ -221,7 +221,12 @@ fn put_nothing(socket: &Socket) -> Result<usize> {
 /// Wakes whoever waits for the `sent` bytes that were put.
 #[inline(always)]
 fn put_done(socket: &Socket, fd: i32, sent: usize) {
-    wait::notify_after(socket, fd, arm::IN, sent);
+    // To another host, of a station of this process: nobody beyond the ring needs a bell, and the pump is here.
+    let pumped =
+        socket.flags.load(Ordering::Relaxed) & (flag::REMOTE | flag::SHARED) == flag::REMOTE && crate::remote::kick(socket);
+    if !pumped {
+        wait::notify_after(socket, fd, arm::IN, sent);
+    }
     if socket.outgoing().announced() as usize & (wait::look_after(sent) - 1) < sent {
         wait::check_peer_of_sender(socket, fd);
         if sent <= SHORT {
