@@ -161,6 +161,12 @@ impl<'s> Driver<'s> {
             && self.shared.blocked.is_empty()
     }
 
+    /// Whether [`Driver::push`] has something to send, or to write down.
+    #[inline(always)]
+    pub fn is_busy(&self) -> bool {
+        self.engine.is_busy()
+    }
+
     /// Sends what may be sent, without a look at what has arrived: for who has just given bytes.
     #[inline]
     pub fn push(&mut self, now: Nanoseconds, pump: &mut dyn Pump) {

@@ -176,6 +176,12 @@ impl Station {
         self.inner.get_mut().device.renumber(from, to);
     }
 
+    /// In the child after fork, before it drives: another thread of the parent's may have been attaching the engine.
+    pub fn forked(&self) {
+        // SAFETY: the child has one thread, and no driver: what is given up is views of memory.
+        unsafe { self.engine.get().write(None) };
+    }
+
     #[inline(always)]
     fn driver(&self, got: Got) -> Option<Driver<'_>> {
         let shared = self.shared();

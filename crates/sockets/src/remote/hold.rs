@@ -47,11 +47,11 @@ pub fn may_wait(home: &Home, now: u64) -> bool {
     looks_at.saturating_sub(now) <= TICK + TICK / 2
 }
 
-/// Somebody looks after all that is marked.
+/// Somebody looks after all that is marked, behind this: a mark that is not seen then is of somebody who sees this.
 pub fn none_is(home: &Home) {
     let since = &home.common().held_since;
     if since.load(Ordering::Relaxed) != 0 {
-        since.store(0, Ordering::Relaxed);
+        since.swap(0, Ordering::SeqCst);
     }
 }
 

@@ -154,6 +154,7 @@ fn kept() -> Option<&'static Home> {
 /// holds it, mean others: it has no part in the family's station.
 pub fn forked(strange: bool) {
     MAKING.forget();
+    homes().chain(home()).for_each(|home| home.station.forked());
     if strange {
         forget();
     }

@@ -145,6 +145,9 @@ fn give(home: &'static Home, mut driver: shunt_station::Driver<'_>, stream: Stre
     }
     driver.push(now, &mut pump);
     attend(home, &mut driver);
+    if driver.is_busy() {
+        driver.push(now, &mut pump); // room that was granted, or bytes behind which an end was said
+    }
     match driver.leave() {
         true => work(home, None),
         false => see_to_the_clock(home, home.station.deadline().unwrap_or(u64::MAX)),
@@ -259,6 +262,8 @@ pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
 #[cold]
 #[inline(never)]
 fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Option<Watch<'p>> {
+    // Who gives something from now on is the first, or has marked it where it is seen here.
+    hold::none_is(home);
     if is_due(home) {
         work(home, posting.as_deref_mut());
         if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
@@ -278,8 +283,8 @@ fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Optio
 /// from being armed.
 fn is_due(home: &Home) -> bool {
     let common = home.common();
-    let mut marked = common.dirty.iter().chain(&common.narrow);
-    marked.any(|row| row.load(Ordering::Relaxed) != 0)
+    common.is_any_marked(Ordering::Relaxed)
+        || common.narrow.iter().any(|row| row.load(Ordering::Relaxed) != 0)
         || home.station.owes()
         || home.station.deadline().is_some_and(|deadline| deadline <= clock::monotonic_ns())
 }
