@@ -471,6 +471,16 @@ impl<'m> Engine<'m> {
         self.memory.peer(peer).is_some_and(|peer| peer.life == crate::state::life::UP)
     }
 
+    /// A number that changes when the peer has taken something of ours, or given something that we asked for: packets that are no
+    /// longer kept for it, bytes of gets.
+    #[must_use]
+    pub fn taken(&mut self, peer: u32) -> u64 {
+        self.memory.side(peer).map_or(0, |side| {
+            let fetched = side.peer.asked.iter().fold(side.peer.fetch_name, |sum, fetch| sum.wrapping_add(fetch.done));
+            fetched.wrapping_add(side.peer.oldest).wrapping_sub(side.queued().into())
+        })
+    }
+
     /// Whether everything sent to the peer is acknowledged (over a device that loses nothing: has left).
     #[must_use]
     pub fn is_idle(&mut self, peer: u32) -> bool {

@@ -2,7 +2,7 @@
 
 mod ports;
 
-use ports::{exercise, server_that_vanishes, with_server};
+use ports::{exercise, server_that_vanishes, stalled_among_others, with_server};
 use shunt_am::port::{config_for, join, memory, Port, Table, Trouble};
 use shunt_am::Config;
 use shunt_endpoint::device::shm::Shm;
@@ -55,4 +55,11 @@ fn a_vanished_server_is_noticed() {
     server_that_vanishes(udp(), udp());
     let new = || Shm::new(Default::default()).unwrap();
     server_that_vanishes(new(), new());
+}
+
+#[test]
+fn a_stalled_peer_is_noticed_among_others() {
+    stalled_among_others(udp, false);
+    stalled_among_others(|| Shm::new(Default::default()).unwrap(), false);
+    stalled_among_others(|| Shm::new(Default::default()).unwrap(), true);
 }

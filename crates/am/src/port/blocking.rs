@@ -105,14 +105,19 @@ impl<'m, E: Endpoint> Port<'m, E> {
         Ok(())
     }
 
-    /// Repeats a call until it is not refused for want of credit or room.
+    /// Repeats a call until it is not refused for want of credit or room. A peer that lives but takes nothing for the declared time
+    /// counts as stalled, whatever it or others send meanwhile: `act` says what the call itself brought on (`Ok(None)`), `taken`
+    /// what else did, by a number that changes.
     fn insist<T>(
         &mut self,
         peer: u32,
         program: &mut dyn Dispatch,
+        taken: impl Fn(&mut Engine<'m>) -> u64,
         mut act: impl FnMut(&mut Engine<'m>, Nanoseconds, &mut Line<E>) -> Result<Option<T>, Refused>,
     ) -> Result<T, Trouble> {
-        let mut end = None;
+        let (mut end, mut before) = (None, 0);
+        // The first poll in vain looks at the clock, or one of the first that are not in vain.
+        let mut crowd = 0;
         loop {
             match act(&mut self.engine, self.now, &mut self.line) {
                 Ok(Some(value)) => {
@@ -124,18 +129,25 @@ impl<'m, E: Endpoint> Port<'m, E> {
                 Err(Refused::NotConnected) => return Err(Trouble::Lost),
                 Err(refused) => return Err(Trouble::Refused(refused)),
             }
-            // A peer that lives but takes nothing for the declared time counts as stalled.
-            if self.poll(program) == 0 {
-                let limit = self.engine.config().lost_after();
-                let end = *end.get_or_insert_with(|| self.now() + limit);
-                if self.now >= end {
-                    return Err(Trouble::TimedOut);
+            if self.poll(program) > 0 {
+                crowd += 1;
+                if crowd < LOOKS {
+                    continue;
                 }
-                if self.looks + 1 == LOOKS && !self.engine.is_up(peer) {
-                    return Err(Trouble::Lost);
-                }
-            } else {
-                end = None;
+                crowd = 0;
+                self.now();
+            }
+            let so_far = taken(&mut self.engine);
+            if so_far != before {
+                (before, end) = (so_far, None);
+            }
+            let limit = self.engine.config().lost_after();
+            let end = *end.get_or_insert_with(|| self.now() + limit);
+            if self.now >= end {
+                return Err(Trouble::TimedOut);
+            }
+            if self.looks + 1 == LOOKS && !self.engine.is_up(peer) {
+                return Err(Trouble::Lost);
             }
         }
     }
@@ -193,7 +205,12 @@ impl<'m, E: Endpoint> Port<'m, E> {
         data: &[u8],
         program: &mut dyn Dispatch,
     ) -> Result<(), Trouble> {
-        self.insist(peer, program, |engine, now, line| engine.request(now, peer, channel, handler, words, data, line).map(Some))
+        self.insist(
+            peer,
+            program,
+            |_| 0,
+            |engine, now, line| engine.request(now, peer, channel, handler, words, data, line).map(Some),
+        )
     }
 
     /// Stores bytes in the peer's segment; returns when they may be reused. The handler runs there when all have arrived.
@@ -203,15 +220,20 @@ impl<'m, E: Endpoint> Port<'m, E> {
     pub fn store(&mut self, peer: u32, store: &Store<'_>, bytes: &[u8], program: &mut dyn Dispatch) -> Result<(), Trouble> {
         let mut done = 0;
         let mut before = 0;
-        self.insist(peer, program, |engine, now, line| {
-            let complete = engine.store(now, peer, store, bytes, &mut done, line)?;
-            let progress = std::mem::replace(&mut before, done) != done;
-            match (complete, progress) {
-                (true, _) => Ok(Some(())),
-                (false, true) => Ok(None),
-                (false, false) => Err(Refused::NoRoom),
-            }
-        })
+        self.insist(
+            peer,
+            program,
+            |_| 0,
+            |engine, now, line| {
+                let complete = engine.store(now, peer, store, bytes, &mut done, line)?;
+                let progress = std::mem::replace(&mut before, done) != done;
+                match (complete, progress) {
+                    (true, _) => Ok(Some(())),
+                    (false, true) => Ok(None),
+                    (false, false) => Err(Refused::NoRoom),
+                }
+            },
+        )
     }
 
     /// Asks for bytes of the peer's segment; the handler runs here, as a reply's, when they have arrived.
@@ -219,7 +241,7 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// # Errors
     /// As [`Port::request`].
     pub fn get(&mut self, peer: u32, get: &Get<'_>, program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        self.insist(peer, program, |engine, now, line| engine.get(now, peer, get, line).map(Some))
+        self.insist(peer, program, |engine| engine.taken(peer), |engine, now, line| engine.get(now, peer, get, line).map(Some))
     }
 
     /// Sends all bytes on an ordered channel.
@@ -228,29 +250,39 @@ impl<'m, E: Endpoint> Port<'m, E> {
     /// As [`Port::request`]; `TimedOut` also when the peer grants no room for the declared time.
     pub fn send(&mut self, peer: u32, channel: u16, bytes: &[u8], program: &mut dyn Dispatch) -> Result<(), Trouble> {
         let mut done = 0;
-        self.insist(peer, program, |engine, now, line| {
-            match engine.send(now, peer, channel, &bytes[done..], line)? {
-                0 if done < bytes.len() => return Err(Refused::NoCredit),
-                sent => done += sent,
-            }
-            Ok((done == bytes.len()).then_some(()))
-        })
+        self.insist(
+            peer,
+            program,
+            |_| 0,
+            |engine, now, line| {
+                match engine.send(now, peer, channel, &bytes[done..], line)? {
+                    0 if done < bytes.len() => return Err(Refused::NoCredit),
+                    sent => done += sent,
+                }
+                Ok((done == bytes.len()).then_some(()))
+            },
+        )
     }
 
-    /// Polls until everything sent to the peer is acknowledged.
+    /// Polls until everything sent to the peer is acknowledged, with what handlers send meanwhile.
     ///
     /// # Errors
-    /// `Lost`, `TimedOut` after the declared time.
+    /// `Lost`; `TimedOut` after the declared time in which the peer took nothing.
     pub fn drain(&mut self, peer: u32, program: &mut dyn Dispatch) -> Result<(), Trouble> {
-        self.insist(peer, program, |engine, _, _| {
-            if !engine.is_up(peer) {
-                return Err(Refused::NotConnected);
-            }
-            if engine.is_idle(peer) {
-                Ok(Some(()))
-            } else {
-                Err(Refused::NoRoom)
-            }
-        })
+        self.insist(
+            peer,
+            program,
+            |engine| engine.taken(peer),
+            |engine, _, _| {
+                if !engine.is_up(peer) {
+                    return Err(Refused::NotConnected);
+                }
+                if engine.is_idle(peer) {
+                    Ok(Some(()))
+                } else {
+                    Err(Refused::NoRoom)
+                }
+            },
+        )
     }
 }

@@ -1,8 +1,9 @@
 //! What two ports must do over any device: two threads, each with its own.
 
-use shunt_am::port::{config_for, memory, Port, Table, Trouble};
+use shunt_am::port::{config_for, join, memory, Port, Table, Trouble};
 use shunt_am::{Config, Get, Reason, Store};
 use shunt_endpoint::{Address, Endpoint, Tags};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -121,5 +122,39 @@ pub fn server_that_vanishes<E: Endpoint + Send>(mut a: E, mut b: E) {
         let waited = port.wait_until(0, &mut table, SOON, |_| false);
         assert_eq!(waited, Err(Trouble::Lost));
         assert!(table.events.iter().any(|(_, event)| matches!(event, shunt_am::Event::Lost(Reason::Silent | Reason::Closed))));
+    });
+}
+
+/// A peer that lives and takes nothing ends the calls that wait for it, also while another one sends all the time: without room on
+/// a channel; without credit, if it is `asleep`.
+pub fn stalled_among_others<E: Endpoint + Send>(new: impl Fn() -> E, asleep: bool) {
+    const DECLARED: u32 = 300;
+    let (a, b, c) = (new(), new(), new());
+    let (config, one) = (Config { lost_after: DECLARED, ..config_for(&a, 2) }, config_for(&b, 1));
+    let (mut for_a, mut for_b, mut for_c) = (memory(&config), memory(&one), memory(&one));
+    let mut port = Port::new(a, &mut for_a, &config).unwrap();
+    let (mut stalled, mut busy) = (Port::new(b, &mut for_b, &one).unwrap(), Port::new(c, &mut for_c, &one).unwrap());
+    let (mut at_a, mut at_b, mut at_c) = (table(), table(), table());
+    let (there, _) = join((&mut port, &mut at_a), (&mut stalled, &mut at_b)).unwrap();
+    let (_, back) = join((&mut port, &mut at_a), (&mut busy, &mut at_c)).unwrap();
+    let (over, flood_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let began = Instant::now();
+            while !over.load(SeqCst) && began.elapsed() < SOON {
+                let _ = busy.request(back, 1, &[1], &[], &mut at_c);
+                if !asleep {
+                    stalled.poll(&mut at_b);
+                }
+            }
+            flood_ended.store(true, SeqCst);
+        });
+        assert_eq!(port.send(there, 1, b"no room", &mut at_a), Err(Trouble::TimedOut));
+        if asleep {
+            let trouble = (0..).find_map(|_| port.request(there, 1, &[1], &[], &mut at_a).err());
+            assert!(matches!(trouble, Some(Trouble::Lost | Trouble::TimedOut)), "{trouble:?}");
+        }
+        assert!(!flood_ended.load(SeqCst), "it ended with the noise");
+        over.store(true, SeqCst);
     });
 }
