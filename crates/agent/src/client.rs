@@ -16,7 +16,7 @@ use shunt_xdp::multiplexed::BOUNCED;
 use shunt_xdp::own::{LARGEST, NEXT_HOP};
 use shunt_xdp::protocol::Kind;
 use shunt_xdp::route::{Mac, Route};
-use shunt_xdp::socket::Socket;
+use shunt_xdp::socket::{Mode, Socket};
 use shunt_xdp::state::{mac_to_word, UNREACHABLE};
 
 /// Who is at the other end of a connection (SO_PEERCRED, unix(7)).
@@ -44,6 +44,8 @@ pub struct Attached {
     pub kind: Kind,
     /// The queue on which frames for its tags are expected.
     pub queue: u32,
+    /// Who copies the frames of that queue's socket.
+    pub mode: Mode,
     /// Its memory, which its owner may write at any time.
     pub memory: Memory,
     /// The socket of a queue of its own.

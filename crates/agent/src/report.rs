@@ -80,6 +80,8 @@ pub struct Endpoint {
     pub kind: String,
     /// Its queue.
     pub queue: u32,
+    /// `zero-copy` or `copy`.
+    pub mode: String,
     /// Its address.
     pub address: String,
     /// Bytes of its memory.
@@ -182,6 +184,7 @@ fn describe(client: &Client, endpoint: &Attached) -> Endpoint {
         user: client.who.user,
         kind: endpoint.kind.word().to_string(),
         queue: endpoint.queue,
+        mode: endpoint.mode.word().to_string(),
         address: endpoint.address.to_string(),
         bytes: endpoint.bytes,
         tags: endpoint.tags.len(),

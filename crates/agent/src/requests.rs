@@ -265,6 +265,7 @@ impl Agent {
         Ok(Attached {
             kind: Kind::Multiplexed,
             queue: trunk.queue,
+            mode: trunk.mode,
             memory,
             socket: None,
             bell: event().map_err(|_| libc::EMFILE)?,
@@ -333,6 +334,7 @@ impl Agent {
             return Ok(Attached {
                 kind: Kind::Own,
                 queue: *queue,
+                mode,
                 memory,
                 socket: Some(socket),
                 bell: event().map_err(|_| libc::EMFILE)?,

@@ -1,6 +1,6 @@
 //! Connections: set up, ended, looked at; polling, and sleeping in a loop of the program's own.
 
-use crate::{refusal, result, Handle, REFUSED};
+use crate::{entered, refusal, result, Handle, Inside, REFUSED};
 use std::ffi::c_int;
 use std::time::Duration;
 
@@ -30,16 +30,14 @@ pub struct CStatus {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_connect(port: *mut Handle, peer: u32) -> c_int {
-    // SAFETY: the caller's port.
-    let (port, program) = unsafe { &mut *port }.parts();
-    result(port.connect(peer, program))
+    let Inside { port, program, .. } = &mut entered!(port);
+    result(port.connect(peer, *program))
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_begin_connect(port: *mut Handle, peer: u32) -> c_int {
-    // SAFETY: the caller's port.
-    let (port, _) = unsafe { &mut *port }.parts();
+    let Inside { port, .. } = &mut entered!(port);
     port.now();
     port.with(|engine, now, link| engine.connect(now, peer, link)).map_or_else(refusal, |()| 0)
 }
@@ -47,25 +45,24 @@ pub unsafe extern "C" fn shunt_am_begin_connect(port: *mut Handle, peer: u32) ->
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_accept(port: *mut Handle, peer: u32, milliseconds: u32) -> c_int {
-    // SAFETY: the caller's port.
-    let (port, program) = unsafe { &mut *port }.parts();
-    result(port.accept(peer, program, Duration::from_millis(milliseconds.into())))
+    let Inside { port, program, .. } = &mut entered!(port);
+    result(port.accept(peer, *program, Duration::from_millis(milliseconds.into())))
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_disconnect(port: *mut Handle, peer: u32) {
-    // SAFETY: the caller's port.
-    let (port, program) = unsafe { &mut *port }.parts();
-    port.disconnect(peer, program);
+    let Inside { port, program, .. } = &mut entered!(port, ());
+    port.disconnect(peer, *program);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_get_status(port: *mut Handle, peer: u32, status: *mut CStatus) -> c_int {
-    // SAFETY: the caller's port, and room for a status.
-    let (port, into) = unsafe { (&mut *port, &mut *status) };
-    let Some(known) = port.parts().0.status(peer) else { return REFUSED };
+    let inside = entered!(port);
+    // SAFETY: the caller's, with room for a status.
+    let into = unsafe { &mut *status };
+    let Some(known) = inside.port.status(peer) else { return REFUSED };
     *into = CStatus {
         up: known.up.into(),
         connecting: known.connecting.into(),
@@ -92,38 +89,33 @@ pub unsafe extern "C" fn shunt_am_get_status(port: *mut Handle, peer: u32, statu
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_poll(port: *mut Handle) -> c_int {
-    // SAFETY: the caller's port.
-    let (port, program) = unsafe { &mut *port }.parts();
-    port.poll(program) as c_int
+    let Inside { port, program, .. } = &mut entered!(port);
+    port.poll(*program) as c_int
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_wait(port: *mut Handle, milliseconds: u32) -> c_int {
-    // SAFETY: the caller's port.
-    let (port, program) = unsafe { &mut *port }.parts();
-    c_int::from(port.wait(program, Duration::from_millis(milliseconds.into())))
+    let Inside { port, program, .. } = &mut entered!(port);
+    c_int::from(port.wait(*program, Duration::from_millis(milliseconds.into())))
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_spin(port: *mut Handle, microseconds: u32) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.parts().0.set_spin(Duration::from_micros(microseconds.into()));
+    entered!(port, ()).port.set_spin(Duration::from_micros(microseconds.into()));
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_descriptor(port: *mut Handle) -> c_int {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.parts().0.endpoint().descriptor()
+    entered!(port).port.endpoint().descriptor()
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_arm(port: *mut Handle) -> c_int {
-    // SAFETY: the caller's port.
-    let pause = unsafe { &mut *port }.parts().0.arm();
+    let pause = entered!(port).port.arm();
     match pause {
         // Rounded up: woken a little late rather than again and again too early.
         Some(pause) => pause.as_millis().saturating_add(1).min(c_int::MAX as u128) as c_int,
@@ -134,14 +126,12 @@ pub unsafe extern "C" fn shunt_am_arm(port: *mut Handle) -> c_int {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_disarm(port: *mut Handle) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.parts().0.disarm();
+    entered!(port, ()).port.disarm();
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_drain(port: *mut Handle, peer: u32) -> c_int {
-    // SAFETY: the caller's port.
-    let (port, program) = unsafe { &mut *port }.parts();
-    result(port.drain(peer, program))
+    let Inside { port, program, .. } = &mut entered!(port);
+    result(port.drain(peer, *program))
 }

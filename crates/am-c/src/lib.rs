@@ -17,6 +17,7 @@ use shunt_endpoint::device::udp::{ipv4, ipv6, Options, Udp};
 use shunt_endpoint::{Address, Endpoint, Tag, Tags};
 use shunt_xdp::protocol::{Kind, Sizes};
 use shunt_xdp::Xdp;
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void, CStr};
 
 /// Results, as in the header.
@@ -25,6 +26,7 @@ const LOST: c_int = -2;
 const REFUSED: c_int = -3;
 const BUSY: c_int = -4;
 const TOO_LONG: c_int = -5;
+const IN_HANDLER: c_int = -6;
 
 /// `shunt_am_card`: an address in six words, a tag, and nothing.
 #[repr(C)]
@@ -35,10 +37,56 @@ pub struct Card {
 
 /// `shunt_am`. The port borrows its engine's memory, so that is freed after it.
 pub struct Handle {
+    /// A call is inside: what a handler calls meanwhile finds this, and nothing else is touched.
+    inside: Cell<bool>,
     port: Option<Port<'static, Box<dyn Endpoint>>>,
     program: Program,
+    /// What peers see, for as long as the port lives.
+    segment: *mut u8,
     memory: *mut [u64],
 }
+
+/// A call's right to a port. GAM lets a request's handler reply and no handler do more; here nothing else could be done, because
+/// the engine is in the middle of a message.
+struct Inside<'h> {
+    inside: &'h Cell<bool>,
+    port: &'h mut Port<'static, Box<dyn Endpoint>>,
+    program: &'h mut Program,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.inside.set(false);
+    }
+}
+
+/// # Safety
+/// `handle` is the caller's port. `None`: a handler of this port runs.
+unsafe fn enter<'h>(handle: *mut Handle) -> Option<Inside<'h>> {
+    // SAFETY: the caller's port; of this field there are shared references only.
+    let inside = unsafe { &(*handle).inside };
+    if inside.replace(true) {
+        return None;
+    }
+    // SAFETY: two other fields, which nobody has while this call is inside.
+    let (port, program) = unsafe { (&mut (*handle).port, &mut (*handle).program) };
+    Some(Inside { inside, port: port.as_mut().expect("an open port"), program })
+}
+
+/// The results of a call that a handler may not make.
+macro_rules! entered {
+    ($handle:expr) => {
+        entered!($handle, $crate::IN_HANDLER)
+    };
+    ($handle:expr, $otherwise:expr) => {
+        // SAFETY: the caller's port.
+        match unsafe { $crate::enter($handle) } {
+            Some(inside) => inside,
+            None => return $otherwise,
+        }
+    };
+}
+use entered;
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -58,17 +106,12 @@ fn open<E: Endpoint + 'static>(endpoint: Option<E>, peers: u32, segment: usize) 
     let memory = Box::into_raw(shunt_am::port::memory(&config).into_boxed_slice());
     // SAFETY: just made; freed by the handle after the port.
     let port = Port::new(endpoint, unsafe { &mut *memory }, &config).ok();
-    let handle = Handle { port, program: Program::new(segment), memory };
+    let mut program = Program::new(segment);
+    let handle = Handle { inside: Cell::new(false), port, segment: program.memory(), program, memory };
     if handle.port.is_none() {
         return std::ptr::null_mut();
     }
     Box::into_raw(Box::new(handle))
-}
-
-impl Handle {
-    fn parts(&mut self) -> (&mut Port<'static, Box<dyn Endpoint>>, &mut Program) {
-        (self.port.as_mut().expect("an open port"), &mut self.program)
-    }
 }
 
 /// Why a call did nothing, as a number.
@@ -110,6 +153,7 @@ pub extern "C" fn shunt_am_text(result: c_int) -> *const c_char {
         REFUSED => c"no such peer or channel, or too many words",
         BUSY => c"no credit or room now",
         TOO_LONG => c"more data than a message takes",
+        IN_HANDLER => c"a handler may reply, or refuse, and make no other call",
         _ => c"done",
     };
     text.as_ptr()
@@ -158,8 +202,9 @@ pub unsafe extern "C" fn shunt_am_open_interface(
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_close(port: *mut Handle) {
-    if !port.is_null() {
-        // SAFETY: made by Box::into_raw in `open`.
+    // SAFETY: the caller's port, if there is one.
+    if !port.is_null() && unsafe { enter(port) }.is_some() {
+        // SAFETY: made by Box::into_raw in `open`; no call is inside.
         drop(unsafe { Box::from_raw(port) });
     }
 }
@@ -167,9 +212,10 @@ pub unsafe extern "C" fn shunt_am_close(port: *mut Handle) {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_new_card(port: *mut Handle, card: *mut Card) -> c_int {
-    // SAFETY: both are the caller's, valid and not shared.
-    let (port, card) = unsafe { (&mut *port, &mut *card) };
-    let endpoint = port.parts().0.endpoint();
+    let mut inside = entered!(port);
+    // SAFETY: the caller's, valid and not shared.
+    let card = unsafe { &mut *card };
+    let endpoint = inside.port.endpoint();
     let Ok(tag) = endpoint.new_tag() else { return REFUSED };
     card.words = [0; 8];
     card.words[..6].copy_from_slice(&endpoint.address().to_words());
@@ -180,12 +226,13 @@ pub unsafe extern "C" fn shunt_am_new_card(port: *mut Handle, card: *mut Card) -
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_add_peer(port: *mut Handle, mine: *const Card, theirs: *const Card) -> c_int {
-    // SAFETY: all three are the caller's and valid.
-    let (port, mine, theirs) = unsafe { (&mut *port, *mine, *theirs) };
+    let mut inside = entered!(port);
+    // SAFETY: both are the caller's and valid.
+    let (mine, theirs) = unsafe { (*mine, *theirs) };
     let mut words = [0; 6];
     words.copy_from_slice(&theirs.words[..6]);
     let tags = Tags { receive: Tag(mine.words[6]), send: Tag(theirs.words[6]) };
-    port.parts().0.open(&Address::from_words(words), tags).map_or(REFUSED, |peer| peer as c_int)
+    inside.port.open(&Address::from_words(words), tags).map_or(REFUSED, |peer| peer as c_int)
 }
 
 /// See the header.
@@ -194,9 +241,8 @@ pub unsafe extern "C" fn shunt_am_join(a: *mut Handle, b: *mut Handle, peer_of_a
     if a == b {
         return REFUSED;
     }
-    // SAFETY: two ports of the caller's, and places for two numbers.
-    let ((a, at_a), (b, at_b)) = unsafe { ((*a).parts(), (*b).parts()) };
-    match join((a, at_a), (b, at_b)) {
+    let (mut a, mut b) = (entered!(a), entered!(b));
+    match join((&mut *a.port, &mut *a.program), (&mut *b.port, &mut *b.program)) {
         Ok(peers) => {
             for (place, peer) in [(peer_of_a, peers.0), (peer_of_b, peers.1)] {
                 if !place.is_null() {
@@ -213,6 +259,6 @@ pub unsafe extern "C" fn shunt_am_join(a: *mut Handle, b: *mut Handle, peer_of_a
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_segment(port: *mut Handle) -> *mut c_void {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.program.memory().cast()
+    // SAFETY: the caller's port; handlers may ask, too.
+    unsafe { (*port).segment }.cast()
 }

@@ -1,7 +1,7 @@
 //! Requests, replies, stores, gets, and bytes of ordered channels.
 
 use crate::program::CReplier;
-use crate::{refusal, result, slice, Handle, REFUSED};
+use crate::{entered, refusal, result, slice, Handle, Inside, REFUSED};
 use shunt_am::{Get, Store};
 use std::ffi::c_int;
 
@@ -32,9 +32,10 @@ pub unsafe extern "C" fn shunt_am_request_on(
     data: *const u8,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's port, and memory of the lengths that it says.
-    let ((port, program), words, data) = unsafe { ((*port).parts(), slice(words, count as usize), slice(data, length)) };
-    result(port.request_on(peer, channel, handler, words, data, program))
+    // SAFETY: memory of the lengths that the caller says.
+    let (words, data) = unsafe { (slice(words, count as usize), slice(data, length)) };
+    let Inside { port, program, .. } = &mut entered!(port);
+    result(port.request_on(peer, channel, handler, words, data, *program))
 }
 
 /// See the header.
@@ -50,7 +51,8 @@ pub unsafe extern "C" fn shunt_am_try_request(
     length: usize,
 ) -> c_int {
     // SAFETY: as above.
-    let ((port, _), words, data) = unsafe { ((*port).parts(), slice(words, count as usize), slice(data, length)) };
+    let (words, data) = unsafe { (slice(words, count as usize), slice(data, length)) };
+    let Inside { port, .. } = &mut entered!(port);
     port.now();
     let sent = port.with(|engine, now, link| engine.request(now, peer, channel, handler, words, data, link));
     sent.map_or_else(refusal, |()| 0)
@@ -69,8 +71,9 @@ pub unsafe extern "C" fn shunt_am_store(
     count: u32,
 ) -> c_int {
     // SAFETY: as above.
-    let ((port, program), words, data) = unsafe { ((*port).parts(), slice(words, count as usize), slice(data, length)) };
-    result(port.store(peer, &Store { offset, handler, words }, data, program))
+    let (words, data) = unsafe { (slice(words, count as usize), slice(data, length)) };
+    let Inside { port, program, .. } = &mut entered!(port);
+    result(port.store(peer, &Store { offset, handler, words }, data, *program))
 }
 
 /// See the header.
@@ -86,31 +89,30 @@ pub unsafe extern "C" fn shunt_am_get(
     count: u32,
 ) -> c_int {
     // SAFETY: as above.
-    let ((port, program), words) = unsafe { ((*port).parts(), slice(words, count as usize)) };
-    result(port.get(peer, &Get { from, to, length, handler, words }, program))
+    let words = unsafe { slice(words, count as usize) };
+    let Inside { port, program, .. } = &mut entered!(port);
+    result(port.get(peer, &Get { from, to, length, handler, words }, *program))
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_send(port: *mut Handle, peer: u32, channel: u16, data: *const u8, length: usize) -> c_int {
     // SAFETY: as above.
-    let ((port, program), data) = unsafe { ((*port).parts(), slice(data, length)) };
-    result(port.send(peer, channel, data, program))
+    let data = unsafe { slice(data, length) };
+    let Inside { port, program, .. } = &mut entered!(port);
+    result(port.send(peer, channel, data, *program))
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_grant(port: *mut Handle, peer: u32, channel: u16, limit: u64, step: u64) -> c_int {
-    // SAFETY: the caller's port.
-    let (port, _) = unsafe { &mut *port }.parts();
-    port.engine().grant(peer, channel, limit, step).map_or_else(refusal, |()| 0)
+    entered!(port).port.engine().grant(peer, channel, limit, step).map_or_else(refusal, |()| 0)
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_room(port: *mut Handle, peer: u32, channel: u16) -> u64 {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.parts().0.engine().room(peer, channel)
+    entered!(port, 0).port.engine().room(peer, channel)
 }
 
 /// See the header.
@@ -141,6 +143,5 @@ pub unsafe extern "C" fn shunt_am_refuse(replier: *mut CReplier<'_>) {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_medium_maximum(port: *mut Handle) -> usize {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.parts().0.engine().medium_maximum()
+    entered!(port, 0).port.engine().medium_maximum()
 }

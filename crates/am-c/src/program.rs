@@ -1,6 +1,6 @@
 //! The program's handlers, and the memory that it shows.
 
-use crate::Handle;
+use crate::{entered, Handle};
 use shunt_am::{Data, Dispatch, Event, Message, Reason, Replier};
 use std::ffi::{c_int, c_void};
 
@@ -153,41 +153,35 @@ fn with<F>(handler: Option<F>, context: *mut c_void) -> Handler<F> {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_request(port: *mut Handle, number: u8, handler: Option<OnRequest>, context: *mut c_void) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.program.requests[usize::from(number)] = with(handler, context);
+    entered!(port, ()).program.requests[usize::from(number)] = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_reply(port: *mut Handle, number: u8, handler: Option<OnReply>, context: *mut c_void) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.program.replies[usize::from(number)] = with(handler, context);
+    entered!(port, ()).program.replies[usize::from(number)] = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_return(port: *mut Handle, handler: Option<OnReply>, context: *mut c_void) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.program.returned = with(handler, context);
+    entered!(port, ()).program.returned = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_stream(port: *mut Handle, handler: Option<OnStream>, context: *mut c_void) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.program.stream = with(handler, context);
+    entered!(port, ()).program.stream = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_acknowledged(port: *mut Handle, handler: Option<OnAcknowledged>, context: *mut c_void) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.program.acknowledged = with(handler, context);
+    entered!(port, ()).program.acknowledged = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_event(port: *mut Handle, handler: Option<OnEvent>, context: *mut c_void) {
-    // SAFETY: the caller's port.
-    unsafe { &mut *port }.program.event = with(handler, context);
+    entered!(port, ()).program.event = with(handler, context);
 }

@@ -46,10 +46,7 @@ fn started(report: &Report) -> String {
         [] => "has no queue for emulated endpoints".to_string(),
         queues => format!("serves emulated endpoints on queue {}", queues.join(", ")),
     };
-    let lent = match report.lent.as_slice() {
-        [] => "lends none".to_string(),
-        queues => format!("lends {}", queues.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
-    };
+    let lent = lent(report);
     let program = match report.attachment.as_str() {
         NO_PROGRAM => "will attach a program, with the first endpoint,".to_string(),
         place => format!("attached a program ({place})"),
@@ -67,6 +64,13 @@ fn started(report: &Report) -> String {
         text.push_str(&format!("\n{}: the driver did not take the program ({error}), so frames cost more.", report.interface));
     }
     text
+}
+
+fn lent(report: &Report) -> String {
+    match report.lent.as_slice() {
+        [] => "lends none".to_string(),
+        queues => format!("lends {}", queues.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn configuration(matches: &ArgMatches) -> Result<Configuration, Failure> {
@@ -149,9 +153,18 @@ fn status(interface: Option<&str>, json: bool) -> Result<u8, Failure> {
 /// The report of one agent for people.
 pub fn text(report: &Report) -> String {
     let mut text = format!(
-        "{}: process {}, {}s, UDP port {}, program {}, frames up to {} bytes\n",
-        report.interface, report.pid, report.seconds, report.port, report.attachment, report.largest_frame
+        "{}: process {}, {}s, UDP port {}, program {}, frames up to {} bytes; {}\n",
+        report.interface,
+        report.pid,
+        report.seconds,
+        report.port,
+        report.attachment,
+        report.largest_frame,
+        lent(report)
     );
+    if let Some(error) = &report.native_error {
+        text.push_str(&format!("  the driver did not take the program: {error}\n"));
+    }
     for queue in &report.queues {
         text.push_str(&format!(
             "  queue {} ({}): {} frames sent, {} received, {} overrun\n",
@@ -192,7 +205,7 @@ fn rows(endpoint: &report::Endpoint) -> Vec<Vec<String>> {
         format!("  {}", endpoint.pid),
         endpoint.user.to_string(),
         endpoint.kind.clone(),
-        endpoint.queue.to_string(),
+        format!("{} ({})", endpoint.queue, endpoint.mode),
         endpoint.address.clone(),
         endpoint.sent.to_string(),
         endpoint.received.to_string(),

@@ -381,7 +381,7 @@ fn tools(site: Site) {
     assert!(told.lines().any(|line| path.iter().all(|words| line.contains(words))), "{told}");
     assert!(told.contains("the other host has room for "), "{told}");
     let agent = format!("of {} (", site.hosts[0].interface);
-    assert_eq!(told.lines().any(|line| line.contains(&agent) && line.contains("next hop ready")), device == "xdp", "{told}");
+    assert_eq!(told.lines().any(|line| line.contains(&agent) && line.contains(" (copy), next hop ready")), device == "xdp", "{told}");
     let told = site.shunt(0, &["why", "--json", &pid.to_string()]);
     for field in ["pace_us", "timeout_us", "largest_window_packets", "retransmissions", "room_bytes", "next_hop"] {
         assert_eq!(told.contains(&format!("\"{field}\": ")), field != "next_hop" || device == "xdp", "{field}: {told}");
@@ -389,6 +389,11 @@ fn tools(site: Site) {
     let told = site.shunt(0, &["doctor"]);
     assert!(told.contains("station") && told.contains("fast; 0 lost their path"), "{told}");
     assert_eq!(told.contains(&format!("{}: ", site.hosts[0].interface)), !site.agents.is_empty(), "the agent: {told}");
+    let told = site.shunt(0, &["agent", "status"]);
+    let endpoint = format!("  {pid} ");
+    let endpoint = told.lines().find(|line| line.starts_with(&endpoint));
+    assert_eq!(endpoint.is_some_and(|line| line.contains("own-queue") && line.contains(" (copy) ")), device == "xdp", "{told}");
+    assert_eq!(told.contains("; lends 0"), device == "xdp", "{told}");
     assert!(bystander.end_of_input().contains("fine "));
     drop(server);
     site.finish();

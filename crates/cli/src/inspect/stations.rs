@@ -96,6 +96,8 @@ pub struct Agent {
     pub kind: String,
     /// Which queue.
     pub queue: u32,
+    /// Who copies its frames: `copy` (the kernel) or `zero-copy`.
+    pub mode: String,
     /// The next hop on the way to the other host: `ready`, `resolving`, `unreachable`.
     pub next_hop: String,
     /// Messages of the endpoint that could not be sent, and frames for it that were dropped.
@@ -196,6 +198,7 @@ fn agent(agents: &[Report], tag: u64) -> Option<Agent> {
             attachment: agent.attachment.clone(),
             kind: endpoint.kind.clone(),
             queue: endpoint.queue,
+            mode: endpoint.mode.clone(),
             next_hop: channel.state.clone(),
             unsent: endpoint.unsent,
             dropped: endpoint.dropped.values().sum(),
@@ -263,8 +266,16 @@ impl Agent {
     /// What it says, for people.
     pub fn text(&self) -> String {
         format!(
-            "agent {} of {} ({}): {} {}, next hop {}, {} unsent, {} dropped",
-            self.pid, self.interface, self.attachment, self.kind, self.queue, self.next_hop, self.unsent, self.dropped
+            "agent {} of {} ({}): {} {} ({}), next hop {}, {} unsent, {} dropped",
+            self.pid,
+            self.interface,
+            self.attachment,
+            self.kind,
+            self.queue,
+            self.mode,
+            self.next_hop,
+            self.unsent,
+            self.dropped
         )
     }
 }
