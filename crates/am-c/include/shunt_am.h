@@ -1,8 +1,9 @@
 /* Active messages for C: GAM 1.1 over shared memory, UDP and AF_XDP. Link with libshunt_am_c.a, -lpthread -ldl -lm.
  *
- * A port belongs to one thread at a time. Handlers run in the calls that poll; a request's handler may reply once, a
- * reply's handler is given nothing to reply with, and no handler makes other calls. A program that waits by itself
- * calls shunt_am_poll again and again, also when nothing comes: timers and acknowledgements need it. */
+ * A port belongs to one thread at a time. Handlers run in the calls that poll; a request's handler may reply once, and a
+ * reply's handler is given nothing to reply with. Other calls of a handler on its port do nothing, and answer
+ * SHUNT_AM_IN_HANDLER, or 0 where they count bytes; only shunt_am_segment answers as ever. A program that waits by itself calls
+ * shunt_am_poll again and again, also when nothing comes: timers and acknowledgements need it. */
 #ifndef SHUNT_AM_H
 #define SHUNT_AM_H
 
@@ -40,14 +41,15 @@ typedef void (*shunt_am_on_acknowledged)(void *context, uint32_t peer, uint16_t 
 typedef void (*shunt_am_on_event)(void *context, uint32_t peer, int event);
 
 /* Results of calls: done; the time is over; the connection is not up, or ended; no such peer or channel, or too many words;
- * not now, poll and try again; more data than a message takes. shunt_am_text says the same in words. */
+ * not now, poll and try again; more data than a message takes; a handler of this port runs. shunt_am_text says the same in words. */
 enum {
     SHUNT_AM_OK = 0,
     SHUNT_AM_TIMED_OUT = -1,
     SHUNT_AM_LOST = -2,
     SHUNT_AM_REFUSED = -3,
     SHUNT_AM_BUSY = -4,
-    SHUNT_AM_TOO_LONG = -5
+    SHUNT_AM_TOO_LONG = -5,
+    SHUNT_AM_IN_HANDLER = -6
 };
 const char *shunt_am_text(int result);
 
@@ -71,7 +73,7 @@ shunt_am *shunt_am_open_memory(uint32_t peers, size_t segment_bytes);
 shunt_am *shunt_am_open_udp(uint32_t ipv4, uint16_t port, uint32_t peers, size_t segment_bytes);
 shunt_am *shunt_am_open_udp6(const uint8_t ipv6[16], uint32_t scope, uint16_t port, uint32_t peers, size_t segment_bytes);
 shunt_am *shunt_am_open_interface(const char *name, int version_6, uint32_t peers, size_t segment_bytes);
-/* Tells all peers, and frees everything. NULL is allowed. */
+/* Tells all peers, and frees everything. NULL is allowed. Not from a handler: nothing happens then. */
 void shunt_am_close(shunt_am *port);
 
 /* What a peer needs: a fresh card, for one peer. 0 or SHUNT_AM_REFUSED. */
@@ -120,8 +122,14 @@ int shunt_am_request_on(shunt_am *port, uint32_t peer, uint16_t channel, uint8_t
 /* The same, without polling: SHUNT_AM_BUSY if there is no credit or room. Channel 0: unordered. */
 int shunt_am_try_request(shunt_am *port, uint32_t peer, uint16_t channel, uint8_t handler, const uint64_t *words,
                          uint32_t count, const void *data, size_t length);
+/* Puts bytes at `offset` of the peer's segment; they may be used again when the call returns. The request handler that is named runs
+ * there when all have arrived, with bulk_offset and bulk_length saying where, and may reply. If they do not all fit the segment, or
+ * there is no such handler, the words come back to `on_return`, and some bytes may have been written. */
 int shunt_am_store(shunt_am *port, uint32_t peer, uint64_t offset, const void *data, size_t length, uint8_t handler,
                    const uint64_t *words, uint32_t count);
+/* Asks for `length` bytes of the peer's segment, `from` there on, for our segment, `to` here on. The reply handler that is named runs
+ * here when all have arrived. At most eight are under way to a peer: the call waits for one of them. If they do not fit
+ * either segment, the words come back to `on_return`. */
 int shunt_am_get(shunt_am *port, uint32_t peer, uint64_t from, uint64_t to, uint64_t length, uint8_t handler,
                  const uint64_t *words, uint32_t count);
 /* Sends all bytes on an ordered channel, as the peer grants room. */
@@ -150,7 +158,7 @@ void shunt_am_set_spin(shunt_am *port, uint32_t microseconds);
 int shunt_am_descriptor(shunt_am *port);
 int shunt_am_arm(shunt_am *port);
 void shunt_am_disarm(shunt_am *port);
-/* Polls until everything sent to the peer is acknowledged. */
+/* Polls until everything sent to the peer is acknowledged; over shared memory, until it has left. */
 int shunt_am_drain(shunt_am *port, uint32_t peer);
 
 #ifdef __cplusplus

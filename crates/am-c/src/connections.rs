@@ -52,7 +52,7 @@ pub unsafe extern "C" fn shunt_am_accept(port: *mut Handle, peer: u32, milliseco
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_disconnect(port: *mut Handle, peer: u32) {
-    let Inside { port, program, .. } = &mut entered!(port, ());
+    let Inside { port, program, .. } = &mut entered!(port, nothing);
     port.disconnect(peer, *program);
 }
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn shunt_am_wait(port: *mut Handle, milliseconds: u32) -> 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_spin(port: *mut Handle, microseconds: u32) {
-    entered!(port, ()).port.set_spin(Duration::from_micros(microseconds.into()));
+    entered!(port, nothing).port.set_spin(Duration::from_micros(microseconds.into()));
 }
 
 /// See the header.
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn shunt_am_arm(port: *mut Handle) -> c_int {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_disarm(port: *mut Handle) {
-    entered!(port, ()).port.disarm();
+    entered!(port, nothing).port.disarm();
 }
 
 /// See the header.

@@ -78,6 +78,13 @@ macro_rules! entered {
     ($handle:expr) => {
         entered!($handle, $crate::IN_HANDLER)
     };
+    ($handle:expr, nothing) => {
+        // SAFETY: the caller's port.
+        match unsafe { $crate::enter($handle) } {
+            Some(inside) => inside,
+            None => return,
+        }
+    };
     ($handle:expr, $otherwise:expr) => {
         // SAFETY: the caller's port.
         match unsafe { $crate::enter($handle) } {
@@ -212,7 +219,7 @@ pub unsafe extern "C" fn shunt_am_close(port: *mut Handle) {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_new_card(port: *mut Handle, card: *mut Card) -> c_int {
-    let mut inside = entered!(port);
+    let inside = entered!(port);
     // SAFETY: the caller's, valid and not shared.
     let card = unsafe { &mut *card };
     let endpoint = inside.port.endpoint();
@@ -226,7 +233,7 @@ pub unsafe extern "C" fn shunt_am_new_card(port: *mut Handle, card: *mut Card) -
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_add_peer(port: *mut Handle, mine: *const Card, theirs: *const Card) -> c_int {
-    let mut inside = entered!(port);
+    let inside = entered!(port);
     // SAFETY: both are the caller's and valid.
     let (mine, theirs) = unsafe { (*mine, *theirs) };
     let mut words = [0; 6];
@@ -241,7 +248,7 @@ pub unsafe extern "C" fn shunt_am_join(a: *mut Handle, b: *mut Handle, peer_of_a
     if a == b {
         return REFUSED;
     }
-    let (mut a, mut b) = (entered!(a), entered!(b));
+    let (a, b) = (entered!(a), entered!(b));
     match join((&mut *a.port, &mut *a.program), (&mut *b.port, &mut *b.program)) {
         Ok(peers) => {
             for (place, peer) in [(peer_of_a, peers.0), (peer_of_b, peers.1)] {

@@ -153,35 +153,35 @@ fn with<F>(handler: Option<F>, context: *mut c_void) -> Handler<F> {
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_request(port: *mut Handle, number: u8, handler: Option<OnRequest>, context: *mut c_void) {
-    entered!(port, ()).program.requests[usize::from(number)] = with(handler, context);
+    entered!(port, nothing).program.requests[usize::from(number)] = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_reply(port: *mut Handle, number: u8, handler: Option<OnReply>, context: *mut c_void) {
-    entered!(port, ()).program.replies[usize::from(number)] = with(handler, context);
+    entered!(port, nothing).program.replies[usize::from(number)] = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_return(port: *mut Handle, handler: Option<OnReply>, context: *mut c_void) {
-    entered!(port, ()).program.returned = with(handler, context);
+    entered!(port, nothing).program.returned = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_stream(port: *mut Handle, handler: Option<OnStream>, context: *mut c_void) {
-    entered!(port, ()).program.stream = with(handler, context);
+    entered!(port, nothing).program.stream = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_acknowledged(port: *mut Handle, handler: Option<OnAcknowledged>, context: *mut c_void) {
-    entered!(port, ()).program.acknowledged = with(handler, context);
+    entered!(port, nothing).program.acknowledged = with(handler, context);
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn shunt_am_set_event(port: *mut Handle, handler: Option<OnEvent>, context: *mut c_void) {
-    entered!(port, ()).program.event = with(handler, context);
+    entered!(port, nothing).program.event = with(handler, context);
 }

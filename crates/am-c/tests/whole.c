@@ -33,6 +33,32 @@ static void add(void *context, const shunt_am_message *message, shunt_am_replier
     CHECK(shunt_am_reply(replier, 2, &sum, 1, NULL, 0) == SHUNT_AM_REFUSED); /* once */
 }
 
+/* A handler that does what GAM forbids: nothing of it happens. */
+static void forbidden(void *context, const shunt_am_message *message, shunt_am_replier *replier) {
+    shunt_am_card card = {{0}};
+    shunt_am_status status;
+    uint64_t word = 1;
+    CHECK(shunt_am_request(there, 0, 1, &word, 1, NULL, 0) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_try_request(there, 0, 0, 1, &word, 1, NULL, 0) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_request_on(there, 0, 1, 1, &word, 1, NULL, 0) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_store(there, 0, 0, &word, 8, 1, NULL, 0) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_get(there, 0, 0, 0, 8, 1, NULL, 0) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_send(there, 0, 1, "x", 1) == SHUNT_AM_IN_HANDLER && shunt_am_grant(there, 0, 1, 9, 1) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_room(there, 0, 1) == 0 && shunt_am_medium_maximum(there) == 0);
+    CHECK(shunt_am_poll(there) == SHUNT_AM_IN_HANDLER && shunt_am_wait(there, 1) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_arm(there) == SHUNT_AM_IN_HANDLER && shunt_am_descriptor(there) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_drain(there, 0) == SHUNT_AM_IN_HANDLER && shunt_am_accept(there, 0, 1) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_connect(there, 0) == SHUNT_AM_IN_HANDLER && shunt_am_begin_connect(there, 0) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_join(there, here, NULL, NULL) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_get_status(there, 0, &status) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_new_card(there, &card) == SHUNT_AM_IN_HANDLER);
+    CHECK(shunt_am_add_peer(there, &card, &card) == SHUNT_AM_IN_HANDLER);
+    shunt_am_disarm(there), shunt_am_set_spin(there, 1), shunt_am_disconnect(there, 0), shunt_am_close(there);
+    shunt_am_set_request(there, message->handler, NULL, NULL);
+    CHECK(shunt_am_segment(there) == context);
+    CHECK(shunt_am_reply(replier, 2, &word, 1, NULL, 0) == SHUNT_AM_OK);
+}
+
 static void refuse(void *context, const shunt_am_message *message, shunt_am_replier *replier) {
     (void)context, (void)message;
     shunt_am_refuse(replier);
@@ -93,6 +119,7 @@ int main(int count, char **arguments) {
     shunt_am_set_request(there, 1, add, NULL);
     shunt_am_set_request(there, 3, refuse, NULL);
     shunt_am_set_request(there, 4, on_store, &stored);
+    shunt_am_set_request(there, 6, forbidden, shunt_am_segment(there));
     shunt_am_set_stream(there, on_stream, NULL);
     shunt_am_set_reply(here, 2, on_reply, &added);
     shunt_am_set_reply(here, 5, on_get, &fetched);
@@ -117,6 +144,11 @@ int main(int count, char **arguments) {
     CHECK(shunt_am_try_request(here, 0, 0, 1, words, 1, NULL, 0) == SHUNT_AM_BUSY);
     UNTIL(answered == asked);
     CHECK(added == 88 + 20 * (asked - 2));
+    for (int twice = 0; twice < 2; twice++) {
+        CHECK(shunt_am_request(here, 0, 6, NULL, 0, NULL, 0) == SHUNT_AM_OK);
+        asked++;
+        UNTIL(answered == asked);
+    }
     CHECK(shunt_am_request(here, 0, 3, NULL, 0, NULL, 0) == SHUNT_AM_OK);
     CHECK(shunt_am_request(here, 0, 99, NULL, 0, NULL, 0) == SHUNT_AM_OK);
     UNTIL(came_back == 3 + 99);

@@ -18,10 +18,14 @@ fn library() -> PathBuf {
 }
 
 fn run(source: &Path, name: &str) -> String {
+    run_by("cc", "-std=gnu11", source, name)
+}
+
+fn run_by(compiler: &str, standard: &str, source: &Path, name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = std::env::temp_dir().join(format!("shunt-{name}-{}", std::process::id()));
-    let compiled = Command::new("cc")
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
+    let compiled = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
         .arg(root.join("include"))
         .arg(source)
         .arg(library())
@@ -46,4 +50,28 @@ fn the_example_says_hello() {
 fn a_program_sleeps_on_the_descriptor() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     assert_eq!(run(&root.join("tests/sleeper.c"), "sleeper"), "3000 bytes, last 55\n");
+}
+
+/// Nothing else is included before it; the functions have the names of C in C++, too.
+#[test]
+fn the_header_stands_alone_in_c_and_cplusplus() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/header.c");
+    assert_eq!(run_by("cc", "-std=c99", &source, "header-c"), "112 bytes inline, aligned\n");
+    assert_eq!(run_by("c++", "-std=c++11", &source, "header-c++"), "112 bytes inline, aligned\n");
+}
+
+/// What the header declares is what the library has.
+#[test]
+fn the_header_is_complete() {
+    fn names(text: &str, before: &str) -> std::collections::BTreeSet<String> {
+        let found = text.match_indices(before).map(|(at, _)| &text[at + before.len() - PREFIX.len()..]);
+        let word = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap().to_string();
+        found.filter(|text| text[word(text).len()..].starts_with(['(', '<'])).map(word).collect()
+    }
+    const PREFIX: &str = "shunt_";
+    let sources = [include_str!("../src/lib.rs")].concat();
+    let (header, library) =
+        (names(include_str!("../include/shunt/endpoint.h"), PREFIX), names(&sources, &format!("fn {PREFIX}")));
+    assert!(header.len() > 20);
+    assert_eq!(header, library);
 }

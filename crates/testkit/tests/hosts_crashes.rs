@@ -381,7 +381,11 @@ fn tools(site: Site) {
     assert!(told.lines().any(|line| path.iter().all(|words| line.contains(words))), "{told}");
     assert!(told.contains("the other host has room for "), "{told}");
     let agent = format!("of {} (", site.hosts[0].interface);
-    assert_eq!(told.lines().any(|line| line.contains(&agent) && line.contains(" (copy), next hop ready")), device == "xdp", "{told}");
+    assert_eq!(
+        told.lines().any(|line| line.contains(&agent) && line.contains(" (copy), next hop ready")),
+        device == "xdp",
+        "{told}"
+    );
     let told = site.shunt(0, &["why", "--json", &pid.to_string()]);
     for field in ["pace_us", "timeout_us", "largest_window_packets", "retransmissions", "room_bytes", "next_hop"] {
         assert_eq!(told.contains(&format!("\"{field}\": ")), field != "next_hop" || device == "xdp", "{field}: {told}");

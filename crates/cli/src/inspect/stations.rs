@@ -267,15 +267,7 @@ impl Agent {
     pub fn text(&self) -> String {
         format!(
             "agent {} of {} ({}): {} {} ({}), next hop {}, {} unsent, {} dropped",
-            self.pid,
-            self.interface,
-            self.attachment,
-            self.kind,
-            self.queue,
-            self.mode,
-            self.next_hop,
-            self.unsent,
-            self.dropped
+            self.pid, self.interface, self.attachment, self.kind, self.queue, self.mode, self.next_hop, self.unsent, self.dropped
         )
     }
 }
