@@ -13,6 +13,7 @@ mod joined;
 mod messages;
 mod opening;
 mod room;
+mod upcalls;
 mod waking;
 pub mod wrapped;
 
@@ -21,6 +22,7 @@ pub use joined::{connect, meet, provide};
 pub use messages::{counting, gathered, large_messages, ordered_stream, small_messages};
 pub use opening::{opening, refusals, tags_protect};
 pub use room::{back_pressure, batches, closing, held_arrivals, injection, no_buffers};
+pub use upcalls::upcalls;
 pub use waking::{arming, no_wake_up_is_lost};
 
 use crate::DirectAccess;
@@ -58,7 +60,7 @@ macro_rules! conformance {
             @each $make;
             small_messages large_messages gathered ordered_stream refusals opening tags_protect back_pressure no_buffers
             held_arrivals batches closing injection arming no_wake_up_is_lost counting updates_arrive
-            updates_are_checked
+            updates_are_checked upcalls
         );
     };
     (@wrapped $make:expr) => {

@@ -2,6 +2,7 @@
 #![cfg(feature = "libfabric")]
 
 #[path = "../../am/tests/ports/mod.rs"]
+#[allow(dead_code)]
 mod ports;
 mod providers;
 

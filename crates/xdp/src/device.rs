@@ -443,7 +443,10 @@ impl Endpoint for Xdp {
         match &mut self.way {
             Way::Own(own) => {
                 let rest = State::of(&self.memory).receiving.frames();
-                Backlog { waiting: own.socket.arrived() + rest + queue.len(), capacity: own.socket.shape().receive }
+                let (frames, chunks) = own.socket.backlog();
+                let waiting = frames + rest + queue.len();
+                // Each takes a chunk, however short it is.
+                Backlog { waiting, capacity: own.socket.shape().receive.min(waiting + chunks).max(1) }
             }
             Way::Multiplexed(_) => Backlog { waiting: queue.len(), capacity: queue.capacity() },
         }

@@ -266,6 +266,14 @@ impl<T: Copy> Consumer<T> {
         waiting.min(self.ring.mask + 1)
     }
 
+    /// All slots that wait at this moment: [`Consumer::waiting`] looks again only when those that it has seen are taken.
+    #[inline]
+    pub fn waiting_now(&mut self) -> u32 {
+        // Acquire, as there.
+        self.seen = self.ring.producer().load(Ordering::Acquire);
+        self.waiting()
+    }
+
     /// Values taken so far, by everybody who has the ring; wraps.
     #[inline]
     pub fn taken(&self) -> u32 {

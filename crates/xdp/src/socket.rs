@@ -377,6 +377,11 @@ impl Socket {
         self.receive.waiting()
     }
 
+    /// All frames that wait at this moment, and chunks for more.
+    pub fn backlog(&mut self) -> (u32, u32) {
+        (self.receive.waiting_now(), self.fill.waiting())
+    }
+
     /// How many descriptors were ever taken from the receive ring, by whomever; it wraps.
     pub fn position(&self) -> u32 {
         self.receive.taken()

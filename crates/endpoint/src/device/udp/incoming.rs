@@ -39,6 +39,24 @@ impl Udp {
         !self.memory.receive_queue().is_empty()
     }
 
+    /// Takes all that the kernel has, as far as there are buffers and room: what waits in the kernel cannot be counted.
+    pub(super) fn take_in_all(&self) {
+        let (free, queue) = (self.memory.free_queue(), self.memory.receive_queue());
+        self.drained.set(false);
+        while !free.is_empty() && !self.drained.get() {
+            let room = (queue.capacity() - queue.len()) as usize;
+            let taken = match self.coalesce {
+                true if room >= super::outgoing::RUN_MESSAGES as usize => self.take_in_up_to::<1>(),
+                false if room >= BATCH => self.take_in_up_to::<BATCH>(),
+                false if room > 0 => self.take_in_up_to::<1>(),
+                _ => return,
+            };
+            if taken == 0 {
+                return;
+            }
+        }
+    }
+
     /// Gives the number of datagrams that came, and notes whether the kernel had fewer than were asked for.
     fn take_in_up_to<const N: usize>(&self) -> usize {
         let (free, segment) = (self.memory.free_queue(), self.memory.segment());

@@ -312,6 +312,7 @@ impl Endpoint for Udp {
     }
 
     fn backlog(&mut self) -> Backlog {
+        self.take_in_all();
         let queue = self.memory.receive_queue();
         Backlog { waiting: queue.len(), capacity: queue.capacity() }
     }
