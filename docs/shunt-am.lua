@@ -9,6 +9,12 @@ local kinds = {
     [8] = "answer", [9] = "prove", [10] = "confirm",
 }
 local hello = { [1] = true, [8] = true, [9] = true, [10] = true }
+local streams = {
+    [1] = "open", [2] = "opened", [3] = "refused", [4] = "fin", [5] = "reset", [6] = "urgent", [7] = "close", [8] = "cancel",
+    [9] = "cancelled", [10] = "begin", [11] = "begun",
+}
+-- Handlers' numbers are each program's own: whoever looks at sockets' streams says so (-o shunt_am.streams:TRUE).
+am.prefs.streams = Pref.bool("Messages are those of sockets' streams", false, "Names the handlers of stations")
 local tasks = { [1] = "request", [2] = "reply", [3] = "stream", [4] = "store", [5] = "get", [6] = "fetched", [7] = "room", [8] = "returned" }
 
 local f = {
@@ -31,8 +37,15 @@ local f = {
     map = ProtoField.uint64("shunt_am.map", "Map", base.HEX),
     epoch = ProtoField.uint64("shunt_am.epoch", "Epoch", base.HEX),
     name = ProtoField.uint64("shunt_am.name", "Sender's name", base.HEX),
+    window = ProtoField.uint32("shunt_am.hello.window", "Window (packets)"),
+    channels = ProtoField.uint32("shunt_am.hello.channels", "Ordered channels"),
+    largest = ProtoField.uint32("shunt_am.hello.frame", "Largest frame"),
+    first = ProtoField.uint32("shunt_am.hello.limit", "Requests taken at first"),
+    reliable = ProtoField.uint32("shunt_am.hello.reliable", "Device loses nothing"),
     task = ProtoField.uint8("shunt_am.task", "Task", base.DEC, tasks),
     handler = ProtoField.uint8("shunt_am.handler", "Handler"),
+    last = ProtoField.bool("shunt_am.last", "Last", 8, nil, 1),
+    refused = ProtoField.bool("shunt_am.refused", "Refused", 8, nil, 2),
     words = ProtoField.uint8("shunt_am.words", "Words"),
     length = ProtoField.uint32("shunt_am.length", "Length of data"),
     word = ProtoField.uint64("shunt_am.word", "Word", base.HEX),
@@ -48,12 +61,16 @@ local function messages(range, tree)
         local words, length = range(at + 2, 1):uint(), range(at + 4, 4):le_uint()
         local size = 8 + words * 8 + length
         if at + size > range:len() then break end
-        local name = tasks[range(at, 1):uint()] or "?"
+        local task, handler = range(at, 1):uint(), range(at + 1, 1):uint()
+        local name = tasks[task] or "?"
+        if am.prefs.streams and (task == 1 or task == 2) and streams[handler] then name = streams[handler] end
         names[#names + 1] = name
         local node = tree:add(am, range(at, size), "Message: " .. name)
         node:add(f.task, range(at, 1))
         node:add(f.handler, range(at + 1, 1))
         node:add(f.words, range(at + 2, 1))
+        node:add(f.last, range(at + 3, 1))
+        node:add(f.refused, range(at + 3, 1))
         node:add_le(f.length, range(at + 4, 4))
         for word = 0, words - 1 do node:add_le(f.word, range(at + 8 + word * 8, 8)) end
         if length > 0 then node:add(f.data, range(at + 8 + words * 8, length)) end
@@ -80,6 +97,9 @@ local function frame(range, info, tree)
     if hello[kind] and range:len() >= 56 then
         node:add_le(f.epoch, range(16, 8))
         node:add_le(f.name, range(24, 8))
+        for at, field in ipairs({ f.window, f.channels, f.largest, f.first, f.reliable }) do
+            node:add_le(field, range(28 + at * 4, 4))
+        end
     elseif (kind == 2 or kind == 3 or kind == 5) and range:len() >= 40 then
         for at, field in ipairs({ f.sequence, f.acknowledged, f.limit, f.time, f.echo, f.in_channel }) do
             node:add_le(field, range(12 + at * 4, 4))
@@ -145,7 +165,7 @@ am:register_heuristic("udp", heuristic)
 -- The gate's datagrams.
 local gate = Proto("shunt_gate", "Shunt gate")
 local questions = { [1] = "ask", [2] = "cookie", [3] = "answer" }
-local refusals = { [0] = "none", [1] = "no station", [2] = "full", [3] = "elsewhere", [4] = "source", [5] = "lost", [6] = "device", [7] = "cancelled" }
+local refusals = { [0] = "none", [1] = "no station", [2] = "full", [3] = "elsewhere", [4] = "source", [5] = "lost", [6] = "device", [7] = "cancelled", [8] = "unclaimed" }
 local g = {
     version = ProtoField.uint32("shunt_gate.version", "Version"),
     kind = ProtoField.uint32("shunt_gate.kind", "Kind", base.DEC, questions),

@@ -66,13 +66,17 @@ impl Link for Tap<'_> {
 
 /// What tshark says of these fields of a capture, a line for each packet.
 fn tshark(bytes: &[u8], fields: &[&str]) -> String {
+    tshark_with(&[], bytes, fields)
+}
+
+fn tshark_with(options: &[&str], bytes: &[u8], fields: &[&str]) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let file = std::env::temp_dir().join(format!("shunt-am-{}-{number}.pcap", std::process::id()));
     std::fs::write(&file, bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/shunt-am.lua");
     let mut command = Command::new("tshark");
-    command.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&file).args(["-T", "fields"]);
+    command.arg("-X").arg(format!("lua_script:{}", script.display())).args(options).arg("-r").arg(&file).args(["-T", "fields"]);
     command.args(fields.iter().flat_map(|field| ["-e", field]));
     let output = command.output().expect("tshark, which `scripts/prepare test` installs");
     std::fs::remove_file(&file).unwrap();
@@ -156,6 +160,34 @@ fn tshark_reads_our_frames() {
     assert!(data.contains("0x0000000000000001,0x0000000000000002"), "{data}");
     assert!(data.ends_with(&format!("{ECHO},{COUNT}")), "{data}");
     assert!(lines.last().unwrap().starts_with("bye"), "{text}");
+}
+
+/// docs/WIRE.md, hello: each field, as it is sent.
+#[test]
+fn tshark_reads_hellos() {
+    let (mut frames, config) = (vec![], Config { channels: 5, window: 64, held: 64, replies: 7, ..Config::lossy(2, 1024) });
+    let mut world = World::new(2, config, Faults::NONE, 5);
+    world.at(0, |engine, now, _, _| engine.connect(now, 1, &mut Tap(&mut frames)).unwrap());
+    let names = ["window", "channels", "frame", "limit", "reliable"].map(|name| format!("shunt_am.hello.{name}"));
+    let fields: Vec<_> = ["_ws.col.Info"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    assert_eq!(tshark(&capture(&frames[..1]), &fields), "ask\t64\t5\t1024\t7\t0\n");
+}
+
+/// docs/WIRE.md, streams of sockets: by their names, when they are asked for. And flags of messages.
+#[test]
+fn tshark_names_what_streams_say() {
+    let plain = |task: u8, handler: u8, flags: u8| {
+        framed(&[&[0x26, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, task, handler, 1, flags, 0, 0, 0, 0][..], &[9; 8]].concat())
+    };
+    let file = packets(&[plain(1, 4, 0), plain(2, 3, 0), plain(6, 4, 3), plain(1, 99, 0)]);
+    let fields = ["_ws.col.Info", "shunt_am.last", "shunt_am.refused", "_ws.lua.error"];
+    let lines = |names: [&str; 4]| {
+        let flags = |at| if at == 2 { "1\t1" } else { "0\t0" };
+        names.iter().enumerate().map(|(at, name)| format!("plain: {name}\t{}\t\n", flags(at))).collect::<String>()
+    };
+    let told = |options: &[&str]| tshark_with(options, &file, &fields).replace("True", "1").replace("False", "0");
+    assert_eq!(told(&[]), lines(["request", "reply", "fetched", "request"]));
+    assert_eq!(told(&["-o", "shunt_am.streams:TRUE"]), lines(["fin", "refused", "fetched", "request"]));
 }
 
 /// A run that nobody has cut is all of its frames.
