@@ -62,6 +62,8 @@ pub struct Options {
     pub ports: Ports,
     /// Other hosts to which connections may be accelerated.
     pub hosts: Hosts,
+    /// Bytes that a stream to another host sends ahead of its reader before it is left to TCP; 0: it is not.
+    pub bulk: u64,
     /// Which datagrams travel through shared memory.
     pub udp: Udp,
     /// Which AF_UNIX streams and packets travel through shared memory.
@@ -76,6 +78,8 @@ pub struct Options {
 
 const RING_LEAST: u64 = 4 << 10;
 const RING_MOST: u64 = 4 << 20;
+const BULK_LEAST: u64 = 64;
+const BULK_MOST: u64 = 1 << 30;
 const SPIN_MOST_NS: u64 = 10_000_000;
 
 impl Options {
@@ -87,6 +91,7 @@ impl Options {
             spin_ns: 50_000,
             ports: Ports::ALL,
             hosts: Hosts::Auto,
+            bulk: 4 << 20,
             udp: Udp::Off,
             unix: Unix::Off,
             log: Log::Off,
@@ -159,6 +164,16 @@ pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Probl
 pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
     options.hosts = Hosts::parse(value)?;
     Ok(())
+}
+
+pub(crate) fn set_bulk(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    match size(value)? {
+        bytes @ (0 | BULK_LEAST..=BULK_MOST) => {
+            options.bulk = bytes;
+            Ok(())
+        }
+        _ => Err(Problem::OutOfRange),
+    }
 }
 
 pub(crate) fn set_udp(options: &mut Options, value: &[u8]) -> Result<(), Problem> {

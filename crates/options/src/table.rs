@@ -52,7 +52,7 @@ impl Entry {
 }
 
 /// Every option, in the order in which help texts show them.
-pub static TABLE: [Entry; 11] = [
+pub static TABLE: [Entry; 12] = [
     Entry {
         name: "accelerate",
         flag: "--accelerate",
@@ -129,6 +129,21 @@ pub static TABLE: [Entry; 11] = [
                subnets are reached through an agent where one runs, and over UDP elsewhere.",
         reader: Reader::Library,
         set: options::set_hosts,
+    },
+    Entry {
+        name: "bulk",
+        flag: "--bulk",
+        variable: "SHUNT_BULK",
+        value_name: "SIZE",
+        form: "a size",
+        unit: "bytes",
+        default: "4M",
+        range: "0, or 64..1G",
+        example: "64M",
+        help: "How much a stream to another host sends ahead of its reader before it is left to its TCP connection, where its \
+               bytes go by the kernel's UDP: TCP has more bandwidth, UDP the shorter round trips. 0: never.",
+        reader: Reader::Library,
+        set: options::set_bulk,
     },
     Entry {
         name: "udp",

@@ -80,6 +80,7 @@ reasons! {
     RawNotTrapped = 47, "raw-not-trapped", "System calls by this program's own instructions cannot be trapped: the kernel, a filter, the order in memory or a Go library forbids it.";
     RawInstructions = 48, "raw-instructions", "Instructions of this program or a library of its could make calls on connections, and cannot be trapped, so it keeps to the kernel. With --raw off it does not.";
     SystemCallFilter = 49, "seccomp", "A filter of system calls (seccomp) refuses what the library needs: the program keeps to the kernel, and what it had is carried.";
+    Bulk = 50, "bulk", "A stream to another host that sent much: its TCP connection carries it from there on.";
 }
 
 /// Number of codes that counters keep room for.

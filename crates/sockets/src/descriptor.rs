@@ -1,6 +1,6 @@
 //! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
 
-use crate::global::SETUP;
+use crate::global::{Guard, SETUP};
 use crate::options::judge::Judge;
 use crate::process::report;
 use crate::rendezvous::{kept, listen, offered, spare, taking};
@@ -62,6 +62,7 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
         }
         kind => {
             spare::spoil(socket);
+            crate::handover::carried::ended(socket);
             if kind == Kind::Listener {
                 if !socket.has(flag::LISTENER_SHARED) {
                     crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
@@ -186,6 +187,11 @@ fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
         _ => taking::keeps(index),
     };
     usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
+}
+
+/// While `fd` is duplicated, until that is noted: a stream to another host may become the kernel's at any time, under its numbers.
+pub fn stays(fd: i32) -> Option<Guard<'static>> {
+    table::get(fd).socket().filter(|socket| socket.has(flag::REMOTE)).and_then(|_| SETUP.lock())
 }
 
 /// `to` has become a duplicate of `from`.

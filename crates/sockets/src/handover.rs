@@ -88,6 +88,7 @@ impl<T: Copy> Drop for List<T> {
 pub fn before_exec() -> Option<HandOver> {
     let ours = |fd: &i32| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(*fd);
     (0..table::high_water()).find(ours)?;
+    let _alone = carried::alone();
     let mut cargo = List::<Cargo>::new().ok()?;
     let mut moved = List::<i32>::new().ok()?;
     let process = calls::getpid();

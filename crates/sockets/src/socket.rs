@@ -148,6 +148,11 @@ pub struct Socket {
     pub zero_copies_reported: AtomicU32,
     /// Options that the program set.
     pub stored: Stored,
+    /// The stream that it was until it became the kernel's, whose object and channel stay what they are as long as calls of other threads may
+    /// look at them; and the process in which that is so.
+    pub stands_for: AtomicPtr<Socket>,
+    /// See [`Socket::stands_for`].
+    pub stands_in: AtomicU32,
     /// What a listener's options were earlier; null: nothing was kept.
     pub earlier: AtomicPtr<crate::rendezvous::earlier::History>,
     /// When a listener's options were last changed, as this process knows ([`crate::options::follow`]).

@@ -11,6 +11,7 @@
 //! CLOSE   generation [, 1]                                 nothing more of the stream is wanted or sent; 1: nobody claimed it
 //! CANCEL  generation                                       reply CANCELLED: 1 unless somebody had claimed it
 //! BEGIN   generation, position                             the client's bytes before it came by TCP, the others come here
+//! LEAVE   generation                                      behind all that its sender says here: both go on by TCP. Who does not know it returns it
 //! BEGUN   generation                                       the server has all of those, and expects the others
 //! ```
 
@@ -31,6 +32,7 @@ pub(crate) mod handler {
     pub const CANCELLED: u8 = 9;
     pub const BEGIN: u8 = 10;
     pub const BEGUN: u8 = 11;
+    pub const LEAVE: u8 = 12;
 }
 
 /// The second word of a server's CLOSE: nobody has claimed the reservation, or the connection did not show its mark.

@@ -13,6 +13,8 @@ use crate::{lock, FourTuple, Mark, Peer, Progress, Pump, Refusal, Station, Strea
 
 /// Frames taken in one turn: acknowledgements and sends get theirs after so many.
 const BATCH: usize = 64;
+/// Packets that may be lost before a path counts as one that loses some: a beginning's, until the window is found.
+const LOST_AT_FIRST: u64 = 32_000;
 /// When a device that was full is asked again.
 const AGAIN: Nanoseconds = 200_000;
 
@@ -461,6 +463,12 @@ impl<'s> Driver<'s> {
         self.tell_of(now, stream, handler::BEGUN, &[])
     }
 
+    /// Nothing more of the stream is said here: it goes on by TCP, behind what the peer says there that it has ([`Pump::leave`] at the peer, or
+    /// [`Pump::stays`] here). False: not now.
+    pub fn say_leave(&mut self, now: Nanoseconds, stream: Stream) -> bool {
+        self.tell_of(now, stream, handler::LEAVE, &[])
+    }
+
     /// The stream's number and words stay the caller's until [`Driver::release`], whatever becomes of its channel.
     pub fn keep(&mut self, stream: Stream) {
         if let Some(entry) = self.shared.entry(stream).filter(|entry| entry.state() != state::FREE) {
@@ -496,6 +504,15 @@ impl<'s> Driver<'s> {
             return false;
         }
         self.tell_of(now, stream, handler::URGENT, &[sent, byte.into()])
+    }
+
+    /// Whether the path of a stream's bytes is one that loses packets: more than one in a thousand was sent again.
+    pub fn is_lossy(&mut self, stream: Stream) -> bool {
+        let Some((_, peer, _)) = self.live(stream) else { return true };
+        self.engine.status(peer).is_none_or(|status| {
+            let (sent, again) = (status.counters.frames_sent, status.counters.retransmissions);
+            again * 1000 > sent + LOST_AT_FIRST
+        })
     }
 
     /// What the engine knows of a peer: round trip, windows, counts.

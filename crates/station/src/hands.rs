@@ -136,7 +136,7 @@ impl Dispatch for Hands<'_> {
             handler::OPEN => return self.open(message, replier),
             handler::CANCEL => return self.cancel(message, replier),
             handler::CLOSE => return self.closed(&message),
-            handler::FIN | handler::RESET | handler::URGENT | handler::BEGIN | handler::BEGUN => {}
+            handler::FIN | handler::RESET | handler::URGENT | handler::BEGIN | handler::BEGUN | handler::LEAVE => {}
             _ => return replier.refuse(),
         }
         let shared = self.shared;
@@ -169,8 +169,16 @@ impl Dispatch for Hands<'_> {
                 _ => shared.count(Count::Dropped),
             },
             handler::BEGUN if live && entry.has(flag::OURS) => self.pump.begun(stream),
-            handler::URGENT | handler::BEGUN if entry.state() == state::CLOSING => {}
+            handler::LEAVE if live => self.pump.leave(stream),
+            handler::URGENT | handler::BEGUN | handler::LEAVE if entry.state() == state::CLOSING => {}
             _ => shared.count(Count::Dropped),
+        }
+    }
+
+    fn returned(&mut self, message: Message<'_>) {
+        match self.about(&message) {
+            Some((stream, entry)) if message.handler == handler::LEAVE && entry.state() == state::LIVE => self.pump.stays(stream),
+            _ => self.shared.count(Count::Dropped),
         }
     }
 

@@ -492,6 +492,12 @@ impl Station {
         self.shared().stranded.store(1, Relaxed);
     }
 
+    /// Whether the device is the kernel's UDP.
+    pub fn is_over_udp(&self) -> bool {
+        // SAFETY: see `descriptors`; nothing is written.
+        unsafe { &*self.inner.get() }.device.kind() == crate::device::kind::UDP
+    }
+
     /// The stream's number is never lent again: somebody who is not to see what goes there has its rings.
     pub fn retire(&self, stream: Stream) {
         self.shared().retired.insert_unlocked(stream);

@@ -130,6 +130,14 @@ pub trait Pump {
     fn begin(&mut self, stream: Stream, position: u64);
     /// The server's answer ([`Driver::begun`]): at the client only.
     fn begun(&mut self, stream: Stream);
+    /// The peer says nothing more of the stream here, and goes on by TCP when it is told, by that, what has come ([`Driver::say_leave`]).
+    fn leave(&mut self, stream: Stream) {
+        let _ = stream;
+    }
+    /// The peer knows nothing of [`Driver::say_leave`]: it was as if that had not been said.
+    fn stays(&mut self, stream: Stream) {
+        let _ = stream;
+    }
     /// An urgent byte, behind `position` bytes of the stream.
     fn urgent(&mut self, stream: Stream, position: u64, byte: u8);
     /// The peer has all bytes before `upto`, counted from the stream's beginning, where its program will find them.

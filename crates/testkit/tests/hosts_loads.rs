@@ -149,7 +149,7 @@ fn web_and_redis_in_trouble(mut site: Site) {
         site.run(0, Path::new(&curl), &["-sS", "--max-time", "25", "-r", "0-9", &format!("http://{address}:8080/large")]);
     };
     ask_both();
-    if site.way.accelerates() {
+    if site.way.begins() {
         // The first connections may be the kernel's on a crowded machine.
         until("fast streams", || {
             ask_both();
@@ -232,7 +232,7 @@ fn postgres_in_trouble(mut site: Site) {
     let mut bench = postgres.start_bench(&site, "bench", &load);
     let count = |site: &Site| postgres.ask(site, "SELECT count(*) FROM pgbench_history").trim().parse::<u64>().expect("a number");
     until("transactions", || count(&site) > 100);
-    assert_eq!(site.accelerated(server.child.id()) > 0, site.way.accelerates());
+    assert_eq!(site.accelerated(server.child.id()) > 0, site.way.begins());
     for pause in [60, 500] {
         site.hosts[0].ip("link set left0 down");
         std::thread::sleep(Duration::from_millis(pause));

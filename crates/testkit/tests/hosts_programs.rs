@@ -189,7 +189,7 @@ fn first_connections_at_once(site: Site) {
     let server = site.start(1, "server", &python, &["-c", server, &site.address()]);
     site.wait_for_listener(9100);
     for _ in 0..4 {
-        let expected = if site.way.accelerates() { "6 1\n" } else { "6 0\n" };
+        let expected = if site.way.begins() { "6 1\n" } else { "6 0\n" };
         until("a process with a station", || {
             let said = String::from_utf8(site.run(0, &python, &["-c", client, &site.address()])).expect("text");
             // On a crowded machine all of them may rightly be the kernel's.

@@ -58,6 +58,7 @@ hook! {
             set_errno(libc::EBADF);
             return -1;
         }
+        let _stays = descriptor::stays(fd);
         let copy = real::dup(fd);
         if copy >= 0 {
             descriptor::duplicated(fd, copy);
@@ -152,9 +153,11 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
     // another file's, into which a doorbell would be a byte of the stream.
     descriptor::release(was, to);
+    let stays = descriptor::stays(from);
     let result = duplicate();
     if result >= 0 {
         descriptor::duplicated(from, to);
+        drop(stays);
         if to <= 2 {
             crate::stdio::standard(to);
         }
@@ -173,12 +176,14 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
+    let duplicates = command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC;
+    let _stays = duplicates.then(|| descriptor::stays(fd));
     // SAFETY: as the caller's call.
     let result = unsafe { real::fcntl(fd, command, argument) };
     if let (true, libc::F_SETFL, Some(socket)) = (result >= 0, command, word.datagram()) {
         datagram::options::set_flags(socket, argument as c_int);
     }
-    if result >= 0 && (command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC) {
+    if result >= 0 && duplicates {
         descriptor::duplicated(fd, result);
     }
     result

@@ -26,8 +26,10 @@ pub enum Way {
     Spinning,
     /// As `Spinning`; the interfaces cut no segments for TCP and join none.
     WithoutOffload,
-    /// Under shunt, blocking calls.
+    /// Under shunt, blocking calls, by this device however large a stream is.
     Shunt(Carrier),
+    /// Under shunt, blocking calls, over UDP, as it is by default.
+    Default,
 }
 
 /// The measuring programs in one of these ways.
@@ -56,7 +58,11 @@ impl Way {
             Way::Shunt(carrier) => {
                 // A list of subnets takes what device there is; `auto` wants an agent.
                 let area = if carrier == Carrier::Udp { "SHUNT_HOSTS=10.77.0.0/24" } else { "SHUNT_HOSTS=auto" };
-                launch.args(["env", area]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
+                launch.args(["env", area, "SHUNT_BULK=0"]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
+            }
+            Way::Default => {
+                let area = "SHUNT_HOSTS=10.77.0.0/24";
+                launch.args(["env", "-u", "SHUNT_BULK", area]).args([plan.shunt.as_os_str()]).args(["run", "--"]).args([program])
             }
             _ => launch.args([program]),
         }

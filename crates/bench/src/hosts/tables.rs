@@ -108,6 +108,7 @@ pub fn bulk(hosts: &[Host; 2], plan: &Plan<'_>, record: &mut Record) -> Result<(
     for carrier in &plan.sockets {
         contenders.push((Box::new(Programs { name: carrier.sockets(), way: Way::Shunt(*carrier) }), SEND));
     }
+    contenders.push((Box::new(Programs { name: "sockets, by default", way: Way::Default }), SEND));
     contenders.push((Box::new(Programs { name: UNAIDED, way: Way::WithoutOffload }), SEND));
     contenders.push((Box::new(Programs { name: TCP, way: Way::Blocking }), SEND));
     let mut found: Vec<Vec<Streamed>> = contenders.iter().map(|_| Vec::new()).collect();

@@ -9,7 +9,8 @@ fn the_table_and_the_constant_have_the_same_defaults() {
         udp: crate::options::Udp::Eager,
         unix: crate::options::Unix::On,
         ports: Ports::parse(b"1").unwrap(),
-        hosts: crate::Hosts::Auto,
+        hosts: crate::Hosts::None,
+        bulk: 0,
         log: Log::All,
         io_uring_allowed: true,
         raw: Raw::Trap,
@@ -50,6 +51,13 @@ fn the_ends_of_the_ranges_are_allowed_and_their_neighbours_are_not() {
     assert_eq!(ring("4M"), Ok(4 << 20));
     assert_eq!(ring("4095"), Err(Problem::OutOfRange));
     assert_eq!(ring("4194305"), Err(Problem::OutOfRange));
+
+    let bulk = |value: &str| {
+        let mut options = Options::default();
+        set_bulk(&mut options, value.as_bytes()).map(|()| options.bulk)
+    };
+    assert_eq!((bulk("0"), bulk("64"), bulk("1G")), (Ok(0), Ok(64), Ok(1 << 30)));
+    assert_eq!((bulk("63"), bulk("1073741825")), (Err(Problem::OutOfRange), Err(Problem::OutOfRange)));
 
     let spin = |value: &str| {
         let mut options = Options::default();

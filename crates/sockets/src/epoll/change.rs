@@ -249,6 +249,16 @@ fn tell_sets(socket: &Socket) {
     });
 }
 
+/// Whether each set that watches the stream does so by a number that is the stream's still: one that was closed beside a duplicate, and may be
+/// another file's, cannot be watched anew.
+pub fn watched_by_own_numbers(socket: &Socket) -> bool {
+    let mut own = true;
+    each_watcher(socket, |_, _, entry| {
+        own &= entry.has(term::DORMANT) || crate::table::is_of(entry.fd.load(Ordering::Relaxed), socket);
+    });
+    own
+}
+
 /// A stream was dissolved, and a fresh TCP socket took its place: the entries are that one's from now on.
 pub fn after_dissolve(socket: &'static Socket, next: &'static Socket) {
     let Some(_watchers) = WATCHERS.lock() else { return };

@@ -4,7 +4,7 @@
 //! It gets what a program without shunt gets, one end of a kernel connection whose other end a carrier holds, under its
 //! own numbers; its epoll sets go on watching it, and calls that sleep on it go on there ([`crate::stream`]'s `carried`).
 
-use crate::global::Mutex;
+use crate::global::{Guard, Mutex, SETUP};
 use crate::handover::carrier::{self, Cargo};
 use crate::handover::plain::{self, Pending};
 use crate::process::report;
@@ -39,12 +39,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     let unable = |_| Errno(libc::EAGAIN);
     let (program, far) = plain::pair(socket).map_err(unable)?;
     let (program, far) = (Pending(program), Pending(far));
-    let next = crate::socket::allocate(socket.family.load(Ordering::Relaxed)).ok_or(Errno(libc::EAGAIN))?;
-    next.references.store(0, Ordering::Relaxed);
-    next.set(flag::KERNEL);
-    if socket.has(flag::NONBLOCK) {
-        next.set(flag::NONBLOCK);
-    }
+    let next = kernels_like(socket).ok_or(Errno(libc::EAGAIN))?;
     // The carrier alone owns the side, unless other processes do.
     let item = Cargo { stream: fd, carrier: far.0, program: program.0, process: calls::getpid() };
     let Ok(carrier) = carrier::fork(&[item]) else {
@@ -59,16 +54,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     let readable = readiness::any(socket, arm::IN);
     handover::like(socket, fd, program.0);
     epoll::before_replace(socket);
-    for number in 0..table::high_water() {
-        if table::get(number).socket().is_some_and(|other| core::ptr::eq(other, socket)) {
-            let close_on_exec = crate::rendezvous::connect::closes_on_exec(number);
-            let _ = calls::dup3(program.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
-            if table::replace(number, socket, Kind::Tcp, next) {
-                report::note(number, kind::TCP, Reason::Carried, None);
-            }
-        }
-    }
-    report::count(Reason::Carried);
+    change_over(socket, next, program.0, Reason::Carried);
     holding::carried(socket, next, program.0);
     epoll::after_dissolve(socket, next);
     descriptor::finish(socket, fd, false);
@@ -80,6 +66,108 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
         let _ = calls::poll_one(program.0, libc::POLLIN, ARRIVAL);
     }
     Ok(())
+}
+
+/// The object of a kernel's socket without numbers yet, which takes the place of `socket`.
+fn kernels_like(socket: &Socket) -> Option<&'static Socket> {
+    let next = crate::socket::allocate(socket.family.load(Ordering::Relaxed))?;
+    next.references.store(0, Ordering::Relaxed);
+    next.set(flag::KERNEL);
+    if socket.has(flag::NONBLOCK) {
+        next.set(flag::NONBLOCK);
+    }
+    Some(next)
+}
+
+/// The numbers of the stream, which is set aside and which no set watches, become those of the kernel's socket `end`.
+fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, reason: Reason) {
+    for number in 0..table::high_water() {
+        if table::get(number).socket().is_some_and(|other| core::ptr::eq(other, socket)) {
+            socket.hold.before_closers(|| {
+                if !table::is_of(number, socket) {
+                    return; // a thread closes it
+                }
+                let close_on_exec = crate::rendezvous::connect::closes_on_exec(number);
+                let _ = calls::dup3(end, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
+                if table::replace(number, socket, Kind::Tcp, next) {
+                    report::note(number, kind::TCP, reason, None);
+                }
+            });
+        }
+    }
+    report::count(reason);
+}
+
+/// No number is left of a socket of the kernel's that was a stream, perhaps: nobody looks at that any more.
+pub(crate) fn ended(next: &Socket) {
+    if next.stands_for.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let stream = next.stands_for.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or in a slab that is never unmapped; kept for this.
+    let Some(stream) = (unsafe { stream.as_ref::<'static>() }) else { return };
+    if next.stands_in.load(Ordering::Relaxed) == shunt_sys::thread::process() {
+        descriptor::finish(stream, stream.hold.number(-1), false);
+        holding::given_up(stream);
+    }
+}
+
+/// Nobody else gives a stream away meanwhile. `None`: a handler that interrupted the same.
+pub(crate) fn alone() -> Option<Guard<'static>> {
+    CARRYING.lock()
+}
+
+/// The stream at `fd` becomes the kernel's connection that `take` gives, which has all of its bytes, before and behind. That is asked under
+/// both of the stream's locks, behind which no thread finds room or bytes in its rings, and no fork sees it before it is the kernel's. False: nothing was
+/// given, and nothing has happened.
+pub fn leave(fd: i32, socket: &Socket, take: impl FnOnce() -> Option<i32>) -> bool {
+    // SAFETY: sockets live in slabs that are never unmapped.
+    let socket: &'static Socket = unsafe { &*core::ptr::from_ref(socket) };
+    let Some(_carrying) = CARRYING.lock() else { return false };
+    if !table::is_of(fd, socket) || !socket.hold.is_own() || !epoll::watched_by_own_numbers(socket) {
+        return false; // another thread was first, or the kernel cannot watch it as it is watched
+    }
+    let Some(next) = kernels_like(socket) else { return false };
+    if holding::set_aside(socket, fd).is_err() {
+        crate::socket::free(next);
+        return false;
+    }
+    epoll::before_replace(socket);
+    next.stands_for.store(core::ptr::from_ref(socket).cast_mut(), Ordering::Relaxed);
+    next.stands_in.store(shunt_sys::thread::process(), Ordering::Relaxed);
+    next.references.store(1, Ordering::Relaxed); // ours: another thread may close all numbers at once
+    let Some(end) = taken(fd, socket, next, take) else {
+        crate::socket::free(next);
+        epoll::after_replace(socket);
+        holding::put_back(socket);
+        return false;
+    };
+    holding::carried(socket, next, end.0);
+    epoll::after_dissolve(socket, next);
+    if next.references.fetch_sub(1, Ordering::SeqCst) == 1 && !holding::linger(next, end.0) {
+        descriptor::end(next, end.0, false);
+    }
+    true
+}
+
+/// The step of [`leave`] that nobody sees half done.
+fn taken(fd: i32, socket: &'static Socket, next: &'static Socket, take: impl FnOnce() -> Option<i32>) -> Option<Pending> {
+    let (Ok(_receiving), Ok(_sending)) = socket.lock_both_settled() else { return None };
+    let _setup = SETUP.lock()?;
+    if socket.has(flag::SHARED) {
+        return None;
+    }
+    let end = Pending(take()?);
+    // What the keeper needed of it is what the program asked for.
+    let _ = calls::setsockopt_int(end.0, libc::SOL_SOCKET, libc::SO_OOBINLINE, i32::from(socket.has(flag::OOB_INLINE)));
+    let _ = calls::setsockopt_int(end.0, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0);
+    handover::like(socket, fd, end.0);
+    holding::left(socket);
+    change_over(socket, next, end.0, Reason::Bulk);
+    if socket.has(flag::SHUT_RD) {
+        let _ = calls::shutdown(end.0, libc::SHUT_RD); // by a thread that had the companion still
+    }
+    Some(end)
 }
 
 /// How long a carrier may take until the first bytes arrive, in ns.

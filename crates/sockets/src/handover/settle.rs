@@ -53,11 +53,11 @@ pub fn lent(socket: &Socket) -> bool {
         && !socket.has(flag::FORSAKEN)
 }
 
-/// Whether what carriers' programs wrote before has found no room yet, so that there is none for this process either. Under the lock
-/// for sending.
+/// Whether what carriers' programs wrote before has found no room yet, so that there is none for this process either; or the stream is the
+/// kernel's by now, where the call is to go on. Under the lock for sending.
 #[inline(always)]
 pub fn owed(socket: &Socket) -> bool {
-    socket.has(flag::SHARED) && owed_by_carriers(socket)
+    socket.has(flag::SHARED) && (owed_by_carriers(socket) || socket.hold.is_left())
 }
 
 fn owed_by_carriers(socket: &Socket) -> bool {

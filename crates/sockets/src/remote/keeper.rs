@@ -8,12 +8,13 @@ use super::askers::Askers;
 use super::fork;
 use super::hold;
 use super::home::Home;
+use super::leave;
 use super::message::Message;
 use super::near;
 use super::pump::{Rings, WINDOW};
 use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
-use crate::handover::carrier;
+use crate::handover::{carrier, passing};
 use crate::rendezvous::diag;
 use crate::stream::corked;
 use crate::waiting::{foreign, wait};
@@ -338,6 +339,12 @@ impl Keeper {
                     }
                     self.home.common().keeper_user.store(u64::from(now) + 1, Ordering::Release);
                 }
+                Ok((Message::Leave(stream), [program, _])) if program >= 0 && stream < words::STREAMS => {
+                    self.leave(stream, program);
+                    let _ = calls::close(program);
+                }
+                Ok((Message::Stay(stream), _)) if stream < words::STREAMS => self.stay(stream),
+                Ok((Message::Took(stream), _)) if stream < words::STREAMS => self.took(stream),
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
                     let _ = calls::close(fd);
                 }),
@@ -355,6 +362,49 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// The program that waits at `program` gets the shadow, if that holds all there is: from then on the keeper does nothing but wait for the
+    /// companion's end.
+    fn leave(&self, stream: Stream, program: i32) {
+        let Some(_driver) = self.home.station.lock() else { return };
+        let shadow = &self.shadows[stream as usize];
+        if !leave::is_marked(self.home, stream) || !shadow.may_be_left(self.home, stream) {
+            return;
+        }
+        if passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_ok() {
+            self.forget(shadow.fd);
+            words::raise(&self.home.station, stream, flag::LEFT);
+            words::lower(&self.home.station, stream, flag::ACTIVE);
+            leave::mark(self.home, stream, false);
+        }
+    }
+
+    /// It has it: the connection ends when the program closes it.
+    fn took(&mut self, stream: Stream) {
+        if words::flags(&self.home.station, stream) & flag::LEFT != 0 {
+            let _ = calls::close(core::mem::replace(&mut self.shadows[stream as usize].fd, -1));
+        }
+    }
+
+    /// It has not got it.
+    fn stay(&mut self, stream: Stream) {
+        if words::flags(&self.home.station, stream) & (flag::LEFT | flag::OVER) != flag::LEFT {
+            return;
+        }
+        words::lower(&self.home.station, stream, flag::LEFT);
+        words::raise(&self.home.station, stream, flag::ACTIVE);
+        leave::mark(self.home, stream, true);
+        let shadow = &mut self.shadows[stream as usize];
+        shadow.happened();
+        let fd = shadow.fd;
+        self.watch_shadow(fd, stream);
+        near::mark(self.home, stream);
+    }
+
+    /// By edges: a shadow that was full, or whose bytes found no room, is not asked about again and again.
+    fn watch_shadow(&self, shadow: i32, stream: Stream) {
+        self.watch(shadow, (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) as u32, about::SHADOW, stream);
     }
 
     fn set_far(&self, stream: Stream, fd: i32) {
@@ -379,13 +429,13 @@ impl Keeper {
         self.ends_at[stream as usize] = 0;
         self.kept += 1;
         self.watch(far, (EPOLLIN | EPOLLRDHUP) as u32, about::NEAR, stream);
-        // By edges: a shadow that was full, or whose bytes found no room, is not asked about again and again.
-        self.watch(shadow, (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) as u32, about::SHADOW, stream);
+        self.watch_shadow(shadow, stream);
         near::mark(self.home, stream);
     }
 
     /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
     fn drop_stream(&mut self, stream: Stream) {
+        leave::mark(self.home, stream, false);
         let far = self.home.far_fd(stream);
         let kept = core::mem::replace(&mut self.shadows[stream as usize], Shadow::NONE);
         let shadow = kept.fd;
@@ -451,6 +501,11 @@ impl Keeper {
             corked::take(far);
             words::raise(&self.home.station, stream, flag::NEAR_GONE);
             self.forget(fd);
+            if words::flags(&self.home.station, stream) & flag::LEFT != 0 {
+                // What becomes of the connection is the kernel's and the program's.
+                words::raise(&self.home.station, stream, flag::OVER);
+                return;
+            }
             self.orphans[stream as usize] = Orphan::closed(clock::monotonic_ns());
         }
         // Behind all that it is for: somebody else may drive at once.

@@ -23,6 +23,12 @@ pub enum Message {
     Gate(u64),
     /// The station is this user's and group's from now on.
     User(u32, u32),
+    /// The program would take over the shadow of a stream, and waits for it at the other end of what comes along.
+    Leave(Stream),
+    /// It has not got it.
+    Stay(Stream),
+    /// It has got it, and nobody else is to have it.
+    Took(Stream),
 }
 
 impl Message {
@@ -35,6 +41,9 @@ impl Message {
             Message::NoEar(inode) => (4, inode),
             Message::Gate(family) => (5, family),
             Message::User(user, group) => (6, u64::from(group) << 32 | u64::from(user)),
+            Message::Leave(stream) => (7, u64::from(stream)),
+            Message::Stay(stream) => (8, u64::from(stream)),
+            Message::Took(stream) => (9, u64::from(stream)),
         };
         let address = if let Message::Ear(_, address) = self { address } else { Address::default() };
         let ([high, low], port) = (address.words(), u64::from(address.scope) << 32 | u64::from(address.port));
@@ -65,6 +74,9 @@ impl Message {
             (SIZE, 4) => Message::NoEar(word(8)),
             (SIZE, 5) => Message::Gate(word(8)),
             (SIZE, 6) => Message::User(word(8) as u32, (word(8) >> 32) as u32),
+            (SIZE, 7) => Message::Leave(word(8) as Stream),
+            (SIZE, 8) => Message::Stay(word(8) as Stream),
+            (SIZE, 9) => Message::Took(word(8) as Stream),
             _ => return Err(Errno(shunt_sys::libc::EPROTO)),
         };
         Ok((message, descriptors))
@@ -88,6 +100,9 @@ mod tests {
             Message::NoEar(3),
             Message::Gate(1),
             Message::User(33, 7),
+            Message::Leave(255),
+            Message::Stay(0),
+            Message::Took(1),
         ] {
             message.send(pair[0], &[]).unwrap();
             assert_eq!(Message::receive(pair[1]), Ok((message, [-1; 2])));

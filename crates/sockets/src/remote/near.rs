@@ -175,7 +175,7 @@ pub fn drive() {
 
 /// The process's home, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
 #[inline(always)]
-fn driven() -> Option<&'static Home> {
+pub(super) fn driven() -> Option<&'static Home> {
     home().filter(|home| home.claimed.load(Ordering::Relaxed))
 }
 

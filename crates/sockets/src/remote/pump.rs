@@ -150,6 +150,9 @@ impl Pump for Rings<'_> {
             mode::BEGINNING | mode::CLAIMED => return self.refuse(stream),
             _ => return,
         }
+        if words::flags(&self.0.station, stream) & flag::COUNTS != 0 {
+            self.answered(stream);
+        }
         if !self.takes(stream) {
             return;
         }
@@ -229,6 +232,19 @@ impl Pump for Rings<'_> {
         }
     }
 
+    fn leave(&mut self, stream: Stream) {
+        self.settle();
+        if self.is_fast(stream) {
+            self.to_tcp(stream, flag::BULK);
+        }
+    }
+
+    fn stays(&mut self, stream: Stream) {
+        words::lower(&self.0.station, stream, flag::QUITS | flag::LEAVE_DUE | flag::COUNTS);
+        words::raise(&self.0.station, stream, flag::STAYS);
+        near::mark(self.0, stream);
+    }
+
     fn urgent(&mut self, stream: Stream, position: u64, _byte: u8) {
         self.settle();
         let base = words::get(&self.0.station, stream, words::IN_BASE);
@@ -250,6 +266,7 @@ impl Pump for Rings<'_> {
         if upto <= known || upto > sent {
             return;
         }
+        self.count(stream, upto - known);
         words::set(station, stream, words::ACKNOWLEDGED, upto);
         self.0.far(stream).incoming().pass((upto - known) as usize);
         self.tell(stream, arm::OUT);
@@ -317,7 +334,12 @@ impl Rings<'_> {
             let [_, acknowledged, _] = driver.positions(stream);
             self.acknowledged(stream, acknowledged);
         }
-        if flags & (flag::RESET_IN | flag::RESET_OUT) == 0 && self.say_begin(driver, stream, now) {
+        let quits = flags & (flag::COUNTS | flag::QUITS) != 0 && self.quits(driver, stream, now);
+        if quits {
+            if !no_more {
+                self.grant(driver, stream);
+            }
+        } else if flags & (flag::RESET_IN | flag::RESET_OUT) == 0 && self.say_begin(driver, stream, now) {
             let far = self.0.far(stream);
             let (near_word, waiting) = far.incoming().look();
             let goes = self.way(stream) == mode::FAST || words::get(station, stream, words::OUT_BASE) == 0;

@@ -26,11 +26,12 @@
 
 use super::accept::token_bytes;
 use super::home::Home;
+use super::leave;
 use super::pump::{Rings, WINDOW};
 use super::words::{self, flag, mode};
 use crate::stream::in_line;
-use core::sync::atomic::Ordering;
-use shunt_segment::channel::{arm, urgent as mark, word};
+use core::sync::atomic::{fence, Ordering};
+use shunt_segment::channel::{arm, state, urgent as mark, word};
 use shunt_station::{Driver, Opening, Stream};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK};
 use shunt_sys::{calls, Errno, Result};
@@ -44,6 +45,10 @@ const AGAIN: u64 = 20_000_000;
 /// A reset of the shadow may have overtaken what the client sent by the engine before it (ns): agents of both hosts may have to pass that
 /// on, and get the processor late. A client that sent nothing there says CLOSE, which ends the waiting.
 const OVERTAKEN: u64 = 500_000_000;
+/// While the program is to leave the stream, whether it has emptied its ring is looked at so often (ns).
+const SHORTLY: u64 = 200_000;
+/// And when it has emptied it nothing is brought there for so long (ns): it asks for the shadow when it looks for more.
+const BROUGHT: u64 = 2_000_000;
 /// Bytes that are moved at once.
 const PIECE: usize = 16 << 10;
 /// Pieces in one look: other streams wait.
@@ -68,6 +73,10 @@ pub struct Shadow {
     pub look_at: u64,
     /// When its reset was seen by a server that waits for BEGIN (ns); 0: it was not.
     reset_at: u64,
+    /// When the rings of a stream that its program is to leave, and has not, are kept short once more (ns).
+    short_at: u64,
+    /// When something is brought into its ring next, while that is so (ns).
+    bring_at: u64,
 }
 
 /// What stands next in the shadow.
@@ -80,7 +89,16 @@ enum Next {
 }
 
 impl Shadow {
-    pub const NONE: Shadow = Shadow { fd: -1, ready: false, blocked: false, since: 0, look_at: u64::MAX, reset_at: 0 };
+    pub const NONE: Shadow = Shadow {
+        fd: -1,
+        ready: false,
+        blocked: false,
+        since: 0,
+        look_at: u64::MAX,
+        reset_at: 0,
+        short_at: u64::MAX,
+        bring_at: 0,
+    };
 
     /// The keeper's, from now on.
     pub fn new(fd: i32, now: u64) -> Shadow {
@@ -89,7 +107,7 @@ impl Shadow {
             let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
             let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
         }
-        Shadow { fd, ready: true, blocked: false, since: now, look_at: u64::MAX, reset_at: 0 }
+        Shadow { fd, ready: true, blocked: false, since: now, look_at: u64::MAX, reset_at: 0, short_at: u64::MAX, bring_at: 0 }
     }
 
     /// The record of this kind; false: it cannot be written.
@@ -109,6 +127,19 @@ impl Shadow {
         if words::way(&home.station, stream) == mode::FAST && flags & (both | reset) == both {
             self.write(home, stream, words::get(&home.station, stream, words::SENT), ENDED);
         }
+    }
+
+    /// The program may take it over: all that was sent and has come is on the other side of it. To be asked under the station's lock.
+    pub fn may_be_left(&self, home: &Home, stream: Stream) -> bool {
+        let ends = flag::FIN_IN | flag::FIN_OUT | flag::RESET_IN | flag::RESET_OUT | flag::NEAR_GONE | flag::REFUSED;
+        let flags = words::flags(&home.station, stream);
+        let far = home.far(stream);
+        let (near_word, waiting) = far.incoming().look();
+        let open = flags & (flag::ACTIVE | flag::OVER | ends) == flag::ACTIVE
+            && near_word & (word::FIN | word::CLOSED | word::RST) == 0
+            && self.reset_at == 0;
+        let empty = waiting == 0 && far.outgoing().unacknowledged() == 0;
+        self.fd >= 0 && open && empty && words::way(&home.station, stream) == mode::TCP
     }
 
     /// Something happened there.
@@ -309,7 +340,10 @@ impl Tending<'_, '_> {
                 self.consume_record();
                 self.go_on_from(self.get(words::OUT_BASE));
             }
-            Next::Record(_, BY_ENGINE) => self.pump.to_tcp(self.stream, 0),
+            Next::Record(_, BY_ENGINE) => {
+                let bulk = if self.has(flag::QUITS) { flag::BULK } else { 0 };
+                self.pump.to_tcp(self.stream, bulk);
+            }
             Next::Record(position, ENDED) if !beginning => self.conclude_by(position),
             Next::Record(..) | Next::Nonsense => self.pump.broken(self.stream),
             Next::End => return true,
@@ -320,7 +354,10 @@ impl Tending<'_, '_> {
 
     /// The path is lost.
     fn resume(&mut self) {
-        self.driver.abandon(self.now, self.stream);
+        // By a path that is there the other end would hear of it before it has read the record, and take it for a reset.
+        if !self.has(flag::BULK) || self.has(flag::NEVER_FAST) {
+            self.driver.abandon(self.now, self.stream);
+        }
         let far = self.home.far(self.stream);
         if !self.has(flag::RECORD_OUT) {
             let never = self.has(flag::NEVER_FAST);
@@ -391,6 +428,10 @@ impl Tending<'_, '_> {
         }
         words::lower(&self.home.station, self.stream, flag::FIN_OUT);
         self.by_tcp_for_good();
+        if self.has(flag::BULK) {
+            self.shadow.short_at = 0;
+            leave::mark(self.home, self.stream, true);
+        }
     }
 
     // ---- carrying ------------------------------------------------------------------------------------------------
@@ -398,6 +439,38 @@ impl Tending<'_, '_> {
     fn carry(&mut self) {
         self.carry_in(WINDOW, u64::MAX);
         self.carry_out();
+        match self.get(words::SHORT_UNTIL) {
+            0 if self.now >= self.shadow.short_at => self.begin_short(),
+            0 => {}
+            until => self.keep_short(until),
+        }
+    }
+
+    /// Unless others have the stream, too, or an end was said: then its program does not ask.
+    fn begin_short(&mut self) {
+        let far = self.home.far(self.stream);
+        let shared = far.peer().receive.state.load(Ordering::Acquire) & (state::SHARED | state::OWNED) != 0;
+        if shared || self.has(flag::FIN_IN | flag::FIN_OUT) {
+            self.shadow.short_at = self.now + leave::BETWEEN;
+            return;
+        }
+        self.set(words::SHORT_UNTIL, self.now + leave::PATIENCE);
+        self.shadow.look_at = self.shadow.look_at.min(self.now + SHORTLY);
+    }
+
+    /// A stream that its program is to leave, until then: the rings empty, or have their room again.
+    fn keep_short(&mut self, until: u64) {
+        if self.now < until {
+            self.shadow.look_at = self.shadow.look_at.min(self.now + SHORTLY);
+            return;
+        }
+        self.set(words::SHORT_UNTIL, 0);
+        self.shadow.short_at = self.now + leave::BETWEEN;
+        fence(Ordering::SeqCst); // who shortens it in this moment sees that, or we what he stored
+        let far = self.home.far(self.stream);
+        leave::lengthen(self.home, self.stream, far.peer(), far.own());
+        self.pump.tell(self.stream, arm::OUT);
+        self.shadow.look_at = self.now;
     }
 
     fn reset(&mut self) {
@@ -496,6 +569,10 @@ impl Tending<'_, '_> {
             let (received, unread) = (self.get(words::RECEIVED), far.outgoing().unacknowledged());
             // Who looks whether the program has read ([`super::keeper`]) asks for this.
             self.set(words::GRANTED, received.saturating_sub(unread) + WINDOW);
+            let short = self.get(words::SHORT_UNTIL) != 0;
+            if short && (unread > 0 || self.now < self.shadow.bring_at) {
+                return;
+            }
             let room = most.saturating_sub(unread).min(limit.saturating_sub(received)).min(PIECE as u64) as usize;
             if self.has(flag::FIN_IN) {
                 return self.look_for_reset();
@@ -522,6 +599,9 @@ impl Tending<'_, '_> {
                     let put = unsafe { far.outgoing().send(bytes.as_ptr(), got) };
                     self.pump.add(self.stream, words::RECEIVED, put as u64);
                     self.pump.tell(self.stream, arm::IN);
+                    if short {
+                        self.shadow.bring_at = self.now + BROUGHT;
+                    }
                     if put < got {
                         return self.pump.refuse(self.stream); // a program that wrote over its own ring
                     }

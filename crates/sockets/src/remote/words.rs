@@ -40,6 +40,18 @@ pub mod flag {
     pub const CATCH_UP: u64 = 1 << 14;
     /// The record says that nothing came by the engine.
     pub const NEVER_FAST: u64 = 1 << 13;
+    /// It goes by TCP because it is large ([`super::super::bulk`]).
+    pub const BULK: u64 = 1 << 16;
+    /// [`super::SCORE`] is not 0.
+    pub const COUNTS: u64 = 1 << 17;
+    /// This side found it large, and says nothing more of it by the engine: the peer's record is awaited.
+    pub const QUITS: u64 = 1 << 19;
+    /// LEAVE is to be said to the peer, behind all that was sent.
+    pub const LEAVE_DUE: u64 = 1 << 20;
+    /// The peer knows nothing of LEAVE.
+    pub const STAYS: u64 = 1 << 21;
+    /// The program has the shadow in the companion's place: nothing is moved any more.
+    pub const LEFT: u64 = 1 << 18;
 }
 
 /// Values of [`MODE`]: which way the bytes of a stream go. Only [`mode::FAST`] ones go by the engine, and a client's in
@@ -67,6 +79,16 @@ pub const OUT_BASE: usize = 8;
 pub const IN_BASE: usize = 9;
 /// A server's: the position that BEGIN named, plus one; 0: it has not come.
 pub const BEGIN_AT: usize = 10;
+/// Bytes that were sent ahead of the peer's program ([`super::bulk`]).
+pub const SCORE: usize = 11;
+/// [`SENT`] when bytes came last.
+pub const ANSWERED: usize = 12;
+/// Until when the rings are kept short for the program to leave them (ns).
+pub const SHORT_UNTIL: usize = 13;
+/// When the program asks for the shadow next, at the earliest (ns).
+pub const ASK_AT: usize = 14;
+/// What limits the near ring's room but for that: the near side's SO_SNDBUF, and the far side's SO_RCVBUF in the upper half.
+pub const LIMITS: usize = 15;
 /// Where in the first link's header page the words stand that belong to no stream.
 pub const COMMON: usize = 3072;
 
@@ -79,6 +101,8 @@ pub struct Common {
     pub owed: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// A bit for each stream whose peer may soon send no more: threads that drive look whether the program has read.
     pub narrow: [AtomicU64; (STREAMS as usize).div_ceil(64)],
+    /// A bit for each stream that its program is to leave to TCP ([`super::leave`]).
+    pub leaving: [AtomicU64; (STREAMS as usize).div_ceil(64)],
     /// Gates that the keeper has, or will have: bit 0 for IPv4, 1 for IPv6.
     pub gates: AtomicU64,
     /// Until when the keeper sleeps at most (CLOCK_MONOTONIC, ns).

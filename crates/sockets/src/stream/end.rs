@@ -1,9 +1,9 @@
 //! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
 
 use crate::socket::{flag, Socket};
-use crate::waiting::bells;
 use crate::waiting::readiness;
 use crate::waiting::wait;
+use crate::waiting::{bells, holding};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::{calls, clock, libc, Errno, Result};
@@ -68,6 +68,15 @@ pub(crate) fn end_companion(socket: &Socket, fd: i32) {
     });
 }
 
+/// The same of a stream that another thread has just left to the kernel, which has the other directions' state as well.
+#[cold]
+fn shutdown_left(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
+    while !socket.hold.is_carried() {
+        calls::sched_yield();
+    }
+    calls::shutdown(holding::end(socket, fd), how).map(|()| 0)
+}
+
 /// shutdown(2).
 pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if !(0..=2).contains(&how) {
@@ -89,6 +98,10 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
             socket.end_told.store(1, Ordering::Relaxed); // tcp_fin has told of the half
         }
         let held = socket.lock_send()?;
+        if socket.has(flag::SHARED) && socket.hold.is_left() {
+            drop(held);
+            return shutdown_left(socket, fd, how);
+        }
         socket.outgoing().end(word::FIN);
         drop(held);
         wait::notify(socket, fd, arm::IN);

@@ -120,6 +120,7 @@ pub(crate) unsafe fn put_from(
         || peer & (word::CLOSED | word::RST) != 0
         || (peer & word::FIN != 0 && socket.peer().receive.state.load(Ordering::Acquire) & state::SHUT_RD != 0)
         || pipe.announced() & word::FIN != 0
+        || settle::owed(socket)
         || pipe.writable().0 < most
     {
         return None;

@@ -117,6 +117,9 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         if waiting > seen {
             continue;
         }
+        if socket.has(flag::REMOTE) && crate::remote::leave(socket, fd) {
+            return Rest { socket, fd, pieces, done, enough, flags, deadline, began }.receive();
+        }
         observe(socket, peer);
         if readiness::over(socket) {
             if done > 0 {

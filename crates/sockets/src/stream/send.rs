@@ -32,7 +32,7 @@ const LONG: usize = 1024;
 /// As for [`receive`].
 #[inline(never)]
 pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, flags: i32) -> Result<isize> {
-    if socket.has(flag::FENCE | flag::UNACCEPTED) {
+    if socket.has(flag::FENCE | flag::UNACCEPTED | flag::REMOTE) {
         before_send(socket, fd);
     }
     if !global::single_threaded() {
@@ -84,6 +84,9 @@ fn before_send(socket: &Socket, fd: i32) {
     }
     if socket.has(flag::UNACCEPTED) {
         readiness::while_unaccepted(socket, fd);
+    }
+    if socket.has(flag::REMOTE) {
+        crate::remote::leave(socket, fd);
     }
 }
 
@@ -157,10 +160,13 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         let flags = flags & !UNDER_WAY;
         Rest { socket, fd, pieces, done, enough: length, flags, deadline, began }
     };
-    if flags & libc::MSG_OOB != 0 && socket.hold.is_carried() {
-        return rest(done, deadline, began).send();
-    }
     loop {
+        if socket.has(flag::REMOTE) {
+            crate::remote::leave(socket, fd);
+        }
+        if socket.hold.is_carried() {
+            return rest(done, deadline, began).send();
+        }
         let peer = socket.peer().post.word.load(Ordering::Acquire);
         let own_state = observe(socket, peer);
         let shut = socket.outgoing().announced() & word::FIN != 0;

@@ -1,7 +1,7 @@
 //! Vectors and files: readv, writev, sendmsg, recvmsg, their `mmsg` forms, and sendfile, in terms of `stream`.
 
 use crate::options::judge::Judge;
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::stream::control::{self, Writer};
 use crate::stream::pieces::{Pieces, IOV_MAX, MOST};
 use crate::stream::{carried, restraint, splice};
@@ -420,6 +420,9 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     let step = if many { STEP_OF_MANY } else { STEP };
     let mut failure = None;
     while done < count {
+        if socket.has(flag::REMOTE) {
+            crate::remote::leave(socket, fd);
+        }
         if socket.hold.is_carried() {
             let mut at = start + done as i64;
             let further = [holding::end(socket, fd) as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];

@@ -12,7 +12,7 @@
 
 mod aside;
 
-pub use aside::{carried, dissolved, given_up, put_back, set_aside};
+pub use aside::{carried, dissolved, given_up, left, put_back, set_aside};
 
 use crate::socket::{flag, Socket};
 use crate::table::{self, Lingerer};
@@ -158,6 +158,12 @@ impl Hold {
         self.passage.while_open(open, ring);
     }
 
+    /// Calls `change`, which finds in the table which numbers are the socket's: who takes one off it from then on closes it behind that.
+    pub fn before_closers(&self, change: impl FnOnce()) {
+        let _section = Section::begin();
+        self.passage.while_open(|| Some(()), |()| change());
+    }
+
     /// A descriptor was taken off the table, or the private one forgotten, and is closed next.
     pub fn await_ringers(&self) {
         self.passage.await_ringers(calls::sched_yield);
@@ -193,6 +199,17 @@ impl Hold {
     #[inline]
     pub fn is_carried(&self) -> bool {
         self.state.load(Ordering::SeqCst) == aside::state::CARRIED
+    }
+
+    /// Whether the socket's numbers are its own, and nobody is about to change that.
+    pub fn is_own(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == aside::state::OWN
+    }
+
+    /// Whether it is so, or about to be, and the stream's rings are nobody's any more: see [`left`].
+    #[cold]
+    pub fn is_left(&self) -> bool {
+        matches!(self.state.load(Ordering::SeqCst), aside::state::LEFT | aside::state::CARRIED)
     }
 
     /// Whether no descriptor of the program's is left, and the caller's wait keeps it open.

@@ -22,9 +22,13 @@ pub enum Way {
     FallBack,
     /// As `FallBack`, with an agent on either host that no stream uses.
     Agents,
-    /// Under shunt, frames by UDP.
+    /// Under shunt, frames by UDP, however large a stream is.
     Udp,
-    /// Under shunt, frames by UDP, with an agent on either host: that is all that is asked for.
+    /// As `Udp`, by default: what sends much is left to its TCP connection.
+    Default,
+    /// As `Udp`, and what sends more than nothing ahead of its reader is left to its TCP connection.
+    Left,
+    /// As `Udp`, with an agent on either host: streams to other hosts need not be asked for.
     Auto,
     /// As `Auto`, with a queue of its own for one program of each host, whose frames go by AF_XDP.
     Xdp,
@@ -38,6 +42,16 @@ impl Way {
     /// Whether streams have to be accelerated.
     pub fn accelerates(self) -> bool {
         matches!(self, Way::Udp | Way::Auto | Way::Xdp)
+    }
+
+    /// Whether they have to be at first.
+    pub fn begins(self) -> bool {
+        self.accelerates() || self.leaves()
+    }
+
+    /// Whether streams that send much do not stay accelerated.
+    pub fn leaves(self) -> bool {
+        matches!(self, Way::Default | Way::Left)
     }
 }
 
@@ -90,7 +104,7 @@ impl Site {
         let agents = match way {
             Way::Xdp | Way::Auto | Way::Agents => 2,
             Way::OneAgent => 1,
-            Way::Kernel | Way::FallBack | Way::Udp | Way::Unasked => 0,
+            Way::Kernel | Way::FallBack | Way::Udp | Way::Default | Way::Left | Way::Unasked => 0,
         };
         for host in 0..agents {
             site.agents.push(site.start_agent(host));
@@ -114,8 +128,11 @@ impl Site {
             }
         };
         match self.way {
-            Way::Udp => command.env("SHUNT_HOSTS", "10.77.0.0/24"),
-            Way::Xdp | Way::Auto | Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
+            Way::Udp => command.env("SHUNT_HOSTS", "10.77.0.0/24").env("SHUNT_BULK", "0"),
+            Way::Default => command.env("SHUNT_HOSTS", "10.77.0.0/24").env_remove("SHUNT_BULK"),
+            Way::Left => command.env("SHUNT_HOSTS", "10.77.0.0/24").env("SHUNT_BULK", "64"),
+            Way::Xdp | Way::Auto => command.env_remove("SHUNT_HOSTS").env("SHUNT_BULK", "0"),
+            Way::Unasked | Way::OneAgent => command.env_remove("SHUNT_HOSTS"),
             Way::Kernel | Way::FallBack | Way::Agents => command.env("SHUNT_HOSTS", "none"),
         };
         command.env("TESTKIT_ADDRESS", self.address()).stdin(Stdio::null());
@@ -172,6 +189,7 @@ impl Site {
             client.wait_for(said);
             until("the server to accept", || server.text().matches("open ").count() > accepted);
             match (kernel_carries(server.child.id(), PORT), self.way.accelerates()) {
+                _ if self.way.leaves() => return (client, attempt),
                 (carries, accelerates) if carries != accelerates => return (client, attempt),
                 (false, false) => panic!("{:?}: it is not to be accelerated", self.way),
                 _ => client.kill(),
@@ -261,11 +279,16 @@ impl Site {
 
     /// How many connections to other hosts process `pid`, on any host, has had accelerated.
     pub fn accelerated(&self, pid: u32) -> u64 {
+        self.counted(pid, "other-host")
+    }
+
+    /// How often process `pid`, on any host, has had this reason.
+    pub fn counted(&self, pid: u32, reason: &str) -> u64 {
         let mut command = Command::new(&self.shunt);
         command.args(["why", "--json", &pid.to_string()]).stdout(Stdio::piped());
         let output = spawn(&mut command).and_then(Child::wait_with_output).expect("it runs");
         let text = String::from_utf8_lossy(&output.stdout);
-        let count = text.rsplit_once("\"counters\"").and_then(|(_, counters)| counters.split_once("\"other-host\":"));
+        let count = text.rsplit_once("\"counters\"").and_then(|(_, counters)| counters.split_once(&format!("\"{reason}\":")));
         count.map_or(0, |(_, rest)| {
             rest.trim_start().chars().map_while(|digit| digit.to_digit(10)).fold(0, |sum, digit| 10 * sum + u64::from(digit))
         })
@@ -398,6 +421,7 @@ macro_rules! between_hosts {
             $crate::between_hosts!($scenario, kernel, Kernel);
             $crate::between_hosts!($scenario, falling_back, FallBack);
             $crate::between_hosts!($scenario, udp, Udp);
+            $crate::between_hosts!($scenario, left, Left);
             $crate::between_hosts!($scenario, xdp, Xdp);
         }
     };

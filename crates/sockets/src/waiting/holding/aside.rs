@@ -4,7 +4,7 @@
 //! until each number is another file's, so the stream is set aside before: it lingers for the caller, and all use its private duplicate.
 
 use super::{leave, Lingerer, WAITER};
-use crate::socket::Socket;
+use crate::socket::{flag, Socket};
 use crate::waiting::{nudge, rousing};
 use crate::{private, table};
 use core::sync::atomic::Ordering;
@@ -20,6 +20,8 @@ pub(super) mod state {
     pub(in super::super) const DISSOLVED: u32 = 2;
     /// The same, and that file is the kernel's end of the same connection: calls go on there.
     pub(in super::super) const CARRIED: u32 = 3;
+    /// They are about to be that, and nothing goes by the rings any more.
+    pub(in super::super) const LEFT: u32 = 4;
 }
 
 /// The numbers of `socket`, of which `fd` is one, are about to be another file's; nobody rings or waits by them behind this. To be
@@ -57,6 +59,13 @@ pub fn carried(socket: &'static Socket, next: &Socket, end: i32) {
     socket.hold.state.store(state::CARRIED, Ordering::SeqCst);
     nudge::carried();
     rousing::all(&socket.hold, next);
+}
+
+/// The stream, which was set aside, is about to be [`carried`], and its rings are nobody's: from now on no send finds room there. The caller
+/// holds both locks.
+pub fn left(socket: &Socket) {
+    socket.hold.state.store(state::LEFT, Ordering::SeqCst);
+    socket.set(flag::SHARED); // those who look closer see the state
 }
 
 /// As [`dissolved`], of a stream that was [`carried`].

@@ -1,0 +1,165 @@
+//! A large stream in its program's hands: the shadow takes the companion's place, and its bytes are the kernel's alone.
+//!
+//! The keeper could carry them between ring and shadow for ever, at the price of one more process on each host. So once such a
+//! stream goes by TCP ([`super::bulk`]) its program asks for the shadow, by a call that finds both rings empty:
+//!
+//! ```text
+//! program                                          keeper
+//!   both locks; rings empty?
+//!   LEAVE stream [a socket] ─────────────────────►   under the station's lock: by TCP, open, rings empty?
+//!   ◄──────────────────────────────── [shadow] ──    moves nothing any more
+//!   TOOK stream ─────────────────────────────────►   closes its own copy
+//!   shadow under the program's numbers; when the last of them is closed,
+//!   the companion is ────────────────── hang-up ─►   the stream is over
+//! ```
+//!
+//! If no answer comes in time, or not with a descriptor, the program says STAY, and nothing has happened. For [`PATIENCE`] in each
+//! second until then the rings are kept short so that they empty: the sender has no room but in an empty ring, and the keeper
+//! brings something only into an empty one, and not at once. A stream that several processes have is the keeper's.
+//!
+//! The stream's object and channel stay as they are until the program has closed its last number: calls of other threads that
+//! began before may look at them late.
+
+use super::home::Home;
+use super::message::Message;
+use super::words;
+use crate::handover::{carried, passing};
+use crate::socket::{flag, Socket};
+use core::sync::atomic::{fence, Ordering};
+use shunt_segment::channel::{state, word, Side};
+use shunt_station::Stream;
+use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC, SOCK_SEQPACKET};
+use shunt_sys::{calls, clock, Errno};
+
+/// How long the rings are kept short (ns).
+pub const PATIENCE: u64 = 50_000_000;
+/// If the program has not left the stream by then, how long they are not (ns).
+pub const BETWEEN: u64 = 1_000_000_000;
+/// How long the keeper has to answer (ns).
+const ANSWER: u64 = 50_000_000;
+/// After a question in vain the next one (ns): while the rings are kept short, and later.
+const AGAIN: [u64; 2] = [500_000, 100_000_000];
+/// The limits of a ring of which one byte is to be filled, and only when it is empty: SO_SNDBUF, SO_RCVBUF.
+const SHORT: [u32; 2] = [1, 2];
+
+/// Notes that the program is to leave the stream, or no longer is.
+pub fn mark(home: &Home, stream: Stream, leaving: bool) {
+    let (row, bit) = (&home.common().leaving[stream as usize / 64], 1 << (stream % 64));
+    if leaving {
+        row.fetch_or(bit, Ordering::AcqRel);
+    } else {
+        row.fetch_and(!bit, Ordering::AcqRel);
+    }
+}
+
+/// Whether the program is to leave the stream.
+pub fn is_marked(home: &Home, stream: Stream) -> bool {
+    home.common().leaving[stream as usize / 64].load(Ordering::Relaxed) & 1 << (stream % 64) != 0
+}
+
+/// Before a call looks at a stream to another host: leaves it, if it is to be left and can be now. True: it has become the kernel's, where the
+/// call goes on.
+#[inline(always)]
+pub fn leave(socket: &Socket, fd: i32) -> bool {
+    match super::near::driven() {
+        Some(home) if home.common().leaving.iter().any(|row| row.load(Ordering::Relaxed) != 0) => leave_if_due(home, socket, fd),
+        _ => false,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
+    let Some(stream) = home.stream_of(socket).filter(|stream| is_marked(home, *stream)) else { return false };
+    if !is_one_process_s(socket) {
+        return false;
+    }
+    let now = clock::monotonic_ns();
+    if !is_empty(socket) {
+        shorten(home, socket, stream, now);
+        return false;
+    }
+    if now < words::get(&home.station, stream, words::ASK_AT) {
+        return false;
+    }
+    let left = carried::leave(fd, socket, || (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten());
+    if !left {
+        let short = now < words::get(&home.station, stream, words::SHORT_UNTIL);
+        words::set(&home.station, stream, words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
+    }
+    left
+}
+
+/// Nobody else has it, nor hears signals of it, nor has it ended in any direction.
+fn is_one_process_s(socket: &Socket) -> bool {
+    let unusual = flag::SHARED | flag::ASYNC | flag::TIMED | flag::ZERO_COPY | flag::HUNG_UP | flag::SHUT_RD | flag::LEFT;
+    let ended = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIPE_DUE | state::SHUT_RD | state::SHARED;
+    let over = word::FIN | word::CLOSED | word::RST;
+    socket.flags.load(Ordering::Relaxed) & (unusual | flag::REMOTE) == flag::REMOTE
+        && socket.own().receive.state.load(Ordering::Acquire) & (ended | state::OWNED) == 0
+        && (socket.incoming().look().0 | socket.outgoing().announced()) & over == 0
+}
+
+/// Nothing stands in its rings, and no byte that was held back.
+pub fn is_empty(socket: &Socket) -> bool {
+    socket.outgoing().unacknowledged() == 0 && socket.outgoing().held() == 0 && socket.incoming().look().1 == 0
+}
+
+/// The ring in which the program sends gets no room but when it is empty, for a while. Under the sending lock, where all that a send
+/// was promised has been put.
+fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
+    if now >= words::get(&home.station, stream, words::SHORT_UNTIL) {
+        return lengthen(home, stream, socket.own(), socket.peer());
+    }
+    let Some(_held) = socket.try_lock_send() else { return };
+    let limits = [&socket.own().transmit.send_buffer, &socket.peer().receive_buffer];
+    let before = limits.map(|limit| limit.load(Ordering::Relaxed));
+    if before == SHORT {
+        return;
+    }
+    words::set(&home.station, stream, words::LIMITS, u64::from(before[1]) << 32 | u64::from(before[0]));
+    limits.iter().zip(SHORT).for_each(|(limit, short)| limit.store(short, Ordering::Relaxed));
+    fence(Ordering::SeqCst);
+    if words::get(&home.station, stream, words::SHORT_UNTIL) == 0 {
+        lengthen(home, stream, socket.own(), socket.peer()); // the keeper, which has just ended it, may not have seen this
+    }
+}
+
+/// The ring has the room that it had.
+pub fn lengthen(home: &Home, stream: Stream, near: &Side, far: &Side) {
+    let before = words::get(&home.station, stream, words::LIMITS);
+    let limits = [(&near.transmit.send_buffer, before as u32), (&far.receive_buffer, (before >> 32) as u32)];
+    for ((limit, before), short) in limits.into_iter().zip(SHORT) {
+        // Unless the program has set another since.
+        let _ = limit.compare_exchange(short, before, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Asks the keeper for the shadow. The caller holds both locks.
+fn ask(home: &Home, stream: Stream) -> Option<i32> {
+    let mut pair = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).ok()?;
+    let control = home.control.load(Ordering::Relaxed);
+    let asked = Message::Leave(stream).send(control, &pair[1..]);
+    let _ = calls::close(pair[1]);
+    let until = clock::monotonic_ns() + ANSWER;
+    let shadow = loop {
+        if asked.is_err() {
+            break None;
+        }
+        match passing::receive(pair[0], MSG_DONTWAIT) {
+            Ok([shadow, _]) if shadow >= 0 => break Some(shadow),
+            Err(Errno(libc::EAGAIN | libc::EINTR)) if clock::monotonic_ns() < until => {
+                let _ = calls::poll_one(pair[0], POLLIN, until.saturating_sub(clock::monotonic_ns()) as i64);
+            }
+            _ => break None,
+        }
+    };
+    let _ = calls::close(pair[0]);
+    if asked.is_ok() {
+        // Behind the question: whatever the keeper made of that, it takes back what has not come.
+        let said = if shadow.is_some() { Message::Took(stream) } else { Message::Stay(stream) };
+        let _ = said.send(control, &[]);
+    }
+    shadow
+}
