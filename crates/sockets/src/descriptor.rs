@@ -1,6 +1,6 @@
 //! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
 
-use crate::global::{Guard, SETUP};
+use crate::global::SETUP;
 use crate::options::judge::Judge;
 use crate::process::report;
 use crate::rendezvous::{kept, listen, offered, spare, taking};
@@ -189,11 +189,6 @@ fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
     usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
 }
 
-/// While `fd` is duplicated, until that is noted: a stream to another host may become the kernel's at any time, under its numbers.
-pub fn stays(fd: i32) -> Option<Guard<'static>> {
-    table::get(fd).socket().filter(|socket| socket.has(flag::REMOTE)).and_then(|_| SETUP.lock())
-}
-
 /// `to` has become a duplicate of `from`.
 pub fn duplicated(from: i32, to: i32) {
     let word = table::get(from);
@@ -284,6 +279,11 @@ fn set_nonblocking(socket: &Socket, on: bool) {
 
 const SIOCATMARK: u64 = 0x8905;
 const SIOCOUTQNSD: u64 = 0x894B;
+
+/// Whether a request of ioctl(2) changes what the descriptor, or its open file, is.
+pub fn changes(request: u64) -> bool {
+    matches!(request, libc::FIONBIO | libc::FIOASYNC | libc::FIOCLEX | libc::FIONCLEX | owner::FIOSETOWN | owner::SIOCSPGRP)
+}
 
 /// ioctl(2) on one of ours. `None`: the kernel's answer is right as it is.
 ///

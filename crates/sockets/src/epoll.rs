@@ -29,8 +29,8 @@ mod wait;
 pub use arming::arm_sleeping;
 pub use brought::brought;
 pub use change::{
-    after_dissolve, after_replace, became_listener, before_replace, bells_taken, ceased_to_listen, changed, forget_datagram,
-    forget_socket, leave_datagram, moved, rendezvous_goes, watched_by_own_numbers,
+    after_dissolve, after_replace, became_listener, before_replace, bells_taken, can_watch_another, ceased_to_listen, changed,
+    forget_datagram, forget_socket, leave_datagram, moved, rendezvous_goes,
 };
 pub use control::{control, foreign};
 pub use datagrams::before_exec;

@@ -15,6 +15,7 @@ pub mod user;
 pub mod users;
 
 use crate::global::{self, SETUP};
+use crate::handover::carried;
 use crate::rendezvous::{diag, ports, route};
 use crate::socket::flag;
 use crate::table::{self, Kind, Lingerer};
@@ -67,6 +68,7 @@ fn register_barriers() {
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub fn before_fork() {
     crate::datagram::prepare_fork();
+    let carrying = carried::before_fork();
     // Held across the fork so that the child sees links, ports and slabs whole; handlers wait as long.
     loop {
         share_streams();
@@ -83,6 +85,7 @@ pub fn before_fork() {
             }
         }
     }
+    carried::keep_for_fork(carrying);
     crate::datagram::before_fork();
     epoll::before_fork();
     crate::rendezvous::spare::spoil_all();
@@ -172,6 +175,7 @@ pub fn after_fork_parent() {
     uncount();
     crate::datagram::after_fork(false);
     crate::rendezvous::relatives::after_fork(Some(0));
+    carried::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -190,6 +194,7 @@ pub fn fork_failed() {
     crate::datagram::after_fork(true);
     crate::rendezvous::relatives::after_fork(None);
     crate::waiting::signals::after_fork();
+    carried::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -249,7 +254,7 @@ pub fn after_fork_child() {
     crate::waiting::holding::forked();
     crate::rendezvous::claimed::forked();
     crate::waiting::nudge::forked();
-    crate::handover::carried::forked();
+    carried::forked();
     epoll::forked();
     if !confined {
         new_nonce();

@@ -4,7 +4,7 @@ use super::processes::with_own_descriptors;
 use crate::{answer, cancel, real, set_errno};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
-use shunt_sockets::handover::inherit;
+use shunt_sockets::handover::{carried, inherit};
 use shunt_sockets::sys::section::Section;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{datagram, descriptor, global};
@@ -58,7 +58,7 @@ hook! {
             set_errno(libc::EBADF);
             return -1;
         }
-        let _stays = descriptor::stays(fd);
+        let _stays = carried::stays(fd);
         let copy = real::dup(fd);
         if copy >= 0 {
             descriptor::duplicated(fd, copy);
@@ -91,6 +91,7 @@ hook! {
         fcntl_any(fd, command, argument)
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+        let _stays = descriptor::changes(request).then(|| carried::stays(fd));
         let word = table::get(fd);
         if let Some(socket) = word.socket() {
             if let Some(result) = descriptor::ioctl(fd, word.kind(), socket, request, argument as *mut u8) {
@@ -153,7 +154,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
     // another file's, into which a doorbell would be a byte of the stream.
     descriptor::release(was, to);
-    let stays = descriptor::stays(from);
+    let stays = carried::stays(from);
     let result = duplicate();
     if result >= 0 {
         descriptor::duplicated(from, to);
@@ -166,6 +167,8 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
 }
 
 unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
+    let asks = command == libc::F_GETFL || command == libc::F_GETFD;
+    let _stays = (!asks).then(|| carried::stays(fd));
     let word = table::get(fd);
     if let Some(socket) = word.socket() {
         if let Some(result) = descriptor::fcntl(fd, word.kind(), socket, command, argument) {
@@ -176,14 +179,12 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
-    let duplicates = command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC;
-    let _stays = duplicates.then(|| descriptor::stays(fd));
     // SAFETY: as the caller's call.
     let result = unsafe { real::fcntl(fd, command, argument) };
     if let (true, libc::F_SETFL, Some(socket)) = (result >= 0, command, word.datagram()) {
         datagram::options::set_flags(socket, argument as c_int);
     }
-    if result >= 0 && duplicates {
+    if result >= 0 && (command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC) {
         descriptor::duplicated(fd, result);
     }
     result

@@ -4,6 +4,7 @@ use crate::{answer, cancel, locals, real, set_errno};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
+use shunt_sockets::handover::carried;
 use shunt_sockets::options::names;
 use shunt_sockets::process::report;
 use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, spare};
@@ -206,6 +207,7 @@ hook! {
     }
 
     fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int {
+        let _stays = carried::stays(fd);
         let word = table::get(fd);
         match (word.kind(), word.socket()) {
             (Kind::Stream, Some(socket)) => answer(options::set(socket, fd, level, name, data.cast(), length)) as c_int,

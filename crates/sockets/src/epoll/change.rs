@@ -249,14 +249,15 @@ fn tell_sets(socket: &Socket) {
     });
 }
 
-/// Whether each set that watches the stream does so by a number that is the stream's still: one that was closed beside a duplicate, and may be
-/// another file's, cannot be watched anew.
-pub fn watched_by_own_numbers(socket: &Socket) -> bool {
-    let mut own = true;
-    each_watcher(socket, |_, _, entry| {
-        own &= entry.has(term::DORMANT) || crate::table::is_of(entry.fd.load(Ordering::Relaxed), socket);
+/// Whether each set that watches the stream can watch the kernel's connection in its place: by a number that is the stream's still, as one that was
+/// closed beside a duplicate may be another file's; and for this process alone, as others know nothing of its entries.
+pub fn can_watch_another(socket: &Socket) -> bool {
+    let mut can = true;
+    each_watcher(socket, |set, _, entry| {
+        let alone = !set.shared.load(Ordering::Relaxed) && !set.inherited.load(Ordering::Relaxed);
+        can &= entry.has(term::DORMANT) || (alone && crate::table::is_of(entry.fd.load(Ordering::Relaxed), socket));
     });
-    own
+    can
 }
 
 /// A stream was dissolved, and a fresh TCP socket took its place: the entries are that one's from now on.

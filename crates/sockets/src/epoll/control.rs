@@ -123,6 +123,7 @@ pub(super) fn kernel_side(entry: &Entry) -> bool {
 /// # Safety
 /// `event` may be any address that is not ours.
 pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, event: *const epoll_event) -> Option<Result<isize>> {
+    let _stays = crate::handover::carried::stays(fd);
     let word = table::get(fd);
     let kind = word.kind();
     // DEL does not look at the event, which may be anything.

@@ -13,17 +13,42 @@ use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::waiting::{holding, readiness};
 use crate::{descriptor, epoll, handover};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_segment::channel::arm;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_sys::{calls, libc, Errno, Result};
+use shunt_sys::{calls, libc, section, Errno, Result};
 
-/// One at a time: what two threads give to the kernel at once, each by a ring of its own, is often the same.
+/// One at a time: what two threads give to the kernel at once, each by a ring of its own, is often the same. Taken before all other locks.
 static CARRYING: Mutex = Mutex::new();
+
+/// A fork holds it. Written under the set-up lock, so that forks of our own, which do not, find it clear.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// Before fork, and before the set-up lock is taken for it: the child finds no stream half given away.
+pub(crate) fn before_fork() -> Option<Guard<'static>> {
+    CARRYING.lock()
+}
+
+/// The fork keeps that until [`after_fork`]. Under the set-up lock.
+pub(crate) fn keep_for_fork(held: Option<Guard<'static>>) {
+    if let Some(held) = held {
+        core::mem::forget(held);
+        FORKING.store(true, Ordering::Relaxed);
+    }
+}
+
+/// After it, in either process, before the set-up lock is let go.
+pub(crate) fn after_fork() {
+    if FORKING.swap(false, Ordering::Relaxed) {
+        CARRYING.reset();
+        section::leave();
+    }
+}
 
 /// In the child after fork.
 pub(crate) fn forked() {
+    after_fork();
     CARRYING.reset();
 }
 
@@ -117,6 +142,14 @@ pub(crate) fn alone() -> Option<Guard<'static>> {
     CARRYING.lock()
 }
 
+/// As long as this is kept `fd` stays what it is, if it is a stream that may become the kernel's at any time ([`leave`]): what a call changes
+/// of it is noted before that, or it finds the kernel's. To be asked before the call looks at the table.
+#[inline]
+pub fn stays(fd: i32) -> Option<Guard<'static>> {
+    let may_be_left = table::stream(fd).is_some_and(|socket| socket.has(flag::REMOTE));
+    may_be_left.then(alone).flatten()
+}
+
 /// The stream at `fd` becomes the kernel's connection that `take` gives, which has all of its bytes, before and behind. That is asked under
 /// both of the stream's locks, behind which no thread finds room or bytes in its rings, and no fork sees it before it is the kernel's. False: nothing was
 /// given, and nothing has happened.
@@ -124,7 +157,7 @@ pub fn leave(fd: i32, socket: &Socket, take: impl FnOnce() -> Option<i32>) -> bo
     // SAFETY: sockets live in slabs that are never unmapped.
     let socket: &'static Socket = unsafe { &*core::ptr::from_ref(socket) };
     let Some(_carrying) = CARRYING.lock() else { return false };
-    if !table::is_of(fd, socket) || !socket.hold.is_own() || !epoll::watched_by_own_numbers(socket) {
+    if !table::is_of(fd, socket) || !socket.hold.is_own() || !epoll::can_watch_another(socket) {
         return false; // another thread was first, or the kernel cannot watch it as it is watched
     }
     let Some(next) = kernels_like(socket) else { return false };

@@ -7,6 +7,7 @@
 
 use crate::datagram::adopt;
 use crate::global::SETUP;
+use crate::handover::carried;
 use crate::handover::carrier::{self, Cargo, Carrier};
 use crate::handover::inherit::{Appended, Counted, Received};
 use crate::handover::plain;
@@ -127,6 +128,8 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         let target = control.bytes.as_mut_ptr();
         let Some(found) = read(message, target) else { return false };
         let given = &found.passed[..found.count];
+        // Until the streams among them are marked as shared ones, which are left to no kernel.
+        let _stay = given.iter().find_map(|fd| carried::stays(*fd));
         given.iter().for_each(|fd| {
             if let Some(socket) = table::datagram(*fd) {
                 adopt::before_handing(*fd, socket);

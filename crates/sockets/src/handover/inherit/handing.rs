@@ -5,6 +5,7 @@ use super::ends;
 use super::text::Text;
 use crate::datagram::adopt;
 use crate::global::SETUP;
+use crate::handover::carried;
 use crate::rendezvous::parcel;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
@@ -145,6 +146,7 @@ pub fn prepare(way: &Way) {
 /// it needs: links, and rendezvous. `ends`: it is to say what an exec ends. The caller lets the named descriptors through.
 pub fn hand(way: &Way, ends: bool) -> Handed {
     let exec = matches!(way, Way::Exec);
+    let _stay = carried::alone(); // until the streams among them are shared
     let mut handed = Handed::new();
     for fd in 0..table::high_water() {
         let word = table::get(fd);
