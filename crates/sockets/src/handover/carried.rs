@@ -8,19 +8,30 @@ use crate::global::{Guard, Mutex, SETUP};
 use crate::handover::carrier::{self, Cargo};
 use crate::handover::plain::{self, Pending};
 use crate::process::report;
+use crate::remote::Given;
 use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::waiting::{holding, readiness};
 use crate::{descriptor, epoll, handover};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use shunt_segment::channel::arm;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_sys::{calls, libc, section, Errno, Result};
+use shunt_sys::section::{self, Section};
+use shunt_sys::{calls, clock, libc, Errno, Result};
 
 /// One at a time: what two threads give to the kernel at once, each by a ring of its own, is often the same. Taken before all other locks.
 static CARRYING: Mutex = Mutex::new();
+
+/// Calls that change what a stream is or has, and a thread that would leave one and waits for them: each says so before it looks for the other.
+static CHANGING: AtomicU32 = AtomicU32::new(0);
+static LEAVING: AtomicBool = AtomicBool::new(false);
+/// How long such calls, of which each takes microseconds, are waited for (ns).
+const CHANGED_WITHIN: u64 = 1_000_000;
+
+/// The process may not make the calls by which a stream is left.
+static STAYS: AtomicBool = AtomicBool::new(false);
 
 /// A fork holds it. Written under the set-up lock, so that forks of our own, which do not, find it clear.
 static FORKING: AtomicBool = AtomicBool::new(false);
@@ -50,6 +61,8 @@ pub(crate) fn after_fork() {
 pub(crate) fn forked() {
     after_fork();
     CARRYING.reset();
+    CHANGING.store(0, Ordering::Relaxed);
+    LEAVING.store(false, Ordering::Relaxed);
 }
 
 /// Makes the stream at `fd` the kernel's, under all its numbers.
@@ -138,26 +151,102 @@ pub(crate) fn ended(next: &Socket) {
 }
 
 /// Nobody else gives a stream away meanwhile. `None`: a handler that interrupted the same.
-pub(crate) fn alone() -> Option<Guard<'static>> {
+pub fn alone() -> Option<Guard<'static>> {
     CARRYING.lock()
 }
 
-/// As long as this is kept `fd` stays what it is, if it is a stream that may become the kernel's at any time ([`leave`]): what a call changes
-/// of it is noted before that, or it finds the kernel's. To be asked before the call looks at the table.
-#[inline]
-pub fn stays(fd: i32) -> Option<Guard<'static>> {
-    let may_be_left = table::stream(fd).is_some_and(|socket| socket.has(flag::REMOTE));
-    may_be_left.then(alone).flatten()
+/// No stream is left from now on: a filter refuses what that needs.
+pub(crate) fn stay() {
+    let _alone = alone();
+    STAYS.store(true, Ordering::Release);
 }
 
-/// The stream at `fd` becomes the kernel's connection that `take` gives, which has all of its bytes, before and behind. That is asked under
+/// Whether none is.
+pub fn stay_for_good() -> bool {
+    STAYS.load(Ordering::Acquire)
+}
+
+/// See [`stays`].
+pub struct Stays {
+    _as_long: AsLong,
+    _section: Section,
+}
+
+enum AsLong {
+    Counted(Counted),
+    Alone { _guard: Guard<'static> },
+}
+
+struct Counted;
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        CHANGING.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// As long as this is kept `fd` stays what it is, if it is a stream that may become the kernel's at any time ([`leave`]): what a call changes
+/// of it is noted before that, or it finds the kernel's. To be asked before the call looks at the table. Such calls do not wait for one another.
+#[inline]
+pub fn stays(fd: i32) -> Option<Stays> {
+    let may_be_left = table::stream(fd).is_some_and(|socket| socket.has(flag::REMOTE));
+    if may_be_left {
+        begin_change()
+    } else {
+        None
+    }
+}
+
+#[cold]
+fn begin_change() -> Option<Stays> {
+    let section = Section::begin();
+    CHANGING.fetch_add(1, Ordering::SeqCst);
+    let counted = Counted;
+    let as_long = if LEAVING.load(Ordering::SeqCst) {
+        drop(counted);
+        AsLong::Alone { _guard: alone()? }
+    } else {
+        AsLong::Counted(counted)
+    };
+    Some(Stays { _as_long: as_long, _section: section })
+}
+
+/// No call changes what a stream is or has.
+struct Unchanging;
+
+impl Unchanging {
+    /// By who is [`alone`]. `None`: one is at work for long.
+    fn begin() -> Option<Unchanging> {
+        LEAVING.store(true, Ordering::SeqCst);
+        let unchanging = Unchanging;
+        let mut until = 0;
+        while CHANGING.load(Ordering::SeqCst) != 0 {
+            let now = clock::monotonic_ns();
+            until = if until == 0 { now + CHANGED_WITHIN } else { until };
+            if now >= until {
+                return None;
+            }
+            calls::sched_yield();
+        }
+        Some(unchanging)
+    }
+}
+
+impl Drop for Unchanging {
+    fn drop(&mut self) {
+        LEAVING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The stream at `fd` becomes the kernel's connection that `ask` gives, which has all of its bytes, before and behind. That is asked under
 /// both of the stream's locks, behind which no thread finds room or bytes in its rings, and no fork sees it before it is the kernel's. False: nothing was
 /// given, and nothing has happened.
-pub fn leave(fd: i32, socket: &Socket, take: impl FnOnce() -> Option<i32>) -> bool {
+pub fn leave(fd: i32, socket: &Socket, ask: impl FnOnce() -> Option<Given>) -> bool {
     // SAFETY: sockets live in slabs that are never unmapped.
     let socket: &'static Socket = unsafe { &*core::ptr::from_ref(socket) };
     let Some(_carrying) = CARRYING.lock() else { return false };
-    if !table::is_of(fd, socket) || !socket.hold.is_own() || !epoll::can_watch_another(socket) {
+    let Some(_unchanging) = Unchanging::begin() else { return false };
+    if stay_for_good() || !table::is_of(fd, socket) || !socket.hold.is_own() || !epoll::can_watch_another(socket) {
         return false; // another thread was first, or the kernel cannot watch it as it is watched
     }
     let Some(next) = kernels_like(socket) else { return false };
@@ -169,7 +258,7 @@ pub fn leave(fd: i32, socket: &Socket, take: impl FnOnce() -> Option<i32>) -> bo
     next.stands_for.store(core::ptr::from_ref(socket).cast_mut(), Ordering::Relaxed);
     next.stands_in.store(shunt_sys::thread::process(), Ordering::Relaxed);
     next.references.store(1, Ordering::Relaxed); // ours: another thread may close all numbers at once
-    let Some(end) = taken(fd, socket, next, take) else {
+    let Some(end) = taken(fd, socket, next, ask) else {
         crate::socket::free(next);
         epoll::after_replace(socket);
         holding::put_back(socket);
@@ -184,17 +273,18 @@ pub fn leave(fd: i32, socket: &Socket, take: impl FnOnce() -> Option<i32>) -> bo
 }
 
 /// The step of [`leave`] that nobody sees half done.
-fn taken(fd: i32, socket: &'static Socket, next: &'static Socket, take: impl FnOnce() -> Option<i32>) -> Option<Pending> {
+fn taken(fd: i32, socket: &'static Socket, next: &'static Socket, ask: impl FnOnce() -> Option<Given>) -> Option<Pending> {
     let (Ok(_receiving), Ok(_sending)) = socket.lock_both_settled() else { return None };
+    let given = ask()?; // the keeper may take its time, for which only who uses the stream waits, or would fork
     let _setup = SETUP.lock()?;
     if socket.has(flag::SHARED) {
         return None;
     }
-    let end = Pending(take()?);
+    let end = Pending(given.take()?);
     // What the keeper needed of it is what the program asked for.
     let _ = calls::setsockopt_int(end.0, libc::SOL_SOCKET, libc::SO_OOBINLINE, i32::from(socket.has(flag::OOB_INLINE)));
     let _ = calls::setsockopt_int(end.0, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0);
-    handover::like(socket, fd, end.0);
+    handover::like(socket, socket.hold.number(fd), end.0); // another thread may have closed the number
     holding::left(socket);
     change_over(socket, next, end.0, Reason::Bulk);
     if socket.has(flag::SHUT_RD) {
@@ -218,4 +308,24 @@ pub fn leave_listener(fd: i32, listener: &'static Socket) -> Result<()> {
     handover::give_listener(fd, listener);
     listen::left(fd, listener);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_left_when_nobody_changes_it() {
+        let (one, other) = (begin_change().unwrap(), begin_change().unwrap());
+        assert!(matches!((&one._as_long, &other._as_long), (AsLong::Counted(_), AsLong::Counted(_))), "they wait for nobody");
+        assert!(Unchanging::begin().is_none());
+        drop(one);
+        assert!(Unchanging::begin().is_none());
+        drop(other);
+        let leaving = Unchanging::begin().expect("all are done");
+        assert!(matches!(begin_change().unwrap()._as_long, AsLong::Alone { .. }), "behind who leaves one");
+        drop(leaving);
+        assert!(matches!(begin_change().unwrap()._as_long, AsLong::Counted(_)));
+        assert_eq!(CHANGING.load(Ordering::Relaxed), 0);
+    }
 }

@@ -118,6 +118,19 @@ const OPENING: [Call; 20] = [
     plain(libc::SYS_getpid),
 ];
 
+/// What the change of a stream to another host needs that is left to TCP, beside the others: it may stay as well.
+const LEAVING: [Call; 9] = [
+    (libc::SYS_socketpair, [libc::AF_UNIX as u64, (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64, 0, 0, 0, 0]),
+    plain(libc::SYS_sendmsg),
+    plain(libc::SYS_recvmsg),
+    plain(libc::SYS_dup3),
+    plain(libc::SYS_nanosleep),
+    plain(libc::SYS_openat),
+    plain(libc::SYS_shutdown),
+    with(libc::SYS_setsockopt, libc::IPPROTO_TCP as u64, libc::TCP_NODELAY as u64),
+    with(libc::SYS_fcntl, libc::F_SETFL as u64, libc::O_RDWR as u64),
+];
+
 /// Before the program installs a filter of system calls: what could not go on under it becomes the kernel's while it still can.
 /// A stream is the kernel's if one of its calls is refused, or a connection could cost the process its life; a listener from which
 /// the program may accept, if what a client needs is refused.
@@ -127,6 +140,9 @@ pub fn before_filter(wanted: &Filter) {
     let sleeps = allowed(libc::SYS_ppoll) || allowed(libc::SYS_poll);
     let opening = OPENING.iter().map(answer).fold(Answer::Allowed, worse);
     let streams = !sleeps || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
+    if LEAVING.iter().any(|call| answer(call) != Answer::Allowed) || opening != Answer::Allowed {
+        carried::stay();
+    }
     let accepts = allowed(libc::SYS_accept) || allowed(libc::SYS_accept4);
     let concerned = if streams { untold::begin(Reason::SystemCallFilter) } else { opening != Answer::Allowed };
     if concerned {

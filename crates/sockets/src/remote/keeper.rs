@@ -51,6 +51,7 @@ mod about {
     pub const EAR: u64 = 3;
     pub const NEAR: u64 = 4;
     pub const SHADOW: u64 = 5;
+    pub const VERDICT: u64 = 6;
 }
 
 /// A stream whose program has closed it.
@@ -101,6 +102,8 @@ struct Keeper {
     control: i32,
     epoll: i32,
     shadows: [Shadow; STREAMS],
+    /// Over which a program is to say whether it has taken the shadow that it was given; -1: it has said so, or was given none.
+    verdicts: [i32; STREAMS],
     /// When a stream's shadow ended, or its program closed (ns); 0: neither.
     ends_at: [u64; STREAMS],
     orphans: [Orphan; STREAMS],
@@ -128,6 +131,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
         control,
         epoll,
         shadows: [const { Shadow::NONE }; STREAMS],
+        verdicts: [-1; STREAMS],
         ends_at: [0; STREAMS],
         orphans: [Orphan::NONE; STREAMS],
         lost: false,
@@ -320,6 +324,7 @@ impl Keeper {
                 }
             }
             about::NEAR => self.near(events, which % words::STREAMS),
+            about::VERDICT => self.hear_verdict(which % words::STREAMS),
             about::SHADOW => self.shadows[(which % words::STREAMS) as usize].happened(),
             _ => {}
         }
@@ -341,10 +346,7 @@ impl Keeper {
                 }
                 Ok((Message::Leave(stream), [program, _])) if program >= 0 && stream < words::STREAMS => {
                     self.leave(stream, program);
-                    let _ = calls::close(program);
                 }
-                Ok((Message::Stay(stream), _)) if stream < words::STREAMS => self.stay(stream),
-                Ok((Message::Took(stream), _)) if stream < words::STREAMS => self.took(stream),
                 Ok((_, descriptors)) => descriptors.into_iter().filter(|fd| *fd >= 0).for_each(|fd| {
                     let _ = calls::close(fd);
                 }),
@@ -366,24 +368,43 @@ impl Keeper {
 
     /// The program that waits at `program` gets the shadow, if that holds all there is: from then on the keeper does nothing but wait for the
     /// companion's end.
-    fn leave(&self, stream: Stream, program: i32) {
-        let Some(_driver) = self.home.station.lock() else { return };
-        let shadow = &self.shadows[stream as usize];
-        if !leave::is_marked(self.home, stream) || !shadow.may_be_left(self.home, stream) {
-            return;
-        }
-        if passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_ok() {
-            self.forget(shadow.fd);
-            words::raise(&self.home.station, stream, flag::LEFT);
-            words::lower(&self.home.station, stream, flag::ACTIVE);
-            leave::mark(self.home, stream, false);
+    fn leave(&mut self, stream: Stream, program: i32) {
+        if self.gives(stream, program) {
+            self.verdicts[stream as usize] = program;
+            self.watch(program, (EPOLLIN | EPOLLRDHUP) as u32, about::VERDICT, stream);
+        } else {
+            let _ = calls::close(program);
         }
     }
 
-    /// It has it: the connection ends when the program closes it.
-    fn took(&mut self, stream: Stream) {
-        if words::flags(&self.home.station, stream) & flag::LEFT != 0 {
+    fn gives(&mut self, stream: Stream, program: i32) -> bool {
+        let Some(_driver) = self.home.station.lock() else { return false };
+        let shadow = &mut self.shadows[stream as usize];
+        if self.verdicts[stream as usize] >= 0
+            || !leave::is_marked(self.home, stream)
+            || !shadow.may_be_left(self.home, stream)
+            || passing::send(program, &[shadow.fd], MSG_DONTWAIT | libc::MSG_NOSIGNAL).is_err()
+        {
+            return false;
+        }
+        shadow.look_at = u64::MAX; // nothing is to be done until the program has said whether it has it
+        let fd = shadow.fd;
+        self.forget(fd);
+        words::raise(&self.home.station, stream, flag::LEFT);
+        words::lower(&self.home.station, stream, flag::ACTIVE);
+        leave::mark(self.home, stream, false);
+        true
+    }
+
+    /// The program has the shadow, and the connection ends when it closes it; or it has not.
+    fn hear_verdict(&mut self, stream: Stream) {
+        let over = self.verdicts[stream as usize];
+        let Some(took) = (over >= 0).then(|| leave::verdict(over)).flatten() else { return };
+        let _ = calls::close(core::mem::replace(&mut self.verdicts[stream as usize], -1));
+        if took {
             let _ = calls::close(core::mem::replace(&mut self.shadows[stream as usize].fd, -1));
+        } else {
+            self.stay(stream);
         }
     }
 
@@ -436,6 +457,10 @@ impl Keeper {
     /// Closes what is kept of a stream. A shadow of a stream that was reset is reset, too.
     fn drop_stream(&mut self, stream: Stream) {
         leave::mark(self.home, stream, false);
+        let verdict = core::mem::replace(&mut self.verdicts[stream as usize], -1);
+        if verdict >= 0 {
+            let _ = calls::close(verdict);
+        }
         let far = self.home.far_fd(stream);
         let kept = core::mem::replace(&mut self.shadows[stream as usize], Shadow::NONE);
         let shadow = kept.fd;

@@ -8,12 +8,13 @@
 //!   both locks; rings empty?
 //!   LEAVE stream [a socket] ─────────────────────►   under the station's lock: by TCP, open, rings empty?
 //!   ◄──────────────────────────────── [shadow] ──    moves nothing any more
-//!   TOOK stream ─────────────────────────────────►   closes its own copy
+//!   ═══ TOOK, over the socket that came along ═══►   closes its own copy
 //!   shadow under the program's numbers; when the last of them is closed,
 //!   the companion is ────────────────── hang-up ─►   the stream is over
 //! ```
 //!
-//! If no answer comes in time, or not with a descriptor, the program says STAY, and nothing has happened. For [`PATIENCE`] in each
+//! If no answer comes in time, or not with a descriptor, the program says STAY, or nothing before it closes that socket, and nothing has happened.
+//! A keeper that is stopped keeps nobody: a question that finds no room is not asked. For [`PATIENCE`] in each
 //! second until then the rings are kept short so that they empty: the sender has no room but in an empty ring, and the keeper
 //! brings something only into an empty one, and not at once. A stream that several processes have is the keeper's.
 //!
@@ -22,19 +23,20 @@
 
 use super::home::Home;
 use super::message::Message;
-use super::words;
+use super::words::{self, flag as stream_flag, mode};
 use crate::handover::{carried, passing};
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::channel::{state, word, Side};
 use shunt_station::Stream;
-use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC, SOCK_SEQPACKET};
+use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SOCK_CLOEXEC, SOCK_SEQPACKET};
 use shunt_sys::{calls, clock, Errno};
 
 /// How long the rings are kept short (ns).
 pub const PATIENCE: u64 = 50_000_000;
-/// If the program has not left the stream by then, how long they are not (ns).
+/// If the program has not left the stream by then, how long they are not (ns): twice as long each time, and at most so long.
 pub const BETWEEN: u64 = 1_000_000_000;
+pub const AT_MOST: u64 = 60_000_000_000;
 /// How long the keeper has to answer (ns).
 const ANSWER: u64 = 50_000_000;
 /// After a question in vain the next one (ns): while the rings are kept short, and later.
@@ -79,7 +81,7 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
         shorten(home, socket, stream, now);
         return false;
     }
-    if now < words::get(&home.station, stream, words::ASK_AT) {
+    if now < words::get(&home.station, stream, words::ASK_AT) || !is_open(home, stream) || carried::stay_for_good() {
         return false;
     }
     let left = carried::leave(fd, socket, || (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten());
@@ -100,6 +102,13 @@ fn is_one_process_s(socket: &Socket) -> bool {
         && (socket.incoming().look().0 | socket.outgoing().announced()) & over == 0
 }
 
+/// It goes by TCP, and the keeper knows of no end: what the keeper looks at, too, before it agrees.
+pub fn is_open(home: &Home, stream: Stream) -> bool {
+    use stream_flag::{ACTIVE, FIN_IN, FIN_OUT, NEAR_GONE, OVER, REFUSED, RESET_IN, RESET_OUT};
+    let ends = FIN_IN | FIN_OUT | RESET_IN | RESET_OUT | NEAR_GONE | REFUSED | OVER;
+    words::flags(&home.station, stream) & (ACTIVE | ends) == ACTIVE && words::way(&home.station, stream) == mode::TCP
+}
+
 /// Nothing stands in its rings, and no byte that was held back.
 pub fn is_empty(socket: &Socket) -> bool {
     socket.outgoing().unacknowledged() == 0 && socket.outgoing().held() == 0 && socket.incoming().look().1 == 0
@@ -113,12 +122,15 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
     }
     let Some(_held) = socket.try_lock_send() else { return };
     let limits = [&socket.own().transmit.send_buffer, &socket.peer().receive_buffer];
-    let before = limits.map(|limit| limit.load(Ordering::Relaxed));
-    if before == SHORT {
+    let now = limits.map(|limit| limit.load(Ordering::Relaxed));
+    if now == SHORT {
         return;
     }
-    words::set(&home.station, stream, words::LIMITS, u64::from(before[1]) << 32 | u64::from(before[0]));
-    limits.iter().zip(SHORT).for_each(|(limit, short)| limit.store(short, Ordering::Relaxed));
+    let noted = words::get(&home.station, stream, words::LIMITS);
+    // The program may have set one of them since they were shortened: the other is noted already.
+    let before = |which: usize, noted: u32| u64::from(if now[which] == SHORT[which] { noted } else { now[which] });
+    words::set(&home.station, stream, words::LIMITS, before(1, (noted >> 32) as u32) << 32 | before(0, noted as u32));
+    limits.iter().zip(SHORT).for_each(|(limit, short)| limit.store(short, Ordering::Release));
     fence(Ordering::SeqCst);
     if words::get(&home.station, stream, words::SHORT_UNTIL) == 0 {
         lengthen(home, stream, socket.own(), socket.peer()); // the keeper, which has just ended it, may not have seen this
@@ -127,39 +139,117 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
 
 /// The ring has the room that it had.
 pub fn lengthen(home: &Home, stream: Stream, near: &Side, far: &Side) {
-    let before = words::get(&home.station, stream, words::LIMITS);
-    let limits = [(&near.transmit.send_buffer, before as u32), (&far.receive_buffer, (before >> 32) as u32)];
-    for ((limit, before), short) in limits.into_iter().zip(SHORT) {
-        // Unless the program has set another since.
-        let _ = limit.compare_exchange(short, before, Ordering::Relaxed, Ordering::Relaxed);
+    for (limit, short, shift) in [(&near.transmit.send_buffer, SHORT[0], 0), (&far.receive_buffer, SHORT[1], 32)] {
+        // Unless the program has set another since. Who finds it short finds what it was, too: that is noted before.
+        if limit.load(Ordering::Acquire) == short {
+            let before = (words::get(&home.station, stream, words::LIMITS) >> shift) as u32;
+            let _ = limit.compare_exchange(short, before, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the program says to a shadow that it was given.
+const TOOK: u8 = 1;
+const STAY: u8 = 0;
+
+/// A shadow that the keeper has given, and takes back unless it hears that the program has [`Given::take`]n it.
+pub struct Given {
+    shadow: i32,
+    over: i32,
+}
+
+impl Given {
+    /// It is the program's, and nobody else's; `None`: the keeper could not be told.
+    pub fn take(mut self) -> Option<i32> {
+        // There is room: nothing was said there before.
+        calls::send_byte(self.over, TOOK, MSG_DONTWAIT | MSG_NOSIGNAL).ok()?;
+        let _ = calls::close(core::mem::replace(&mut self.over, -1));
+        Some(core::mem::replace(&mut self.shadow, -1))
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        if self.over >= 0 {
+            // Said as well, as a process that somebody has made past the library may have the socket, too.
+            let _ = calls::send_byte(self.over, STAY, MSG_DONTWAIT | MSG_NOSIGNAL);
+            let _ = calls::close(self.over);
+        }
+        if self.shadow >= 0 {
+            let _ = calls::close(self.shadow);
+        }
+    }
+}
+
+/// What the program has said to the shadow that it was given over the other end of `over`: whether it has taken it. `None`: nothing yet.
+pub fn verdict(over: i32) -> Option<bool> {
+    let mut said = STAY;
+    match calls::recvfrom(over, (&raw mut said).cast(), 1, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut()) {
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => None,
+        got => Some(got == Ok(1) && said == TOOK),
     }
 }
 
 /// Asks the keeper for the shadow. The caller holds both locks.
-fn ask(home: &Home, stream: Stream) -> Option<i32> {
+fn ask(home: &Home, stream: Stream) -> Option<Given> {
     let mut pair = [-1; 2];
     calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).ok()?;
     let control = home.control.load(Ordering::Relaxed);
     let asked = Message::Leave(stream).send(control, &pair[1..]);
     let _ = calls::close(pair[1]);
+    let mut given = Given { shadow: -1, over: pair[0] };
+    asked.ok()?;
     let until = clock::monotonic_ns() + ANSWER;
-    let shadow = loop {
-        if asked.is_err() {
-            break None;
-        }
-        match passing::receive(pair[0], MSG_DONTWAIT) {
-            Ok([shadow, _]) if shadow >= 0 => break Some(shadow),
-            Err(Errno(libc::EAGAIN | libc::EINTR)) if clock::monotonic_ns() < until => {
-                let _ = calls::poll_one(pair[0], POLLIN, until.saturating_sub(clock::monotonic_ns()) as i64);
+    loop {
+        match passing::receive(given.over, MSG_DONTWAIT) {
+            Ok([shadow, _]) if shadow >= 0 => {
+                given.shadow = shadow;
+                return Some(given);
             }
-            _ => break None,
+            Err(Errno(libc::EAGAIN | libc::EINTR)) if clock::monotonic_ns() < until => {
+                let _ = calls::poll_one(given.over, POLLIN, until.saturating_sub(clock::monotonic_ns()) as i64);
+            }
+            _ => return None,
         }
-    };
-    let _ = calls::close(pair[0]);
-    if asked.is_ok() {
-        // Behind the question: whatever the keeper made of that, it takes back what has not come.
-        let said = if shadow.is_some() { Message::Took(stream) } else { Message::Stay(stream) };
-        let _ = said.send(control, &[]);
     }
-    shadow
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shadow that was given, and where its verdict is heard.
+    fn given() -> (Given, i32) {
+        let mut pair = [-1; 2];
+        calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).unwrap();
+        let mut shadow = [-1; 2];
+        calls::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, shadow.as_mut_ptr()).unwrap();
+        calls::close(shadow[1]).unwrap();
+        (Given { shadow: shadow[0], over: pair[0] }, pair[1])
+    }
+
+    #[test]
+    fn the_keeper_hears_what_became_of_the_shadow() {
+        let (taken, over) = given();
+        assert_eq!(verdict(over), None);
+        calls::close(taken.take().unwrap()).unwrap();
+        assert_eq!(verdict(over), Some(true));
+        calls::close(over).unwrap();
+
+        let (refused, over) = given();
+        drop(refused);
+        assert_eq!(verdict(over), Some(false));
+        calls::close(over).unwrap();
+
+        let (killed, over) = given();
+        calls::close(killed.over).unwrap();
+        calls::close(killed.shadow).unwrap();
+        core::mem::forget(killed);
+        assert_eq!(verdict(over), Some(false), "a hang-up without a word");
+        calls::close(over).unwrap();
+
+        let (untold, over) = given();
+        calls::close(over).unwrap();
+        assert_eq!(untold.take(), None, "nobody gives it up");
+    }
 }

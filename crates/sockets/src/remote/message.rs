@@ -25,10 +25,6 @@ pub enum Message {
     User(u32, u32),
     /// The program would take over the shadow of a stream, and waits for it at the other end of what comes along.
     Leave(Stream),
-    /// It has not got it.
-    Stay(Stream),
-    /// It has got it, and nobody else is to have it.
-    Took(Stream),
 }
 
 impl Message {
@@ -42,8 +38,6 @@ impl Message {
             Message::Gate(family) => (5, family),
             Message::User(user, group) => (6, u64::from(group) << 32 | u64::from(user)),
             Message::Leave(stream) => (7, u64::from(stream)),
-            Message::Stay(stream) => (8, u64::from(stream)),
-            Message::Took(stream) => (9, u64::from(stream)),
         };
         let address = if let Message::Ear(_, address) = self { address } else { Address::default() };
         let ([high, low], port) = (address.words(), u64::from(address.scope) << 32 | u64::from(address.port));
@@ -51,8 +45,9 @@ impl Message {
         for (place, word) in bytes.chunks_exact_mut(8).zip([kind, value, high, low, port]) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        // A full queue holds a wake-up already; what carries descriptors waits for its turn.
-        let flags = if self == Message::Wake { MSG_DONTWAIT | MSG_NOSIGNAL } else { MSG_NOSIGNAL };
+        // A full queue holds a wake-up already, and a stream that can be left can be carried; what else carries descriptors waits for its turn.
+        let waits = !matches!(self, Message::Wake | Message::Leave(_));
+        let flags = if waits { MSG_NOSIGNAL } else { MSG_DONTWAIT | MSG_NOSIGNAL };
         loop {
             match passing::send_with(over, &bytes, descriptors, flags) {
                 Err(Errno(shunt_sys::libc::EINTR)) => {}
@@ -75,8 +70,6 @@ impl Message {
             (SIZE, 5) => Message::Gate(word(8)),
             (SIZE, 6) => Message::User(word(8) as u32, (word(8) >> 32) as u32),
             (SIZE, 7) => Message::Leave(word(8) as Stream),
-            (SIZE, 8) => Message::Stay(word(8) as Stream),
-            (SIZE, 9) => Message::Took(word(8) as Stream),
             _ => return Err(Errno(shunt_sys::libc::EPROTO)),
         };
         Ok((message, descriptors))
@@ -101,8 +94,6 @@ mod tests {
             Message::Gate(1),
             Message::User(33, 7),
             Message::Leave(255),
-            Message::Stay(0),
-            Message::Took(1),
         ] {
             message.send(pair[0], &[]).unwrap();
             assert_eq!(Message::receive(pair[1]), Ok((message, [-1; 2])));
@@ -116,6 +107,10 @@ mod tests {
         assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EAGAIN)));
         calls::sendto(pair[0], b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0).unwrap();
         assert_eq!(Message::receive(pair[1]), Err(Errno(libc::EPROTO)));
+        // A keeper that is stopped is waited for by nobody who would leave a stream.
+        while Message::Wake.send(pair[0], &[]).is_ok() {}
+        assert_eq!(Message::Leave(1).send(pair[0], &pair[1..]), Err(Errno(libc::EAGAIN)));
+        while Message::receive(pair[1]).is_ok() {}
         calls::close(pair[0]).unwrap();
         assert_eq!(Message::receive(pair[1]), Err(Errno(libc::ECONNRESET)));
         calls::close(pair[1]).unwrap();

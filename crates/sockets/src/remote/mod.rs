@@ -39,7 +39,7 @@ mod words;
 pub use accept::{accepted, listens, listens_no_longer};
 pub use connect::connect;
 pub use home::{forget, forked, moved};
-pub use leave::leave;
+pub use leave::{leave, Given};
 pub use near::{drive, drive_into, hold_back, is_driven, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
 pub use posting::Posting;
 pub use whose::{is_driving, user_changed};

@@ -75,6 +75,10 @@ pub struct Shadow {
     reset_at: u64,
     /// When the rings of a stream that its program is to leave, and has not, are kept short once more (ns).
     short_at: u64,
+    /// How long not, behind the next time in vain (ns).
+    between: u64,
+    /// Bytes that had gone in either direction at that time.
+    tried: u64,
     /// When something is brought into its ring next, while that is so (ns).
     bring_at: u64,
 }
@@ -97,6 +101,8 @@ impl Shadow {
         look_at: u64::MAX,
         reset_at: 0,
         short_at: u64::MAX,
+        between: leave::BETWEEN,
+        tried: u64::MAX,
         bring_at: 0,
     };
 
@@ -107,7 +113,7 @@ impl Shadow {
             let _ = calls::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
             let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
         }
-        Shadow { fd, ready: true, blocked: false, since: now, look_at: u64::MAX, reset_at: 0, short_at: u64::MAX, bring_at: 0 }
+        Shadow { fd, ready: true, since: now, ..Shadow::NONE }
     }
 
     /// The record of this kind; false: it cannot be written.
@@ -131,15 +137,11 @@ impl Shadow {
 
     /// The program may take it over: all that was sent and has come is on the other side of it. To be asked under the station's lock.
     pub fn may_be_left(&self, home: &Home, stream: Stream) -> bool {
-        let ends = flag::FIN_IN | flag::FIN_OUT | flag::RESET_IN | flag::RESET_OUT | flag::NEAR_GONE | flag::REFUSED;
-        let flags = words::flags(&home.station, stream);
         let far = home.far(stream);
         let (near_word, waiting) = far.incoming().look();
-        let open = flags & (flag::ACTIVE | flag::OVER | ends) == flag::ACTIVE
-            && near_word & (word::FIN | word::CLOSED | word::RST) == 0
-            && self.reset_at == 0;
+        let open = leave::is_open(home, stream) && near_word & (word::FIN | word::CLOSED | word::RST) == 0 && self.reset_at == 0;
         let empty = waiting == 0 && far.outgoing().unacknowledged() == 0;
-        self.fd >= 0 && open && empty && words::way(&home.station, stream) == mode::TCP
+        self.fd >= 0 && open && empty
     }
 
     /// Something happened there.
@@ -454,6 +456,12 @@ impl Tending<'_, '_> {
             self.shadow.short_at = self.now + leave::BETWEEN;
             return;
         }
+        let empty = far.incoming().look().1 == 0 && far.outgoing().unacknowledged() == 0;
+        let moved = self.get(words::RECEIVED).wrapping_add(self.get(words::SENT));
+        if empty && moved == self.shadow.tried {
+            return; // its next call finds them empty in any case
+        }
+        self.shadow.tried = moved;
         self.set(words::SHORT_UNTIL, self.now + leave::PATIENCE);
         self.shadow.look_at = self.shadow.look_at.min(self.now + SHORTLY);
     }
@@ -465,7 +473,9 @@ impl Tending<'_, '_> {
             return;
         }
         self.set(words::SHORT_UNTIL, 0);
-        self.shadow.short_at = self.now + leave::BETWEEN;
+        self.shadow.short_at = self.now + self.shadow.between;
+        self.shadow.between = (2 * self.shadow.between).min(leave::AT_MOST);
+        self.shadow.tried = self.get(words::RECEIVED).wrapping_add(self.get(words::SENT));
         fence(Ordering::SeqCst); // who shortens it in this moment sees that, or we what he stored
         let far = self.home.far(self.stream);
         leave::lengthen(self.home, self.stream, far.peer(), far.own());
