@@ -118,6 +118,24 @@ fn by_edges(site: Site) {
     converse(site, &side(1, 2, "echo"), &side(2, 1, "talk"), 1);
 }
 
+/// One hears all by readiness, level by level, stops at short reads and sends nothing: no call of its finds its ring empty.
+fn by_levels(site: Site) {
+    let server = "p = select.poll(); p.register(c, select.POLLIN); wanted, block, heard, b = b'', drawn(1), 40 << 20, b'.'\n\
+        while b:\n\
+        \x20   assert p.poll(20000), heard\n\
+        \x20   b = c.recv(100000); some, b2 = b[:heard], b[heard:]; assert b2.strip(b'.') == b''\n\
+        \x20   while len(wanted) < len(some): wanted += next(block)\n\
+        \x20   assert wanted.startswith(some), heard\n\
+        \x20   wanted = wanted[len(some):]\n\
+        \x20   if heard and heard == len(some): print('all', flush=True)\n\
+        \x20   heard -= len(some)\n\
+        assert heard == 0; c.sendall(b'thanks')";
+    let client = "say(c, 1, 40 << 20); print('all', flush=True)\n\
+        while not os.path.exists('go'): c.sendall(b'.'); time.sleep(0.01)\n\
+        c.shutdown(socket.SHUT_WR); assert c.recv(9) == b'thanks'";
+    converse(site, server, client, 1);
+}
+
 /// A child has the connection, too, and speaks by turns with its parent: the keeper carries such a stream, or the path, and nothing is lost.
 fn with_a_child(site: Site) {
     let client = "for k in range(8):\n\
@@ -138,6 +156,8 @@ mod large {
     crate::between_hosts!(both_ways, both_ways_early, Left);
     crate::between_hosts!(by_edges, by_edges_default, Default);
     crate::between_hosts!(by_edges, by_edges_early, Left);
+    crate::between_hosts!(by_levels, by_levels_default, Default);
+    crate::between_hosts!(by_levels, by_levels_early, Left);
     crate::between_hosts!(with_a_child, with_a_child_default, Default);
     crate::between_hosts!(with_a_child, with_a_child_early, Left);
 }

@@ -50,6 +50,9 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
         // SAFETY: passed on.
         let taken = unsafe { take(socket, fd, data, length)? };
         if taken > 0 {
+            if socket.has(flag::REMOTE) {
+                crate::remote::leave(socket, fd); // as below
+            }
             return Ok(taken as isize);
         }
     }
@@ -193,6 +196,9 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             return Err(Errno(libc::EBADF));
         }
     };
+    if socket.has(flag::REMOTE) && !peeking && done > 0 {
+        crate::remote::leave(socket, fd); // a program that stops there may find its ring empty in no other call
+    }
     if offset >= 0 {
         // sk_peek_offset_fwd and _bwd: looks go on where the last one ended, and reads take from the front.
         let moved = if peeking { offset.saturating_add(done as i32) } else { offset.saturating_sub(done as i32).max(0) };
