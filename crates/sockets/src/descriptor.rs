@@ -50,6 +50,7 @@ pub fn release(word: Word, fd: i32) {
 /// `whole`: its number is the program's, so that the companion behind it may be kept for another connection.
 pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
     let unwatched = epoll::forget_socket(socket, fd);
+    crate::handover::carried::ended(socket); // of whatever kind it has become since
     match socket.kind() {
         Kind::Stream => {
             // Threads that sleep on it all the same (there was no descriptor to keep) would sleep for ever: the companion
@@ -62,7 +63,6 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
         }
         kind => {
             spare::spoil(socket);
-            crate::handover::carried::ended(socket);
             if kind == Kind::Listener {
                 if !socket.has(flag::LISTENER_SHARED) {
                     crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
@@ -359,7 +359,9 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
         return calls::close_range(first, last, flags).map(|()| 0);
     }
     if flags & libc::CLOSE_RANGE_CLOEXEC != 0 {
-        for fd in first..(table::high_water() as u32).min(last.saturating_add(1)) {
+        let ours = || first..(table::high_water() as u32).min(last.saturating_add(1));
+        let _stay = ours().find_map(|fd| crate::handover::carried::stays(fd as i32));
+        for fd in ours() {
             if let Some(socket) = table::get(fd as i32).socket() {
                 socket.clear(flag::CLOSE_ON_EXEC_KNOWN);
             }

@@ -257,6 +257,10 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 }
                 let family = user::read(&raw const (*address).sa_family);
                 if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
+                    let _alone = socket.has(flag::REMOTE).then(carried::alone);
+                    if !table::is_of(fd, socket) {
+                        return real::connect(fd, address, length); // it has just become the kernel's
+                    }
                     return answer(shunt_sockets::rendezvous::disconnect::disconnect(fd, socket)) as c_int;
                 }
                 if connecting::first_success(socket) {
