@@ -141,7 +141,8 @@ pub static TABLE: [Entry; 12] = [
         range: "0, or 64..1G",
         example: "64M",
         help: "How much a stream to another host sends ahead of its reader before it is left to its TCP connection, where its \
-               bytes go by the kernel's UDP: TCP has more bandwidth, UDP the shorter round trips. 0: never.",
+               bytes go by the kernel's UDP: TCP has more bandwidth, UDP the shorter round trips. 0: \
+               never, unless the other end does.",
         reader: Reader::Library,
         set: options::set_bulk,
     },

@@ -43,14 +43,14 @@ fn limit(home: &Home) -> Option<u64> {
 }
 
 impl Rings<'_> {
-    /// The peer has taken `count` bytes more, which stand in the ring still.
+    /// The peer has taken `count` bytes more, which stand in the ring still, before those that wait behind them.
     pub(super) fn count(&self, stream: Stream, count: u64) {
         let Some(limit) = limit(self.0).filter(|_| words::flags(&self.0.station, stream) & flag::STAYS == 0) else { return };
         if count < LEAST.min(limit / ANSWERS) {
             return;
         }
         let (_, waiting) = self.0.far(stream).incoming().look();
-        if waiting as u64 > limit / ANSWERS {
+        if (waiting as u64).saturating_sub(count) > limit / ANSWERS {
             words::raise(&self.0.station, stream, flag::COUNTS);
             self.add(stream, words::SCORE, count);
         }
