@@ -148,7 +148,54 @@ fn with_a_child(site: Site) {
     converse(site, server, client, 0);
 }
 
+/// Keepers that are stopped again and again, some while a program asks for a shadow, others when it was given one: whoever has it has all bytes.
+fn keepers_stop(site: Site) {
+    let python = python_program();
+    let side = |own: u32, other: u32| {
+        format!(
+            "t = threading.Thread(target=say, args=(c, {own}, 20 << 20)); t.start(); hear(c, {other}, 20 << 20); t.join()\n\
+             for k in range(300): c.sendall(b'%3d' % k); assert c.recv(3, socket.MSG_WAITALL) == b'%3d' % k\n\
+             print('all', flush=True)\n"
+        )
+    };
+    let server = format!(
+        "{COMMON}l = socket.create_server((sys.argv[1], 7001)); print('ready', flush=True)\n\
+         for _ in range(3):\n\
+         \x20   c, _ = l.accept()\n\
+         \x20   exec({:?})\n\
+         \x20   assert c.recv(1) == b''; c.close()",
+        side(1, 2)
+    );
+    let client = format!("{COMMON}for _ in range(3):\n\x20   c = socket.create_connection((sys.argv[1], 7001))\n\x20   exec({:?})\n\x20   c.close()", side(2, 1));
+    let server = site.start(1, "server", &python, &["-c", &server, &site.address()]);
+    server.wait_for("ready");
+    let client = site.start(0, "client", &python, &["-c", &client, &site.address()]);
+    let keepers = |host: usize, signal: i32| {
+        let name = |process: &u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        for keeper in site.hosts[host].processes().iter().filter(|process| name(process).contains("keeper")) {
+            // SAFETY: takes numbers. The process is of this test's own network namespace; it may have ended.
+            unsafe { libc::kill(*keeper as i32, signal) };
+        }
+    };
+    let began = Instant::now();
+    for turn in 0.. {
+        if [&client, &server].iter().all(|program| program.text().matches("all").count() == 3) {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(40), "{} {}", client.text(), server.text());
+        keepers(turn % 2, libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis([3, 20, 70][turn % 3]));
+        keepers(turn % 2, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis([1, 10][turn / 2 % 2]));
+    }
+    client.end_of_input();
+    server.end_of_input();
+    site.finish();
+}
+
 mod large {
+    crate::between_hosts!(keepers_stop, keepers_stop_default, Default);
+    crate::between_hosts!(keepers_stop, keepers_stop_early, Left);
     crate::between_hosts!(upload, upload_default, Default);
     crate::between_hosts!(upload, upload_early, Left);
     crate::between_hosts!(upload, upload_not, Udp);
