@@ -8,7 +8,7 @@ use crate::global::{Guard, Mutex, SETUP};
 use crate::handover::carrier::{self, Cargo};
 use crate::handover::plain::{self, Pending};
 use crate::process::report;
-use crate::remote::Given;
+use crate::remote::{self, Given};
 use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
@@ -36,9 +36,9 @@ static STAYS: AtomicBool = AtomicBool::new(false);
 /// A fork holds it. Written under the set-up lock, so that forks of our own, which do not, find it clear.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Before fork, and before the set-up lock is taken for it: the child finds no stream half given away.
+/// Before fork, and before the set-up lock is taken for it: the child finds no stream to another host half given away.
 pub(crate) fn before_fork() -> Option<Guard<'static>> {
-    CARRYING.lock()
+    remote::is_driven().then(alone).flatten()
 }
 
 /// The fork keeps that until [`after_fork`]. Under the set-up lock.

@@ -146,7 +146,7 @@ pub fn prepare(way: &Way) {
 /// it needs: links, and rendezvous. `ends`: it is to say what an exec ends. The caller lets the named descriptors through.
 pub fn hand(way: &Way, ends: bool) -> Handed {
     let exec = matches!(way, Way::Exec);
-    let _stay = carried::alone(); // until the streams among them are shared
+    let _stay = crate::remote::is_driven().then(carried::alone); // until the streams among them are shared
     let mut handed = Handed::new();
     for fd in 0..table::high_water() {
         let word = table::get(fd);
