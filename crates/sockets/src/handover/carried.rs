@@ -128,7 +128,7 @@ fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, reason:
                 let close_on_exec = crate::rendezvous::connect::closes_on_exec(number);
                 let _ = calls::dup3(end, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
                 if table::replace(number, socket, Kind::Tcp, next) {
-                    report::note(number, kind::TCP, reason, None);
+                    report::show(number, kind::TCP, reason);
                 }
             });
         }

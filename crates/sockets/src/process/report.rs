@@ -113,13 +113,24 @@ pub(crate) fn address() -> usize {
 /// Notes what `fd` is, and counts the reason.
 pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
     if let Some(state) = state() {
-        if let Some(slot) = state.rows.get(fd as u32 as usize) {
-            let channel = channel.map_or(0, |c| c as u16 + 1);
-            slot.store(row::pack(reason as u8, kind, channel), Ordering::Relaxed);
-        }
+        show_in(state, fd, kind, reason, channel);
         if !matches!(reason, Reason::Unconnected | Reason::Unknown) {
             state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// The same of a further number of what is counted once.
+pub fn show(fd: i32, kind: u8, reason: Reason) {
+    if let Some(state) = state() {
+        show_in(state, fd, kind, reason, None);
+    }
+}
+
+fn show_in(state: &ProcessState, fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
+    if let Some(slot) = state.rows.get(fd as u32 as usize) {
+        let channel = channel.map_or(0, |c| c as u16 + 1);
+        slot.store(row::pack(reason as u8, kind, channel), Ordering::Relaxed);
     }
 }
 
