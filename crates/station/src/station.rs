@@ -179,7 +179,13 @@ impl Station {
     /// In the child after fork, before it drives: another thread of the parent's may have been attaching the engine.
     pub fn forked(&self) {
         // SAFETY: the child has one thread, and no driver: what is given up is views of memory.
-        unsafe { self.engine.get().write(None) };
+        unsafe {
+            self.engine.get().write(None);
+            // What the parent still has to see to is the parent's.
+            (*self.inner.get()).gone = 0;
+            (*self.inner.get()).was_early = false;
+        }
+        self.left_over.store(false, Relaxed);
     }
 
     #[inline(always)]

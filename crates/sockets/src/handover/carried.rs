@@ -71,6 +71,7 @@ pub(crate) fn forked() {
 /// EAGAIN: no carrier could be made; the stream is what it was.
 pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     let carrying = CARRYING.lock().ok_or(Errno(libc::EAGAIN))?;
+    let unchanging = socket.has(flag::REMOTE).then(Unchanging::begin);
     if table::stream(fd).is_none_or(|now| !core::ptr::eq(now, socket)) {
         return Ok(()); // another thread was first
     }
@@ -98,7 +99,7 @@ pub fn carry(fd: i32, socket: &'static Socket) -> Result<()> {
     descriptor::finish(socket, fd, false);
     holding::given_up(socket);
     carrier.begin();
-    drop(carrying);
+    drop((unchanging, carrying));
     if readable {
         // What could be read before the call can be read after it.
         let _ = calls::poll_one(program.0, libc::POLLIN, ARRIVAL);
@@ -209,6 +210,18 @@ fn begin_change() -> Option<Stays> {
         AsLong::Counted(counted)
     };
     Some(Stays { _as_long: as_long, _section: section })
+}
+
+/// For a call that makes another thing of a stream to another host: nobody gives it away meanwhile, nor changes it.
+pub fn exclusively() -> impl Drop {
+    struct Exclusively(Option<Unchanging>, Option<Guard<'static>>);
+    impl Drop for Exclusively {
+        fn drop(&mut self) {
+            drop((self.0.take(), self.1.take())); // in this order
+        }
+    }
+    let alone = alone();
+    Exclusively(alone.as_ref().and_then(|_| Unchanging::begin()), alone)
 }
 
 /// No call changes what a stream is or has.

@@ -371,6 +371,7 @@ mod tests {
     fn the_other_end_is_found_and_a_process_without_state_is_none_of_ours() {
         let (near, far) = UnixStream::pair().unwrap();
         let status = calls::status_of(far.as_raw_fd()).unwrap();
+        let _setup = crate::global::SETUP.lock().unwrap(); // of whoever asks the kernel
         assert_eq!(diag::unix_peer(near.as_raw_fd()), Ok(status.st_ino as u32));
         // This process alone has both ends: it would pass a descriptor to itself, and is taken for one under shunt.
         assert!(matches!(holders(status.st_ino as u32), Ok(Holders::Ours { strange: false, .. })));

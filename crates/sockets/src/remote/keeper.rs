@@ -153,9 +153,9 @@ pub fn run(home: &'static Home, control: i32) -> ! {
 }
 
 impl Keeper {
-    fn watch(&self, fd: i32, events: u32, about: u64, which: u32) {
+    fn watch(&self, fd: i32, events: u32, about: u64, which: u32) -> bool {
         let mut event = epoll_event { events, u64: about << 32 | u64::from(which) };
-        let _ = calls::epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &mut event);
+        calls::epoll_ctl(self.epoll, EPOLL_CTL_ADD, fd, &mut event).is_ok()
     }
 
     fn forget(&self, fd: i32) {
@@ -369,10 +369,11 @@ impl Keeper {
     /// The program that waits at `program` gets the shadow, if that holds all there is: from then on the keeper does nothing but wait for the
     /// companion's end.
     fn leave(&mut self, stream: Stream, program: i32) {
-        if self.gives(stream, program) {
+        // Watched before it can say anything: what the program says of the shadow is heard before what it does next.
+        if self.watch(program, (EPOLLIN | EPOLLRDHUP) as u32, about::VERDICT, stream) && self.gives(stream, program) {
             self.verdicts[stream as usize] = program;
-            self.watch(program, (EPOLLIN | EPOLLRDHUP) as u32, about::VERDICT, stream);
         } else {
+            self.forget(program);
             let _ = calls::close(program);
         }
     }
@@ -526,6 +527,7 @@ impl Keeper {
             corked::take(far);
             words::raise(&self.home.station, stream, flag::NEAR_GONE);
             self.forget(fd);
+            self.hear_verdict(stream);
             if words::flags(&self.home.station, stream) & flag::LEFT != 0 {
                 // What becomes of the connection is the kernel's and the program's.
                 words::raise(&self.home.station, stream, flag::OVER);

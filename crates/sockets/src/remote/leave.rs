@@ -26,7 +26,7 @@ use super::message::Message;
 use super::words::{self, flag as stream_flag, mode};
 use crate::handover::{carried, passing};
 use crate::socket::{flag, Socket};
-use core::sync::atomic::{fence, Ordering};
+use core::sync::atomic::{fence, AtomicU64, Ordering};
 use shunt_segment::channel::{state, word, Side};
 use shunt_station::Stream;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, SOCK_CLOEXEC, SOCK_SEQPACKET};
@@ -38,11 +38,34 @@ pub const PATIENCE: u64 = 50_000_000;
 pub const BETWEEN: u64 = 1_000_000_000;
 pub const AT_MOST: u64 = 60_000_000_000;
 /// How long the keeper has to answer (ns).
-const ANSWER: u64 = 50_000_000;
+const ANSWER: u64 = 20_000_000;
+/// If it has not, nobody asks it for so long: twice as long each time, and at most so long (ns).
+const SILENT: [u64; 2] = [100_000_000, 60_000_000_000];
 /// After a question in vain the next one (ns): while the rings are kept short, and later.
 const AGAIN: [u64; 2] = [500_000, 100_000_000];
 /// The limits of a ring of which one byte is to be filled, and only when it is empty: SO_SNDBUF, SO_RCVBUF.
 const SHORT: [u32; 2] = [1, 2];
+
+/// Until when the keeper is not asked, and how long that is; 0: it answered.
+struct Silence {
+    until: AtomicU64,
+    pause: AtomicU64,
+}
+
+static SILENCE: Silence = Silence { until: AtomicU64::new(0), pause: AtomicU64::new(0) };
+
+impl Silence {
+    fn answered(&self) {
+        self.pause.store(0, Ordering::Relaxed);
+    }
+
+    /// A keeper that is stopped, or has no processor, is not asked for each stream, and again and again.
+    fn unanswered(&self, now: u64) {
+        let pause = (2 * self.pause.load(Ordering::Relaxed)).clamp(SILENT[0], SILENT[1]);
+        self.pause.store(pause, Ordering::Relaxed);
+        self.until.store(now + pause, Ordering::Relaxed);
+    }
+}
 
 /// Notes that the program is to leave the stream, or no longer is.
 pub fn mark(home: &Home, stream: Stream, leaving: bool) {
@@ -81,7 +104,8 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
         shorten(home, socket, stream, now);
         return false;
     }
-    if now < words::get(&home.station, stream, words::ASK_AT) || !is_open(home, stream) || carried::stay_for_good() {
+    let unasked = now < words::get(&home.station, stream, words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
+    if unasked || !is_open(home, stream) || carried::stay_for_good() {
         return false;
     }
     let left = carried::leave(fd, socket, || (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten());
@@ -130,7 +154,10 @@ fn shorten(home: &Home, socket: &Socket, stream: Stream, now: u64) {
     // The program may have set one of them since they were shortened: the other is noted already.
     let before = |which: usize, noted: u32| u64::from(if now[which] == SHORT[which] { noted } else { now[which] });
     words::set(&home.station, stream, words::LIMITS, before(1, (noted >> 32) as u32) << 32 | before(0, noted as u32));
-    limits.iter().zip(SHORT).for_each(|(limit, short)| limit.store(short, Ordering::Release));
+    for (at, limit) in limits.into_iter().enumerate() {
+        // What the program sets in this moment stays, and is noted next time.
+        let _ = limit.compare_exchange(now[at], SHORT[at], Ordering::Release, Ordering::Relaxed);
+    }
     fence(Ordering::SeqCst);
     if words::get(&home.station, stream, words::SHORT_UNTIL) == 0 {
         lengthen(home, stream, socket.own(), socket.peer()); // the keeper, which has just ended it, may not have seen this
@@ -203,13 +230,22 @@ fn ask(home: &Home, stream: Stream) -> Option<Given> {
     loop {
         match passing::receive(given.over, MSG_DONTWAIT) {
             Ok([shadow, _]) if shadow >= 0 => {
+                SILENCE.answered();
                 given.shadow = shadow;
                 return Some(given);
             }
-            Err(Errno(libc::EAGAIN | libc::EINTR)) if clock::monotonic_ns() < until => {
-                let _ = calls::poll_one(given.over, POLLIN, until.saturating_sub(clock::monotonic_ns()) as i64);
+            Err(Errno(libc::EAGAIN | libc::EINTR)) => {
+                let now = clock::monotonic_ns();
+                if now >= until {
+                    SILENCE.unanswered(now);
+                    return None;
+                }
+                let _ = calls::poll_one(given.over, POLLIN, (until - now) as i64);
             }
-            _ => return None,
+            _ => {
+                SILENCE.answered();
+                return None;
+            }
         }
     }
 }
