@@ -3,7 +3,7 @@
 use crate::{copies, exec, hooks};
 use core::ffi::c_long;
 use shunt_calls::libc;
-use shunt_sockets::process::user::Call;
+use shunt_sockets::process::user_change::Call;
 use shunt_sockets::sys::user;
 use shunt_sockets::{global, process};
 
@@ -107,7 +107,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
     }
     if matches!(number, libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid) {
         // Of this thread alone, as the kernel has it; the C library changes all.
-        process::user::changing(&match number {
+        process::user_change::changing(&match number {
             libc::SYS_setuid => Call::Set(a as u32),
             libc::SYS_setreuid => Call::RealEffective(a as u32, b as u32),
             _ => Call::All(a as u32, b as u32, c as u32),
@@ -115,7 +115,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         // SAFETY: plain numbers.
         let result = shunt_sockets::sys::check(unsafe { shunt_sockets::sys::raw::call6(number, a, b, c, d, e, f) });
         if result.is_ok() {
-            process::user::changed();
+            process::user_change::changed();
         }
         return Some(crate::answer(result.map(|_| 0)));
     }

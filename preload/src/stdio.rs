@@ -6,7 +6,7 @@ use crate::{hooks, real};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_calls::libc;
-use shunt_sockets::descriptor;
+use shunt_sockets::operations;
 use shunt_sockets::sys::{calls, check, syscall, Errno};
 use shunt_sockets::table::{self, Kind};
 
@@ -216,7 +216,7 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
         let Some(fd) = number(stream) else {
             let fd = real::fileno(stream);
             if fd >= 0 && !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
-                descriptor::closing(fd);
+                operations::closing(fd);
                 if fd < 3 {
                     standard(fd);
                 }
@@ -229,7 +229,7 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, stream: *
         if fd < 3 && STANDARD[fd as usize].load(Ordering::Acquire) == stream {
             let original = ORIGINAL[fd as usize].load(Ordering::Acquire);
             if !original.is_null() {
-                descriptor::closing(fd);
+                operations::closing(fd);
                 standard(fd);
                 return real::freopen(path, mode, original);
             }

@@ -4,6 +4,7 @@
 use crate::{answer, hooks};
 use core::ffi::{c_int, c_long};
 use shunt_calls::libc::{self, epoll_event, pollfd, sigset_t, timespec};
+use shunt_sockets::epoll::Set;
 use shunt_sockets::sys::{clock, user};
 use shunt_sockets::table;
 use shunt_sockets::waiting::{poll, select};
@@ -42,10 +43,10 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
                 }
                 timed(time, || Some(answer(select::select(&mut sets, poll::deadline(limit), mask)) as c_int))
             }
-            libc::SYS_epoll_pwait if table::get(a as c_int).set().is_some() => {
+            libc::SYS_epoll_pwait if table::get(a as c_int).object::<Set>().is_some() => {
                 Some(hooks::epoll_pwait(a as c_int, b as *mut epoll_event, c as c_int, d as c_int, good(e, f)?))
             }
-            libc::SYS_epoll_pwait2 if table::get(a as c_int).set().is_some() => {
+            libc::SYS_epoll_pwait2 if table::get(a as c_int).object::<Set>().is_some() => {
                 Some(hooks::epoll_pwait2(a as c_int, b as *mut epoll_event, c as c_int, d as *const timespec, good(e, f)?))
             }
             _ => None,

@@ -30,7 +30,7 @@ use core::ops::Range;
 use shunt_calls::libc::{self, siginfo_t, ucontext_t};
 use shunt_options::Raw;
 use shunt_sockets::global;
-use shunt_sockets::handover::untold;
+use shunt_sockets::process::kernel_only;
 use shunt_sockets::process::{confinement, report};
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::sys::filter::Filter;
@@ -77,7 +77,7 @@ fn begin(range: Option<Range<usize>>) -> bool {
 pub fn loaded() {
     if global::ready() && table::any_ours() {
         code::look();
-        untold::carry();
+        kernel_only::carry();
     }
 }
 

@@ -7,9 +7,10 @@ use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
 use shunt_segment::name::Hello;
 use shunt_segment::{link as layout, CHANNELS, VERSION};
 use shunt_sockets::handover::inherit;
+use shunt_sockets::socket::Socket;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::waiting::poll;
-use shunt_sockets::{descriptor, global, link, process, stream};
+use shunt_sockets::{global, link, operations, process, stream};
 use shunt_sys::{calls, libc};
 use std::sync::{Mutex, MutexGuard, Once};
 
@@ -85,7 +86,7 @@ fn play(mut input: Input) -> Option<()> {
     }
     drop(appended);
     for end in [client, server] {
-        descriptor::closing(end);
+        operations::closing(end);
         let _ = calls::close(end);
     }
     let _setup = global::SETUP.lock()?;
@@ -149,7 +150,7 @@ fn companions(hello: &Hello) -> Option<(i32, i32)> {
 
 /// Some calls on what was taken up.
 fn use_it(fd: i32, input: &mut Input) {
-    let Some(socket) = table::get(fd).socket().filter(|_| table::get(fd).kind() == Kind::Stream) else { return };
+    let Some(socket) = table::get(fd).object::<Socket>().filter(|_| table::get(fd).kind() == Kind::Stream) else { return };
     let mut bytes = [0u8; 4096];
     for _ in 0..4 {
         let length = input.length(bytes.len()).unwrap_or(100);

@@ -1,192 +1,43 @@
 //! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
 
-use crate::global::SETUP;
+use crate::datagram::Datagram;
+use crate::epoll::Set;
 use crate::options::judge::Judge;
 use crate::process::report;
-use crate::rendezvous::{kept, listen, offered, spare, taking};
-use crate::socket::{self, flag, Socket};
+use crate::rendezvous::close;
+use crate::rendezvous::{listen, spare};
+use crate::socket::{flag, Socket};
 use crate::stream::{corked, deadlines, urgent};
 use crate::table::{self, Kind, Word};
-use crate::waiting::{holding, owner, wait};
-use crate::{epoll, link, private};
-use core::sync::atomic::{fence, Ordering};
-use shunt_segment::channel::{arm, release, state, word};
+use crate::waiting::{holding, owner};
+use crate::{epoll, private};
+use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int};
-use shunt_sys::{calls, thread, user, Result};
-
-/// The program closes `fd`: lets go of what it was. The caller then closes the descriptor itself.
-pub fn closing(fd: i32) {
-    let word = table::take(fd);
-    report::forget(fd);
-    release(word, fd);
-}
+use shunt_sys::{calls, user, Result};
 
 /// Lets go of what a descriptor was.
 pub fn release(word: Word, fd: i32) {
     match word.kind() {
         Kind::Stream | Kind::Listener | Kind::Tcp => {
-            if let Some(socket) = word.socket() {
+            if let Some(socket) = word.object::<Socket>() {
                 socket.hold.await_ringers();
                 if socket.references.fetch_sub(1, Ordering::SeqCst) == 1 && !holding::linger(socket, fd) {
-                    end(socket, fd, true);
+                    close::end(socket, fd, true);
                 }
             }
         }
         Kind::Epoll => {
-            if let Some(set) = word.set() {
+            if let Some(set) = word.object::<Set>() {
                 epoll::release(set, fd);
             }
         }
         Kind::Datagram => {
-            if let Some(socket) = word.datagram() {
+            if let Some(socket) = word.object::<Datagram>() {
                 crate::datagram::release(socket, fd);
             }
         }
         Kind::Foreign | Kind::Private => {}
     }
-}
-
-/// No descriptor of the program's refers to the socket any more, and no call waits for it. `fd` is the last descriptor;
-/// `whole`: its number is the program's, so that the companion behind it may be kept for another connection.
-pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
-    let unwatched = epoll::forget_socket(socket, fd);
-    crate::handover::carried::ended(socket); // of whatever kind it has become since
-    match socket.kind() {
-        Kind::Stream => {
-            // Threads that sleep on it all the same (there was no descriptor to keep) would sleep for ever: the companion
-            // lives as long as they do, so neither the peer nor they would hear of the end.
-            if socket.own().wait.sleepers.load(Ordering::Relaxed) > 0 && !socket.has(flag::SHARED) {
-                let _ = calls::shutdown(fd, libc::SHUT_RDWR);
-                socket.set(flag::SPENT);
-            }
-            finish(socket, fd, unwatched && whole)
-        }
-        kind => {
-            spare::spoil(socket);
-            if kind == Kind::Listener {
-                if !socket.has(flag::LISTENER_SHARED) {
-                    crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
-                }
-                crate::rendezvous::accept::refuse_waiting(socket);
-            }
-            offered::retire(socket);
-            private::close_at(&socket.private_fd);
-            if kind == Kind::Listener {
-                if let Some(_setup) = SETUP.lock() {
-                    crate::rendezvous::relatives::listener_closed();
-                }
-            }
-        }
-    }
-    socket::free(socket);
-}
-
-/// The last descriptor of this process for a stream goes: tells the peer, unless other processes own the side too.
-/// Then the kernel tells it when the last of them closes the companion. `free`: `fd` may be kept for another connection.
-pub(crate) fn finish(socket: &'static Socket, fd: i32, free: bool) {
-    let own = socket.own();
-    let index = socket.link_index.load(Ordering::Relaxed) as usize;
-    let mut keep = free && keep(socket, fd, index);
-    // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
-    let ended = crate::waiting::readiness::closed(socket);
-    let (receiving, sending) = socket.lock_both();
-    let last = leaves(socket);
-    keep &= last && !socket.has(flag::SHARED);
-    if last {
-        let held = socket.outgoing().held() > 0;
-        let fresh = socket.outgoing().announced() & word::FIN == 0;
-        announce_end(socket, ended);
-        let signalled = wait::peer_is_signalled(socket) && socket.outgoing().announced() & word::RST == 0;
-        if fresh && signalled {
-            wait::ring_by_closer(socket, fd); // beside the bell, or the hang-up: an end signals twice
-        } else if signalled {
-            own.receive.state.fetch_or(state::CLOSED_LATE, Ordering::AcqRel);
-        }
-        if (keep || held) && (fresh || !signalled) {
-            // Where the companion is kept the kernel will not hang up: whoever sleeps must hear it from us, and a peer that shut its
-            // receiving half hears nothing but the kernel. And who was not rung for bytes that were held back wakes by a bell for
-            // half of what a hang-up costs.
-            fence(Ordering::SeqCst);
-            keep &= socket.peer().receive.state.load(Ordering::Relaxed) & state::SHUT_RD == 0;
-            wait::notify_by_closer(socket, fd, arm::IN | arm::OUT);
-            // A bell that nobody hears: the peer's end has gone.
-            keep &= !socket.has(flag::HUNG_UP);
-        }
-        link::about_to_release(index, socket.link(), socket.channel(), socket.side());
-        own.released.store(if keep { release::KEPT } else { release::CLOSED }, Ordering::Release);
-    } else if !crate::global::single_threaded() {
-        wait::ring_for_others(socket, fd);
-    }
-    drop((receiving, sending));
-    if !last {
-        crate::handover::settle::tell(socket);
-    }
-    let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
-    private::close_at(&socket.private_fd);
-    if let Some(_setup) = SETUP.lock() {
-        link::leave(index, socket.channel(), gone, keep);
-    }
-}
-
-/// This process owns the side no longer. True: nobody does.
-fn leaves(socket: &Socket) -> bool {
-    let own = socket.own();
-    let owners = own.owners.fetch_sub(1, Ordering::AcqRel);
-    let me = thread::process();
-    own.part(me);
-    // Children that exited or were killed never said so: see whether any of them still lives.
-    let alive = |pid: u32| pid != me && crate::process::may_live(pid);
-    owners <= 1 || own.orphaned(owners - 1, alive)
-}
-
-/// Tells the peer that the last owner has closed. `ended`: both directions had ended before. The caller holds both locks.
-fn announce_end(socket: &Socket, ended: bool) {
-    let (_, unread) = socket.incoming().look();
-    // Once both directions have ended there is nothing left to reset (tcp_close, TCP_CLOSE).
-    // Another owner may have asked for it.
-    let asked = socket.own().receive.state.load(Ordering::Relaxed) & state::LINGER_RESET != 0;
-    // A carrier leaves before it ends: one that is there still was killed, with bytes that nobody can find.
-    let lost = || socket.has(flag::SHARED) && socket.carriage().any();
-    let lingers = socket.has(flag::LINGER_RESET) || (asked && socket.has(flag::SHARED)) || lost();
-    let broken = socket.own().transmit.broken.load(Ordering::Relaxed) != 0;
-    let reset = broken || (!ended && (unread > 0 || lingers));
-    // A reset that was announced already stays what it was.
-    let announced = socket.outgoing().announced();
-    let late = if announced & word::FIN != 0 && announced & word::RST == 0 { word::LATE } else { 0 };
-    socket.outgoing().end(word::FIN | word::CLOSED | if reset { word::RST | late } else { 0 });
-    wait::stamp_if_asked(socket);
-}
-
-/// The process ends: as [`finish`], for a process that needs nothing afterwards. True: nobody owns the side any more. The
-/// caller holds both locks, and `ended` was known before it took them.
-pub(crate) fn say_end(socket: &Socket, ended: bool) -> bool {
-    let last = leaves(socket);
-    if last {
-        announce_end(socket, ended);
-        socket.own().released.store(release::CLOSED, Ordering::Release);
-    }
-    last
-}
-
-/// Keeps a duplicate of the companion if another connection could use it: made in memory, alive, and as it was made.
-fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
-    let own = socket.own().receive.state.load(Ordering::Relaxed);
-    let spoilt = flag::SHARED | flag::SPENT | flag::ASYNC | flag::HUNG_UP | flag::SHUT_RD | flag::BOUND;
-    if socket.has(spoilt) || own & (state::SHUT_RD | state::PEER_GONE) != 0 || index >= link::MOST {
-        return false;
-    }
-    let Some(_setup) = SETUP.lock() else { return false };
-    let link = link::at(index);
-    if link.base.is_null() || link.inherited {
-        return false;
-    }
-    let header = link::header(link.base);
-    let usable = match header.sole.load(Ordering::Acquire) {
-        1 => link.bell >= 0,
-        _ if link.ours => link.bell >= 0 && header.bid.intended.load(Ordering::Relaxed) != 0,
-        _ => taking::keeps(index),
-    };
-    usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
 }
 
 /// `to` has become a duplicate of `from`.
@@ -198,22 +49,22 @@ pub fn duplicated(from: i32, to: i32) {
             return;
         }
         Kind::Epoll => {
-            if let Some(set) = word.set() {
+            if let Some(set) = word.object::<Set>() {
                 epoll::retain(set);
-                table::set_epoll(to, set);
+                crate::table::enter(to, Kind::Epoll, set);
             }
         }
         Kind::Datagram => {
-            if let Some(socket) = word.datagram() {
+            if let Some(socket) = word.object::<Datagram>() {
                 socket.references.fetch_add(1, Ordering::AcqRel);
-                table::set_datagram(to, socket);
+                crate::table::enter(to, Kind::Datagram, socket);
             }
         }
         kind => {
-            if let Some(socket) = word.socket() {
+            if let Some(socket) = word.object::<Socket>() {
                 socket.references.fetch_add(1, Ordering::AcqRel);
                 socket.clear(flag::CLOSE_ON_EXEC_KNOWN);
-                table::set_socket(to, kind, socket);
+                crate::table::enter(to, kind, socket);
             }
         }
     }
@@ -360,9 +211,9 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
     }
     if flags & libc::CLOSE_RANGE_CLOEXEC != 0 {
         let ours = || first..(table::high_water() as u32).min(last.saturating_add(1));
-        let _stay = ours().find_map(|fd| crate::handover::carried::stays(fd as i32));
+        let _stay = ours().find_map(|fd| crate::rendezvous::exchange::stays(fd as i32));
         for fd in ours() {
-            if let Some(socket) = table::get(fd as i32).socket() {
+            if let Some(socket) = table::get(fd as i32).object::<Socket>() {
                 socket.clear(flag::CLOSE_ON_EXEC_KNOWN);
             }
         }
@@ -373,7 +224,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
     let mut fd = first;
     while fd < end() {
         if table::get(fd as i32).kind() != Kind::Private {
-            closing(fd as i32);
+            crate::operations::closing(fd as i32);
         }
         fd += 1;
     }

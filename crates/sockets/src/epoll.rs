@@ -28,14 +28,11 @@ mod wait;
 
 pub use arming::arm_sleeping;
 pub use brought::brought;
-pub use change::{
-    after_dissolve, after_replace, became_listener, before_replace, bells_taken, can_watch_another, ceased_to_listen, changed,
-    forget_datagram, forget_socket, leave_datagram, moved, rendezvous_goes,
-};
+pub use change::{moved, DATAGRAMS, SOCKETS};
 pub use control::{control, foreign};
 pub use datagrams::before_exec;
 pub use entry::Entry;
-pub use fork::{any_unshared, before_fork, children_gone, forked, share};
+pub use fork::{any_unshared, before_fork, forked, share};
 pub use nested::{in_memory, readable, rest_if_noisy};
 pub use plain::{look_plain, plain, wait_plain};
 pub use set::{created, end, release, retain, Set};

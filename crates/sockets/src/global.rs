@@ -128,7 +128,7 @@ impl Drop for After {
 #[cold]
 fn owed() {
     if OWED.swap(false, Ordering::AcqRel) {
-        crate::process::user::changed();
+        crate::operations::user_changed();
     }
 }
 

@@ -23,21 +23,21 @@ pub mod plain;
 pub mod receiver;
 pub mod rights;
 pub mod settle;
-pub mod untold;
 pub mod uring;
 pub(crate) mod waiting;
 
 use crate::global::SETUP;
 use crate::handover::inherit::kept_over_exec;
+use crate::private::Pending;
 use crate::process::report;
+use crate::rendezvous::exchange::like;
 use crate::rendezvous::{listen, relatives};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::waiting::holding;
-use crate::{link, options, private};
+use crate::{link, private};
 use carrier::{Cargo, Carrier};
 use core::sync::atomic::Ordering;
-use plain::Pending;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFL, F_SETFL};
@@ -88,16 +88,16 @@ impl<T: Copy> Drop for List<T> {
 pub fn before_exec() -> Option<HandOver> {
     let ours = |fd: &i32| matches!(table::get(*fd).kind(), Kind::Stream | Kind::Listener) && kept_over_exec(*fd);
     (0..table::high_water()).find(ours)?;
-    let _alone = carried::alone();
+    let _alone = crate::rendezvous::exchange::alone();
     let mut cargo = List::<Cargo>::new().ok()?;
     let mut moved = List::<i32>::new().ok()?;
     let process = calls::getpid();
     for fd in (0..table::high_water()).filter(ours) {
         let word = table::get(fd);
-        let Some(socket) = word.socket() else { continue };
+        let Some(socket) = word.object::<Socket>() else { continue };
         match word.kind() {
             Kind::Listener => give_listener(fd, socket),
-            _ if (0..fd).any(|earlier| ours(&earlier) && table::is_of(earlier, socket)) => {} // a duplicate goes with the first
+            _ if (0..fd).any(|earlier| ours(&earlier) && crate::socket::is_of(earlier, socket)) => {} // a duplicate goes with the first
             _ => {
                 if let Ok((program, carrier)) = plain::pair(socket) {
                     let program = private::keep(program).unwrap_or(-1);
@@ -116,8 +116,8 @@ pub fn before_exec() -> Option<HandOver> {
         if table::get(fd).kind() != Kind::Stream {
             continue;
         }
-        let Some(socket) = table::stream(fd) else { continue };
-        let item = cargo.all().iter().find(|item| table::is_of(item.stream, socket)).filter(|_| forked.is_some());
+        let Some(socket) = crate::socket::stream(fd) else { continue };
+        let item = cargo.all().iter().find(|item| crate::socket::is_of(item.stream, socket)).filter(|_| forked.is_some());
         replace(fd, socket, item.map_or(-1, |item| item.program), &mut moved);
     }
     for item in cargo.all() {
@@ -145,13 +145,6 @@ fn replace(number: i32, socket: &'static Socket, program: i32, moved: &mut List<
     report::note(number, kind::TCP, if program >= 0 { Reason::Carried } else { Reason::NotCarried }, None);
 }
 
-/// The kernel's socket `program` gets the options and flags of the stream at `stream`.
-pub(crate) fn like(socket: &Socket, stream: i32, program: i32) {
-    options::give_to(program, socket);
-    let flags = calls::fcntl(stream, F_GETFL, 0).unwrap_or(0) & (libc::O_NONBLOCK | libc::O_ASYNC);
-    let _ = calls::fcntl(program, F_SETFL, (libc::O_RDWR | flags) as usize);
-}
-
 /// The listener at `fd` becomes the kernel's alone; clients that wait in the rendezvous are carried to its queue.
 pub(crate) fn give_listener(fd: i32, listener: &'static Socket) {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
@@ -175,15 +168,15 @@ impl HandOver {
     /// The exec failed: every number is what it was.
     pub fn undo(self) {
         for &number in self.moved.all() {
-            if let Some(socket) = table::stream(number) {
+            if let Some(socket) = crate::socket::stream(number) {
                 let _ = calls::dup3(socket.hold.number(number), number, 0);
                 report::note(number, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
             }
         }
-        (0..table::high_water()).filter_map(table::stream).for_each(holding::put_back);
+        (0..table::high_water()).filter_map(crate::socket::stream).for_each(holding::put_back);
         for fd in 0..table::high_water() {
             let word = table::get(fd);
-            if let (Kind::Listener, Some(_)) = (word.kind(), word.socket()) {
+            if let (Kind::Listener, Some(_)) = (word.kind(), word.object::<Socket>()) {
                 let flags = calls::fcntl(fd, F_GETFL, 0).unwrap_or(0);
                 let _ = calls::fcntl(fd, F_SETFL, (flags | libc::O_NONBLOCK) as usize);
             }

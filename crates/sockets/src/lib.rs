@@ -31,6 +31,7 @@ pub mod handover;
 pub mod link;
 pub mod local;
 pub mod memory;
+pub mod operations;
 pub mod options;
 pub mod private;
 pub mod process;
@@ -41,6 +42,8 @@ pub mod socket;
 pub mod stream;
 pub mod table;
 pub mod waiting;
+#[doc(hidden)]
+pub mod wiring;
 
 #[cfg(feature = "alone")]
 pub use remote::alone;

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod bell;
+pub mod bids;
 mod drop;
 mod forking;
 mod leave;
@@ -13,6 +14,8 @@ mod lend;
 mod make;
 mod narrow;
 mod solitary;
+pub mod users;
+pub mod window;
 
 pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, retire_if_shared, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
@@ -26,9 +29,8 @@ pub use solitary::make_solitary;
 
 use crate::global::Shared;
 use crate::private;
-use crate::rendezvous::bidding::Bids;
 use crate::rendezvous::kept;
-use crate::stream::window;
+use bids::Bids;
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::area::{BASE_SIZE, CHANNEL_PAGES, PAGE};
@@ -357,10 +359,6 @@ pub fn forked() {
         private::close(core::mem::replace(&mut link.bell_for_server, -1));
         link.inherited |= link.ours;
     }
-    crate::rendezvous::offered::forked();
-    crate::rendezvous::taking::forked();
-    crate::rendezvous::deferred::forked();
-    crate::rendezvous::accept::forked();
 }
 
 /// Unmaps all links with their windows, and forgets them: a copy of a process lets go of what that one shares.

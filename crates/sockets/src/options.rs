@@ -13,13 +13,13 @@ pub mod judge;
 pub mod names;
 
 mod constants;
-mod effects;
+pub mod effects;
 mod get;
 mod given;
 mod kinds;
 mod listener;
-mod owners;
-mod stored;
+pub mod owners;
+pub mod stored;
 mod tcp;
 mod waking;
 
@@ -42,7 +42,7 @@ use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKE
 use shunt_sys::{user, Errno, Result};
 
 /// A judge with the options that the program set on the stream.
-fn judge(socket: &Socket) -> Result<Judge> {
+fn judge_of(socket: &Socket) -> Result<Judge> {
     Judge::new(socket, |fd| {
         let list = &socket.stored;
         for entry in list.all().filter(|entry| !defers(entry)) {
@@ -154,7 +154,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
             return Ok(0); // SO_PRIORITY stays, too, which follows a new one (__ip_sock_set_tos)
         }
     }
-    let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge(socket)? };
+    let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge_of(socket)? };
     judge.set(level, name, data, length)?;
     let name = read_as(level, name);
     if let Ok((bytes, length)) = judge.read(level, name) {
@@ -205,6 +205,13 @@ fn adopt(socket: &Socket, fd: i32, level: c_int, name: c_int, mut bytes: [u8; LO
 
 /// bind(2) on a stream: never succeeds, and the kernel says why. A judge is connected, as the stream is.
 pub fn refuse_bind(socket: &Socket, address: *const libc::sockaddr, length: socklen_t) -> Result<isize> {
-    judge(socket)?.bind(address, length)?;
+    judge_of(socket)?.bind(address, length)?;
     Err(Errno(libc::EINVAL)) // it was not connected after all
+}
+
+/// TCP_DEFER_ACCEPT, which a socket keeps until it listens: its clients are looked at from then on.
+fn defer(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
+        crate::rendezvous::deferred::set(socket, effects::integer(bytes));
+    }
 }

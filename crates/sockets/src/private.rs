@@ -127,3 +127,26 @@ fn beyond(fd: i32) -> Option<i32> {
 
 /// Numbers beyond the program's limit.
 const MOST_BEYOND: u64 = 1024;
+
+/// Replaces a kept descriptor's number.
+pub fn renumber(slot: &AtomicI32, from: i32, to: i32) {
+    let _ = slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Closes a descriptor unless it is taken out.
+pub struct Pending(pub i32);
+
+impl Pending {
+    /// The descriptor, which is the caller's to close.
+    pub fn take(mut self) -> i32 {
+        core::mem::replace(&mut self.0, -1)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.0 >= 0 {
+            let _ = calls::close(self.0);
+        }
+    }
+}

@@ -9,18 +9,27 @@
 pub mod apart;
 pub mod confinement;
 pub mod ending;
+pub mod filtered;
+pub mod forks;
+pub mod helper;
+pub mod identity;
+pub mod kernel_only;
 pub mod namespace;
 pub mod report;
+pub mod uring;
 pub mod user;
+pub mod user_change;
 pub mod users;
 
 use crate::global::{self, SETUP};
-use crate::handover::carried;
+use crate::private::renumber;
 use crate::rendezvous::{diag, ports, route};
 use crate::socket::flag;
-use crate::table::{self, Kind, Lingerer};
+use crate::socket::Socket;
+use crate::table::{self, Kind};
+use crate::waiting::holding::{self, Lingerer};
 use crate::{epoll, link};
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_options::Options;
 use shunt_sys::libc;
 use shunt_sys::{calls, clock, dispatch, section, thread};
@@ -32,6 +41,7 @@ const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 /// # Safety
 /// No other thread exists; `single_threaded` is null or libc's `__libc_single_threaded`.
 pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Option<&[u8]>) {
+    crate::wiring::fill();
     clock::start();
     shunt_sys::user::find_width();
     crate::process::ending::begin();
@@ -68,7 +78,7 @@ fn register_barriers() {
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub fn before_fork() {
     crate::datagram::prepare_fork();
-    let carrying = carried::before_fork();
+    let carrying = crate::rendezvous::exchange::before_fork();
     // Held across the fork so that the child sees links, ports and slabs whole; handlers wait as long.
     loop {
         share_streams();
@@ -85,14 +95,14 @@ pub fn before_fork() {
             }
         }
     }
-    carried::keep_for_fork(carrying);
+    crate::rendezvous::exchange::keep_for_fork(carrying);
     crate::datagram::before_fork();
     epoll::before_fork();
     crate::rendezvous::spare::spoil_all();
     let mut listeners = false;
     for fd in table::programs() {
         let word = table::get(fd);
-        let Some(socket) = word.socket() else { continue };
+        let Some(socket) = word.object::<Socket>() else { continue };
         match word.kind() {
             // Descriptors that share a socket count once.
             Kind::Stream if !socket.has(flag::COUNTED) => {
@@ -124,19 +134,19 @@ pub fn before_fork() {
 /// holds a stream's may wait for that one, to map a window.
 fn share_streams() {
     for fd in table::programs() {
-        if let Some(socket) = table::stream(fd) {
+        if let Some(socket) = crate::socket::stream(fd) {
             socket.share();
         }
     }
 }
 
 fn any_unshared() -> bool {
-    table::programs().any(|fd| table::stream(fd).is_some_and(|socket| !socket.has(flag::SHARED)))
+    table::programs().any(|fd| crate::socket::stream(fd).is_some_and(|socket| !socket.has(flag::SHARED)))
 }
 
 fn uncount() {
     for fd in table::programs() {
-        if let Some(socket) = table::get(fd).socket() {
+        if let Some(socket) = table::get(fd).object::<Socket>() {
             socket.clear(flag::COUNTED);
         }
     }
@@ -175,7 +185,7 @@ pub fn after_fork_parent() {
     uncount();
     crate::datagram::after_fork(false);
     crate::rendezvous::relatives::after_fork(Some(0));
-    carried::after_fork();
+    crate::rendezvous::exchange::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -184,7 +194,7 @@ pub fn after_fork_parent() {
 pub fn fork_failed() {
     for fd in table::programs() {
         let word = table::get(fd);
-        if let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) {
+        if let (Kind::Stream, Some(socket)) = (word.kind(), word.object::<Socket>()) {
             if socket.has(flag::COUNTED) {
                 socket.clear(flag::COUNTED);
                 socket.own().owners.fetch_sub(1, Ordering::AcqRel);
@@ -194,7 +204,7 @@ pub fn fork_failed() {
     crate::datagram::after_fork(true);
     crate::rendezvous::relatives::after_fork(None);
     crate::waiting::signals::after_fork();
-    carried::after_fork();
+    crate::rendezvous::exchange::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -203,26 +213,13 @@ pub fn fork_failed() {
 pub fn fork_had_failed() {
     let Some(_setup) = SETUP.lock() else { return };
     for fd in table::programs() {
-        if let Some(socket) = table::stream(fd).filter(|socket| socket.has(flag::SHARED) && !socket.has(flag::COUNTED)) {
+        if let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::SHARED) && !socket.has(flag::COUNTED)) {
             socket.set(flag::COUNTED);
             let owners = &socket.own().owners;
             let _ = owners.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count > 1).then(|| count - 1));
         }
     }
     uncount();
-}
-
-/// The numbers of this process's relatives mean others here: it was made in a PID namespace of its own.
-static STRANGE: AtomicBool = AtomicBool::new(false);
-
-/// Whether the numbers of this process's relatives say nothing here.
-pub fn numbers_are_strange() -> bool {
-    STRANGE.load(Ordering::Relaxed)
-}
-
-/// Whether process `pid`, an owner of one of our sockets, may live. In doubt it does.
-pub fn may_live(pid: u32) -> bool {
-    numbers_are_strange() || !shunt_sys::process::has_ended(pid)
 }
 
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
@@ -233,18 +230,18 @@ pub fn after_fork_child() {
     crate::private::close(AWAITED.swap(-1, Ordering::Relaxed));
     thread::forget_id();
     // Where a filter allows the program's own calls alone, this makes no other.
-    let confined = crate::handover::untold::confined();
+    let confined = crate::process::kernel_only::confined();
     if !confined {
         crate::process::ending::begin();
     }
     // A parent that cannot be named is in another namespace (pid_namespaces(7)).
     // SAFETY: a plain call.
     if !confined && unsafe { shunt_sys::syscall!(libc::SYS_getppid) } == 0 {
-        STRANGE.store(true, Ordering::Relaxed);
+        identity::note_strange();
     }
-    crate::remote::forked(STRANGE.load(Ordering::Relaxed));
+    crate::remote::forked(identity::numbers_are_strange());
     for fd in table::programs() {
-        if let Some(socket) = table::stream(fd) {
+        if let Some(socket) = crate::socket::stream(fd) {
             socket.forget_holders();
             socket.own().join(thread::process());
         }
@@ -254,13 +251,17 @@ pub fn after_fork_child() {
     crate::waiting::holding::forked();
     crate::rendezvous::claimed::forked();
     crate::waiting::nudge::forked();
-    carried::forked();
+    crate::rendezvous::exchange::forked();
     epoll::forked();
     if !confined {
         new_nonce();
         register_barriers();
     }
     link::forked();
+    crate::rendezvous::offered::forked();
+    crate::rendezvous::taking::forked();
+    crate::rendezvous::deferred::forked();
+    crate::rendezvous::accept::forked();
     crate::handover::inherit::forked();
     crate::rendezvous::spare::forked();
     ports::forked();
@@ -287,11 +288,11 @@ pub fn moved(from: i32, to: i32) {
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         // One without descriptors of the program's is kept by calls that wait for it.
-        let lingering = match word.lingerer() {
+        let lingering = match holding::lingerer(word) {
             Some(Lingerer::Socket(socket)) => Some(socket),
             _ => None,
         };
-        if let Some(socket) = word.socket().or(lingering) {
+        if let Some(socket) = word.object::<Socket>().or(lingering) {
             renumber(&socket.private_fd, from, to);
             renumber(&socket.bells_fd, from, to);
             renumber(&socket.timer_fd, from, to);
@@ -319,21 +320,4 @@ pub fn moved(from: i32, to: i32) {
     renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
     crate::waiting::nudge::all();
-}
-
-/// Replaces a kept descriptor's number.
-pub(crate) fn renumber(slot: &AtomicI32, from: i32, to: i32) {
-    let _ = slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
-}
-
-/// Whether this user namespace maps every user, so that uids from the kernel are unambiguous.
-pub fn sees_all_users() -> bool {
-    let Ok(fd) = calls::openat(libc::AT_FDCWD, c"/proc/self/uid_map".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
-        return false;
-    };
-    let mut text = [0u8; 128];
-    let got = calls::read(fd, text.as_mut_ptr().cast(), text.len()).unwrap_or(0);
-    let _ = calls::close(fd);
-    let mut words = text[..got].split(|b| b.is_ascii_whitespace()).filter(|w| !w.is_empty());
-    words.next() == Some(b"0") && words.next() == Some(b"0") && words.next() == Some(b"4294967295")
 }

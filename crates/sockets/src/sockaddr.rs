@@ -2,7 +2,7 @@
 
 use shunt_segment::address::Address;
 use shunt_sys::libc::{self, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_un, socklen_t};
-use shunt_sys::{user, Errno, Result};
+use shunt_sys::{calls, user, Errno, Result};
 
 /// Reads an internet address that a program passed; `None` if it is not one, or faults.
 ///
@@ -119,4 +119,29 @@ pub fn abstract_name(name: &[u8]) -> (sockaddr_un, socklen_t) {
         *to = *from as libc::c_char;
     }
     (address, (2 + 1 + name.len()) as socklen_t)
+}
+
+/// The local address of a TCP socket, unspecified when unbound.
+pub fn bound_address(fd: i32) -> Address {
+    let mut bytes = [0u64; 4];
+    let mut length = 28;
+    if calls::getsockname(fd, bytes.as_mut_ptr().cast(), &mut length).is_err() {
+        return Address::default();
+    }
+    // SAFETY: the kernel filled `length` bytes.
+    unsafe { read(bytes.as_ptr().cast(), length) }.map_or(Address::default(), |(_, a)| a)
+}
+
+/// The peer's address that the kernel has for the TCP socket `fd`; `None`: it is not connected.
+pub fn peer_address(fd: i32) -> Option<Address> {
+    let mut name = [0u64; 4];
+    let mut length = core::mem::size_of_val(&name) as libc::socklen_t;
+    calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length).ok()?;
+    // SAFETY: the kernel filled `length` bytes.
+    unsafe { read(name.as_ptr().cast(), length) }.map(|(_, address)| address)
+}
+
+/// Whether the kernel has a peer for the TCP socket `fd`.
+pub fn is_connected(fd: i32) -> bool {
+    peer_address(fd).is_some()
 }

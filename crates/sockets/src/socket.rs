@@ -7,18 +7,22 @@
 pub mod flag;
 mod locks;
 mod names;
+mod numbers;
 mod slab;
 
 pub use locks::Locked;
+pub use names::of_channel;
+pub use numbers::{is_of, numbers_of, replace, stream};
 pub use slab::{allocate, allocate_locked, free};
 
-use crate::options::information::Seen;
-use crate::options::Stored;
+use crate::options::stored::Stored;
 use crate::stream::restraint::Restraint;
+use crate::stream::seen::Seen;
 use crate::stream::stalled::Stalled;
 use crate::table::Kind;
 use crate::waiting::bells::Ear;
 use crate::waiting::holding::Hold;
+use crate::waiting::watchers::Head;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use names::Names;
 use shunt_ring::tally::Tally;
@@ -109,7 +113,7 @@ pub struct Socket {
     /// A listener's inode.
     pub inode: AtomicU64,
     /// First entry of the epoll sets that watch it.
-    pub watchers: AtomicPtr<crate::epoll::Entry>,
+    pub watchers: Head,
     /// When this process last shut it down, in ticks; 0: never.
     pub changed_at: AtomicU64,
     /// Counts what this process did to the stream that edge-triggered sets hear of: each shutdown wakes them.
@@ -273,7 +277,7 @@ impl Socket {
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Relaxed);
-        self.names.set(&crate::options::names::of_channel(self.page()));
+        self.names.set(&names::of_channel(self.page()));
         self.kind.store(Kind::Stream as u32, Ordering::Release);
     }
 

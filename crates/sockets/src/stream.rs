@@ -18,6 +18,7 @@ pub mod deadlines;
 pub mod error_queue;
 pub mod in_line;
 pub mod pieces;
+pub mod progress;
 pub(crate) mod restraint;
 pub mod room;
 pub mod splice;
@@ -31,6 +32,7 @@ pub mod window;
 mod end;
 mod put;
 mod receive;
+pub mod seen;
 mod send;
 mod take;
 

@@ -4,10 +4,7 @@
 //! with close(2) reads an object that may have been reused, never memory that is gone; the object's lock and
 //! generation tell.
 
-use crate::datagram::Datagram;
-use crate::epoll::Set;
 use crate::process::report;
-use crate::socket::Socket;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Descriptors from here on are left to the kernel.
@@ -35,6 +32,15 @@ pub enum Kind {
     Datagram = 6,
 }
 
+/// What a descriptor's word may hold the address of.
+///
+/// # Safety
+/// Objects live in slabs that are never unmapped, and are entered ([`enter`]) under kinds of their type alone; no kind is two types'.
+pub unsafe trait Object: 'static {
+    /// Whether a word of this kind is about such an object.
+    fn is(kind: Kind) -> bool;
+}
+
 const KIND_SHIFT: u32 = 56;
 
 /// A table word.
@@ -60,76 +66,23 @@ impl Word {
         (self.0 & ((1 << KIND_SHIFT) - 1)) as usize
     }
 
-    /// The socket, if it is one of ours.
+    /// The object, if it is a `T`.
     #[inline(always)]
-    pub fn socket(self) -> Option<&'static Socket> {
-        match self.kind() {
-            // SAFETY: words of these kinds hold the address of a slab object, and slabs are never unmapped.
-            Kind::Tcp | Kind::Listener | Kind::Stream => Some(unsafe { &*(self.address() as *const Socket) }),
-            _ => None,
-        }
+    pub fn object<T: Object>(self) -> Option<&'static T> {
+        // SAFETY: words of a type's kinds hold the address of such an object, which is never unmapped: see `Object`.
+        T::is(self.kind()).then(|| unsafe { &*(self.address() as *const T) })
     }
 
-    /// The epoll set, if it is one.
-    #[inline(always)]
-    pub fn set(self) -> Option<&'static Set> {
+    /// What [`set_lingering`] noted of a private descriptor; 0: nothing.
+    pub fn lingering(self) -> usize {
         match self.kind() {
-            // SAFETY: as above.
-            Kind::Epoll => Some(unsafe { &*(self.address() as *const Set) }),
-            _ => None,
-        }
-    }
-
-    /// What a private descriptor keeps open for calls that wait, if it does.
-    pub fn lingerer(self) -> Option<Lingerer> {
-        match self.kind() {
-            Kind::Private => Lingerer::from_word(self.address()),
-            _ => None,
-        }
-    }
-
-    /// The datagram socket, if it is one.
-    #[inline(always)]
-    pub fn datagram(self) -> Option<&'static Datagram> {
-        match self.kind() {
-            // SAFETY: as above.
-            Kind::Datagram => Some(unsafe { &*(self.address() as *const Datagram) }),
-            _ => None,
+            Kind::Private => self.address(),
+            _ => 0,
         }
     }
 
     fn new(kind: Kind, address: usize) -> Word {
         Word(address as u64 | (kind as u64) << KIND_SHIFT)
-    }
-}
-
-/// A socket or a set without descriptors of the program's, for which calls still wait ([`crate::waiting::holding`]).
-#[derive(Clone, Copy)]
-pub enum Lingerer {
-    /// A stream or a listener.
-    Socket(&'static Socket),
-    /// An epoll set.
-    Set(&'static Set),
-}
-
-impl Lingerer {
-    /// As one word, which is not 0: the address, odd for sets.
-    pub fn word(self) -> usize {
-        match self {
-            Lingerer::Socket(socket) => socket as *const Socket as usize,
-            Lingerer::Set(set) => set as *const Set as usize | 1,
-        }
-    }
-
-    /// From such a word.
-    pub fn from_word(word: usize) -> Option<Lingerer> {
-        match word {
-            0 => None,
-            // SAFETY: words hold addresses of slab objects, and slabs are never unmapped.
-            word if word & 1 == 0 => Some(Lingerer::Socket(unsafe { &*(word as *const Socket) })),
-            // SAFETY: as above.
-            word => Some(Lingerer::Set(unsafe { &*((word & !1) as *const Set) })),
-        }
     }
 }
 
@@ -142,32 +95,10 @@ pub fn get(fd: i32) -> Word {
     }
 }
 
-/// The accelerated stream behind `fd`: the question of every data call.
+/// The object behind `fd`, if it is a `T`.
 #[inline(always)]
-pub fn stream(fd: i32) -> Option<&'static Socket> {
-    let word = get(fd);
-    if word.0 >> KIND_SHIFT == Kind::Stream as u64 {
-        // SAFETY: as in Word::socket.
-        Some(unsafe { &*(word.address() as *const Socket) })
-    } else {
-        None
-    }
-}
-
-/// Whether `fd` is a descriptor of the stream `socket`.
-pub fn is_of(fd: i32, socket: &Socket) -> bool {
-    stream(fd).is_some_and(|there| core::ptr::eq(there, socket))
-}
-
-/// The program's descriptors of the stream `socket`.
-pub fn numbers_of(socket: &Socket) -> impl Iterator<Item = i32> + '_ {
-    programs().filter(move |fd| is_of(*fd, socket))
-}
-
-/// The datagram socket behind `fd`.
-#[inline(always)]
-pub fn datagram(fd: i32) -> Option<&'static Datagram> {
-    get(fd).datagram()
+pub fn find<T: Object>(fd: i32) -> Option<&'static T> {
+    get(fd).object()
 }
 
 fn put(fd: i32, word: Word) -> Word {
@@ -200,35 +131,23 @@ fn entering() {
     }
 }
 
-/// Enters a socket under `kind`.
-pub fn set_socket(fd: i32, kind: Kind, socket: &'static Socket) {
-    entering();
-    put(fd, Word::new(kind, socket as *const Socket as usize));
+/// Enters an object under `kind`, which is one of its type's.
+pub fn enter<T: Object>(fd: i32, kind: Kind, object: &'static T) {
+    debug_assert!(T::is(kind));
+    if kind != Kind::Epoll {
+        entering();
+    }
+    put(fd, Word::new(kind, core::ptr::from_ref(object) as usize));
 }
 
-/// The number of one socket has become another's, which has one more. False: the program has closed it meanwhile.
-pub fn replace(fd: i32, socket: &Socket, kind: Kind, next: &'static Socket) -> bool {
+/// The number of one object has become another's, under `kind`. False: the program has closed it meanwhile.
+pub fn replace<T: Object>(fd: i32, object: &T, kind: Kind, next: &'static T) -> bool {
+    debug_assert!(T::is(kind));
     let Some(slot) = TABLE.get(fd as u32 as usize) else { return false };
     let word = Word(slot.load(Ordering::Relaxed));
-    next.references.fetch_add(1, Ordering::SeqCst);
-    let new = Word::new(kind, next as *const Socket as usize);
-    let replaced = word.socket().is_some_and(|there| core::ptr::eq(there, socket))
-        && slot.compare_exchange(word.0, new.0, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-    if !replaced {
-        next.references.fetch_sub(1, Ordering::SeqCst);
-    }
-    replaced
-}
-
-/// Enters an epoll set.
-pub fn set_epoll(fd: i32, set: &'static Set) {
-    put(fd, Word::new(Kind::Epoll, set as *const Set as usize));
-}
-
-/// Enters a datagram socket.
-pub fn set_datagram(fd: i32, socket: &'static Datagram) {
-    entering();
-    put(fd, Word::new(Kind::Datagram, socket as *const Datagram as usize));
+    let new = Word::new(kind, core::ptr::from_ref(next) as usize);
+    word.object::<T>().is_some_and(|there| core::ptr::eq(there, object))
+        && slot.compare_exchange(word.0, new.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
 /// Marks a descriptor as ours alone.
@@ -237,9 +156,9 @@ pub fn set_private(fd: i32) {
     report::keep(fd);
 }
 
-/// Marks a descriptor as ours alone, which keeps something open.
-pub fn set_lingering(fd: i32, what: Lingerer) {
-    put(fd, Word::new(Kind::Private, what.word()));
+/// Marks a descriptor as ours alone, which keeps something open for calls that wait: the word of it, which is an address or one more.
+pub fn set_lingering(fd: i32, what: usize) {
+    put(fd, Word::new(Kind::Private, what));
 }
 
 /// Removes the entry and gives what it was: one of several racing closers gets it.

@@ -26,3 +26,4 @@ pub mod signals;
 pub mod spin;
 pub mod swift;
 pub mod wait;
+pub mod watchers;

@@ -352,12 +352,12 @@ pub(crate) struct Shared {
     /// A listener or an inquiry was there: chores are to be done.
     pub has_chores: AtomicU32,
     pub counts: [AtomicU64; COUNTS],
-    /// Streams: lent, reserved and not claimed, with messages to be sent, with more to do for the pump, lost and untold.
+    /// Streams: lent, reserved and not claimed, with messages to be sent, with more to do for the pump, lost and kernel_only.
     pub used: Set,
     pub waiting: Set,
     pub wants: Set,
     pub blocked: Set,
-    pub untold: Set,
+    pub kernel_only: Set,
     /// Streams that are never lent again. Written by everybody.
     pub retired: Set,
     /// Peers by the place of their channel in the endpoint's registry, plus one.

@@ -363,7 +363,7 @@ impl Station {
         let shared = self.shared();
         self.left_over.load(Relaxed)
             || shared.arm_again.load(Relaxed) != 0
-            || !shared.untold.is_empty()
+            || !shared.kernel_only.is_empty()
             || !shared.wants.is_empty()
     }
 

@@ -4,7 +4,10 @@ use super::processes::with_own_descriptors;
 use crate::{answer, cancel, real, set_errno};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
-use shunt_sockets::handover::{carried, inherit};
+use shunt_sockets::datagram::Datagram;
+use shunt_sockets::handover::inherit;
+use shunt_sockets::operations;
+use shunt_sockets::socket::Socket;
 use shunt_sockets::sys::section::Section;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{datagram, descriptor, global};
@@ -19,13 +22,13 @@ hook! {
             }
             // A close that lingers may take long, and is the kernel's.
             Kind::Foreign | Kind::Tcp => {
-                descriptor::closing(fd);
+                operations::closing(fd);
                 real::close(fd)
             }
             _ => {
                 // One step to handlers: they find the descriptor whole, or gone.
                 let _section = Section::begin();
-                descriptor::closing(fd);
+                operations::closing(fd);
                 real::close(fd)
             }
         }
@@ -58,7 +61,7 @@ hook! {
             set_errno(libc::EBADF);
             return -1;
         }
-        let _stays = carried::stays(fd);
+        let _stays = shunt_sockets::rendezvous::exchange::stays(fd);
         let copy = real::dup(fd);
         if copy >= 0 {
             descriptor::duplicated(fd, copy);
@@ -91,14 +94,14 @@ hook! {
         fcntl_any(fd, command, argument)
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-        let _stays = descriptor::changes(request).then(|| carried::stays(fd));
+        let _stays = descriptor::changes(request).then(|| shunt_sockets::rendezvous::exchange::stays(fd));
         let word = table::get(fd);
-        if let Some(socket) = word.socket() {
+        if let Some(socket) = word.object::<Socket>() {
             if let Some(result) = descriptor::ioctl(fd, word.kind(), socket, request, argument as *mut u8) {
                 return answer(result) as c_int;
             }
         }
-        if let Some(socket) = word.datagram() {
+        if let Some(socket) = word.object::<Datagram>() {
             return datagram_ioctl(fd, socket, request, argument);
         }
         real::ioctl(fd, request, argument)
@@ -154,7 +157,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
     // another file's, into which a doorbell would be a byte of the stream.
     descriptor::release(was, to);
-    let stays = carried::stays(from);
+    let stays = shunt_sockets::rendezvous::exchange::stays(from);
     let result = duplicate();
     if result >= 0 {
         descriptor::duplicated(from, to);
@@ -168,9 +171,9 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
 
 unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
     let asks = command == libc::F_GETFL || command == libc::F_GETFD;
-    let _stays = (!asks).then(|| carried::stays(fd));
+    let _stays = (!asks).then(|| shunt_sockets::rendezvous::exchange::stays(fd));
     let word = table::get(fd);
-    if let Some(socket) = word.socket() {
+    if let Some(socket) = word.object::<Socket>() {
         if let Some(result) = descriptor::fcntl(fd, word.kind(), socket, command, argument) {
             return answer(result) as c_int;
         }
@@ -181,7 +184,7 @@ unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
     }
     // SAFETY: as the caller's call.
     let result = unsafe { real::fcntl(fd, command, argument) };
-    if let (true, libc::F_SETFL, Some(socket)) = (result >= 0, command, word.datagram()) {
+    if let (true, libc::F_SETFL, Some(socket)) = (result >= 0, command, word.object::<Datagram>()) {
         datagram::options::set_flags(socket, argument as c_int);
     }
     if result >= 0 && (command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC) {

@@ -30,7 +30,7 @@ macro_rules! swift_hook {
                     section::leave();
                     // SAFETY: as below.
                     unsafe {
-                        if let Some(socket) = table::stream($fd) {
+                        if let Some(socket) = shunt_sockets::socket::stream($fd) {
                             match $full(socket) {
                                 Ok(moved) => return moved,
                                 Err(Declined::InSection | Declined::NotLeanInSection) => return general::$from_section($fd, $($arg),*),
@@ -43,14 +43,14 @@ macro_rules! swift_hook {
 
                 // SAFETY: the caller gives what the C function of this name asks for.
                 unsafe {
-                    if let Some(socket) = table::stream($fd) {
+                    if let Some(socket) = shunt_sockets::socket::stream($fd) {
                         match $lean(socket) {
                             Ok(moved) => return moved,
                             Err(Declined::InSection) => return general::$from_section($fd, $($arg),*),
                             Err(Declined::NotLeanInSection) => return not_lean($fd, $($arg),*),
                             Err(Declined::Unusual) => {}
                         }
-                    } else if table::datagram($fd).is_none() {
+                    } else if shunt_sockets::table::find::<shunt_sockets::datagram::Datagram>($fd).is_none() {
                         // The kernel's: not even a cancellation is ours to see to.
                         return real::$name($fd, $($arg),*);
                     }

@@ -3,12 +3,13 @@
 use crate::{cancel, real, trap};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use shunt_calls::libc::{self, rlimit};
-use shunt_sockets::process::user::{self, Call};
+use shunt_sockets::global;
+use shunt_sockets::operations;
+use shunt_sockets::process::user_change::{self, Call};
 use shunt_sockets::process::{apart, namespace};
 use shunt_sockets::sys::{calls, user as memory};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::waiting::polled;
-use shunt_sockets::{descriptor, global};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -26,7 +27,7 @@ unsafe extern "C" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_in
 unsafe fn standard_are_others() {
     for fd in 0..3 {
         if !matches!(table::get(fd).kind(), Kind::Foreign | Kind::Private) {
-            descriptor::closing(fd);
+            operations::closing(fd);
             crate::stdio::standard(fd);
         }
     }
@@ -37,10 +38,10 @@ fn change_user(call: Call, made: impl FnOnce() -> c_int) -> c_int {
     if !global::ready() {
         return made();
     }
-    crate::keeping_errno(|| user::changing(&call));
+    crate::keeping_errno(|| user_change::changing(&call));
     let result = made();
     if result == 0 {
-        crate::keeping_errno(user::changed);
+        crate::keeping_errno(user_change::changed);
     }
     result
 }

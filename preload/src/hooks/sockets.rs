@@ -4,13 +4,14 @@ use crate::{answer, cancel, locals, real, set_errno};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
-use shunt_sockets::handover::carried;
+use shunt_sockets::datagram::Datagram;
 use shunt_sockets::options::names;
 use shunt_sockets::process::report;
 use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, spare};
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
+use shunt_sockets::socket::Socket;
 use shunt_sockets::sys::user;
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{datagram, global, local, options, sockaddr as addresses, stream};
@@ -32,7 +33,7 @@ unsafe fn accept_any(
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
     let word = table::get(fd);
-    match (word.kind(), word.socket()) {
+    match (word.kind(), word.object::<Socket>()) {
         // SAFETY: passed on.
         (Kind::Listener, Some(socket)) => answer(unsafe { accepting::accept(fd, socket, address, length, flags) }) as c_int,
         (Kind::Stream, _) => {
@@ -43,7 +44,7 @@ unsafe fn accept_any(
             let accepted = kernel();
             if accepted >= 0 {
                 table::take(accepted);
-                if let Some(listener) = word.datagram().filter(|socket| socket.is_local()) {
+                if let Some(listener) = word.object::<Datagram>().filter(|socket| socket.is_local()) {
                     local::accepted(listener, accepted, flags);
                 }
             }
@@ -82,15 +83,15 @@ hook! {
 
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
         let word = table::get(fd);
-        if let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) {
+        if let (Kind::Stream, Some(socket)) = (word.kind(), word.object::<Socket>()) {
             return answer(options::refuse_bind(socket, address, length)) as c_int;
         }
         touched(fd);
         let result = real::bind(fd, address, length);
-        if let (0, Some(socket)) = (result, word.socket()) {
+        if let (0, Some(socket)) = (result, word.object::<Socket>()) {
             socket.set(flag::BOUND);
         }
-        if let (0, Some(socket)) = (result, word.datagram().filter(|socket| !socket.is_local())) {
+        if let (0, Some(socket)) = (result, word.object::<Datagram>().filter(|socket| !socket.is_local())) {
             datagram::bound(fd, socket);
         }
         result
@@ -98,7 +99,7 @@ hook! {
 
     fn listen(fd: c_int, backlog: c_int) -> c_int {
         let word = table::get(fd);
-        match (word.kind(), word.socket()) {
+        match (word.kind(), word.object::<Socket>()) {
             (Kind::Stream, _) => {
                 set_errno(libc::EINVAL);
                 -1
@@ -147,10 +148,10 @@ hook! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
-        match table::stream(fd) {
+        match shunt_sockets::socket::stream(fd) {
             Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
             None => {
-                if let Some(socket) = table::datagram(fd) {
+                if let Some(socket) = shunt_sockets::table::find::<Datagram>(fd) {
                     datagram::options::plain(socket, datagram::pin::SHUT);
                     datagram::options::settle_sends(socket);
                 }
@@ -158,11 +159,11 @@ hook! {
                 let result = real::shutdown(fd, how);
                 if result < 0 && (0..=2).contains(&how) {
                     // The kernel says ENOTCONN, and the connection that is made afterwards begins shut down all the same.
-                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
                         socket.set(flag::PLAIN);
                     }
                 }
-                if let (Kind::Listener, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                if let (Kind::Listener, Some(socket)) = (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
                     listening::stopped(fd, socket);
                 }
                 result
@@ -171,9 +172,9 @@ hook! {
     }
 
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        match table::stream(fd) {
+        match shunt_sockets::socket::stream(fd) {
             Some(socket) => answer(names::local(socket, address, length)) as c_int,
-            None => match table::get(fd).socket().and_then(|socket| names::unconnected(socket, fd, address, length)) {
+            None => match table::get(fd).object::<Socket>().and_then(|socket| names::unconnected(socket, fd, address, length)) {
                 Some(told) => answer(told) as c_int,
                 None => real::getsockname(fd, address, length),
             },
@@ -181,19 +182,19 @@ hook! {
     }
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        match table::stream(fd) {
+        match shunt_sockets::socket::stream(fd) {
             Some(socket) => answer(names::remote(socket, fd, address, length)) as c_int,
             None => real::getpeername(fd, address, length),
         }
     }
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
-        match table::stream(fd) {
+        match shunt_sockets::socket::stream(fd) {
             Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
             None => {
                 if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
                     touched(fd); // it is given out now, and for good
-                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).socket()) {
+                    if let (Kind::Tcp, Some(socket)) = (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
                         options::note_get(fd, socket, level, name);
                     }
                 }
@@ -207,9 +208,9 @@ hook! {
     }
 
     fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int {
-        let _stays = carried::stays(fd);
+        let _stays = shunt_sockets::rendezvous::exchange::stays(fd);
         let word = table::get(fd);
-        match (word.kind(), word.socket()) {
+        match (word.kind(), word.object::<Socket>()) {
             (Kind::Stream, Some(socket)) => answer(options::set(socket, fd, level, name, data.cast(), length)) as c_int,
             (Kind::Tcp | Kind::Listener, Some(socket)) => {
                 touched(fd);
@@ -228,7 +229,7 @@ hook! {
             }
             _ => {
                 let result = real::setsockopt(fd, level, name, data, length);
-                if let (0, Some(socket)) = (result, word.datagram()) {
+                if let (0, Some(socket)) = (result, word.object::<Datagram>()) {
                     if socket.is_local() {
                         let value = if length >= 4 { user::read(data.cast::<c_int>()).unwrap_or(1) } else { 1 };
                         local::option_set(socket, level, name, value);
@@ -246,7 +247,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
     // SAFETY: the caller gives what connect asks for.
     unsafe {
         let word = table::get(fd);
-        let socket = match (word.kind(), word.socket()) {
+        let socket = match (word.kind(), word.object::<Socket>()) {
             (Kind::Stream, Some(socket)) => {
                 if let Err(error) = addresses::check(address, length) {
                     return answer(Err(error)) as c_int;
@@ -257,8 +258,8 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 }
                 let family = user::read(&raw const (*address).sa_family);
                 if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
-                    let _alone = socket.has(flag::REMOTE).then(carried::exclusively);
-                    if !table::is_of(fd, socket) {
+                    let _alone = socket.has(flag::REMOTE).then(shunt_sockets::rendezvous::exchange::exclusively);
+                    if !shunt_sockets::socket::is_of(fd, socket) {
                         return real::connect(fd, address, length); // it has just become the kernel's
                     }
                     return answer(shunt_sockets::rendezvous::disconnect::disconnect(fd, socket)) as c_int;
@@ -272,14 +273,14 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
             (Kind::Tcp, Some(socket)) if !socket.has(flag::KERNEL) => socket,
             _ => {
                 let result = real::connect(fd, address, length);
-                if let (0, Some(socket)) = (result, word.datagram()) {
+                if let (0, Some(socket)) = (result, word.object::<Datagram>()) {
                     if socket.is_local() {
                         local::connected(fd, socket);
                     } else {
                         datagram::moved_to_address(fd, socket);
                     }
                 }
-                if let (0, Kind::Listener, Some(socket)) = (result, word.kind(), word.socket()) {
+                if let (0, Kind::Listener, Some(socket)) = (result, word.kind(), word.object::<Socket>()) {
                     listening::stopped(fd, socket);
                 }
                 return result;
@@ -327,7 +328,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
 
 /// The kernel is about to change the open file of a TCP socket: no spare may share it.
 pub(super) fn touched(fd: c_int) {
-    if let Some(socket) = table::get(fd).socket() {
+    if let Some(socket) = table::get(fd).object::<Socket>() {
         spare::spoil(socket);
     }
 }

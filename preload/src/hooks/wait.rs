@@ -3,6 +3,8 @@
 use crate::{answer, cancel, real};
 use core::ffi::c_int;
 use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use shunt_sockets::datagram::Datagram;
+use shunt_sockets::epoll::Set;
 use shunt_sockets::sys::{thread, user};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::waiting::poll::{self, Query};
@@ -140,7 +142,7 @@ hook! {
         new_set(fd)
     }
     fn epoll_ctl(epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        let mut set = table::get(epfd).set();
+        let mut set = table::get(epfd).object::<Set>();
         if set.is_none() && table::get(epfd).kind() == Kind::Foreign && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) {
             // A set made by a call that we do not see, if it is one: then the kernel does not know the descriptor in it.
             use shunt_sockets::sys::{calls, Errno};
@@ -149,7 +151,7 @@ hook! {
                 Err(_) => return real::epoll_ctl(epfd, operation, fd, event),
             }
             epoll::created(epfd);
-            set = table::get(epfd).set();
+            set = table::get(epfd).object::<Set>();
         }
         if let Some(set) = set {
             if let Some(result) = epoll::control(set, epfd, operation, fd, event) {
@@ -161,14 +163,14 @@ hook! {
             }
             return result;
         }
-        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, table::datagram(fd)) {
+        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, shunt_sockets::table::find::<Datagram>(fd)) {
             socket.pin(datagram::pin::SET); // a set of which we know nothing
         }
         real::epoll_ctl(epfd, operation, fd, event)
     }
     fn epoll_wait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
         cancel::point();
-        match table::get(epfd).set() {
+        match table::get(epfd).object::<Set>() {
             Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), core::ptr::null(), || {
                 real::epoll_wait(epfd, events, count, timeout)
             }),
@@ -177,7 +179,7 @@ hook! {
     }
     fn epoll_pwait(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
         cancel::point();
-        match table::get(epfd).set() {
+        match table::get(epfd).object::<Set>() {
             Some(set) => wait_in(set, epfd, events, count, milliseconds(timeout), mask, || {
                 real::epoll_pwait(epfd, events, count, timeout, mask)
             }),
@@ -186,7 +188,7 @@ hook! {
     }
     fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
         cancel::point();
-        match (table::get(epfd).set(), duration(timeout)) {
+        match (table::get(epfd).object::<Set>(), duration(timeout)) {
             (Some(set), Some(limit)) => wait_in(set, epfd, events, count, limit, mask, || {
                 real::epoll_pwait2(epfd, events, count, timeout, mask)
             }),

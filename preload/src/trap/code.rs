@@ -13,7 +13,7 @@ use shunt_instructions::survey::{survey, Room};
 use shunt_instructions::{Memory, Object};
 use shunt_options::Raw;
 use shunt_sockets::global::{self, Mutex, Shared};
-use shunt_sockets::handover::untold;
+use shunt_sockets::process::kernel_only;
 use shunt_sockets::process::report;
 use shunt_sockets::segment::process::found;
 use shunt_sockets::segment::reason::Reason;
@@ -70,7 +70,7 @@ pub fn start() {
     // It may have been given some.
     if table::any_ours() {
         look();
-        untold::carry();
+        kernel_only::carry();
     }
 }
 
@@ -105,8 +105,8 @@ pub fn after_fork_child() {
 pub fn freeze() {
     if dispatch::begun() {
         report::count(Reason::RawNotTrapped);
-        untold::keep();
-        untold::carry();
+        kernel_only::keep();
+        kernel_only::carry();
     }
     dispatch::freeze();
 }
@@ -126,7 +126,7 @@ pub fn look() {
 
 #[cold]
 fn look_now() {
-    if global::options().raw == Raw::Off || untold::keeps() {
+    if global::options().raw == Raw::Off || kernel_only::keeps() {
         UNSEEN.store(false, Ordering::Relaxed);
         return;
     }
@@ -146,10 +146,10 @@ fn look_now() {
     }
     work.seen.changes = changes;
     let begun = dispatch::begun();
-    // Where calls are not told of, and will not be, all objects enter untold.
+    // Where calls are not told of, and will not be, all objects enter kernel_only.
     let possible = begun || (global::options().raw == Raw::Auto && !dispatch::frozen());
     let range = objects.range().filter(|_| possible);
-    let mut look = Look { objects: &objects, range: range.as_ref(), work, told: begun, first: None, untold: false };
+    let mut look = Look { objects: &objects, range: range.as_ref(), work, told: begun, first: None, kernel_only: false };
     // SAFETY: as above.
     unsafe { objects::each(each, (&raw mut look).cast()) };
     if look.told && !begun {
@@ -164,9 +164,9 @@ fn look_now() {
             unsafe { objects::each(each, (&raw mut look).cast()) };
         }
     }
-    if look.untold {
+    if look.kernel_only {
         report::count(Reason::RawNotTrapped);
-        untold::keep();
+        kernel_only::keep();
     }
     if !LOADS.load(Ordering::Relaxed) {
         UNSEEN.store(false, Ordering::Relaxed);
@@ -183,7 +183,7 @@ struct Look<'a> {
     /// Whose these are, and a call's number.
     first: Option<([u8; found::NAME], Option<u32>)>,
     /// Calls were found of which it cannot.
-    untold: bool,
+    kernel_only: bool,
 }
 
 /// This process's memory, of which some may be gone.
@@ -278,7 +278,7 @@ unsafe fn one(object: &dl_phdr_info, look: &mut Look) {
             look.first = Some((kept, call));
             look.told = true;
         } else {
-            look.untold = true;
+            look.kernel_only = true;
             report::found(name, call, found::UNTOLD);
         }
     }

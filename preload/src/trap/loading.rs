@@ -10,7 +10,7 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_options::Raw;
 use shunt_sockets::global;
-use shunt_sockets::handover::untold;
+use shunt_sockets::process::kernel_only;
 use shunt_sockets::process::report;
 use shunt_sockets::segment::process::found;
 
@@ -78,11 +78,11 @@ const BASE: c_long = 0;
 
 unsafe extern "C" fn before_in_space(space: c_long, name: *const c_char, _flags: c_int) -> *const c_void {
     code::loading();
-    if space != BASE && global::ready() && global::options().raw != Raw::Off && !untold::keeps() {
+    if space != BASE && global::ready() && global::options().raw != Raw::Off && !kernel_only::keeps() {
         // SAFETY: the program's argument, null or a string.
         report::found(unsafe { objects::file_name(name) }, None, found::UNTOLD);
-        untold::keep();
-        untold::carry();
+        kernel_only::keep();
+        kernel_only::carry();
     }
     let function = real::dlmopen_itself();
     if function.is_null() {

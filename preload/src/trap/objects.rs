@@ -267,9 +267,9 @@ impl Objects {
         [&self.libc, &self.own, &self.loader, &self.kernel].into_iter().any(|known| overlap(known, text))
     }
 
-    /// The one range of addresses that enter the kernel untold. `None`: the program lies in it, or must not be told of.
+    /// The one range of addresses that enter the kernel kernel_only. `None`: the program lies in it, or must not be told of.
     ///
-    /// Libraries that lie between, and they often do, enter untold as well.
+    /// Libraries that lie between, and they often do, enter kernel_only as well.
     pub fn range(&self) -> Option<Range<usize>> {
         let least = around(&self.libc, &self.own);
         if self.go || self.libc.is_empty() || self.own.is_empty() || overlap(&least, &self.program) {

@@ -8,7 +8,7 @@
 use super::{code, masks, objects};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
-use shunt_sockets::handover::untold;
+use shunt_sockets::process::kernel_only;
 use shunt_sockets::process::report;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::sys::{calls, dispatch, mapping};
@@ -26,15 +26,15 @@ struct Work {
 /// Begins a thread by `begin`, which is given a function and its argument.
 pub fn with(function: *mut c_void, argument: *mut c_void, begin: impl FnOnce(*mut c_void, *mut c_void) -> c_int) -> c_int {
     code::look();
-    untold::carry();
+    kernel_only::carry();
     if !dispatch::begun() {
         return begin(function, argument);
     }
     if objects::is_go(function as usize) {
         dispatch::stop();
         report::count(Reason::RawNotTrapped);
-        untold::keep();
-        untold::carry();
+        kernel_only::keep();
+        kernel_only::carry();
         return begin(function, argument);
     }
     let Ok(memory) = mapping::reserve(size_of::<Work>()) else { return begin(function, argument) };

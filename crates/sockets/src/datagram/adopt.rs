@@ -6,7 +6,8 @@
 
 use super::{all, boxes, enter, flag, options, pin, Datagram};
 use crate::local::back;
-use crate::{private, table};
+use crate::private;
+use crate::table::Kind;
 use core::sync::atomic::Ordering;
 use shunt_segment::inbox::{InboxHeader, MAGIC};
 use shunt_sys::libc;
@@ -52,7 +53,7 @@ pub fn take_up(memfd: i32, numbers: impl Iterator<Item = i32>) {
         let known = known(inode);
         if let Some(socket) = known {
             socket.references.fetch_add(1, Ordering::AcqRel);
-            table::set_datagram(fd, socket);
+            crate::table::enter(fd, Kind::Datagram, socket);
         } else if let Some(memfd) = memfd.take() {
             let _ = adopt(fd, memfd);
         }

@@ -157,7 +157,7 @@ fn is_ours(fd: i32) -> Option<u32> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = core::mem::size_of::<libc::ucred>() as libc::socklen_t;
     calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length).ok()?;
-    let same = peer.uid == calls::geteuid() && (peer.uid != 65534 || crate::process::sees_all_users());
+    let same = peer.uid == calls::geteuid() && (peer.uid != 65534 || crate::process::identity::sees_all_users());
     (same && peer.pid > 0).then_some(peer.pid as u32)
 }
 

@@ -27,6 +27,7 @@ pub mod sets;
 mod slab;
 mod sleep;
 pub mod told;
+pub mod watchers;
 pub mod wishes;
 pub mod witness;
 
@@ -34,13 +35,13 @@ pub use owners::{after_fork, before_exec, before_fork, forked, let_go, prepare_f
 pub use sleep::{after_sleep, before_sleep, before_spin, Sleeper};
 pub(crate) use sleep::{begin_eagerly, reopen};
 
-use crate::epoll::Entry;
 use crate::global::{self, Shared};
-use crate::handover::untold;
 use crate::local::Local;
 use crate::process::apart;
+use crate::process::kernel_only;
 use crate::process::report;
 use crate::table::{self, Kind};
+use crate::waiting::watchers::Head;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use route::Routes;
 use shunt_options::{Udp, Unix};
@@ -88,7 +89,7 @@ pub struct Datagram {
     /// Epoll sets of this process whose threads may sleep and that watch it: see `sets`.
     cold: AtomicU32,
     /// The first entry of those sets.
-    pub watchers: AtomicPtr<Entry>,
+    pub watchers: Head,
     /// 1: a handler sent while the lock for sending was held.
     interrupted: AtomicU32,
     /// Whether datagrams were sent through the kernel, and their errors: see `send`.
@@ -129,20 +130,20 @@ pub fn created(fd: i32, family: i32, nonblocking: bool) {
 
 /// Enters a fresh socket that may have an inbox.
 pub(crate) fn enter(fd: i32, family: i32, nonblocking: bool) -> Option<&'static Datagram> {
-    if !table::fits(fd) || apart::apart() || untold::confined() {
+    if !table::fits(fd) || apart::apart() || kernel_only::confined() {
         return None;
     }
     let socket = slab::allocate(family)?;
     if nonblocking {
         socket.flags.store(flag::NONBLOCK, Ordering::Relaxed);
     }
-    table::set_datagram(fd, socket);
+    crate::table::enter(fd, Kind::Datagram, socket);
     if apart::withdraw(fd) {
         return None;
     }
     let (kind, reason) = socket.row();
     report::note(fd, kind, reason, None);
-    if untold::keeps() {
+    if kernel_only::keeps() {
         options::plain(socket, pin::ELSEWHERE);
     }
     Some(socket)
@@ -272,7 +273,7 @@ pub(crate) fn all(mut each: impl FnMut(i32, &'static Datagram)) {
         return;
     }
     for fd in table::programs() {
-        if let Some(socket) = table::datagram(fd) {
+        if let Some(socket) = crate::table::find::<Datagram>(fd) {
             each(fd, socket);
         }
     }
@@ -282,7 +283,7 @@ pub(crate) fn all(mut each: impl FnMut(i32, &'static Datagram)) {
 pub fn moved(from: i32, to: i32) {
     all(|_, socket| {
         for fd in &socket.private {
-            crate::process::renumber(fd, from, to);
+            crate::private::renumber(fd, from, to);
         }
     });
     boxes::moved(from, to);

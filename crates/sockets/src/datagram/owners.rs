@@ -13,7 +13,7 @@ pub fn release(socket: &'static Datagram, fd: i32) {
     if socket.references.fetch_sub(1, Ordering::AcqRel) != 1 {
         return;
     }
-    crate::epoll::forget_datagram(socket, fd);
+    super::watchers::forget(socket, fd);
     leaves(socket);
     route::CHANGES.fetch_add(1, Ordering::SeqCst);
     if let Some(_held) = socket.lock_send() {
@@ -74,7 +74,7 @@ pub fn before_fork() {
             fork = witness::before_fork();
         }
         socket.forks.fetch_or(fork, Ordering::Relaxed);
-        if !socket.watchers.load(Ordering::Relaxed).is_null() {
+        if !socket.watchers.is_empty() {
             socket.watched_at.fetch_or(fork, Ordering::Relaxed);
             socket.pin(pin::FORK); // others may sleep in the set from now on
         }
@@ -167,7 +167,7 @@ pub fn let_go(fd: i32, socket: &'static Datagram) {
     if socket.is_local() {
         back::put_back(fd, socket);
     }
-    if !socket.has_waiting() && crate::epoll::leave_datagram(socket) {
+    if !socket.has_waiting() && super::watchers::leave(socket) {
         table::take(fd);
         report::forget(fd);
     }

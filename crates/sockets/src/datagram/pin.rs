@@ -38,7 +38,7 @@ impl Datagram {
     /// Tells tools what carries the socket's datagrams.
     pub(super) fn note(&'static self, reason: Reason) {
         for fd in 0..table::high_water() {
-            if table::datagram(fd).is_some_and(|socket| core::ptr::eq(socket, self)) {
+            if crate::table::find::<Datagram>(fd).is_some_and(|socket| core::ptr::eq(socket, self)) {
                 report::note(fd, self.row().0, reason, None);
             }
         }

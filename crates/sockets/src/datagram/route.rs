@@ -3,7 +3,7 @@
 use super::wishes::Wishes;
 use super::{boxes, Datagram};
 use crate::global::SETUP;
-use crate::rendezvous::{diag, listen, route};
+use crate::rendezvous::{diag, route};
 use crate::sockaddr::Encoded;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::inbox::{Inbox, Source};
@@ -240,13 +240,13 @@ impl Route {
 /// is held.
 fn resolve(fd: i32, socket: &Datagram, wanted: &Route) -> Option<(Source, diag::Owner)> {
     let destination = &wanted.destination;
-    let mut own = listen::bound_address(fd);
+    let mut own = crate::sockaddr::bound_address(fd);
     if own.port == 0 && socket.is_eager() {
         // The port that the first datagram would give it: bind to nothing chooses as sending does.
         let unspecified = Address { port: 0, ..own };
         let encoded = Encoded::new(socket.family.load(Ordering::Relaxed), &unspecified);
         let _ = calls::bind(fd, encoded.pointer(), encoded.length);
-        own = listen::bound_address(fd);
+        own = crate::sockaddr::bound_address(fd);
     }
     let linklocal = destination.ip[0] == 0xfe && destination.ip[1] & 0xc0 == 0x80;
     if own.port == 0 || destination.port == 0 || destination.is_unspecified() || linklocal {

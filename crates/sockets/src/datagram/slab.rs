@@ -4,6 +4,7 @@ use super::route::Routes;
 use super::Datagram;
 use crate::global::SETUP;
 use crate::memory::slab::{Slab, Slabbed};
+use crate::table::{Kind, Object};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 static DATAGRAMS: Slab<Datagram> = Slab::new();
@@ -49,7 +50,7 @@ pub fn allocate(family: i32) -> Option<&'static Datagram> {
     for fd in &socket.private {
         fd.store(-1, Ordering::Relaxed);
     }
-    socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
+    socket.watchers.clear();
     socket.peer.forget();
     socket.local.reset();
     // SAFETY: nobody else uses the object.
@@ -60,4 +61,12 @@ pub fn allocate(family: i32) -> Option<&'static Datagram> {
 /// Gives one back.
 pub fn free(socket: &'static Datagram) {
     DATAGRAMS.give(socket);
+}
+
+// SAFETY: they live in this slab, which is never unmapped, and nothing else is entered under this kind.
+unsafe impl Object for Datagram {
+    #[inline(always)]
+    fn is(kind: Kind) -> bool {
+        kind == Kind::Datagram
+    }
 }

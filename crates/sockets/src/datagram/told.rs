@@ -85,7 +85,7 @@ pub unsafe fn tell(fd: i32, socket: &Datagram, asks: u32, source: &Source, detai
         0 if source.v6 && to.is_loopback() => 1,
         known => known,
     };
-    let own_port = || crate::rendezvous::listen::bound_address(fd).port;
+    let own_port = || crate::sockaddr::bound_address(fd).port;
     if family == libc::AF_INET6 && asks & ask::INFO6 != 0 {
         let mut info = [0u8; 20];
         info[..16].copy_from_slice(&to.ip);

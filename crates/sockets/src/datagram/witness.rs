@@ -6,7 +6,7 @@
 
 use super::{all, flag, pin};
 use crate::global::SETUP;
-use crate::{epoll, private};
+use crate::private;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::libc::{self, FD_CLOEXEC};
 use shunt_sys::{calls, clock};
@@ -117,7 +117,7 @@ fn gone() {
         return;
     }
     WATCHING.fetch_and(!forks, Ordering::Relaxed);
-    epoll::children_gone(forks);
+    super::watchers::children_gone(forks);
     all(|fd, socket| {
         if socket.forks.fetch_and(!forks, Ordering::Relaxed) & !forks == 0 {
             if socket.is_local() {
@@ -160,6 +160,6 @@ pub fn look() {
 /// A private descriptor got another number.
 pub(super) fn moved(from: i32, to: i32) {
     for fd in READ.iter().chain(&HELD).chain([&FRESH]) {
-        crate::process::renumber(fd, from, to);
+        crate::private::renumber(fd, from, to);
     }
 }

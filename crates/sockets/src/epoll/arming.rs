@@ -101,7 +101,7 @@ pub(super) fn wake(set: &'static Set) {
             datagrams::woken(set, entry);
         }
         let Some(socket) = entry.socket() else { continue };
-        let first = watcher(&socket.watchers).is_some_and(|e| core::ptr::eq(e, entry));
+        let first = watcher(socket.watchers.entries()).is_some_and(|e| core::ptr::eq(e, entry));
         let only = first && entry.next_watcher.load(Ordering::Acquire).is_null();
         if busy && only && !socket.has(flag::SHARED) {
             bell::disarm(&socket.own().wait, (arm::IN | arm::OUT) << arm::SET_SHIFT);
@@ -165,7 +165,7 @@ fn hand_over_now(set: &'static Set, epfd: i32) {
     let left = set.ready.first().is_some() && is_slept_for(set, None, DEEPEST);
     if left || set.watched.iter().any(|entry| find(entry).events != 0) {
         // Other threads may have closed the number that the call was made by, and it may be another file's by now.
-        let same = table::get(epfd).set().is_some_and(|now| core::ptr::eq(now, set));
+        let same = table::get(epfd).object::<Set>().is_some_and(|now| core::ptr::eq(now, set));
         if let Some(epfd) = Some(epfd).filter(|_| same).or_else(|| set.descriptor()) {
             kick_inside(set, epfd);
         }

@@ -18,7 +18,7 @@ const SETS: usize = 4;
 pub fn brought(socket: &Socket) -> bool {
     let Some(_watchers) = WATCHERS.try_lock() else { return false };
     let mut held = [const { None }; SETS];
-    let mut next = watcher(&socket.watchers);
+    let mut next = watcher(socket.watchers.entries());
     for place in &mut held {
         let Some(entry) = next else { break };
         let Some(set) = set_of(entry) else { return false };

@@ -16,8 +16,28 @@ use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::Kind;
 use crate::waiting::wait::barrier;
-use core::sync::atomic::{fence, AtomicI32, AtomicPtr, Ordering};
+use crate::waiting::watchers::{Change, Watchers};
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use shunt_sys::{calls, libc};
+
+/// What the rooms below tell of sockets that are watched.
+pub static SOCKETS: Watchers = Watchers { changed, forget: forget_socket, follow: after_dissolve, can_follow: can_watch_another };
+
+/// The same of datagram sockets, and of forks.
+pub static DATAGRAMS: datagram::watchers::Watchers =
+    datagram::watchers::Watchers { forget: forget_datagram, leave: leave_datagram, children_gone: super::fork::children_gone };
+
+fn changed(socket: &Socket, change: Change) {
+    match change {
+        Change::Ready => ready(socket),
+        Change::BellsTaken => tell_sets(socket),
+        Change::BecameListener => became_listener(socket),
+        Change::CeasedToListen => ceased_to_listen(socket),
+        Change::RendezvousGoes => rendezvous_goes(socket),
+        Change::Replacing => before_replace(socket),
+        Change::Replaced => after_replace(socket),
+    }
+}
 
 /// All entries in a list of watchers leave their sets, each when `act` has seen it and its set, which is locked. False: `act`
 /// says that one cannot, which stays, and so do those behind it.
@@ -41,9 +61,9 @@ fn leave_each(watchers: &AtomicPtr<Entry>, mut act: impl FnMut(&'static Set, &'s
 }
 
 /// The last descriptor of this process for `socket` closes: it leaves all sets. True: the kernel's too.
-pub fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
+fn forget_socket(socket: &'static Socket, fd: i32) -> bool {
     let mut everywhere = true;
-    let left = leave_each(&socket.watchers, |set, entry| {
+    let left = leave_each(socket.watchers.entries(), |set, entry| {
         // Other processes may keep the companion open: then the kernel would not forget it by itself. In a child of fork
         // the set is the parent's too, whose sockets stay watched when the child closes its copies (epoll(7), Q6).
         match (set.inherited.load(Ordering::Relaxed), set.descriptor()) {
@@ -85,8 +105,8 @@ fn elsewhere(socket: &Socket) -> bool {
 
 /// The last descriptor of this process for a datagram socket closes: it leaves all sets. Where other processes have it
 /// open, the kernel's sets go on watching it for the program (epoll(7), Q6).
-pub fn forget_datagram(socket: &'static Datagram, fd: i32) {
-    leave_each(&socket.watchers, |set, entry| {
+fn forget_datagram(socket: &'static Datagram, fd: i32) {
+    leave_each(socket.watchers.entries(), |set, entry| {
         let elsewhere = socket.flags.load(Ordering::Relaxed) & datagram::flag::SHARED != 0;
         // In a child of fork the registration is the parent's, who goes on with it.
         let elsewhere = elsewhere && !set.inherited.load(Ordering::Relaxed);
@@ -99,8 +119,8 @@ pub fn forget_datagram(socket: &'static Datagram, fd: i32) {
 
 /// A datagram socket is the kernel's alone from now on: its sets go on watching it as they watch any other descriptor. False: one of them
 /// cannot, as it is another process's, too.
-pub fn leave_datagram(socket: &'static Datagram) -> bool {
-    leave_each(&socket.watchers, |set, entry| {
+fn leave_datagram(socket: &'static Datagram) -> bool {
+    leave_each(socket.watchers.entries(), |set, entry| {
         let own = !set.inherited.load(Ordering::Relaxed) && entry.wanted() & EXCLUSIVE == 0;
         let (true, Some(epfd), Some(fd)) = (own, set.descriptor(), entry.descriptor()) else { return false };
         datagrams::leave_to_kernel(epfd, entry, fd);
@@ -111,11 +131,11 @@ pub fn leave_datagram(socket: &'static Datagram) -> bool {
 
 /// `act` gets the set, a descriptor of it, and the entry.
 fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static Entry)) {
-    if socket.watchers.load(Ordering::Relaxed).is_null() {
+    if socket.watchers.is_empty() {
         return;
     }
     let Some(_watchers) = WATCHERS.lock() else { return };
-    let mut at = watcher(&socket.watchers);
+    let mut at = watcher(socket.watchers.entries());
     while let Some(entry) = at {
         at = watcher(&entry.next_watcher);
         if let Some((set, epfd)) = entry.set().and_then(|set| Some((set, set.descriptor()?))) {
@@ -125,7 +145,7 @@ fn each_watcher(socket: &Socket, mut act: impl FnMut(&'static Set, i32, &'static
 }
 
 /// A watched TCP socket began to listen: its rendezvous joins the sets.
-pub fn became_listener(socket: &Socket) {
+fn became_listener(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         becomes_ours(set, entry);
         if let Some(_held) = set.lock.lock() {
@@ -138,7 +158,7 @@ pub fn became_listener(socket: &Socket) {
 }
 
 /// A watched listener ceases to listen: its other queues leave the sets.
-pub fn ceased_to_listen(socket: &Socket) {
+fn ceased_to_listen(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         if let Some(_held) = set.lock.lock() {
             enqueue(set, entry, place::NONE);
@@ -174,7 +194,7 @@ pub fn moved(from: i32, to: i32) {
 }
 
 /// A listener's rendezvous is about to be closed: it leaves the sets, which other processes may share.
-pub fn rendezvous_goes(socket: &Socket) {
+fn rendezvous_goes(socket: &Socket) {
     let rendezvous = socket.private_fd.load(Ordering::Relaxed);
     each_watcher(socket, |_, epfd, entry| {
         let own = entry.queues[0].swap(-1, Ordering::AcqRel);
@@ -184,7 +204,7 @@ pub fn rendezvous_goes(socket: &Socket) {
 }
 
 /// The open file behind a watched socket's descriptors is about to be replaced by another: it leaves the kernel's sets.
-pub fn before_replace(socket: &Socket) {
+fn before_replace(socket: &Socket) {
     each_watcher(socket, |_, epfd, entry| {
         let fd = entry.fd.load(Ordering::Relaxed);
         let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
@@ -192,7 +212,7 @@ pub fn before_replace(socket: &Socket) {
 }
 
 /// The companion is in place of the TCP socket: it joins them.
-pub fn after_replace(socket: &Socket) {
+fn after_replace(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         becomes_ours(set, entry);
         let mut event = kernel_event(entry, Kind::Stream);
@@ -211,7 +231,7 @@ pub fn after_replace(socket: &Socket) {
 }
 
 /// This process did something to a stream that changes what it is ready for, and of which no bell tells.
-pub fn changed(socket: &Socket) {
+fn ready(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
         if let Some(_held) = set.lock.lock() {
             activate(set, entry);
@@ -222,16 +242,8 @@ pub fn changed(socket: &Socket) {
     });
 }
 
-/// A call took bells of a stream off its companion. With them the kernel forgets what sets have not heard yet: they look at
-/// the stream in memory from now on, and who sleeps in one is woken if there is anything to tell; if not, the peer rings again.
-#[inline]
-pub fn bells_taken(socket: &Socket) {
-    fence(Ordering::SeqCst); // who joins a set later looks at the stream
-    if !socket.watchers.load(Ordering::Relaxed).is_null() {
-        tell_sets(socket);
-    }
-}
-
+/// A call took bells of a stream off its companion: the sets look at the stream in memory from now on, and a thread that sleeps in one
+/// is woken if there is anything to tell; if not, the peer rings again.
 #[cold]
 fn tell_sets(socket: &Socket) {
     each_watcher(socket, |set, epfd, entry| {
@@ -251,19 +263,19 @@ fn tell_sets(socket: &Socket) {
 
 /// Whether each set that watches the stream can watch the kernel's connection in its place: by a number that is the stream's still, as one that was
 /// closed beside a duplicate may be another file's; and for this process alone, as others know nothing of its entries.
-pub fn can_watch_another(socket: &Socket) -> bool {
+fn can_watch_another(socket: &Socket) -> bool {
     let mut can = true;
     each_watcher(socket, |set, _, entry| {
         let alone = !set.shared.load(Ordering::Relaxed) && !set.inherited.load(Ordering::Relaxed);
-        can &= entry.has(term::DORMANT) || (alone && crate::table::is_of(entry.fd.load(Ordering::Relaxed), socket));
+        can &= entry.has(term::DORMANT) || (alone && crate::socket::is_of(entry.fd.load(Ordering::Relaxed), socket));
     });
     can
 }
 
 /// A stream was dissolved, and a fresh TCP socket took its place: the entries are that one's from now on.
-pub fn after_dissolve(socket: &'static Socket, next: &'static Socket) {
+fn after_dissolve(socket: &'static Socket, next: &'static Socket) {
     let Some(_watchers) = WATCHERS.lock() else { return };
-    while let Some(entry) = watcher(&socket.watchers) {
+    while let Some(entry) = watcher(socket.watchers.entries()) {
         let Some(set) = entry.set() else {
             unwatch(entry);
             continue;

@@ -10,7 +10,8 @@ use super::list::address;
 use super::order;
 use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHERS};
 use super::{ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
-use crate::rendezvous::{accept, deferred, listen, offered};
+use crate::datagram::Datagram;
+use crate::rendezvous::{accept, deferred, offered};
 use crate::socket::Socket;
 use crate::table::Kind;
 use crate::{private, table};
@@ -123,7 +124,7 @@ pub(super) fn kernel_side(entry: &Entry) -> bool {
 /// # Safety
 /// `event` may be any address that is not ours.
 pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, event: *const epoll_event) -> Option<Result<isize>> {
-    let _stays = crate::handover::carried::stays(fd);
+    let _stays = crate::rendezvous::exchange::stays(fd);
     let word = table::get(fd);
     let kind = word.kind();
     // DEL does not look at the event, which may be anything.
@@ -133,7 +134,7 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     // Foreign descriptors are the kernel's, unless their data could be taken for a tag of ours.
     let alias = wanted.is_some_and(|e| e.u64 & TAG_MASK == TAG);
     let mut ours = matches!(kind, Kind::Stream | Kind::Listener | Kind::Tcp | Kind::Epoll | Kind::Private);
-    if let Some(socket) = word.datagram() {
+    if let Some(socket) = word.object::<Datagram>() {
         // Where other processes have the set, it is the kernel's alone to say.
         let waiting = crate::datagram::events(socket) != 0; // in memory, where the kernel's set does not see it
         let joint = set.joint.load(Ordering::Relaxed) != 0;
@@ -145,7 +146,7 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     }
     if kind == Kind::Tcp && set.shared.load(Ordering::Relaxed) {
         // Connected through the kernel it stays the kernel's, which then tells all processes that have the set.
-        ours = find(set, fd).is_some() || (operation == libc::EPOLL_CTL_ADD && !listen::is_connected(fd));
+        ours = find(set, fd).is_some() || (operation == libc::EPOLL_CTL_ADD && !crate::sockaddr::is_connected(fd));
     }
     let joins = alias && operation == libc::EPOLL_CTL_ADD;
     if !ours && !joins && (set.others.is_empty() || find(set, fd).is_none()) {
@@ -155,21 +156,21 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
     if kind == Kind::Private {
         return Some(Err(Errno(libc::EBADF)));
     }
-    let itself = word.set().is_some_and(|inner| core::ptr::eq(inner, set));
+    let itself = word.object::<Set>().is_some_and(|inner| core::ptr::eq(inner, set));
     let known = matches!(operation, libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL);
     let exclusive = wanted.events & EXCLUSIVE != 0;
     let misused = operation == libc::EPOLL_CTL_MOD || kind == Kind::Epoll || wanted.events & !WITH_EXCLUSIVE != 0;
     if itself || !known || (exclusive && misused) {
         return Some(Err(Errno(libc::EINVAL)));
     }
-    if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, word.socket()) {
+    if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, word.object::<Socket>()) {
         crate::rendezvous::spare::spoil(socket);
     }
     if operation != libc::EPOLL_CTL_DEL && wanted.events & ET != 0 && matches!(kind, Kind::Listener | Kind::Tcp | Kind::Epoll) {
-        offered::watched_by_edges(word.socket());
+        offered::watched_by_edges(word.object::<Socket>());
     }
     let changed = change_entry(set, epfd, operation, fd, kind, wanted);
-    if let (Kind::Listener, Some(listener)) = (kind, word.socket()) {
+    if let (Kind::Listener, Some(listener)) = (kind, word.object::<Socket>()) {
         if operation == libc::EPOLL_CTL_ADD {
             offered::take_left_bells(listener);
         } else if wanted.events & IN == 0 {
@@ -219,16 +220,16 @@ fn add(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event) -
         free_entry(entry);
         return Err(error);
     }
-    if let (Kind::Listener, Some(socket)) = (kind, word.socket()) {
+    if let (Kind::Listener, Some(socket)) = (kind, word.object::<Socket>()) {
         if let Err(error) = add_queues(epfd, entry, socket, event) {
             let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
             free_entry(entry);
             return Err(Errno(if error.0 == libc::ENOSPC { libc::ENOSPC } else { libc::ENOMEM }));
         }
     }
-    entry.socket.store(word.socket().map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
-    entry.inner.store(word.set().map_or(core::ptr::null_mut(), address), Ordering::Release);
-    entry.datagram.store(word.datagram().map_or(core::ptr::null_mut(), address), Ordering::Release);
+    entry.socket.store(word.object::<Socket>().map_or(core::ptr::null_mut(), address), Ordering::Relaxed);
+    entry.inner.store(word.object::<Set>().map_or(core::ptr::null_mut(), address), Ordering::Release);
+    entry.datagram.store(word.object::<Datagram>().map_or(core::ptr::null_mut(), address), Ordering::Release);
     attach(set, entry);
     appear(set, epfd, entry);
     Ok(0)
@@ -272,7 +273,7 @@ fn modify(set: &'static Set, epfd: i32, fd: i32, kind: Kind, wanted: epoll_event
     if kind != Kind::Stream {
         let mut event = kernel_event(entry, kind);
         calls::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &mut event)?;
-        if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
+        if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).object::<Socket>()) {
             change_queues(epfd, entry, socket, event);
         }
     }
@@ -289,7 +290,7 @@ fn remove(set: &'static Set, epfd: i32, fd: i32, kind: Kind) -> Result<isize> {
         return Ok(0);
     }
     let _ = calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut());
-    if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).socket()) {
+    if let (Kind::Listener, Some(socket)) = (kind, table::get(fd).object::<Socket>()) {
         remove_queues(epfd, entry, socket);
     }
     entry.terms().generation.fetch_add(1, Ordering::Relaxed);

@@ -183,8 +183,8 @@ impl Entry {
     pub(super) fn descriptor(&self) -> Option<i32> {
         let same = |fd: i32| {
             let word = table::get(fd);
-            word.socket().is_some_and(|s| core::ptr::eq(s, self.socket.load(Ordering::Relaxed)))
-                || word.datagram().is_some_and(|d| core::ptr::eq(d, self.datagram.load(Ordering::Relaxed)))
+            word.object::<Socket>().is_some_and(|s| core::ptr::eq(s, self.socket.load(Ordering::Relaxed)))
+                || word.object::<Datagram>().is_some_and(|d| core::ptr::eq(d, self.datagram.load(Ordering::Relaxed)))
         };
         let added = self.fd.load(Ordering::Relaxed);
         if same(added) {
@@ -293,7 +293,7 @@ pub(super) fn moved(from: i32, to: i32, act: impl Fn(&'static Entry)) {
         // SAFETY: published chunks are never unmapped.
         let entry = unsafe { &*(*CHUNK_TABLE.get())[index / CHUNK].add(index % CHUNK) };
         for queue in &entry.queues {
-            crate::process::renumber(queue, from, to);
+            crate::private::renumber(queue, from, to);
         }
         act(entry);
     }

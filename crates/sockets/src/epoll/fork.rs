@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 fn each_set(mut act: impl FnMut(&'static Set)) {
     for fd in table::programs() {
-        if let Some(set) = table::get(fd).set() {
+        if let Some(set) = table::get(fd).object::<Set>() {
             act(set);
         }
     }
@@ -25,7 +25,7 @@ pub fn share() {
 
 /// Whether one came in between.
 pub fn any_unshared() -> bool {
-    table::programs().any(|fd| table::get(fd).set().is_some_and(|set| !set.shared.load(Ordering::Relaxed)))
+    table::programs().any(|fd| table::get(fd).object::<Set>().is_some_and(|set| !set.shared.load(Ordering::Relaxed)))
 }
 
 /// Before a fork, in the parent. All sets are [`share`]d.
@@ -54,6 +54,7 @@ pub fn forked() {
     forget_free_sets();
     each_set(|set| {
         set.lock.reset();
+        set.hold().forked();
         datagrams::forked(set);
         set.inherited.store(true, Ordering::Relaxed);
         set.joint.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it

@@ -11,6 +11,7 @@ use super::set::{activate, enqueue, Set};
 use super::{ERR, HUP, MODES, ONESHOT, TAG, TAG_MASK};
 use crate::rendezvous::{accept, deferred, listen};
 use crate::socket::flag;
+use crate::socket::Socket;
 use crate::stream::corked;
 use crate::table::{self, Kind};
 use crate::waiting::{foreign, readiness};
@@ -185,14 +186,14 @@ pub(super) fn rearm(set: &Set, entry: &Entry) {
     let Some(epfd) = set.descriptor() else { return };
     let fd = entry.fd.load(Ordering::Relaxed);
     if let Some(inner) = entry.inner() {
-        if table::get(fd).set().is_some_and(|set| core::ptr::eq(set, inner)) {
+        if table::get(fd).object::<Set>().is_some_and(|set| core::ptr::eq(set, inner)) {
             change(epfd, entry, fd, kernel_event(entry, Kind::Epoll));
         }
     }
     let Some(listener) = entry.socket() else { return };
     let event = kernel_event(entry, Kind::Listener);
     // The number may be another file's by now.
-    if table::get(fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener)) {
+    if table::get(fd).object::<Socket>().is_some_and(|socket| core::ptr::eq(socket, listener)) {
         change(epfd, entry, fd, event);
     }
     change_queues(epfd, entry, listener, event);

@@ -248,7 +248,7 @@ fn silence(entry: &'static Entry) -> Bells {
     }
     let (Some(socket), false) = (entry.socket(), kernel_side(entry)) else { return Bells::None };
     let Some(fd) = entry.descriptor().filter(|_| bells::are_counted(socket)) else { return Bells::None };
-    let first = watcher(&socket.watchers).is_some_and(|other| core::ptr::eq(other, entry));
+    let first = watcher(socket.watchers.entries()).is_some_and(|other| core::ptr::eq(other, entry));
     let only = first && entry.next_watcher.load(Ordering::Acquire).is_null();
     match only && bells::silence(socket, fd) {
         true => Bells::Taken,

@@ -36,7 +36,7 @@ pub unsafe fn wait_plain(
 ) -> Option<i32> {
     // Names of TCP sockets stand in entries, which go with the set's last descriptor, unless somebody waits.
     counted(
-        || Waiter::asleep_in(set),
+        || Waiter::asleep_in(set.head()),
         |account| {
             // Behind the count: who adds one of ours later sees a sleeper.
             let still = set.ours.load(Ordering::SeqCst) == 0;

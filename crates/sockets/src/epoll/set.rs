@@ -4,11 +4,13 @@ use super::control::kernel_side;
 use super::datagrams;
 use super::entry::{free_entry, other, place, term, Entry, JOINT, SLABS};
 use super::list::{address, List, OF_QUEUE, OF_SET};
+use crate::datagram::Datagram;
 use crate::global::Mutex;
-use crate::handover::untold;
 use crate::process::apart;
-use crate::table::{self, Kind};
-use crate::waiting::holding::{self, Hold};
+use crate::process::kernel_only;
+use crate::socket::Socket;
+use crate::table::{self, Kind, Object};
+use crate::waiting::holding::{self, Hold, SetHead};
 use core::sync::atomic::{compiler_fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{clock, mapping};
@@ -17,7 +19,7 @@ use shunt_sys::{clock, mapping};
 pub struct Set {
     pub(super) fd: AtomicI32,
     pub(super) references: AtomicU32,
-    hold: Hold,
+    head: SetHead,
     pub(super) lock: Mutex,
     /// Entries of ours.
     pub(super) count: AtomicU32,
@@ -111,7 +113,7 @@ fn begin() -> Option<&'static Set> {
 
 /// The program made an epoll descriptor.
 pub fn created(fd: i32) {
-    if !table::fits(fd) || apart::apart() || untold::confined() {
+    if !table::fits(fd) || apart::apart() || kernel_only::confined() {
         return;
     }
     let Some(slabs) = SLABS.lock() else { return };
@@ -128,7 +130,7 @@ pub fn created(fd: i32) {
     };
     set.fd.store(fd, Ordering::Relaxed);
     set.references.store(1, Ordering::Relaxed);
-    set.hold.reset();
+    set.head.hold.reset();
     set.count.store(0, Ordering::Relaxed);
     set.ours.store(0, Ordering::Relaxed);
     set.entries.clear();
@@ -146,7 +148,7 @@ pub fn created(fd: i32) {
     set.noisy.store(false, Ordering::Relaxed);
     set.turn.store(turn::KERNEL, Ordering::Relaxed);
     set.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
-    table::set_epoll(fd, set);
+    crate::table::enter(fd, Kind::Epoll, set);
     drop(slabs);
     apart::withdraw(fd);
 }
@@ -158,7 +160,7 @@ pub fn retain(set: &Set) {
 
 /// Descriptor `fd` of the set is about to be closed.
 pub fn release(set: &'static Set, fd: i32) {
-    if set.references.fetch_sub(1, Ordering::SeqCst) == 1 && !holding::linger_set(set, fd) {
+    if set.references.fetch_sub(1, Ordering::SeqCst) == 1 && !holding::linger_set(set.head(), fd) {
         end(set);
     }
 }
@@ -212,22 +214,31 @@ impl Set {
 
     /// Calls that wait in it, and its descriptor if the program has none any more.
     pub fn hold(&self) -> &Hold {
-        &self.hold
+        &self.head.hold
     }
 
-    /// A thread sleeps in the set, or in poll on its descriptor.
-    pub fn count_sleeper(&self) {
-        self.family().sleepers.fetch_add(1, Ordering::SeqCst);
+    /// What calls wait by.
+    pub fn head(&self) -> &SetHead {
+        &self.head
     }
 
-    /// That thread is awake.
-    pub fn end_sleep(&self) {
-        self.family().sleepers.fetch_sub(1, Ordering::AcqRel);
+    /// The set of a head.
+    pub fn of_head(head: &SetHead) -> &'static Set {
+        // SAFETY: heads are made as a part of sets alone, which live in slabs that are never unmapped.
+        unsafe { &*core::ptr::from_ref(head).byte_sub(core::mem::offset_of!(Set, head)).cast::<Set>() }
+    }
+
+    /// A thread sleeps in the set, or in poll on its descriptor; or no longer.
+    pub fn sleeps(&self, asleep: bool) {
+        match asleep {
+            true => self.family().sleepers.fetch_add(1, Ordering::SeqCst),
+            false => self.family().sleepers.fetch_sub(1, Ordering::AcqRel),
+        };
     }
 
     /// Threads that sleep in it, of all processes that have it.
     pub(super) fn sleepers(&self) -> u32 {
-        let own = self.hold.asleep();
+        let own = self.head.hold.asleep();
         own + self.family().sleepers.load(Ordering::SeqCst)
     }
 
@@ -240,7 +251,7 @@ impl Set {
     /// A fork is about to give it to another process, which is to see who sleeps in it.
     pub(super) fn share(&self) {
         self.shared.store(true, Ordering::Relaxed);
-        self.hold.join(&self.family().sleepers);
+        self.head.hold.join(&self.family().sleepers);
     }
 
     /// Whether others than the calling thread sleep in it.
@@ -271,12 +282,12 @@ impl Set {
 
     /// A descriptor of the set: the number that it was made under may be closed, and another file's by now.
     pub(super) fn descriptor(&self) -> Option<i32> {
-        let same = |fd: i32| table::get(fd).set().is_some_and(|set| core::ptr::eq(set, self));
+        let same = |fd: i32| table::get(fd).object::<Set>().is_some_and(|set| core::ptr::eq(set, self));
         let made = self.fd.load(Ordering::Relaxed);
         if same(made) {
             return Some(made);
         }
-        let kept = self.hold.number(-1);
+        let kept = self.head.hold.number(-1);
         if kept >= 0 {
             return Some(kept);
         }
@@ -301,8 +312,8 @@ pub(super) fn watcher(link: &AtomicPtr<Entry>) -> Option<&'static Entry> {
 }
 
 fn watchers_of(entry: &'static Entry) -> Option<&'static AtomicPtr<Entry>> {
-    let socket = entry.socket().map(|socket| &socket.watchers);
-    socket.or(entry.inner().map(|inner| &inner.watchers)).or(entry.datagram().map(|socket| &socket.watchers))
+    let socket = entry.socket().map(|socket| socket.watchers.entries());
+    socket.or(entry.inner().map(|inner| &inner.watchers)).or(entry.datagram().map(|socket| socket.watchers.entries()))
 }
 
 /// Enters the entry among the watchers of its socket or set. Under WATCHERS.
@@ -360,8 +371,9 @@ pub(super) fn find(set: &'static Set, fd: i32) -> Option<&'static Entry> {
 pub(super) fn find_any(set: &'static Set, fd: i32) -> Option<&'static Entry> {
     let word = table::get(fd);
     let same = |entry: &&'static Entry| entry.fd.load(Ordering::Relaxed) == fd && entry.valid();
-    let head = word.socket().map(|socket| &socket.watchers).or(word.set().map(|inner| &inner.watchers));
-    let head = head.or(word.datagram().map(|socket| &socket.watchers));
+    let head =
+        word.object::<Socket>().map(|socket| socket.watchers.entries()).or(word.object::<Set>().map(|inner| &inner.watchers));
+    let head = head.or(word.object::<Datagram>().map(|socket| socket.watchers.entries()));
     let Some(head) = head else {
         return set.others.iter().find(same);
     };
@@ -417,4 +429,12 @@ pub(super) fn detach(set: &'static Set, entry: &'static Entry) {
         set.ours.fetch_sub(1, Ordering::Release);
     }
     free_entry(entry);
+}
+
+// SAFETY: sets live in slabs that are never unmapped, and nothing else is entered under this kind.
+unsafe impl Object for Set {
+    #[inline(always)]
+    fn is(kind: Kind) -> bool {
+        kind == Kind::Epoll
+    }
 }

@@ -81,7 +81,7 @@ fn owes(set: &Set, now: u64) -> bool {
         || now.wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY
         || set.is_awaited()
         || (taking::expects() && !set.listening.is_empty())
-        || crate::remote::is_driven()
+        || crate::stream::progress::is_driven()
 }
 
 /// Tells of the bytes that have come, unless another thread was quicker, or something else has come, too.

@@ -85,7 +85,7 @@ unsafe fn leave(this: *mut Sleeper) {
 
 /// Waits by `body`, which gets a descriptor of the set that stays open, whatever other threads close.
 fn waiting_in<T>(set: &'static Set, epfd: i32, body: impl FnOnce(i32) -> T) -> T {
-    counted(|| Waiter::in_set(set), |_| body(set.hold().number(epfd)))
+    counted(|| Waiter::in_set(set.head()), |_| body(set.hold().number(epfd)))
 }
 
 /// Calls `body` as one that waits, and counts as `waiter` does.
@@ -113,7 +113,7 @@ struct Asleep {
 unsafe fn awake(this: *mut Sleeper) {
     // SAFETY: the account's first part.
     let (set, sorted) = unsafe { ((*this.cast::<Asleep>()).set, (*this.cast::<Asleep>()).sorted) };
-    set.end_sleep();
+    set.sleeps(false);
     if !sorted {
         recall(set);
     }
@@ -125,7 +125,7 @@ fn asleep_in(set: &'static Set, body: impl FnOnce() -> Result<()>) -> Result<()>
     let mut account = Asleep { sleeper: Sleeper::about(awake, about), set, sorted: false };
     let this: *mut Asleep = &mut account;
     // SAFETY: the account stays here and ends below.
-    unsafe { Sleeper::begin(this.cast(), || set.count_sleeper()) };
+    unsafe { Sleeper::begin(this.cast(), || set.sleeps(true)) };
     let result = body();
     // SAFETY: begun above.
     unsafe {
@@ -161,7 +161,7 @@ fn fill(
             warm_all(set, true);
         }
         while spin.more() && !set.exclusive.load(Ordering::Relaxed) {
-            crate::remote::drive();
+            crate::stream::progress::drive();
             look(set, answer)?;
             if answer.count == 0 && spin.rounds() & 0x3f == 0 {
                 ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), began)?;
@@ -211,7 +211,7 @@ fn pay(set: &'static Set, epfd: i32, answer: &mut Answer, asked: u64) {
 /// that was expected, and is owed where the call does not come to sleep.
 fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<bool> {
     set.catch_up();
-    crate::remote::drive();
+    crate::stream::progress::drive();
     let turn = set.turn.load(Ordering::Relaxed);
     if turn == turn::STREAMS {
         look(set, answer)?;
@@ -265,7 +265,7 @@ fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask:
     asleep_in(set, || {
         // First: what this thread brings from other hosts takes back what was announced for it ([`super::brought`]), and need not
         // be an event, so that nobody would announce it again.
-        let watch = crate::remote::watch();
+        let watch = crate::stream::progress::watch();
         deadlines::keep();
         if arm_sleeping(set) {
             waiting::barrier();

@@ -17,17 +17,18 @@ mod lane;
 mod parting;
 pub(crate) mod shed;
 
-use crate::handover::plain::Pending;
+use crate::private::Pending;
+use crate::process::forks;
+use crate::process::helper::{copy, exit, waited, ALL_SIGNALS};
 use crate::process::report;
 use crate::waiting::poll::Query;
-use crate::{private, process, sockaddr, table};
+use crate::{private, sockaddr};
 use core::sync::atomic::Ordering;
 use lane::Lane;
 use shunt_segment::name;
 use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 
-pub(crate) use lane::dies_by_reset;
 pub use lane::Cargo;
 
 /// Connections that one carrier takes at most.
@@ -38,8 +39,6 @@ pub struct Carrier {
     /// Closed: it begins. A byte: it goes away and nothing has happened.
     gate: i32,
 }
-
-const ALL_SIGNALS: u64 = u64::MAX;
 
 /// Forks a carrier for `cargo`. It waits until [`Carrier::begin`], or until this process is another program or gone.
 ///
@@ -61,7 +60,7 @@ pub fn fork(cargo: &[Cargo]) -> Result<Carrier> {
             return Err(error);
         }
     };
-    let streams = || cargo.iter().filter_map(|item| table::stream(item.stream));
+    let streams = || cargo.iter().filter_map(|item| crate::socket::stream(item.stream));
     let entered = streams().all(|socket| lane::enter(socket, id));
     // A handler in the copy would be the program's code.
     let mut mask = 0u64;
@@ -69,7 +68,7 @@ pub fn fork(cargo: &[Cargo]) -> Result<Carrier> {
     let giver = calls::getpid();
     let mut born = false;
     if entered {
-        process::before_fork();
+        forks::before();
         let child = copy();
         if child == 0 {
             let grandchild = copy();
@@ -81,9 +80,9 @@ pub fn fork(cargo: &[Cargo]) -> Result<Carrier> {
         }
         born = child > 0 && waited(child as i32);
         if born {
-            process::after_fork_parent();
+            forks::parent();
         } else {
-            process::fork_failed();
+            forks::failed();
         }
     }
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
@@ -146,25 +145,6 @@ const MANY: u32 = 1000;
 const BEGIN_BESIDE: u8 = 1;
 const GIVE_UP: u8 = 2;
 
-/// fork(2) without any of the C library's doings, and without a signal to the parent at the end.
-pub(crate) fn copy() -> isize {
-    // SAFETY: without a stack of its own the child goes on in a copy of this memory.
-    unsafe { shunt_sys::syscall!(libc::SYS_clone, libc::CLONE_UNTRACED, 0, 0, 0, 0) }
-}
-
-/// Whether the child ended well.
-pub(crate) fn waited(child: i32) -> bool {
-    shunt_sys::process::reap(child) == Some(0)
-}
-
-/// Ends the process.
-pub(crate) fn exit(status: i32) -> ! {
-    loop {
-        // SAFETY: ends the process.
-        unsafe { shunt_sys::syscall!(libc::SYS_exit_group, status) };
-    }
-}
-
 /// What the carrier waits on besides its lanes.
 struct Post {
     gate: i32,
@@ -178,8 +158,8 @@ fn work(cargo: &[Cargo], mut post: Post) -> ! {
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
     crate::handover::settle::OWN.store(post.id, Ordering::Relaxed);
     crate::remote::forget();
-    process::after_fork_child();
-    shed::name(c"shunt-carrier");
+    forks::child();
+    crate::process::helper::name(c"shunt-carrier");
     let mut room = [0; 512];
     let private = shed::private(&mut room);
     let Ok(lanes) = lane::all(cargo, post.id) else { exit(1) };

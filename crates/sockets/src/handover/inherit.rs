@@ -130,7 +130,7 @@ fn take_up_listener(rendezvous: i32) {
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
                 listener.bells_fd.store(crate::rendezvous::offered::bells().unwrap_or(-1), Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED);
-                listen::note_address(listener, &listen::bound_address(fd));
+                listen::note_address(listener, &crate::sockaddr::bound_address(fd));
                 crate::options::take_up(fd, listener);
                 listener.set_listener();
                 table::set_private(rendezvous);
@@ -140,7 +140,7 @@ fn take_up_listener(rendezvous: i32) {
                 listener
             }
         };
-        table::set_socket(fd, Kind::Listener, listener);
+        crate::table::enter(fd, Kind::Listener, listener);
         report::note(fd, kind::LISTENER, Reason::Listening, None);
     }
     if owner.is_none() && found.starts_with(b"shunt1-listen-") {
@@ -184,14 +184,14 @@ fn take_up_stream(fd: i32, came: Came) -> Option<()> {
     let same = |socket: &&Socket| socket.link() == base && socket.channel() == hello.channel as usize && socket.side() == side;
     let known = SETUP.lock().and_then(|_setup| {
         let mut others = (0..table::high_water()).filter(|other| *other != fd);
-        others.find_map(|other| table::stream(other).filter(same).filter(|socket| socket.retain()))
+        others.find_map(|other| crate::socket::stream(other).filter(same).filter(|socket| socket.retain()))
     });
     if let Some(socket) = known {
         // Descriptors that share a socket count once.
         if came == Came::Received {
             own.owners.fetch_sub(1, Ordering::AcqRel);
         }
-        table::set_socket(fd, Kind::Stream, socket);
+        crate::table::enter(fd, Kind::Stream, socket);
         if let Some(_setup) = SETUP.lock() {
             link::let_go(index);
         }
@@ -205,7 +205,7 @@ fn take_up_stream(fd: i32, came: Came) -> Option<()> {
         if came == Came::Peeked {
             own.owners.fetch_add(1, Ordering::AcqRel);
         }
-        table::set_socket(fd, Kind::Stream, socket);
+        crate::table::enter(fd, Kind::Stream, socket);
     }
     own.join(shunt_sys::thread::process());
     report::note(fd, kind::STREAM, Reason::Accelerated, Some(hello.channel as usize));

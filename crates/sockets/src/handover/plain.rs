@@ -5,31 +5,14 @@
 //! addresses are those of the accelerated connection as far as this user may take them: with CAP_NET_ADMIN wholly
 //! (TCP_REPAIR makes both ends without asking who listens), else the hosts are true and the ports are not.
 
-use crate::handover::carrier;
-use crate::rendezvous::{diag, listen};
+use crate::private::Pending;
+use crate::rendezvous::diag;
 use crate::sockaddr::Encoded;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_sys::libc::{self, sockaddr, socklen_t, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, Errno, Result};
-
-/// Closes a descriptor unless it is taken out.
-pub(crate) struct Pending(pub i32);
-
-impl Pending {
-    pub(crate) fn take(mut self) -> i32 {
-        core::mem::replace(&mut self.0, -1)
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if self.0 >= 0 {
-            let _ = calls::close(self.0);
-        }
-    }
-}
 
 /// A connected pair for the side of `socket`: (the program's end, the carrier's end), both closed on exec.
 ///
@@ -47,7 +30,7 @@ fn between(family: i32, near: &Address, far: &Address, remote: bool) -> Result<(
     let there = || repaired(family, near, far).or_else(|_| connected(family, near, far));
     let made = if remote { Err(Errno(libc::EADDRNOTAVAIL)) } else { there() }.or_else(|_| on_loopback(family, near))?;
     // A carrier that is killed has bytes of both, and one that never began none: neither end may take what it has for all.
-    carrier::dies_by_reset(made.1, true);
+    crate::process::helper::dies_by_reset(made.1, true);
     // What a program wrote is handed on at once; its own end is as it set it.
     let _ = calls::setsockopt_int(made.1, IPPROTO_TCP, libc::TCP_NODELAY, 1);
     let _ = calls::setsockopt_int(made.1, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
@@ -64,8 +47,8 @@ fn on_loopback(family: i32, like: &Address) -> Result<(i32, i32)> {
 
 /// Whether any process has the other end of `fd`, an end of a pair. Where the kernel does not tell, somebody has.
 pub fn is_held(fd: i32) -> bool {
-    let Some(other) = listen::peer_address(fd) else { return false };
-    let mine = listen::bound_address(fd);
+    let Some(other) = crate::sockaddr::peer_address(fd) else { return false };
+    let mine = crate::sockaddr::bound_address(fd);
     // A kernel that does not find this end, which is there, knows nothing of the other.
     diag::is_held(&mine, &other) != Ok(true) || diag::is_held(&other, &mine).unwrap_or(true)
 }
@@ -95,7 +78,7 @@ fn connected(family: i32, near: &Address, far: &Address) -> Result<(i32, i32)> {
     calls::getsockname(listener.0, name.as_mut_ptr().cast(), &mut length)?;
     calls::connect(carrier.0, name.as_ptr().cast::<sockaddr>(), length)?;
     // Anybody might have connected before us.
-    let mine = listen::bound_address(carrier.0);
+    let mine = crate::sockaddr::bound_address(carrier.0);
     for _ in 0..8 {
         let mut peer = [0u64; 4];
         let mut length = core::mem::size_of_val(&peer) as socklen_t;
@@ -159,7 +142,7 @@ pub fn dead(family: i32) -> Result<i32> {
 pub fn to_listener(fd: i32, family: i32, client: &Address) -> Result<i32> {
     let socket = tcp(family)?;
     bind(socket.0, family, &Address { port: 0, ..*client })?;
-    carrier::dies_by_reset(socket.0, true); // as in `between`
+    crate::process::helper::dies_by_reset(socket.0, true); // as in `between`
     let mut name = [0u64; 4];
     let mut length = core::mem::size_of_val(&name) as socklen_t;
     calls::getsockname(fd, name.as_mut_ptr().cast(), &mut length)?;

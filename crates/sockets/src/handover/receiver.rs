@@ -12,7 +12,8 @@
 //! processes that could have the socket must be seen.
 
 use crate::global::Shared;
-use crate::process::{apart, numbers_are_strange, report, user, users};
+use crate::process::identity::numbers_are_strange;
+use crate::process::{apart, report, user, users};
 use crate::rendezvous::diag;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

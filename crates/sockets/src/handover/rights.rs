@@ -6,13 +6,14 @@
 //! place, which a carrier serves ([`crate::handover::carrier`]).
 
 use crate::datagram::adopt;
+use crate::datagram::Datagram;
 use crate::global::SETUP;
-use crate::handover::carried;
 use crate::handover::carrier::{self, Cargo, Carrier};
 use crate::handover::inherit::{Appended, Counted, Received};
 use crate::handover::plain;
 use crate::handover::receiver::{self, Receiver};
 use crate::process::report;
+use crate::rendezvous::exchange::like;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::{link, private};
@@ -129,15 +130,15 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         let Some(found) = read(message, target) else { return false };
         let given = &found.passed[..found.count];
         // Until the streams among them are marked as shared ones, which are left to no kernel.
-        let _stay = given.iter().find_map(|fd| carried::stays(*fd));
+        let _stay = given.iter().find_map(|fd| crate::rendezvous::exchange::stays(*fd));
         given.iter().for_each(|fd| {
-            if let Some(socket) = table::datagram(*fd) {
+            if let Some(socket) = crate::table::find::<Datagram>(*fd) {
                 adopt::before_handing(*fd, socket);
             }
         });
         let ours = given.iter().any(|fd| {
             let word = table::get(*fd);
-            let waits = || word.datagram().is_some_and(|socket| adopt::needed(socket).is_some());
+            let waits = || word.object::<Datagram>().is_some_and(|socket| adopt::needed(socket).is_some());
             matches!(word.kind(), Kind::Stream | Kind::Listener) || waits()
         });
         let receiver = match SETUP.lock() {
@@ -151,13 +152,15 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
         for (place, fd) in passed.iter_mut().zip(given.iter()) {
             *place = *fd;
             let word = table::get(*fd);
-            if let Some(inbox) = word.datagram().and_then(adopt::needed).filter(|inbox| !extra[..extras].contains(inbox)) {
+            if let Some(inbox) =
+                word.object::<Datagram>().and_then(adopt::needed).filter(|inbox| !extra[..extras].contains(inbox))
+            {
                 if direct && extras < EXTRA && given.len() + extras < MOST {
                     extra[extras] = inbox;
                     extras += 1;
                 }
             }
-            let Some(socket) = word.socket() else { continue };
+            let Some(socket) = word.object::<Socket>() else { continue };
             let needed = match word.kind() {
                 Kind::Stream => {
                     let index = socket.link_index.load(Ordering::Relaxed) as usize;
@@ -199,7 +202,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             if control.carrier.is_none() {
                 // A socket that is connected to nothing is better than one on which nothing comes.
                 for item in &control.cargo[..control.carried] {
-                    carrier::dies_by_reset(item.carrier, false);
+                    crate::process::helper::dies_by_reset(item.carrier, false);
                     let _ = calls::shutdown(item.program, libc::SHUT_RDWR);
                     report::count(Reason::NotCarried);
                 }
@@ -231,17 +234,17 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         return fd;
     }
     // A descriptor that is passed twice is the same connection twice.
-    let same = |item: &&Cargo| table::is_of(item.stream, socket);
+    let same = |item: &&Cargo| crate::socket::is_of(item.stream, socket);
     if let Some(item) = control.cargo[..control.carried].iter().find(same) {
         return item.program;
     }
     let made = plain::pair(socket).or_else(|_| plain::dead(socket.family.load(Ordering::Relaxed)).map(|dead| (dead, -1)));
     let Ok((program, carrier)) = made else { return -1 };
-    crate::handover::like(socket, fd, program);
+    like(socket, fd, program);
     let program = private::keep(program).unwrap_or(-1);
     if carrier < 0 || control.carried == MOST || program < 0 {
         if carrier >= 0 {
-            carrier::dies_by_reset(carrier, false);
+            crate::process::helper::dies_by_reset(carrier, false);
             let _ = calls::close(carrier);
         }
         report::count(Reason::NotCarried);
@@ -369,7 +372,7 @@ impl Room {
         drop(appended);
         let (fitting, others) = all.split_at((self.left.saturating_sub(HEADER) / 4).min(kept));
         for fd in others {
-            crate::descriptor::closing(*fd);
+            crate::operations::closing(*fd);
             let _ = calls::close(*fd);
         }
         self.cut |= !others.is_empty();

@@ -6,11 +6,15 @@ use crate::global::SETUP;
 use crate::handover::carrier::{self, Cargo};
 use crate::handover::plain;
 use crate::link;
-use crate::process::{self, user};
-use crate::rendezvous::{accept, kept, reserve};
-use crate::socket::Socket;
+use crate::process::forks;
+use crate::process::helper::{self, ALL_SIGNALS};
+use crate::process::report;
+use crate::process::user;
+use crate::rendezvous::{accept, kept, listen, reserve};
+use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
+use shunt_segment::reason::Reason;
 use shunt_sys::{calls, libc};
 
 /// Clients that one carrier takes.
@@ -24,14 +28,13 @@ pub(crate) fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
         carry(fd, listener);
         return true;
     }
-    const ALL_SIGNALS: u64 = u64::MAX;
     let mut mask = 0u64;
     // A handler in the copy would be the program's code.
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
-    process::before_own_fork();
-    let child = carrier::copy();
+    forks::before_own();
+    let child = helper::copy();
     if child == 0 {
-        process::after_own_fork_child();
+        forks::child_of_own();
         crate::remote::forget();
         kept::none_any_more();
         if let Some(_setup) = SETUP.lock() {
@@ -39,15 +42,15 @@ pub(crate) fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
         }
         // SAFETY: plain integers.
         if unsafe { shunt_sys::syscall!(libc::SYS_setresuid, user, user, user) } != 0 {
-            carrier::exit(1);
+            helper::exit(1);
         }
         user::is_now(user);
         listener.claimed.store(1, Ordering::Relaxed);
         carry(fd, listener);
-        carrier::exit(0);
+        helper::exit(0);
     }
-    process::after_own_fork_parent();
-    let carried = child > 0 && carrier::waited(child as i32);
+    forks::parent_of_own();
+    let carried = child > 0 && helper::waited(child as i32);
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
     carried
 }
@@ -104,6 +107,23 @@ impl Batch {
 }
 
 fn close(stream: i32) {
-    crate::descriptor::closing(stream);
+    crate::operations::closing(stream);
     let _ = calls::close(stream);
+}
+
+/// The listener, of which two users' processes have the rendezvous, becomes the kernel's. Clients that wait there are carried to the
+/// kernel's queue by processes of the user whose they are, who may have other connections in their links; and this process has the
+/// rendezvous no more.
+#[cold]
+pub(crate) fn leave_to_kernel(fd: i32, listener: &'static Socket, whose: u32) {
+    if let Some(_setup) = SETUP.lock() {
+        link::not_sole(); // ends offers in memory
+        listener.set(flag::LISTENER_SHARED);
+        listener.only_forked.store(0, Ordering::Relaxed);
+    }
+    let _ = calls::shutdown(listener.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
+    if !carry_as(whose, fd, listener) {
+        report::count(Reason::NotCarried); // no process could be made: they see their connections end
+    }
+    listen::retire(listener, Reason::UserChanged);
 }

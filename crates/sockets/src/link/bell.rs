@@ -1,6 +1,7 @@
 //! The bell of a link: a socket pair that says that connections were made in memory, or that the other process is gone.
 
 use super::drop::drop_unless_awaited;
+use super::users::users;
 use super::{at, count, header, links, page};
 use crate::private;
 use crate::process::user;
@@ -18,8 +19,9 @@ pub fn for_offers(listener: u32) -> Option<usize> {
 
 /// The bell of link `index` goes, and with it connections made in memory.
 pub fn end_offers(index: usize) {
-    crate::rendezvous::offered::forget(index);
-    crate::rendezvous::taking::forget(index);
+    if let Some(users) = users() {
+        (users.offers_end)(index);
+    }
     let link = at(index);
     if !link.ours && !link.inherited {
         offers::set_backlog(&header(link.base).offers, 0);

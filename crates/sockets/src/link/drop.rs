@@ -3,8 +3,8 @@
 use super::bell::end_offers;
 use super::lend::return_port;
 use super::{at, count, forking, header, links, Link};
+use crate::link::window;
 use crate::rendezvous::{kept, reserve};
-use crate::stream::window;
 use crate::{global, private};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_ring::offers;

@@ -2,7 +2,7 @@
 
 use super::drop::{awaited, drop_link, drop_oldest_idle, sweep};
 use super::{for_offers, forking, header, links, Link};
-use crate::stream::window;
+use crate::link::window;
 use crate::{global, private};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, LINK_SIZE};

@@ -5,16 +5,16 @@
 //! for as long as it likes, also what says that they are free, so the link is *retired* before: whoever lends the channels lends none
 //! of them again, and makes another link. (Of a station's links, which are few, the channels are retired that this process keeps.)
 
+use super::users::users;
 use super::{at, count, drop::drop_link, end_offers, end_sole, header, lend::return_port, Link};
 use crate::global::Shared;
+use crate::link::window;
 use crate::private;
-use crate::rendezvous::{deferred, kept};
-use crate::stream::window;
-use crate::table::{self, Kind, Lingerer};
+use crate::rendezvous::kept;
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, PAGE, SHARES};
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, libc, mapping, Result};
+use shunt_sys::{calls, mapping, Result};
 
 /// This process has become another user. Under the set-up lock.
 pub fn narrow() {
@@ -26,7 +26,7 @@ pub fn narrow() {
         if link.live == 0 {
             drop_link(index);
         } else {
-            narrow_to(index, own_channels(&link) | deferred::channels_of(index));
+            narrow_to(index, own_channels(&link) | users().map_or(0, |users| (users.deferred)(index)));
         }
     }
 }
@@ -38,16 +38,7 @@ pub fn no_longer_lasting(index: usize) {
 
 /// The channels in which this process has connections, one bit each.
 fn own_channels(link: &Link) -> u64 {
-    let streams = (0..table::high_water()).filter_map(|fd| {
-        let word = table::get(fd);
-        match (word.kind(), word.lingerer()) {
-            (Kind::Stream, _) => word.socket(),
-            // A call in another thread still waits for it.
-            (_, Some(Lingerer::Socket(socket))) => Some(socket),
-            _ => None,
-        }
-    });
-    streams.filter(|socket| socket.link() == link.base).fold(0, |channels, socket| channels | 1 << socket.channel())
+    users().map_or(0, |users| (users.connections)(link.base))
 }
 
 fn narrow_to(index: usize, channels: u64) {
@@ -134,11 +125,8 @@ fn own_header(link: &Link) -> Result<()> {
 /// The header cannot be replaced: connections of the link end, rather than that all of it stays shared.
 #[cold]
 fn give_up(link: &Link) {
-    for fd in 0..table::high_water() {
-        let word = table::get(fd);
-        if word.kind() == Kind::Stream && word.socket().is_some_and(|socket| socket.link() == link.base) {
-            let _ = calls::shutdown(fd, libc::SHUT_RDWR);
-        }
+    if let Some(users) = users() {
+        (users.shut)(link.base);
     }
     blank(link.base, BASE_SIZE);
 }

@@ -21,7 +21,6 @@ pub mod send;
 
 use crate::datagram::{self, flag, options, pin, Datagram};
 use crate::global::{self, Shared, SETUP};
-use crate::table;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use line::Line;
 use shunt_options::Unix;
@@ -96,7 +95,7 @@ fn shape_of(domain: c_int, kind: c_int) -> Option<u32> {
 }
 
 fn enter(fd: i32, shape: u32, nonblocking: bool) -> Option<&'static Datagram> {
-    if crate::handover::untold::keeps() || crate::handover::uring::before_connect() {
+    if crate::process::kernel_only::keeps() || crate::process::uring::before_connect() {
         return None; // its operations would pass by the ring
     }
     let socket = datagram::enter(fd, libc::AF_UNIX, nonblocking)?;
@@ -239,5 +238,5 @@ pub fn error(fd: i32, socket: &'static Datagram) -> i16 {
 /// The AF_UNIX socket behind `fd`.
 #[inline(always)]
 pub fn socket(fd: i32) -> Option<&'static Datagram> {
-    table::datagram(fd).filter(|socket| socket.is_local())
+    crate::table::find::<Datagram>(fd).filter(|socket| socket.is_local())
 }

@@ -4,7 +4,7 @@
 //! answers, Erlang for IP_TOS and SO_PRIORITY before each option that it sets, others for buffers and flags once a connection.
 
 use super::effects::integer;
-use super::judge;
+use super::judge_of;
 use super::kinds::{changed_with, leaves_information};
 use super::stored::{Entry, Stored};
 use crate::socket::Socket;
@@ -55,7 +55,7 @@ pub(super) fn of(socket: &Socket, level: c_int, name: c_int) -> Result<Option<c_
     if word & KNOWN != 0 {
         return Ok(Some(word as u32 as c_int));
     }
-    let value = integer(&judge(socket)?.read(level, name)?.0);
+    let value = integer(&judge_of(socket)?.read(level, name)?.0);
     // Unless a thread has given it an option meanwhile.
     if here().is_some() {
         known.store(KNOWN | value as u32 as u64, Ordering::Relaxed);

@@ -26,9 +26,6 @@ fn timeval_ns(bytes: &[u8]) -> u64 {
 /// Options that change what we do.
 pub(super) fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     control::note(socket, level, name, integer(bytes));
-    if (level, name) == (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
-        crate::rendezvous::deferred::set(socket, integer(bytes));
-    }
     if (level, name) == (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) {
         socket.stalled.set(integer(bytes));
     }

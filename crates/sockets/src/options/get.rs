@@ -2,7 +2,7 @@
 
 use super::constants;
 use super::effects::integer;
-use super::judge;
+use super::judge_of;
 use super::kinds::leaves_information;
 use super::owners::catch_up;
 use crate::options::information;
@@ -51,7 +51,7 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
                 }
                 // A judge is bound, which says v6 only, and has dropped a segment of its own.
                 let fresh = matches!((level, name), (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) | (SOL_SOCKET, SO_MEMINFO));
-                let judge = if fresh { Judge::fresh(socket)? } else { judge(socket)? };
+                let judge = if fresh { Judge::fresh(socket)? } else { judge_of(socket)? };
                 judge.get(level, name, data, length)?;
                 Ok(0)
             }
@@ -111,7 +111,7 @@ unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result
         None => {
             let mut bytes = [0u8; information::SIZE];
             let mut known = information::SIZE as socklen_t;
-            let judge = judge(socket)?;
+            let judge = judge_of(socket)?;
             judge.get(IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr(), &mut known)?;
             let segment = judge.read(IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |(bytes, _)| integer(&bytes).max(0) as u64);
             let answer = (known as usize, segment, bytes);

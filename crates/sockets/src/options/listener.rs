@@ -1,5 +1,6 @@
 //! Options of listeners, and what accepted sockets have of them.
 
+use super::defer;
 use super::effects::apply;
 use super::kinds::INHERITED;
 use super::tcp::note_set;
@@ -55,7 +56,7 @@ pub fn follow(listener: &Socket) {
     if time == listener.options_time.load(Ordering::Relaxed) {
         return;
     }
-    let is_it = |fd: &i32| table::get(*fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener));
+    let is_it = |fd: &i32| table::get(*fd).object::<Socket>().is_some_and(|socket| core::ptr::eq(socket, listener));
     let Some(fd) = table::programs().find(is_it) else { return };
     earlier::before_change(listener, time);
     listener.options_time.store(time, Ordering::Relaxed);
@@ -109,5 +110,6 @@ pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     for entry in list.all() {
         // Timeouts are inherited with the rest (sk_clone_lock copies the socket).
         apply(accepted, entry.level, entry.name, entry.bytes());
+        defer(accepted, entry.level, entry.name, entry.bytes());
     }
 }

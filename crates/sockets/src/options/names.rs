@@ -1,25 +1,10 @@
 //! getsockname and getpeername of accelerated sockets: the addresses that kernel TCP would tell.
 
-use crate::rendezvous::listen;
 use crate::sockaddr::Encoded;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
-use shunt_segment::address::Address;
-use shunt_segment::channel::ChannelPage;
 use shunt_sys::libc::{self, sockaddr, socklen_t};
 use shunt_sys::{Errno, Result};
-
-/// Both addresses of a channel, as its client told them: (client, server).
-pub fn of_channel(page: &ChannelPage) -> (Address, Address) {
-    let head = &page.head;
-    let ports = head.ports.load(Ordering::Relaxed);
-    let scope = head.scope.load(Ordering::Relaxed);
-    let words = |pair: &[shunt_segment::sync::AtomicU64; 2]| [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
-    (
-        Address::from_words(words(&head.client), ports as u16, scope),
-        Address::from_words(words(&head.server), (ports >> 16) as u16, scope),
-    )
-}
 
 /// getsockname(2).
 ///
@@ -44,10 +29,10 @@ pub unsafe fn unconnected(socket: &Socket, fd: i32, address: *mut sockaddr, leng
     if ports == 0 {
         return None;
     }
-    let mut own = listen::bound_address(fd);
+    let mut own = crate::sockaddr::bound_address(fd);
     // Bound to an address it may be because it was accepted.
     let bound = !own.is_unspecified();
-    if own.port != ports as u16 || bound && (socket.has(flag::BOUND) || listen::is_connected(fd)) {
+    if own.port != ports as u16 || bound && (socket.has(flag::BOUND) || crate::sockaddr::is_connected(fd)) {
         return None;
     }
     own.port = (ports >> 16) as u16;

@@ -1,5 +1,6 @@
 //! Between a TCP socket of the kernel and what is kept of its options: before it becomes a stream, and on the way back.
 
+use super::defer;
 use super::effects::{apply, integer};
 use super::kinds::{changed_with, read_as};
 use super::owners::catch_up;
@@ -34,6 +35,7 @@ pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
         let bytes = &data[..(length as usize).min(LONGEST)];
         socket.stored.store(level, name, bytes);
         apply(socket, level, name, bytes);
+        defer(socket, level, name, bytes);
         note_lock(socket, level, name);
     }
     for &(level, name) in changed_with(level, name) {

@@ -1,6 +1,7 @@
 //! Options that wake who waits: where they are set, the kernel looks again whether there is anything to tell.
 
 use crate::socket::{flag, Socket};
+use crate::waiting::watchers::Change;
 use crate::waiting::{bells, nudge, readiness};
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, IPPROTO_TCP, POLLIN, POLLOUT, SOL_SOCKET};
@@ -24,5 +25,5 @@ pub(super) fn wake(socket: &Socket, fd: i32, level: c_int, name: c_int) {
         _ => return,
     }
     nudge::all();
-    crate::epoll::changed(socket);
+    crate::waiting::watchers::changed(socket, Change::Ready);
 }

@@ -5,8 +5,7 @@
 //! kernel's from there on. Who parts counts first and looks at the table then; who enters something in the table looks at the count
 //! behind that: one of the two sees the other.
 
-use crate::descriptor;
-use crate::table;
+use crate::{operations, table};
 use core::sync::atomic::{fence, AtomicU32, Ordering};
 
 /// Partings that have happened, or are tried just now.
@@ -51,7 +50,7 @@ pub fn forked() {
 pub fn withdraw(fd: i32) -> bool {
     let parting = apart();
     if parting {
-        descriptor::release(table::take(fd), fd);
+        operations::release(table::take(fd), fd);
     }
     parting
 }

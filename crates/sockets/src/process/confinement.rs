@@ -10,14 +10,16 @@
 //! Filters are asked before they are installed, call by call, what they answer to those that the library makes and the program
 //! perhaps does not: streams and listeners that could not go on are the kernel's by then.
 
-use crate::handover::{carried, untold};
+use crate::datagram::Datagram;
+use crate::handover::carried;
+use crate::process::kernel_only;
+use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::{datagram, private};
-use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_segment::reason::Reason;
 use shunt_sys::filter::{self, Answer, Filter};
 use shunt_sys::libc::{self, rlimit};
-use shunt_sys::{calls, clock, syscall, user};
+use shunt_sys::{calls, clock, user};
 
 /// What sshd leaves itself: one descriptor below the limit, for poll's sake.
 const FEW: u64 = 1;
@@ -53,7 +55,7 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
         return;
     }
     for fd in 0..table::high_water() {
-        if let Some(socket) = table::stream(fd) {
+        if let Some(socket) = crate::socket::stream(fd) {
             let _ = carried::carry(fd, socket);
         }
     }
@@ -62,7 +64,7 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
 fn leave_listeners() {
     for fd in 0..table::high_water() {
         let word = table::get(fd);
-        if let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) {
+        if let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) {
             let _ = carried::leave_listener(fd, listener);
         }
     }
@@ -141,10 +143,10 @@ pub fn before_filter(wanted: &Filter) {
     let opening = OPENING.iter().map(answer).fold(Answer::Allowed, worse);
     let streams = !sleeps || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
     if LEAVING.iter().any(|call| answer(call) != Answer::Allowed) || opening != Answer::Allowed {
-        carried::stay();
+        crate::rendezvous::exchange::stay();
     }
     let accepts = allowed(libc::SYS_accept) || allowed(libc::SYS_accept4);
-    let concerned = if streams { untold::begin(Reason::SystemCallFilter) } else { opening != Answer::Allowed };
+    let concerned = if streams { kernel_only::begin(Reason::SystemCallFilter) } else { opening != Answer::Allowed };
     if concerned {
         settle(streams, accepts);
     }
@@ -168,57 +170,16 @@ fn settle(streams: bool, accepts: bool) {
     for fd in 0..table::high_water() {
         match table::get(fd).kind() {
             // Other processes may accept from what this one can do nothing with.
-            Kind::Listener if accepts => untold::settle(fd),
+            Kind::Listener if accepts => kernel_only::settle(fd),
             Kind::Listener | Kind::Epoll => {}
             _ if streams => {
-                untold::settle(fd);
-                if let Some(socket) = table::datagram(fd) {
+                kernel_only::settle(fd);
+                if let Some(socket) = crate::table::find::<Datagram>(fd) {
                     datagram::let_go(fd, socket);
                 }
             }
             _ => {}
         }
-    }
-}
-
-/// Calls on descriptors that connections cannot do without, each of which fails in one way where there is none.
-const ON_DESCRIPTORS: [i64; 13] = [
-    libc::SYS_sendto,
-    libc::SYS_recvfrom,
-    libc::SYS_sendmsg,
-    libc::SYS_recvmsg,
-    libc::SYS_accept4,
-    libc::SYS_getsockname,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_fcntl,
-    libc::SYS_dup3,
-    libc::SYS_ftruncate,
-    libc::SYS_fstat,
-    libc::SYS_pread64,
-];
-
-static LOOKED: AtomicBool = AtomicBool::new(false);
-
-/// Before this process first connects: a filter from before it began, which nobody could ask, may refuse what it needs.
-#[inline]
-pub fn look() {
-    if !LOOKED.load(Ordering::Relaxed) {
-        look_again();
-    }
-}
-
-/// Before it listens: one that was installed past the library may have come since.
-#[cold]
-pub fn look_again() {
-    LOOKED.store(true, Ordering::Relaxed);
-    if untold::keeps() {
-        return; // a filter that is known may kill for them
-    }
-    // SAFETY: there is no such descriptor, and nothing lies at the addresses.
-    let refused = |number: &i64| unsafe { syscall!(*number, -1i32, 0, 0, 0, 0, 0) } != -(libc::EBADF as isize);
-    if ON_DESCRIPTORS.iter().any(refused) {
-        untold::begin(Reason::SystemCallFilter);
     }
 }
 

@@ -9,10 +9,13 @@
 //! end of the process. No thread is waited for here beyond [`PATIENCE`]; a stream that cannot be locked is left to the
 //! kernel.
 
-use crate::descriptor::say_end;
-use crate::handover::{settle, untold};
+use crate::datagram::Datagram;
+use crate::handover::settle;
+use crate::process::kernel_only;
 use crate::rendezvous::accept;
+use crate::rendezvous::close::say_end;
 use crate::socket::flag;
+use crate::socket::Socket;
 use crate::table::{self, Kind};
 use crate::waiting::wait;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -35,7 +38,7 @@ pub fn begin() {
 /// Ends everything that nobody else owns. The caller ends the process next.
 pub fn end() {
     // What a filter has left this process is the kernel's, or ends with the companion.
-    if !crate::global::ready() || untold::confined() {
+    if !crate::global::ready() || kernel_only::confined() {
         return;
     }
     if PROCESS.load(Ordering::Relaxed) != calls::getpid() || ENDING.swap(true, Ordering::AcqRel) {
@@ -46,10 +49,10 @@ pub fn end() {
     crate::link::ending();
     let all = || table::programs().map(|fd| (fd, table::get(fd)));
     for (_, word) in all() {
-        match (word.kind(), word.socket()) {
+        match (word.kind(), word.object::<Socket>()) {
             (Kind::Listener, Some(socket)) => accept::refuse_waiting(socket),
             (Kind::Datagram, _) => {
-                if let Some(socket) = word.datagram() {
+                if let Some(socket) = word.object::<Datagram>() {
                     crate::datagram::process_ends(socket);
                 }
             }
@@ -58,7 +61,7 @@ pub fn end() {
     }
     let deadline = clock::monotonic_ns() + PATIENCE;
     for (fd, word) in all() {
-        let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) else { continue };
+        let (Kind::Stream, Some(socket)) = (word.kind(), word.object::<Socket>()) else { continue };
         // Descriptors that share a socket end once.
         if socket.has(flag::ENDED) {
             continue;

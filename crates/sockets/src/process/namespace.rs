@@ -6,15 +6,7 @@
 use crate::global::{self, SETUP};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
-use core::sync::atomic::{AtomicBool, Ordering};
-
-/// Threads may live in different namespaces.
-static DIFFER: AtomicBool = AtomicBool::new(false);
-
-/// Whether threads of this process may live in different namespaces: then new connections are the kernel's.
-pub(crate) fn differ() -> bool {
-    DIFFER.load(Ordering::Relaxed)
-}
+use core::sync::atomic::Ordering;
 
 /// The calling thread may be about to go into another network namespace.
 pub fn changing() {
@@ -26,7 +18,10 @@ pub fn changing() {
 }
 
 fn listeners() -> impl Iterator<Item = &'static Socket> {
-    (0..table::high_water()).map(table::get).filter(|word| word.kind() == Kind::Listener).filter_map(|word| word.socket())
+    (0..table::high_water())
+        .map(table::get)
+        .filter(|word| word.kind() == Kind::Listener)
+        .filter_map(|word| word.object::<Socket>())
 }
 
 /// The calling thread is in another network namespace now.
@@ -35,7 +30,7 @@ pub fn changed() {
         return;
     }
     if !global::single_threaded() {
-        DIFFER.store(true, Ordering::Relaxed);
+        crate::process::identity::note_differing_namespaces();
     }
     let Some(_setup) = SETUP.lock() else { return };
     crate::link::namespace_changed();

@@ -199,5 +199,5 @@ pub fn forget(fd: i32) {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    crate::process::renumber(&FD, from, to);
+    crate::private::renumber(&FD, from, to);
 }

@@ -28,7 +28,7 @@ static TOLD: AtomicPtr<Told> = AtomicPtr::new(core::ptr::null_mut());
 static OWN_CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// At start-up.
-pub(super) fn start() {
+pub fn start() {
     if let Ok(page) = mapping::reserve_for_children(PAGE) {
         TOLD.store(page.cast(), Ordering::Release);
     }
@@ -45,7 +45,7 @@ pub fn changes() -> u64 {
 }
 
 /// This process has become another user, and what it needed to say is said.
-pub(super) fn leave() {
+pub fn leave() {
     OWN_CHANGES.fetch_add(1, Ordering::Relaxed);
     let Some(told) = told() else { return };
     told.changes.fetch_add(1, Ordering::SeqCst);

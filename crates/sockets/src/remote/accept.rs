@@ -6,7 +6,6 @@ use super::message::Message;
 use super::{area, near, shown, words};
 use crate::global::SETUP;
 use crate::process::report;
-use crate::rendezvous::listen;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -136,7 +135,7 @@ fn unheard(fd: i32, listening: i32, listener: &Socket) {
     if !can_move(listener) || listener.has(flag::LISTENER_SHARED) || *hosts == Hosts::None || !is_time_to_move() {
         return;
     }
-    match listen::peer_address(fd) {
+    match crate::sockaddr::peer_address(fd) {
         Some(client) if !client.is_loopback() => move_ear(listening, listener),
         // Whoever serves this host's clients by the kernel asks for their addresses now and then, not for each.
         _ => MOVE_NEXT.store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
@@ -171,13 +170,13 @@ fn move_ear(listening: i32, listener: &Socket) {
     }
     MOVE_NEXT.store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
     let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
-    listens_within(listening, inode, &listen::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
+    listens_within(listening, inode, &crate::sockaddr::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
 }
 
 #[cold]
 #[inline(never)]
 fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
-    let (Some(client), server) = (listen::peer_address(fd), listen::bound_address(fd)) else { return false };
+    let (Some(client), server) = (crate::sockaddr::peer_address(fd), crate::sockaddr::bound_address(fd)) else { return false };
     if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
         return false;
     }
@@ -229,7 +228,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     }
     crate::options::inherit(listener, socket, u64::MAX); // the kernel has made it just now
     crate::options::connected(socket, fd, true);
-    table::set_socket(fd, Kind::Stream, socket);
+    crate::table::enter(fd, Kind::Stream, socket);
     let (_, _, channel) = home.place(stream);
     report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     begin(home, stream, far, shadow, Start::Claimed);

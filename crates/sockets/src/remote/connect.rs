@@ -12,7 +12,7 @@ use crate::global::{self, SETUP};
 use crate::link;
 use crate::process::report;
 use crate::rendezvous::connect::Outcome;
-use crate::rendezvous::{connect as local, listen, spare};
+use crate::rendezvous::{connect as local, spare};
 use crate::sockaddr::{self, Encoded};
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
@@ -200,7 +200,7 @@ fn bind(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
     if !socket.has(flag::BOUND) && !port::bind(fd, socket.family.load(Ordering::Relaxed), source) {
         return None;
     }
-    let bound = listen::bound_address(fd);
+    let bound = crate::sockaddr::bound_address(fd);
     (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })
 }
 

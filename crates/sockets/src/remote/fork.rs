@@ -2,12 +2,10 @@
 
 use super::home::{self, Home};
 use super::keeper;
-use crate::handover::carrier::{self, shed};
-use crate::process;
+use crate::process::forks;
+use crate::process::helper::{self, ALL_SIGNALS};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
 use shunt_sys::{calls, clock, Errno, Result};
-
-const ALL_SIGNALS: u64 = u64::MAX;
 
 /// How long to wait until the keeper has closed what it inherited (ns). What is closed later is open for longer than the program
 /// thinks, and no more than that.
@@ -22,17 +20,17 @@ pub fn keeper(home: &'static Home, ours: i32, control: i32) -> Result<()> {
     // A handler in the copy would be the program's code.
     let mut mask = 0u64;
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
-    process::before_own_fork();
-    let child = carrier::copy();
+    forks::before_own();
+    let child = helper::copy();
     if child == 0 {
-        let grandchild = carrier::copy();
+        let grandchild = helper::copy();
         if grandchild == 0 {
             begin(home, control);
         }
-        carrier::exit(i32::from(grandchild < 0));
+        helper::exit(i32::from(grandchild < 0));
     }
-    let born = child > 0 && carrier::waited(child as i32);
-    process::after_own_fork_parent();
+    let born = child > 0 && helper::waited(child as i32);
+    forks::parent_of_own();
     if born {
         await_shedding(ours);
     }
@@ -58,13 +56,13 @@ fn await_shedding(ours: i32) {
 fn begin(home: &'static Home, control: i32) -> ! {
     // SAFETY: a plain call.
     unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
-    process::after_own_fork_child();
-    shed::name(c"shunt-keeper");
+    forks::child_of_own();
+    helper::name(c"shunt-keeper");
     allow_descriptors();
     crate::process::report::begin_anew();
     let descriptors = home.station.descriptors();
     let kept = |fd: i32| fd == control || fd == crate::process::report::descriptor() || descriptors.contains(&fd);
-    shed::all_but(kept);
+    helper::all_but(kept);
     let byte = 1u8;
     let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
     home.station.set_keeper();

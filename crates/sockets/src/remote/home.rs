@@ -6,6 +6,7 @@ use super::message::Message;
 use super::{fork, words};
 use crate::global::{Shared, SETUP};
 use crate::socket::{flag, Socket};
+use crate::stream::progress;
 use crate::{link, private, table};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use shunt_segment::address::Address;
@@ -64,11 +65,17 @@ pub fn home() -> Option<&'static Home> {
     (!home.is_null()).then(|| unsafe { &*home })
 }
 
+/// The process's home is this one, or none (null); streams there make progress from now on.
+fn be_home(home: *mut Home) {
+    HOME.store(home, Ordering::Release);
+    progress::fill((!home.is_null()).then_some(&super::near::PROGRESS));
+}
+
 /// In the keeper: its home, which its maker does not have yet when it forks. Without it nobody would be rung for whom the keeper finds
 /// bytes or space before it has heard of the stream.
 pub fn keeps(home: &'static Home) {
     home.control.store(-1, Ordering::Relaxed); // nobody wakes himself
-    HOME.store(core::ptr::from_ref(home).cast_mut(), Ordering::Release);
+    be_home(core::ptr::from_ref(home).cast_mut());
 }
 
 /// The process's home, and those that it had before.
@@ -116,7 +123,7 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
                     }
                 }
                 // If the keeper of the last one is gone, so is every stream that it kept: the next ones get another.
-                HOME.store(made as *const Home as *mut Home, Ordering::Release);
+                be_home(core::ptr::from_ref(made).cast_mut());
                 if !homes().any(|home| core::ptr::eq(home, made)) {
                     note_newest(made);
                 }
@@ -174,7 +181,7 @@ impl Reached for Result<()> {
 /// This process, a copy of one that has a home, lets go of what it had there: like a program that was handed a stream, it tells the
 /// keeper by bells on the companion.
 pub fn forget() {
-    HOME.store(core::ptr::null_mut(), Ordering::Release);
+    be_home(core::ptr::null_mut());
 }
 
 fn make(device: &Device) -> Result<&'static Home> {
@@ -312,7 +319,7 @@ impl Home {
     /// Another host is reached from `own`. If this is not the station's address, that may have been taken from the interface: nothing
     /// arrives there any more, and the station is over. Only its own user says that, who sees the interfaces that it has.
     pub fn look_after_address(&self, own: &Address) {
-        let sees = !self.elsewhere.load(Ordering::Relaxed) && !crate::process::namespace::differ();
+        let sees = !self.elsewhere.load(Ordering::Relaxed) && !crate::process::identity::namespaces_differ();
         if sees && self.station.address_is_gone(own, clock::monotonic_ns()) && self.is_own() {
             self.station.strand();
         }
@@ -399,6 +406,6 @@ pub fn moved(from: i32, to: i32) {
         // SAFETY: a home that is never unmapped; descriptors are renumbered by one thread at a time, and the station keeps
         // the old number open for those that use it meanwhile.
         unsafe { (*place).station.renumber(from, to) };
-        crate::process::renumber(&home.control, from, to);
+        crate::private::renumber(&home.control, from, to);
     }
 }

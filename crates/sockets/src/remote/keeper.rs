@@ -14,7 +14,8 @@ use super::near;
 use super::pump::{Rings, WINDOW};
 use super::shadow::{Shadow, BEFORE};
 use super::words::{self, flag, mode};
-use crate::handover::{carrier, passing};
+use crate::handover::passing;
+use crate::process::helper;
 use crate::rendezvous::diag;
 use crate::stream::corked;
 use crate::waiting::{foreign, wait};
@@ -125,7 +126,7 @@ struct Keeper {
 
 /// Keeps, until nobody needs it.
 pub fn run(home: &'static Home, control: i32) -> ! {
-    let Ok(epoll) = calls::epoll_create1(libc::EPOLL_CLOEXEC) else { carrier::exit(1) };
+    let Ok(epoll) = calls::epoll_create1(libc::EPOLL_CLOEXEC) else { helper::exit(1) };
     let mut keeper = Keeper {
         home,
         control,
@@ -149,7 +150,7 @@ pub fn run(home: &'static Home, control: i32) -> ! {
     while keeper.control >= 0 || keeper.kept > 0 {
         keeper.round();
     }
-    carrier::exit(0)
+    helper::exit(0)
 }
 
 impl Keeper {
@@ -472,7 +473,7 @@ impl Keeper {
         if shadow >= 0 {
             kept.say_ended(self.home, stream);
             if words::flags(&self.home.station, stream) & (flag::RESET_OUT | flag::RESET_IN) != 0 {
-                carrier::dies_by_reset(shadow, true);
+                helper::dies_by_reset(shadow, true);
             }
             let _ = calls::close(shadow);
         }

@@ -24,7 +24,8 @@
 use super::home::Home;
 use super::message::Message;
 use super::words::{self, flag as stream_flag, mode};
-use crate::handover::{carried, passing};
+use crate::handover::passing;
+use crate::rendezvous::exchange;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 use shunt_segment::channel::{state, word, Side};
@@ -105,10 +106,12 @@ fn leave_if_due(home: &'static Home, socket: &Socket, fd: i32) -> bool {
         return false;
     }
     let unasked = now < words::get(&home.station, stream, words::ASK_AT) || now < SILENCE.until.load(Ordering::Relaxed);
-    if unasked || !is_open(home, stream) || carried::stay_for_good() {
+    if unasked || !is_open(home, stream) || crate::rendezvous::exchange::stay_for_good() {
         return false;
     }
-    let left = carried::leave(fd, socket, || (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten());
+    let left = crate::rendezvous::exchange::leave(fd, socket, || {
+        (is_one_process_s(socket) && is_empty(socket)).then(|| ask(home, stream)).flatten()
+    });
     if !left {
         let short = now < words::get(&home.station, stream, words::SHORT_UNTIL);
         words::set(&home.station, stream, words::ASK_AT, clock::monotonic_ns() + AGAIN[usize::from(!short)]);
@@ -185,9 +188,9 @@ pub struct Given {
     over: i32,
 }
 
-impl Given {
+impl exchange::Given for Given {
     /// It is the program's, and nobody else's; `None`: the keeper could not be told.
-    pub fn take(mut self) -> Option<i32> {
+    fn take(mut self) -> Option<i32> {
         // There is room: nothing was said there before.
         calls::send_byte(self.over, TOOK, MSG_DONTWAIT | MSG_NOSIGNAL).ok()?;
         let _ = calls::close(core::mem::replace(&mut self.over, -1));
@@ -284,8 +287,8 @@ mod tests {
         assert_eq!(verdict(over), Some(false), "a hang-up without a word");
         calls::close(over).unwrap();
 
-        let (untold, over) = given();
+        let (kernel_only, over) = given();
         calls::close(over).unwrap();
-        assert_eq!(untold.take(), None, "nobody gives it up");
+        assert_eq!(kernel_only.take(), None, "nobody gives it up");
     }
 }

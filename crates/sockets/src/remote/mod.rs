@@ -36,12 +36,8 @@ mod shown;
 mod whose;
 mod words;
 
-pub use accept::{accepted, listens, listens_no_longer};
-pub use connect::connect;
+use crate::rendezvous::other_hosts::OtherHosts;
 pub use home::{forget, forked, moved};
-pub use leave::{leave, Given};
-pub use near::{drive, drive_into, hold_back, is_driven, kick, ring_near, ring_near_urgent, watch, watch_into, Watch};
-pub use posting::Posting;
 pub use whose::{is_driving, user_changed};
 
 /// The process, or a thread of it, has left its network namespace. Under the set-up lock.
@@ -49,3 +45,11 @@ pub fn left_namespace() {
     area::left_namespace();
     home::left_namespace();
 }
+
+/// What connect, listen and accept ask of this room.
+pub static OTHER_HOSTS: OtherHosts = OtherHosts {
+    connect: connect::connect,
+    listens: accept::listens,
+    listens_no_longer: accept::listens_no_longer,
+    accepted: accept::accepted,
+};

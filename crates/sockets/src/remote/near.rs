@@ -3,11 +3,11 @@
 use super::hold;
 use super::home::{home, Home};
 use super::message::Message;
-use super::posting::Posting;
 use super::pump::Rings;
 use super::words::{self, flag};
 use crate::epoll;
 use crate::socket::Socket;
+use crate::stream::progress::{Posting, Progress, Watch};
 use crate::stream::stamp;
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
@@ -167,26 +167,18 @@ pub fn hold_back(socket: &Socket, until: u64) -> bool {
     true
 }
 
-/// A thread of the program that waits awake: costs a look at one word where there are no other hosts.
-#[inline(always)]
-pub fn drive() {
-    drive_into(None);
-}
-
 /// The process's home, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
 #[inline(always)]
 pub(super) fn driven() -> Option<&'static Home> {
     home().filter(|home| home.claimed.load(Ordering::Relaxed))
 }
 
-/// Whether calls that wait are to drive.
-#[inline(always)]
-pub fn is_driven() -> bool {
-    driven().is_some()
+/// A thread of the program that waits awake.
+pub fn drive() {
+    drive_into(None);
 }
 
 /// As [`drive`], by a call whose buffer takes what comes next.
-#[inline(always)]
 pub fn drive_into(posting: Option<&mut Posting>) {
     if let Some(home) = driven() {
         work(home, posting);
@@ -232,25 +224,7 @@ fn narrow_unheard(home: &Home) -> bool {
 /// How much later than the engine asks the keeper may look (ns).
 pub const SLACK: u64 = 8_000_000;
 
-/// What a thread of the program that sleeps polls beside what it waits for: frames wake it without a detour through the
-/// keeper. That one takes the watch over from threads that sleep long, or were killed.
-#[derive(Default)]
-pub struct Watch<'p> {
-    home: Option<&'static Home>,
-    /// The buffer of a call that waits in it.
-    posting: Option<&'p mut Posting>,
-    /// What the thread has announced to be waiting for, and on which stream.
-    armed: Option<(Stream, &'static Wait, u32)>,
-}
-
-/// A thread of the program is about to announce that it sleeps, and to look once more: it drives if that is due, and looks once
-/// more at once if it gets nothing from here.
-#[inline(always)]
-pub fn watch() -> Option<Watch<'static>> {
-    watch_into(None)
-}
-
-/// The same, by a call whose buffer takes what comes next.
+/// A thread of the program is about to announce that it sleeps, by a call whose buffer takes what comes next ([`progress::watch_into`]).
 #[inline(always)]
 pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
     match driven() {
@@ -272,7 +246,8 @@ fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Optio
     }
     // Made only if it is armed: what it takes back when it goes would be another sleeper's arming.
     if home.station.arm() {
-        return Some(Watch { home: Some(home), posting, armed: None });
+        let place = core::ptr::from_ref(home).cast();
+        return Some(Watch::new(&PROGRESS, place, home.station.poll_fd(), posting));
     }
     // What the look has found and taken in wakes nobody any more, and may be for others.
     work(home, posting);
@@ -289,40 +264,44 @@ fn is_due(home: &Home) -> bool {
         || home.station.deadline().is_some_and(|deadline| deadline <= clock::monotonic_ns())
 }
 
-impl Watch<'_> {
-    /// To be polled for POLLIN; -1: there are no other hosts.
-    #[inline(always)]
-    pub fn descriptor(&self) -> i32 {
-        self.home.map_or(-1, |home| home.station.poll_fd())
-    }
+fn watched(watch: &Watch<'_>) -> Option<&'static Home> {
+    // SAFETY: null, or a home, as `begin` made it; homes are never unmapped.
+    unsafe { watch.home.cast::<Home>().as_ref() }
+}
 
-    /// The thread has announced that it sleeps on that stream for `conditions`: when it wakes up, what it brings itself needs
-    /// no bell.
-    #[inline(always)]
-    pub fn for_stream(&mut self, socket: &Socket, conditions: u32) {
-        let home = self.home.filter(|_| socket.has(crate::socket::flag::REMOTE));
-        if let Some(stream) = home.and_then(|home| home.stream_of(socket)) {
-            let wait: *const Wait = &socket.own().wait;
-            // SAFETY: links of a station are never unmapped.
-            self.armed = Some((stream, unsafe { &*wait }, conditions));
-        }
+fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
+    let home = watched(watch).filter(|_| socket.has(crate::socket::flag::REMOTE));
+    if let Some(stream) = home.and_then(|home| home.stream_of(socket)) {
+        let wait: *const Wait = &socket.own().wait;
+        // SAFETY: links of a station are never unmapped.
+        watch.armed = Some((stream, unsafe { &*wait }, conditions));
     }
 }
 
-impl Drop for Watch<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if let Some(home) = self.home {
-            if let Some((stream, wait, conditions)) = self.armed {
-                if bell::take_back(wait, conditions) {
-                    have_rung(home, stream, flag::RING);
-                }
+fn unwatch(watch: &mut Watch<'_>) {
+    if let Some(home) = watched(watch) {
+        if let Some((stream, wait, conditions)) = watch.armed {
+            if bell::take_back(wait, conditions) {
+                have_rung(home, stream, flag::RING);
             }
-            home.station.disarm();
-            work(home, self.posting.take());
         }
+        home.station.disarm();
+        work(home, watch.posting.take());
     }
 }
+
+/// What is asked of this room by those below.
+pub static PROGRESS: Progress = Progress {
+    is_driven: || driven().is_some(),
+    drive: drive_into,
+    kick,
+    hold_back,
+    ring,
+    watch: watch_into,
+    watch_stream,
+    unwatch,
+    leave: super::leave::leave,
+};
 
 /// Wakes the keeper.
 pub fn wake_keeper(home: &Home) {
@@ -343,16 +322,10 @@ pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
     armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::brought(near))
 }
 
-/// A sleeper of the near side is to be woken, by the keeper, which alone can.
+/// A sleeper of the near side is to be woken, by the keeper, which alone can; by an urgent byte if that is asked for.
 #[cold]
-pub fn ring_near(far: &Socket) {
-    have_far_rung(far, flag::RING);
-}
-
-/// As [`ring_near`], by an urgent byte.
-#[cold]
-pub fn ring_near_urgent(far: &Socket) {
-    have_far_rung(far, flag::RING_URGENT);
+fn ring(far: &Socket, urgent: bool) {
+    have_far_rung(far, if urgent { flag::RING_URGENT } else { flag::RING });
 }
 
 fn have_far_rung(far: &Socket, how: u64) {

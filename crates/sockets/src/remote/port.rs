@@ -136,7 +136,7 @@ mod tests {
             for _ in 0..50 {
                 let socket = socket();
                 way(socket.as_raw_fd(), libc::AF_INET, &HERE, low, high).expect("a port");
-                let port = listen::bound_address(socket.as_raw_fd()).port;
+                let port = crate::sockaddr::bound_address(socket.as_raw_fd()).port;
                 assert!((low..=high).contains(&port), "{port}");
                 assert_eq!(calls::getsockopt_int(socket.as_raw_fd(), libc::IPPROTO_IP, LOCAL_PORT_RANGE).unwrap_or(0), 0);
             }
@@ -149,12 +149,12 @@ mod tests {
         let taken = socket();
         let (low, high) = range().and_then(|(low, high)| quarter(low, high)).expect("a range");
         within(taken.as_raw_fd(), libc::AF_INET, &HERE, low, high).expect("a port");
-        let port = listen::bound_address(taken.as_raw_fd()).port;
+        let port = crate::sockaddr::bound_address(taken.as_raw_fd()).port;
         for way in [within, one_of] {
             let other = socket();
             let bound = way(other.as_raw_fd(), libc::AF_INET, &HERE, port, port);
             assert_eq!(bound, Err(Errno(libc::EADDRINUSE)));
-            assert_eq!(listen::bound_address(other.as_raw_fd()).port, 0);
+            assert_eq!(crate::sockaddr::bound_address(other.as_raw_fd()).port, 0);
         }
     }
 }

@@ -7,6 +7,7 @@
 use super::home::Home;
 use super::pump::Rings;
 use crate::socket::{flag, Locked, Socket};
+use crate::stream::progress::Posting;
 use core::sync::atomic::Ordering;
 use shunt_am::Data;
 use shunt_segment::channel::{arm, state};
@@ -21,55 +22,32 @@ const OVER: u32 = state::DONE | state::PEER_GONE | state::RESET_DUE | state::PIP
 /// A frame with fewer bytes of a stream than that is a message of its own, rather than one of many.
 const SHORT: usize = 512;
 
-/// The buffer of a call that takes whatever comes next.
-pub struct Posting {
-    socket: *const Socket,
-    /// Which life of the socket's the call is about.
-    generation: u32,
-    data: *mut u8,
-    room: usize,
-    /// Bytes of this turn, of which the ring knows nothing yet; for which stream.
-    held: usize,
-    stream: Stream,
-    /// Bytes that are received.
-    taken: usize,
-    /// What came last was short.
-    short: bool,
+/// What a turn does with the posted buffer.
+pub(super) trait Receive {
+    /// Whether nothing more is to be waited for: the buffer is full, or holds a short message.
+    fn is_content(&self) -> bool;
+    /// Takes the first of the bytes that came for `stream`, if they are the next ones to be received; gives their number.
+    ///
+    /// Where the buffer faults, what this turn brought goes by the ring: a call gets all that came together or EFAULT.
+    fn take(&mut self, home: &Home, stream: Stream, data: &Data<'_>) -> usize;
+    /// What this turn brought is received, or waits in the ring. Before anything else of the stream is told.
+    fn settle(&mut self, home: &Home);
 }
 
-impl Posting {
-    /// `room` bytes at `data`, which may be any address that is not ours.
-    pub fn new(socket: &Socket, generation: u32, data: *mut u8, room: usize) -> Posting {
-        Posting { socket, generation, data, room, held: 0, stream: 0, taken: 0, short: false }
-    }
+/// The steps of these.
+trait Step {
+    fn receiver(&self, home: &Home, stream: Stream) -> Option<(Locked, &'static Socket)>;
+    fn hand_over(&mut self, home: &Home, socket: &Socket);
+    fn by_ring(&mut self, home: &Home);
+}
 
-    /// Bytes that the call has received.
-    pub fn taken(&self) -> usize {
-        self.taken
-    }
-
-    /// Whether nothing more is to be waited for: the buffer is full, or holds a short message.
-    pub(super) fn is_content(&self) -> bool {
+impl Receive for Posting {
+    fn is_content(&self) -> bool {
         let filled = self.taken + self.held;
         filled > 0 && (filled == self.room || self.short)
     }
 
-    /// The stream's near side, locked, if it is the call's and what comes next may go into the buffer.
-    fn receiver(&self, home: &Home, stream: Stream) -> Option<(Locked, &'static Socket)> {
-        let socket = home.near(stream).filter(|socket| core::ptr::eq(*socket, self.socket))?;
-        let held = socket.try_lock_receive()?;
-        let usual = !socket.has(UNUSUAL)
-            && socket.generation.load(Ordering::Acquire) == self.generation
-            && socket.own().receive.state.load(Ordering::Acquire) & OVER == 0
-            && home.far(stream).own().urgent.load(Ordering::Relaxed) == 0
-            && socket.incoming().look().1 == 0;
-        usual.then_some((held, socket))
-    }
-
-    /// Takes the first of the bytes that came for `stream`, if they are the next ones to be received; gives their number.
-    ///
-    /// Where the buffer faults, what this turn brought goes by the ring: a call gets all that came together or EFAULT.
-    pub(super) fn take(&mut self, home: &Home, stream: Stream, data: &Data<'_>) -> usize {
+    fn take(&mut self, home: &Home, stream: Stream, data: &Data<'_>) -> usize {
         let filled = self.taken + self.held;
         if filled == self.room || (self.held > 0 && self.stream != stream) {
             return 0;
@@ -99,8 +77,7 @@ impl Posting {
         count
     }
 
-    /// What this turn brought is received, or waits in the ring. Before anything else of the stream is told.
-    pub(super) fn settle(&mut self, home: &Home) {
+    fn settle(&mut self, home: &Home) {
         if self.held == 0 {
             return;
         }
@@ -108,6 +85,20 @@ impl Posting {
             Some((_held, socket)) => self.hand_over(home, socket),
             None => self.by_ring(home),
         }
+    }
+}
+
+impl Step for Posting {
+    /// The stream's near side, locked, if it is the call's and what comes next may go into the buffer.
+    fn receiver(&self, home: &Home, stream: Stream) -> Option<(Locked, &'static Socket)> {
+        let socket = home.near(stream).filter(|socket| core::ptr::eq(*socket, self.socket))?;
+        let held = socket.try_lock_receive()?;
+        let usual = !socket.has(UNUSUAL)
+            && socket.generation.load(Ordering::Acquire) == self.generation
+            && socket.own().receive.state.load(Ordering::Acquire) & OVER == 0
+            && home.far(stream).own().urgent.load(Ordering::Relaxed) == 0
+            && socket.incoming().look().1 == 0;
+        usual.then_some((held, socket))
     }
 
     /// What this turn brought is received, of the socket that is the call's and locked.

@@ -6,8 +6,9 @@
 
 use super::home::Home;
 use super::near;
-use super::posting::Posting;
+use super::posting::Receive;
 use super::words::{self, flag, mode};
+use crate::stream::progress::Posting;
 use crate::stream::urgent;
 use crate::waiting::wait;
 use core::sync::atomic::Ordering;

@@ -93,7 +93,7 @@ impl Home {
             table::take(fd);
         }
         // Where the lock's holders have other numbers it is not to be asked for; a process that is there has never driven.
-        self.station.leave(!crate::process::numbers_are_strange());
+        self.station.leave(!crate::process::identity::numbers_are_strange());
         // What was left to whoever had the lock.
         let _ = Message::Wake.send(self.control.load(Ordering::Relaxed), &[]);
         private::close_at(&self.control);
@@ -102,7 +102,7 @@ impl Home {
 
 /// Whether the calling thread was interrupted while it drove.
 pub fn is_driving() -> bool {
-    !crate::process::numbers_are_strange() && home::homes().any(|home| home.station.is_driven_here())
+    !crate::process::identity::numbers_are_strange() && home::homes().any(|home| home.station.is_driven_here())
 }
 
 /// This process has become another user: before [`link::narrow`], and while it may still write where its family reads.

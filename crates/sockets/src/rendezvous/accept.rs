@@ -2,6 +2,7 @@
 //! everyone else comes through TCP.
 
 mod arrival;
+pub mod owner;
 pub(super) mod patience;
 mod sleep;
 mod wait;
@@ -12,12 +13,12 @@ pub(crate) use sleep::{forget as forget_set, forked};
 pub use wait::{leaves_bells, queues, ready, someone_waits, told};
 
 use crate::global;
+use crate::link;
 use crate::process::report;
 use crate::rendezvous::{deferred, kept, listen, offered, relatives, taking};
 use crate::sockaddr::Encoded;
 use crate::socket::{self, flag, Socket};
 use crate::table::{self, Kind};
-use crate::{descriptor, link};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::claim;
 use shunt_segment::address::Address;
@@ -76,7 +77,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
             }
             Err(Errno(libc::EAGAIN)) if !asked => {} // another process made it non-blocking
             other => {
-                crate::handover::untold::carry();
+                crate::process::kernel_only::carry();
                 return other;
             }
         }
@@ -166,7 +167,7 @@ unsafe fn from_kernel(
     }
     let accepted = calls::accept4(listener.hold.number(fd), address, length, flags)?;
     table::take(accepted);
-    if crate::remote::accepted(accepted, listener.hold.number(fd), listener, flags) {
+    if crate::rendezvous::other_hosts::accepted(accepted, listener.hold.number(fd), listener, flags) {
         return Ok(accepted as isize);
     }
     report::note(accepted, kind::TCP, Reason::AcceptedFromKernel, None);
@@ -243,7 +244,7 @@ impl Accepted {
         // SAFETY: passed on.
         let told = if address.is_null() { Ok(()) } else { unsafe { told.write(address, length) } };
         if let Err(error) = told {
-            descriptor::closing(self.companion);
+            crate::operations::closing(self.companion);
             let _ = calls::close(self.companion);
             return Err(error);
         }
@@ -286,10 +287,10 @@ pub fn refuse_waiting(listener: &Socket) {
         return;
     }
     while let Ok(accepted) = from_rendezvous(listener, libc::SOCK_CLOEXEC) {
-        if let Some(socket) = table::stream(accepted.companion) {
+        if let Some(socket) = crate::socket::stream(accepted.companion) {
             socket.set(flag::LINGER_RESET);
         }
-        crate::descriptor::closing(accepted.companion);
+        crate::operations::closing(accepted.companion);
         let _ = calls::close(accepted.companion);
     }
 }
@@ -337,7 +338,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     let began = link::page(base, accepted.channel).head.began.load(Ordering::Relaxed);
     crate::options::inherit(listener, socket, began);
     crate::options::connected(socket, accepted.companion, true);
-    table::set_socket(accepted.companion, Kind::Stream, socket);
+    crate::table::enter(accepted.companion, Kind::Stream, socket);
     report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));
     Ok(())
 }

@@ -3,85 +3,29 @@
 //! An offer in memory would wait for the one process that has the pair's other end. So the client asks for any of its idle pairs, and
 //! waits for no longer than an acceptor that is awake takes to answer; otherwise the connection is made through the
 //! kernel, which any process may accept. What is gained is the kernel's part; what is lost, where nobody is ever awake, becomes
-//! rare ([`Bids`]).
+//! rare ([`crate::link::bids`]).
 
 use crate::link;
+use crate::link::bids::AWAKE_NS;
 use crate::rendezvous::again;
 use crate::rendezvous::connect::{self, Setting};
 use crate::rendezvous::kept;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
-use shunt_segment::bid::Bid;
 use shunt_segment::channel::life;
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, clock};
 
 /// Pairs that one bid names.
 const MOST: u32 = 8;
-/// How long a client looks for an acceptor that is awake on another processor: as long as the way through the kernel took of late, within
-/// these bounds, in ns. It loses no more by that than it could gain, and what is awake on a slow machine is seen there, too.
-const AWAKE_NS: [u64; 2] = [4_000, 16_000];
+
 /// How long one takes whose program was told and has to call accept, in ns.
 const TOLD_NS: u64 = 20_000;
 /// How often the client offers its processor to one that it shares it with.
 const YIELDS: usize = 2;
 /// A yield that took this many ticks (some 100 us) gave the processor to others than an acceptor.
 const LONG_YIELD: u64 = 250_000;
-/// With how many more bids in vain than taken pairs are not worth keeping.
-const IN_VAIN: u32 = 8;
-
-/// The longest pause is a quarter of two to the power of this, in connections.
-const LONGEST: u32 = 10;
-
-/// What became of a link's bids.
-#[derive(Clone, Copy)]
-pub struct Bids {
-    /// In vain, more than were taken: where that is every other, there are pauses.
-    vain: u32,
-    /// Connections until the next.
-    pause: u32,
-    /// The connection to the listener that was made through the kernel last: index of its link, channel. What comes after it is not to be accepted
-    /// before.
-    last: Option<(u16, u8)>,
-    /// What the way through the kernel took of late, in ticks.
-    kernel: u64,
-}
-
-impl Bids {
-    /// None yet.
-    pub const NONE: Bids = Bids { vain: 0, pause: 0, last: None, kernel: 0 };
-
-    /// Whether this connection is one to bid for.
-    fn are_due(&mut self, bid: &Bid) -> bool {
-        if self.pause == 0 {
-            return true;
-        }
-        self.pause -= 1;
-        if self.pause == 1 {
-            bid.intended.store(1, Ordering::Relaxed); // the next but one finds a pair
-        }
-        false
-    }
-
-    /// How long to look for somebody who is awake, in ticks.
-    fn patience(&self) -> u64 {
-        let [least, most] = AWAKE_NS.map(clock::ticks_for_ns);
-        self.kernel.clamp(least, most)
-    }
-
-    fn was_taken(&mut self) {
-        self.vain = self.vain.saturating_sub(1);
-    }
-
-    fn was_in_vain(&mut self, bid: &Bid) {
-        self.vain = (self.vain + 1).min(LONGEST);
-        self.pause = (1 << self.vain) / 4;
-        if self.vain >= IN_VAIN {
-            bid.intended.store(0, Ordering::Relaxed);
-        }
-    }
-}
 
 /// A connection was made through the kernel, in so many ticks. Under the set-up lock.
 pub(super) fn met(index: usize, channel: usize, ticks: u64) {

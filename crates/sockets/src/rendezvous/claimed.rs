@@ -3,7 +3,7 @@
 
 use crate::global;
 use crate::rendezvous::reserve;
-use crate::{private, process, table};
+use crate::{private, table};
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_sys::libc::{EMFILE, F_DUPFD_CLOEXEC};
 use shunt_sys::sleeper::Sleeper;
@@ -81,6 +81,6 @@ pub fn forked() {
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
     for place in &CLAIMED {
-        process::renumber(place, from, to);
+        private::renumber(place, from, to);
     }
 }

@@ -3,10 +3,11 @@
 use crate::global::{self, Shared, SETUP};
 use crate::handover::passing;
 use crate::process::report;
-use crate::rendezvous::{again, bidding, diag, listen, ports, route};
+use crate::rendezvous::{again, bidding, diag, ports, route};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::waiting::owner::Owner;
+use crate::waiting::watchers::{self, Change};
 use crate::{link, private, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_ring::claim;
@@ -86,15 +87,15 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     if crate::private::are_scarce() {
         return Outcome::Kernel(Reason::NoDescriptors);
     }
-    if crate::process::namespace::differ() {
+    if crate::process::identity::namespaces_differ() {
         return Outcome::Kernel(Reason::UnsupportedSocket);
     }
-    crate::process::confinement::look();
-    crate::handover::untold::carry();
-    if crate::handover::untold::keeps() {
-        return Outcome::Kernel(crate::handover::untold::reason());
+    crate::process::filtered::look();
+    crate::process::kernel_only::carry();
+    if crate::process::kernel_only::keeps() {
+        return Outcome::Kernel(crate::process::kernel_only::reason());
     }
-    if crate::handover::uring::before_connect() {
+    if crate::process::uring::before_connect() {
         return Outcome::Kernel(Reason::IoUring);
     }
     if server.port == 0 || !options.ports.contains(server.port) {
@@ -119,7 +120,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     drop(setup);
     match outcome {
         Ok(()) => Outcome::Connected,
-        Err(Reason::NotLocal) => crate::remote::connect(fd, socket, &server),
+        Err(Reason::NotLocal) => crate::rendezvous::other_hosts::connect(fd, socket, &server),
         Err(reason) => Outcome::Kernel(reason),
     }
 }
@@ -150,8 +151,8 @@ type PortUsed = bool;
 fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
     let bound = match (socket.has(flag::BOUND), socket.at_address.load(Ordering::Relaxed)) {
         (false, 0) => Address::default(),
-        (true, _) => listen::bound_address(fd),
-        (false, _) => Address { port: 0, ..listen::bound_address(fd) },
+        (true, _) => crate::sockaddr::bound_address(fd),
+        (false, _) => Address { port: 0, ..crate::sockaddr::bound_address(fd) },
     };
     let setting = Setting { fd, socket, nonblocking: socket.has(flag::NONBLOCK), bound };
     let now = clock::ticks();
@@ -400,25 +401,25 @@ pub fn first_success(socket: &Socket) -> bool {
 
 /// The companion takes the place of the TCP socket under all its descriptors.
 pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
-    crate::epoll::before_replace(socket);
+    watchers::changed(socket, Change::Replacing);
     let owner = socket.has(flag::OWNED).then(|| Owner::of(fd));
     crate::rendezvous::spare::put_by(fd, socket);
     let several = socket.references.load(Ordering::Relaxed) > 1;
     let known = !several && socket.has(flag::CLOSE_ON_EXEC_KNOWN);
     let range = if several { 0..table::high_water() } else { fd..fd + 1 };
     for number in range {
-        if !table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
+        if !table::get(number).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             continue;
         }
         let close_on_exec = if known { socket.has(flag::CLOSE_ON_EXEC) } else { closes_on_exec(number) };
         let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
-        table::set_socket(number, Kind::Stream, socket);
+        crate::table::enter(number, Kind::Stream, socket);
         report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
     }
     if let Some(owner) = owner {
         owner.give(socket, fd);
     }
-    crate::epoll::after_replace(socket);
+    watchers::changed(socket, Change::Replaced);
 }
 
 /// FD_CLOEXEC of `fd`.
@@ -433,7 +434,7 @@ fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
         return Err(Reason::PeerNotOwner);
     }
     // 65534 stands for every user that has no number in this user namespace: equality proves nothing.
-    if peer.uid == 65534 && calls::geteuid() != 65534 && !crate::process::sees_all_users() {
+    if peer.uid == 65534 && calls::geteuid() != 65534 && !crate::process::identity::sees_all_users() {
         return Err(Reason::PeerNotMember);
     }
     Ok(peer.pid as u32)

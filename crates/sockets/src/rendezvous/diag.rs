@@ -93,7 +93,7 @@ pub fn forked() {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    crate::process::renumber(&FD, from, to);
+    crate::private::renumber(&FD, from, to);
 }
 
 /// The owner of the listener that would answer `client` connecting to `server`; `Ok(None)`: nobody listens.

@@ -1,9 +1,9 @@
 //! connect(2) to AF_UNSPEC: dissolves a connection with a reset; the descriptors become a TCP socket of the kernel's again (tcp_disconnect).
 
 use crate::process::report;
-use crate::rendezvous::listen;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
+use crate::waiting::watchers::{self, Change};
 use crate::waiting::{holding, readiness};
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
@@ -63,28 +63,28 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     }
     let _ = calls::fcntl(fresh.0, libc::F_SETFL, (libc::O_RDWR | nonblocking) as usize);
     if !next.has(flag::BOUND) {
-        let left = listen::bound_address(fresh.0).port;
+        let left = crate::sockaddr::bound_address(fresh.0).port;
         next.left_port.store((own.port as u32) << 16 | left as u32, Ordering::Relaxed);
     }
     if let Err(error) = holding::set_aside(socket, fd) {
         crate::socket::free(next);
         return Err(error);
     }
-    crate::epoll::before_replace(socket);
+    watchers::changed(socket, Change::Replacing);
     if lived {
         reset(socket, fd);
     }
     for number in 0..table::high_water() {
-        if table::get(number).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
+        if table::get(number).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
             let close_on_exec = crate::rendezvous::connect::closes_on_exec(number);
             let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
-            if table::replace(number, socket, Kind::Tcp, next) {
+            if crate::socket::replace(number, socket, Kind::Tcp, next) {
                 report::note(number, kind::TCP, Reason::Unconnected, None);
             }
         }
     }
-    crate::epoll::after_dissolve(socket, next);
-    crate::descriptor::finish(socket, fd, false);
+    watchers::follow(socket, next);
+    crate::rendezvous::close::finish(socket, fd, false);
     holding::dissolved(socket);
     Ok(0)
 }
@@ -116,13 +116,13 @@ fn bind_to_address(fd: i32, family: i32, address: &Address) -> bool {
 /// Leaves ECONNRESET on a TCP socket as tcp_disconnect does, by the kernel's own way: the socket is connected with itself, and dissolved.
 /// Where that is not possible (no loopback) nothing is left.
 fn leave_error(fd: i32, family: i32) {
-    let mut own = listen::bound_address(fd);
+    let mut own = crate::sockaddr::bound_address(fd);
     if own.port == 0 {
         let any = Encoded::new(family, &Address::default());
         if calls::bind(fd, any.pointer(), any.length).is_err() {
             return;
         }
-        own = listen::bound_address(fd);
+        own = crate::sockaddr::bound_address(fd);
     }
     if own.is_unspecified() {
         own = loopback(family, &own, own.port);
@@ -145,10 +145,10 @@ fn dissolve(fd: i32) {
 /// Where that is not possible.
 fn leave_broken_pipe(fd: i32, family: i32) -> Result<()> {
     let listener = Spare(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?);
-    let any = Encoded::new(family, &loopback(family, &listen::bound_address(fd), 0));
+    let any = Encoded::new(family, &loopback(family, &crate::sockaddr::bound_address(fd), 0));
     calls::bind(listener.0, any.pointer(), any.length)?;
     calls::listen(listener.0, 1)?;
-    let there = Encoded::new(family, &listen::bound_address(listener.0));
+    let there = Encoded::new(family, &crate::sockaddr::bound_address(listener.0));
     if calls::connect(fd, there.pointer(), there.length).is_err() {
         await_event(fd, libc::POLLOUT)?;
     }

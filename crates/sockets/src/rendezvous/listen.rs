@@ -9,6 +9,7 @@ use crate::process::report;
 use crate::rendezvous::{accept, offered, taking};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
+use crate::waiting::watchers::{self, Change};
 use crate::{link, private, sockaddr};
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
@@ -34,12 +35,12 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if private::are_scarce() {
         return Err(Reason::NoDescriptors);
     }
-    crate::process::confinement::look_again();
-    crate::handover::untold::carry();
-    if crate::handover::untold::keeps() {
-        return Err(crate::handover::untold::reason());
+    crate::process::filtered::look_again();
+    crate::process::kernel_only::carry();
+    if crate::process::kernel_only::keeps() {
+        return Err(crate::process::kernel_only::reason());
     }
-    if crate::handover::uring::before_listen() {
+    if crate::process::uring::before_listen() {
         return Err(Reason::IoUring);
     }
     if socket.has(flag::ASYNC | flag::FILTERED) {
@@ -48,7 +49,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if socket.has(flag::PLAIN) && others_have(fd) {
         return Err(Reason::UnsupportedSocket); // they may listen too, and accept: one queue for all is the kernel's
     }
-    let bound = bound_address(fd);
+    let bound = sockaddr::bound_address(fd);
     if bound.port != 0 && !options.ports.contains(bound.port) {
         return Err(Reason::PortNotListed);
     }
@@ -82,7 +83,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.private_fd.store(unix, Ordering::Release);
             crate::rendezvous::reserve::begin();
             // Before the kernel listens: who can connect finds the station.
-            crate::remote::listens(fd, status.st_ino, &bound);
+            crate::rendezvous::other_hosts::listens(fd, status.st_ino, &bound);
             Ok(())
         }
         Err(Errno(libc::EADDRINUSE)) => Err(Reason::ListenerNameTaken),
@@ -108,7 +109,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     if let Some(_setup) = crate::global::SETUP.lock() {
         crate::rendezvous::connect::forget_answers();
     }
-    let address = bound_address(fd);
+    let address = sockaddr::bound_address(fd);
     let known = socket.port.load(Ordering::Relaxed) == address.port as u32;
     note_address(socket, &address);
     crate::options::note_six_only(fd, socket);
@@ -119,14 +120,14 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         let _ = calls::fcntl(fd, libc::F_SETFL, (flags | libc::O_NONBLOCK) as usize);
     }
     for other in 0..table::high_water() {
-        if table::get(other).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
-            table::set_socket(other, Kind::Listener, socket);
+        if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
+            crate::table::enter(other, Kind::Listener, socket);
             report::note(other, kind::LISTENER, Reason::Listening, None);
         }
     }
-    crate::epoll::became_listener(socket);
+    watchers::changed(socket, Change::BecameListener);
     if !known {
-        crate::remote::listens(fd, socket.inode.load(Ordering::Relaxed), &address);
+        crate::rendezvous::other_hosts::listens(fd, socket.inode.load(Ordering::Relaxed), &address);
     }
 }
 
@@ -193,7 +194,7 @@ pub(crate) fn is_short(socket: &Socket) {
 
 /// The rendezvous takes no clients any more: the listener is the kernel's alone.
 pub(crate) fn retire(socket: &Socket, why: Reason) {
-    crate::epoll::rendezvous_goes(socket);
+    watchers::changed(socket, Change::RendezvousGoes);
     taking::retire(socket);
     accept::forget_set(socket);
     set_nonblocking(socket, nonblocking(socket));
@@ -206,7 +207,7 @@ pub fn withdraw(fd: i32, socket: &Socket) {
     if table::get(fd).kind() != Kind::Listener {
         private::close(socket.bells_fd.swap(-1, Ordering::Relaxed));
         private::close(socket.private_fd.swap(-1, Ordering::Relaxed));
-        crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
+        crate::rendezvous::other_hosts::listens_no_longer(socket.inode.load(Ordering::Relaxed));
     }
 }
 
@@ -233,7 +234,7 @@ fn hang_up_on_waiting(socket: &Socket) {
 
 /// A listener that was given to the kernel.
 pub(crate) fn left(fd: i32, socket: &'static Socket) {
-    crate::epoll::ceased_to_listen(socket);
+    watchers::changed(socket, Change::CeasedToListen);
     crate::rendezvous::deferred::listener_ends(socket);
     offered::retire(socket);
     let nonblocking = nonblocking(socket);
@@ -243,8 +244,8 @@ pub(crate) fn left(fd: i32, socket: &'static Socket) {
     private::close(rendezvous);
     socket.set_plain();
     for other in 0..table::high_water() {
-        if table::get(other).socket().is_some_and(|s| core::ptr::eq(s, socket)) {
-            table::set_socket(other, Kind::Tcp, socket);
+        if table::get(other).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
+            crate::table::enter(other, Kind::Tcp, socket);
             report::note(other, kind::TCP, Reason::Unconnected, None);
         }
     }
@@ -255,29 +256,4 @@ pub(crate) fn left(fd: i32, socket: &'static Socket) {
         socket.set(flag::NONBLOCK);
     }
     socket.clear(flag::LISTENER_NONBLOCK);
-}
-
-/// The local address of a TCP socket, unspecified when unbound.
-pub fn bound_address(fd: i32) -> Address {
-    let mut bytes = [0u64; 4];
-    let mut length = 28;
-    if calls::getsockname(fd, bytes.as_mut_ptr().cast(), &mut length).is_err() {
-        return Address::default();
-    }
-    // SAFETY: the kernel filled `length` bytes.
-    unsafe { sockaddr::read(bytes.as_ptr().cast(), length) }.map_or(Address::default(), |(_, a)| a)
-}
-
-/// The peer's address that the kernel has for the TCP socket `fd`; `None`: it is not connected.
-pub(crate) fn peer_address(fd: i32) -> Option<Address> {
-    let mut name = [0u64; 4];
-    let mut length = core::mem::size_of_val(&name) as libc::socklen_t;
-    calls::getpeername(fd, name.as_mut_ptr().cast(), &mut length).ok()?;
-    // SAFETY: the kernel filled `length` bytes.
-    unsafe { sockaddr::read(name.as_ptr().cast(), length) }.map(|(_, address)| address)
-}
-
-/// Whether the kernel has a peer for the TCP socket `fd`.
-pub(crate) fn is_connected(fd: i32) -> bool {
-    peer_address(fd).is_some()
 }

@@ -63,7 +63,7 @@ impl Place {
 
     /// The rendezvous got another number.
     pub(super) fn renumber(&self, from: i32, to: i32) {
-        crate::process::renumber(&self.rendezvous, from, to);
+        crate::private::renumber(&self.rendezvous, from, to);
     }
 
     /// The link there, if it is one of the listener's with this rendezvous: its header and index.
@@ -102,7 +102,7 @@ pub fn moved(from: i32, to: i32) {
     PLACES.iter().for_each(|place| place.renumber(from, to));
     for fd in 0..table::high_water() {
         let word = table::get(fd);
-        let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
+        let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) else { continue };
         if places(listener).any(|(_, index)| link::at(index).bell == to) {
             // A set knows what it watches by its number: by another one it could not be taken out.
             let bells = listener.bells_fd.load(Ordering::Relaxed);
@@ -317,7 +317,7 @@ pub(crate) fn honest(index: usize, page: &ChannelPage, channel: usize, listener:
         refuse(page);
         return None;
     };
-    let (client, server) = crate::options::names::of_channel(page);
+    let (client, server) = crate::socket::of_channel(page);
     if accept::plausible(&client, &server, listener).is_err() {
         crate::process::report::count(Reason::NotLocal);
         refuse(page);

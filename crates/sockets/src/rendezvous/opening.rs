@@ -1,7 +1,7 @@
 //! socket(2): which sockets are ours to look after, and where they come from.
 
 use crate::global;
-use crate::handover::untold;
+use crate::process::kernel_only;
 use crate::process::{apart, report};
 use crate::rendezvous::spare;
 use crate::socket::{self, flag};
@@ -22,7 +22,7 @@ fn ours(domain: i32, kind: i32, protocol: i32) -> bool {
     global::ready()
         && global::options().accelerate
         && internet_stream(domain, kind, protocol)
-        && !untold::confined()
+        && !kernel_only::confined()
         && !apart::apart()
 }
 
@@ -62,7 +62,7 @@ fn enter(fd: i32, domain: i32, flags: i32, spare: u32) -> bool {
             socket.set(bit);
         }
     }
-    table::set_socket(fd, Kind::Tcp, socket);
+    crate::table::enter(fd, Kind::Tcp, socket);
     if apart::withdraw(fd) {
         return false;
     }

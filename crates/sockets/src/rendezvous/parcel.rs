@@ -10,7 +10,7 @@
 
 use crate::global::SETUP;
 use crate::handover::passing;
-use crate::options::names;
+
 use crate::rendezvous::accept::{self, Shipment};
 use crate::rendezvous::{deferred, diag, kept, offered, relatives};
 use crate::socket::Socket;
@@ -37,7 +37,7 @@ pub fn before_sharing() {
     link::not_sole();
     for fd in table::programs() {
         let word = table::get(fd);
-        let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) else { continue };
+        let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) else { continue };
         deferred::to_rendezvous(listener);
         for (header, index) in offered::places(listener) {
             for _ in 0..CHANNELS {
@@ -91,7 +91,7 @@ pub(crate) fn post(index: usize, channel: usize, generation: u32, companion: i32
     if !claim::is_offered(&page.head, generation) {
         return Ok(());
     }
-    let (client, server) = names::of_channel(page);
+    let (client, server) = crate::socket::of_channel(page);
     let mut hello = Hello {
         version: shunt_segment::VERSION,
         nonce: link.nonce,

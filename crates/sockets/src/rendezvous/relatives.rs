@@ -14,7 +14,7 @@
 use crate::rendezvous::{listen, reserve};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
-use crate::{options, private, process};
+use crate::{options, private};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
@@ -199,6 +199,6 @@ pub(crate) fn look_around(listener: &Socket) {
 /// A private descriptor got another number.
 pub(crate) fn moved(from: i32, to: i32) {
     for place in ENDS.iter().chain(&NEXT) {
-        process::renumber(place, from, to);
+        private::renumber(place, from, to);
     }
 }

@@ -4,7 +4,7 @@
 //! its link's and its bell's, and moving one to a private number takes another for a moment. A process that listens keeps as
 //! many numbers busy, lets them go while such a client introduces itself, and takes what is free of them again afterwards.
 
-use crate::{private, process};
+use crate::private;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_sys::calls;
 use shunt_sys::libc::{AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM};
@@ -59,6 +59,6 @@ pub fn is_whole() -> bool {
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
     for place in &HELD {
-        process::renumber(place, from, to);
+        private::renumber(place, from, to);
     }
 }

@@ -36,7 +36,7 @@ pub fn forget() {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    LEFT.iter().chain([&FD]).for_each(|fd| crate::process::renumber(fd, from, to));
+    LEFT.iter().chain([&FD]).for_each(|fd| crate::private::renumber(fd, from, to));
 }
 
 /// The process is about to leave its network namespace, and has listeners there. Under the set-up lock.

@@ -123,7 +123,7 @@ pub fn spoil_all() {
         return;
     }
     for fd in table::programs() {
-        if let Some(socket) = table::get(fd).socket() {
+        if let Some(socket) = table::get(fd).object::<Socket>() {
             if socket.spare.load(Ordering::Relaxed) != 0 {
                 part_locked(socket);
             }

@@ -55,7 +55,7 @@ impl Socket {
         let mut turn = 0;
         loop {
             crate::handover::settle::before_receive(self);
-            crate::options::catch_up(self);
+            crate::options::owners::catch_up(self);
             let held = self.lock_receive_settled()?;
             turn += 1;
             if turn == TURNS || !crate::handover::settle::lent(self) {

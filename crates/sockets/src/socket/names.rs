@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use shunt_segment::address::Address;
+use shunt_segment::channel::ChannelPage;
 
 /// The addresses of a stream, in this process's own memory: (client, server).
 #[derive(Default)]
@@ -32,4 +33,16 @@ impl Names {
             Address::from_words(words(&self.server), (ports >> 16) as u16, scope),
         )
     }
+}
+
+/// Both addresses of a channel, as its client told them: (client, server).
+pub fn of_channel(page: &ChannelPage) -> (Address, Address) {
+    let head = &page.head;
+    let ports = head.ports.load(Ordering::Relaxed);
+    let scope = head.scope.load(Ordering::Relaxed);
+    let words = |pair: &[shunt_segment::sync::AtomicU64; 2]| [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
+    (
+        Address::from_words(words(&head.client), ports as u16, scope),
+        Address::from_words(words(&head.server), (ports >> 16) as u16, scope),
+    )
 }

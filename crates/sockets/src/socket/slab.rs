@@ -50,7 +50,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.namespace.store(0, Ordering::Relaxed);
     socket.link_index.store(u32::MAX, Ordering::Relaxed);
     socket.inode.store(0, Ordering::Relaxed);
-    socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
+    socket.watchers.clear();
     socket.stands_for.store(core::ptr::null_mut(), Ordering::Relaxed);
     socket.accepts.store(0, Ordering::Relaxed);
     socket.changes.store(0, Ordering::Relaxed);

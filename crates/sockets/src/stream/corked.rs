@@ -26,6 +26,7 @@ use crate::handover::settle;
 use crate::socket::{flag, Socket};
 use crate::stream::deadlines;
 use crate::waiting::wait;
+use crate::waiting::watchers::Change;
 use core::sync::atomic::{fence, Ordering};
 use shunt_ring::bell;
 use shunt_segment::channel::arm;
@@ -164,7 +165,7 @@ pub(super) fn warn(socket: &Socket, fd: i32, briefly: bool) {
 /// To another host the keeper is to look when what is held back is due: what is announced wakes a peer, who looks, but no keeper. False:
 /// it is rung for what was sent, or there is none.
 pub(super) fn warn_keeper(socket: &Socket) -> bool {
-    socket.has(flag::REMOTE) && crate::remote::hold_back(socket, socket.own().wait.held_until.load(Ordering::Relaxed))
+    socket.has(flag::REMOTE) && crate::stream::progress::hold_back(socket, socket.own().wait.held_until.load(Ordering::Relaxed))
 }
 
 /// Whether the peer has ever held bytes back: a receiver who goes to sleep is to look soon, and be spared the bell.
@@ -243,7 +244,7 @@ pub(super) fn keep(socket: &Socket, now: u64) -> (u64, bool) {
     // Another process that has this side may have taken them. Threads that sleep wake by themselves, at the same time.
     let came = socket.incoming().look().1 > 0;
     if came {
-        crate::epoll::changed(socket);
+        crate::waiting::watchers::changed(socket, Change::Ready);
     }
     // Said again meanwhile: there may be more.
     let done = socket.awaits_held.compare_exchange(asked, asked & !ASKED, Ordering::SeqCst, Ordering::Relaxed).is_ok();

@@ -56,7 +56,7 @@ fn keep_due() -> bool {
     let Some(look) = NEXT.begin(now) else { return false };
     let (mut first, mut news) = (NEVER, false);
     for fd in 0..table::high_water() {
-        let Some(socket) = table::stream(fd) else { continue };
+        let Some(socket) = crate::socket::stream(fd) else { continue };
         let (next, came) = corked::keep(socket, now);
         first = first.min(next).min(stalled::keep(socket, fd, now));
         news |= came;

@@ -3,6 +3,7 @@
 use crate::socket::{flag, Socket};
 use crate::waiting::readiness;
 use crate::waiting::wait;
+use crate::waiting::watchers::Change;
 use crate::waiting::{bells, holding};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
@@ -47,7 +48,7 @@ fn reset(socket: &Socket, fd: i32, error: u32) -> Result<()> {
 /// the companion.
 #[cold]
 pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
-    crate::epoll::changed(socket);
+    crate::waiting::watchers::changed(socket, Change::Ready);
     wake_own_sleepers(socket, fd);
 }
 
@@ -122,6 +123,6 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     if how != libc::SHUT_WR {
         let _ = calls::shutdown(fd, libc::SHUT_RD);
     }
-    crate::epoll::changed(socket);
+    crate::waiting::watchers::changed(socket, Change::Ready);
     Ok(0)
 }

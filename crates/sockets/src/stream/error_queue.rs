@@ -4,9 +4,9 @@
 //! of numbers that were not reported yet: Linux joins notifications whose numbers follow each other as well
 //! (Documentation/networking/msg_zerocopy.rst).
 
-use crate::epoll;
 use crate::socket::{flag, Socket};
 use crate::waiting::nudge;
+use crate::waiting::watchers::Change;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::sock_extended_err;
 
@@ -15,7 +15,7 @@ pub fn completed(socket: &Socket) {
     socket.zero_copies.fetch_add(1, Ordering::Release);
     socket.changes.fetch_add(1, Ordering::Relaxed); // an edge
                                                     // Threads that wait for completions: the peer knows of none, and rings for none.
-    epoll::changed(socket);
+    crate::waiting::watchers::changed(socket, Change::Ready);
     nudge::all();
 }
 

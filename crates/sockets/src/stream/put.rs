@@ -2,7 +2,6 @@
 
 use super::distrust;
 use crate::handover::settle;
-use crate::options;
 use crate::socket::{flag, Socket};
 use crate::stream::corked::{self, News};
 use crate::stream::pieces::Pieces;
@@ -108,7 +107,7 @@ pub(crate) unsafe fn put_from(
     if socket.has(flag::FENCE) {
         wait::reconsider_fence(socket);
     }
-    options::catch_up(socket);
+    crate::options::owners::catch_up(socket);
     let held = match socket.lock_send() {
         Ok(held) => held,
         Err(error) => return Some(Err(error)),
@@ -223,8 +222,8 @@ fn put_nothing(socket: &Socket) -> Result<usize> {
 #[inline(always)]
 fn put_done(socket: &Socket, fd: i32, sent: usize) {
     // To another host, of a station of this process: nobody beyond the ring needs a bell, and the pump is here.
-    let pumped =
-        socket.flags.load(Ordering::Relaxed) & (flag::REMOTE | flag::SHARED) == flag::REMOTE && crate::remote::kick(socket);
+    let pumped = socket.flags.load(Ordering::Relaxed) & (flag::REMOTE | flag::SHARED) == flag::REMOTE
+        && crate::stream::progress::kick(socket);
     if !pumped {
         wait::notify_after(socket, fd, arm::IN, sent);
     }

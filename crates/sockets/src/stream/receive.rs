@@ -3,15 +3,15 @@
 use super::carried::Rest;
 use super::take::{peek, take, take_pieces, taken};
 use super::{distrust, ends_for_signals};
-use crate::remote::Posting;
 use crate::socket::{flag, Socket};
 use crate::stream::pieces::Pieces;
+use crate::stream::progress::Posting;
 use crate::stream::swift::{self, Declined};
 use crate::stream::{deadlines, error_queue, urgent};
 use crate::waiting::foreign;
 use crate::waiting::readiness::{self, observe, take_reset};
 use crate::waiting::wait::{self, nonblocking};
-use crate::{global, options};
+use crate::global;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
@@ -51,7 +51,7 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
         let taken = unsafe { take(socket, fd, data, length)? };
         if taken > 0 {
             if socket.has(flag::REMOTE) {
-                crate::remote::leave(socket, fd); // as below
+                crate::stream::progress::leave(socket, fd); // as below
             }
             return Ok(taken as isize);
         }
@@ -78,7 +78,7 @@ pub unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i
 unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32, mut began: u64) -> Result<isize> {
     const KNOWN: i32 = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
     let length = pieces.length();
-    options::catch_up(socket);
+    crate::options::owners::catch_up(socket);
     if flags & libc::MSG_OOB != 0 {
         let (data, length) = pieces.from(0, usize::MAX).next().unwrap_or((core::ptr::null_mut(), 0));
         // SAFETY: the first buffer.
@@ -120,7 +120,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         if waiting > seen {
             continue;
         }
-        if socket.has(flag::REMOTE) && crate::remote::leave(socket, fd) {
+        if socket.has(flag::REMOTE) && crate::stream::progress::leave(socket, fd) {
             return Rest { socket, fd, pieces, done, enough, flags, deadline, began }.receive();
         }
         observe(socket, peer);
@@ -150,7 +150,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             deadlines::keep();
             if socket.has(flag::REMOTE) {
                 let mut posting = post(socket, generation, pieces, done, flags);
-                crate::remote::drive_into(posting.as_mut()); // what has come is there
+                crate::stream::progress::drive_into(posting.as_mut()); // what has come is there
                 done += settled(socket, generation, fd, posting);
             }
             if readiness::any(socket, conditions) && done == 0 {
@@ -197,7 +197,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         }
     };
     if socket.has(flag::REMOTE) && !peeking && done > 0 {
-        crate::remote::leave(socket, fd); // a program that stops there may find its ring empty in no other call
+        crate::stream::progress::leave(socket, fd); // a program that stops there may find its ring empty in no other call
     }
     if offset >= 0 {
         // sk_peek_offset_fwd and _bwd: looks go on where the last one ended, and reads take from the front.

@@ -10,7 +10,7 @@ use crate::stream::swift::{self, Declined};
 use crate::stream::{error_queue, restraint, stalled, window};
 use crate::waiting::readiness::{self, observe, take_error};
 use crate::waiting::wait::{self, nonblocking};
-use crate::{global, options};
+use crate::global;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
 use shunt_sys::libc::{self, iovec, MSG_NOSIGNAL, SIGPIPE};
@@ -86,7 +86,7 @@ fn before_send(socket: &Socket, fd: i32) {
         readiness::while_unaccepted(socket, fd);
     }
     if socket.has(flag::REMOTE) {
-        crate::remote::leave(socket, fd);
+        crate::stream::progress::leave(socket, fd);
     }
 }
 
@@ -151,7 +151,7 @@ unsafe fn send_special(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) ->
 #[inline(never)]
 unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize, flags: i32, mut began: u64) -> Result<isize> {
     let length = pieces.length();
-    options::catch_up(socket);
+    crate::options::owners::catch_up(socket);
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
@@ -162,7 +162,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     };
     loop {
         if socket.has(flag::REMOTE) {
-            crate::remote::leave(socket, fd);
+            crate::stream::progress::leave(socket, fd);
         }
         if socket.hold.is_carried() {
             return rest(done, deadline, began).send();

@@ -11,7 +11,7 @@ use crate::stream::{carried, urgent};
 use crate::waiting::readiness::{self, observe, take_reset};
 use crate::waiting::wait::{self, nonblocking};
 use crate::waiting::{foreign, holding};
-use crate::{options, stream};
+use crate::stream;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
@@ -179,7 +179,7 @@ fn hand_out(socket: &Socket, fd: i32, pipe: i32, buffer: &mut Buffer, most: usiz
 pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Result<isize> {
     let mut began = thread::handled();
     check_pipe(pipe, libc::O_WRONLY)?;
-    options::catch_up(socket);
+    crate::options::owners::catch_up(socket);
     let mut buffer = Buffer::uninit();
     let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
@@ -234,7 +234,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
         if nonblocking(socket, fd, 0) {
             wait::check_peer(socket, fd);
             if socket.has(crate::socket::flag::REMOTE) {
-                crate::remote::drive();
+                crate::stream::progress::drive();
             }
             if urgent::before_any(socket) > 0 || (waiting == 0 && readiness::any(socket, arm::IN)) {
                 continue;

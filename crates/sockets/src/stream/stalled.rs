@@ -7,6 +7,7 @@
 
 use super::{deadlines, end};
 use crate::socket::{flag, Socket};
+use crate::waiting::watchers::Change;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::channel::state;
 use shunt_sys::clock;
@@ -82,7 +83,7 @@ fn note_limited(socket: &Socket, fd: i32) {
     since.store(now, Ordering::Release);
     deadlines::look_at(again(socket, now));
     // Threads that sleep already are to sleep no longer than this.
-    crate::epoll::changed(socket);
+    crate::waiting::watchers::changed(socket, Change::Ready);
     crate::waiting::nudge::all();
 }
 

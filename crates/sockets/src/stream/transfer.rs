@@ -421,7 +421,7 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
     let mut failure = None;
     while done < count {
         if socket.has(flag::REMOTE) {
-            crate::remote::leave(socket, fd);
+            crate::stream::progress::leave(socket, fd);
         }
         if socket.hold.is_carried() {
             let mut at = start + done as i64;

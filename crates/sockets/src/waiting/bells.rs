@@ -12,16 +12,16 @@
 //!   falling asleep meanwhile, and does so when nobody sleeps ([`Hold::when_all_heard`]). Else he leaves and looks again: those
 //!   who sleep have been woken, and are gone soon.
 //! - *Sets* hear edges, too, which the kernel forgets with the bytes. Who empties the companion tells them in memory
-//!   ([`epoll::bells_taken`]).
+//!   ([`Change::BellsTaken`]).
 //!
 //! [`Hold::when_all_heard`]: crate::waiting::holding::Hold::when_all_heard
 
-use crate::epoll;
+use crate::private;
 use crate::socket::{flag, Socket};
 use crate::waiting::foreign;
 use crate::waiting::readiness;
-use crate::{private, process};
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use crate::waiting::watchers::{self, Change};
+use core::sync::atomic::{fence, AtomicBool, AtomicI32, Ordering};
 use shunt_ring::tally::Before;
 use shunt_segment::channel::state;
 use shunt_sys::libc::{self, epoll_event, timespec, MSG_DONTWAIT};
@@ -82,7 +82,7 @@ impl Ear {
 
     /// A private descriptor got another number.
     pub fn moved(&self, from: i32, to: i32) {
-        process::renumber(&self.descriptor, from, to);
+        private::renumber(&self.descriptor, from, to);
     }
 
     fn number(&self) -> i32 {
@@ -258,7 +258,8 @@ impl Found {
             foreign::break_off(socket, fd);
         }
         if self != Found::Nothing {
-            epoll::bells_taken(socket);
+            fence(Ordering::SeqCst); // a set that the socket joins later looks at the stream
+            watchers::changed(socket, Change::BellsTaken);
         }
     }
 }

@@ -14,8 +14,8 @@
 
 use crate::process::report;
 use crate::socket::{flag, Socket};
+use crate::stream;
 use crate::waiting::wait;
-use crate::{stream, table};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::tally::{Before, Tally};
 use shunt_segment::channel::{state, word, ChannelPage, BELL};
@@ -183,7 +183,7 @@ pub fn note_reset(socket: &Socket) {
 
 /// What `shunt why` tells of the socket from now on.
 fn tell(socket: &Socket, reason: Reason) {
-    for fd in table::numbers_of(socket) {
+    for fd in crate::socket::numbers_of(socket) {
         report::note(fd, kind::STREAM, reason, Some(socket.channel()));
     }
 }

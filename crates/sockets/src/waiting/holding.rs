@@ -14,12 +14,12 @@ mod aside;
 
 pub use aside::{carried, dissolved, given_up, left, put_back, set_aside};
 
+use crate::private;
 use crate::socket::{flag, Socket};
-use crate::table::{self, Lingerer};
+use crate::table::{self, Word};
 use crate::waiting::nudge::Beside;
 use crate::waiting::{nudge, wait};
-use crate::{descriptor, epoll, private};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_ring::gate::Gate;
 use shunt_ring::passage::Passage;
 use shunt_segment::channel::arm;
@@ -27,6 +27,69 @@ use shunt_sys::cancel::{self, bit};
 use shunt_sys::section::Section;
 use shunt_sys::sleeper::Sleeper;
 use shunt_sys::{calls, clock, libc, thread, Result};
+
+/// What calls that wait in an epoll set have to do with: the set itself is above.
+pub struct SetHead {
+    /// Calls that wait in it, and its descriptor if the program has none any more.
+    pub hold: Hold,
+}
+
+/// A socket or a set, for which calls wait; in the table: one without descriptors of the program's, for which they still do.
+#[derive(Clone, Copy)]
+pub enum Lingerer {
+    /// A stream or a listener.
+    Socket(&'static Socket),
+    /// An epoll set.
+    Set(&'static SetHead),
+}
+
+impl Lingerer {
+    /// As one word, which is not 0: the address, odd for sets.
+    pub fn word(self) -> usize {
+        match self {
+            Lingerer::Socket(socket) => socket as *const Socket as usize,
+            Lingerer::Set(set) => set as *const SetHead as usize | 1,
+        }
+    }
+
+    /// From such a word.
+    pub fn from_word(word: usize) -> Option<Lingerer> {
+        match word {
+            0 => None,
+            // SAFETY: words hold addresses of slab objects, and slabs are never unmapped.
+            word if word & 1 == 0 => Some(Lingerer::Socket(unsafe { &*(word as *const Socket) })),
+            // SAFETY: as above.
+            word => Some(Lingerer::Set(unsafe { &*((word & !1) as *const SetHead) })),
+        }
+    }
+}
+
+/// What lingers at a private descriptor.
+pub fn lingerer(word: Word) -> Option<Lingerer> {
+    Lingerer::from_word(word.lingering())
+}
+
+/// What the rooms above do when nobody waits any more: one table, which start-up fills in.
+pub struct Ends {
+    /// No descriptor of the socket is left but this one, which is not the program's, and no call waits for it.
+    pub socket: fn(&'static Socket, i32),
+    /// No descriptor of the set is left, and no call waits in it.
+    pub set: fn(&'static SetHead),
+    /// A thread sleeps in a set that other processes have, too; or no longer.
+    pub sleeps: fn(&SetHead, bool),
+}
+
+static ENDS: AtomicPtr<Ends> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Fills the table in, before any call waits.
+pub fn fill(ends: &'static Ends) {
+    ENDS.store(core::ptr::from_ref(ends).cast_mut(), Ordering::Release);
+}
+
+fn ends() -> Option<&'static Ends> {
+    // SAFETY: null, or the static that `fill` was given.
+    unsafe { ENDS.load(Ordering::Acquire).as_ref() }
+}
 
 /// The number of waiters, and what keeps the open file when no descriptor does.
 pub struct Hold {
@@ -152,8 +215,8 @@ impl Hold {
         let _section = Section::begin();
         let open = || match self.number.load(Ordering::SeqCst) {
             number if number >= 0 => Some(number),
-            _ if table::is_of(fd, socket) => Some(fd),
-            _ => table::numbers_of(socket).next(),
+            _ if crate::socket::is_of(fd, socket) => Some(fd),
+            _ => crate::socket::numbers_of(socket).next(),
         };
         self.passage.while_open(open, ring);
     }
@@ -219,8 +282,8 @@ impl Hold {
 
     /// A private descriptor got another number.
     pub fn moved(&self, from: i32, to: i32) {
-        crate::process::renumber(&self.number, from, to);
-        crate::process::renumber(&self.end, from, to);
+        crate::private::renumber(&self.number, from, to);
+        crate::private::renumber(&self.end, from, to);
     }
 
     fn enter(&self, counts: u64) -> u64 {
@@ -254,7 +317,7 @@ impl Hold {
     /// A private duplicate takes the place of the number `fd`, which is another file's next.
     fn take_private_number(&self, fd: i32, what: Lingerer) -> Result<()> {
         let number = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, private::base() as usize)?;
-        table::set_lingering(number, what);
+        table::set_lingering(number, what.word());
         self.number.store(number, Ordering::SeqCst);
         // Who sleeps in poll does so by the number.
         nudge::all();
@@ -270,7 +333,7 @@ impl Hold {
 fn of(what: Lingerer) -> &'static Hold {
     match what {
         Lingerer::Socket(socket) => &socket.hold,
-        Lingerer::Set(set) => set.hold(),
+        Lingerer::Set(set) => &set.hold,
     }
 }
 
@@ -290,10 +353,11 @@ fn settle(what: Lingerer) {
             hold.await_ringers();
             private::close_at(&hold.end);
             let dissolved = hold.state.load(Ordering::SeqCst) >= aside::state::DISSOLVED;
-            match what {
-                Lingerer::Socket(socket) if dissolved => crate::socket::free(socket),
-                Lingerer::Socket(socket) => descriptor::end(socket, number, false),
-                Lingerer::Set(set) => epoll::end(set),
+            match (what, ends()) {
+                (Lingerer::Socket(socket), _) if dissolved => crate::socket::free(socket),
+                (Lingerer::Socket(socket), Some(ends)) => (ends.socket)(socket, number),
+                (Lingerer::Set(set), Some(ends)) => (ends.set)(set),
+                (_, None) => {}
             }
             private::close(number);
             return;
@@ -303,11 +367,17 @@ fn settle(what: Lingerer) {
     }
 }
 
+fn sleeps(set: &SetHead, asleep: bool) {
+    if let Some(ends) = ends() {
+        (ends.sleeps)(set, asleep);
+    }
+}
+
 /// Takes off what [`Waiter::counts`] says.
 fn leave(what: Lingerer, counts: u64) {
     let before = of(what).waiters.fetch_sub(counts, Ordering::SeqCst);
     if let (true, Lingerer::Set(set)) = (counts >= ASLEEP && before & JOINT != 0, what) {
-        set.end_sleep();
+        sleeps(set, false);
     }
     if counts & WAITER != 0 && before as u32 == 1 {
         settle(what);
@@ -320,8 +390,8 @@ pub fn linger(socket: &'static Socket, fd: i32) -> bool {
 }
 
 /// The same for an epoll set.
-pub fn linger_set(set: &'static epoll::Set, fd: i32) -> bool {
-    set.hold().linger(fd, Lingerer::Set(set))
+pub fn linger_set(set: &'static SetHead, fd: i32) -> bool {
+    set.hold.linger(fd, Lingerer::Set(set))
 }
 
 /// A socket or set of which only the address is known to be one (sockets and sets live in slabs).
@@ -343,15 +413,15 @@ impl Waiter {
     }
 
     /// The calling thread begins to wait in `set`.
-    pub fn in_set(set: &'static epoll::Set) -> Waiter {
-        set.hold().enter(WAITER);
+    pub fn in_set(set: &'static SetHead) -> Waiter {
+        set.hold.enter(WAITER);
         Waiter { what: Lingerer::Set(set), counts: WAITER }
     }
 
     /// The calling thread begins to wait in `set`, asleep at once: one count says both.
-    pub fn asleep_in(set: &'static epoll::Set) -> Waiter {
-        if set.hold().enter(WAITER | ASLEEP) & JOINT != 0 {
-            set.count_sleeper();
+    pub fn asleep_in(set: &'static SetHead) -> Waiter {
+        if set.hold.enter(WAITER | ASLEEP) & JOINT != 0 {
+            sleeps(set, true);
         }
         Waiter { what: Lingerer::Set(set), counts: WAITER | ASLEEP }
     }
@@ -452,12 +522,10 @@ pub fn forked() {
     unsafe { (*thread::block()).held = 0 };
     for fd in 0..table::high_water() {
         let word = table::get(fd);
-        if let Some(socket) = word.socket() {
+        if let Some(socket) = word.object::<Socket>() {
             socket.hold.forked();
             socket.ear.close();
-        } else if let Some(set) = word.set() {
-            set.hold().forked();
-        } else if let Some(what) = word.lingerer() {
+        } else if let Some(what) = lingerer(word) {
             if let Lingerer::Socket(socket) = what {
                 socket.ear.close();
             }
@@ -468,8 +536,8 @@ pub fn forked() {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    if let Some(what) = table::get(from).lingerer() {
-        table::set_lingering(to, what);
+    if let Some(what) = lingerer(table::get(from)) {
+        table::set_lingering(to, what.word());
         of(what).moved(from, to);
         of(what).await_ringers();
     }

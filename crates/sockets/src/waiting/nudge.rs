@@ -143,6 +143,6 @@ pub fn forked() {
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
     for sleepers in [&NEWS, &CARRIED] {
-        crate::process::renumber(&sleepers.descriptor, from, to);
+        crate::private::renumber(&sleepers.descriptor, from, to);
     }
 }

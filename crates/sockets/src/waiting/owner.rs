@@ -5,7 +5,6 @@
 //! when nobody sleeps, to carry over what was set before connecting, and to leave listeners that ask for signals to the
 //! kernel, because their clients' connections arrive at descriptors that the program does not know.
 
-use crate::handover::carried;
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::waiting::{readiness, wait};
@@ -48,11 +47,11 @@ pub fn set_async(socket: &'static Socket, kind: Kind, on: bool) {
 }
 
 /// A listener is about to get O_ASYNC: it becomes the kernel's first, because those who wait already are not signalled.
-pub fn before_async(socket: &'static Socket, kind: Kind, fd: i32, on: bool) -> Kind {
+pub fn before_async(_socket: &'static Socket, kind: Kind, fd: i32, on: bool) -> Kind {
     if kind != Kind::Listener || !on {
         return kind;
     }
-    let _ = carried::leave_listener(fd, socket);
+    let _ = crate::operations::to_kernel(fd);
     table::get(fd).kind()
 }
 
@@ -153,7 +152,7 @@ pub unsafe fn say_cause(information: *mut libc::siginfo_t) -> bool {
         }
         let about = information.cast::<u8>().add(16).cast::<About>();
         let word = table::get((*about).fd);
-        let Some(socket) = word.socket().filter(|socket| word.kind() == Kind::Stream && socket.has(flag::ASYNC)) else {
+        let Some(socket) = word.object::<Socket>().filter(|socket| word.kind() == Kind::Stream && socket.has(flag::ASYNC)) else {
             return true;
         };
         if readiness::reset(socket) {

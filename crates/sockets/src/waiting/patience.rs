@@ -78,7 +78,7 @@ impl Patience {
 const BRIEF: u64 = 1_000_000;
 
 fn is_dead(thread: u32, waited: u64) -> bool {
-    let known = !crate::process::numbers_are_strange();
+    let known = !crate::process::identity::numbers_are_strange();
     known
         && (calls::tkill(thread as i32, 0) == Err(Errno(ESRCH))
             || (waited > BRIEF && shunt_sys::process::thread_has_ended(thread)))

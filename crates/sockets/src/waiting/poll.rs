@@ -3,6 +3,8 @@
 //! Streams are looked at in memory; the kernel is asked about the others. Before sleeping, streams are armed and their
 //! companions stand in for them in the kernel's set; a listener stands for its two queues.
 
+use crate::datagram::Datagram;
+use crate::epoll::Set;
 use crate::memory::scratch::Scratch;
 use crate::rendezvous::{accept, deferred, listen, taking};
 use crate::socket::{flag, Socket};
@@ -51,7 +53,7 @@ pub(super) fn polls_only<I: Iterator<Item = pollfd>>(entries: impl Fn() -> I) {
     deferred::polls_only(|listener| {
         let asks = |entry: pollfd| {
             entry.events & (POLLIN | libc::POLLRDNORM) != 0
-                && table::get(entry.fd).socket().is_some_and(|socket| core::ptr::eq(socket, listener))
+                && table::get(entry.fd).object::<Socket>().is_some_and(|socket| core::ptr::eq(socket, listener))
         };
         entries().any(asks)
     });
@@ -124,7 +126,7 @@ impl Account<'_> {
         let this = unsafe { &mut *this.cast::<Account>() };
         for (waiter, counted) in this.sleepers.iter_mut().filter_map(Option::take) {
             match counted {
-                Counted::Set(set) => set.end_sleep(),
+                Counted::Set(set) => set.sleeps(false),
                 Counted::Stream(wait) => no_longer_asleep(wait),
                 Counted::Nothing => {}
             }
@@ -161,7 +163,7 @@ impl<'a> Query<'a> {
         for entry in self.entries.iter() {
             match table::get(entry.fd).kind() {
                 Kind::Stream => {
-                    if let Some(s) = table::stream(entry.fd) {
+                    if let Some(s) = crate::socket::stream(entry.fd) {
                         peer_processor = s.peer().wait.processor.load(Ordering::Relaxed);
                         spin::show_processor(&s.own().wait);
                     }
@@ -169,7 +171,7 @@ impl<'a> Query<'a> {
                 _ => self.foreign |= entry.fd >= 0,
             }
         }
-        crate::remote::drive();
+        crate::stream::progress::drive();
         let ready = self.look()?;
         if ready > 0 || self.deadline == 0 {
             if (ready == 0 && self.check_peers()) || (ready > 0 && (self.check_half_ended() || self.check_now_and_then())) {
@@ -187,7 +189,7 @@ impl<'a> Query<'a> {
                 self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
             }
             while spin.more() {
-                crate::remote::drive();
+                crate::stream::progress::drive();
                 if self.any_stream_ready() || (self.foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
                     spin.end();
                     return self.look();
@@ -218,7 +220,7 @@ impl<'a> Query<'a> {
             if ready > 0 || expired {
                 return Ok(ready);
             }
-            for set in self.entries.iter().filter_map(|entry| table::get(entry.fd).set()) {
+            for set in self.entries.iter().filter_map(|entry| table::get(entry.fd).object::<Set>()) {
                 epoll::rest_if_noisy(set, self.deadline, self.mask, began)?;
             }
         }
@@ -227,7 +229,7 @@ impl<'a> Query<'a> {
     /// Calls `each` for the datagram sockets that are asked for input.
     fn datagrams(&mut self, each: impl Fn(i32, &'static datagram::Datagram, &mut i16)) {
         for entry in self.entries.iter_mut().filter(|entry| entry.events & (POLLIN | libc::POLLRDNORM) != 0) {
-            if let Some(socket) = table::datagram(entry.fd) {
+            if let Some(socket) = crate::table::find::<Datagram>(entry.fd) {
                 each(entry.fd, socket, &mut entry.revents);
             }
         }
@@ -247,7 +249,7 @@ impl<'a> Query<'a> {
     fn look(&mut self) -> Result<isize> {
         let mut ready = 0;
         for entry in self.entries.iter_mut() {
-            entry.revents = match table::stream(entry.fd) {
+            entry.revents = match crate::socket::stream(entry.fd) {
                 Some(s) => readiness::events(s, entry.events | ALWAYS),
                 None => 0,
             };
@@ -263,15 +265,15 @@ impl<'a> Query<'a> {
     fn any_bid(&self) -> bool {
         let waits = |entry: &pollfd| {
             let word = table::get(entry.fd);
-            word.kind() == Kind::Listener && word.socket().is_some_and(taking::any)
+            word.kind() == Kind::Listener && word.object::<Socket>().is_some_and(taking::any)
         };
         self.foreign && taking::expects() && self.entries.iter().any(waits)
     }
 
     fn any_stream_ready(&self) -> bool {
-        self.entries.iter().any(|e| match table::stream(e.fd) {
+        self.entries.iter().any(|e| match crate::socket::stream(e.fd) {
             Some(s) => readiness::events(s, e.events | ALWAYS) != 0,
-            None => table::datagram(e.fd).is_some_and(|d| datagram::events(d) & e.events != 0),
+            None => crate::table::find::<Datagram>(e.fd).is_some_and(|d| datagram::events(d) & e.events != 0),
         })
     }
 
@@ -294,7 +296,7 @@ impl<'a> Query<'a> {
         };
         for entry in self.entries.iter() {
             let word = table::get(entry.fd);
-            match (word.kind(), word.socket(), &mut streams) {
+            match (word.kind(), word.object::<Socket>(), &mut streams) {
                 (Kind::Stream, Some(_), None) => push(-1, 0),
                 (Kind::Stream, Some(s), Some(longest)) => {
                     let listening = bells::listen(s, entry.fd, asks_for_space(entry.events));
@@ -331,8 +333,9 @@ impl<'a> Query<'a> {
                 Kind::Listener => {
                     entry.revents = answer.revents;
                     // A rendezvous that refuses clients is readable for ever, until it is retired.
-                    let retired = |events: i16| events & libc::POLLRDHUP != 0 && word.socket().is_some_and(listen::retired);
-                    let defers = word.socket().filter(|s| deferred::concern(s));
+                    let retired =
+                        |events: i16| events & libc::POLLRDHUP != 0 && word.object::<Socket>().is_some_and(listen::retired);
+                    let defers = word.object::<Socket>().filter(|s| deferred::concern(s));
                     let own = (entry.events | ALWAYS) & !libc::POLLRDHUP;
                     if let (Some(s), Some([rendezvous, bells])) = (defers, answers.get(at..at + 2)) {
                         let somebody = if retired(rendezvous.revents) { 0 } else { rendezvous.revents };
@@ -347,11 +350,12 @@ impl<'a> Query<'a> {
                             entry.revents |= rendezvous.revents & own;
                         }
                         // A client's bell may be readable when its offer has been accepted.
-                        if bells.revents != 0 && word.socket().is_none_or(|s| accept::ready(entry.fd, s)) {
+                        if bells.revents != 0 && word.object::<Socket>().is_none_or(|s| accept::ready(entry.fd, s)) {
                             entry.revents |= bells.revents & (entry.events | ALWAYS);
                         }
                         let readable = entry.events & (POLLIN | libc::POLLRDNORM);
-                        if entry.revents & readable != readable && word.socket().is_some_and(|s| taking::tell(s, false)) {
+                        if entry.revents & readable != readable && word.object::<Socket>().is_some_and(|s| taking::tell(s, false))
+                        {
                             entry.revents |= readable;
                         }
                     }
@@ -359,17 +363,17 @@ impl<'a> Query<'a> {
                 }
                 Kind::Epoll => {
                     entry.revents = answer.revents;
-                    if let Some(set) = word.set() {
+                    if let Some(set) = word.object::<Set>() {
                         let readable = epoll::readable(set, answer.revents & (POLLIN | libc::POLLRDNORM) != 0);
                         let holds = if readable { (POLLIN | libc::POLLRDNORM) & entry.events } else { 0 };
                         entry.revents = entry.revents & !(POLLIN | libc::POLLRDNORM) | holds;
                     }
                 }
                 Kind::Datagram => {
-                    let waiting = word.datagram().map_or(0, datagram::events);
+                    let waiting = word.object::<Datagram>().map_or(0, datagram::events);
                     entry.revents = answer.revents | waiting & entry.events;
                     if answer.revents & POLLHUP != 0 {
-                        entry.revents |= word.datagram().map_or(0, |socket| local::error(entry.fd, socket));
+                        entry.revents |= word.object::<Datagram>().map_or(0, |socket| local::error(entry.fd, socket));
                     }
                 }
                 _ => entry.revents = answer.revents,
@@ -387,7 +391,7 @@ impl<'a> Query<'a> {
     fn check_half_ended(&self) -> bool {
         let mut gone = false;
         for entry in self.entries.iter().filter(|entry| entry.revents != 0) {
-            let Some(s) = table::stream(entry.fd) else { continue };
+            let Some(s) = crate::socket::stream(entry.fd) else { continue };
             if s.has(flag::UNACCEPTED) {
                 readiness::while_unaccepted(s, entry.fd);
             } else if readiness::half_ended(s) {
@@ -414,7 +418,7 @@ impl<'a> Query<'a> {
     fn check_those(&self, due: impl Fn(&Socket) -> bool) -> bool {
         let mut gone = deadlines::keep();
         for entry in self.entries.iter() {
-            if let Some(s) = table::stream(entry.fd).filter(|s| due(s)) {
+            if let Some(s) = crate::socket::stream(entry.fd).filter(|s| due(s)) {
                 wait::check_peer(s, entry.fd);
                 gone |= s.own().receive.state.load(Ordering::Relaxed) & (state::PEER_GONE | state::TIMED_OUT) != 0;
             }
@@ -432,18 +436,18 @@ impl<'a> Query<'a> {
         unsafe {
             Sleeper::begin(this.cast(), || {
                 let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.stalled.limited();
-                if self.entries.iter().any(|e| table::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
+                if self.entries.iter().any(|e| crate::socket::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
                     (*this).beside = nudge::NEWS.begin();
-                } else if self.entries.iter().any(|e| table::stream(e.fd).is_some()) {
+                } else if self.entries.iter().any(|e| crate::socket::stream(e.fd).is_some()) {
                     (*this).beside = nudge::CARRIED.begin();
                 }
                 // Another thread may close a descriptor during the sleep: who was counted is remembered.
                 for (entry, counted) in self.entries.iter().zip((*this).sleepers.iter_mut()) {
                     let word = table::get(entry.fd);
-                    if let Some(set) = word.set() {
-                        set.count_sleeper();
-                        *counted = Some((Waiter::in_set(set), Counted::Set(set)));
-                    } else if let Some(s) = word.socket() {
+                    if let Some(set) = word.object::<Set>() {
+                        set.sleeps(true);
+                        *counted = Some((Waiter::in_set(set.head()), Counted::Set(set)));
+                    } else if let Some(s) = word.object::<Socket>() {
                         let stream = word.kind() == Kind::Stream;
                         let wait = stream.then(|| &s.own().wait);
                         if let Some(wait) = wait {
@@ -455,9 +459,9 @@ impl<'a> Query<'a> {
             });
         }
         for entry in self.entries.iter() {
-            if let Some(set) = table::get(entry.fd).set() {
+            if let Some(set) = table::get(entry.fd).object::<Set>() {
                 due |= epoll::arm_sleeping(set);
-            } else if let Some(s) = table::stream(entry.fd) {
+            } else if let Some(s) = crate::socket::stream(entry.fd) {
                 if heard {
                     let mine = account.times_counted(s);
                     if !bells::take_heard(s, entry.fd, mine) {
@@ -480,7 +484,7 @@ impl<'a> Query<'a> {
             };
         }
         // What was closed meanwhile is the kernel's to speak of, unless its number is another's by now.
-        self.foreign |= self.entries.iter().any(|e| e.fd >= 0 && table::stream(e.fd).is_none());
+        self.foreign |= self.entries.iter().any(|e| e.fd >= 0 && crate::socket::stream(e.fd).is_none());
         result
     }
 
@@ -489,9 +493,9 @@ impl<'a> Query<'a> {
             wait::barrier();
         }
         deadlines::keep();
-        let Some(watch) = crate::remote::watch() else { return Ok(false) };
+        let Some(watch) = crate::stream::progress::watch() else { return Ok(false) };
         let kept = deadlines::next();
-        let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).set().is_some_and(epoll::in_memory));
+        let any_set_ready = || self.entries.iter().any(|e| table::get(e.fd).object::<Set>().is_some_and(epoll::in_memory));
         if self.any_stream_ready() || any_set_ready() {
             return Ok(false);
         }
@@ -522,7 +526,7 @@ impl<'a> Query<'a> {
         calls::ppoll_sleeping(set, all, pointer, self.mask, began)?;
         let mut gone = false;
         for answer in scratch.items()[..count].iter().filter(|answer| answer.revents != 0) {
-            let Some(s) = table::stream(answer.fd) else { continue };
+            let Some(s) = crate::socket::stream(answer.fd) else { continue };
             if answer.revents & POLLIN != 0 {
                 s.hold.woken();
             }

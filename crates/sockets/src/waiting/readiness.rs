@@ -2,9 +2,9 @@
 //!
 //! The order of checks follows tcp_poll, tcp_recvmsg and tcp_sendmsg of the kernel.
 
-use crate::options;
 use crate::socket::{flag, Socket};
 use crate::stream::{corked, error_queue, restraint, urgent};
+use crate::waiting::watchers::Change;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, life, state, word};
 use shunt_sys::calls;
@@ -223,7 +223,7 @@ fn error_of_reset(state: u32) -> i32 {
 #[cold]
 pub fn put_back_reset(socket: &Socket) {
     socket.own().receive.state.fetch_or(state::RESET_DUE, Ordering::AcqRel);
-    crate::epoll::changed(socket);
+    crate::waiting::watchers::changed(socket, Change::Ready);
 }
 
 /// Takes a pending error, as SO_ERROR and the next failing call do: its errno.
@@ -273,7 +273,7 @@ fn end_is_behind(socket: &Socket, waiting: usize) -> bool {
 pub fn end_may_come(socket: &Socket) {
     let pipe = socket.incoming();
     if pipe.look().1 <= pipe.own_window() && socket.end_behind.swap(0, Ordering::SeqCst) != 0 {
-        crate::epoll::changed(socket);
+        crate::waiting::watchers::changed(socket, Change::Ready);
         crate::waiting::nudge::all();
     }
 }
@@ -326,7 +326,7 @@ fn dissolved(own: u32) -> i16 {
 /// Those of the events of poll(2) in `asked` that hold now.
 #[inline]
 pub fn events(socket: &Socket, asked: i16) -> i16 {
-    options::catch_up(socket);
+    crate::options::owners::catch_up(socket);
     let incoming = socket.incoming();
     let (peer, waiting) = incoming.look();
     let own_state = observe(socket, peer);

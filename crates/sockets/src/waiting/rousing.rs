@@ -22,7 +22,7 @@ pub fn all(hold: &Hold, next: &Socket) {
     let end = clock::monotonic_ns() + LONGEST;
     let mut pause = PAUSE;
     while hold.sleepers() > 0 && clock::monotonic_ns() < end {
-        let on = |fd| fd == hold.number(-1) || table::get(fd).socket().is_some_and(|there| core::ptr::eq(there, next));
+        let on = |fd| fd == hold.number(-1) || table::get(fd).object::<Socket>().is_some_and(|there| core::ptr::eq(there, next));
         let looked = numbers(&Path::new(format_args!("/proc/self/task\0")), |task| {
             if task != thread::id() {
                 if let Some(fd) = sleeps_in_recv(task, on) {

@@ -4,7 +4,6 @@
 //! What is unusual, and a wait that lasts, is the general way's ([`super::poll`]).
 
 use crate::rendezvous::deferred;
-use crate::table;
 use crate::waiting::poll::due_for_check;
 use crate::waiting::{readiness, spin};
 use core::sync::atomic::Ordering;
@@ -28,12 +27,12 @@ pub unsafe fn poll(entry: *mut pollfd, limit: Option<u64>) -> bool {
     // SAFETY: the program's entry, which may fault.
     let Ok(given) = (unsafe { user::read(entry) }) else { return false };
     let events = given.events & BYTES;
-    let Some(socket) = table::stream(given.fd).filter(|_| events != 0 && given.events & !(BYTES | OTHERS) == 0) else {
+    let Some(socket) = crate::socket::stream(given.fd).filter(|_| events != 0 && given.events & !(BYTES | OTHERS) == 0) else {
         return false;
     };
     spin::show_processor(&socket.own().wait);
     // Clients that this thread leaves out are for others.
-    if crate::remote::is_driven() || deferred::holds_any() || !readiness::is_plain(socket) {
+    if crate::stream::progress::is_driven() || deferred::holds_any() || !readiness::is_plain(socket) {
         return false;
     }
     // Before the first look: what comes behind it changes the word.

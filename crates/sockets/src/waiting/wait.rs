@@ -1,7 +1,7 @@
 //! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
 
-use crate::remote::{Posting, Watch};
 use crate::socket::{flag, Socket};
+use crate::stream::progress::{Posting, Watch};
 use crate::stream::{corked, deadlines, stamp};
 use crate::waiting::bells::{self, Listening};
 use crate::waiting::holding::{self, Asleep};
@@ -103,11 +103,11 @@ pub fn ring(socket: &Socket, fd: i32) {
 #[cold]
 #[inline(never)]
 fn ring_after(socket: &Socket, fd: i32, put: usize) {
-    if socket.has(flag::REMOTE) && crate::remote::kick(socket) {
+    if socket.has(flag::REMOTE) && crate::stream::progress::kick(socket) {
         return;
     }
     if fd < 0 && socket.has(flag::FAR) {
-        return crate::remote::ring_near(socket);
+        return crate::stream::progress::ring(socket, false);
     }
     // Who sends and never waits is believed to be where it connected. The far side of a stream from another host is nowhere.
     let (here, shown) = (clock::processor() + 1, &socket.own().wait.processor);
@@ -171,7 +171,7 @@ pub fn ring_urgent(socket: &Socket, fd: i32) {
         return ring(socket, fd);
     }
     if fd < 0 && socket.has(flag::FAR) {
-        return crate::remote::ring_near_urgent(socket);
+        return crate::stream::progress::ring(socket, true);
     }
     socket.hold.while_open(socket, fd, |fd| {
         // Before Linux 5.15 such sockets have no urgent bytes.
@@ -309,7 +309,7 @@ pub fn wait_into(
     // The kernel signals nobody while the call is asleep: a spinning one would be signalled (sk_wait_data).
     while !socket.has(flag::ASYNC) && spin.more() {
         if socket.has(flag::REMOTE) {
-            crate::remote::drive_into(posting.as_deref_mut());
+            crate::stream::progress::drive_into(posting.as_deref_mut());
         }
         if readiness::any(socket, conditions) || holds_some(&posting) {
             spin.end();
@@ -447,7 +447,7 @@ fn sleep(
         stand_in(socket, fd);
     }
     // Before the announcement: what this thread itself brings needs no bell.
-    let watch = if socket.has(flag::REMOTE) { crate::remote::watch_into(posting) } else { Some(Watch::default()) };
+    let watch = if socket.has(flag::REMOTE) { crate::stream::progress::watch_into(posting) } else { Some(Watch::default()) };
     let Some(mut watch) = watch else { return Ok(()) };
     if announce(socket, conditions & readiness::CONDITIONS) {
         barrier();

@@ -10,15 +10,15 @@ mod pump;
 
 use super::{me, parting};
 use crate::handover::{plain, receiver};
+use crate::process::helper::dies_by_reset;
 use crate::process::report;
 use crate::socket::{flag, Socket};
-use crate::{descriptor, table};
 use core::sync::atomic::Ordering;
 use pump::Buffer;
 use shunt_segment::channel::{state, CARRIERS};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT};
+use shunt_sys::libc::{MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN, POLLOUT};
 use shunt_sys::{calls, mapping, process, Result};
 
 /// What a carrier is given: a stream of the giver's, and the two ends of the program's connection.
@@ -101,10 +101,10 @@ pub fn all(cargo: &[Cargo], id: u64) -> Result<&'static mut [Lane]> {
     let buffers = mapping::reserve(cargo.len() * 2 * PIECE)?;
     let mut count = 0;
     for (i, item) in cargo.iter().enumerate() {
-        let Some(socket) = table::stream(item.stream) else { continue };
+        let Some(socket) = crate::socket::stream(item.stream) else { continue };
         // Other descriptors of the giver's, and its epoll sets, are not this process's.
         socket.references.store(1, Ordering::Relaxed);
-        socket.watchers.store(core::ptr::null_mut(), Ordering::Relaxed);
+        socket.watchers.clear();
         // SAFETY: within the reserved memory.
         unsafe {
             let buffer = |k: usize| Buffer { data: buffers.add((i * 2 + k) * PIECE), start: 0, end: 0, urgent: false };
@@ -434,16 +434,9 @@ impl Lane {
         if self.marked && !self.socket.has(flag::LINGER_RESET) {
             self.socket.own().receive.state.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
         }
-        descriptor::closing(self.stream);
+        crate::operations::closing(self.stream);
         let _ = calls::close(self.stream);
     }
-}
-
-/// Whether the other end of `fd` is reset when nobody has this one any more (SO_LINGER, socket(7)).
-pub(crate) fn dies_by_reset(fd: i32, resets: bool) {
-    let linger = libc::linger { l_onoff: i32::from(resets), l_linger: 0 };
-    let length = core::mem::size_of::<libc::linger>() as libc::socklen_t;
-    let _ = calls::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,15 +10,6 @@ use shunt_segment::link::IN_PROC;
 use shunt_sys::libc::{self, O_CLOEXEC, O_RDONLY};
 use shunt_sys::{calls, mapping, Result};
 
-/// Names the process, and leaves the giver's directory.
-pub fn name(name: &core::ffi::CStr) {
-    // SAFETY: the names end with a NUL; plain calls.
-    unsafe {
-        shunt_sys::syscall!(libc::SYS_prctl, libc::PR_SET_NAME, name.as_ptr());
-        shunt_sys::syscall!(libc::SYS_chdir, c"/".as_ptr());
-    }
-}
-
 /// Streams of the giver's that are not carried.
 pub struct Left {
     sockets: *mut &'static Socket,
@@ -43,7 +34,7 @@ pub fn table(lanes: &[Lane]) -> Result<Left> {
     for fd in 0..most {
         let carried = lanes.iter().any(|lane| lane.stream == fd);
         let word = if carried { continue } else { table::take(fd) };
-        let (Kind::Stream, Some(socket)) = (word.kind(), word.socket()) else { continue };
+        let (Kind::Stream, Some(socket)) = (word.kind(), word.object::<Socket>()) else { continue };
         if lanes.iter().any(|lane| core::ptr::eq(lane.socket, socket)) || left.all().iter().any(|s| core::ptr::eq(*s, socket)) {
             continue;
         }
@@ -70,20 +61,6 @@ pub fn descriptors(lanes: &[Lane], more: [i32; 3], private: &[i32]) {
     let most = highest.max(more[0]).max(more[1]).max(more[2]).max(private.iter().copied().max().unwrap_or(0)) + 1;
     for fd in 0..most {
         if needed(fd) {
-            if fd > start {
-                let _ = calls::close_range(start as u32, fd as u32 - 1, 0);
-            }
-            start = fd + 1;
-        }
-    }
-    let _ = calls::close_range(start as u32, u32::MAX, 0);
-}
-
-/// Closes every descriptor but those that `kept` knows.
-pub fn all_but(kept: impl Fn(i32) -> bool) {
-    let mut start = 0;
-    for fd in 0..table::high_water().max(1024) {
-        if kept(fd) {
             if fd > start {
                 let _ = calls::close_range(start as u32, fd as u32 - 1, 0);
             }
@@ -192,7 +169,7 @@ fn needed_addresses(lanes: &[Lane], left: &Left) -> [usize; 9] {
         crate::process::report::address(),
         lanes.first().map_or(0, Lane::memory),
         link::entries_address(),
-        crate::stream::window::rows_address(),
+        crate::link::window::rows_address(),
     ]
 }
 

@@ -18,9 +18,9 @@ use shunt_sys::{libc, thread};
 /// Streams that an exec would close under each of their numbers.
 fn ending() -> impl Iterator<Item = (i32, &'static Socket)> {
     (0..table::high_water()).filter_map(|fd| {
-        let socket = table::stream(fd)?;
+        let socket = crate::socket::stream(fd)?;
         let several = socket.references.load(Ordering::Relaxed) > 1;
-        let same = |other: &i32| table::is_of(*other, socket);
+        let same = |other: &i32| crate::socket::is_of(*other, socket);
         let first = !several || !(0..fd).any(|other| same(&other));
         let closed =
             first && !kept_over_exec(fd) && (!several || !(fd + 1..table::high_water()).filter(same).any(kept_over_exec));
@@ -49,7 +49,7 @@ pub fn leave() {
 /// The exec failed.
 pub fn come_back() {
     for fd in 0..table::high_water() {
-        if let Some(socket) = table::stream(fd).filter(|socket| socket.take(flag::LEFT)) {
+        if let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.take(flag::LEFT)) {
             socket.own().owners.fetch_add(1, Ordering::AcqRel);
             socket.own().join(thread::process());
         }
@@ -107,7 +107,7 @@ fn say_one(index: usize, base: *mut u8, channel: usize, side: usize) {
         socket.set(flag::LINGER_RESET);
     }
     let ended = crate::waiting::readiness::closed(socket);
-    crate::descriptor::say_end(socket, ended);
+    crate::rendezvous::close::say_end(socket, ended);
     socket::free(socket);
 }
 

@@ -4,8 +4,8 @@ use super::counted::Counted;
 use super::ends;
 use super::text::Text;
 use crate::datagram::adopt;
+use crate::datagram::Datagram;
 use crate::global::SETUP;
-use crate::handover::carried;
 use crate::rendezvous::parcel;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
@@ -42,7 +42,7 @@ impl Way<'_> {
     pub fn keeps_narrowed(&self) -> bool {
         (0..table::high_water()).any(|fd| {
             let narrowed = |socket: &Socket| link::descriptor_unlocked(socket.link_index.load(Ordering::Relaxed) as usize) < 0;
-            table::stream(fd).is_some_and(narrowed) && self.keeps(fd)
+            crate::socket::stream(fd).is_some_and(narrowed) && self.keeps(fd)
         })
     }
 
@@ -52,7 +52,7 @@ impl Way<'_> {
             let word = table::get(fd);
             let concerns = match word.kind() {
                 Kind::Stream | Kind::Listener => true,
-                Kind::Datagram => word.datagram().is_some_and(|socket| adopt::needed(socket).is_some()),
+                Kind::Datagram => word.object::<Datagram>().is_some_and(|socket| adopt::needed(socket).is_some()),
                 _ => false,
             };
             concerns && self.keeps(fd)
@@ -146,19 +146,19 @@ pub fn prepare(way: &Way) {
 /// it needs: links, and rendezvous. `ends`: it is to say what an exec ends. The caller lets the named descriptors through.
 pub fn hand(way: &Way, ends: bool) -> Handed {
     let exec = matches!(way, Way::Exec);
-    let _stay = crate::remote::is_driven().then(carried::alone); // until the streams among them are shared
+    let _stay = crate::stream::progress::is_driven().then(crate::rendezvous::exchange::alone); // until the streams among them are shared
     let mut handed = Handed::new();
     for fd in 0..table::high_water() {
         let word = table::get(fd);
-        if let Some(socket) = word.datagram() {
-            let same = |other: i32| table::datagram(other).is_some_and(|known| ptr::eq(known, socket));
+        if let Some(socket) = word.object::<Datagram>() {
+            let same = |other: i32| crate::table::find::<Datagram>(other).is_some_and(|known| ptr::eq(known, socket));
             let named = |fd: i32| (0..fd).any(|other| same(other) && way.keeps(other));
             if let Some(inbox) = adopt::needed(socket).filter(|_| way.keeps(fd) && !named(fd)) {
                 handed.name_copy('I', inbox);
             }
             continue;
         }
-        let Some(socket) = word.socket() else { continue };
+        let Some(socket) = word.object::<Socket>() else { continue };
         if !matches!(word.kind(), Kind::Stream | Kind::Listener) || !way.keeps(fd) {
             continue;
         }
@@ -175,8 +175,8 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
         }
         socket.share();
         // Once for all descriptors of the stream, as the next program will count them.
-        let again =
-            socket.references.load(Ordering::Relaxed) > 1 && (0..fd).any(|other| table::is_of(other, socket) && way.keeps(other));
+        let again = socket.references.load(Ordering::Relaxed) > 1
+            && (0..fd).any(|other| crate::socket::is_of(other, socket) && way.keeps(other));
         if !exec && !again {
             handed.counted.count(socket);
         }

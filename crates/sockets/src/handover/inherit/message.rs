@@ -119,7 +119,7 @@ impl Appended {
             }
         }
         if crate::process::apart::apart() {
-            if let Some(socket) = table::stream(fd) {
+            if let Some(socket) = crate::socket::stream(fd) {
                 let _ = crate::handover::carried::carry(fd, socket);
             }
             crate::process::apart::withdraw(fd);

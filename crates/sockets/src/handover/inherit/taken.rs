@@ -11,8 +11,8 @@ use super::message::{Appended, Received};
 use super::unix_name;
 use crate::global::SETUP;
 use crate::handover::carried;
-use crate::handover::plain::Pending;
 use crate::handover::receiver::{self, Path};
+use crate::private::Pending;
 use crate::process::{apart, report};
 use crate::socket::Socket;
 use crate::table::{self, Kind};
@@ -39,7 +39,7 @@ pub fn take(process: i32, number: i32, flags: u32) -> Result<i32> {
             Ok(fd)
         }
         Err(error) => {
-            crate::descriptor::closing(fd);
+            crate::operations::closing(fd);
             let _ = calls::close(fd);
             Err(error)
         }
@@ -66,13 +66,13 @@ fn own(fd: i32, hello: &Hello, side: usize) -> Option<&'static Socket> {
     // The two ends of a connection to itself are in two mappings of one link.
     let named = |base| link::is_named(base, hello.nonce, hello.sequence);
     let same = |s: &&Socket| s.channel() == hello.channel as usize && s.side() == side && named(s.link());
-    let found = (0..table::high_water()).filter(|other| *other != fd).find_map(|other| table::stream(other).filter(same));
+    let found = (0..table::high_water()).filter(|other| *other != fd).find_map(|other| crate::socket::stream(other).filter(same));
     found.filter(|socket| socket.retain())
 }
 
 fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> {
     if let Some(socket) = own(fd, hello, side) {
-        table::set_socket(fd, Kind::Stream, socket);
+        crate::table::enter(fd, Kind::Stream, socket);
         report::note(fd, kind::STREAM, Reason::Accelerated, Some(socket.channel()));
         return Ok(());
     }
@@ -110,7 +110,7 @@ fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> 
 fn own_listener(inode: u64) -> Option<&'static Socket> {
     let _setup = SETUP.lock()?;
     let listens = |other: i32| match table::get(other).kind() {
-        Kind::Listener => table::get(other).socket().filter(|socket| socket.inode.load(Ordering::Relaxed) == inode),
+        Kind::Listener => table::get(other).object::<Socket>().filter(|socket| socket.inode.load(Ordering::Relaxed) == inode),
         _ => None,
     };
     (0..table::high_water()).find_map(listens).filter(|socket| socket.retain())
@@ -119,7 +119,7 @@ fn own_listener(inode: u64) -> Option<&'static Socket> {
 fn take_listener(process: i32, fd: i32) -> Result<()> {
     let status = calls::status_of(fd)?;
     if let Some(listener) = own_listener(status.st_ino) {
-        table::set_socket(fd, Kind::Listener, listener);
+        crate::table::enter(fd, Kind::Listener, listener);
         report::note(fd, kind::LISTENER, Reason::Listening, None);
         return Ok(());
     }
@@ -139,7 +139,7 @@ fn take_listener(process: i32, fd: i32) -> Result<()> {
     let rendezvous = private::keep(rendezvous.take())?;
     table::take(rendezvous);
     super::take_up_listener(rendezvous);
-    match (table::get(fd).kind(), table::get(fd).socket()) {
+    match (table::get(fd).kind(), table::get(fd).object::<Socket>()) {
         (Kind::Listener, Some(listener)) => carried::leave_listener(fd, listener),
         _ => Err(Errno(EPERM)),
     }

@@ -1,8 +1,8 @@
 //! Who has come through the rendezvous: a client that says its link's name, and sends the link where it may not be known.
 
+use super::owner;
 use crate::global::{Guard, SETUP};
 use crate::handover::passing;
-use crate::process::user;
 use crate::rendezvous::accept::patience;
 use crate::rendezvous::{listen, offered, parcel, relatives, reserve, route};
 use crate::socket::{flag, Socket};
@@ -31,7 +31,7 @@ pub(crate) fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'stat
     if rendezvous < 0 {
         return Err(Errno(libc::EAGAIN)); // it has stopped listening: the kernel says so
     }
-    if !user::may_accept(listener, held.is_none()) {
+    if !owner::may_accept(listener, held.is_none()) {
         return Err(Errno(libc::EAGAIN));
     }
     loop {

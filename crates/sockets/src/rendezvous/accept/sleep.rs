@@ -82,7 +82,7 @@ pub(crate) fn forked() {
     }
     for fd in table::programs() {
         let word = table::get(fd);
-        if let (Kind::Listener, Some(listener)) = (word.kind(), word.socket()) {
+        if let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) {
             forget(listener);
         }
     }

@@ -27,7 +27,7 @@ mod place {
 
 /// Whether accepting from `listener` leaves bells on the line.
 pub fn leaves_bells(listener: &Socket) -> bool {
-    PLACE.load(Ordering::Relaxed) == place::ACCEPT && listener.watchers.load(Ordering::Relaxed).is_null()
+    PLACE.load(Ordering::Relaxed) == place::ACCEPT && listener.watchers.is_empty()
 }
 
 /// The program is told that a listener is readable: it may call accept as one that does not wait.

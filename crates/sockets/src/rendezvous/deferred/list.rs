@@ -292,7 +292,7 @@ pub(crate) fn forked() {
         // One that defers no longer may have clients, and a timer, yet.
         let defers =
             |socket: &&Socket| socket.defers.load(Ordering::Relaxed) != 0 || socket.timer_fd.load(Ordering::Relaxed) >= 0;
-        let Some(listener) = table::get(fd).socket().filter(|socket| defers(&&**socket)) else { continue };
+        let Some(listener) = table::get(fd).object::<Socket>().filter(|socket| defers(&&**socket)) else { continue };
         let bells = listener.bells_fd.load(Ordering::Relaxed);
         private::close(listener.timer_fd.swap(-1, Ordering::Relaxed));
         if bells >= 0 {

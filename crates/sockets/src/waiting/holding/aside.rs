@@ -53,7 +53,7 @@ pub fn dissolved(socket: &'static Socket) {
 /// of `end` that is theirs. To be followed by [`given_up`].
 pub fn carried(socket: &'static Socket, next: &Socket, end: i32) {
     if let Ok(kept) = private::duplicate(end) {
-        table::set_lingering(kept, Lingerer::Socket(socket));
+        table::set_lingering(kept, Lingerer::Socket(socket).word());
         socket.hold.end.store(kept, Ordering::Release);
     }
     socket.hold.state.store(state::CARRIED, Ordering::SeqCst);

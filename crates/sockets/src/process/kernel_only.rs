@@ -6,7 +6,7 @@
 //!
 //! [`confinement::before_filter`]: crate::process::confinement::before_filter
 
-use crate::handover::uring;
+use crate::operations;
 use crate::process::report;
 use crate::table;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -73,7 +73,7 @@ fn carry_older() {
 
 /// Makes the kernel's what `fd` is.
 pub fn settle(fd: i32) {
-    if uring::settle(fd).is_err() {
+    if operations::to_kernel(fd).is_err() {
         report::count(Reason::NotCarried);
     }
 }
