@@ -8,10 +8,10 @@ use crate::{datagrams, real, set_errno};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc;
-use shunt_sockets::datagram;
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::handover::{carried, uring};
-use shunt_sockets::sys::{calls, mapping, syscall, user};
+use shunt_handover::{carried, uring};
+use shunt_inbox::datagram;
+use shunt_inbox::datagram::Datagram;
+use shunt_sys::{calls, mapping, syscall, user};
 
 /// struct aiocb of the C library (aio.h), as far as it goes.
 #[repr(C)]
@@ -69,12 +69,12 @@ unsafe fn prepare(request: *mut c_void, reads: bool) -> Fate {
     // A request that faults is the C library's to find.
     // SAFETY: the program's structure; aio_fildes is its first field.
     let Ok(fd) = (unsafe { user::read(request.cast::<c_int>()) }) else { return Fate::Theirs };
-    if let Some(socket) = shunt_sockets::table::find::<Datagram>(fd) {
+    if let Some(socket) = shunt_table::table::find::<Datagram>(fd) {
         datagram::options::plain(socket, datagram::pin::ELSEWHERE);
         // SAFETY: as above.
         return if reads && unsafe { read_now(fd, socket, request.cast()) } { Fate::Done } else { Fate::Theirs };
     }
-    let Some(socket) = shunt_sockets::socket::stream(fd) else { return Fate::Theirs };
+    let Some(socket) = shunt_stream::socket::stream(fd) else { return Fate::Theirs };
     match carried::carry(fd, socket) {
         Ok(()) => Fate::Theirs,
         Err(error) => {
@@ -283,7 +283,7 @@ const IOCB_DESCRIPTOR: usize = 20;
 ///
 /// # Safety
 /// As the call itself; the addresses may fault, which is the kernel's to say.
-pub unsafe fn submitted(count: usize, list: usize) -> shunt_sockets::sys::Result<()> {
+pub unsafe fn submitted(count: usize, list: usize) -> shunt_sys::Result<()> {
     let list = list as *const usize;
     for i in 0..count {
         // SAFETY: promised by the caller.

@@ -9,7 +9,8 @@
 use crate::real;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
-use shunt_sockets::sys::cancel::{self, bit, FUNCTIONS};
+use shunt_sys::cancel;
+use shunt_sys::cancel::{bit, FUNCTIONS};
 
 /// Looks the C library's functions up.
 pub fn start() {
@@ -74,7 +75,7 @@ fn raise(lowered: bool) {
         cancel::forget(bit::SHIELDED);
     }
     if cancel::noted() & bit::HOLDING != 0 {
-        shunt_sockets::waiting::holding::release();
+        shunt_stream::waiting::holding::release();
     }
     if cancel::noted() & bit::UNWINDING != 0 {
         // SAFETY: hooks hold nothing when they end.

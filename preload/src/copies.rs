@@ -7,9 +7,10 @@ use crate::real;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
-use shunt_sockets::process::apart;
-use shunt_sockets::sys::{calls, raw, Errno, Result};
-use shunt_sockets::{global, private, process};
+use shunt_sockets::process;
+use shunt_sys::{calls, raw, Errno, Result};
+use shunt_table::process::apart;
+use shunt_table::{global, private};
 
 /// fork(3).
 ///

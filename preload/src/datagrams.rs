@@ -3,10 +3,10 @@
 use crate::{answer, locals, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
-use shunt_sockets::datagram::send::Answer;
-use shunt_sockets::datagram::{receive, send, Datagram};
-use shunt_sockets::stream::pieces::Pieces;
-use shunt_sockets::sys::{clock, user, Errno};
+use shunt_inbox::datagram::send::Answer;
+use shunt_inbox::datagram::{receive, send, Datagram};
+use shunt_stream::pieces::Pieces;
+use shunt_sys::{clock, user, Errno};
 
 pub(crate) fn settle(given: Answer) -> isize {
     match given {

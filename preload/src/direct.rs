@@ -3,9 +3,10 @@
 use crate::{copies, exec, hooks};
 use core::ffi::c_long;
 use shunt_calls::libc;
+use shunt_sockets::process;
 use shunt_sockets::process::user_change::Call;
-use shunt_sockets::sys::user;
-use shunt_sockets::{global, process};
+use shunt_sys::user;
+use shunt_table::global;
 
 macro_rules! route {
     ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr; $($name:ident => $hook:ident ( $($arg:ident),* );)*) => {
@@ -34,7 +35,7 @@ unsafe fn copy(number: c_long, first: usize, [b, c, d, e, f]: [usize; 5]) -> isi
     /// struct clone_args as far as it is known.
     const WORDS: usize = 11;
     // SAFETY: passed on.
-    let kernel = |first| unsafe { shunt_sockets::sys::raw::call6(number, first, b, c, d, e, f) };
+    let kernel = |first| unsafe { shunt_sys::raw::call6(number, first, b, c, d, e, f) };
     if number == libc::SYS_clone {
         return kernel(copies::unshared(first as u64) as usize);
     }
@@ -100,7 +101,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         } else {
             process::fork_failed();
         }
-        return Some(match shunt_sockets::sys::check(result) {
+        return Some(match shunt_sys::check(result) {
             Ok(value) => value as isize,
             Err(error) => crate::answer(Err(error)),
         });
@@ -113,7 +114,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             _ => Call::All(a as u32, b as u32, c as u32),
         });
         // SAFETY: plain numbers.
-        let result = shunt_sockets::sys::check(unsafe { shunt_sockets::sys::raw::call6(number, a, b, c, d, e, f) });
+        let result = shunt_sys::check(unsafe { shunt_sys::raw::call6(number, a, b, c, d, e, f) });
         if result.is_ok() {
             process::user_change::changed();
         }

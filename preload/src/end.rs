@@ -9,7 +9,7 @@ use crate::{real, stdio};
 use core::ffi::{c_int, c_void};
 use shunt_calls::libc;
 use shunt_sockets::process::ending;
-use shunt_sockets::sys::syscall;
+use shunt_sys::syscall;
 
 extern "C" {
     fn __cxa_atexit(handler: extern "C" fn(*mut c_void), argument: *mut c_void, library: *mut c_void) -> c_int;

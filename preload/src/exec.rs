@@ -5,11 +5,12 @@ use crate::{answer, real};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use shunt_calls::libc::{SYS_execveat, AT_FDCWD, ENOMEM};
-use shunt_sockets::global::Shared;
-use shunt_sockets::handover::image::{self, Start};
-use shunt_sockets::handover::inherit::{self, Text, Way, VARIABLE};
-use shunt_sockets::handover::{self, HandOver};
-use shunt_sockets::sys::{calls, check, mapping, syscall, Errno};
+use shunt_handover as handover;
+use shunt_handover::image::Start;
+use shunt_handover::inherit::{Text, Way, VARIABLE};
+use shunt_handover::{image, inherit, HandOver};
+use shunt_sys::{calls, check, mapping, syscall, Errno};
+use shunt_table::global::Shared;
 
 pub(crate) type Strings = *const *const c_char;
 
@@ -119,7 +120,7 @@ impl Drop for Environment {
 
 /// Runs `exec` with what the kept descriptors need; it returns only if it failed. `judge` tells what the program is.
 unsafe fn with_inheritance(given: Strings, judge: impl FnOnce() -> Start, exec: impl Fn(Strings) -> c_int) -> c_int {
-    if !shunt_sockets::global::ready() {
+    if !shunt_table::global::ready() {
         return exec(given);
     }
     crate::signals::before_exec();
@@ -228,7 +229,7 @@ pub unsafe fn spawn(
     judge: impl FnOnce() -> Start,
     spawn: impl Fn(Strings, *const c_void) -> c_int,
 ) -> c_int {
-    if !shunt_sockets::global::ready() {
+    if !shunt_table::global::ready() {
         return spawn(given, request.actions);
     }
     // SAFETY: the caller's file actions.

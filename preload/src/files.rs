@@ -6,7 +6,8 @@
 use crate::{real, set_errno};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use shunt_calls::libc;
-use shunt_sockets::table::{self, Kind};
+use shunt_table::table;
+use shunt_table::table::Kind;
 
 /// -1 with EBADF for a descriptor of shunt's own, else what the C library says.
 fn unless_private(fd: c_int, ask: impl FnOnce() -> c_int) -> c_int {

@@ -2,10 +2,10 @@
 
 use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_void};
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::stream;
-use shunt_sockets::stream::pieces::MOST;
-use shunt_sockets::sys::section;
+use shunt_inbox::datagram::Datagram;
+use shunt_stream as stream;
+use shunt_stream::pieces::MOST;
+use shunt_sys::section;
 
 /// Each function of this file: what the C function of its name asks for; and its double, called in a section that it ends.
 macro_rules! general {
@@ -35,10 +35,10 @@ macro_rules! general {
 
 general! {
     read, read_from_section (fd: c_int, data: *mut c_void, length: usize) {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(_) if length == 0 => 0,
             Some(socket) => answer(stream::receive(socket, fd, data.cast(), length, 0)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) if length > 0 => {
                     let nobody = core::ptr::null_mut();
                     let kernel = || real::read(fd, data, length);
@@ -50,9 +50,9 @@ general! {
     }
 
     recv, recv_from_section (fd: c_int, data: *mut c_void, length: usize, flags: c_int) {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(stream::receive(socket, fd, data.cast(), length.min(MOST), flags)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let nobody = core::ptr::null_mut();
                     let kernel = || real::recv(fd, data, length, flags);
@@ -64,9 +64,9 @@ general! {
     }
 
     write, write_from_section (fd: c_int, data: *const c_void, length: usize) {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length, 0)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::write(fd, data, length);
                     datagrams::send_to(fd, socket, data, length, 0, core::ptr::null(), 0, kernel)
@@ -77,9 +77,9 @@ general! {
     }
 
     send, send_from_section (fd: c_int, data: *const c_void, length: usize, flags: c_int) {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::send(fd, data, length, flags);
                     datagrams::send_to(fd, socket, data, length, flags, core::ptr::null(), 0, kernel)

@@ -34,7 +34,7 @@ mod trap;
 mod uring;
 
 use core::ffi::c_int;
-use shunt_sockets::sys::{Errno, Result};
+use shunt_sys::{Errno, Result};
 
 extern "C" {
     fn __errno_location() -> *mut c_int;
@@ -75,9 +75,9 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     start::complain(info);
     // SAFETY: a plain system call; the program's own handler for SIGABRT may run.
     unsafe {
-        let pid = shunt_sockets::sys::calls::getpid() as i32;
-        let _ = shunt_sockets::sys::calls::kill(pid, 6);
-        shunt_sockets::sys::raw::call6(231, 134, 0, 0, 0, 0, 0);
+        let pid = shunt_sys::calls::getpid() as i32;
+        let _ = shunt_sys::calls::kill(pid, 6);
+        shunt_sys::raw::call6(231, 134, 0, 0, 0, 0, 0);
     }
     loop {
         core::hint::spin_loop();

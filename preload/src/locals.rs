@@ -4,10 +4,10 @@ use crate::datagrams::{header, into_one, settle};
 use crate::passing;
 use core::ffi::{c_int, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
-use shunt_sockets::datagram::send::Answer;
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::local::{ends, receive, send};
-use shunt_sockets::sys::{user, Errno, Result};
+use shunt_inbox::datagram::send::Answer;
+use shunt_inbox::datagram::Datagram;
+use shunt_inbox::local::{ends, receive, send};
+use shunt_sys::{user, Errno, Result};
 
 fn result(got: isize) -> Result<isize> {
     if got < 0 {

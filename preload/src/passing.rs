@@ -3,9 +3,9 @@
 use crate::{real, set_errno};
 use core::ffi::{c_int, c_uint};
 use shunt_calls::libc::{self, mmsghdr, msghdr, timespec};
-use shunt_sockets::global;
-use shunt_sockets::handover::rights;
-use shunt_sockets::sys::{clock, user};
+use shunt_handover::rights;
+use shunt_sys::{clock, user};
+use shunt_table::global;
 
 /// sendmsg on a socket that is not ours: descriptors that it passes may be.
 ///

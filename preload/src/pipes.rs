@@ -7,9 +7,9 @@ use crate::spawn::FileActions;
 use crate::{real, set_errno, shell};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, ECHILD, EINVAL, ENOMEM, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD};
-use shunt_sockets::global;
-use shunt_sockets::handover::inherit::in_turn;
-use shunt_sockets::sys::{calls, process, Errno};
+use shunt_handover::inherit::in_turn;
+use shunt_sys::{calls, process, Errno};
+use shunt_table::global;
 
 extern "C" {
     fn fflush(stream: *mut c_void) -> c_int;

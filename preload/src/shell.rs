@@ -8,10 +8,11 @@ use crate::spawn::{Attributes, Request};
 use crate::{real, signals};
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, SIG_BLOCK, SIG_SETMASK};
-use shunt_sockets::global::{self, Shared, SETUP};
-use shunt_sockets::handover::image;
-use shunt_sockets::sys::action::bit;
-use shunt_sockets::sys::{calls, process, Errno};
+use shunt_handover::image;
+use shunt_sys::action::bit;
+use shunt_sys::{calls, process, Errno};
+use shunt_table::global;
+use shunt_table::global::{Shared, SETUP};
 
 extern "C" {
     fn gnu_get_libc_version() -> *const c_char;

@@ -14,11 +14,11 @@ use core::arch::global_asm;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, siginfo_t, ucontext_t, SA_NODEFER, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
-use shunt_sockets::sys::action::{self, Action};
-use shunt_sockets::sys::section::{self, Section};
-use shunt_sockets::sys::{calls, cancel, dispatch, sleeper, syscall, thread, user};
-use shunt_sockets::waiting::owner;
-use shunt_sockets::waiting::signals::CHANGING;
+use shunt_stream::waiting::owner;
+use shunt_stream::waiting::signals::CHANGING;
+use shunt_sys::action::Action;
+use shunt_sys::section::Section;
+use shunt_sys::{action, calls, cancel, dispatch, section, sleeper, syscall, thread, user};
 
 const SIGNALS: usize = 65;
 
@@ -112,7 +112,7 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
             if section::inside() && section::defer(number, information, context) {
                 return 0;
             }
-            shunt_sockets::sys::raw::leave_sleep(context);
+            shunt_sys::raw::leave_sleep(context);
             cancel::before_handler();
             sleeper::before_handler();
             if !BY_INSTRUCTIONS.contains(&number) && number != libc::SIGCHLD && !owner::say_cause(information) {
@@ -416,7 +416,7 @@ pub fn after_exec() {
 }
 
 fn global_ready() -> bool {
-    shunt_sockets::global::ready()
+    shunt_table::global::ready()
 }
 
 /// Puts what the program installed in place of what the kernel told, if that is our entry.

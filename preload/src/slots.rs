@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use shunt_sockets::sys::{calls, mapping};
+use shunt_sys::{calls, mapping};
 
 /// FILEs in a part of a list.
 const PART: usize = 1024;

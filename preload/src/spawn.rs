@@ -9,11 +9,13 @@ use crate::{copies, exec, hooks, real};
 use core::ffi::{c_char, c_int, c_short, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, SIG_SETMASK};
-use shunt_sockets::handover::inherit::{kept_over_exec, Text};
-use shunt_sockets::sys::action::{bit, current, exchange, Action as Disposition};
-use shunt_sockets::sys::{self, calls, mapping, syscall};
-use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{private, process};
+use shunt_handover::inherit::{kept_over_exec, Text};
+use shunt_sockets::process;
+use shunt_sys as sys;
+use shunt_sys::action::{bit, current, exchange, Action as Disposition};
+use shunt_sys::{calls, mapping, syscall};
+use shunt_table::table::Kind;
+use shunt_table::{private, table};
 
 /// What the caller asked for, but for the environment.
 pub struct Request {
@@ -245,7 +247,7 @@ unsafe fn await_program(child: c_int, reader: c_int, pid: *mut c_int) -> c_int {
     if child < 0 {
         error = -child;
     } else {
-        while calls::read(reader, (&raw mut error).cast(), 4) == Err(shunt_sockets::sys::Errno(libc::EINTR)) {}
+        while calls::read(reader, (&raw mut error).cast(), 4) == Err(shunt_sys::Errno(libc::EINTR)) {}
         if error != 0 {
             sys::process::reap(child);
         } else if !pid.is_null() {

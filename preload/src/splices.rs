@@ -5,14 +5,14 @@ use crate::locals::receive_more;
 use crate::{answer, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec};
-use shunt_sockets::datagram::{self, Datagram};
-use shunt_sockets::local;
-use shunt_sockets::stream::splice as splicing;
-use shunt_sockets::sys::{calls, cancel, mapping, thread, Errno};
+use shunt_inbox::datagram::Datagram;
+use shunt_inbox::{datagram, local};
+use shunt_stream::splice as splicing;
+use shunt_sys::{calls, cancel, mapping, thread, Errno};
 
 /// A call by which the kernel sends on `fd`, whatever that is.
 pub fn through_kernel(fd: c_int, kernel: impl FnOnce() -> isize) -> isize {
-    match shunt_sockets::table::find::<Datagram>(fd) {
+    match shunt_table::table::find::<Datagram>(fd) {
         Some(socket) if socket.is_local() => local::send::through_kernel(socket, kernel),
         Some(socket) => datagram::send::through_kernel(socket, kernel),
         None => kernel(),
@@ -33,7 +33,7 @@ pub unsafe fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *
     // SAFETY: passed on.
     unsafe {
         let kernel = || through_kernel(to, || real::splice(from, from_offset, to, to_offset, length, flags));
-        let Some(socket) = shunt_sockets::table::find::<Datagram>(from) else { return kernel() };
+        let Some(socket) = shunt_table::table::find::<Datagram>(from) else { return kernel() };
         let usual = from_offset.is_null() && to_offset.is_null() && splicing::begins(length, flags).is_none();
         if !usual || splicing::check_pipe(to, libc::O_WRONLY).is_err() {
             return kernel(); // which finds what is wrong before it looks at the socket

@@ -3,7 +3,8 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
 use shunt_options::Options;
-use shunt_sockets::{process, sys};
+use shunt_sockets::process;
+use shunt_sys as sys;
 
 extern "C" {
     static environ: *const *const c_char;
@@ -34,7 +35,7 @@ extern "C" fn start() {
     // SAFETY: a constructor runs before the program's own threads; the symbol is libc's flag or absent.
     unsafe {
         let single = crate::real::find(b"__libc_single_threaded\0").cast::<u8>();
-        process::start(options, single, variable(shunt_sockets::handover::inherit::VARIABLE));
+        process::start(options, single, variable(shunt_handover::inherit::VARIABLE));
         crate::exec::start(variable("LD_PRELOAD").unwrap_or(b""));
         crate::stdio::start();
         crate::signals::start();
@@ -101,8 +102,8 @@ impl Write for Line {
 }
 
 /// Says why a connection goes through the kernel, if the option `log` asks for it.
-pub fn explain(fd: c_int, reason: shunt_sockets::segment::reason::Reason) {
-    if shunt_sockets::global::options().log == shunt_options::Log::Off {
+pub fn explain(fd: c_int, reason: shunt_segment::reason::Reason) {
+    if shunt_table::global::options().log == shunt_options::Log::Off {
         return;
     }
     let mut line = Line::new();
@@ -112,7 +113,7 @@ pub fn explain(fd: c_int, reason: shunt_sockets::segment::reason::Reason) {
 
 /// Says that a connection is accelerated, if the option `log` asks for all of them.
 pub fn announce(fd: c_int) {
-    if shunt_sockets::global::options().log == shunt_options::Log::All {
+    if shunt_table::global::options().log == shunt_options::Log::All {
         let mut line = Line::new();
         let _ = writeln!(line, "shunt: descriptor {fd} is accelerated");
         line.flush();

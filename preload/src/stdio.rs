@@ -6,9 +6,9 @@ use crate::{hooks, real};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_calls::libc;
-use shunt_sockets::operations;
-use shunt_sockets::sys::{calls, check, syscall, Errno};
-use shunt_sockets::table::{self, Kind};
+use shunt_sys::{calls, check, syscall, Errno};
+use shunt_table::table::Kind;
+use shunt_table::{operations, table};
 
 #[repr(C)]
 struct Functions {
@@ -275,7 +275,7 @@ unsafe extern "C" fn fileno_unlocked(stream: *mut c_void) -> c_int {
 
 /// Whether the C library's own read and write would pass by what shared memory holds.
 fn ours(fd: c_int) -> bool {
-    table::get(fd).kind() == Kind::Stream || shunt_sockets::datagram::is(fd)
+    table::get(fd).kind() == Kind::Stream || shunt_inbox::datagram::is(fd)
 }
 
 /// Formats first, then sends.
@@ -379,7 +379,7 @@ static VARIABLES: [AtomicPtr<*mut c_void>; 3] = [const { AtomicPtr::new(core::pt
 
 /// A program that begins with a connection as standard input or output (inetd).
 pub fn start() {
-    if !shunt_sockets::global::options().accelerate {
+    if !shunt_table::global::options().accelerate {
         return;
     }
     for (place, name) in VARIABLES.iter().zip([&b"stdin\0"[..], b"stdout\0", b"stderr\0"]) {

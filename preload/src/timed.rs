@@ -4,10 +4,10 @@
 use crate::{answer, hooks};
 use core::ffi::{c_int, c_long};
 use shunt_calls::libc::{self, epoll_event, pollfd, sigset_t, timespec};
-use shunt_sockets::epoll::Set;
-use shunt_sockets::sys::{clock, user};
-use shunt_sockets::table;
-use shunt_sockets::waiting::{poll, select};
+use shunt_poll::epoll::Set;
+use shunt_poll::{poll, select};
+use shunt_sys::{clock, user};
+use shunt_table::table;
 
 /// The last argument of pselect6(2).
 #[derive(Clone, Copy)]

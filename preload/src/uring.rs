@@ -1,5 +1,5 @@
 //! liburing: the functions through which a program gives requests to its rings. Each request is looked at before the
-//! kernel sees it, and what of ours it names is made the kernel's ([`shunt_sockets::handover::uring`]).
+//! kernel sees it, and what of ours it names is made the kernel's ([`shunt_handover::uring`]).
 //!
 //! A program fills requests in memory that it shares with nobody yet; the library publishes them when one of these
 //! functions is called. The layout of `struct io_uring` is the library's binary interface (liburing.so.2): its inline
@@ -8,9 +8,9 @@
 use crate::{real, set_errno};
 use core::ffi::{c_int, c_uint, c_void, CStr};
 use shunt_calls::libc::{self, cmsghdr, msghdr};
-use shunt_sockets::global;
-use shunt_sockets::handover::uring;
-use shunt_sockets::sys::{user, Errno, Result};
+use shunt_handover::uring;
+use shunt_sys::{user, Errno, Result};
+use shunt_table::global;
 
 /// The beginning of `struct io_uring` (liburing.h): `struct io_uring_sq`, `struct io_uring_cq`, and what follows.
 #[repr(C)]

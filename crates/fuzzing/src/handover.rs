@@ -2,16 +2,19 @@
 //! stranger made, down to the size and the seals of the file; they are refused, or used without harm.
 
 use crate::input::Input;
+use shunt_handover::inherit;
+use shunt_link as link;
 use shunt_options::Options;
+use shunt_poll::poll;
 use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
 use shunt_segment::name::Hello;
 use shunt_segment::{link as layout, CHANNELS, VERSION};
-use shunt_sockets::handover::inherit;
-use shunt_sockets::socket::Socket;
-use shunt_sockets::table::{self, Kind};
-use shunt_sockets::waiting::poll;
-use shunt_sockets::{global, link, operations, process, stream};
+use shunt_sockets::process;
+use shunt_stream as stream;
+use shunt_stream::socket::Socket;
 use shunt_sys::{calls, libc};
+use shunt_table::table::Kind;
+use shunt_table::{global, operations, table};
 use std::sync::{Mutex, MutexGuard, Once};
 
 /// The engine's state is the process's: whoever uses it has his turn.
@@ -129,7 +132,7 @@ fn companions(hello: &Hello) -> Option<(i32, i32)> {
     let open = || calls::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0).expect("a socket");
     let (listener, client) = (open(), open());
     let bind = |fd: i32, name: &[u8]| {
-        let (address, length) = shunt_sockets::sockaddr::abstract_name(name);
+        let (address, length) = shunt_table::sockaddr::abstract_name(name);
         calls::bind(fd, (&raw const address).cast(), length).map(|()| (address, length))
     };
     let name = format!("shunt-fuzzing-{}", calls::getpid());

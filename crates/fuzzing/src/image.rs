@@ -1,6 +1,7 @@
 //! A file that is about to be executed holds anything: it is judged, and the judge returns.
 
-use shunt_sockets::handover::image::{self, Start};
+use shunt_handover::image;
+use shunt_handover::image::Start;
 use shunt_sys::{calls, libc};
 
 pub fn run(data: &[u8]) {

@@ -5,7 +5,8 @@ use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_ring::local::Put;
 use shunt_ring::lock;
 use shunt_segment::inbox::{LONGEST, RING, RING_LEAST};
-use shunt_segment::sync::{AtomicU64, Ordering::Relaxed};
+use shunt_segment::sync::AtomicU64;
+use shunt_segment::sync::Ordering::Relaxed;
 use shunt_sys::{calls, libc};
 
 const SIZE: usize = RING_LEAST;

@@ -1,7 +1,7 @@
 //! The environment variable by which an exec hands descriptors over: anybody may set it to anything.
 
 use crate::handover::{lowest_free, started};
-use shunt_sockets::handover::inherit;
+use shunt_handover::inherit;
 
 pub fn run(data: &[u8]) {
     let _turn = started();

@@ -3,8 +3,8 @@
 
 use crate::handover::{lowest_free, started};
 use crate::input::Input;
-use shunt_sockets::handover::passing;
 use shunt_sys::{calls, libc};
+use shunt_table::passing;
 
 /// SCM_MAX_FD of the kernel.
 const MOST: usize = 253;

@@ -17,7 +17,8 @@ use shunt_xdp::socket::{Shape, Umem, KERNEL_HEADROOM};
 use shunt_xdp::state::{memory_shape, News, State, DEVICE};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Slots of each ring, and chunks for frames to come.
 const DEPTH: u32 = 16;

@@ -4,7 +4,7 @@
 
 use crate::handover::started;
 use crate::input::Input;
-use shunt_sockets::alone::{ways, Alone, Nowhere, Standing};
+use shunt_remote::alone::{ways, Alone, Nowhere, Standing};
 use shunt_sys::{calls, libc};
 use std::sync::OnceLock;
 

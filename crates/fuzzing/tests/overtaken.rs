@@ -1,7 +1,7 @@
 //! A client that is gone at once: its reset comes by TCP, and what it sent before by active messages, through agents that may be
 //! slow.
 
-use shunt_sockets::alone::{ways, Alone, Nowhere};
+use shunt_remote::alone::{ways, Alone, Nowhere};
 use shunt_sys::{calls, libc};
 
 const MILLISECOND: u64 = 1_000_000;

@@ -30,7 +30,7 @@ pub fn arm(wait: &Wait, conditions: u32) -> bool {
     arm_with(wait, conditions, false) & arm::FENCE == 0
 }
 
-/// As [`arm`], by one who can look for himself soon ([`arm::LOOKS`]). The second: the peer relies on such looks now, this sleeper's
+/// As [`arm()`], by one who can look for himself soon ([`arm::LOOKS`]). The second: the peer relies on such looks now, this sleeper's
 /// as well. It does not where somebody slept for input before, who may not look.
 #[inline]
 pub fn arm_to_look(wait: &Wait, conditions: u32) -> (bool, bool) {

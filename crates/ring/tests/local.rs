@@ -113,7 +113,7 @@ fn packets_come_one_by_one_and_empty_ones_too() {
     assert!(inbox.is_empty());
 }
 
-/// The rule of `shunt_sockets::local`: the ring comes before the kernel's queue; a sender writes to the ring only when that
+/// The rule of `shunt_inbox::local`: the ring comes before the kernel's queue; a sender writes to the ring only when that
 /// queue is empty, a receiver looks there only with the gate shut and the ring empty.
 #[test]
 fn the_order_is_exact_beside_a_queue_of_the_kernels() {

@@ -1,19 +1,19 @@
 //! close, dup, fcntl and ioctl: what happens to our objects when descriptors come and go.
 
-use crate::datagram::Datagram;
-use crate::epoll::Set;
-use crate::options::judge::Judge;
-use crate::process::report;
-use crate::rendezvous::close;
-use crate::rendezvous::{listen, spare};
-use crate::socket::{flag, Socket};
-use crate::stream::{corked, deadlines, urgent};
-use crate::table::{self, Kind, Word};
-use crate::waiting::{holding, owner};
-use crate::{epoll, private};
 use core::sync::atomic::Ordering;
+use shunt_inbox::datagram::Datagram;
+use shunt_poll::epoll;
+use shunt_poll::epoll::Set;
+use shunt_rendezvous::{close, listen, spare};
+use shunt_stream::options::judge::Judge;
+use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::{holding, owner};
+use shunt_stream::{corked, deadlines, urgent};
 use shunt_sys::libc::{self, c_int};
 use shunt_sys::{calls, user, Result};
+use shunt_table::process::report;
+use shunt_table::table::{Kind, Word};
+use shunt_table::{private, table};
 
 /// Lets go of what a descriptor was.
 pub fn release(word: Word, fd: i32) {
@@ -33,7 +33,7 @@ pub fn release(word: Word, fd: i32) {
         }
         Kind::Datagram => {
             if let Some(socket) = word.object::<Datagram>() {
-                crate::datagram::release(socket, fd);
+                shunt_inbox::datagram::release(socket, fd);
             }
         }
         Kind::Foreign | Kind::Private => {}
@@ -51,20 +51,20 @@ pub fn duplicated(from: i32, to: i32) {
         Kind::Epoll => {
             if let Some(set) = word.object::<Set>() {
                 epoll::retain(set);
-                crate::table::enter(to, Kind::Epoll, set);
+                shunt_table::table::enter(to, Kind::Epoll, set);
             }
         }
         Kind::Datagram => {
             if let Some(socket) = word.object::<Datagram>() {
                 socket.references.fetch_add(1, Ordering::AcqRel);
-                crate::table::enter(to, Kind::Datagram, socket);
+                shunt_table::table::enter(to, Kind::Datagram, socket);
             }
         }
         kind => {
             if let Some(socket) = word.object::<Socket>() {
                 socket.references.fetch_add(1, Ordering::AcqRel);
                 socket.clear(flag::CLOSE_ON_EXEC_KNOWN);
-                crate::table::enter(to, kind, socket);
+                shunt_table::table::enter(to, kind, socket);
             }
         }
     }
@@ -190,11 +190,11 @@ pub unsafe fn ioctl(fd: i32, kind: Kind, socket: &'static Socket, request: u64, 
             deadlines::keep();
             Some(answer(urgent::readable(socket)))
         }
-        (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(crate::stream::room::unacknowledged(socket))),
+        (libc::TIOCOUTQ | SIOCOUTQNSD, Kind::Stream) => Some(answer(shunt_stream::room::unacknowledged(socket))),
         (request, Kind::Stream) if about_interfaces(request) => {
             Some(Judge::fresh(socket).and_then(|judge| judge.ioctl(request, argument as usize)))
         }
-        (SIOCATMARK, Kind::Stream) => Some(answer(crate::stream::urgent::at_mark(socket) as usize)),
+        (SIOCATMARK, Kind::Stream) => Some(answer(shunt_stream::urgent::at_mark(socket) as usize)),
         _ => None,
     }
 }
@@ -211,7 +211,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
     }
     if flags & libc::CLOSE_RANGE_CLOEXEC != 0 {
         let ours = || first..(table::high_water() as u32).min(last.saturating_add(1));
-        let _stay = ours().find_map(|fd| crate::rendezvous::exchange::stays(fd as i32));
+        let _stay = ours().find_map(|fd| shunt_rendezvous::exchange::stays(fd as i32));
         for fd in ours() {
             if let Some(socket) = table::get(fd as i32).object::<Socket>() {
                 socket.clear(flag::CLOSE_ON_EXEC_KNOWN);
@@ -224,7 +224,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<isize> {
     let mut fd = first;
     while fd < end() {
         if table::get(fd as i32).kind() != Kind::Private {
-            crate::operations::closing(fd as i32);
+            shunt_table::operations::closing(fd as i32);
         }
         fd += 1;
     }

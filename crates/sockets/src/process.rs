@@ -6,33 +6,24 @@
 //! report       what tools see of it              user: it becomes another user      users: what its family knows of that
 //! ```
 
-pub mod apart;
 pub mod confinement;
 pub mod ending;
-pub mod filtered;
-pub mod forks;
-pub mod helper;
-pub mod identity;
-pub mod kernel_only;
 pub mod namespace;
-pub mod report;
-pub mod uring;
-pub mod user;
 pub mod user_change;
-pub mod users;
 
-use crate::global::{self, SETUP};
-use crate::private::renumber;
-use crate::rendezvous::{diag, ports, route};
-use crate::socket::flag;
-use crate::socket::Socket;
-use crate::table::{self, Kind};
-use crate::waiting::holding::{self, Lingerer};
-use crate::{epoll, link};
 use core::sync::atomic::{AtomicI32, Ordering};
+use shunt_link as link;
+use shunt_link::ports;
 use shunt_options::Options;
-use shunt_sys::libc;
-use shunt_sys::{calls, clock, dispatch, section, thread};
+use shunt_poll::epoll;
+use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::holding;
+use shunt_stream::waiting::holding::Lingerer;
+use shunt_sys::{calls, clock, dispatch, libc, section, thread};
+use shunt_table::global::SETUP;
+use shunt_table::private::renumber;
+use shunt_table::table::Kind;
+use shunt_table::{diag, global, route, table};
 
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 
@@ -49,13 +40,13 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Optio
     unsafe { global::set(options, single_threaded) };
     new_nonce();
     register_barriers();
-    crate::process::user::start();
+    shunt_table::process::user::start();
     if options.accelerate {
-        report::start();
-        crate::handover::receiver::start();
-        users::start();
+        shunt_table::process::report::start();
+        shunt_table::receiver::start();
+        shunt_table::process::users::start();
         if let Some(list) = inherited {
-            crate::handover::inherit::take_up(list);
+            shunt_handover::inherit::take_up(list);
         }
     }
     global::set_ready();
@@ -77,8 +68,8 @@ fn register_barriers() {
 
 /// Before fork, in the parent: everything that the child inherits is about to have two owners.
 pub fn before_fork() {
-    crate::datagram::prepare_fork();
-    let carrying = crate::rendezvous::exchange::before_fork();
+    shunt_inbox::datagram::prepare_fork();
+    let carrying = shunt_rendezvous::exchange::before_fork();
     // Held across the fork so that the child sees links, ports and slabs whole; handlers wait as long.
     loop {
         share_streams();
@@ -95,10 +86,10 @@ pub fn before_fork() {
             }
         }
     }
-    crate::rendezvous::exchange::keep_for_fork(carrying);
-    crate::datagram::before_fork();
+    shunt_rendezvous::exchange::keep_for_fork(carrying);
+    shunt_inbox::datagram::before_fork();
     epoll::before_fork();
-    crate::rendezvous::spare::spoil_all();
+    shunt_rendezvous::spare::spoil_all();
     let mut listeners = false;
     for fd in table::programs() {
         let word = table::get(fd);
@@ -124,24 +115,24 @@ pub fn before_fork() {
         }
     }
     if listeners {
-        crate::rendezvous::parcel::before_sharing();
-        crate::rendezvous::relatives::before_fork();
+        shunt_rendezvous::parcel::before_sharing();
+        shunt_rendezvous::relatives::before_fork();
     }
-    crate::waiting::signals::before_fork();
+    shunt_stream::waiting::signals::before_fork();
 }
 
 /// From now on calls on the process's streams take the locks in shared memory too. Without the set-up lock: a thread that
 /// holds a stream's may wait for that one, to map a window.
 fn share_streams() {
     for fd in table::programs() {
-        if let Some(socket) = crate::socket::stream(fd) {
+        if let Some(socket) = shunt_stream::socket::stream(fd) {
             socket.share();
         }
     }
 }
 
 fn any_unshared() -> bool {
-    table::programs().any(|fd| crate::socket::stream(fd).is_some_and(|socket| !socket.has(flag::SHARED)))
+    table::programs().any(|fd| shunt_stream::socket::stream(fd).is_some_and(|socket| !socket.has(flag::SHARED)))
 }
 
 fn uncount() {
@@ -159,12 +150,12 @@ pub fn before_own_fork() {
         Some(held) => core::mem::forget(held),
         None => section::enter(),
     }
-    crate::waiting::signals::before_fork();
+    shunt_stream::waiting::signals::before_fork();
 }
 
 /// After it, in the parent, whether it failed or not.
 pub fn after_own_fork_parent() {
-    crate::waiting::signals::after_fork();
+    shunt_stream::waiting::signals::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -172,7 +163,7 @@ pub fn after_own_fork_parent() {
 /// After it, in the child: its table is empty.
 pub fn after_own_fork_child() {
     // What tools see of the parent is still mapped here, and stays as it is.
-    report::forked();
+    shunt_table::process::report::forked();
     for fd in 0..table::high_water() {
         table::take(fd);
     }
@@ -181,11 +172,11 @@ pub fn after_own_fork_child() {
 
 /// After fork, in the parent. The next fork, of another thread, finds nothing that counts for this one.
 pub fn after_fork_parent() {
-    crate::waiting::signals::after_fork();
+    shunt_stream::waiting::signals::after_fork();
     uncount();
-    crate::datagram::after_fork(false);
-    crate::rendezvous::relatives::after_fork(Some(0));
-    crate::rendezvous::exchange::after_fork();
+    shunt_inbox::datagram::after_fork(false);
+    shunt_rendezvous::relatives::after_fork(Some(0));
+    shunt_rendezvous::exchange::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -201,10 +192,10 @@ pub fn fork_failed() {
             }
         }
     }
-    crate::datagram::after_fork(true);
-    crate::rendezvous::relatives::after_fork(None);
-    crate::waiting::signals::after_fork();
-    crate::rendezvous::exchange::after_fork();
+    shunt_inbox::datagram::after_fork(true);
+    shunt_rendezvous::relatives::after_fork(None);
+    shunt_stream::waiting::signals::after_fork();
+    shunt_rendezvous::exchange::after_fork();
     SETUP.reset();
     section::leave();
 }
@@ -213,7 +204,9 @@ pub fn fork_failed() {
 pub fn fork_had_failed() {
     let Some(_setup) = SETUP.lock() else { return };
     for fd in table::programs() {
-        if let Some(socket) = crate::socket::stream(fd).filter(|socket| socket.has(flag::SHARED) && !socket.has(flag::COUNTED)) {
+        if let Some(socket) =
+            shunt_stream::socket::stream(fd).filter(|socket| socket.has(flag::SHARED) && !socket.has(flag::COUNTED))
+        {
             socket.set(flag::COUNTED);
             let owners = &socket.own().owners;
             let _ = owners.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count > 1).then(|| count - 1));
@@ -225,56 +218,56 @@ pub fn fork_had_failed() {
 /// After fork, in the child: one thread, its own identity, nothing lent by us.
 pub fn after_fork_child() {
     SETUP.reset();
-    crate::rendezvous::relatives::after_fork(Some(1));
+    shunt_rendezvous::relatives::after_fork(Some(1));
     // Nobody waits for the children of a child.
-    crate::private::close(AWAITED.swap(-1, Ordering::Relaxed));
+    shunt_table::private::close(AWAITED.swap(-1, Ordering::Relaxed));
     thread::forget_id();
     // Where a filter allows the program's own calls alone, this makes no other.
-    let confined = crate::process::kernel_only::confined();
+    let confined = shunt_table::process::kernel_only::confined();
     if !confined {
         crate::process::ending::begin();
     }
     // A parent that cannot be named is in another namespace (pid_namespaces(7)).
     // SAFETY: a plain call.
     if !confined && unsafe { shunt_sys::syscall!(libc::SYS_getppid) } == 0 {
-        identity::note_strange();
+        shunt_table::process::identity::note_strange();
     }
-    crate::remote::forked(identity::numbers_are_strange());
+    shunt_remote::forked(shunt_table::process::identity::numbers_are_strange());
     for fd in table::programs() {
-        if let Some(socket) = crate::socket::stream(fd) {
+        if let Some(socket) = shunt_stream::socket::stream(fd) {
             socket.forget_holders();
             socket.own().join(thread::process());
         }
     }
     uncount();
-    crate::process::apart::forked();
-    crate::waiting::holding::forked();
-    crate::rendezvous::claimed::forked();
-    crate::waiting::nudge::forked();
-    crate::rendezvous::exchange::forked();
+    shunt_table::process::apart::forked();
+    shunt_stream::waiting::holding::forked();
+    shunt_rendezvous::claimed::forked();
+    shunt_stream::waiting::nudge::forked();
+    shunt_rendezvous::exchange::forked();
     epoll::forked();
     if !confined {
         new_nonce();
         register_barriers();
     }
     link::forked();
-    crate::rendezvous::offered::forked();
-    crate::rendezvous::taking::forked();
-    crate::rendezvous::deferred::forked();
-    crate::rendezvous::accept::forked();
-    crate::handover::inherit::forked();
-    crate::rendezvous::spare::forked();
+    shunt_rendezvous::offered::forked();
+    shunt_rendezvous::taking::forked();
+    shunt_rendezvous::deferred::forked();
+    shunt_rendezvous::accept::forked();
+    shunt_handover::inherit::forked();
+    shunt_rendezvous::spare::forked();
     ports::forked();
     diag::forked();
     route::forked();
-    crate::datagram::forked();
-    report::forked();
+    shunt_inbox::datagram::forked();
+    shunt_table::process::report::forked();
     section::forked();
     // The kernel gives it to no child; a thread that was without has one that is without.
     if dispatch::armed() {
         dispatch::arm();
     }
-    crate::waiting::signals::after_fork();
+    shunt_stream::waiting::signals::after_fork();
     section::leave();
 }
 
@@ -283,8 +276,8 @@ pub static AWAITED: AtomicI32 = AtomicI32::new(-1);
 
 /// A private descriptor got another number: whoever keeps it must know.
 pub fn moved(from: i32, to: i32) {
-    crate::waiting::holding::moved(from, to);
-    crate::waiting::nudge::moved(from, to);
+    shunt_stream::waiting::holding::moved(from, to);
+    shunt_stream::waiting::nudge::moved(from, to);
     for fd in 0..table::high_water() {
         let word = table::get(fd);
         // One without descriptors of the program's is kept by calls that wait for it.
@@ -303,21 +296,21 @@ pub fn moved(from: i32, to: i32) {
     if let Some(_setup) = SETUP.lock() {
         link::moved(from, to);
         ports::moved(from, to);
-        crate::rendezvous::offered::moved(from, to);
-        crate::rendezvous::taking::moved(from, to);
-        crate::rendezvous::deferred::moved(from, to);
-        crate::rendezvous::spare::moved(from, to);
+        shunt_rendezvous::offered::moved(from, to);
+        shunt_rendezvous::taking::moved(from, to);
+        shunt_rendezvous::deferred::moved(from, to);
+        shunt_rendezvous::spare::moved(from, to);
     }
     epoll::moved(from, to);
-    crate::datagram::moved(from, to);
+    shunt_inbox::datagram::moved(from, to);
     diag::moved(from, to);
     route::moved(from, to);
-    crate::remote::moved(from, to);
-    report::moved(from, to);
-    crate::rendezvous::reserve::moved(from, to);
-    crate::rendezvous::claimed::moved(from, to);
-    crate::rendezvous::relatives::moved(from, to);
+    shunt_remote::moved(from, to);
+    shunt_table::process::report::moved(from, to);
+    shunt_link::reserve::moved(from, to);
+    shunt_rendezvous::claimed::moved(from, to);
+    shunt_rendezvous::relatives::moved(from, to);
     renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
-    crate::waiting::nudge::all();
+    shunt_stream::waiting::nudge::all();
 }

@@ -1,19 +1,24 @@
 //! Fills in, at start-up, what the rooms below let the rooms above them do.
 
-use crate::descriptor;
-use crate::epoll::{self, Set};
-use crate::handover::{carried, waiting};
-use crate::link::users::{self, Users};
-use crate::operations::{self, Operations};
-use crate::process::forks::{self, Forks};
-use crate::process::{self, user_change};
-use crate::rendezvous::{deferred, offered, other_hosts, taking};
-use crate::socket::Socket;
-use crate::table::{self, Kind};
-use crate::waiting::holding::{self, Ends, Lingerer};
-use crate::waiting::watchers;
-use crate::{datagram, remote};
+use crate::process::user_change;
+use crate::{descriptor, process};
+use shunt_handover::{carried, waiting};
+use shunt_inbox::datagram;
+use shunt_link::users;
+use shunt_link::users::Users;
+use shunt_poll::epoll;
+use shunt_poll::epoll::Set;
+use shunt_remote as remote;
+use shunt_rendezvous::{deferred, offered, other_hosts, taking};
+use shunt_stream::socket::Socket;
+use shunt_stream::waiting::holding::{Ends, Lingerer};
+use shunt_stream::waiting::{holding, watchers};
 use shunt_sys::{calls, libc};
+use shunt_table::operations::Operations;
+use shunt_table::process::forks;
+use shunt_table::process::forks::Forks;
+use shunt_table::table::Kind;
+use shunt_table::{operations, table};
 
 static OPERATIONS: Operations =
     Operations { release: descriptor::release, to_kernel: carried::to_kernel, to_kernel_as, user_changed: user_change::changed };
@@ -21,7 +26,7 @@ static OPERATIONS: Operations =
 static USERS: Users = Users { connections, deferred: deferred::channels_of, shut, offers_end };
 
 static ENDS: Ends = Ends {
-    socket: |socket, fd| crate::rendezvous::close::end(socket, fd, false),
+    socket: |socket, fd| shunt_rendezvous::close::end(socket, fd, false),
     set: |head| epoll::end(Set::of_head(head)),
     sleeps: |head, asleep| Set::of_head(head).sleeps(asleep),
 };
@@ -74,7 +79,7 @@ fn connections(base: *mut u8) -> u64 {
 
 fn shut(base: *mut u8) {
     for fd in 0..table::high_water() {
-        if crate::socket::stream(fd).is_some_and(|socket| socket.link() == base) {
+        if shunt_stream::socket::stream(fd).is_some_and(|socket| socket.link() == base) {
             let _ = calls::shutdown(fd, libc::SHUT_RDWR);
         }
     }

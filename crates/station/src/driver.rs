@@ -108,7 +108,7 @@ impl<'s> Driver<'s> {
         if !self.station.is_keeper() {
             self.shared.driven_at.store(now, Relaxed);
         }
-        if !self.shared.kernel_only.is_empty() {
+        if !self.shared.untold.is_empty() {
             self.tell_lost(pump);
         }
         let mut taken = 0;
@@ -227,8 +227,8 @@ impl<'s> Driver<'s> {
     }
 
     fn tell_lost(&mut self, pump: &mut dyn Pump) {
-        for stream in self.shared.kernel_only.iter() {
-            self.shared.kernel_only.remove(stream);
+        for stream in self.shared.untold.iter() {
+            self.shared.untold.remove(stream);
             pump.lost(stream);
         }
     }

@@ -169,7 +169,7 @@ pub(crate) mod flag {
     pub const OURS: u32 = 2048;
     /// A reservation that somebody claimed.
     pub const CLAIMED: u32 = 4096;
-    /// The caller needs its number, whatever becomes of the channel: [`state::LOST`] instead of free.
+    /// The caller needs its number, whatever becomes of the channel: `state::LOST` instead of free.
     pub const KEPT: u32 = 8192;
     /// A reservation that nobody claims any more: CLOSE says so.
     pub const UNCLAIMED: u32 = 16384;
@@ -329,7 +329,7 @@ impl Contact {
 pub(crate) struct Shared {
     pub magic: AtomicU64,
     pub version: AtomicU32,
-    /// [`crate::device::Kind`].
+    /// the device's kind.
     pub device: AtomicU32,
     pub engine_words: AtomicU64,
     pub frame: AtomicU32,
@@ -352,12 +352,12 @@ pub(crate) struct Shared {
     /// A listener or an inquiry was there: chores are to be done.
     pub has_chores: AtomicU32,
     pub counts: [AtomicU64; COUNTS],
-    /// Streams: lent, reserved and not claimed, with messages to be sent, with more to do for the pump, lost and kernel_only.
+    /// Streams: lent, reserved and not claimed, with messages to be sent, with more to do for the pump, lost and untold.
     pub used: Set,
     pub waiting: Set,
     pub wants: Set,
     pub blocked: Set,
-    pub kernel_only: Set,
+    pub untold: Set,
     /// Streams that are never lent again. Written by everybody.
     pub retired: Set,
     /// Peers by the place of their channel in the endpoint's registry, plus one.

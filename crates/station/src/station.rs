@@ -363,7 +363,7 @@ impl Station {
         let shared = self.shared();
         self.left_over.load(Relaxed)
             || shared.arm_again.load(Relaxed) != 0
-            || !shared.kernel_only.is_empty()
+            || !shared.untold.is_empty()
             || !shared.wants.is_empty()
     }
 
@@ -453,7 +453,7 @@ impl Station {
     /// alone, as [`Station::unlisten`].
     ///
     /// # Errors
-    /// ENOSPC: it has [`LISTENERS`].
+    /// ENOSPC: it has [`crate::LISTENERS`].
     pub fn listen(&self, inode: u64, address: &Address) -> Result<()> {
         let listeners = &self.shared().listeners;
         let free = listeners.iter().find(|listener| listener.inode.load(Relaxed) == 0).ok_or(Errno(libc::ENOSPC))?;

@@ -67,7 +67,7 @@ impl Shared {
         let kept = entry.has(flag::KEPT);
         entry.state.store(if kept { state::LOST } else { state::FREE }, Relaxed);
         self.detach(stream, entry);
-        for set in [&self.waiting, &self.wants, &self.blocked, &self.kernel_only] {
+        for set in [&self.waiting, &self.wants, &self.blocked, &self.untold] {
             set.remove(stream);
         }
         if !kept {
@@ -102,7 +102,7 @@ impl Shared {
             was => {
                 self.waiting.remove(stream);
                 self.blocked.remove(stream);
-                self.kernel_only.remove(stream);
+                self.untold.remove(stream);
                 entry.state.store(state::CLOSING, Relaxed);
                 let opening = was == state::OPENING;
                 self.want(stream, entry, if opening { flag::WANT_CANCEL } else { flag::WANT_CLOSE });
@@ -131,7 +131,7 @@ impl Shared {
                     entry.state.store(state::LOST, Relaxed);
                     match &mut pump {
                         Some(pump) if was == state::LIVE => pump.lost(stream),
-                        None if was == state::LIVE => self.kernel_only.insert(stream),
+                        None if was == state::LIVE => self.untold.insert(stream),
                         _ => {}
                     }
                 }

@@ -25,7 +25,7 @@ pub mod bit {
     pub const SHIELDED: u32 = 1 << 2;
     /// The unwinding was stopped at a sleep of ours and is to go on at the end of the call.
     pub const UNWINDING: u32 = 1 << 3;
-    /// The call keeps something open to its end ([`thread::Block::held`]).
+    /// The call keeps something open to its end ([`crate::thread::Block::held`]).
     pub const HOLDING: u32 = 1 << 4;
     /// The thread is not cancellable for the time of the call, which is no cancellation point: see [`super::bare`].
     pub const BARE: u32 = 1 << 5;

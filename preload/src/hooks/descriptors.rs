@@ -4,13 +4,14 @@ use super::processes::with_own_descriptors;
 use crate::{answer, cancel, real, set_errno};
 use core::ffi::{c_int, c_uint, c_ulong};
 use shunt_calls::libc;
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::handover::inherit;
-use shunt_sockets::operations;
-use shunt_sockets::socket::Socket;
-use shunt_sockets::sys::section::Section;
-use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{datagram, descriptor, global};
+use shunt_handover::inherit;
+use shunt_inbox::datagram;
+use shunt_inbox::datagram::Datagram;
+use shunt_sockets::descriptor;
+use shunt_stream::socket::Socket;
+use shunt_sys::section::Section;
+use shunt_table::table::Kind;
+use shunt_table::{global, operations, table};
 
 hook! {
     fn close(fd: c_int) -> c_int {
@@ -61,7 +62,7 @@ hook! {
             set_errno(libc::EBADF);
             return -1;
         }
-        let _stays = shunt_sockets::rendezvous::exchange::stays(fd);
+        let _stays = shunt_rendezvous::exchange::stays(fd);
         let copy = real::dup(fd);
         if copy >= 0 {
             descriptor::duplicated(fd, copy);
@@ -94,7 +95,7 @@ hook! {
         fcntl_any(fd, command, argument)
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-        let _stays = descriptor::changes(request).then(|| shunt_sockets::rendezvous::exchange::stays(fd));
+        let _stays = descriptor::changes(request).then(|| shunt_rendezvous::exchange::stays(fd));
         let word = table::get(fd);
         if let Some(socket) = word.object::<Socket>() {
             if let Some(result) = descriptor::ioctl(fd, word.kind(), socket, request, argument as *mut u8) {
@@ -140,12 +141,12 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
         return -1;
     }
     // The kernel refuses when `from` is not open; then `to` must stay what it is.
-    if !global::ready() || shunt_sockets::sys::calls::fcntl(from, libc::F_GETFD, 0).is_err() {
+    if !global::ready() || shunt_sys::calls::fcntl(from, libc::F_GETFD, 0).is_err() {
         return duplicate();
     }
     // So does it beyond the limit, though something may lie there from before that was lowered.
     let ours = table::get(to).kind() != Kind::Foreign;
-    if ours && to as u64 >= shunt_sockets::sys::calls::soft_limit(libc::RLIMIT_NOFILE) {
+    if ours && to as u64 >= shunt_sys::calls::soft_limit(libc::RLIMIT_NOFILE) {
         return duplicate();
     }
     let _section = Section::begin();
@@ -157,7 +158,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
     // What lies there ends first: it may need its descriptor still, to ring or to be kept, and afterwards the number is
     // another file's, into which a doorbell would be a byte of the stream.
     descriptor::release(was, to);
-    let stays = shunt_sockets::rendezvous::exchange::stays(from);
+    let stays = shunt_rendezvous::exchange::stays(from);
     let result = duplicate();
     if result >= 0 {
         descriptor::duplicated(from, to);
@@ -171,7 +172,7 @@ unsafe fn replace(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> 
 
 unsafe fn fcntl_any(fd: c_int, command: c_int, argument: usize) -> c_int {
     let asks = command == libc::F_GETFL || command == libc::F_GETFD;
-    let _stays = (!asks).then(|| shunt_sockets::rendezvous::exchange::stays(fd));
+    let _stays = (!asks).then(|| shunt_rendezvous::exchange::stays(fd));
     let word = table::get(fd);
     if let Some(socket) = word.object::<Socket>() {
         if let Some(result) = descriptor::fcntl(fd, word.kind(), socket, command, argument) {

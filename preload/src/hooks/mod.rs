@@ -30,7 +30,7 @@ macro_rules! swift_hook {
                     section::leave();
                     // SAFETY: as below.
                     unsafe {
-                        if let Some(socket) = shunt_sockets::socket::stream($fd) {
+                        if let Some(socket) = shunt_stream::socket::stream($fd) {
                             match $full(socket) {
                                 Ok(moved) => return moved,
                                 Err(Declined::InSection | Declined::NotLeanInSection) => return general::$from_section($fd, $($arg),*),
@@ -43,14 +43,14 @@ macro_rules! swift_hook {
 
                 // SAFETY: the caller gives what the C function of this name asks for.
                 unsafe {
-                    if let Some(socket) = shunt_sockets::socket::stream($fd) {
+                    if let Some(socket) = shunt_stream::socket::stream($fd) {
                         match $lean(socket) {
                             Ok(moved) => return moved,
                             Err(Declined::InSection) => return general::$from_section($fd, $($arg),*),
                             Err(Declined::NotLeanInSection) => return not_lean($fd, $($arg),*),
                             Err(Declined::Unusual) => {}
                         }
-                    } else if shunt_sockets::table::find::<shunt_sockets::datagram::Datagram>($fd).is_none() {
+                    } else if shunt_table::table::find::<shunt_inbox::datagram::Datagram>($fd).is_none() {
                         // The kernel's: not even a cancellation is ours to see to.
                         return real::$name($fd, $($arg),*);
                     }
@@ -64,7 +64,7 @@ macro_rules! swift_hook {
 /// Hooks of calls that are cancellation points (pthreads(7)).
 macro_rules! point {
     ($($(#[$meta:meta])* fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty $body:block)*) => {
-        hook! { $($(#[$meta])* fn $name($($arg: $ty),*) -> $ret { shunt_sockets::sys::dispatch::arm_late(); cancel::point(); $body })* }
+        hook! { $($(#[$meta])* fn $name($($arg: $ty),*) -> $ret { shunt_sys::dispatch::arm_late(); cancel::point(); $body })* }
     };
 }
 

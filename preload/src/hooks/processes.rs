@@ -3,13 +3,12 @@
 use crate::{cancel, real, trap};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use shunt_calls::libc::{self, rlimit};
-use shunt_sockets::global;
-use shunt_sockets::operations;
-use shunt_sockets::process::user_change::{self, Call};
-use shunt_sockets::process::{apart, namespace};
-use shunt_sockets::sys::{calls, user as memory};
-use shunt_sockets::table::{self, Kind};
-use shunt_sockets::waiting::polled;
+use shunt_sockets::process::user_change::Call;
+use shunt_sockets::process::{namespace, user_change};
+use shunt_sys::{calls, user as memory};
+use shunt_table::process::apart;
+use shunt_table::table::Kind;
+use shunt_table::{global, operations, polled, table};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -81,7 +80,7 @@ unsafe fn widened(resource: c_int, limit: *const rlimit) -> Option<rlimit> {
     // SAFETY: the caller's limits, which may fault: that is the kernel's to say.
     let mut wider = unsafe { memory::read(limit) }.ok()?;
     let _setup = global::SETUP.lock()?;
-    let ours = shunt_sockets::link::address_space() + OWN_SPACE;
+    let ours = shunt_link::address_space() + OWN_SPACE;
     wider.rlim_cur = wider.rlim_cur.saturating_add(ours);
     wider.rlim_max = wider.rlim_max.saturating_add(ours);
     // Only root may go beyond the hard limit that there is.

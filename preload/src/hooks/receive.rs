@@ -4,33 +4,34 @@ use super::swift::{read, recv};
 use crate::{answer, cancel, datagrams, real};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::stream::pieces::MOST;
-use shunt_sockets::stream::transfer;
-use shunt_sockets::{datagram, stream};
+use shunt_inbox::datagram;
+use shunt_inbox::datagram::Datagram;
+use shunt_stream as stream;
+use shunt_stream::pieces::MOST;
+use shunt_stream::transfer;
 
 point! {
     fn __read(fd: c_int, data: *mut c_void, length: usize) -> isize {
         read(fd, data, length)
     }
     fn __read_chk(fd: c_int, data: *mut c_void, length: usize, room: usize) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(_) if length <= room => read(fd, data, length),
             None if length <= room && datagram::is(fd) => read(fd, data, length),
             _ => real::__read_chk(fd, data, length, room),
         }
     }
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::read(socket, fd, vector, count as usize, 0)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::receive_vector(fd, socket, vector, count),
                 None => real::readv(fd, vector, count),
             },
         }
     }
     fn preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
-        match shunt_sockets::socket::stream(fd).filter(|_| offset == -1) {
+        match shunt_stream::socket::stream(fd).filter(|_| offset == -1) {
             Some(socket) => answer(transfer::read_flagged(socket, fd, vector, count as usize, flags)),
             None if offset == -1 && flags == 0 && datagram::is(fd) => readv(fd, vector, count),
             None if offset == -1 && datagram::is(fd) => {
@@ -50,16 +51,16 @@ point! {
         preadv2(fd, vector, count, offset, flags)
     }
     fn __recv_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) if length <= room => answer(stream::receive(socket, fd, data.cast(), length, flags)),
             None if length <= room && datagram::is(fd) => recv(fd, data, length, flags),
             _ => real::__recv_chk(fd, data, length, room, flags),
         }
     }
     fn recvfrom(fd: c_int, data: *mut c_void, length: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::receive_from(socket, fd, data.cast(), length.min(MOST), flags, address, address_length)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::recvfrom(fd, data, length, flags, address, address_length);
                     datagrams::receive_from(fd, socket, data, length, flags, address, address_length, kernel)
@@ -69,7 +70,7 @@ point! {
         }
     }
     fn __recvfrom_chk(fd: c_int, data: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr, address_length: *mut socklen_t) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) if length <= room => {
                 answer(transfer::receive_from(socket, fd, data.cast(), length.min(MOST), flags, address, address_length))
             }
@@ -78,18 +79,18 @@ point! {
         }
     }
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::receive_message(socket, fd, message, flags)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::receive_message(fd, socket, message, flags),
                 None => crate::passing::receive(fd, message, flags),
             },
         }
     }
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::receive_messages(socket, fd, messages, count, flags, timeout)) as c_int,
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::receive_messages(fd, socket, messages, count, flags, timeout),
                 None => crate::passing::receive_several(fd, messages, count, flags, timeout),
             },

@@ -5,26 +5,27 @@ use super::swift::{send, write};
 use crate::{answer, cancel, datagrams, real, set_errno, splices};
 use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::stream::pieces::MOST;
-use shunt_sockets::stream::{splice as splicing, transfer};
-use shunt_sockets::{sockaddr as addresses, stream};
+use shunt_inbox::datagram::Datagram;
+use shunt_stream as stream;
+use shunt_stream::pieces::MOST;
+use shunt_stream::{splice as splicing, transfer};
+use shunt_table::sockaddr as addresses;
 
 point! {
     fn __write(fd: c_int, data: *const c_void, length: usize) -> isize {
         write(fd, data, length)
     }
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send(socket, fd, vector, count as usize, 0)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_vector(fd, socket, vector, count),
                 None => real::writev(fd, vector, count),
             },
         }
     }
     fn pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize {
-        match shunt_sockets::socket::stream(fd).filter(|_| offset == -1) {
+        match shunt_stream::socket::stream(fd).filter(|_| offset == -1) {
             Some(socket) => answer(transfer::write_flagged(socket, fd, vector, count as usize, flags)),
             None if offset == -1 => splices::through_kernel(fd, || real::pwritev2(fd, vector, count, offset, flags)),
             None => real::pwritev2(fd, vector, count, offset, flags),
@@ -37,7 +38,7 @@ point! {
         send(fd, data, length, flags)
     }
     fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => {
                 // A destination is ignored, but read first.
                 if !address.is_null() {
@@ -47,7 +48,7 @@ point! {
                 }
                 answer(stream::send(socket, fd, data.cast(), length.min(MOST), flags))
             }
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => {
                     let kernel = || real::sendto(fd, data, length, flags, address, address_length);
                     datagrams::send_to(fd, socket, data, length, flags, address, address_length, kernel)
@@ -62,9 +63,9 @@ point! {
         }
     }
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send_message(socket, fd, message, flags)),
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_message(fd, socket, message, flags),
                 None => {
                     if flags & libc::MSG_FASTOPEN != 0 {
@@ -76,9 +77,9 @@ point! {
         }
     }
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(transfer::send_messages(socket, fd, messages, count, flags)) as c_int,
-            None => match shunt_sockets::table::find::<Datagram>(fd) {
+            None => match shunt_table::table::find::<Datagram>(fd) {
                 Some(socket) => datagrams::send_messages(fd, socket, messages, count, flags),
                 None => {
                     touched(fd);
@@ -88,17 +89,17 @@ point! {
         }
     }
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize {
-        let ends = (shunt_sockets::socket::stream(from), shunt_sockets::socket::stream(to));
+        let ends = (shunt_stream::socket::stream(from), shunt_stream::socket::stream(to));
         if let ((Some(_), _) | (_, Some(_)), Some(at_once)) = (ends, splicing::begins(length, flags)) {
             return answer(at_once);
         }
         match ends {
             (None, None) => splices::splice(from, from_offset, to, to_offset, length, flags),
             // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL).
-            (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
-            (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
-            (Some(_), None) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
-            (None, Some(_)) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
+            (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sys::Errno(libc::ESPIPE))),
+            (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sys::Errno(libc::ESPIPE))),
+            (Some(_), None) if !from_offset.is_null() => answer(Err(shunt_sys::Errno(libc::EINVAL))),
+            (None, Some(_)) if !to_offset.is_null() => answer(Err(shunt_sys::Errno(libc::EINVAL))),
             (Some(socket), None) => answer(splicing::out(socket, from, to, length, flags)),
             (None, Some(socket)) => answer(splicing::into(socket, to, from, length, flags)),
             (Some(_), Some(_)) => {
@@ -111,7 +112,7 @@ point! {
 
 hook! {
     fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
-        match shunt_sockets::socket::stream(out) {
+        match shunt_stream::socket::stream(out) {
             Some(socket) => answer(transfer::send_file(socket, out, from, offset, count)),
             None => splices::through_kernel(out, || real::sendfile(out, from, offset, count)),
         }

@@ -4,17 +4,18 @@ use crate::{answer, cancel, locals, real, set_errno};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use shunt_calls::libc::{self, sockaddr, socklen_t};
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::options::names;
-use shunt_sockets::process::report;
-use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, spare};
-use shunt_sockets::segment::process::kind as row_kind;
-use shunt_sockets::segment::reason::Reason;
-use shunt_sockets::socket::flag;
-use shunt_sockets::socket::Socket;
-use shunt_sockets::sys::user;
-use shunt_sockets::table::{self, Kind};
-use shunt_sockets::{datagram, global, local, options, sockaddr as addresses, stream};
+use shunt_inbox::datagram::Datagram;
+use shunt_inbox::{datagram, local};
+use shunt_rendezvous::options::names;
+use shunt_rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, options, spare};
+use shunt_segment::process::kind as row_kind;
+use shunt_segment::reason::Reason;
+use shunt_stream as stream;
+use shunt_stream::socket::{flag, Socket};
+use shunt_sys::user;
+use shunt_table::process::report;
+use shunt_table::table::Kind;
+use shunt_table::{global, sockaddr as addresses, table};
 
 fn internet_datagram(domain: c_int, kind: c_int, protocol: c_int) -> bool {
     let base = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
@@ -148,10 +149,10 @@ hook! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(stream::shutdown(socket, fd, how)) as c_int,
             None => {
-                if let Some(socket) = shunt_sockets::table::find::<Datagram>(fd) {
+                if let Some(socket) = shunt_table::table::find::<Datagram>(fd) {
                     datagram::options::plain(socket, datagram::pin::SHUT);
                     datagram::options::settle_sends(socket);
                 }
@@ -172,7 +173,7 @@ hook! {
     }
 
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(names::local(socket, address, length)) as c_int,
             None => match table::get(fd).object::<Socket>().and_then(|socket| names::unconnected(socket, fd, address, length)) {
                 Some(told) => answer(told) as c_int,
@@ -182,14 +183,14 @@ hook! {
     }
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(names::remote(socket, fd, address, length)) as c_int,
             None => real::getpeername(fd, address, length),
         }
     }
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, data: *mut c_void, length: *mut socklen_t) -> c_int {
-        match shunt_sockets::socket::stream(fd) {
+        match shunt_stream::socket::stream(fd) {
             Some(socket) => answer(options::get(socket, fd, level, name, data.cast(), length)) as c_int,
             None => {
                 if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
@@ -208,7 +209,7 @@ hook! {
     }
 
     fn setsockopt(fd: c_int, level: c_int, name: c_int, data: *const c_void, length: socklen_t) -> c_int {
-        let _stays = shunt_sockets::rendezvous::exchange::stays(fd);
+        let _stays = shunt_rendezvous::exchange::stays(fd);
         let word = table::get(fd);
         match (word.kind(), word.object::<Socket>()) {
             (Kind::Stream, Some(socket)) => answer(options::set(socket, fd, level, name, data.cast(), length)) as c_int,
@@ -258,11 +259,11 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 }
                 let family = user::read(&raw const (*address).sa_family);
                 if family.is_ok_and(|family| family as c_int == libc::AF_UNSPEC) {
-                    let _alone = socket.has(flag::REMOTE).then(shunt_sockets::rendezvous::exchange::exclusively);
-                    if !shunt_sockets::socket::is_of(fd, socket) {
+                    let _alone = socket.has(flag::REMOTE).then(shunt_rendezvous::exchange::exclusively);
+                    if !shunt_stream::socket::is_of(fd, socket) {
                         return real::connect(fd, address, length); // it has just become the kernel's
                     }
-                    return answer(shunt_sockets::rendezvous::disconnect::disconnect(fd, socket)) as c_int;
+                    return answer(shunt_rendezvous::disconnect::disconnect(fd, socket)) as c_int;
                 }
                 if connecting::first_success(socket) {
                     return 0;

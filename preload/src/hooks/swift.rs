@@ -2,8 +2,9 @@
 
 use crate::{general, real};
 use core::ffi::{c_int, c_void};
-use shunt_sockets::stream::swift::{self, Declined};
-use shunt_sockets::sys::section;
+use shunt_stream::swift;
+use shunt_stream::swift::Declined;
+use shunt_sys::section;
 
 swift_hook! {
     fn read(fd: c_int, data: *mut c_void, length: usize) -> isize, read_from_section,

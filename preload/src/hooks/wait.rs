@@ -3,14 +3,15 @@
 use crate::{answer, cancel, real};
 use core::ffi::c_int;
 use shunt_calls::libc::{self, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
-use shunt_sockets::datagram::Datagram;
-use shunt_sockets::epoll::Set;
-use shunt_sockets::sys::{thread, user};
-use shunt_sockets::table::{self, Kind};
-use shunt_sockets::waiting::poll::{self, Query};
-use shunt_sockets::waiting::polled::{self, Entries};
-use shunt_sockets::waiting::{select as selecting, swift};
-use shunt_sockets::{datagram, epoll, global};
+use shunt_inbox::datagram;
+use shunt_inbox::datagram::Datagram;
+use shunt_poll::epoll::Set;
+use shunt_poll::poll::Query;
+use shunt_poll::{epoll, poll, select as selecting, swift};
+use shunt_sys::{thread, user};
+use shunt_table::polled::Entries;
+use shunt_table::table::Kind;
+use shunt_table::{global, polled, table};
 
 /// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
 #[inline(always)]
@@ -113,7 +114,7 @@ hook! {
         let result = selecting::select(&mut sets, deadline, core::ptr::null());
         // Linux writes the time that is left back, and forgives a fault.
         if let Some(limit) = limit {
-            let left = if limit == 0 { 0 } else { deadline.saturating_sub(shunt_sockets::sys::clock::monotonic_ns()) };
+            let left = if limit == 0 { 0 } else { deadline.saturating_sub(shunt_sys::clock::monotonic_ns()) };
             let left = timeval { tv_sec: (left / 1_000_000_000) as i64, tv_usec: (left % 1_000_000_000 / 1000) as i64 };
             let _ = user::write(timeout, left);
         }
@@ -145,7 +146,8 @@ hook! {
         let mut set = table::get(epfd).object::<Set>();
         if set.is_none() && table::get(epfd).kind() == Kind::Foreign && matches!(table::get(fd).kind(), Kind::Stream | Kind::Listener) {
             // A set made by a call that we do not see, if it is one: then the kernel does not know the descriptor in it.
-            use shunt_sockets::sys::{calls, Errno};
+            use shunt_sys::calls;
+            use shunt_sys::Errno;
             match calls::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) {
                 Ok(_) | Err(Errno(libc::ENOENT)) => {}
                 Err(_) => return real::epoll_ctl(epfd, operation, fd, event),
@@ -163,7 +165,7 @@ hook! {
             }
             return result;
         }
-        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, shunt_sockets::table::find::<Datagram>(fd)) {
+        if let (libc::EPOLL_CTL_ADD, Some(socket)) = (operation, shunt_table::table::find::<Datagram>(fd)) {
             socket.pin(datagram::pin::SET); // a set of which we know nothing
         }
         real::epoll_ctl(epfd, operation, fd, event)

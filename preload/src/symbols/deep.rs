@@ -5,7 +5,7 @@ use super::tables::{self, Table};
 use crate::trap::objects;
 use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, dl_phdr_info};
-use shunt_sockets::sys::{check, syscall};
+use shunt_sys::{check, syscall};
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 

@@ -12,13 +12,12 @@ use shunt_calls::libc::{self, dl_phdr_info};
 use shunt_instructions::survey::{survey, Room};
 use shunt_instructions::{Memory, Object};
 use shunt_options::Raw;
-use shunt_sockets::global::{self, Mutex, Shared};
-use shunt_sockets::process::kernel_only;
-use shunt_sockets::process::report;
-use shunt_sockets::segment::process::found;
-use shunt_sockets::segment::reason::Reason;
-use shunt_sockets::sys::{dispatch, user};
-use shunt_sockets::table;
+use shunt_segment::process::found;
+use shunt_segment::reason::Reason;
+use shunt_sys::{dispatch, user};
+use shunt_table::global::{Mutex, Shared};
+use shunt_table::process::{kernel_only, report};
+use shunt_table::{global, table};
 
 /// There may be objects that were not looked at.
 static UNSEEN: AtomicBool = AtomicBool::new(false);

@@ -6,7 +6,7 @@ use core::arch::naked_asm;
 use core::mem::{offset_of, size_of};
 use shunt_calls::libc::{self, ucontext_t};
 use shunt_sockets::process;
-use shunt_sockets::sys::user;
+use shunt_sys::user;
 
 /// Registers of the program that the child has when it goes on behind the instruction. They lie on its own stack, below what the
 /// program may have put under the stack pointer.

@@ -9,10 +9,9 @@ use crate::symbols::deep;
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_long, c_void};
 use shunt_options::Raw;
-use shunt_sockets::global;
-use shunt_sockets::process::kernel_only;
-use shunt_sockets::process::report;
-use shunt_sockets::segment::process::found;
+use shunt_segment::process::found;
+use shunt_table::global;
+use shunt_table::process::{kernel_only, report};
 
 /// dlopen(3).
 ///

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 use shunt_calls::libc::{self, sigset_t, ucontext_t};
-use shunt_sockets::sys::{action, calls, dispatch, thread, user};
+use shunt_sys::{action, calls, dispatch, thread, user};
 
 const BIT: u64 = action::bit(libc::SIGSYS);
 

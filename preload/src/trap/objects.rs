@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long, c_ulong, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use shunt_calls::libc::{self, dl_phdr_info, Elf64_Ehdr, Elf64_Phdr};
-use shunt_sockets::handover::image;
+use shunt_handover::image;
 
 /// Where executable parts of the loaded objects lie.
 pub struct Objects {
@@ -267,7 +267,7 @@ impl Objects {
         [&self.libc, &self.own, &self.loader, &self.kernel].into_iter().any(|known| overlap(known, text))
     }
 
-    /// The one range of addresses that enter the kernel kernel_only. `None`: the program lies in it, or must not be told of.
+    /// The one range of addresses that enter the kernel untold. `None`: the program lies in it, or must not be told of.
     ///
     /// Libraries that lie between, and they often do, enter kernel_only as well.
     pub fn range(&self) -> Option<Range<usize>> {

@@ -8,10 +8,9 @@
 use super::{code, masks, objects};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
-use shunt_sockets::process::kernel_only;
-use shunt_sockets::process::report;
-use shunt_sockets::segment::reason::Reason;
-use shunt_sockets::sys::{calls, dispatch, mapping};
+use shunt_segment::reason::Reason;
+use shunt_sys::{calls, dispatch, mapping};
+use shunt_table::process::{kernel_only, report};
 
 /// What a thread is to do. It lies in memory of its own until the thread has read it.
 #[derive(Clone, Copy)]

@@ -25,7 +25,7 @@ pub struct Side {
     /// Announces, carries and acknowledges.
     pub post: Post,
     /// Where changes of class happened, by their number modulo 8: position, the class before it and the number, with the
-    /// shifts of [`word`].
+    /// shifts of [`super::word`].
     pub borders: [AtomicU64; 8],
     /// Sending state.
     pub transmit: Transmit,

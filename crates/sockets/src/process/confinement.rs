@@ -10,16 +10,17 @@
 //! Filters are asked before they are installed, call by call, what they answer to those that the library makes and the program
 //! perhaps does not: streams and listeners that could not go on are the kernel's by then.
 
-use crate::datagram::Datagram;
-use crate::handover::carried;
-use crate::process::kernel_only;
-use crate::socket::Socket;
-use crate::table::{self, Kind};
-use crate::{datagram, private};
+use shunt_handover::carried;
+use shunt_inbox::datagram;
+use shunt_inbox::datagram::Datagram;
 use shunt_segment::reason::Reason;
+use shunt_stream::socket::Socket;
 use shunt_sys::filter::{self, Answer, Filter};
 use shunt_sys::libc::{self, rlimit};
 use shunt_sys::{calls, clock, user};
+use shunt_table::process::kernel_only;
+use shunt_table::table::Kind;
+use shunt_table::{private, table};
 
 /// What sshd leaves itself: one descriptor below the limit, for poll's sake.
 const FEW: u64 = 1;
@@ -55,7 +56,7 @@ pub unsafe fn before_limit(resource: i32, limit: *const rlimit) {
         return;
     }
     for fd in 0..table::high_water() {
-        if let Some(socket) = crate::socket::stream(fd) {
+        if let Some(socket) = shunt_stream::socket::stream(fd) {
             let _ = carried::carry(fd, socket);
         }
     }
@@ -143,7 +144,7 @@ pub fn before_filter(wanted: &Filter) {
     let opening = OPENING.iter().map(answer).fold(Answer::Allowed, worse);
     let streams = !sleeps || STREAM.iter().any(|call| answer(call) != Answer::Allowed) || opening == Answer::Fatal;
     if LEAVING.iter().any(|call| answer(call) != Answer::Allowed) || opening != Answer::Allowed {
-        crate::rendezvous::exchange::stay();
+        shunt_rendezvous::exchange::stay();
     }
     let accepts = allowed(libc::SYS_accept) || allowed(libc::SYS_accept4);
     let concerned = if streams { kernel_only::begin(Reason::SystemCallFilter) } else { opening != Answer::Allowed };
@@ -174,7 +175,7 @@ fn settle(streams: bool, accepts: bool) {
             Kind::Listener | Kind::Epoll => {}
             _ if streams => {
                 kernel_only::settle(fd);
-                if let Some(socket) = crate::table::find::<Datagram>(fd) {
+                if let Some(socket) = shunt_table::table::find::<Datagram>(fd) {
                     datagram::let_go(fd, socket);
                 }
             }

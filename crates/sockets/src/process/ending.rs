@@ -9,17 +9,17 @@
 //! end of the process. No thread is waited for here beyond [`PATIENCE`]; a stream that cannot be locked is left to the
 //! kernel.
 
-use crate::datagram::Datagram;
-use crate::handover::settle;
-use crate::process::kernel_only;
-use crate::rendezvous::accept;
-use crate::rendezvous::close::say_end;
-use crate::socket::flag;
-use crate::socket::Socket;
-use crate::table::{self, Kind};
-use crate::waiting::wait;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use shunt_inbox::datagram::Datagram;
+use shunt_rendezvous::accept;
+use shunt_rendezvous::close::say_end;
+use shunt_stream::settle;
+use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::wait;
 use shunt_sys::{calls, clock, libc};
+use shunt_table::process::kernel_only;
+use shunt_table::table;
+use shunt_table::table::Kind;
 
 /// How long the locks of all streams together are waited for, in ns: holders copy at most a chunk.
 const PATIENCE: u64 = 50_000_000;
@@ -38,7 +38,7 @@ pub fn begin() {
 /// Ends everything that nobody else owns. The caller ends the process next.
 pub fn end() {
     // What a filter has left this process is the kernel's, or ends with the companion.
-    if !crate::global::ready() || kernel_only::confined() {
+    if !shunt_table::global::ready() || kernel_only::confined() {
         return;
     }
     if PROCESS.load(Ordering::Relaxed) != calls::getpid() || ENDING.swap(true, Ordering::AcqRel) {
@@ -46,14 +46,14 @@ pub fn end() {
     }
     // No handler of the program runs any more: it would wait for locks that its own thread keeps.
     let _ = calls::sigprocmask(libc::SIG_SETMASK, &u64::MAX, core::ptr::null_mut(), calls::KERNEL_SIGSET);
-    crate::link::ending();
+    shunt_link::ending();
     let all = || table::programs().map(|fd| (fd, table::get(fd)));
     for (_, word) in all() {
         match (word.kind(), word.object::<Socket>()) {
             (Kind::Listener, Some(socket)) => accept::refuse_waiting(socket),
             (Kind::Datagram, _) => {
                 if let Some(socket) = word.object::<Datagram>() {
-                    crate::datagram::process_ends(socket);
+                    shunt_inbox::datagram::process_ends(socket);
                 }
             }
             _ => {}
@@ -67,7 +67,7 @@ pub fn end() {
             continue;
         }
         socket.set(flag::ENDED);
-        let ended = crate::waiting::readiness::closed(socket);
+        let ended = shunt_stream::waiting::readiness::closed(socket);
         let Some((receiving, sending)) = socket.lock_both_until(deadline) else { continue };
         // A bell that is counted late would be counted for the channel's next connection.
         if !socket.hold.shut_until(deadline) {

@@ -3,16 +3,17 @@
 //! What is remembered of the one that was left must not lead back there: pairs that are kept, answers of who listens, sockets
 //! that ask the kernel, spare sockets, reserved ports. Connections and listeners stay what they are, as on Linux.
 
-use crate::global::{self, SETUP};
-use crate::socket::Socket;
-use crate::table::{self, Kind};
 use core::sync::atomic::Ordering;
+use shunt_stream::socket::Socket;
+use shunt_table::global::SETUP;
+use shunt_table::table::Kind;
+use shunt_table::{global, table};
 
 /// The calling thread may be about to go into another network namespace.
 pub fn changing() {
     if global::ready() && listeners().next().is_some() {
         if let Some(_setup) = SETUP.lock() {
-            crate::rendezvous::route::leaving();
+            shunt_table::route::leaving();
         }
     }
 }
@@ -30,26 +31,26 @@ pub fn changed() {
         return;
     }
     if !global::single_threaded() {
-        crate::process::identity::note_differing_namespaces();
+        shunt_table::process::identity::note_differing_namespaces();
     }
     let Some(_setup) = SETUP.lock() else { return };
-    crate::link::namespace_changed();
+    shunt_link::namespace_changed();
     // The kernel would be asked here who gets what a socket sends there.
-    crate::datagram::all(|_, socket| {
+    shunt_inbox::datagram::all(|_, socket| {
         if !socket.is_local() {
-            crate::datagram::options::plain(socket, crate::datagram::pin::ELSEWHERE);
+            shunt_inbox::datagram::options::plain(socket, shunt_inbox::datagram::pin::ELSEWHERE);
         }
     });
     if listeners().next().is_some() {
-        let left = crate::rendezvous::route::left();
+        let left = shunt_table::route::left();
         for listener in listeners() {
             let _ = listener.namespace.compare_exchange(0, left, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
-    crate::rendezvous::connect::forget_answers();
-    crate::rendezvous::spare::forked();
-    crate::rendezvous::ports::forked();
-    crate::rendezvous::diag::forked();
-    crate::rendezvous::route::forget();
-    crate::remote::left_namespace();
+    shunt_rendezvous::connect::forget_answers();
+    shunt_rendezvous::spare::forked();
+    shunt_link::ports::forked();
+    shunt_table::diag::forked();
+    shunt_table::route::forget();
+    shunt_remote::left_namespace();
 }

@@ -2,20 +2,21 @@
 //! connections that are not its own.
 //!
 //! At this moment it is still trusted, as it was that of the user that it was. What it shares with others is narrowed to the
-//! connections of which it has a descriptor ([`crate::link`]). A change of the effective user alone is none: who can go
+//! connections of which it has a descriptor ([`shunt_link`]). A change of the effective user alone is none: who can go
 //! back could reach everything all the same.
 
-use crate::global::{OWED, SETUP};
-use crate::handover::waiting::leave_to_kernel;
-use crate::link;
-use crate::process::user::{own, set_effective, set_own};
-use crate::process::users;
-use crate::remote;
-use crate::rendezvous::accept::owner::{claim, whose};
-use crate::socket::Socket;
-use crate::table::{self, Kind};
 use core::sync::atomic::Ordering;
+use shunt_handover::waiting::leave_to_kernel;
+use shunt_link as link;
+use shunt_remote as remote;
+use shunt_rendezvous::accept::owner::{claim, whose};
+use shunt_stream::socket::Socket;
 use shunt_sys::calls;
+use shunt_table::global::{OWED, SETUP};
+use shunt_table::process::user::{own, set_effective, set_own};
+use shunt_table::process::users;
+use shunt_table::table;
+use shunt_table::table::Kind;
 
 /// A call that changes users, as [`changing`] is told of it; -1 changes nothing.
 pub enum Call {
@@ -81,7 +82,7 @@ pub fn changed() {
             leave_to_kernel(fd, listener, whose); // somebody has accepted at this very moment
         }
     });
-    crate::datagram::user_changed(before);
+    shunt_inbox::datagram::user_changed(before);
     remote::user_changed();
     if let Some(_setup) = SETUP.lock() {
         link::narrow();
@@ -102,8 +103,8 @@ fn for_listeners(each: impl Fn(i32, &'static Socket)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::user::start;
     use shunt_sys::libc;
+    use shunt_table::process::user::start;
 
     #[test]
     fn what_calls_come_to() {
@@ -124,6 +125,7 @@ mod tests {
         // SAFETY: the child makes system calls and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            crate::wiring::fill();
             SETUP.reset();
             start();
             let held = SETUP.lock();

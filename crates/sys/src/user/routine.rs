@@ -1,4 +1,4 @@
-//! The loops of vectors behind [`copy`](super::copy), and the window of long copies.
+//! The loops of vectors behind [`copy`](super::copy()), and the window of long copies.
 //!
 //! A reader of a ring waits for lines that another processor wrote. How many are on their way at once is what a processor can have
 //! of loads, so each is to bring a whole line: with vectors of 16 bytes messages of 1 to 4 KiB arrived at 11 to 15 GB/s, with those

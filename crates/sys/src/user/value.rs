@@ -77,10 +77,10 @@ pub unsafe fn write<T: Copy>(target: *mut T, value: T) -> Result<()> {
     unsafe { copy_all((&raw const value).cast(), target.cast(), size_of::<T>()) }
 }
 
-/// [`copy`] with an error. Errors: EFAULT.
+/// [`copy()`] with an error. Errors: EFAULT.
 ///
 /// # Safety
-/// As for [`copy`].
+/// As for [`copy()`].
 #[inline]
 pub unsafe fn copy_all(source: *const u8, target: *mut u8, length: usize) -> Result<()> {
     // SAFETY: passed on.

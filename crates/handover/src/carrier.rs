@@ -1,0 +1,238 @@
+//! The carrier: a process that stands between a side of a connection and a program without shunt.
+//!
+//! ```text
+//!   peer ══ rings ══ carrier ── loopback TCP ── program (the same descriptor number)
+//! ```
+//!
+//! Whoever hands a stream to such a program forks a carrier first. It owns the ring side in the giver's place, holds one
+//! end of a loopback connection whose other end the program gets, and moves bytes, ends, resets and urgent bytes between
+//! the two. The peer need not do anything, nor know. The carrier belongs to nobody (it is forked twice, in a session of its
+//! own), blocks all signals, holds no descriptor but these, and ends with the last of its connections.
+//!
+//! While other processes own the side as well, it keeps a second descriptor of the program's end. Then it *lends* what it
+//! gives to the program: the bytes stay in the ring until the program has read them, and can be taken back; see
+//! [`shunt_stream::settle`].
+
+mod lane;
+mod parting;
+pub mod shed;
+
+use core::sync::atomic::Ordering;
+use lane::Lane;
+use shunt_poll::poll::Query;
+use shunt_segment::name;
+use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
+use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
+use shunt_table::private::Pending;
+use shunt_table::process::helper::{copy, exit, waited, ALL_SIGNALS};
+use shunt_table::process::{forks, report};
+use shunt_table::{private, sockaddr};
+
+pub use lane::Cargo;
+
+/// Connections that one carrier takes at most.
+pub const MOST: usize = 1024;
+
+/// A carrier that waits for the word to begin.
+pub struct Carrier {
+    /// Closed: it begins. A byte: it goes away and nothing has happened.
+    gate: i32,
+}
+
+/// Forks a carrier for `cargo`. It waits until [`Carrier::begin`], or until this process is another program or gone.
+///
+/// Other owners must find it from now on, so it is entered among the carriers, and can be knocked at, before it runs.
+///
+/// Errors: EAGAIN (RLIMIT_NPROC), ENOMEM, EMFILE.
+pub fn fork(cargo: &[Cargo]) -> Result<Carrier> {
+    let mut id = 0u64;
+    let _ = calls::getrandom((&mut id as *mut u64).cast(), 8, libc::GRND_NONBLOCK);
+    let id = id | 1;
+    let mut gate = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, gate.as_mut_ptr())?;
+    let theirs = Pending(gate[1]);
+    let ours = private::keep(gate[0])?;
+    let knocks = match listen_for_knocks(id) {
+        Ok(fd) => fd,
+        Err(error) => {
+            private::close(ours);
+            return Err(error);
+        }
+    };
+    let streams = || cargo.iter().filter_map(|item| shunt_stream::socket::stream(item.stream));
+    let entered = streams().all(|socket| lane::enter(socket, id));
+    // A handler in the copy would be the program's code.
+    let mut mask = 0u64;
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
+    let giver = calls::getpid();
+    let mut born = false;
+    if entered {
+        forks::before();
+        let child = copy();
+        if child == 0 {
+            let grandchild = copy();
+            if grandchild == 0 {
+                let _ = calls::close(ours);
+                work(cargo, Post { gate: theirs.0, knocks: knocks.0, id, giver });
+            }
+            exit(i32::from(grandchild < 0));
+        }
+        born = child > 0 && waited(child as i32);
+        if born {
+            forks::parent();
+        } else {
+            forks::failed();
+        }
+    }
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
+    if !born {
+        streams().for_each(|socket| lane::take_out(socket, id));
+        // One that was born all the same, by a child that was killed, must not take the closed gate for the word to begin.
+        Carrier { gate: ours }.give_up();
+        return Err(Errno(libc::EAGAIN));
+    }
+    Ok(Carrier { gate: ours })
+}
+
+impl Post {
+    /// Takes knocks, and looks at the gate; false: nothing was handed over.
+    fn look(&mut self, lanes: &[Lane], left: &shed::Left) -> bool {
+        while byte_from(self.knocks).is_ok() {}
+        if self.gate < 0 {
+            return true;
+        }
+        match byte_from(self.gate) {
+            Ok(GIVE_UP) => return false,
+            Ok(BEGIN_BESIDE) => {}
+            Err(Errno(libc::EAGAIN | libc::EINTR)) => return true,
+            _ => stand_for(self.giver, lanes, left),
+        }
+        shed::links(lanes);
+        let _ = calls::close(core::mem::replace(&mut self.gate, -1));
+        true
+    }
+}
+
+/// The next byte that waits, 0 at the end.
+fn byte_from(fd: i32) -> Result<u8> {
+    let mut byte = 0u8;
+    let place = (&raw mut byte).cast();
+    let got = calls::recvfrom(fd, place, 1, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut())?;
+    Ok(if got == 0 { 0 } else { byte })
+}
+
+impl Carrier {
+    /// The descriptors have been handed over by other means than exec: begins, with this process as one owner among others.
+    pub fn begin(self) {
+        let byte = BEGIN_BESIDE;
+        let _ = calls::sendto(self.gate, (&byte as *const u8).cast(), 1, libc::MSG_NOSIGNAL, core::ptr::null(), 0);
+        private::close(self.gate);
+    }
+
+    /// Nothing was handed over.
+    pub fn give_up(self) {
+        let byte = GIVE_UP;
+        let _ = calls::sendto(self.gate, (&byte as *const u8).cast(), 1, libc::MSG_NOSIGNAL, core::ptr::null(), 0);
+        private::close(self.gate);
+    }
+}
+
+/// Rounds that were over within so many ns, and how many of them in a row may be progress.
+const QUICK: u64 = 20_000;
+const MANY: u32 = 1000;
+
+const BEGIN_BESIDE: u8 = 1;
+const GIVE_UP: u8 = 2;
+
+/// What the carrier waits on besides its lanes.
+struct Post {
+    gate: i32,
+    knocks: i32,
+    id: u64,
+    giver: u32,
+}
+
+fn work(cargo: &[Cargo], mut post: Post) -> ! {
+    // SAFETY: a plain call.
+    unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
+    shunt_stream::settle::OWN.store(post.id, Ordering::Relaxed);
+    shunt_remote::forget();
+    forks::child();
+    shunt_table::process::helper::name(c"shunt-carrier");
+    let mut room = [0; 512];
+    let private = shed::private(&mut room);
+    let Ok(lanes) = lane::all(cargo, post.id) else { exit(1) };
+    let Ok(left) = shed::table(lanes) else { exit(1) };
+    report::begin_anew();
+    shed::descriptors(lanes, [post.gate, post.knocks, report::descriptor()], private);
+    shed::memory(lanes, &left);
+    lanes.iter_mut().for_each(Lane::watch);
+    run(&mut post, lanes, &left);
+    for lane in lanes.iter_mut() {
+        lane.leave(post.id);
+    }
+    exit(0)
+}
+
+fn listen_for_knocks(id: u64) -> Result<Pending> {
+    let fd = Pending(calls::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)?);
+    let (address, length) = sockaddr::abstract_name(name::carrier(id).as_slice());
+    calls::bind(fd.0, (&address as *const libc::sockaddr_un).cast(), length)?;
+    Ok(fd)
+}
+
+fn run(post: &mut Post, lanes: &mut [Lane], left: &shed::Left) {
+    let room = lanes.len() * 3 + 2;
+    let Ok(memory) = mapping::reserve(room * core::mem::size_of::<pollfd>()) else { return };
+    // SAFETY: `room` zeroed entries.
+    let entries = unsafe { core::slice::from_raw_parts_mut(memory.cast::<pollfd>(), room) };
+    let mut quick = 0u32;
+    let mut pause = 0;
+    loop {
+        // In this order: a request that came before the gate was found closed came before the program could write.
+        lanes.iter_mut().for_each(Lane::note_requests);
+        if !post.look(lanes, left) {
+            return;
+        }
+        let mut next = u64::MAX;
+        let mut open = post.gate >= 0;
+        let now = clock::monotonic_ns();
+        for (lane, place) in lanes.iter_mut().zip(entries.chunks_exact_mut(3)) {
+            let wishes = if lane.is_over() { lane::NOTHING } else { lane.work(post.gate < 0, post.id, now) };
+            open |= !lane.is_over();
+            next = next.min(wishes.look_again);
+            place[0] = pollfd { fd: if wishes.stream == 0 { -1 } else { lane.stream }, events: wishes.stream, revents: 0 };
+            place[1] = pollfd { fd: if wishes.program == 0 { -1 } else { lane.program }, events: wishes.program, revents: 0 };
+            place[2] = pollfd { fd: lane.life, events: POLLIN, revents: 0 };
+        }
+        if !open {
+            return;
+        }
+        next = next.min(parting::part(lanes, now, &mut pause));
+        entries[room - 2] = pollfd { fd: post.knocks, events: POLLIN, revents: 0 };
+        entries[room - 1] = pollfd { fd: post.gate, events: POLLIN, revents: 0 };
+        let deadline = if next == u64::MAX { u64::MAX } else { next.max(1) };
+        let _ = Query::new(&mut *entries, deadline, core::ptr::null(), usize::MAX).poll();
+        // A carrier has no program to stop it: whatever is ready again and again without getting on costs a processor little.
+        quick = if clock::monotonic_ns().saturating_sub(now) < QUICK { quick + 1 } else { 0 };
+        if quick > MANY {
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let _ = calls::nanosleep(&pause, core::ptr::null_mut());
+        }
+    }
+}
+
+/// The giver is another program now, or gone: it owns none of its streams any more, those that it did not hand over
+/// included.
+fn stand_for(giver: u32, lanes: &[Lane], left: &shed::Left) {
+    let handed = lanes.iter().filter(|lane| !lane.is_over()).map(|lane| lane.socket);
+    for socket in handed.chain(left.all().iter().copied()) {
+        socket.own().owners.fetch_sub(1, Ordering::AcqRel);
+        socket.own().part(giver);
+    }
+}
+
+/// The calling thread's process, for lanes.
+fn me() -> u32 {
+    thread::process()
+}

@@ -1,0 +1,114 @@
+//! Sleeping and spinning for datagrams: who sleeps shuts the gate, who spins opens it.
+
+use super::{boxes, flag, Datagram, ENOUGH};
+use core::sync::atomic::Ordering;
+use shunt_sys::libc::POLLIN;
+use shunt_sys::{calls, clock};
+
+/// A thread that sleeps in the kernel for a socket.
+#[derive(Clone, Copy)]
+pub struct Sleeper {
+    /// The gate was shut for it.
+    entered: bool,
+    /// The life of the object: another thread may close the socket meanwhile, and the next one may get it.
+    generation: u32,
+}
+
+impl Sleeper {
+    /// As something that a place for events holds; never 0.
+    pub fn pack(self, socket: &Datagram) -> i16 {
+        (Sleeper::mark(socket, self.generation) << 2) as i16 | (self.entered as i16) << 1 | 1
+    }
+
+    /// What [`Sleeper::pack`] made, if that was for this socket as it is now.
+    pub fn unpack(socket: &Datagram, packed: i16) -> Option<Sleeper> {
+        let generation = socket.generation.load(Ordering::Acquire);
+        let same = packed & 1 != 0 && packed as u16 >> 2 == Sleeper::mark(socket, generation);
+        same.then_some(Sleeper { entered: packed & 2 != 0, generation })
+    }
+
+    /// 14 bits.
+    fn mark(socket: &Datagram, generation: u32) -> u16 {
+        let which = (socket as *const Datagram as usize as u64 >> 6) ^ (generation as u64) << 32;
+        (which.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as u16
+    }
+}
+
+/// Before a sleep: the gate shuts, until [`after_sleep`] takes this sleeper back.
+pub fn before_sleep(socket: &Datagram) -> Sleeper {
+    let generation = socket.generation.load(Ordering::Acquire);
+    // An inbox that another thread makes meanwhile stays shut: see `boxes::make`.
+    socket.sleeping.fetch_add(1, Ordering::SeqCst);
+    let inbox = socket.inbox();
+    if let Some(inbox) = inbox {
+        if socket.is_local() {
+            boxes::visitors(socket, clock::ticks()); // who comes to know it now finds it when the thread is awake
+        }
+        inbox.enter();
+    }
+    Sleeper { entered: inbox.is_some(), generation }
+}
+
+/// After it.
+pub fn after_sleep(socket: &Datagram, sleeper: Sleeper) -> bool {
+    if socket.generation.load(Ordering::Acquire) != sleeper.generation {
+        return false;
+    }
+    socket.sleeping.fetch_sub(1, Ordering::SeqCst);
+    if let (true, Some(inbox)) = (sleeper.entered, socket.inbox()) {
+        inbox.leave();
+    }
+    socket.let_in();
+    reopen(socket);
+    true
+}
+
+/// A thread that polls is about to spin: senders may write from now on.
+pub fn before_spin(fd: i32, socket: &'static Datagram) {
+    if socket.inbox().is_none() && socket.worthwhile() {
+        boxes::make(fd, socket);
+    }
+    if let Some(inbox) = socket.inbox() {
+        if inbox.open() && inbox.is_behind() {
+            // Senders that used the kernel wait for this.
+            let look = inbox.begin_look();
+            if calls::poll_one(fd, POLLIN, 0) == Ok(0) {
+                socket.asked.store(clock::ticks(), Ordering::Relaxed);
+                inbox.note_drained(look);
+            }
+        }
+        boxes::visitors(socket, clock::ticks());
+    }
+}
+
+impl Datagram {
+    /// Whether an inbox would be made for a receiver that spins.
+    pub fn worthwhile(&self) -> bool {
+        if self.is_local() && !self.has(flag::CONNECTED) {
+            return false;
+        }
+        // Where others own the socket, who know nothing of an inbox, its gate would stay shut.
+        (self.is_eager() || self.received.load(Ordering::Relaxed) >= ENOUGH)
+            && self.pins.load(Ordering::Relaxed) == 0
+            && !self.has(flag::SHARED)
+    }
+}
+
+/// With the option `eager` the inbox exists as soon as the socket has a port, and is open whenever nobody sleeps.
+pub fn begin_eagerly(fd: i32, socket: &'static Datagram) {
+    if socket.is_eager() {
+        if socket.inbox().is_none() && socket.pins.load(Ordering::Relaxed) == 0 {
+            boxes::make(fd, socket);
+        }
+        reopen(socket);
+    }
+}
+
+/// After a sleep.
+pub fn reopen(socket: &Datagram) {
+    if socket.is_eager() {
+        if let Some(inbox) = socket.inbox() {
+            inbox.open();
+        }
+    }
+}

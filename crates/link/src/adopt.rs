@@ -1,0 +1,171 @@
+//! Segments of others, checked before anything in them is believed.
+
+use super::drop::sweep;
+use super::make::{introduce, map_segment, SEALS};
+use super::{header, links, Link};
+use core::sync::atomic::Ordering;
+use shunt_segment::area::LINK_SIZE;
+use shunt_segment::{link, CHANNELS};
+use shunt_sys::libc::{self, F_GET_SEALS};
+use shunt_sys::{calls, Errno, Result};
+use shunt_table::private;
+use shunt_table::process::user;
+
+/// The link that a client named, if this process has it and it really is that client's.
+pub fn known(nonce: u64, sequence: u32, client: (u32, u32)) -> Option<(usize, Link)> {
+    let found = links()
+        .all()
+        .iter()
+        .enumerate()
+        .find(|(_, l)| !l.base.is_null() && !l.ours && l.nonce == nonce && l.sequence == sequence && l.other == client);
+    found.map(|(index, link)| (index, *link))
+}
+
+/// A descriptor of the segment that `client` named and did not send, which this process has from another one that knew the link, or
+/// as its maker; -1: none. Whose it is its header tells, which strangers do not write.
+pub fn named(nonce: u64, sequence: u32, client: (u32, u32)) -> i32 {
+    let is_of_client = |link: &Link| {
+        let party = &header(link.base).client;
+        (party.pid.load(Ordering::Relaxed), party.uid.load(Ordering::Relaxed)) == client
+    };
+    by_name(nonce, sequence)
+        .filter(|(_, link)| is_of_client(link))
+        .and_then(|(_, link)| calls::fcntl(link.fd, libc::F_DUPFD_CLOEXEC, 0).ok())
+        .unwrap_or(-1)
+}
+
+/// Whether `fd` is a segment that cannot fault us: sealed against shrinking, of the right size, writable.
+fn check_segment(fd: i32) -> Result<()> {
+    let seals = calls::fcntl(fd, F_GET_SEALS, 0)?;
+    let status = calls::status_of(fd)?;
+    // A write seal would turn our own stores into faults.
+    let write_sealed = seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) != 0;
+    if seals & SEALS != SEALS || status.st_size < LINK_SIZE as i64 || write_sealed {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok(())
+}
+
+/// Takes up the segment that an earlier image of this process left open as `fd`, or that came in a message. Its client is
+/// not known for sure, so it serves the connections that came with it and no others.
+///
+/// Gives the link's index, and whether `fd` is its descriptor from now on; else the segment is mapped already, and `fd` is
+/// the caller's to close, as after an error.
+pub fn take_up(fd: i32) -> Result<(usize, bool)> {
+    check_segment(fd)?;
+    if let Ok(name) = name_of(fd) {
+        if let Some((index, _)) = by_name(name.0, name.1) {
+            return Ok((index, false));
+        }
+    }
+    // Twice, as in `map_segment`: nobody could be told that a connection is lost for want of memory for its link.
+    links().furnish().or_else(|_| links().furnish())?;
+    let base = map_segment(fd)?;
+    let head = header(base);
+    if head.magic.load(Ordering::Acquire) != link::MAGIC || head.version.load(Ordering::Relaxed) != shunt_segment::VERSION {
+        links().unmap(base);
+        return Err(Errno(libc::EPROTO));
+    }
+    let link = Link {
+        inherited: true,
+        other: (0, u32::MAX),
+        ..Link::new(base, fd, (head.nonce.load(Ordering::Relaxed), head.sequence.load(Ordering::Relaxed)))
+    };
+    match links().add(link) {
+        Ok(index) => {
+            shunt_table::table::set_private(fd);
+            let _ = calls::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+            Ok((index, true))
+        }
+        Err(error) => {
+            links().unmap(base);
+            Err(error)
+        }
+    }
+}
+
+/// Whether `fd` is a link's memfd.
+pub fn is_segment(fd: i32) -> bool {
+    check_segment(fd).is_ok() && name_of(fd).is_ok()
+}
+
+/// Reads a link's name from its file, which need not be mapped.
+pub fn name_of(fd: i32) -> Result<(u64, u32)> {
+    let mut words = [0u64; 4];
+    calls::pread(fd, words.as_mut_ptr().cast(), 32, 0)?;
+    if words[0] != link::MAGIC {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok((words[2], words[3] as u32))
+}
+
+/// A link by its name.
+pub fn by_name(nonce: u64, sequence: u32) -> Option<(usize, Link)> {
+    let found = links().all().iter().enumerate().find(|(_, l)| !l.base.is_null() && l.nonce == nonce && l.sequence == sequence);
+    found.map(|(index, link)| (index, *link))
+}
+
+/// Whether `base` is a mapping of the link of that name. There are two where both ends of its connections are this process's.
+pub fn is_named(base: *mut u8, nonce: u64, sequence: u32) -> bool {
+    !base.is_null() && links().all().iter().any(|l| l.base == base && l.nonce == nonce && l.sequence == sequence)
+}
+
+/// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
+pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous: i32) -> Result<(usize, Link)> {
+    sweep(None);
+    if let Err(error) = check_segment(fd).and_then(|()| check_server(fd)) {
+        let _ = calls::close(fd);
+        return Err(error);
+    }
+    let fd = private::keep(fd)?;
+    let base = match map_segment(fd) {
+        Ok(base) => base,
+        Err(error) => {
+            private::close(fd);
+            return Err(error);
+        }
+    };
+    let head = header(base);
+    let honest = head.magic.load(Ordering::Acquire) == link::MAGIC
+        && head.version.load(Ordering::Relaxed) == shunt_segment::VERSION
+        && head.channels.load(Ordering::Relaxed) == CHANNELS as u32;
+    if !honest {
+        links().unmap(base);
+        private::close(fd);
+        return Err(Errno(libc::EPROTO));
+    }
+    introduce(&head.server, user::own());
+    let link = Link { rendezvous, other: client, ..Link::new(base, fd, (nonce, sequence)) };
+    match links().add(link) {
+        Ok(index) => Ok((index, link)),
+        Err(error) => {
+            links().unmap(base);
+            private::close(fd);
+            Err(error)
+        }
+    }
+}
+
+/// Whether who accepted last through a link, a process and its user, is another user's, whose connections this process must not see.
+fn is_of_another(process: u32, user: u32) -> bool {
+    process != 0 && process != calls::getpid() && user != user::own()
+}
+
+/// Whether no other user's process has accepted through the segment. It is not mapped to know that. Listeners have one user
+/// ([`shunt_table::process::users`]), so only programs that one process became by several execs may come to this.
+fn check_server(fd: i32) -> Result<()> {
+    let mut words = [0u32; 2];
+    const _: () = assert!(core::mem::offset_of!(link::Party, pid) == 0 && core::mem::offset_of!(link::Party, uid) == 4);
+    calls::pread(fd, words.as_mut_ptr().cast(), 8, core::mem::offset_of!(link::LinkHeader, server) as i64)?;
+    if is_of_another(words[0], words[1]) {
+        return Err(Errno(libc::EPROTO));
+    }
+    Ok(())
+}
+
+/// Another user's process has accepted through a link of this one's after all: the client's next connections are not for both.
+pub fn retire_if_shared(head: &link::LinkHeader) {
+    if is_of_another(head.server.pid.load(Ordering::Relaxed), head.server.uid.load(Ordering::Relaxed)) {
+        head.retired.store(1, Ordering::SeqCst);
+    }
+}

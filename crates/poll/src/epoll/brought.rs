@@ -1,0 +1,49 @@
+//! What a thread of this process brings to a stream itself, from another host: its sets need no bell.
+
+use super::entry::Entry;
+use super::set::{activate, watcher, Set, WATCHERS};
+use super::EXCLUSIVE;
+use core::sync::atomic::{fence, Ordering};
+use shunt_ring::bell;
+use shunt_segment::channel::arm;
+use shunt_stream::socket::Socket;
+
+/// Sets that may look at one stream: more need bells.
+const SETS: usize = 4;
+
+/// Bytes, space or an end came to a stream by the calling thread's doing: the sets that watch it look at it from now on, and what
+/// they had announced is taken back. False: somebody else sleeps, or may, who needs a bell.
+///
+/// The caller may hold any lock, so none is waited for.
+pub fn brought(socket: &Socket) -> bool {
+    let Some(_watchers) = WATCHERS.try_lock() else { return false };
+    let mut held = [const { None }; SETS];
+    let mut next = watcher(socket.watchers.entries());
+    for place in &mut held {
+        let Some(entry) = next else { break };
+        let Some(set) = set_of(entry) else { return false };
+        // Held until all is taken back: nobody announces anything meanwhile.
+        let Some(lock) = set.lock.try_lock() else { return false };
+        activate(set, entry);
+        *place = Some((set, lock));
+        next = watcher(&entry.next_watcher);
+    }
+    if next.is_some() || held[0].is_none() {
+        return false;
+    }
+    // Whoever falls asleep from now on arms what is looked at, and looks at it.
+    fence(Ordering::SeqCst);
+    // The calling thread looks when it has brought what there is, before it sleeps.
+    let sleeps = |set: &Set| set.others_asleep() || !set.watchers.load(Ordering::Acquire).is_null();
+    if held.iter().flatten().any(|(set, _)| sleeps(set)) {
+        return false;
+    }
+    bell::disarm(&socket.own().wait, (arm::IN | arm::OUT) << arm::SET_SHIFT);
+    true
+}
+
+/// The set of an entry, if it is this process's alone, and does not take turns with others.
+fn set_of(entry: &'static Entry) -> Option<&'static Set> {
+    let set = entry.set().filter(|set| !set.shared.load(Ordering::Relaxed))?;
+    (entry.valid() && entry.wanted() & EXCLUSIVE == 0).then_some(set)
+}

@@ -1,0 +1,381 @@
+//! epoll_wait(2): look, spin, arm, look again, sleep in the kernel's epoll.
+
+use super::arming::{arm_sleeping, cool, hand_over, recall, wake};
+use super::datagrams::warm_all;
+use super::events::find;
+use super::kernel::{ask_kernel, KERNEL_EVERY};
+use super::nested::rest_if_noisy;
+use super::scan::{look, Answer};
+use super::set::{turn, Set};
+use super::{ET, ONESHOT};
+use core::sync::atomic::Ordering;
+use shunt_rendezvous::{accept, deferred, taking};
+use shunt_stream::deadlines;
+use shunt_stream::waiting::holding::Waiter;
+use shunt_stream::waiting::nudge::Beside;
+use shunt_stream::waiting::{nudge, spin, wait as waiting};
+use shunt_sys::libc::{epoll_event, sigset_t};
+use shunt_sys::section::Section;
+use shunt_sys::sleeper::Sleeper;
+use shunt_sys::{calls, clock, libc, stops, thread, Errno, Result};
+
+/// The largest array that epoll_wait(2) takes (EP_MAX_EVENTS).
+pub(super) const MOST: i32 = i32::MAX / core::mem::size_of::<epoll_event>() as i32;
+
+/// epoll_wait(2) and its forms on a set that holds entries of ours, by a call that began at `began` ([`thread::handled`]).
+///
+/// # Safety
+/// `events` has room for `room` entries; `mask` is null or valid.
+pub unsafe fn wait(
+    set: &'static Set,
+    epfd: i32,
+    events: *mut epoll_event,
+    room: i32,
+    deadline: u64,
+    mask: *const sigset_t,
+    began: u64,
+) -> Result<isize> {
+    if room <= 0 || room > MOST {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mut answer = Answer::new(set, events, room as usize);
+    let first = first_look(set, epfd, &mut answer, deadline);
+    let mut epfd = epfd;
+    let result = match first {
+        Ok(owed) if !answer.done() && deadline != 0 => {
+            let filled = waiting_in(set, epfd, |epfd| fill(set, epfd, &mut answer, deadline, mask, began, owed));
+            epfd = set.hold().number(epfd);
+            filled
+        }
+        first => first.map(drop),
+    };
+    hand_over(set, epfd, answer.exclusive);
+    warm_all(set, deadline == 0 && answer.count == 0);
+    result.and_then(|()| answer.result())
+}
+
+/// The account of a call that waits in a set.
+#[repr(C)]
+pub(super) struct Account {
+    sleeper: Sleeper,
+    waiter: Option<Waiter>,
+}
+
+impl Account {
+    /// The call goes on awake, where its account says that it sleeps ([`Waiter::asleep_in`]).
+    ///
+    /// # Safety
+    /// `this` is what [`counted`] gave.
+    pub(super) unsafe fn wake(this: *mut Account) {
+        let _section = Section::begin();
+        // SAFETY: alive until `counted` returns; handlers wait. None: one came, before which the account was closed.
+        if let Some(waiter) = unsafe { &mut (*this).waiter } {
+            waiter.wake();
+        }
+    }
+}
+
+unsafe fn leave(this: *mut Sleeper) {
+    // SAFETY: the account's first part.
+    if let Some(waiter) = unsafe { (*this.cast::<Account>()).waiter.take() } {
+        waiter.leave();
+    }
+}
+
+/// Waits by `body`, which gets a descriptor of the set that stays open, whatever other threads close.
+fn waiting_in<T>(set: &'static Set, epfd: i32, body: impl FnOnce(i32) -> T) -> T {
+    counted(|| Waiter::in_set(set.head()), |_| body(set.hold().number(epfd)))
+}
+
+/// Calls `body` as one that waits, and counts as `waiter` does.
+#[inline(always)]
+pub(super) fn counted<T>(waiter: impl FnOnce() -> Waiter, body: impl FnOnce(*mut Account) -> T) -> T {
+    let mut account = Account { sleeper: Sleeper::new(leave), waiter: None };
+    let this: *mut Account = &mut account;
+    // SAFETY: the account stays here and ends below.
+    unsafe { Sleeper::begin(this.cast(), || (*this).waiter = Some(waiter())) };
+    let result = body(this);
+    // SAFETY: begun above.
+    unsafe { Sleeper::end(this.cast()) };
+    result
+}
+
+/// The account of a sleep in a set.
+#[repr(C)]
+struct Asleep {
+    sleeper: Sleeper,
+    set: &'static Set,
+    /// What the kernel said is sorted: neither a jump nor a cancellation came before.
+    sorted: bool,
+}
+
+unsafe fn awake(this: *mut Sleeper) {
+    // SAFETY: the account's first part.
+    let (set, sorted) = unsafe { ((*this.cast::<Asleep>()).set, (*this.cast::<Asleep>()).sorted) };
+    set.sleeps(false);
+    if !sorted {
+        recall(set);
+    }
+}
+
+/// Counts the thread as one that sleeps in the set while `body` runs, and no longer when a handler jumps out of it.
+fn asleep_in(set: &'static Set, body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let about = core::ptr::from_ref(set) as usize;
+    let mut account = Asleep { sleeper: Sleeper::about(awake, about), set, sorted: false };
+    let this: *mut Asleep = &mut account;
+    // SAFETY: the account stays here and ends below.
+    unsafe { Sleeper::begin(this.cast(), || set.sleeps(true)) };
+    let result = body();
+    // SAFETY: begun above.
+    unsafe {
+        (*this).sorted = result != Err(Errno(libc::ECANCELED));
+        Sleeper::end(this.cast());
+    }
+    result
+}
+
+/// Waits for events. `owed`: the kernel is to be asked, too, before an answer is given ([`first_look`]).
+fn fill(
+    set: &'static Set,
+    epfd: i32,
+    answer: &mut Answer,
+    deadline: u64,
+    mask: *const sigset_t,
+    began: u64,
+    owed: bool,
+) -> Result<()> {
+    let asked = set.last_kernel.load(Ordering::Relaxed);
+    if !mask.is_null() {
+        // A signal that waits for this very mask ends the call, unless there are events.
+        ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
+        look(set, answer)?;
+        if answer.count > 0 {
+            return Ok(());
+        }
+        calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
+    }
+    loop {
+        let mut spin = spin::begin_expecting(peer_of(set), !set.listening.is_empty() && taking::bid_is_near());
+        if spin.begins() {
+            warm_all(set, true);
+        }
+        while spin.more() && !set.exclusive.load(Ordering::Relaxed) {
+            shunt_stream::progress::drive();
+            look(set, answer)?;
+            if answer.count == 0 && spin.rounds() & 0x3f == 0 {
+                ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), began)?;
+                look(set, answer)?;
+                if answer.count == 0 && deadline != u64::MAX && clock::monotonic_ns() >= deadline {
+                    break;
+                }
+            }
+            if answer.done() {
+                spin.end();
+                if owed {
+                    pay(set, epfd, answer, asked);
+                }
+                return Ok(());
+            }
+        }
+        let epfd = set.hold().number(epfd);
+        let slept = sleep(set, epfd, answer, deadline, mask, began);
+        spin.end();
+        slept?;
+        if answer.done() || (deadline != u64::MAX && clock::monotonic_ns() >= deadline) {
+            if owed {
+                pay(set, epfd, answer, asked);
+            }
+            return Ok(());
+        }
+        rest_if_noisy(set, deadline, mask, began)?;
+    }
+}
+
+/// Asks the kernel what is owed ([`first_look`]), unless it has been asked since `asked`. What was found is told, whatever becomes of
+/// that; an answer that has no room left is followed by one that begins with the kernel.
+#[cold]
+fn pay(set: &'static Set, epfd: i32, answer: &mut Answer, asked: u64) {
+    if set.last_kernel.load(Ordering::Relaxed) != asked {
+        return;
+    }
+    if answer.full() {
+        return set.turn.store(turn::KERNEL_AT_ONCE, Ordering::Relaxed);
+    }
+    let epfd = set.hold().number(epfd);
+    let _ = ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled()).and_then(|()| look(set, answer));
+}
+
+/// What there is without waiting. The kernel is asked; where all members are ours, only if it was not a moment ago. Where an answer
+/// had no room for all, the next one begins with the other half of the set: neither starves. True: the question was left to the sleep
+/// that was expected, and is owed where the call does not come to sleep.
+fn first_look(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64) -> Result<bool> {
+    set.catch_up();
+    shunt_stream::progress::drive();
+    let turn = set.turn.load(Ordering::Relaxed);
+    if turn == turn::STREAMS {
+        look(set, answer)?;
+    }
+    // Events of the kernel's own descriptors belong in the same answer, and nothing but the kernel tells of them.
+    let due = deadline == 0
+        || turn == turn::KERNEL_AT_ONCE
+        || set.foreign.load(Ordering::Relaxed) > 0
+        || clock::ticks().wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY;
+    // A thread that is about to sleep asks then, unless streams have something to say before.
+    let owed = due && turn != turn::KERNEL_AT_ONCE && deadline != 0 && !spin::promising() && silent(set);
+    let due = due && !owed;
+    if due {
+        ask_kernel(set, epfd, answer, Some(0), core::ptr::null(), thread::handled())?;
+    }
+    if turn != turn::STREAMS || answer.count == 0 {
+        look(set, answer)?;
+    }
+    if (due || deadline == 0) && deadlines::keep() && answer.count == 0 {
+        look(set, answer)?;
+    }
+    let next = match turn {
+        _ if !answer.full() => turn::KERNEL,
+        turn::STREAMS => turn::KERNEL_AT_ONCE,
+        _ if due => turn::STREAMS,
+        _ => turn::KERNEL_AT_ONCE,
+    };
+    if next != turn {
+        set.turn.store(next, Ordering::Relaxed);
+    }
+    Ok(owed)
+}
+
+/// Whether no active entry has an event.
+fn silent(set: &'static Set) -> bool {
+    set.quiet() || set.lock.lock().is_some_and(|_held| set.active().all(|entry| find(entry).events == 0))
+}
+
+/// The processor on which a peer of the set waits, plus one; 0: unknown. It is that of the stream found ready last, or of the
+/// datagram socket that is the only active entry.
+fn peer_of(set: &'static Set) -> u32 {
+    let mut active = set.active();
+    match (active.next().and_then(|entry| entry.datagram()), active.next()) {
+        (Some(socket), None) => socket.peer_processor(),
+        _ => set.peer_processor.load(Ordering::Relaxed),
+    }
+}
+
+/// Arms the active streams, looks once more, and sleeps in the kernel's epoll. `began`: as in `wait::wait`.
+fn sleep(set: &'static Set, epfd: i32, answer: &mut Answer, deadline: u64, mask: *const sigset_t, began: u64) -> Result<()> {
+    asleep_in(set, || {
+        // First: what this thread brings from other hosts takes back what was announced for it ([`super::brought`]), and need not
+        // be an event, so that nobody would announce it again.
+        let watch = shunt_stream::progress::watch();
+        deadlines::keep();
+        if arm_sleeping(set) {
+            waiting::barrier();
+        }
+        let deadline = deadline.min(deadlines::next());
+        look(set, answer)?;
+        let Some(watch) = watch.filter(|_| !answer.done()) else {
+            wake(set);
+            return Ok(());
+        };
+        if thread::interrupted_since(began, false) {
+            return Err(Errno(libc::EINTR)); // a handler ran while we looked
+        }
+        let (ears, longest) = ears(set);
+        let deadline = match longest {
+            u64::MAX => deadline,
+            longest => deadline.min(clock::monotonic_ns() + longest),
+        };
+        let left = || (deadline != u64::MAX).then(|| deadline.saturating_sub(clock::monotonic_ns()));
+        let asked = match (watch.descriptor(), ears) {
+            (-1, NO_EARS) => ask_kernel(set, epfd, answer, left(), mask, began),
+            (frames, _) => sleep_beside(set, epfd, frames, ears, deadline, mask, began).and_then(|ready| match ready {
+                true => ask_kernel(set, set.hold().number(epfd), answer, Some(0), core::ptr::null(), thread::handled()),
+                false => Ok(()),
+            }),
+        };
+        if watch.descriptor() >= 0 {
+            wake(set); // what this thread brings from other hosts needs no bells
+        }
+        drop(watch);
+        cool(set);
+        asked?;
+        wake(set);
+        look(set, answer)
+    })
+}
+
+/// Listeners of a set from before a fork whose clients this process hears of.
+const EARS: usize = 4;
+const NO_EARS: [i32; EARS] = [-1; EARS];
+
+/// How long one sleeps, in ns, whose next event no bell tells from those that he was told of.
+const DEAF: u64 = 1_000_000;
+
+/// The bells of clients that this process has in its lists and that the kernel's set does not know: it has those of whoever added
+/// the listener, before a fork. And for how long one may sleep by them: those of a client that an entry has told of once, and
+/// that waits still, would end each sleep.
+fn ears(set: &'static Set) -> ([i32; EARS], u64) {
+    let (mut ears, mut longest, mut count) = (NO_EARS, u64::MAX, 0);
+    if !deferred::holds_any() || !set.inherited.load(Ordering::Relaxed) {
+        return (ears, longest);
+    }
+    let Some(_held) = set.lock.lock() else { return (ears, longest) };
+    for entry in set.listening.iter() {
+        let Some(listener) = entry.socket().filter(|listener| deferred::any(listener)) else { continue };
+        if entry.wanted() & (ET | ONESHOT) != 0 && deferred::ready_ones(listener).is_some() {
+            longest = DEAF;
+        } else if count < EARS {
+            ears[count] = accept::queues(listener)[1];
+            count += 1;
+        }
+    }
+    (ears, longest)
+}
+
+/// The account of a sleep in poll.
+#[repr(C)]
+struct Polling {
+    sleeper: Sleeper,
+    beside: Option<Beside>,
+}
+
+unsafe fn polled(this: *mut Sleeper) {
+    // SAFETY: the account's first part.
+    if let Some(beside) = unsafe { (*this.cast::<Polling>()).beside.take() } {
+        beside.end();
+    }
+}
+
+/// Sleeps until the kernel's set has events (true), frames come from other hosts, one of `ears` has a bell, or a number that it
+/// sleeps by became another file's ([`nudge`]). Stops of the process end it, as they end epoll_wait. Of a set that other threads
+/// have closed meanwhile, and that has no number of ours, frames and bells alone tell.
+fn sleep_beside(
+    set: &'static Set,
+    epfd: i32,
+    frames: i32,
+    ears: [i32; EARS],
+    deadline: u64,
+    mask: *const sigset_t,
+    began: u64,
+) -> Result<bool> {
+    let mut account = Polling { sleeper: Sleeper::new(polled), beside: None };
+    let this: *mut Polling = &mut account;
+    // SAFETY: the account stays here and ends below.
+    let news = unsafe {
+        Sleeper::begin(this.cast(), || (*this).beside = nudge::NEWS.begin());
+        (*this).beside.map_or(-1, |beside| beside.descriptor)
+    };
+    let number = set.hold().number(epfd);
+    // One that is not there is negative, and passed over.
+    let [first, second, third, fourth] = ears;
+    let all = [number, frames, news, first, second, third, fourth];
+    let mut asked = all.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let mut slept = stops::ppoll_until(&mut asked, deadline, mask, began);
+    let closed = asked[0].revents & libc::POLLNVAL != 0;
+    if closed && slept.is_ok() && set.hold().number(epfd) == number {
+        slept = stops::ppoll_until(&mut asked[1..], deadline, mask, began);
+    } else if slept.is_ok() && !closed && asked[0].revents == 0 {
+        set.last_kernel.store(clock::ticks(), Ordering::Relaxed); // as good as a question to which there is no answer
+    }
+    // SAFETY: begun above.
+    unsafe { Sleeper::end(this.cast()) };
+    slept.map(|_| !closed && asked[0].revents != 0)
+}

@@ -1,0 +1,51 @@
+//! The swift way of poll(2): one stream, of which nothing but bytes is asked, is looked at for a short while before anything else
+//! is done.
+//!
+//! What is unusual, and a wait that lasts, is the general way's ([`super::poll`]).
+
+use crate::poll::due_for_check;
+use core::sync::atomic::Ordering;
+use shunt_rendezvous::deferred;
+use shunt_stream::waiting::{readiness, spin};
+use shunt_sys::libc::{pollfd, POLLIN, POLLPRI, POLLRDHUP, POLLRDNORM};
+use shunt_sys::{clock, user};
+
+/// Of a stream that has bytes and nothing else, only these hold.
+const BYTES: i16 = POLLIN | POLLRDNORM;
+const OTHERS: i16 = POLLPRI | POLLRDHUP;
+
+/// Calls that wait for less than this, in ns, read the clock before they look.
+pub const BRIEF: u64 = 1_000_000;
+
+/// Whether bytes of the stream in `entry` are there, or come in a short while, which the program's entry then says. False:
+/// nothing was done. `limit`: how long the call waits at most, in ns.
+///
+/// # Safety
+/// `entry` may be any address that is not ours.
+#[inline]
+pub unsafe fn poll(entry: *mut pollfd, limit: Option<u64>) -> bool {
+    // SAFETY: the program's entry, which may fault.
+    let Ok(given) = (unsafe { user::read(entry) }) else { return false };
+    let events = given.events & BYTES;
+    let Some(socket) = shunt_stream::socket::stream(given.fd).filter(|_| events != 0 && given.events & !(BYTES | OTHERS) == 0)
+    else {
+        return false;
+    };
+    spin::show_processor(&socket.own().wait);
+    // Clients that this thread leaves out are for others.
+    if shunt_stream::progress::is_driven() || deferred::holds_any() || !readiness::is_plain(socket) {
+        return false;
+    }
+    // Before the first look: what comes behind it changes the word.
+    let word = socket.peer().post.word.load(Ordering::Acquire);
+    if readiness::bytes_alone(socket) {
+        // A program that finds something in each call never comes to wait.
+        if due_for_check(socket, clock::ticks(), 1) {
+            return false;
+        }
+    } else if limit.is_some_and(|ns| ns < BRIEF) || !spin::comes(socket, word) || !readiness::bytes_alone(socket) {
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { user::write(&raw mut (*entry).revents, events) }.is_ok()
+}

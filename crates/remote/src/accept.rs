@@ -1,0 +1,246 @@
+//! accept from another host: a TCP connection that a reservation waits for becomes a stream.
+
+use super::connect::{begin, companion, give_up, seat, Start};
+use super::home::{self, home, Home};
+use super::message::Message;
+use super::{area, near, shown, words};
+use core::sync::atomic::{AtomicU64, Ordering};
+use shunt_options::Hosts;
+use shunt_segment::address::Address;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_station::{FourTuple, Gate, Station, Stream, Token, LISTENERS};
+use shunt_stream::socket;
+use shunt_stream::socket::{flag, Socket};
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
+use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::global::SETUP;
+use shunt_table::process::report;
+use shunt_table::table;
+use shunt_table::table::Kind;
+
+/// How long to wait for the lock (ns): whoever drives needs microseconds, unless the processor is taken away from him.
+const PATIENCE: u64 = 20_000_000;
+/// How long `listen` waits for the keeper, which answers for the listener (ns), and between two looks.
+const HEARD_WITHIN: u64 = 200_000_000;
+/// How long for another home's keeper to give the ear's name up (ns).
+const MOVED_WITHIN: u64 = 20_000_000;
+const LOOK: i64 = 200_000;
+
+/// A token as it travels.
+pub fn token_bytes(token: &Token) -> [u8; 16] {
+    let mut bytes = [0u8; 16];
+    bytes[..8].copy_from_slice(&token[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&token[1].to_le_bytes());
+    bytes
+}
+
+/// The socket `fd`, with this inode, is about to listen at `address`, or does: if other hosts can reach it, this process has a
+/// station that answers for it.
+pub fn listens(fd: i32, inode: u64, address: &Address) {
+    listens_within(fd, inode, address, None);
+}
+
+/// As [`listens`]; the agent, where a station is to be made by it, is waited for so long (ms) if that is said.
+fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>) {
+    if address.port == 0 || address.is_loopback() {
+        return;
+    }
+    if area::is_homeless() {
+        return report::count(Reason::NoStation);
+    }
+    let Some(device) = area::device_for_listener(fd, address, patience) else { return };
+    let home = match home::settle(&device, false) {
+        Ok(home) => home,
+        Err(reason) => {
+            area::note_homeless();
+            return report::count(reason);
+        }
+    };
+    open_gates(home);
+    if home.station.listeners().count() >= LISTENERS {
+        return;
+    }
+    if let Ok(ear) = ear(inode) {
+        let told = Message::Ear(inode, *address).send(home.control.load(Ordering::Relaxed), &[ear]);
+        let _ = calls::close(ear);
+        let until = clock::monotonic_ns() + HEARD_WITHIN;
+        // The keeper alone writes down who listens: the station may be another user's, in whose memory this process does nothing.
+        while told.is_ok() && !home.hears(inode) && clock::monotonic_ns() < until {
+            let _ = calls::nap(LOOK);
+        }
+    }
+}
+
+/// The listener's ear. Without one no connection to this listener would ever be a stream.
+///
+/// Errors: as [`Station::ear`].
+fn ear(inode: u64) -> Result<i32> {
+    let until = clock::monotonic_ns() + MOVED_WITHIN;
+    loop {
+        match Station::ear(inode) {
+            // The name is another home's until its keeper has heard that the listener moves.
+            Err(Errno(libc::EADDRINUSE)) if clock::monotonic_ns() < until => {
+                let _ = calls::nap(LOOK);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The gates' ports are bound before `listen` returns: who connects at once finds his question in a queue, and not a port that
+/// nobody has.
+fn open_gates(home: &Home) {
+    for family in 0..2 {
+        let gates = &home.common().gates;
+        if gates.fetch_or(1 << family, Ordering::Relaxed) & 1 << family != 0 {
+            continue;
+        }
+        let sent = Gate::bind(family == 1).and_then(|fd| {
+            let sent = Message::Gate(family).send(home.control.load(Ordering::Relaxed), &[fd]);
+            let _ = calls::close(fd);
+            sent
+        });
+        if sent.is_err() {
+            gates.fetch_and(!(1 << family), Ordering::Relaxed); // another user's: the next listener tries again
+        }
+    }
+}
+
+/// The listener with `inode` is closed, by the last process that had it as far as is known.
+pub fn listens_no_longer(inode: u64) {
+    if home().is_some() {
+        for home in home::homes() {
+            let _ = Message::NoEar(inode).send(home.control.load(Ordering::Relaxed), &[]);
+        }
+    }
+}
+
+/// The kernel gave the connection `fd` from `client`: true if it is a stream now.
+#[inline(always)]
+pub fn accepted(fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
+    match home() {
+        Some(home) => claim(home, fd, listening, listener, flags),
+        None => {
+            unheard(fd, listening, listener);
+            false
+        }
+    }
+}
+
+/// There was no agent when this process began to listen; if one runs by now the next clients are to find the listener. One that several
+/// processes accept from is left to TCP: the station of one would get the streams of all.
+#[cold]
+#[inline(never)]
+fn unheard(fd: i32, listening: i32, listener: &Socket) {
+    let hosts = &shunt_table::global::options().hosts;
+    if !can_move(listener) || listener.has(flag::LISTENER_SHARED) || *hosts == Hosts::None || !is_time_to_move() {
+        return;
+    }
+    match shunt_table::sockaddr::peer_address(fd) {
+        Some(client) if !client.is_loopback() => move_ear(listening, listener),
+        // Whoever serves this host's clients by the kernel asks for their addresses now and then, not for each.
+        _ => MOVE_NEXT.store(clock::monotonic_ns() + LOOK_AGAIN, Ordering::Relaxed),
+    }
+}
+
+/// Between two tries to be heard by another home (ns).
+const MOVE_AGAIN: u64 = 1_000_000_000;
+/// And how long nobody looks behind a client of this host (ns).
+const LOOK_AGAIN: u64 = 10_000_000;
+
+static MOVE_NEXT: AtomicU64 = AtomicU64::new(0);
+fn is_time_to_move() -> bool {
+    clock::monotonic_ns() >= MOVE_NEXT.load(Ordering::Relaxed)
+}
+
+/// Nobody can ask for a listener without a known inode: it takes no other one's turn, and its clients are not looked at.
+fn can_move(listener: &Socket) -> bool {
+    listener.inode.load(Ordering::Relaxed) != 0
+}
+
+/// How long the agent is waited for then, in an accept that does not block (ms).
+const AWAKE_WITHIN: i64 = 2;
+
+/// The listener is heard at no home of this process's, or that is of no use any more, because the agent was started again: the next
+/// clients are to find it.
+#[cold]
+fn move_ear(listening: i32, listener: &Socket) {
+    let inode = listener.inode.load(Ordering::Relaxed);
+    if !is_time_to_move() {
+        return;
+    }
+    MOVE_NEXT.store(clock::monotonic_ns() + MOVE_AGAIN, Ordering::Relaxed);
+    let nonblocking = calls::fcntl(listening, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+    listens_within(listening, inode, &shunt_table::sockaddr::bound_address(listening), nonblocking.then_some(AWAKE_WITHIN));
+}
+
+#[cold]
+#[inline(never)]
+fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags: i32) -> bool {
+    let (Some(client), server) = (shunt_table::sockaddr::peer_address(fd), shunt_table::sockaddr::bound_address(fd)) else {
+        return false;
+    };
+    if client.is_loopback() || !area::holds(&client.ip) || !table::fits(fd) || !home.is_own() {
+        return false;
+    }
+    home.look_after_address(&server);
+    // An older home goes on hearing what this process listened for before it got one of its own.
+    let hears = |home: &Home| !home.station.is_over() && home.hears(listener.inode.load(Ordering::Relaxed));
+    if can_move(listener) && !hears(home) && !home::homes().any(hears) {
+        move_ear(listening, listener);
+    }
+    // OPEN left before the connection was made: it is here, or it comes too late.
+    near::drive();
+    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PATIENCE) else { return false };
+    // Whoever has made the reservation: the connection itself says whether it is its.
+    let shown = shown::look(fd, if client.as_v4().is_some() { 40 } else { 60 });
+    let claimed = driver.claim(&FourTuple { client, server }, shown.segment, shown.made);
+    drop(driver);
+    near::drive(); // others may have left to us what they had to do
+    let Some((stream, token)) = claimed else { return false };
+    if stream >= words::STREAMS || !home.has_room() {
+        return refuse(home, stream);
+    }
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    let family = listener.family.load(Ordering::Relaxed);
+    let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
+    if shadow < 0 {
+        return refuse(home, stream);
+    }
+    let pair = companion(home, stream, &server, &client, nonblocking);
+    let socket = socket::allocate(family);
+    let (Ok([near, far]), Some(socket)) = (pair, socket) else {
+        let _ = calls::close(shadow);
+        return refuse(home, stream);
+    };
+    let bytes = token_bytes(&token);
+    let sent = calls::sendto(shadow, bytes.as_ptr().cast(), 16, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
+    if sent != Ok(16) {
+        // The connection is gone already: the program finds that by itself.
+        for fd in [near, far, shadow] {
+            let _ = calls::close(fd);
+        }
+        socket::free(socket);
+        return refuse(home, stream);
+    }
+    let _ = calls::fcntl(shadow, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+    let _ = calls::dup3(near, fd, if flags & libc::SOCK_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 });
+    let _ = calls::close(near);
+    if let Some(_setup) = SETUP.lock() {
+        seat(home, stream, socket, nonblocking);
+    }
+    shunt_rendezvous::options::inherit(listener, socket, u64::MAX); // the kernel has made it just now
+    shunt_rendezvous::options::connected(socket, fd, true);
+    shunt_table::table::enter(fd, Kind::Stream, socket);
+    let (_, _, channel) = home.place(stream);
+    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    begin(home, stream, far, shadow, Start::Claimed);
+    true
+}
+
+/// There is no room for the stream: its client goes on by TCP, where no token comes.
+fn refuse(home: &Home, stream: Stream) -> bool {
+    give_up(home, stream);
+    false
+}

@@ -1,0 +1,193 @@
+//! A stream to another host without a keeper and without the other host: whoever has it plays both. For the fuzzer, which writes into
+//! its shadow what a peer could.
+
+use super::connect::{companion, seat};
+use super::home::{self, Home};
+use super::pump::Rings;
+use super::shadow::Shadow;
+use super::words::{self, flag};
+use core::sync::atomic::Ordering;
+use shunt_segment::address::Address;
+use shunt_segment::channel::word;
+use shunt_station::{Choice, Pump, Station, Stream};
+use shunt_stream::socket;
+use shunt_stream::socket::Socket;
+use shunt_sys::libc::{self, AF_INET};
+use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::global::SETUP;
+
+/// Which way its bytes go.
+pub use shunt_station::ways;
+
+/// The one stream of such a station.
+const STREAM: Stream = 0;
+
+/// A station that nobody can reach, for the life of the process.
+#[derive(Clone, Copy)]
+pub struct Nowhere(&'static Home);
+
+// SAFETY: a home is every thread's of its process.
+unsafe impl Send for Nowhere {}
+// SAFETY: as above.
+unsafe impl Sync for Nowhere {}
+
+/// The stream.
+pub struct Alone {
+    home: &'static Home,
+    socket: &'static Socket,
+    ends: [i32; 2],
+    shadow: Shadow,
+    now: u64,
+}
+
+/// How the stream stands; positions are those of the program's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// One of [`ways`].
+    pub way: u64,
+    /// Given to the engine, or to TCP.
+    pub sent: u64,
+    /// Of these, what the peer is known to have.
+    pub acknowledged: u64,
+    /// Put into the program's ring.
+    pub received: u64,
+    /// Its ring's own account of what was confirmed.
+    pub passed: u64,
+    /// Both directions ended.
+    pub reset: bool,
+    /// The peer sends no more.
+    pub ended: bool,
+    /// The peer has let go of it.
+    pub let_go: bool,
+}
+
+impl Nowhere {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// What memfd_create(2), mmap(2) or socket(2) answers.
+    pub fn new() -> Result<Nowhere> {
+        let choice = Choice::Udp { local: Address::v4([127, 0, 0, 1], 0), mtu: 1500 };
+        home::lay(Station::make(choice, clock::monotonic_ns())?, -1).map(Nowhere)
+    }
+}
+
+impl Alone {
+    /// A stream whose bytes go this `way`, and whose shadow is `shadow`, which is closed with it. One at a time.
+    ///
+    /// # Errors
+    /// EMFILE, ENOMEM.
+    pub fn new(Nowhere(home): Nowhere, shadow: i32, way: u64) -> Result<Alone> {
+        for which in home.station.words(STREAM) {
+            which.store(0, Ordering::Relaxed);
+        }
+        let (own, peer) = (Address::v4([10, 0, 0, 1], 40000), Address::v4([10, 0, 0, 2], 80));
+        let ends = companion(home, STREAM, &own, &peer, true)?;
+        let socket = socket::allocate(AF_INET).ok_or(Errno(libc::ENOMEM))?;
+        if let Some(_setup) = SETUP.lock() {
+            seat(home, STREAM, socket, true);
+        }
+        words::set(&home.station, STREAM, words::MODE, way);
+        words::raise(&home.station, STREAM, flag::ACTIVE);
+        // SAFETY: one thread has it.
+        unsafe { (*home.far_fds.get())[STREAM as usize] = ends[1] };
+        let now = clock::monotonic_ns();
+        Ok(Alone { home, socket, ends, shadow: Shadow::new(shadow, now), now })
+    }
+
+    /// The token's bytes, in which a peer that was accepted is believed.
+    pub fn token(&self) -> [u8; 16] {
+        super::accept::token_bytes(&self.home.station.token(STREAM))
+    }
+
+    /// The program sends; gives how much of it.
+    pub fn send(&self, bytes: &[u8]) -> usize {
+        // SAFETY: plain memory of ours; nobody else sends.
+        unsafe { self.socket.outgoing().send(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// The program receives.
+    pub fn receive(&self, into: &mut [u8]) -> usize {
+        // SAFETY: plain memory of ours; nobody else receives.
+        let got = unsafe { self.socket.incoming().peek(0, into.as_mut_ptr(), into.len()) }.unwrap_or(0);
+        self.socket.incoming().pass(got);
+        got
+    }
+
+    /// The program sends no more.
+    pub fn finish(&self) {
+        self.socket.outgoing().end(word::FIN);
+    }
+
+    /// The engine took so many bytes of the program's, and so many of them arrived. Only before anything comes by the shadow.
+    pub fn given(&self, sent: u64, acknowledged: u64) {
+        words::set(&self.home.station, STREAM, words::SENT, sent);
+        words::set(&self.home.station, STREAM, words::ACKNOWLEDGED, acknowledged);
+        self.home.far(STREAM).incoming().pass(acknowledged as usize);
+    }
+
+    /// The engine's bytes begin where what was sent ended.
+    pub fn begins_here(&self) {
+        words::set(&self.home.station, STREAM, words::OUT_BASE, words::get(&self.home.station, STREAM, words::SENT));
+    }
+
+    /// The client says by the engine after how many bytes it goes on there.
+    pub fn begin(&self, position: u64) {
+        Rings::of(self.home).begin(STREAM, position);
+    }
+
+    /// The engine brings bytes; gives how many found room.
+    pub fn arrives(&self, bytes: &[u8]) -> usize {
+        // SAFETY: plain memory of ours; nobody else sends.
+        let put = unsafe { self.home.far(STREAM).outgoing().send(bytes.as_ptr(), bytes.len()) };
+        Rings::of(self.home).add(STREAM, words::RECEIVED, put as u64);
+        put
+    }
+
+    /// The keeper's look, so many nanoseconds after the last one.
+    pub fn tend(&mut self, after: u64) -> Standing {
+        self.now += after;
+        self.shadow.happened();
+        let mut let_go = false;
+        if let Some(mut driver) = self.home.station.lock() {
+            let_go = self.shadow.tend(self.home, &mut driver, STREAM, self.now);
+        }
+        Standing { let_go, ..self.standing() }
+    }
+
+    /// How it stands.
+    pub fn standing(&self) -> Standing {
+        let get = |which| words::get(&self.home.station, STREAM, which);
+        let flags = words::flags(&self.home.station, STREAM);
+        Standing {
+            way: get(words::MODE),
+            sent: get(words::SENT),
+            acknowledged: get(words::ACKNOWLEDGED),
+            received: get(words::RECEIVED),
+            passed: self.home.far(STREAM).own().receive.position.load(Ordering::Relaxed),
+            reset: flags & (flag::RESET_IN | flag::RESET_OUT) != 0,
+            ended: flags & flag::FIN_IN != 0,
+            let_go: false,
+        }
+    }
+
+    /// Whether the program would be told that the stream was reset.
+    pub fn tells_reset(&self) -> bool {
+        self.socket.incoming().look().0 & word::RST != 0
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        words::lower(&self.home.station, STREAM, flag::ACTIVE);
+        // SAFETY: one thread has it.
+        unsafe { (*self.home.far_fds.get())[STREAM as usize] = -1 };
+        for fd in self.ends.into_iter().chain([self.shadow.fd]) {
+            let _ = calls::close(fd);
+        }
+        if let Some(_setup) = SETUP.lock() {
+            shunt_link::let_go(self.home.links[0].1);
+        }
+        socket::free(self.socket);
+    }
+}

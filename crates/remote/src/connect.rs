@@ -1,0 +1,471 @@
+//! connect to another host: the stream is opened beside the TCP connection, which the kernel makes as always.
+
+use super::home::{self, Home};
+use super::message::Message;
+use super::pump::{Rings, CLASS, FIRST};
+use super::words::{self, flag as bit, mode};
+use super::{area, near, port, refusals};
+use core::sync::atomic::Ordering;
+use shunt_link as link;
+use shunt_rendezvous::connect::Outcome;
+use shunt_rendezvous::{connect as local, spare};
+use shunt_segment::address::Address;
+use shunt_segment::channel::{arm, life};
+use shunt_segment::name::Hello;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_station::{Answer, FourTuple, Inquiry, Opening, Peer, Refusal, Stream, Token};
+use shunt_stream::socket::{flag, Socket};
+use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, MSG_PEEK, POLLIN, POLLOUT, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::global::SETUP;
+use shunt_table::process::report;
+use shunt_table::sockaddr::Encoded;
+use shunt_table::{global, sockaddr};
+
+/// How long it may take to hear which station serves the listener (ns), the first time that this is asked: where the program
+/// does not want to wait, and nobody has said that shunt is there; where it does not want to wait; where it waits anyway: until
+/// the third question met silence, which is then remembered.
+const ASKED: [u64; 3] = [2_000_000, 10_000_000, 120_000_000];
+/// How long `connect` waits for OPENED (ns). No SYN shows the mark before: others could read it, and be the first to reserve.
+const PROMPT: [u64; 3] = [10_000_000, 10_000_000, 50_000_000];
+/// How long it then waits for the token (ns). What comes later finds a stream that has begun by TCP.
+const TOKEN: [u64; 3] = [50_000, 100_000, 500_000];
+/// Where the program allows itself less (TCP_MAXSEG), there is no room for marks below that the kernel would take.
+const LEAST_SEGMENT: u32 = 600;
+/// How long it may take to learn whether a reservation that was given up had been claimed (ns).
+const CERTAINTY: u64 = 1_000_000_000;
+
+/// Connects `fd` to `server`, an address of another host.
+pub fn connect(fd: i32, socket: &'static Socket, server: &Address) -> Outcome {
+    let device = match area::device(server) {
+        Ok(device) => device,
+        Err(reason) => return Outcome::Kernel(reason),
+    };
+    let nonblocking = calls::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0);
+    let listed = matches!(global::options().hosts, shunt_options::Hosts::Listed(_));
+    let kind = if nonblocking { usize::from(listed) } else { 2 };
+    if area::was_slow(server, clock::monotonic_ns()) {
+        return Outcome::Kernel(Reason::TooSlow);
+    }
+    if let Some(reason) = refusals::of(server) {
+        return Outcome::Kernel(reason);
+    }
+    let said = shunt_rendezvous::options::largest_segment(socket);
+    if is_not_to_be_bound(fd) || (1..LEAST_SEGMENT).contains(&said) {
+        return Outcome::Kernel(Reason::UnsupportedSocket);
+    }
+    let four = FourTuple { client: device.source, server: *server };
+    if let Some(home) = home::home() {
+        home.look_after_address(&device.source);
+    }
+    let is_known =
+        home::home().is_some_and(|home| !home.station.is_over() && home.station.known(&four, clock::monotonic_ns()).is_some());
+    if !is_known {
+        if let Err(reason) = area::host_runs(&device, server, nonblocking) {
+            return Outcome::Kernel(reason);
+        }
+    }
+    if area::is_homeless() {
+        return Outcome::Kernel(Reason::NoStation);
+    }
+    let home = match home::settle(&device, true) {
+        Ok(home) => home,
+        Err(reason) => {
+            area::note_homeless();
+            return Outcome::Kernel(reason);
+        }
+    };
+    let peer = match ask(home, &four, clock::monotonic_ns() + ASKED[kind]) {
+        Ok(peer) => peer,
+        Err(reason) => {
+            if reason == Reason::TooSlow {
+                area::note_slow(server, clock::monotonic_ns());
+            }
+            return Outcome::Kernel(reason);
+        }
+    };
+    // A port that is bound stays so, whatever becomes of the stream: what else may fail is asked before.
+    let Some(driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
+    let lends = driver.lends_below(words::STREAMS);
+    drop(driver);
+    near::drive();
+    if !lends {
+        return Outcome::Kernel(Reason::StreamsFull);
+    }
+    if !home.has_room() {
+        return Outcome::Kernel(Reason::NoDescriptors);
+    }
+    spare::spoil(socket);
+    let Some(client) = bind(fd, socket, &device.source) else { return Outcome::Kernel(Reason::NoPort) };
+    let four = FourTuple { client, server: *server };
+    let Some(mut driver) = near::lock(home, clock::monotonic_ns() + PROMPT[2]) else { return Outcome::Kernel(Reason::TooSlow) };
+    if !driver.lends_below(words::STREAMS) {
+        return Outcome::Kernel(Reason::StreamsFull); // another thread was here meanwhile
+    }
+    let mark = driver.mark(if said == 0 { device.segment() } else { device.segment().min(said.min(u16::MAX.into()) as u16) });
+    let opened = driver.open(clock::monotonic_ns(), peer, &four, mark);
+    drop(driver);
+    near::drive(); // others may have left to us what they had to do
+    let stream = match opened {
+        Ok(stream) => stream,
+        Err(refusal) => return Outcome::Kernel(reason(refusal)),
+    };
+    // Where there may be a reservation all the same nobody claims it: the connection does not show the mark.
+    match await_opening(home, stream, clock::monotonic_ns() + PROMPT[kind]) {
+        Opening::Opened => {}
+        Opening::Refused(refusal) => {
+            give_up(home, stream);
+            // A path that was lost, or a listener that moved, is asked for anew.
+            if !matches!(refusal, Refusal::Lost | Refusal::Elsewhere) {
+                refusals::note(server, reason(refusal), refusals::SAID);
+            }
+            return Outcome::Kernel(reason(refusal));
+        }
+        Opening::Pending => {
+            match near::lock(home, clock::monotonic_ns() + PROMPT[kind]) {
+                Some(mut driver) => driver.release_unmarked(clock::monotonic_ns(), stream),
+                None => leave_behind(home, stream),
+            }
+            near::drive();
+            refusals::note(server, Reason::TooSlow, refusals::LATE);
+            return Outcome::Kernel(Reason::TooSlow);
+        }
+    }
+    connect_by_tcp(home, stream, fd, socket, &four, kind, [said as i32, i32::from(mark.0)])
+}
+
+/// Whether the socket's packets have a mark (SO_MARK), by which rules may choose another way, and another source, than the route
+/// that was asked for; or whether a port is chosen for it only when it connects (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+fn is_not_to_be_bound(fd: i32) -> bool {
+    const NO_PORT: i32 = 24;
+    let has = |level, name| calls::getsockopt_int(fd, level, name).is_ok_and(|value| value != 0);
+    has(libc::SOL_SOCKET, libc::SO_MARK) || has(libc::IPPROTO_IP, NO_PORT)
+}
+
+fn reason(refusal: Refusal) -> Reason {
+    match refusal {
+        Refusal::NoStation => Reason::PeerHostPlain,
+        Refusal::Full => Reason::StreamsFull,
+        Refusal::Elsewhere | Refusal::Source | Refusal::Cancelled | Refusal::Unclaimed => Reason::PeerHostRefused,
+        Refusal::Lost => Reason::PathLost,
+        Refusal::Device => Reason::OutsideArea,
+    }
+}
+
+/// Drives until something happens that others may do, or for a moment.
+fn pause(home: &Home, beside: i32, events: i16, deadline: u64) {
+    near::drive();
+    let left = deadline.saturating_sub(clock::monotonic_ns()).min(200_000);
+    if left == 0 {
+        return;
+    }
+    let armed = home.station.arm();
+    let mut set = [home.station.poll_fd(), beside].map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+    set[1].events = events;
+    let left = if armed { left } else { 0 };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: left as i64 };
+    let _ = calls::ppoll(set.as_mut_ptr(), 2, &mut time, core::ptr::null(), calls::KERNEL_SIGSET);
+    if armed {
+        home.station.disarm();
+    }
+    near::drive();
+}
+
+/// Which station serves the listener.
+fn ask(home: &Home, four: &FourTuple, deadline: u64) -> core::result::Result<Peer, Reason> {
+    if let Some(known) = home.station.known(four, clock::monotonic_ns()) {
+        return known.map_err(reason);
+    }
+    let mut inquiry =
+        Inquiry::begin(&home.station, four, clock::monotonic_ns(), &mut Rings::of(home)).map_err(|_| Reason::NoStation)?;
+    loop {
+        let now = clock::monotonic_ns();
+        match inquiry.step(&home.station, now) {
+            Answer::Peer(peer) => return Ok(peer),
+            Answer::None(refusal) => return Err(reason(refusal)),
+            Answer::Pending if now >= deadline => {
+                inquiry.abandon(&home.station);
+                return Err(Reason::TooSlow);
+            }
+            Answer::Pending => pause(home, inquiry.descriptor(), POLLIN, deadline.min(inquiry.deadline().max(now + 1))),
+        }
+    }
+}
+
+/// The address that the connection will come from: where the program bound it, or one of the ports for that.
+fn bind(fd: i32, socket: &Socket, source: &Address) -> Option<Address> {
+    if !socket.has(flag::BOUND) && !port::bind(fd, socket.family.load(Ordering::Relaxed), source) {
+        return None;
+    }
+    let bound = shunt_table::sockaddr::bound_address(fd);
+    (bound.port != 0).then_some(Address { port: bound.port, scope: 0, ..if bound.is_unspecified() { *source } else { bound } })
+}
+
+fn await_opening(home: &Home, stream: Stream, deadline: u64) -> Opening {
+    loop {
+        match home.station.opening(stream) {
+            Opening::Pending if clock::monotonic_ns() < deadline => pause(home, -1, 0, deadline),
+            other => return other,
+        }
+    }
+}
+
+/// The stream's end is nobody's business any more: it is released when the station knows what became of it.
+pub fn give_up(home: &Home, stream: Stream) {
+    match home.station.lock() {
+        Some(mut driver) if home.station.opening(stream) != Opening::Pending || stream >= words::STREAMS => {
+            driver.release(clock::monotonic_ns(), stream);
+        }
+        _ => leave_behind(home, stream),
+    }
+    near::drive();
+}
+
+/// Whoever has the lock next releases the stream, when it is known what became of it.
+fn leave_behind(home: &Home, stream: Stream) {
+    if stream < words::STREAMS {
+        words::raise(&home.station, stream, bit::GIVEN_UP);
+        near::mark(home, stream);
+        near::wake_keeper(home);
+    }
+}
+
+/// Gives the reservation up, and waits until it is known whether somebody had claimed it. True: nobody has, nor will: no
+/// token will come by TCP. False: that could not be learnt.
+fn withdraw(home: &Home, stream: Stream) -> bool {
+    if let Opening::Refused(_) = home.station.opening(stream) {
+        give_up(home, stream);
+        return true;
+    }
+    if let Some(mut driver) = home.station.lock() {
+        driver.cancel(clock::monotonic_ns(), stream);
+    }
+    let cancelled = matches!(await_opening(home, stream, clock::monotonic_ns() + CERTAINTY), Opening::Refused(_));
+    give_up(home, stream);
+    cancelled
+}
+
+/// What came by the TCP connection.
+enum Came {
+    Token,
+    /// Nothing yet.
+    Nothing,
+    /// Other bytes, or its end: it is what the kernel's connections are.
+    Other,
+}
+
+fn look_for_token(fd: i32, token: &Token) -> Came {
+    let mut bytes = [0u8; 16];
+    let got =
+        calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_PEEK | MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+    let expected = super::accept::token_bytes(token);
+    match got {
+        Ok(16) if bytes == expected => Came::Token,
+        Ok(got) if got > 0 && got < 16 && bytes[..got] == expected[..got] => Came::Nothing,
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => Came::Nothing,
+        _ => Came::Other,
+    }
+}
+
+/// Waits for a connection that is on its way. Errors: its own; EINPROGRESS at the deadline.
+fn await_connected(home: &Home, fd: i32, deadline: u64) -> Result<()> {
+    loop {
+        if calls::poll_one(fd, POLLOUT, 0).unwrap_or(0) != 0 {
+            return match calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
+                0 => Ok(()),
+                error => Err(Errno(error)),
+            };
+        }
+        if clock::monotonic_ns() >= deadline {
+            return Err(Errno(libc::EINPROGRESS));
+        }
+        pause(home, fd, POLLOUT, deadline);
+    }
+}
+
+/// The kernel connects; the token that comes by this connection makes it a stream. It begins by TCP if that does not come at
+/// once.
+fn connect_by_tcp(
+    home: &'static Home,
+    stream: Stream,
+    fd: i32,
+    socket: &'static Socket,
+    four: &FourTuple,
+    kind: usize,
+    [said, mark]: [i32; 2],
+) -> Outcome {
+    let nonblocking = kind < 2;
+    let address = Encoded::new(socket.family.load(Ordering::Relaxed), &four.server);
+    // Only the SYN shows it.
+    let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, mark);
+    let mut connected = calls::connect(fd, address.pointer(), address.length);
+    let _ = calls::setsockopt_int(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, said);
+    if nonblocking && connected == Err(Errno(libc::EINPROGRESS)) {
+        connected = await_connected(home, fd, clock::monotonic_ns() + ASKED[kind]);
+    }
+    if let Err(error) = connected {
+        let certain = if matches!(error.0, libc::EINPROGRESS | libc::EINTR) {
+            withdraw(home, stream)
+        } else {
+            give_up(home, stream);
+            true
+        };
+        return Outcome::Done(Err(if certain { error } else { Errno(libc::ETIMEDOUT) }), Reason::TooSlow);
+    }
+    let Some(driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) else {
+        leave_behind(home, stream);
+        return Outcome::Done(Err(Errno(libc::ETIMEDOUT)), Reason::TooSlow);
+    };
+    let token = driver.token(stream);
+    drop(driver);
+    near::drive();
+    let deadline = clock::monotonic_ns() + TOKEN[kind];
+    let start = loop {
+        match look_for_token(fd, &token) {
+            Came::Token => break Start::Token,
+            Came::Other => {
+                // Somebody who accepts without shunt has written already, or the connection is over.
+                give_up(home, stream);
+                return Outcome::Done(Ok(0), Reason::PeerHostRefused);
+            }
+            Came::Nothing if clock::monotonic_ns() >= deadline => break Start::Provisional,
+            Came::Nothing => pause(home, fd, POLLIN, deadline),
+        }
+    };
+    if start == Start::Token {
+        let mut bytes = [0u8; 16];
+        let _ = calls::recvfrom(fd, bytes.as_mut_ptr().cast(), 16, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+    }
+    let shadow = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).unwrap_or(-1);
+    let made =
+        if shadow < 0 { Err(Errno(libc::EMFILE)) } else { companion(home, stream, &four.client, &four.server, nonblocking) };
+    let Ok([near_fd, far_fd]) = made else {
+        // The other side may believe in a stream: there is none.
+        match near::lock(home, clock::monotonic_ns() + PROMPT[2]) {
+            Some(mut driver) => driver.release(clock::monotonic_ns(), stream),
+            None => leave_behind(home, stream),
+        }
+        let _ = calls::close(shadow);
+        return Outcome::Done(Err(Errno(libc::ECONNRESET)), Reason::NoDescriptors);
+    };
+    // The kernel's own flag is the companion's from now on; the shadow is the keeper's.
+    let _ = calls::fcntl(shadow, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+    if let Some(_setup) = SETUP.lock() {
+        shunt_rendezvous::options::carry_over(fd, socket);
+        seat(home, stream, socket, nonblocking);
+    }
+    if nonblocking {
+        socket.set(flag::CONNECTING);
+    }
+    let (_, _, channel) = home.place(stream);
+    local::replace(fd, near_fd, socket, channel);
+    shunt_rendezvous::options::connected(socket, fd, true);
+    report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
+    let _ = calls::close(near_fd);
+    begin(home, stream, far_fd, shadow, start);
+    Outcome::Connected
+}
+
+/// The companion of a stream, near end and far end; its channel is made ready. `own` and `peer`: the addresses of the two
+/// ends.
+///
+/// Errors: EMFILE and the like.
+pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, nonblocking: bool) -> Result<[i32; 2]> {
+    let (base, _, channel) = home.place(stream);
+    let mut pair = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.as_mut_ptr())?;
+    let page = link::page(base, channel);
+    page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));
+    for (side, carriage) in page.sides.iter().zip(&page.carriages) {
+        carriage.clear();
+        side.clear();
+        side.transmit.class_limit.store(local::class_limit().min(CLASS as u32), Ordering::Relaxed);
+        side.owners.store(1, Ordering::Relaxed);
+    }
+    // The pump always has enough room: what was granted must fit.
+    page.sides[1].transmit.class_limit.store(CLASS as u32, Ordering::Relaxed);
+    // Each message rings, or drives.
+    page.sides[1].wait.armed.store(arm::ALWAYS, Ordering::Relaxed);
+    let generation = shunt_ring::claim::renew(&page.head);
+    local::describe(page, own, peer);
+    page.head.state.store(life::ACCEPTED, Ordering::Release);
+    words::set(&home.station, stream, words::GENERATION, u64::from(generation) | 1 << 32);
+    let header = link::header(base);
+    let hello = Hello {
+        version: shunt_segment::VERSION,
+        nonce: header.nonce.load(Ordering::Relaxed),
+        sequence: header.sequence.load(Ordering::Relaxed),
+        channel: channel as u16,
+        link_follows: 0,
+        generation,
+        client: *own,
+        server: *peer,
+    };
+    let (name, length) = sockaddr::abstract_name(hello.encode().as_slice());
+    // Other programs find the stream by it, to which the descriptor is handed.
+    let _ = calls::bind(pair[0], (&name as *const libc::sockaddr_un).cast(), length);
+    if !nonblocking {
+        let _ = calls::fcntl(pair[0], libc::F_SETFL, libc::O_RDWR as usize);
+    }
+    Ok(pair)
+}
+
+/// The socket becomes the near side of a stream. Under the set-up lock.
+pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: bool) {
+    let (base, index, channel) = home.place(stream);
+    let side = &link::page(base, channel).sides[0];
+    side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
+    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    socket.attach(base, channel, 0);
+    socket.link_index.store(index as u32, Ordering::Relaxed);
+    socket.set(flag::REMOTE);
+    home.set_near(stream, socket);
+    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+        socket.set(flag::FENCE);
+    }
+    if nonblocking {
+        socket.set(flag::NONBLOCK);
+    }
+    link::enter(index);
+}
+
+/// How a stream begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// A client that has the token.
+    Token,
+    /// A client whose acceptor is not there yet.
+    Provisional,
+    /// A server that has sent the token.
+    Claimed,
+}
+
+/// From now on bytes flow. The keeper gets the far companion and the shadow.
+pub fn begin(home: &Home, stream: Stream, far_fd: i32, shadow: i32, start: Start) {
+    // Without the lock there is no stream: the program finds its companion hung up.
+    if let Some(mut driver) = near::lock(home, clock::monotonic_ns() + CERTAINTY) {
+        driver.keep(stream);
+        let way = match start {
+            Start::Token => mode::BEGINNING,
+            Start::Provisional => mode::PROVISIONAL,
+            Start::Claimed => mode::CLAIMED,
+        };
+        words::set(&home.station, stream, words::MODE, way);
+        let more = if start == Start::Token { bit::BEGIN_DUE | bit::BIND_DUE } else { 0 };
+        words::raise(&home.station, stream, bit::ACTIVE | more);
+        if start == Start::Claimed {
+            driver.bind(stream, &mut Rings::of(home));
+            driver.grant(stream, FIRST);
+        }
+        drop(driver);
+        // If there is no keeper, the program finds its companion hung up, too.
+        let _ = Message::Stream(stream).send(home.control.load(Ordering::Relaxed), &[far_fd, shadow]);
+    } else {
+        leave_behind(home, stream);
+    }
+    let _ = calls::close(far_fd);
+    let _ = calls::close(shadow);
+    near::mark(home, stream);
+    near::drive();
+}

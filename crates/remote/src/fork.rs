@@ -1,0 +1,92 @@
+//! Forking the keeper: twice, as a carrier, so that it is nobody's child.
+
+use super::home::{self, Home};
+use super::keeper;
+use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
+use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::process::helper::ALL_SIGNALS;
+use shunt_table::process::{forks, helper};
+
+/// How long to wait until the keeper has closed what it inherited (ns). What is closed later is open for longer than the program
+/// thinks, and no more than that.
+const SHEDDING: u64 = 1_000_000_000;
+
+/// Forks the keeper of `home`, which is told things over `control`, whose other end is `ours`.
+///
+/// The keeper takes nothing of the program's along, so nothing counts as shared because of it.
+///
+/// Errors: EAGAIN (RLIMIT_NPROC, no memory).
+pub fn keeper(home: &'static Home, ours: i32, control: i32) -> Result<()> {
+    // A handler in the copy would be the program's code.
+    let mut mask = 0u64;
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &ALL_SIGNALS, &mut mask, 8);
+    forks::before_own();
+    let child = helper::copy();
+    if child == 0 {
+        let grandchild = helper::copy();
+        if grandchild == 0 {
+            begin(home, control);
+        }
+        helper::exit(i32::from(grandchild < 0));
+    }
+    let born = child > 0 && helper::waited(child as i32);
+    forks::parent_of_own();
+    if born {
+        await_shedding(ours);
+    }
+    let _ = calls::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut(), 8);
+    if born {
+        Ok(())
+    } else {
+        Err(Errno(libc::EAGAIN))
+    }
+}
+
+/// Until the keeper says that it has closed everything; or until it is gone, or for a moment.
+fn await_shedding(ours: i32) {
+    let deadline = clock::monotonic_ns() + SHEDDING;
+    let mut left = SHEDDING;
+    while left > 0 && matches!(calls::poll_one(ours, POLLIN, left as i64), Err(Errno(libc::EINTR))) {
+        left = deadline.saturating_sub(clock::monotonic_ns());
+    }
+    let mut byte = 0u8;
+    let _ = calls::recvfrom(ours, (&raw mut byte).cast(), 1, MSG_DONTWAIT, core::ptr::null_mut(), core::ptr::null_mut());
+}
+
+fn begin(home: &'static Home, control: i32) -> ! {
+    // SAFETY: a plain call.
+    unsafe { shunt_sys::syscall!(libc::SYS_setsid) };
+    forks::child_of_own();
+    helper::name(c"shunt-keeper");
+    allow_descriptors();
+    shunt_table::process::report::begin_anew();
+    let descriptors = home.station.descriptors();
+    let kept = |fd: i32| fd == control || fd == shunt_table::process::report::descriptor() || descriptors.contains(&fd);
+    helper::all_but(kept);
+    let byte = 1u8;
+    let _ = calls::sendto(control, (&raw const byte).cast(), 1, MSG_DONTWAIT | MSG_NOSIGNAL, core::ptr::null(), 0);
+    home.station.set_keeper();
+    home::keeps(home);
+    keeper::run(home, control)
+}
+
+/// Two for each stream: more than the program may have allowed itself. It runs no other program.
+fn allow_descriptors() {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    if calls::prlimit(0, libc::RLIMIT_NOFILE, core::ptr::null(), &mut limit).is_ok() {
+        limit.rlim_cur = limit.rlim_max;
+        let _ = calls::prlimit(0, libc::RLIMIT_NOFILE, &limit, core::ptr::null_mut());
+    }
+}
+
+/// The keeper, which may have been root's, is the user's whose streams it keeps: others of his write into the memory that it reads.
+/// Gives the user that it is then.
+pub fn become_user(user: u32, group: u32) -> u32 {
+    // SAFETY: plain integers.
+    unsafe {
+        shunt_sys::syscall!(libc::SYS_setgroups, 0, 0);
+        shunt_sys::syscall!(libc::SYS_setresgid, group, group, group);
+        shunt_sys::syscall!(libc::SYS_setresuid, user, user, user);
+    }
+    calls::geteuid()
+}

@@ -1,0 +1,58 @@
+//! Streams to other hosts: the sockets' half.
+//!
+//! The program has side 0 of a local channel, in a link of the station's own, and does what it does on one host. Side 1 is
+//! nobody's: the *pump* moves its bytes between the rings and the station's engine. Whoever holds the station's lock may
+//! work it, in any process of the station's family: threads that wait, awake or asleep on the endpoint, and else the *keeper*.
+//!
+//! ```text
+//! program ── near ring, side 0 ═══ side 1 ── pump ── engine ── endpoint ══ other host
+//!    fd ═══ companion ═══ keeper ── shadow ═══ (TCP) ═══ other host's keeper
+//! ```
+//!
+//! The keeper alone holds the far ends of companions, so its death is a hang-up for everybody, and nothing waits for ever.
+//! Rings of these links stop at 256 KiB, so no window has to be mapped, and a peer is granted as much as such a ring holds.
+#![cfg_attr(not(test), no_std)]
+// Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
+#![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
+
+mod accept;
+#[cfg(feature = "alone")]
+pub mod alone;
+mod area;
+mod askers;
+mod bulk;
+mod connect;
+mod fork;
+mod hold;
+mod home;
+mod keeper;
+mod leave;
+mod making;
+mod message;
+mod near;
+mod port;
+mod posting;
+mod pump;
+mod refusals;
+mod shadow;
+mod shown;
+mod whose;
+mod words;
+
+pub use home::{forget, forked, moved};
+use shunt_rendezvous::other_hosts::OtherHosts;
+pub use whose::{is_driving, user_changed};
+
+/// The process, or a thread of it, has left its network namespace. Under the set-up lock.
+pub fn left_namespace() {
+    area::left_namespace();
+    home::left_namespace();
+}
+
+/// What connect, listen and accept ask of this room.
+pub static OTHER_HOSTS: OtherHosts = OtherHosts {
+    connect: connect::connect,
+    listens: accept::listens,
+    listens_no_longer: accept::listens_no_longer,
+    accepted: accept::accepted,
+};

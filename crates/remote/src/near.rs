@@ -1,0 +1,346 @@
+//! What threads of the program do for streams to other hosts: they drive while they are awake.
+
+use super::hold;
+use super::home::{home, Home};
+use super::message::Message;
+use super::pump::Rings;
+use super::words::{self, flag};
+use core::sync::atomic::{fence, Ordering};
+use shunt_poll::epoll;
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, Wait};
+use shunt_station::Stream;
+use shunt_stream::progress::{Posting, Progress, Watch};
+use shunt_stream::socket::Socket;
+use shunt_stream::stamp;
+use shunt_sys::clock;
+
+/// A stream is to be looked after by who holds the lock.
+pub fn mark(home: &Home, stream: Stream) {
+    home.common().dirty[(stream % words::STREAMS) as usize / 64].fetch_or(1 << (stream % 64), Ordering::AcqRel);
+}
+
+/// The same, by who has the lock.
+pub fn owe(home: &Home, stream: Stream) {
+    let word = &home.common().owed[(stream % words::STREAMS) as usize / 64];
+    word.store(word.load(Ordering::Relaxed) | 1 << (stream % 64), Ordering::Relaxed);
+}
+
+/// Whether another stream than this one is to be looked after.
+fn is_another_marked(home: &Home, stream: Stream) -> bool {
+    let common = home.common();
+    let marks =
+        |row: usize| [&common.dirty[row], &common.owed[row], &common.narrow[row]].map(|word| word.load(Ordering::Relaxed));
+    let others = |row: usize| marks(row).into_iter().fold(0, |all, word| all | word);
+    let own = |row: usize| if row == (stream % words::STREAMS) as usize / 64 { 1 << (stream % 64) } else { 0_u64 };
+    (0..common.dirty.len()).fold(0, |all, row| all | others(row) & !own(row)) != 0
+}
+
+/// The station's lock, by a moment at the latest.
+pub fn lock(home: &Home, deadline: u64) -> Option<shunt_station::Driver<'_>> {
+    loop {
+        if let Some(driver) = home.station.lock() {
+            return Some(driver);
+        }
+        if clock::monotonic_ns() >= deadline {
+            return None;
+        }
+    }
+}
+
+/// Looks after all streams that are marked.
+pub fn attend(home: &Home, driver: &mut shunt_station::Driver<'_>) {
+    let mut pump = Rings::of(home);
+    for row in 0..words::STREAMS / 64 {
+        let common = home.common();
+        let [dirty, owed] = [&common.dirty[row as usize], &common.owed[row as usize]];
+        let mut bits = owed.load(Ordering::Relaxed) | common.narrow[row as usize].load(Ordering::Relaxed);
+        if dirty.load(Ordering::Relaxed) != 0 {
+            bits |= dirty.swap(0, Ordering::AcqRel);
+        }
+        if bits == 0 {
+            continue;
+        }
+        owed.store(0, Ordering::Relaxed);
+        while bits != 0 {
+            pump.service(driver, row * 64 + bits.trailing_zeros());
+            bits &= bits - 1;
+        }
+    }
+}
+
+/// Rounds of one turn: peers that send without end are looked at again by the next.
+const ROUNDS: u32 = 8;
+
+/// Sends what was marked, takes what came and does what that leaves to do. Nothing stays marked that nobody looks after, unless the
+/// driver has what he waits for: then at most until his next turn, or the keeper's. True: there is more, of which nobody who sleeps
+/// may hear.
+fn rounds(home: &Home, driver: &mut shunt_station::Driver<'_>, mut posting: Option<&mut Posting>) -> bool {
+    hold::none_is(home);
+    attend(home, driver);
+    for _ in 0..ROUNDS {
+        let mut pump = Rings::into(home, posting.as_deref_mut());
+        let progress = driver.drive(clock::monotonic_ns(), &mut pump);
+        pump.settle();
+        if progress.early {
+            return false;
+        }
+        attend(home, driver);
+        if !progress.more {
+            return false;
+        }
+    }
+    true
+}
+
+/// Drives, if nobody else does. Gives when somebody is to drive again; `None`: somebody else drives, and looks once more.
+pub fn turn(home: &Home, mut posting: Option<&mut Posting>) -> Option<u64> {
+    loop {
+        let mut driver = home.station.try_lock()?;
+        let more = rounds(home, &mut driver, posting.as_deref_mut());
+        if !driver.leave() {
+            return Some(if more { 0 } else { home.station.deadline().unwrap_or(u64::MAX) });
+        }
+    }
+}
+
+/// The near side sent, or took, or ended: the pump goes on, at once or with the turn that follows ([`hold`]), without a look at
+/// what has come. False: it is not this process's station that has the stream, and its keeper is to be rung.
+#[cold]
+#[inline(never)]
+pub fn kick(socket: &Socket) -> bool {
+    let Some(home) = driven() else { return false };
+    let Some(stream) = home.stream_of(socket) else { return false };
+    let now = clock::monotonic_ns();
+    if hold::is_first(home, now) {
+        if let Some(driver) = home.station.lock_if_free() {
+            give(home, driver, stream, now);
+            return true;
+        }
+        mark(home, stream);
+    } else {
+        // Before the look whether it may wait: whoever has the lock and has looked says that none is held, or meets the mark.
+        mark(home, stream);
+        if hold::may_wait(home, now) {
+            return true;
+        }
+    }
+    // Behind the mark, so that whoever has the lock meets it when he looks once more.
+    let Some(driver) = home.station.try_lock() else { return true };
+    give(home, driver, stream, now);
+    true
+}
+
+/// Sends what the stream's near side has given, and what others have whose streams are marked. What else is to be done for the stream
+/// is done behind that.
+#[inline(always)]
+fn give(home: &'static Home, mut driver: shunt_station::Driver<'_>, stream: Stream, now: u64) {
+    let mut pump = Rings::of(home);
+    if is_another_marked(home, stream) {
+        owe(home, stream);
+        attend(home, &mut driver);
+    } else {
+        pump.send_first(&mut driver, stream, now);
+        owe(home, stream);
+    }
+    driver.push(now, &mut pump);
+    attend(home, &mut driver);
+    if driver.is_busy() {
+        driver.push(now, &mut pump); // room that was granted, or bytes behind which an end was said
+    }
+    match driver.leave() {
+        true => work(home, None),
+        false => see_to_the_clock(home, home.station.deadline().unwrap_or(u64::MAX)),
+    }
+}
+
+/// The program holds bytes back until `until` at most ([`shunt_stream::corked`]): by then the keeper is to look. False: as for [`kick`].
+#[cold]
+pub fn hold_back(socket: &Socket, until: u64) -> bool {
+    let Some(home) = driven().filter(|home| home.stream_of(socket).is_some()) else { return false };
+    let sooner = |known: u64| (known == 0 || known > until).then_some(until);
+    // What was noted before is looked at with this, which is in the ring already. Pairs with the keeper's swap.
+    if home.common().held_back.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sooner).is_ok() {
+        fence(Ordering::SeqCst);
+        see_to_the_clock(home, until);
+    }
+    true
+}
+
+/// The process's home, if it has had streams there: what comes before, for listeners, is the keeper's, which may be another user's.
+#[inline(always)]
+pub(super) fn driven() -> Option<&'static Home> {
+    home().filter(|home| home.claimed.load(Ordering::Relaxed))
+}
+
+/// A thread of the program that waits awake.
+pub fn drive() {
+    drive_into(None);
+}
+
+/// As [`drive`], by a call whose buffer takes what comes next.
+pub fn drive_into(posting: Option<&mut Posting>) {
+    if let Some(home) = driven() {
+        work(home, posting);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn work(home: &Home, posting: Option<&mut Posting>) {
+    if let Some(deadline) = turn(home, posting) {
+        see_to_the_clock(home, deadline);
+    }
+}
+
+/// The keeper must not sleep far beyond the moment when somebody is to drive, nor while a peer waits for room that the program may make
+/// without a word. While threads of the program drive, it looks at the clock often enough.
+#[inline]
+fn see_to_the_clock(home: &Home, deadline: u64) {
+    let sleeps_until = home.common().sleeps_until.load(Ordering::Acquire);
+    if sleeps_until == 0 {
+        return; // it is awake
+    }
+    let late = sleeps_until.saturating_sub(deadline) > SLACK;
+    let narrow = home.common().narrow.iter().any(|row| row.load(Ordering::Relaxed) != 0);
+    if (late || narrow) && sleeps_until - clock::monotonic_ns().min(sleeps_until) > SLACK && (late || narrow_unheard(home)) {
+        wake_keeper(home);
+    }
+}
+
+/// Whether a program may make room for a peer that waits for it, and ring nobody: neither the keeper has asked for that, nor has anybody
+/// since the program rang last.
+#[cold]
+fn narrow_unheard(home: &Home) -> bool {
+    (0..).zip(&home.common().narrow).any(|(row, word)| {
+        let word = word.load(Ordering::Relaxed);
+        (0..64).filter(|bit| word & 1 << bit != 0).any(|bit| {
+            let (base, _, channel) = home.place(row * 64 + bit);
+            !bell::is_armed(&shunt_link::page(base, channel).sides[1].wait, arm::OUT)
+        })
+    })
+}
+
+/// How much later than the engine asks the keeper may look (ns).
+pub const SLACK: u64 = 8_000_000;
+
+/// A thread of the program is about to announce that it sleeps, by a call whose buffer takes what comes next ([`shunt_stream::progress::watch_into`]).
+#[inline(always)]
+pub fn watch_into(posting: Option<&mut Posting>) -> Option<Watch<'_>> {
+    match driven() {
+        Some(home) => begin(home, posting),
+        None => Some(Watch::default()),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn begin<'p>(home: &'static Home, mut posting: Option<&'p mut Posting>) -> Option<Watch<'p>> {
+    // Who gives something from now on is the first, or has marked it where it is seen here.
+    hold::none_is(home);
+    if is_due(home) {
+        work(home, posting.as_deref_mut());
+        if posting.as_ref().is_some_and(|posting| posting.taken() > 0) {
+            return None;
+        }
+    }
+    // Made only if it is armed: what it takes back when it goes would be another sleeper's arming.
+    if home.station.arm() {
+        let place = core::ptr::from_ref(home).cast();
+        return Some(Watch::new(&PROGRESS, place, home.station.poll_fd(), posting));
+    }
+    // What the look has found and taken in wakes nobody any more, and may be for others.
+    work(home, posting);
+    None
+}
+
+/// Whether anything but what comes is to be seen to before a sleep: what comes ends the sleep at once, or keeps the endpoint
+/// from being armed.
+fn is_due(home: &Home) -> bool {
+    let common = home.common();
+    common.is_any_marked(Ordering::Relaxed)
+        || common.narrow.iter().any(|row| row.load(Ordering::Relaxed) != 0)
+        || home.station.owes()
+        || home.station.deadline().is_some_and(|deadline| deadline <= clock::monotonic_ns())
+}
+
+fn watched(watch: &Watch<'_>) -> Option<&'static Home> {
+    // SAFETY: null, or a home, as `begin` made it; homes are never unmapped.
+    unsafe { watch.home.cast::<Home>().as_ref() }
+}
+
+fn watch_stream(watch: &mut Watch<'_>, socket: &Socket, conditions: u32) {
+    let home = watched(watch).filter(|_| socket.has(shunt_stream::socket::flag::REMOTE));
+    if let Some(stream) = home.and_then(|home| home.stream_of(socket)) {
+        let wait: *const Wait = &socket.own().wait;
+        // SAFETY: links of a station are never unmapped.
+        watch.armed = Some((stream, unsafe { &*wait }, conditions));
+    }
+}
+
+fn unwatch(watch: &mut Watch<'_>) {
+    if let Some(home) = watched(watch) {
+        if let Some((stream, wait, conditions)) = watch.armed {
+            if bell::take_back(wait, conditions) {
+                have_rung(home, stream, flag::RING);
+            }
+        }
+        home.station.disarm();
+        work(home, watch.posting.take());
+    }
+}
+
+/// What is asked of this room by those below.
+pub static PROGRESS: Progress = Progress {
+    is_driven: || driven().is_some(),
+    drive: drive_into,
+    kick,
+    hold_back,
+    ring,
+    watch: watch_into,
+    watch_stream,
+    unwatch,
+    leave: super::leave::leave,
+};
+
+/// Wakes the keeper.
+pub fn wake_keeper(home: &Home) {
+    let _ = Message::Wake.send(home.control.load(Ordering::Relaxed), &[]);
+}
+
+/// Something came for a near side of this process. True: nobody needs a bell for it, because nobody sleeps, or a set alone
+/// has announced that it waits, of this process and of no other thread's sleep.
+pub fn hears_by_itself(near: &Socket, far: &Socket, conditions: u32) -> bool {
+    fence(Ordering::SeqCst); // behind what came, as every waker's look
+    let wait = &near.own().wait;
+    if conditions & arm::IN != 0 && bell::wants_stamp(wait) {
+        stamp::arrived(far);
+    }
+    let armed = wait.armed.load(Ordering::Relaxed);
+    let sets = conditions << arm::SET_SHIFT;
+    let (others, anybody) = ((arm::IN | arm::OUT) | arm::ALWAYS, conditions | sets | arm::ALWAYS);
+    armed & anybody == 0 || (armed & others == 0 && near.own().asks_time.load(Ordering::Relaxed) == 0 && epoll::brought(near))
+}
+
+/// A sleeper of the near side is to be woken, by the keeper, which alone can; by an urgent byte if that is asked for.
+#[cold]
+fn ring(far: &Socket, urgent: bool) {
+    have_far_rung(far, if urgent { flag::RING_URGENT } else { flag::RING });
+}
+
+fn have_far_rung(far: &Socket, how: u64) {
+    let Some(home) = home() else { return };
+    if let Some(stream) = home.stream_of(far) {
+        have_rung(home, stream, how);
+    }
+}
+
+#[cold]
+fn have_rung(home: &Home, stream: Stream, how: u64) {
+    words::raise(&home.station, stream, how);
+    mark(home, stream);
+    // One call for all of them: the keeper takes it back before it looks.
+    if home.common().called.swap(1, Ordering::SeqCst) == 0 {
+        wake_keeper(home);
+    }
+}

@@ -1,0 +1,515 @@
+//! connect: tries the rendezvous first; any doubt leads to kernel TCP, with a reason.
+
+use crate::{again, bidding};
+use core::sync::atomic::Ordering;
+use shunt_link as link;
+use shunt_link::ports;
+use shunt_ring::claim;
+use shunt_segment::address::Address;
+use shunt_segment::channel::{life, release, state, ChannelPage};
+use shunt_segment::name::{self, Hello};
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_stream::socket::{flag, Socket};
+use shunt_stream::waiting::owner::Owner;
+use shunt_stream::waiting::watchers;
+use shunt_stream::waiting::watchers::Change;
+use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_sys::{calls, clock, thread, Errno};
+use shunt_table::global::{Shared, SETUP};
+use shunt_table::process::report;
+use shunt_table::table::Kind;
+use shunt_table::{diag, global, passing, private, route, sockaddr, table};
+
+/// What connect came to.
+pub enum Outcome {
+    /// The socket is an accelerated stream now.
+    Connected,
+    /// The kernel shall connect; the reason is to be noted if that succeeds or is in progress.
+    Kernel(Reason),
+    /// The kernel has connected, or tried to, with this result; it carries the connection for this reason.
+    Done(shunt_sys::Result<isize>, Reason),
+}
+
+/// How long an answer of the kernel about a port is believed: a burst of connections asks once.
+const BELIEVE_NS: u64 = 20_000_000;
+const ANSWERS: usize = 16;
+
+#[derive(Clone, Copy)]
+struct Answer {
+    server: Address,
+    source: Address,
+    owner: diag::Owner,
+    /// True if nobody answered at the owner's rendezvous: a plain server.
+    plain: bool,
+    /// In ticks; 0: unused.
+    until: u64,
+}
+
+const NO_ANSWER: Answer = Answer {
+    server: Address { ip: [0; 16], port: 0, scope: 0 },
+    source: Address { ip: [0; 16], port: 0, scope: 0 },
+    owner: diag::Owner { inode: 0, uid: 0 },
+    plain: false,
+    until: 0,
+};
+
+static ANSWERED: Shared<[Answer; ANSWERS]> = Shared::new([NO_ANSWER; ANSWERS]);
+
+fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
+    // SAFETY: the set-up lock is held.
+    let answers = unsafe { &mut *ANSWERED.get() };
+    // The counter begins anew when a machine wakes: no answer is from the future.
+    let latest = now + clock::ticks_for_ns(BELIEVE_NS);
+    answers.iter_mut().find(|a| a.until > now && a.until <= latest && a.server == *server)
+}
+
+fn remember(answer: Answer) {
+    // SAFETY: the set-up lock is held.
+    let answers = unsafe { &mut *ANSWERED.get() };
+    // Whatever seems to be from the future is from before the counter began anew, and would never be the oldest.
+    let slot = answers.iter_mut().min_by_key(|a| if a.until > answer.until { 0 } else { a.until }).expect("never empty");
+    *slot = answer;
+}
+
+/// Who listens may have changed: this process listens at another port, or lives in another network namespace. Under the set-up
+/// lock.
+pub fn forget_answers() {
+    // SAFETY: the set-up lock is held.
+    let answers = unsafe { &mut *ANSWERED.get() };
+    answers.iter_mut().for_each(|answer| answer.until = 0);
+}
+
+/// Tries to connect `socket` (a TCP socket at `fd`) to `server` through shared memory.
+pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome {
+    let options = global::options();
+    if !options.accelerate {
+        return Outcome::Kernel(Reason::SwitchedOff);
+    }
+    if shunt_table::private::are_scarce() {
+        return Outcome::Kernel(Reason::NoDescriptors);
+    }
+    if shunt_table::process::identity::namespaces_differ() {
+        return Outcome::Kernel(Reason::UnsupportedSocket);
+    }
+    shunt_table::process::filtered::look();
+    shunt_table::process::kernel_only::carry();
+    if shunt_table::process::kernel_only::keeps() {
+        return Outcome::Kernel(shunt_table::process::kernel_only::reason());
+    }
+    if shunt_table::process::uring::before_connect() {
+        return Outcome::Kernel(Reason::IoUring);
+    }
+    if server.port == 0 || !options.ports.contains(server.port) {
+        return Outcome::Kernel(Reason::PortNotListed);
+    }
+    if socket.family.load(Ordering::Relaxed) == libc::AF_INET6 && server.as_v4().is_some() && is_v6only(fd) {
+        return Outcome::Kernel(Reason::UnsupportedSocket); // the kernel says what is wrong with it
+    }
+    if server.is_unspecified() {
+        // RFC 1122 lets 0.0.0.0 mean this host; Linux connects to the loopback address.
+        server = if server.as_v4().is_some() {
+            Address::v4([127, 0, 0, 1], server.port)
+        } else {
+            let mut ip = [0; 16];
+            ip[15] = 1;
+            Address::v6(ip, server.port)
+        };
+    }
+    let Some(setup) = SETUP.lock() else { return Outcome::Kernel(Reason::Unknown) };
+    let outcome = rendezvous(fd, socket, &server);
+    bidding::arrived();
+    drop(setup);
+    match outcome {
+        Ok(()) => Outcome::Connected,
+        Err(Reason::NotLocal) => crate::other_hosts::connect(fd, socket, &server),
+        Err(reason) => Outcome::Kernel(reason),
+    }
+}
+
+/// IPV6_V6ONLY.
+pub fn is_v6only(fd: i32) -> bool {
+    let mut value = 0i32;
+    let mut length = core::mem::size_of::<i32>() as libc::socklen_t;
+    let target = (&mut value as *mut i32).cast();
+    calls::getsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, target, &mut length).is_ok() && value != 0
+}
+
+/// The socket that connects.
+pub struct Setting {
+    /// Its descriptor.
+    pub fd: i32,
+    /// The socket.
+    pub socket: &'static Socket,
+    /// O_NONBLOCK.
+    pub nonblocking: bool,
+    /// Where the program bound it; unspecified: nowhere.
+    bound: Address,
+}
+
+/// Whether the port that was lent for a connection is in use now; the connection may have one of its own.
+type PortUsed = bool;
+
+fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
+    let bound = match (socket.has(flag::BOUND), socket.at_address.load(Ordering::Relaxed)) {
+        (false, 0) => Address::default(),
+        (true, _) => shunt_table::sockaddr::bound_address(fd),
+        (false, _) => Address { port: 0, ..shunt_table::sockaddr::bound_address(fd) },
+    };
+    let setting = Setting { fd, socket, nonblocking: socket.has(flag::NONBLOCK), bound };
+    let now = clock::ticks();
+    if let Some(answer) = remembered(server, now) {
+        if answer.plain {
+            return Err(Reason::PeerPlain);
+        }
+        let (source, owner) = (answer.source, answer.owner);
+        if reconnect(&setting, &source, server, owner) {
+            return Ok(());
+        }
+        let met = with_port(&setting, &source, server, |client, reserved| meet(&setting, client, server, owner, reserved));
+        if met != Err(Reason::PeerPlain) {
+            return met;
+        }
+        answer.until = 0; // the listener that we believed in has gone: ask
+    }
+    let source = match route::local_source(server) {
+        Ok(Some(source)) => source,
+        Ok(None) => return Err(Reason::NotLocal),
+        Err(_) => return Err(Reason::NoDiagnosis),
+    };
+    with_port(&setting, &source, server, |client, reserved| {
+        let ask = |client: &Address| diag::listener(client, server).map_err(|_| Reason::NoDiagnosis);
+        let owner = ask(client)?.ok_or(Reason::NoListener)?;
+        let alone = alone(client, owner, ask);
+        if alone && reconnect(&setting, &source, server, owner) {
+            remember(Answer { server: *server, source, owner, plain: false, until: now + clock::ticks_for_ns(BELIEVE_NS) });
+            return Ok(false);
+        }
+        let result = meet(&setting, client, server, owner, reserved);
+        if alone && matches!(result, Ok(_) | Err(Reason::PeerPlain | Reason::UserChanged)) {
+            let until = now + clock::ticks_for_ns(BELIEVE_NS);
+            remember(Answer { server: *server, source, owner, plain: result == Err(Reason::PeerPlain), until });
+        }
+        result
+    })
+}
+
+/// Connects with what an earlier connection left, unless the program chose its address.
+fn reconnect(setting: &Setting, source: &Address, server: &Address, owner: diag::Owner) -> bool {
+    !setting.socket.has(flag::BOUND)
+        && setting.bound.is_unspecified()
+        && (again::connect(setting, source, server, owner.inode) || bidding::connect(setting, source, server, owner.inode))
+}
+
+/// Makes an attempt with a local address whose port is the program's choice or lent.
+fn with_port(
+    setting: &Setting,
+    source: &Address,
+    server: &Address,
+    attempt: impl FnOnce(&Address, u16) -> Result<PortUsed, Reason>,
+) -> Result<(), Reason> {
+    let bound = &setting.bound;
+    let reserved = if bound.port != 0 { 0 } else { ports::take(server.port).map_err(|_| Reason::NoPort)? };
+    let port = if bound.port != 0 { bound.port } else { reserved };
+    let result = client_address(source, bound, server, port).and_then(|client| attempt(&client, reserved));
+    if reserved != 0 && result != Ok(true) {
+        ports::give_back(reserved);
+    }
+    result.map(|_| ())
+}
+
+/// Whether the listener is no member of a SO_REUSEPORT group, whose members the kernel chooses by both addresses: asked
+/// about other ports of ours, it names the same one.
+fn alone(client: &Address, owner: diag::Owner, ask: impl Fn(&Address) -> Result<Option<diag::Owner>, Reason>) -> bool {
+    (1..=6u16).all(|k| ask(&Address { port: client.port ^ (k * 0x1357), ..*client }) == Ok(Some(owner)))
+}
+
+fn client_address(source: &Address, bound: &Address, server: &Address, port: u16) -> Result<Address, Reason> {
+    let from = if bound.is_unspecified() { source } else { bound };
+    if from.as_v4().is_some() != server.as_v4().is_some() {
+        return Err(Reason::UnsupportedSocket); // the kernel says what is wrong with it
+    }
+    Ok(Address { port, scope: server.scope, ..*from })
+}
+
+/// Closes a descriptor that did not become the companion.
+struct Pending(i32);
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.0 >= 0 {
+            let _ = calls::close(self.0);
+        }
+    }
+}
+
+/// Connects through the kernel, at the rendezvous of the listener that would get the TCP connection.
+fn meet(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<PortUsed, Reason> {
+    if link::left_to_kernel(owner.inode) {
+        return Err(Reason::UserChanged);
+    }
+    loop {
+        if meet_once(setting, client, server, owner, reserved)? {
+            return Ok(true);
+        }
+    }
+}
+
+/// False: the listener went to somebody who does not know the link, at this very moment; it is to be sent.
+fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag::Owner, reserved: u16) -> Result<bool, Reason> {
+    let Setting { fd, socket, .. } = *setting;
+    let began = clock::ticks();
+    let short = |error: Errno| match error.0 {
+        libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
+        _ => Reason::NoMemory,
+    };
+    let mut companion = Pending(calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0).map_err(short)?);
+    let offer = link::offer(owner.inode).map_err(short)?;
+    let (base, channel) = (offer.link.base, offer.channel);
+    let page = link::page(base, channel);
+    let header = link::header(base);
+    let must_send = header.sole.load(Ordering::Acquire) == 0;
+    let mut hello = Hello {
+        version: shunt_segment::VERSION,
+        nonce: offer.link.nonce,
+        sequence: offer.link.sequence,
+        channel: channel as u16,
+        link_follows: must_send as u16,
+        generation: page.head.generation.load(Ordering::Relaxed),
+        client: *client,
+        server: *server,
+    };
+    describe(page, client, server);
+    introduce(page, socket);
+    let named = name_companion(companion.0, page, &mut hello);
+    page.head.state.store(life::OFFERED, Ordering::Release);
+
+    let mut listener = 0;
+    let attempt = (|| -> Result<bool, Reason> {
+        named.map_err(|_| Reason::Refused)?;
+        let (to, to_length) = sockaddr::abstract_name(name::listener(owner.inode as u64).as_slice());
+        match calls::connect(companion.0, (&to as *const libc::sockaddr_un).cast(), to_length) {
+            Ok(()) => {}
+            Err(Errno(libc::ECONNREFUSED)) => return Err(Reason::PeerPlain),
+            Err(Errno(libc::EAGAIN)) => return Err(Reason::BacklogFull),
+            Err(_) => return Err(Reason::Refused),
+        }
+        listener = verify(companion.0, owner)?;
+        if must_send {
+            // While a socket is under way in a message the kernel looks for cycles of such whenever any AF_UNIX socket is closed: the bell
+            // goes only to who has use for it.
+            let both = [offer.link.fd, offer.link.bell_for_server];
+            let withheld = both[1] >= 0 && header.several.load(Ordering::Acquire) != 0;
+            let sent = &both[..1 + (both[1] >= 0 && !withheld) as usize];
+            let byte = if withheld { passing::WITHOUT_BELL } else { passing::ALL };
+            passing::send_with(companion.0, &[byte], sent, MSG_DONTWAIT | MSG_NOSIGNAL).map_err(|_| Reason::Refused)?;
+        } else if header.sole.load(Ordering::Acquire) == 1 {
+            link::bell_known(offer.index);
+        } else {
+            // Who had the link counts those that waited before it said so, and hands them on ([`crate::parcel`]). Others do not
+            // know it, unless one has accepted already.
+            return Ok(!claim::take_back(&page.head));
+        }
+        Ok(true)
+    })();
+    if attempt != Ok(true) {
+        page.head.state.store(life::FREE, Ordering::Release);
+        for side in &page.sides {
+            side.released.store(release::CLOSED, Ordering::Release);
+        }
+        link::enter(offer.index);
+        link::leave(offer.index, channel, true, false);
+        return attempt;
+    }
+    if !setting.nonblocking {
+        let _ = calls::fcntl(companion.0, libc::F_SETFL, libc::O_RDWR as usize);
+    }
+    settle(setting, base, offer.index, channel);
+    if page.head.state.load(Ordering::Relaxed) != life::ACCEPTED {
+        socket.set(flag::UNACCEPTED);
+    }
+    link::note(offer.index, channel, reserved, listener);
+    bidding::met(offer.index, channel, clock::ticks().wrapping_sub(began));
+    // A bound TCP socket keeps its port from others for as long as the connection lives.
+    if socket.has(flag::BOUND) {
+        let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
+        socket.private_fd.store(kept, Ordering::Relaxed);
+    }
+    replace(fd, companion.0, socket, channel);
+    crate::options::connected(socket, fd, true);
+    let _ = &mut companion;
+    Ok(true)
+}
+
+/// Names that are tried.
+const NAMES: u32 = 4;
+
+/// Binds the client's companion to its name. Everybody can see the names of a link's connections, and could have those that come next:
+/// then another generation is drawn, which nobody guesses.
+///
+/// Errors: those of bind(2).
+fn name_companion(companion: i32, page: &ChannelPage, hello: &mut Hello) -> shunt_sys::Result<()> {
+    let mut tries = 0..NAMES;
+    loop {
+        let (own, length) = sockaddr::abstract_name(hello.encode().as_slice());
+        match calls::bind(companion, (&own as *const libc::sockaddr_un).cast(), length) {
+            Err(Errno(libc::EADDRINUSE)) if tries.next().is_some() => {
+                let drawn = (&raw mut hello.generation).cast();
+                let _ = calls::getrandom(drawn, 4, libc::GRND_NONBLOCK);
+                claim::rename(&page.head, hello.generation);
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// The client's side of a channel that is about to be offered.
+pub fn introduce(page: &ChannelPage, socket: &Socket) {
+    let side = &page.sides[0];
+    side.pid.store(thread::process(), Ordering::Relaxed);
+    side.owners.store(1, Ordering::Relaxed);
+    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
+    side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
+}
+
+/// The socket becomes the client's end of `channel`.
+pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
+    let socket = setting.socket;
+    crate::options::carry_over(setting.fd, socket);
+    if socket.has(flag::BOUND) {
+        crate::options::note_six_only(setting.fd, socket);
+    }
+    socket.attach(base, channel, 0);
+    socket.link_index.store(index as u32, Ordering::Relaxed);
+    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+        socket.set(flag::FENCE);
+    }
+    if setting.nonblocking {
+        socket.set(flag::CONNECTING | flag::NONBLOCK);
+        socket.own().receive.state.fetch_or(state::CONNECTING, Ordering::AcqRel);
+    }
+    if socket.at_address.load(Ordering::Relaxed) != 0 {
+        socket.own().receive.state.fetch_or(state::AT_ADDRESS, Ordering::Relaxed);
+    }
+    link::enter(index);
+}
+
+/// connect(2) on a stream: whether it is the first one after EINPROGRESS, which succeeds once for all owners (SS_CONNECTING).
+pub fn first_success(socket: &Socket) -> bool {
+    let state = &socket.own().receive.state;
+    state.load(Ordering::Relaxed) & state::CONNECTING != 0
+        && state.fetch_and(!state::CONNECTING, Ordering::AcqRel) & state::CONNECTING != 0
+}
+
+/// The companion takes the place of the TCP socket under all its descriptors.
+pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
+    watchers::changed(socket, Change::Replacing);
+    let owner = socket.has(flag::OWNED).then(|| Owner::of(fd));
+    crate::spare::put_by(fd, socket);
+    let several = socket.references.load(Ordering::Relaxed) > 1;
+    let known = !several && socket.has(flag::CLOSE_ON_EXEC_KNOWN);
+    let range = if several { 0..table::high_water() } else { fd..fd + 1 };
+    for number in range {
+        if !table::get(number).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
+            continue;
+        }
+        let close_on_exec = if known { socket.has(flag::CLOSE_ON_EXEC) } else { closes_on_exec(number) };
+        let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
+        shunt_table::table::enter(number, Kind::Stream, socket);
+        report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
+    }
+    if let Some(owner) = owner {
+        owner.give(socket, fd);
+    }
+    watchers::changed(socket, Change::Replaced);
+}
+
+/// FD_CLOEXEC of `fd`.
+pub fn closes_on_exec(fd: i32) -> bool {
+    calls::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0
+}
+
+/// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
+fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
+    let peer = passing::creator(companion).map_err(|_| Reason::Refused)?;
+    if peer.uid != owner.uid {
+        return Err(Reason::PeerNotOwner);
+    }
+    // 65534 stands for every user that has no number in this user namespace: equality proves nothing.
+    if peer.uid == 65534 && calls::geteuid() != 65534 && !shunt_table::process::identity::sees_all_users() {
+        return Err(Reason::PeerNotMember);
+    }
+    Ok(peer.pid as u32)
+}
+
+/// Writes the addresses of a connection into its channel.
+pub fn describe(page: &ChannelPage, client: &Address, server: &Address) {
+    let head = &page.head;
+    for (to, from) in [(&head.client, client), (&head.server, server)] {
+        let words = from.words();
+        to[0].store(words[0], Ordering::Relaxed);
+        to[1].store(words[1], Ordering::Relaxed);
+    }
+    head.ports.store(client.port as u32 | (server.port as u32) << 16, Ordering::Relaxed);
+    head.scope.store(server.scope, Ordering::Relaxed);
+    head.began.store(clock::ticks(), Ordering::Relaxed);
+    head.since.store((clock::monotonic_ns() / 1_000_000_000) as u32, Ordering::Relaxed);
+}
+
+/// The largest ring class that the options allow.
+pub fn class_limit() -> u32 {
+    let most = global::options().ring;
+    let sizes = &shunt_segment::area::RING_SIZE;
+    sizes.iter().rposition(|size| *size <= most).unwrap_or(0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_is_believed_from_before_the_counter_began_anew() {
+        let lasts = clock::ticks_for_ns(BELIEVE_NS);
+        let at = |port| Address::v4([127, 0, 0, 1], port);
+        let old = 1 << 50;
+        for port in 1..=ANSWERS as u16 {
+            remember(Answer { server: at(port), until: old + port as u64 + lasts, ..NO_ANSWER });
+        }
+        assert!(remembered(&at(3), old + 3).is_some());
+        assert!(remembered(&at(3), old + 4 + lasts).is_none(), "too old");
+        assert!(remembered(&at(3), 1000).is_none(), "from before");
+        for port in [101, 102] {
+            remember(Answer { server: at(port), until: 1000 + lasts, ..NO_ANSWER });
+        }
+        assert!([101, 102].iter().all(|&port| remembered(&at(port), 1001).is_some()));
+        forget_answers();
+    }
+
+    #[test]
+    fn a_name_that_somebody_else_has_is_not_waited_for() {
+        // SAFETY: all-zero is a fresh page.
+        let page: Box<ChannelPage> = unsafe { Box::new(core::mem::zeroed()) };
+        let bound = |hello: &mut Hello| {
+            let fd = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0).unwrap();
+            name_companion(fd, &page, hello).map(|()| Pending(fd))
+        };
+        let address = Address::v4([127, 0, 0, 1], 7);
+        let hello = Hello {
+            version: shunt_segment::VERSION,
+            nonce: u64::from(calls::getpid()),
+            sequence: 1,
+            channel: 2,
+            link_follows: 0,
+            generation: 3,
+            client: address,
+            server: address,
+        };
+        let (mut first, mut next) = (hello, hello);
+        let (squatter, companion) = (bound(&mut first), bound(&mut next));
+        assert!(squatter.is_ok() && companion.is_ok());
+        assert_eq!(first, hello);
+        assert_ne!(next.generation, hello.generation);
+        assert_eq!(page.head.generation.load(Ordering::Relaxed), next.generation);
+        assert_eq!(page.head.pair.load(Ordering::Relaxed), next.generation);
+    }
+}

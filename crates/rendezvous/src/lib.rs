@@ -1,0 +1,34 @@
+//! How two programs meet: listening, connecting and accepting, and what of it can be had without the kernel.
+//!
+//! ```text
+//! opening      socket(2)                     spare: TCP sockets for the next one
+//! listen       the rendezvous beside the shadow socket      relatives: who else has it      parcel: before it is shared
+//! connect      tries the rendezvous          route, diag: what the kernel knows      ports: local ports kept reserved
+//! again        connecting in memory          offered: accepting that      kept: companions that outlive a connection
+//! bidding      connecting in memory to several acceptors           taking: accepting that
+//! accept       claimed, reserve: the number it gives      earlier: options that a listener had when a client connected
+//! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
+//! disconnect   connect(2) to AF_UNSPEC
+//! ```
+#![cfg_attr(not(test), no_std)]
+// Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
+#![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
+
+pub mod accept;
+pub mod again;
+pub mod bidding;
+pub mod claimed;
+pub mod close;
+pub mod connect;
+pub mod deferred;
+pub mod disconnect;
+pub mod exchange;
+pub mod listen;
+pub mod offered;
+pub mod opening;
+pub mod options;
+pub mod other_hosts;
+pub mod parcel;
+pub mod relatives;
+pub mod spare;
+pub mod taking;

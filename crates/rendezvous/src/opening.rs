@@ -1,0 +1,71 @@
+//! socket(2): which sockets are ours to look after, and where they come from.
+
+use crate::spare;
+use core::sync::atomic::Ordering;
+use shunt_segment::process::kind;
+use shunt_segment::reason::Reason;
+use shunt_stream::socket;
+use shunt_stream::socket::flag;
+use shunt_sys::calls;
+use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+use shunt_table::process::{apart, kernel_only, report};
+use shunt_table::table::Kind;
+use shunt_table::{global, table};
+
+fn internet_stream(domain: i32, kind: i32, protocol: i32) -> bool {
+    matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && kind & !(SOCK_NONBLOCK | SOCK_CLOEXEC) == SOCK_STREAM
+        && matches!(protocol, 0 | libc::IPPROTO_TCP)
+}
+
+fn ours(domain: i32, kind: i32, protocol: i32) -> bool {
+    global::ready()
+        && global::options().accelerate
+        && internet_stream(domain, kind, protocol)
+        && !kernel_only::confined()
+        && !apart::apart()
+}
+
+/// A descriptor for socket(2) without asking the kernel for a socket; `None`: it must be asked.
+pub fn from_spare(domain: i32, kind: i32, protocol: i32) -> Option<i32> {
+    if !ours(domain, kind, protocol) {
+        return None;
+    }
+    let (fd, number) = spare::open(domain, kind)?;
+    if !enter(fd, domain, kind, number) {
+        spare::forsake(number);
+        let _ = calls::close(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+/// The kernel made a socket.
+pub fn opened(fd: i32, domain: i32, kind: i32, protocol: i32) {
+    if global::ready() {
+        table::take(fd);
+        if ours(domain, kind, protocol) {
+            enter(fd, domain, kind, 0);
+        }
+    }
+}
+
+fn enter(fd: i32, domain: i32, flags: i32, spare: u32) -> bool {
+    if !table::fits(fd) {
+        return false;
+    }
+    let Some(socket) = socket::allocate(domain) else { return false };
+    socket.spare.store(spare, Ordering::Relaxed);
+    socket.set(flag::VIRGIN | flag::CLOSE_ON_EXEC_KNOWN);
+    for (given, bit) in [(SOCK_CLOEXEC, flag::CLOSE_ON_EXEC), (SOCK_NONBLOCK, flag::NONBLOCK)] {
+        if flags & given != 0 {
+            socket.set(bit);
+        }
+    }
+    shunt_table::table::enter(fd, Kind::Tcp, socket);
+    if apart::withdraw(fd) {
+        return false;
+    }
+    report::note(fd, kind::TCP, Reason::Unconnected, None);
+    true
+}

@@ -1,0 +1,205 @@
+//! Whether other processes still have this one's listeners by a fork: then connections cannot be offered in memory.
+//!
+//! Many servers fork and accept alone all the same: the child becomes another program, or saves a snapshot, or goes on as a
+//! daemon when its parent has ended. So before each fork of a process that listens a socket pair is made, of which the parent
+//! gets one end and the child the other, beside all ends that they have already. An end hangs up when nobody is left on the
+//! other side of that fork: each process there has ended, in whatever way, or become another program, or closed its
+//! listeners. A process all of whose ends have hung up has its listeners alone, and its children's word is not needed for it.
+//!
+//! A listener that goes another way (to the next program, in a message) is out of sight for good. A byte that nobody reads tells
+//! that to all relatives before.
+//!
+//! A server that forks for each connection would be alone, and not, in turns: it stays one of several, at last without such pairs. All functions but [`moved`] are called under the set-up lock.
+
+use crate::{listen, options};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use shunt_link::reserve;
+use shunt_stream::socket::{flag, Socket};
+use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_CLOEXEC, SOCK_STREAM};
+use shunt_sys::{calls, clock, Errno};
+use shunt_table::table::Kind;
+use shunt_table::{private, table};
+
+/// Forks whose other side may live, at most: a server with more children than this has them for good.
+const MOST: usize = 8;
+
+/// A process that may have fewer descriptors needs them itself.
+const FEW: u64 = 256;
+
+static ENDS: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
+/// The two ends of a fork that is being made, the parent's first.
+static NEXT: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
+/// Somebody may have a listener of ours of whom no end tells.
+static FOR_GOOD: AtomicBool = AtomicBool::new(false);
+/// When it was asked last whether relatives live, in ticks.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+/// Connections that were accepted since the last fork.
+static CLIENTS: AtomicU32 = AtomicU32::new(0);
+/// Forks in a row between which there were hardly any.
+static IN_VAIN: AtomicU32 = AtomicU32::new(0);
+/// So many forks, with so few connections each: a server that forks for each connection. To have its listener alone in between is worth
+/// nothing, as each client would have to send its link anew.
+const FOR_EACH: u32 = 8;
+/// After so many it will always do so, and needs not ask who of its children lives.
+const ALWAYS: u32 = 64;
+const HARDLY_ANY: u32 = 8;
+/// After so many connections without a fork it has become another kind of server.
+const MANY: u32 = 64;
+
+/// How often that is asked, in ticks (some 10 ms).
+const ASK_EVERY: u64 = 25_000_000;
+
+/// What an end tells of the other side.
+#[derive(PartialEq, Eq)]
+enum Side {
+    Lives,
+    Gone,
+    /// A listener went where it cannot be seen.
+    Told,
+}
+
+fn look(end: i32) -> Side {
+    let mut byte = 0u8;
+    let (room, none) = ((&raw mut byte).cast(), core::ptr::null_mut());
+    match calls::recvfrom(end, room, 1, MSG_DONTWAIT | MSG_PEEK, none, core::ptr::null_mut()) {
+        Ok(0) | Err(Errno(libc::ECONNRESET)) => Side::Gone,
+        Err(Errno(libc::EAGAIN)) => Side::Lives,
+        _ => Side::Told,
+    }
+}
+
+/// Closes the ends of those who have gone. True: there is nobody else.
+fn nobody_left() -> bool {
+    let mut none = true;
+    for place in &ENDS {
+        let end = place.load(Ordering::Relaxed);
+        if end < 0 {
+            continue;
+        }
+        match look(end) {
+            Side::Gone => private::close(place.swap(-1, Ordering::Relaxed)),
+            Side::Lives => none = false,
+            Side::Told => FOR_GOOD.store(true, Ordering::Relaxed),
+        }
+    }
+    none && !FOR_GOOD.load(Ordering::Relaxed)
+}
+
+/// A connection was accepted, in whatever way.
+pub fn count_client() {
+    CLIENTS.store(CLIENTS.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+}
+
+/// A process that listens is about to fork.
+pub fn before_fork() {
+    match CLIENTS.swap(0, Ordering::Relaxed) {
+        0 => {}
+        1..=HARDLY_ANY => IN_VAIN.store(IN_VAIN.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed),
+        _ => IN_VAIN.store(0, Ordering::Relaxed),
+    }
+    if IN_VAIN.load(Ordering::Relaxed) >= ALWAYS {
+        FOR_GOOD.store(true, Ordering::Relaxed);
+    }
+    if FOR_GOOD.load(Ordering::Relaxed) {
+        return;
+    }
+    nobody_left();
+    let free = ENDS.iter().any(|place| place.load(Ordering::Relaxed) < 0);
+    let mut pair = [-1; 2];
+    if !free
+        || !reserve::is_whole()
+        || private::are_short()
+        || calls::soft_limit(libc::RLIMIT_NOFILE) < FEW
+        || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).is_err()
+    {
+        FOR_GOOD.store(true, Ordering::Relaxed);
+        return;
+    }
+    for (place, fd) in NEXT.iter().zip(pair) {
+        let kept = private::keep(fd).unwrap_or(-1);
+        // Not one of the program's numbers.
+        if kept < private::lowest() {
+            FOR_GOOD.store(true, Ordering::Relaxed);
+        }
+        place.store(kept, Ordering::Relaxed);
+    }
+}
+
+/// The fork has been made, or has failed: end `own` of the new pair is this process's, the other is not. `None`: neither is.
+pub fn after_fork(own: Option<usize>) {
+    if own == Some(1) && IN_VAIN.load(Ordering::Relaxed) != 0 {
+        IN_VAIN.store(0, Ordering::Relaxed); // the child is a server of its own
+    }
+    for (number, place) in NEXT.iter().enumerate().filter(|(_, place)| place.load(Ordering::Relaxed) >= 0) {
+        let end = place.swap(-1, Ordering::Relaxed);
+        let free = ENDS.iter().find(|place| place.load(Ordering::Relaxed) < 0);
+        match free.filter(|_| own == Some(number)) {
+            Some(place) => place.store(end, Ordering::Relaxed),
+            None => private::close(end),
+        }
+    }
+}
+
+/// A process that no fork of ours makes is about to have a listener of this one's: what others know of it ends here.
+pub fn out_of_sight(listener: &Socket) {
+    listener.set(flag::LISTENER_SHARED);
+    listener.only_forked.store(0, Ordering::Relaxed);
+    FOR_GOOD.store(true, Ordering::Relaxed);
+    for place in &ENDS {
+        let end = place.load(Ordering::Relaxed);
+        if end >= 0 {
+            let byte = 1u8;
+            let (start, nobody) = ((&raw const byte).cast(), core::ptr::null());
+            let _ = calls::sendto(end, start, 1, MSG_DONTWAIT | MSG_NOSIGNAL, nobody, 0);
+        }
+    }
+}
+
+/// A listener of this process was closed: without another one it is nobody's relative any more.
+pub fn listener_closed() {
+    if ENDS.iter().all(|place| place.load(Ordering::Relaxed) < 0) {
+        return;
+    }
+    let listens = |fd: i32| matches!(table::get(fd).kind(), Kind::Listener);
+    if !table::programs().any(listens) {
+        for place in &ENDS {
+            private::close(place.swap(-1, Ordering::Relaxed));
+        }
+    }
+}
+
+/// A client has come through the rendezvous of a listener that was shared by forks: if nobody else is left who has it, it is
+/// shared no longer.
+pub fn look_around(listener: &Socket) {
+    if !listener.has(flag::LISTENER_SHARED)
+        || listener.only_forked.load(Ordering::Relaxed) == 0
+        || FOR_GOOD.load(Ordering::Relaxed)
+        || (IN_VAIN.load(Ordering::Relaxed) >= FOR_EACH && CLIENTS.load(Ordering::Relaxed) < MANY)
+    {
+        return;
+    }
+    let now = clock::ticks();
+    if now.wrapping_sub(ASKED.load(Ordering::Relaxed)) < ASK_EVERY {
+        return;
+    }
+    ASKED.store(now, Ordering::Relaxed);
+    let rendezvous = listener.private_fd.load(Ordering::Relaxed);
+    let open = |fd: i32| calls::poll_one(fd, libc::POLLRDHUP, 0) == Ok(0);
+    if rendezvous < 0 || !nobody_left() || !open(rendezvous) {
+        return;
+    }
+    // Another process may have changed it meanwhile.
+    let nonblocking = listen::nonblocking(listener);
+    listen::set_nonblocking(listener, nonblocking);
+    options::follow(listener);
+    listener.only_forked.store(0, Ordering::Relaxed);
+    listener.clear(flag::LISTENER_SHARED);
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    for place in ENDS.iter().chain(&NEXT) {
+        private::renumber(place, from, to);
+    }
+}

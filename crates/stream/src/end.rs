@@ -1,0 +1,126 @@
+//! The ends of a stream that are not a close: shutdown, bytes that nobody can take any more, a peer that writes nonsense.
+
+use crate::socket::{flag, Socket};
+use crate::waiting::watchers::Change;
+use crate::waiting::{bells, holding, readiness, wait};
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::{arm, state, word};
+use shunt_sys::{calls, clock, libc, Errno, Result};
+
+/// The peer wrote nonsense into shared memory: this connection is reset.
+#[cold]
+pub fn distrust(socket: &Socket) -> Errno {
+    let own = socket.own();
+    own.receive.state.fetch_or(state::DONE | state::END_NOTED, Ordering::AcqRel);
+    let held = socket.lock_send();
+    socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
+    drop(held);
+    Errno(libc::ECONNRESET)
+}
+
+/// The peer has shut down both directions and keeps its descriptor: its kernel would reset the connection for these bytes, on both sides
+/// (tcp_rcv_state_process in FIN_WAIT, after RFC 1122). They are taken and lost; here EPIPE follows, there ECONNRESET.
+#[cold]
+pub(super) fn refuse_for(socket: &Socket, fd: i32) -> Result<()> {
+    reset(socket, fd, state::PIPE_DUE)
+}
+
+/// The peer has taken nothing for as long as TCP_USER_TIMEOUT allows (`tcp_write_err`): here ETIMEDOUT follows, there ECONNRESET.
+#[cold]
+pub(super) fn time_out(socket: &Socket, fd: i32) {
+    let _ = reset(socket, fd, state::RESET_DUE | state::TIMED_OUT);
+}
+
+/// This side resets the connection; `error` is what its own next call gets.
+fn reset(socket: &Socket, fd: i32, error: u32) -> Result<()> {
+    let held = socket.lock_send()?;
+    socket.outgoing().end(word::RST | word::FIN | word::CLOSED);
+    drop(held);
+    socket.own().receive.state.fetch_or(error | state::DONE | state::END_NOTED, Ordering::AcqRel);
+    wait::notify(socket, fd, arm::IN);
+    tell_own_sleepers(socket, fd);
+    Ok(())
+}
+
+/// The connection is over by what this thread did last, and no bell tells others of this side: sets are told, and who sleeps on
+/// the companion.
+#[cold]
+pub(super) fn tell_own_sleepers(socket: &Socket, fd: i32) {
+    crate::waiting::watchers::changed(socket, Change::Ready);
+    wake_own_sleepers(socket, fd);
+}
+
+/// Who sleeps on the companion, in whatever call, finds that it reads as ended.
+#[cold]
+fn wake_own_sleepers(socket: &Socket, fd: i32) {
+    if !socket.alone() {
+        end_companion(socket, fd);
+    }
+}
+
+/// The companion reads as ended: an edge for every set of every process that has it, besides.
+#[cold]
+pub fn end_companion(socket: &Socket, fd: i32) {
+    socket.set(flag::SPENT);
+    socket.hold.while_open(socket, fd, |fd| {
+        let _ = calls::shutdown(fd, libc::SHUT_RD);
+    });
+}
+
+/// The same of a stream that another thread has just left to the kernel, which has the other directions' state as well.
+#[cold]
+fn shutdown_left(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
+    while !socket.hold.is_carried() {
+        calls::sched_yield();
+    }
+    calls::shutdown(holding::end(socket, fd), how).map(|()| 0)
+}
+
+/// shutdown(2).
+pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
+    if !(0..=2).contains(&how) {
+        return Err(Errno(libc::EINVAL));
+    }
+    // inet_shutdown wakes everybody who polls, whatever changes.
+    socket.changes.fetch_add(1, Ordering::Relaxed);
+    socket.changed_at.store(clock::ticks(), Ordering::Relaxed);
+    readiness::ask_if_refused(socket, fd);
+    if readiness::closed(socket) {
+        return Err(Errno(libc::ENOTCONN));
+    }
+    if how != libc::SHUT_WR {
+        socket.set(flag::SHUT_RD);
+        socket.own().receive.state.fetch_or(state::SHUT_RD, Ordering::AcqRel);
+    }
+    if how != libc::SHUT_RD {
+        if readiness::ended(socket) {
+            socket.end_told.store(1, Ordering::Relaxed); // tcp_fin has told of the half
+        }
+        let held = socket.lock_send()?;
+        if socket.has(flag::SHARED) && socket.hold.is_left() {
+            drop(held);
+            return shutdown_left(socket, fd, how);
+        }
+        socket.outgoing().end(word::FIN);
+        drop(held);
+        wait::notify(socket, fd, arm::IN);
+        if wait::peer_is_signalled(socket) {
+            wait::ring(socket, fd); // an end signals twice (tcp_fin, tcp_data_queue)
+        }
+        crate::waiting::nudge::all();
+        // With the peer's end before ours all is over, and no bell comes any more that would tell others who have this side.
+        if socket.has(flag::SHARED) {
+            match socket.incoming().look().0 & word::FIN {
+                0 => bells::poke(socket, fd),
+                _ => tell_own_sleepers(socket, fd),
+            }
+        }
+    }
+    // Our own sleepers must notice as well. Only the peer can ring our bell, so the companion's receiving half is shut
+    // down for good: it reads as ended from now on, and waits for space poll instead (`wait::sleep`).
+    if how != libc::SHUT_WR {
+        let _ = calls::shutdown(fd, libc::SHUT_RD);
+    }
+    crate::waiting::watchers::changed(socket, Change::Ready);
+    Ok(0)
+}

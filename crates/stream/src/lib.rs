@@ -1,0 +1,66 @@
+//! send and receive on an accelerated stream.
+//!
+//! `take` and `put` move bytes and never wait; `receive` and `send` are the calls around them, and `end` is what ends a stream
+//! without closing it. What two ends that are awake do all day goes another way first ([`crate::swift`]).
+//!
+//! ```text
+//! carried      calls under which a stream becomes the kernel's
+//! swift        short messages               window, room: space in a direction
+//! pieces       the buffers of one call      transfer, splice: vectors, files and pipes
+//! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
+//! urgent       the marked byte           in_line: that of a connection of the kernel's      stalled: TCP_USER_TIMEOUT
+//! ```
+#![cfg_attr(not(test), no_std)]
+// Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
+#![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
+
+mod carried;
+pub mod control;
+pub mod corked;
+pub mod deadlines;
+pub mod earlier;
+pub mod error_queue;
+pub mod in_line;
+pub mod options;
+pub mod pieces;
+pub mod progress;
+pub mod restraint;
+pub mod room;
+pub mod settle;
+pub mod socket;
+pub mod splice;
+pub mod stalled;
+pub mod stamp;
+pub mod swift;
+pub mod transfer;
+pub mod urgent;
+pub mod waiting;
+pub mod window;
+
+mod end;
+mod put;
+mod receive;
+pub mod seen;
+mod send;
+mod take;
+
+pub use end::{distrust, end_companion, shutdown};
+use put::put_filled;
+pub use put::put_from;
+pub use receive::{receive, receive_pieces};
+pub use send::{send, send_vector};
+pub use take::{peek, peek_within, space_came_free, take_within, taken, WANTS_SPACE};
+
+/// A call that has moved bytes gives these when a signal comes, also with SA_RESTART, or a stop: it sleeps as one with a time limit,
+/// which never goes on.
+fn ends_for_signals(deadline: u64, flags: i32, done: usize) -> u64 {
+    if done > 0 || flags & UNDER_WAY != 0 {
+        deadline.min(u64::MAX - 1)
+    } else {
+        deadline
+    }
+}
+
+/// A flag of ours, beside those of send and recv: the call is a part of one that has moved something. (The kernel's bit for a flag of
+/// its own, MSG_CMSG_COMPAT.)
+const UNDER_WAY: i32 = i32::MIN;

@@ -1,0 +1,6 @@
+//! Options that a socket keeps, as far as a stream's calls look at them.
+
+pub mod effects;
+pub mod judge;
+pub mod owners;
+pub mod stored;

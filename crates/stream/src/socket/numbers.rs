@@ -1,0 +1,45 @@
+//! The descriptors of sockets, as the table tells them.
+
+use super::Socket;
+use core::sync::atomic::Ordering;
+use shunt_table::table;
+use shunt_table::table::{Kind, Object};
+
+// SAFETY: sockets live in a slab that is never unmapped (`socket::slab`), and nothing else is entered under these kinds.
+unsafe impl Object for Socket {
+    #[inline(always)]
+    fn is(kind: Kind) -> bool {
+        matches!(kind, Kind::Tcp | Kind::Listener | Kind::Stream)
+    }
+}
+
+/// The accelerated stream behind `fd`: the question of every data call.
+#[inline(always)]
+pub fn stream(fd: i32) -> Option<&'static Socket> {
+    let word = table::get(fd);
+    if word.kind() == Kind::Stream {
+        word.object()
+    } else {
+        None
+    }
+}
+
+/// Whether `fd` is a descriptor of the stream `socket`.
+pub fn is_of(fd: i32, socket: &Socket) -> bool {
+    stream(fd).is_some_and(|there| core::ptr::eq(there, socket))
+}
+
+/// The program's descriptors of the stream `socket`.
+pub fn numbers_of(socket: &Socket) -> impl Iterator<Item = i32> + '_ {
+    table::programs().filter(move |fd| is_of(*fd, socket))
+}
+
+/// The number of one socket has become another's, which has one more. False: the program has closed it meanwhile.
+pub fn replace(fd: i32, socket: &Socket, kind: Kind, next: &'static Socket) -> bool {
+    next.references.fetch_add(1, Ordering::SeqCst);
+    let replaced = table::replace(fd, socket, kind, next);
+    if !replaced {
+        next.references.fetch_sub(1, Ordering::SeqCst);
+    }
+    replaced
+}

@@ -1,0 +1,195 @@
+//! Taking bytes, or looking at them, without waiting.
+
+use super::distrust;
+use crate::pieces::Pieces;
+use crate::socket::{flag, Socket};
+use crate::waiting::{readiness, wait};
+use crate::{urgent, window};
+use core::sync::atomic::Ordering;
+use shunt_ring::Trouble;
+use shunt_segment::channel::{arm, word};
+use shunt_sys::{libc, thread, Errno, Result};
+
+/// One attempt to take bytes, without waiting; 0 also when the peer has sent urgent data.
+#[inline(always)]
+pub(super) unsafe fn take(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
+    if socket.peer().urgent.load(Ordering::Acquire) != 0 {
+        return Ok(0);
+    }
+    // SAFETY: passed on.
+    unsafe { take_ordinary(socket, fd, data, length) }
+}
+
+/// Takes `length` bytes that are known to wait, before any mark; the caller holds the receiving lock.
+pub unsafe fn take_within(socket: &Socket, data: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let mut done = 0;
+    while done < length {
+        // SAFETY: `done <= length`.
+        let count = unsafe {
+            let data = data.wrapping_add(done);
+            match socket.incoming().receive_within(data, length - done) {
+                Err(Trouble::Unmapped) => window::receive_unmapped(socket, 0, data, length - done, true)?,
+                Ok(0) => break, // a fault, if anything
+                other => other?,
+            }
+        };
+        done += count;
+    }
+    Ok(done)
+}
+
+/// Copies `length` bytes that are known to wait behind `skip` others, without taking them; fewer only for a fault.
+pub unsafe fn peek_within(socket: &Socket, skip: usize, data: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    let mut done = 0;
+    while done < length {
+        // SAFETY: passed on.
+        match unsafe { peek(socket, skip + done, data.wrapping_add(done), length - done)? } {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(done)
+}
+
+/// Bytes up to which a vector is filled as a whole or not at all: what the kernel would have in one segment.
+const AT_ONCE: usize = 4096;
+
+/// One attempt to take bytes into the pieces, from byte `done` of them on, in one step: without waiting, and not beyond
+/// the peer's urgent byte. `patient`: the caller waits when there is nothing.
+pub(super) unsafe fn take_pieces(socket: &Socket, fd: i32, pieces: &Pieces, done: usize, patient: bool) -> Result<usize> {
+    let held = socket.lock_receive()?;
+    let most = if done < pieces.length() { urgent::before_mark(socket, patient) } else { 0 };
+    let mut total = 0;
+    // A fault leaves all of a small vector's bytes where they are: the kernel copies a segment into all of its buffers.
+    let at_once = pieces.single().is_none() && most.min(pieces.length() - done) <= AT_ONCE;
+    for (data, length) in pieces.from(done, most) {
+        // SAFETY: the caller's buffer; the lock is held, and so many bytes wait.
+        match unsafe {
+            if at_once {
+                peek_within(socket, total, data, length)
+            } else {
+                take_within(socket, data, length)
+            }
+        } {
+            Ok(taken) => {
+                total += taken;
+                if taken < length {
+                    if thread::take_fault() && (total == 0 || at_once) {
+                        return Err(Errno(libc::EFAULT));
+                    }
+                    break;
+                }
+            }
+            Err(_) if thread::take_fault() && total == 0 => return Err(Errno(libc::EFAULT)),
+            Err(_) if total == 0 => {
+                drop(held);
+                return Err(distrust(socket));
+            }
+            Err(_) => break,
+        }
+    }
+    if at_once {
+        socket.incoming().pass(total);
+    }
+    drop(held);
+    if total > 0 {
+        taken(socket, fd);
+    }
+    Ok(total)
+}
+
+#[inline(always)]
+unsafe fn take_ordinary(socket: &Socket, fd: i32, data: *mut u8, length: usize) -> Result<usize> {
+    let pipe = socket.incoming();
+    let held = socket.lock_receive()?;
+    // SAFETY: room promised by the caller; the lock is held.
+    let mut count = unsafe { pipe.receive(data, length) };
+    if count == Err(Trouble::Unmapped) || (count.is_ok_and(|count| count < length) && pipe.window.is_wanted()) {
+        // SAFETY: as above.
+        count = unsafe { take_from_window(socket, data, length, count.unwrap_or(0)) };
+    }
+    drop(held);
+    match count {
+        Ok(0) if thread::take_fault() => Err(Errno(libc::EFAULT)),
+        Ok(0) => Ok(0),
+        Ok(count) => {
+            taken(socket, fd);
+            Ok(count)
+        }
+        Err(_) if thread::take_fault() => Err(Errno(libc::EFAULT)),
+        Err(_) => Err(distrust(socket)),
+    }
+}
+
+/// Goes on receiving behind `done` bytes, where the next ones lie in a window that is not mapped.
+#[cold]
+unsafe fn take_from_window(socket: &Socket, data: *mut u8, length: usize, done: usize) -> core::result::Result<usize, Trouble> {
+    loop {
+        // SAFETY: `done < length`, or nothing is copied.
+        let taken = match unsafe { window::receive_unmapped(socket, 0, data.wrapping_add(done), length - done, true)? } {
+            // SAFETY: as above.
+            0 => unsafe { socket.incoming().receive(data.wrapping_add(done), length - done) },
+            copied => Ok(copied),
+        };
+        match taken {
+            Ok(taken) => {
+                if done > 0 {
+                    thread::take_fault(); // what was taken before is the answer
+                }
+                return Ok(done + taken);
+            }
+            Err(Trouble::Unmapped) => {}
+            Err(trouble) => return Err(trouble),
+        }
+    }
+}
+
+/// Copies what waits behind `skip` bytes without taking it.
+///
+/// # Safety
+/// `target` has room for `length` bytes; the caller holds the receiving lock.
+pub unsafe fn peek(socket: &Socket, skip: usize, target: *mut u8, length: usize) -> core::result::Result<usize, Trouble> {
+    loop {
+        // SAFETY: passed on.
+        let seen = unsafe { socket.incoming().peek(skip, target, length) };
+        if seen != Err(Trouble::Unmapped) {
+            return seen;
+        }
+        // SAFETY: passed on.
+        let copied = unsafe { window::receive_unmapped(socket, skip, target, length, false)? };
+        if copied > 0 {
+            return Ok(copied);
+        }
+    }
+}
+
+/// Bytes were taken.
+#[inline(always)]
+pub fn taken(socket: &Socket, fd: i32) {
+    space_came_free(socket, fd);
+    if socket.end_behind.load(Ordering::Relaxed) != 0 {
+        readiness::end_may_come(socket);
+    }
+    if socket.has(flag::ASYNC | flag::TIMED) {
+        wait::arm_for_signals(socket, fd);
+    }
+}
+
+/// A sender sleeps for space, by itself or in a set.
+///
+/// Or it has asked for fences: then what is seen without one proves nothing, and `notify` looks again behind one.
+pub const WANTS_SPACE: u32 = arm::OUT | arm::OUT << arm::SET_SHIFT | arm::FENCE | arm::FENCE_ASKED;
+
+/// A sleeping sender is woken when half of its ring is free: not for every byte.
+#[inline(always)]
+pub fn space_came_free(socket: &Socket, fd: i32) {
+    if socket.peer().wait.armed.load(Ordering::Relaxed) & WANTS_SPACE != 0 || socket.has(flag::FENCE) {
+        let (_, waiting) = socket.incoming().look();
+        let peer = socket.peer().post.word.load(Ordering::Relaxed);
+        let class = (peer >> word::CLASS_SHIFT) as usize & 7;
+        let size = shunt_segment::area::RING_SIZE[class.min(shunt_segment::area::CLASSES - 1)] as usize;
+        if waiting * 2 <= size {
+            wait::notify(socket, fd, arm::OUT);
+        }
+    }
+}

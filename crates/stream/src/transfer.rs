@@ -1,0 +1,489 @@
+//! Vectors and files: readv, writev, sendmsg, recvmsg, their `mmsg` forms, and sendfile, in terms of `stream`.
+
+use crate as stream;
+use crate::control::Writer;
+use crate::options::judge::Judge;
+use crate::pieces::{Pieces, IOV_MAX, MOST};
+use crate::socket::{flag, Socket};
+use crate::waiting::{holding, readiness};
+use crate::{carried, control, restraint, splice};
+use core::sync::atomic::Ordering;
+use shunt_ring::pipe::Space;
+use shunt_sys::libc::{self, iovec, mmsghdr, msghdr, timespec, MSG_DONTWAIT, MSG_NOSIGNAL};
+use shunt_sys::{calls, clock, thread, user, Errno, Result};
+use shunt_table::sockaddr;
+
+/// Receives into a vector, as one step with what is there: waits for the first bytes only, unless the flags ask for more.
+///
+/// # Safety
+/// `vector` may be any address that is not ours.
+pub unsafe fn receive(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { Pieces::with(vector, count, |pieces| receive_pieces(socket, fd, pieces, flags)) }
+}
+
+unsafe fn receive_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        match pieces.single() {
+            Some((data, length)) => stream::receive(socket, fd, data, length, flags),
+            None => stream::receive_pieces(socket, fd, pieces, flags),
+        }
+    }
+}
+
+/// readv(2): a vector without bytes asks for nothing, and does not wait.
+///
+/// # Safety
+/// `vector` may be any address that is not ours.
+pub unsafe fn read(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        Pieces::with(vector, count, |pieces| {
+            if pieces.length() == 0 {
+                return Ok(0);
+            }
+            receive_pieces(socket, fd, pieces, flags)
+        })
+    }
+}
+
+/// Small vectors are gathered first: one message, one announcement.
+const GATHER: usize = 4096;
+
+/// Sends a vector.
+///
+/// # Safety
+/// `vector` may be any address that is not ours.
+pub unsafe fn send(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { Pieces::with(vector, count, |pieces| send_pieces(socket, fd, pieces, flags)) }
+}
+
+unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, flags: i32) -> Result<isize> {
+    if let Some((data, length)) = pieces.single() {
+        // SAFETY: the entry is the caller's buffer.
+        return unsafe { stream::send(socket, fd, data, length, flags) };
+    }
+    if pieces.length() <= GATHER {
+        let mut together = core::mem::MaybeUninit::<[u8; GATHER]>::uninit();
+        let start = together.as_mut_ptr().cast::<u8>();
+        let mut at = 0;
+        for (data, length) in pieces.from(0, GATHER) {
+            // SAFETY: the lengths add up to at most GATHER.
+            unsafe { user::copy_all(data, start.add(at), length)? };
+            at += length;
+        }
+        // SAFETY: `at` bytes were written.
+        return unsafe { stream::send(socket, fd, start, at, flags) };
+    }
+    // SAFETY: passed on.
+    unsafe { stream::send_vector(socket, fd, pieces, flags) }
+}
+
+/// What TCP says to the control messages of a header (sock_cmsg_send): rights and credentials are skipped there, other levels not
+/// looked at, and about the others the kernel is asked, whose number and rules change from version to version.
+unsafe fn check_control(socket: &Socket, message: &msghdr) -> Result<()> {
+    const SCM_CREDENTIALS: i32 = 2;
+    let length = message.msg_controllen;
+    if length == 0 {
+        return Ok(());
+    }
+    let control = message.msg_control as usize;
+    let mut asks = false;
+    // SAFETY: each header is copied before it is looked at; the buffer may be anything.
+    unsafe {
+        user::read((control.wrapping_add(length - 1)) as *const u8)?;
+        let mut at = 0;
+        while length - at >= core::mem::size_of::<libc::cmsghdr>() {
+            let header = user::read(control.wrapping_add(at) as *const libc::cmsghdr)?;
+            let size = header.cmsg_len as usize;
+            if size < core::mem::size_of::<libc::cmsghdr>() || size > length - at {
+                return Err(Errno(libc::EINVAL));
+            }
+            asks |= header.cmsg_level == libc::SOL_SOCKET && ![libc::SCM_RIGHTS, SCM_CREDENTIALS].contains(&header.cmsg_type);
+            at = length.min(at + size.next_multiple_of(8));
+        }
+    }
+    if !asks {
+        return Ok(());
+    }
+    // Where no descriptor is left, all is well.
+    Judge::new(socket, |_| {}).map_or(Ok(()), |judge| judge.send_nothing(message))
+}
+
+/// A message header of the program's. Errors: EFAULT; EMSGSIZE for too many pieces.
+unsafe fn header(message: *const msghdr) -> Result<msghdr> {
+    // SAFETY: any bytes are a header; the address may be anything.
+    let copy = unsafe { user::read(message)? };
+    if !copy.msg_name.is_null() && (copy.msg_namelen as i32) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    if copy.msg_iovlen > IOV_MAX {
+        return Err(Errno(libc::EMSGSIZE));
+    }
+    Ok(copy)
+}
+
+/// sendmsg(2). A destination is read and ignored, as TCP does; control messages that TCP knows nothing of give EINVAL.
+///
+/// # Safety
+/// `message` may be any address that is not ours.
+pub unsafe fn send_message(socket: &Socket, fd: i32, message: *const msghdr, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { send_some(socket, fd, message, flags).map(|(sent, _)| sent) }
+}
+
+/// As [`send_message`]; tells, too, whether that was all of the message.
+unsafe fn send_some(socket: &Socket, fd: i32, message: *const msghdr, flags: i32) -> Result<(isize, bool)> {
+    // SAFETY: passed on.
+    unsafe {
+        let message = header(message)?;
+        if !message.msg_name.is_null() {
+            sockaddr::check(message.msg_name.cast(), message.msg_namelen.min(128))?;
+            // longer ones are cut
+        }
+        Pieces::with(message.msg_iov, message.msg_iovlen, |pieces| {
+            check_control(socket, &message)?;
+            send_pieces(socket, fd, pieces, flags).map(|sent| (sent, sent as usize == pieces.length()))
+        })
+    }
+}
+
+/// recvmsg(2). TCP gives no source address, and control messages only where they were asked for.
+///
+/// # Safety
+/// `message` may be any address that is not ours.
+pub unsafe fn receive_message(socket: &Socket, fd: i32, message: *mut msghdr, flags: i32) -> Result<isize> {
+    // SAFETY: passed on; fields of a header that was just read.
+    unsafe {
+        let mut copy = header(message)?;
+        let got = if flags & libc::MSG_ERRQUEUE != 0 {
+            control::from_error_queue(socket, &mut copy)?
+        } else {
+            let got = receive(socket, fd, copy.msg_iov, copy.msg_iovlen, flags)?;
+            copy.msg_namelen = 0;
+            copy.msg_flags = flags & libc::MSG_OOB;
+            let mut writer = Writer::new(&mut copy);
+            if socket.control.load(Ordering::Relaxed) != 0 && flags & libc::MSG_OOB == 0 {
+                control::with_bytes(socket, got as usize, &mut writer);
+            }
+            writer.finish();
+            got
+        };
+        // ____sys_recvmsg: of a name that was not asked for there is no length, and one flag of the call is told back.
+        if !copy.msg_name.is_null() {
+            user::write(&raw mut (*message).msg_namelen, copy.msg_namelen)?;
+        }
+        user::write(&raw mut (*message).msg_flags, copy.msg_flags | flags & libc::MSG_CMSG_CLOEXEC)?;
+        user::write(&raw mut (*message).msg_controllen, copy.msg_controllen)?;
+        Ok(got)
+    }
+}
+
+/// MSG_CMSG_COMPAT: a flag that only the kernel itself may give.
+fn forbid_compat(flags: i32) -> Result<()> {
+    if flags < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(())
+}
+
+/// sendmmsg(2): the number of messages sent, an error only for the first.
+///
+/// # Safety
+/// `messages` may be any address that is not ours.
+pub unsafe fn send_messages(socket: &Socket, fd: i32, messages: *mut mmsghdr, count: u32, mut flags: i32) -> Result<isize> {
+    forbid_compat(flags)?;
+    let count = (count as usize).min(IOV_MAX);
+    for i in 0..count {
+        // SAFETY: passed on; addresses of fields.
+        let sent = unsafe {
+            let message = messages.wrapping_add(i);
+            send_some(socket, fd, &raw const (*message).msg_hdr, flags)
+                .and_then(|(n, whole)| user::write(&raw mut (*message).msg_len, n as u32).map(|()| whole))
+        };
+        flags |= stream::UNDER_WAY;
+        match sent {
+            Ok(true) => {}
+            // What comes next would follow behind a gap (__sys_sendmmsg).
+            Ok(false) => return Ok(i as isize + 1),
+            Err(error) if i == 0 => return Err(error),
+            Err(_) => return Ok(i as isize),
+        }
+        if socket.hold.is_carried() && i + 1 < count {
+            let (next, left) = (messages.wrapping_add(i + 1) as usize, count - i - 1);
+            let flags = (flags & !stream::UNDER_WAY) as usize;
+            return Ok(carried::further(i + 1, libc::SYS_sendmmsg, [holding::end(socket, fd) as usize, next, left, flags, 0, 0]));
+        }
+    }
+    Ok(count as isize)
+}
+
+const MSG_WAITFORONE: i32 = 0x10000;
+
+/// recvmmsg(2). The time-out is looked at after each message, as the kernel does (see BUGS in the manual page), and what
+/// is left of it is written back.
+///
+/// # Safety
+/// As for [`send_messages`].
+pub unsafe fn receive_messages(
+    socket: &Socket,
+    fd: i32,
+    messages: *mut mmsghdr,
+    count: u32,
+    mut flags: i32,
+    timeout: *mut timespec,
+) -> Result<isize> {
+    forbid_compat(flags)?;
+    // SAFETY: null, or the program's.
+    let time = if timeout.is_null() { None } else { Some(unsafe { user::read(timeout)? }) };
+    let end = match time {
+        Some(time) if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) => return Err(Errno(libc::EINVAL)),
+        Some(time) => {
+            let limit = (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64);
+            clock::monotonic_ns().saturating_add(limit)
+        }
+        None => u64::MAX,
+    };
+    let for_one = flags & MSG_WAITFORONE != 0;
+    flags &= !MSG_WAITFORONE;
+    // sock_error comes first, before bytes that wait.
+    if flags & libc::MSG_ERRQUEUE == 0 {
+        readiness::observe(socket, socket.peer().post.word.load(Ordering::Acquire));
+        if let Some(error) = readiness::take_error(socket) {
+            return Err(Errno(error));
+        }
+    }
+    for i in 0..count as usize {
+        // SAFETY: passed on; addresses of fields.
+        let received = unsafe {
+            let message = messages.wrapping_add(i);
+            receive_message(socket, fd, &raw mut (*message).msg_hdr, flags)
+                .and_then(|n| user::write(&raw mut (*message).msg_len, n as u32))
+        };
+        flags |= stream::UNDER_WAY;
+        match received {
+            Ok(()) => {}
+            Err(error) if i == 0 => return Err(error),
+            Err(error) => {
+                // do_recvmmsg: for the next call. Of others than a reset a stream has no memory.
+                if matches!(error, Errno(libc::ECONNRESET | libc::ETIMEDOUT)) {
+                    readiness::put_back_reset(socket);
+                }
+                return Ok(i as isize);
+            }
+        }
+        if for_one {
+            flags |= MSG_DONTWAIT;
+        }
+        if time.is_some() {
+            let left = end.saturating_sub(clock::monotonic_ns());
+            let left_time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+            // SAFETY: the program's.
+            unsafe { user::write(timeout, left_time)? };
+            if left == 0 {
+                return Ok(i as isize + 1);
+            }
+        }
+        if socket.hold.is_carried() && i + 1 < count as usize {
+            let (next, left) = (messages.wrapping_add(i + 1) as usize, count as usize - i - 1);
+            let flags = (flags & !stream::UNDER_WAY) as usize;
+            return Ok(carried::further(
+                i + 1,
+                libc::SYS_recvmmsg,
+                [holding::end(socket, fd) as usize, next, left, flags, timeout as usize, 0],
+            ));
+        }
+    }
+    Ok(count as isize)
+}
+
+/// recvfrom(2): a connected TCP socket gives no address, its length becomes 0.
+///
+/// # Safety
+/// As recvfrom(2).
+pub unsafe fn receive_from(
+    socket: &Socket,
+    fd: i32,
+    data: *mut u8,
+    length: usize,
+    flags: i32,
+    address: *mut libc::sockaddr,
+    address_length: *mut libc::socklen_t,
+) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe {
+        let got = stream::receive(socket, fd, data, length, flags)?;
+        if !address.is_null() {
+            user::read(address_length)?;
+            user::write(address_length, 0)?;
+        }
+        Ok(got)
+    }
+}
+
+/// Flags of preadv2(2) that sockets take: RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_NOWAIT, RWF_APPEND, RWF_NOAPPEND. The kernel
+/// looks at them when there is something to move.
+fn flags_of(flags: i32) -> Result<i32> {
+    const NOWAIT: i32 = 8;
+    match flags & !0x3f {
+        0 => Ok(if flags & NOWAIT != 0 { MSG_DONTWAIT } else { 0 }),
+        _ => Err(Errno(libc::EOPNOTSUPP)),
+    }
+}
+
+/// preadv2(2) at the offset -1, which means the file's own position: a stream has none.
+///
+/// # Safety
+/// As [`read`].
+pub unsafe fn read_flagged(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { read(socket, fd, vector, count, flags_of(flags)?) }
+}
+
+/// pwritev2(2) at the offset -1.
+///
+/// # Safety
+/// As [`send`].
+pub unsafe fn write_flagged(socket: &Socket, fd: i32, vector: *const iovec, count: usize, flags: i32) -> Result<isize> {
+    // SAFETY: passed on.
+    unsafe { send(socket, fd, vector, count, flags_of(flags)?) }
+}
+
+/// Bytes moved per step by [`send_file`]: few enough for a reader to copy out while the next ones are copied in.
+const STEP: usize = 64 << 10;
+
+/// As [`STEP`], straight into a ring, by a thread that turns to many streams: its readers have others' bytes to take meanwhile.
+const STEP_OF_MANY: usize = 128 << 10;
+
+/// Memory into which a file opened with O_DIRECT can be read.
+#[repr(align(4096))]
+struct Aligned {
+    _bytes: [u8; STEP],
+}
+
+/// Room for fewer bytes is not worth a call of its own.
+const LEAST: usize = 4 << 10;
+
+/// Reads what a file has at `offset` in memory into free space of a ring, without waiting; gives the number of bytes, 0 for none,
+/// whatever the reason.
+fn fill(space: Space, from: i32, offset: i64) -> usize {
+    const NOWAIT: i32 = 8;
+    let pieces = space.map(|(data, length)| iovec { iov_base: data.cast(), iov_len: length });
+    // SAFETY: a plain system call; the offset's high half is not looked at where a word has 64 bits.
+    let read = unsafe { shunt_sys::syscall!(libc::SYS_preadv2, from, pieces.as_ptr(), 2, offset, 0, NOWAIT) };
+    shunt_sys::check(read).unwrap_or(0)
+}
+
+/// Whether the kernel can splice from a file that has no size: a device or a file of /proc may be readable, and not that.
+#[cold]
+fn check_splices(from: i32, offset: i64) -> Result<()> {
+    if calls::status_of(from).map_or(true, |status| status.st_size > 0) {
+        return Ok(());
+    }
+    splice::check_source(from, offset)
+}
+
+/// sendfile(2) to a stream: the file's pages are read straight into memory that is sent at once.
+///
+/// # Safety
+/// `offset` is null or valid.
+pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, count: usize) -> Result<isize> {
+    let mut buffer = core::mem::MaybeUninit::<Aligned>::uninit();
+    let data = buffer.as_mut_ptr().cast::<u8>();
+    let mut done = 0usize;
+    // With no offset the file's own position moves, and only by what was really sent.
+    // SAFETY: null, or the program's.
+    let given = if offset.is_null() { None } else { Some(unsafe { user::read(offset)? }) };
+    // In do_sendfile's order: open for reading; a source that can be read at an offset, which a socket or a pipe cannot; of
+    // files, not of a directory.
+    match calls::pread(from, data.cast(), 0, 0) {
+        Err(Errno(libc::ESPIPE)) if given.is_some() => return Err(Errno(libc::ESPIPE)),
+        Err(Errno(libc::ESPIPE | libc::EISDIR)) => return Err(Errno(libc::EINVAL)),
+        Err(error @ Errno(libc::EBADF)) => return Err(error),
+        _ => {}
+    }
+    let start = match given {
+        Some(at) if at < 0 => return Err(Errno(libc::EINVAL)),
+        Some(at) => at,
+        // SAFETY: a plain system call.
+        None => match shunt_sys::check(unsafe { shunt_sys::syscall!(libc::SYS_lseek, from, 0, libc::SEEK_CUR) }) {
+            Err(Errno(libc::ESPIPE)) => return Err(Errno(libc::EINVAL)),
+            other => other? as i64,
+        },
+    };
+    if (count as isize) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let count = count.min(MOST);
+    let many = count > STEP && thread::is_one_of_many(core::ptr::from_ref(socket).addr());
+    let step = if many { STEP_OF_MANY } else { STEP };
+    let mut failure = None;
+    while done < count {
+        if socket.has(flag::REMOTE) {
+            crate::progress::leave(socket, fd);
+        }
+        if socket.hold.is_carried() {
+            let mut at = start + done as i64;
+            let further = [holding::end(socket, fd) as usize, from as usize, (&raw mut at) as usize, count - done, 0, 0];
+            done = carried::further(done, libc::SYS_sendfile, further) as usize;
+            break;
+        }
+        let wanted = (count - done).min(step);
+        // SAFETY: the kernel writes into the pieces alone.
+        let filled =
+            unsafe { stream::put_filled(socket, fd, wanted.min(LEAST), wanted, |space| fill(space, from, start + done as i64)) };
+        match filled {
+            Some(0) => {}
+            Some(filled) => {
+                done += filled;
+                continue;
+            }
+            None if restraint::holds_back(socket, fd, 0) => {
+                failure = Some(Errno(libc::EAGAIN));
+                break;
+            }
+            None => {}
+        }
+        if done == 0 {
+            check_splices(from, start)?;
+        }
+        let part = (count - done).min(STEP);
+        let got = match calls::pread(from, data.cast(), part, start + done as i64) {
+            Ok(0) => break,
+            Ok(got) => got,
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        };
+        // SAFETY: `got` bytes were read.
+        match unsafe { stream::send(socket, fd, data, got, if done > 0 { MSG_NOSIGNAL | stream::UNDER_WAY } else { 0 }) } {
+            Ok(sent) => {
+                done += sent as usize;
+                if (sent as usize) < got {
+                    break;
+                }
+            }
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    if done == 0 {
+        if let Some(error) = failure {
+            return Err(error);
+        }
+    }
+    // SAFETY: null or valid; a plain system call.
+    unsafe {
+        if given.is_some() {
+            user::write(offset, start + done as i64)?;
+        } else {
+            let _ = shunt_sys::syscall!(libc::SYS_lseek, from, start + done as i64, libc::SEEK_SET);
+        }
+    }
+    Ok(done as isize)
+}

@@ -1,0 +1,202 @@
+//! Urgent data: one byte of the stream is marked, and may be received out of its turn.
+//!
+//! The sender marks a position before it announces the byte that stands there ([`mark`]); the newest mark counts. The
+//! byte itself lies in the ring, in its place, so a byte that a newer mark replaces is an ordinary one again. Reads stop
+//! before the mark; a read that begins there leaves the byte out, unless SO_OOBINLINE is set (tcp_recvmsg, tcp_urg).
+
+use crate::socket::{flag, Socket};
+use crate::waiting::readiness;
+use core::sync::atomic::Ordering;
+use shunt_segment::channel::{urgent, word};
+use shunt_sys::libc::{self, MSG_PEEK, MSG_TRUNC};
+use shunt_sys::{user, Errno, Result};
+
+/// The peer's mark, as long as its byte lies before us.
+struct Mark {
+    word: u64,
+    /// Bytes between the next one to receive and the urgent one.
+    ahead: usize,
+    /// The byte was received with MSG_OOB.
+    read: bool,
+}
+
+/// Half the circle of positions: what is farther ahead lies behind.
+const BEHIND: u64 = 1 << 47;
+
+fn position(socket: &Socket) -> u64 {
+    socket.own().receive.position.load(Ordering::Relaxed) & word::POSITION
+}
+
+/// 1 if the next byte is an urgent one that a newer one overtook while we stood before it.
+fn lost(socket: &Socket) -> usize {
+    let word = socket.peer().urgent_lost.load(Ordering::Acquire);
+    (word & urgent::VALID != 0 && word & word::POSITION == position(socket) && !socket.has(flag::OOB_INLINE)) as usize
+}
+
+fn current(socket: &Socket) -> Option<Mark> {
+    // What is announced is looked at first: the mark of an announced byte is then seen.
+    let (_, waiting) = socket.incoming().look();
+    let word = socket.peer().urgent.load(Ordering::Acquire) & (urgent::VALID | word::POSITION);
+    if word & urgent::VALID == 0 {
+        return None;
+    }
+    let taken = socket.own().urgent_taken.load(Ordering::Relaxed);
+    let same = taken & (urgent::VALID | word::POSITION) == word;
+    let ahead = word.wrapping_sub(position(socket)).wrapping_sub(lost(socket) as u64) & word::POSITION;
+    if (same && taken & urgent::PASSED != 0) || ahead >= BEHIND || ahead >= waiting as u64 {
+        return None;
+    }
+    Some(Mark { word, ahead: ahead as usize, read: same && taken & urgent::READ != 0 })
+}
+
+/// Whether an urgent byte is there that was not received (POLLPRI).
+pub fn pending(socket: &Socket) -> bool {
+    socket.peer().urgent.load(Ordering::Acquire) != 0 && current(socket).is_some_and(|mark| !mark.read)
+}
+
+/// Whether the next byte to receive is the urgent one (SIOCATMARK).
+pub fn at_mark(socket: &Socket) -> bool {
+    stands_at(socket, 0)
+}
+
+/// Whether the urgent byte is `offset` bytes behind the next one to receive.
+pub fn stands_at(socket: &Socket, offset: usize) -> bool {
+    socket.peer().urgent.load(Ordering::Acquire) != 0 && current(socket).is_some_and(|mark| mark.ahead == offset)
+}
+
+/// Bytes that wait and that no ordinary read will give: 1 for the urgent byte at which the reader stands.
+pub fn withheld(socket: &Socket) -> usize {
+    if socket.peer().urgent.load(Ordering::Acquire) == 0 {
+        return 0;
+    }
+    (at_mark(socket) && !socket.has(flag::OOB_INLINE)) as usize + lost(socket)
+}
+
+/// Bytes that the next read can give at most (FIONREAD, tcp_inq): those before the mark.
+pub fn readable(socket: &Socket) -> usize {
+    let (_, waiting) = socket.incoming().look();
+    if socket.peer().urgent.load(Ordering::Acquire) == 0 || socket.has(flag::OOB_INLINE) {
+        return waiting;
+    }
+    current(socket).map_or(waiting, |mark| mark.ahead)
+}
+
+/// How many bytes a read may take now, under the receiving lock. At the mark the urgent byte is left out; a `patient`
+/// reader, who will wait anyway, does that when there is more behind it.
+pub fn before_mark(socket: &Socket, patient: bool) -> usize {
+    let (_, waiting) = socket.incoming().look();
+    if lost(socket) == 1 && waiting > 0 {
+        socket.incoming().skip();
+        return before_mark(socket, patient);
+    }
+    match current(socket) {
+        None => waiting,
+        Some(mark) if mark.ahead > 0 => mark.ahead,
+        Some(mark) if socket.has(flag::OOB_INLINE) => {
+            socket.own().urgent_taken.store(mark.word | urgent::PASSED, Ordering::Relaxed);
+            waiting
+        }
+        Some(_) if patient && waiting == 1 => 0,
+        Some(mark) => {
+            socket.own().urgent_taken.store(mark.word | urgent::PASSED, Ordering::Relaxed);
+            socket.incoming().skip();
+            waiting - 1
+        }
+    }
+}
+
+/// Whether the byte that made `urgent_taken` what it is, `passed`, had been received out of its turn when it was `before`.
+pub fn was_read(before: u64, passed: u64) -> bool {
+    before & urgent::READ != 0 && (before ^ passed) & (urgent::VALID | word::POSITION) == 0
+}
+
+/// How many bytes stand behind the first `seen` and before an urgent one that was received out of its turn; under the receiving lock. If
+/// that is the next to receive it is left out.
+pub fn before_read(socket: &Socket, seen: usize) -> usize {
+    let (_, waiting) = socket.incoming().look();
+    match current(socket).filter(|mark| mark.read && !socket.has(flag::OOB_INLINE)) {
+        Some(mark) if mark.ahead == 0 && seen == 0 => before_mark(socket, false),
+        Some(mark) => mark.ahead.saturating_sub(seen),
+        None => waiting.saturating_sub(seen),
+    }
+}
+
+/// How many bytes stand before any urgent one, in line or not (tcp_read_sock).
+pub fn before_any(socket: &Socket) -> usize {
+    let (_, waiting) = socket.incoming().look();
+    if socket.peer().urgent.load(Ordering::Acquire) == 0 {
+        return waiting;
+    }
+    current(socket).map_or(waiting.saturating_sub(lost(socket)), |mark| mark.ahead)
+}
+
+/// Leaves out an urgent byte that a newer one overtook while we stood before it; the caller holds the receiving lock.
+pub fn pass_lost(socket: &Socket) {
+    if socket.peer().urgent.load(Ordering::Acquire) != 0 && lost(socket) == 1 {
+        socket.incoming().skip();
+    }
+}
+
+/// Where a look (MSG_PEEK) that has `seen` bytes behind it goes on, and how far it may go.
+pub fn window(socket: &Socket, seen: usize) -> (usize, usize) {
+    let lost = if socket.peer().urgent.load(Ordering::Acquire) == 0 { 0 } else { lost(socket) };
+    match current(socket) {
+        Some(mark) if seen < mark.ahead => (seen + lost, mark.ahead - seen),
+        Some(mark) if seen == mark.ahead && !socket.has(flag::OOB_INLINE) => (seen + lost + 1, usize::MAX),
+        _ => (seen + lost, usize::MAX),
+    }
+}
+
+/// recv with MSG_OOB (tcp_recv_urg): EINVAL when there is no urgent byte or it was received; ENOTCONN when the connection was
+/// reset before its end.
+///
+/// # Safety
+/// `data` has room for `length` bytes.
+pub unsafe fn receive(socket: &Socket, data: *mut u8, length: usize, flags: i32) -> Result<isize> {
+    if socket.has(flag::OOB_INLINE) {
+        return Err(Errno(libc::EINVAL));
+    }
+    let held = socket.lock_receive()?;
+    let Some(mark) = current(socket).filter(|mark| !mark.read) else { return Err(Errno(libc::EINVAL)) };
+    if readiness::reset_before_end(socket) {
+        return Err(Errno(libc::ENOTCONN));
+    }
+    let mut byte = 0u8;
+    // SAFETY: room for one byte.
+    let seen = unsafe { crate::peek(socket, mark.ahead + lost(socket), &mut byte, 1) };
+    if seen != Ok(1) {
+        return Err(Errno(libc::EINVAL));
+    }
+    if flags & MSG_PEEK == 0 {
+        socket.own().urgent_taken.store(mark.word | urgent::READ, Ordering::Relaxed);
+    }
+    drop(held);
+    if length == 0 {
+        return Ok(0);
+    }
+    if flags & MSG_TRUNC == 0 {
+        // SAFETY: any address may be the program's.
+        unsafe { user::write(data, byte)? };
+    }
+    Ok(1)
+}
+
+/// Marks the next byte to be sent; the caller holds the sending lock and announces the byte afterwards, or takes the
+/// mark back with [`unmark`]. Gives what was marked before.
+///
+/// A reader that stands before the last urgent byte, not yet received, loses that byte (tcp_check_urg).
+pub fn mark(socket: &Socket) -> u64 {
+    let own = socket.own();
+    let before = own.urgent.load(Ordering::Relaxed);
+    let reader = socket.peer().receive.position.load(Ordering::Acquire) & word::POSITION;
+    if before & urgent::VALID != 0 && before & word::POSITION == reader {
+        own.urgent_lost.store(before, Ordering::Release);
+    }
+    own.urgent.store(urgent::VALID | socket.outgoing().announced() & word::POSITION, Ordering::Release);
+    before
+}
+
+/// The byte did not fit.
+pub fn unmark(socket: &Socket, before: u64) {
+    socket.own().urgent.store(before, Ordering::Release);
+}

@@ -1,0 +1,588 @@
+//! Waiting on one stream: spin, arm, check again, sleep on the companion; and ringing the peer's bell.
+
+use crate::progress::{Posting, Watch};
+use crate::socket::{flag, Socket};
+use crate::waiting::bells::Listening;
+use crate::waiting::holding::Asleep;
+use crate::waiting::{bells, foreign, holding, readiness, spin};
+use crate::{corked, deadlines, stamp};
+use core::sync::atomic::{fence, Ordering};
+use shunt_link as link;
+use shunt_ring::bell;
+use shunt_segment::channel::{arm, style, word, BELL};
+use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_PEEK};
+use shunt_sys::{calls, clock, stops, thread, Errno, Result};
+use shunt_table::global;
+
+const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
+
+/// Ticks between questions to the kernel whether a silent peer still lives (about 20 us while spinning).
+const CHECK_EVERY: u64 = 50_000;
+/// The same, where bytes came since the last question (less than a millisecond).
+const CHECK_EVERY_IF_HEARD: u64 = 2_000_000;
+
+/// After publishing something: wakes the peer if it sleeps for `conditions`.
+#[inline(always)]
+pub fn notify(socket: &Socket, fd: i32, conditions: u32) {
+    notify_after(socket, fd, conditions, 0);
+}
+
+/// The same, when `put` bytes were sent to the peer.
+#[inline(always)]
+pub fn notify_after(socket: &Socket, fd: i32, conditions: u32, put: usize) {
+    if socket.has(flag::FENCE) {
+        fence(Ordering::SeqCst);
+    }
+    if conditions & arm::IN != 0 && bell::wants_stamp(&socket.peer().wait) {
+        stamp::arrived(socket);
+    }
+    if bell::may_ask(&socket.peer().wait, conditions) {
+        ring_if_asked(socket, fd, conditions, put);
+    }
+}
+
+/// Wakes the peer if it sleeps for `conditions`, when `put` bytes were sent to it.
+#[cold]
+#[inline(never)]
+pub fn ring_if_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
+    if bell::due(&socket.peer().wait, conditions).is_some() {
+        socket.hold.while_open(socket, fd, |fd| ring_asked(socket, fd, conditions, put));
+    }
+}
+
+/// The peer, if it still asks, is rung: whoever takes its conditions rings.
+fn ring_asked(socket: &Socket, fd: i32, conditions: u32, put: usize) {
+    let wait = &socket.peer().wait;
+    if !socket.has(flag::SHARED) {
+        if bell::take(wait, conditions) {
+            ring_after(socket, fd, put);
+        }
+    } else if let Some(due) = bell::due(wait, conditions) {
+        ring_after(socket, fd, put);
+        due.rung(wait);
+    }
+}
+
+/// As [`notify`], by who closes `fd`, which is in the table no more, and has stamped what is new.
+#[cold]
+pub fn notify_by_closer(socket: &Socket, fd: i32, conditions: u32) {
+    ring_asked(socket, fd, conditions, 0);
+}
+
+/// A bell, whether or not the peer sleeps, by who closes `fd` as for [`notify_by_closer`].
+#[cold]
+pub fn ring_by_closer(socket: &Socket, fd: i32) {
+    ring_after(socket, fd, 0);
+}
+
+/// What was published without a bell is stamped for a peer that asks for it.
+#[cold]
+pub fn stamp_if_asked(socket: &Socket) {
+    if bell::wants_stamp(&socket.peer().wait) {
+        stamp::arrived(socket);
+    }
+}
+
+/// Threads that sent, or took, just before this one closed their socket's last number `fd` in this process, find none to ring by.
+#[cold]
+pub fn ring_for_others(socket: &Socket, fd: i32) {
+    fence(Ordering::SeqCst);
+    let sent = socket.outgoing().unacknowledged() > 0 || socket.outgoing().announced() & word::FIN != 0;
+    stamp_if_asked(socket);
+    notify_by_closer(socket, fd, if sent { arm::IN | arm::OUT } else { arm::OUT });
+}
+
+/// One byte on the companion, a [`BELL`], makes the peer's descriptor readable.
+#[cold]
+pub fn ring(socket: &Socket, fd: i32) {
+    socket.hold.while_open(socket, fd, |fd| ring_after(socket, fd, 0));
+}
+
+/// The same, when `put` bytes were sent to the peer, by one who keeps `fd` open. A peer who was killed in its sleep is heard of here, and perhaps nowhere else:
+/// by a program that only sends.
+#[cold]
+#[inline(never)]
+fn ring_after(socket: &Socket, fd: i32, put: usize) {
+    if socket.has(flag::REMOTE) && crate::progress::kick(socket) {
+        return;
+    }
+    if fd < 0 && socket.has(flag::FAR) {
+        return crate::progress::ring(socket, false);
+    }
+    // Who sends and never waits is believed to be where it connected. The far side of a stream from another host is nowhere.
+    let (here, shown) = (clock::processor() + 1, &socket.own().wait.processor);
+    if !socket.has(flag::FAR) && shown.load(Ordering::Relaxed) != here {
+        shown.store(here, Ordering::Relaxed);
+    }
+    if socket.peer().asks_time.load(Ordering::Relaxed) != 0 {
+        socket.own().rung_at.store(clock::realtime_ns(), Ordering::Release);
+    }
+    let fd = socket.hold.number(fd);
+    if !socket.outgoing_bells().ring(|| write_bell(fd, 0)) && is_hung_up(fd) {
+        readiness::note_gone_after(socket, put);
+    }
+}
+
+/// Writes a bell to the companion `fd`; false: it took none.
+pub fn write_bell(fd: i32, flags: i32) -> bool {
+    calls::send_byte(fd, BELL, flags).is_ok()
+}
+
+/// Sleeps in a row after which the peer is asked to fence, and waits awake in a row after which no longer.
+const OFTEN_ASLEEP: u32 = 4;
+const OFTEN_AWAKE: u32 = 64;
+
+/// Announces that this side sleeps for `conditions`; true if the caller must execute [`barrier`] before it checks
+/// again.
+pub fn announce(socket: &Socket, conditions: u32) -> bool {
+    let due = corked::arm(socket, conditions);
+    socket.spins.store(0, Ordering::Relaxed);
+    if due && socket.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
+        bell::agree_on_fences(&socket.own().wait, barrier);
+    }
+    due
+}
+
+/// Bytes were taken, and each message rings: the bells are taken as well. Where times of arrival are asked for, the next
+/// message must ring, although nobody sleeps.
+#[cold]
+pub fn arm_for_signals(socket: &Socket, fd: i32) {
+    bells::relieve(socket, fd);
+    if socket.has(flag::TIMED) && announce(socket, arm::IN) {
+        barrier();
+    }
+}
+
+/// Whether the peer wants a bell with each message, to be signalled.
+#[inline]
+pub fn peer_is_signalled(socket: &Socket) -> bool {
+    socket.peer().wait.armed.load(Ordering::Relaxed) & arm::ALWAYS != 0
+}
+
+/// O_ASYNC: each message must ring, although nobody sleeps: the kernel turns the bell into SIGIO.
+pub fn ring_always(socket: &Socket, on: bool) {
+    bell::ask_always(&socket.own().wait, on);
+    barrier();
+}
+
+/// As [`ring`], by an urgent byte: the kernel makes SIGURG of it for the companion's owner.
+#[cold]
+pub fn ring_urgent(socket: &Socket, fd: i32) {
+    if socket.has(flag::REMOTE) {
+        return ring(socket, fd);
+    }
+    if fd < 0 && socket.has(flag::FAR) {
+        return crate::progress::ring(socket, true);
+    }
+    socket.hold.while_open(socket, fd, |fd| {
+        // Before Linux 5.15 such sockets have no urgent bytes.
+        if !socket.outgoing_bells().ring_urgent(|| write_bell(socket.hold.number(fd), libc::MSG_OOB)) {
+            ring_after(socket, fd, 0);
+        }
+    });
+}
+
+/// A wait ended awake.
+#[inline]
+pub fn stayed_awake(socket: &Socket) {
+    let spins = socket.spins.load(Ordering::Relaxed) + 1;
+    socket.spins.store(spins, Ordering::Relaxed);
+    if spins == OFTEN_AWAKE {
+        socket.sleeps.store(0, Ordering::Relaxed);
+        if socket.own().wait.armed.load(Ordering::Relaxed) & arm::FENCE != 0 {
+            bell::ask_for_fences(&socket.own().wait, false);
+        }
+    }
+}
+
+/// The sleeper's half of the asymmetric fence: see `shunt_ring::bell`.
+pub fn barrier() {
+    fence(Ordering::SeqCst);
+    if global::BARRIERS.load(Ordering::Relaxed) != 0 {
+        let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
+    }
+}
+
+/// Asks the kernel whether the peer's end still exists; at most every 20 us, or every millisecond while bytes come.
+pub fn check_peer(socket: &Socket, fd: i32) {
+    let now = clock::ticks();
+    let since = now.wrapping_sub(socket.last_check.load(Ordering::Relaxed));
+    if since < CHECK_EVERY {
+        return;
+    }
+    // A program that waits in a set is told by it, and one that has just received need not ask at each end of its bytes.
+    let received = socket.own().receive.position.load(Ordering::Relaxed) as u32;
+    let heard = received != socket.received_at_check.load(Ordering::Relaxed);
+    if heard && since < CHECK_EVERY_IF_HEARD {
+        return;
+    }
+    socket.last_check.store(now, Ordering::Relaxed);
+    socket.received_at_check.store(received, Ordering::Relaxed);
+    corked::look(socket);
+    if socket.has(flag::FENCE) {
+        reconsider_fence(socket);
+    }
+    ask_peer(socket, fd);
+}
+
+/// After so many bytes, a power of two, a program that sends messages of `length` bytes, and hears nothing, looks whether its peer was
+/// killed. A clock is read for that, so not for each send of some KiB; who sends slowly hears of it after 16 of them at most.
+#[inline(always)]
+pub const fn look_after(length: usize) -> usize {
+    if length <= LEAST_LOOK / 8 {
+        LEAST_LOOK
+    } else if length >= MOST_LOOK / 8 {
+        MOST_LOOK
+    } else {
+        (8 * length).next_power_of_two()
+    }
+}
+
+/// What no [`look_after`] is less than.
+pub const LEAST_LOOK: usize = 4 << 10;
+const MOST_LOOK: usize = 64 << 10;
+
+/// Of a peer that was killed awake, or with bytes unread, no bell tells: asks at most every millisecond.
+#[cold]
+pub fn check_peer_of_sender(socket: &Socket, fd: i32) {
+    let now = clock::ticks();
+    if now.wrapping_sub(socket.last_check.load(Ordering::Relaxed)) >= CHECK_EVERY_IF_HEARD {
+        socket.last_check.store(now, Ordering::Relaxed);
+        ask_peer(socket, fd);
+    }
+}
+
+/// Asks the kernel at once; the same question tells of bytes that nobody has rung.
+pub fn ask_peer(socket: &Socket, fd: i32) {
+    let mut events = 0;
+    socket.hold.while_open(socket, fd, |fd| events = calls::poll_one(fd, libc::POLLIN, 0).unwrap_or(0));
+    if events & GONE != 0 {
+        readiness::note_gone(socket);
+    } else if events & libc::POLLIN != 0 && !foreign::note_broken(socket) && !bells::are_counted(socket) {
+        foreign::look(socket, fd);
+    }
+}
+
+/// What poll says of a companion that has no other end any more.
+const GONE: i16 = libc::POLLHUP | libc::POLLERR;
+
+/// Whether the companion `fd` has no other end any more.
+fn is_hung_up(fd: i32) -> bool {
+    calls::poll_one(fd, 0, 0).is_ok_and(|events| events & GONE != 0)
+}
+
+/// A first connection begins before the peer has said that it issues barriers.
+pub fn reconsider_fence(socket: &Socket) {
+    let header = link::header(socket.link());
+    let peer = if socket.side() == 0 { &header.server } else { &header.client };
+    if peer.barrier.load(Ordering::Acquire) == 1 && global::BARRIERS.load(Ordering::Relaxed) == 1 {
+        socket.clear(flag::FENCE);
+    }
+}
+
+/// Waits until `conditions` may hold. `deadline` in CLOCK_MONOTONIC ns, `u64::MAX`: none.
+///
+/// Errors: EAGAIN at the deadline; EINTR as recv(2) gives it (the kernel restarts the sleep when the handler was
+/// installed with SA_RESTART and there is no deadline, exactly as for a TCP socket); EBADF when the socket had been
+/// closed before. Where the stream has become the kernel's ([`holding::Hold::is_carried`]), the caller goes on there ([`crate`]'s `carried`). When another thread closes it now, the caller goes on ([`crate::waiting::holding`]). `began` is [`thread::handled`] when the call began: a handler that ran since, in the middle of a
+/// copy or a spin, interrupts it as well.
+pub fn wait(socket: &Socket, fd: i32, conditions: u32, deadline: u64, began: u64) -> Result<()> {
+    wait_into(socket, fd, conditions, deadline, began, None)
+}
+
+/// As [`wait`], for a receiver whose buffer takes what comes next; it ends, too, when that holds something.
+#[inline(never)]
+pub fn wait_into(
+    socket: &Socket,
+    fd: i32,
+    conditions: u32,
+    deadline: u64,
+    began: u64,
+    mut posting: Option<&mut Posting>,
+) -> Result<()> {
+    let generation = socket.generation.load(Ordering::Acquire);
+    let own = &socket.own().wait;
+    if socket.has(flag::FENCE) {
+        reconsider_fence(socket);
+    }
+    let mut spin = spin::begin(socket.peer().wait.processor.load(Ordering::Relaxed));
+    spin::show_processor(own);
+    // The kernel signals nobody while the call is asleep: a spinning one would be signalled (sk_wait_data).
+    while !socket.has(flag::ASYNC) && spin.more() {
+        if socket.has(flag::REMOTE) {
+            crate::progress::drive_into(posting.as_deref_mut());
+        }
+        if readiness::any(socket, conditions) || holds_some(&posting) {
+            spin.end();
+            stayed_awake(socket);
+            return Ok(());
+        }
+        if spin.rounds() & 0xfff == 0xfff {
+            check_peer(socket, fd);
+        }
+    }
+    set_style(socket, style::SLEEP);
+    // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
+    let looked = thread::handled();
+    let mut asleep = Asleep::new(socket);
+    // SAFETY: the account stays here, and ends below.
+    let beside = unsafe {
+        // A sleep in recv keeps its file; one in poll has numbers.
+        if conditions & arm::OUT != 0
+            || deadline != u64::MAX
+            || deadlines::next() != u64::MAX
+            || corked::expected(socket)
+            || socket.stalled.limited()
+            || socket.has(flag::SHARED | flag::REMOTE)
+        {
+            asleep.begin_beside()
+        } else {
+            asleep.begin();
+            IN_RECV
+        }
+    };
+    let mut heard = true;
+    let mut result = if socket.hold.is_open(socket) {
+        heard = bells::take_heard(socket, fd, 1);
+        match heard {
+            true => {
+                let fds = [socket.hold.number(fd), beside];
+                sleep(socket, fds, conditions, deadline, [began, looked], posting.as_deref_mut())
+            }
+            false => Ok(()),
+        }
+    } else {
+        Err(Errno(libc::EBADF))
+    };
+    if result.is_ok() && !readiness::any(socket, conditions) && !holds_some(&posting) {
+        holding::go_on(socket);
+    }
+    // SAFETY: begun above.
+    unsafe { asleep.end() };
+    spin.end();
+    if !heard {
+        let looked = thread::handled();
+        result = look_again(socket, conditions, deadline, began);
+        if result.is_ok() && !readiness::any(socket, conditions) {
+            result = match socket.hold.let_others_go(deadline, core::ptr::null(), looked) {
+                Ok(()) | Err(Errno(libc::EINTR)) => look_again(socket, conditions, deadline, began),
+                other => other,
+            };
+        }
+    }
+    if socket.hold.is_carried() && result != Err(Errno(libc::ECANCELED)) {
+        return Ok(()); // also where a handler ran: the call goes on elsewhere, and finds that
+    }
+    if result.is_ok() && socket.generation.load(Ordering::Acquire) != generation {
+        return Err(Errno(libc::EBADF));
+    }
+    result
+}
+
+/// Whether a receiver's buffer holds something.
+fn holds_some(posting: &Option<&mut Posting>) -> bool {
+    posting.as_ref().is_some_and(|posting| posting.taken() > 0)
+}
+
+/// What ends a wait that did not come to sleep: nothing, if its conditions may hold.
+fn look_again(socket: &Socket, conditions: u32, deadline: u64, began: u64) -> Result<()> {
+    if readiness::any(socket, conditions) {
+        return Ok(());
+    }
+    if thread::interrupted_since(began, deadline == u64::MAX) {
+        return Err(Errno(libc::EINTR));
+    }
+    match deadline != u64::MAX && clock::monotonic_ns() >= deadline {
+        true => Err(Errno(libc::EAGAIN)),
+        false => Ok(()),
+    }
+}
+
+/// A short sleep of a call that cannot sleep as it should: `ns`, or to the call's deadline, with its signal mask. `looked`: as
+/// for [`shunt_sys::raw::sleep6`].
+///
+/// Errors: EINTR after a handler, ECANCELED.
+pub fn pause(ns: u64, deadline: u64, mask: *const libc::sigset_t, looked: u64) -> Result<()> {
+    let left = if deadline == u64::MAX { ns } else { ns.min(deadline.saturating_sub(clock::monotonic_ns())) };
+    let mut time = timespec { tv_sec: 0, tv_nsec: left as i64 };
+    calls::ppoll_sleeping(core::ptr::null_mut(), 0, &mut time, mask, looked).map(|_| ())
+}
+
+/// Tells tools how this side waits; written only when it changes, because the peer reads the line after each send.
+pub fn set_style(socket: &Socket, style: u32) {
+    let shown = &socket.own().wait.style;
+    if shown.load(Ordering::Relaxed) != style {
+        shown.store(style, Ordering::Relaxed);
+    }
+}
+
+/// How long one sleeps whom no bell can wake, in ns.
+const DEAF: i64 = 50_000;
+/// The same where the companion says again and again that it has ended, and memory does not.
+const ENDED: i64 = 1_000_000;
+
+/// In the place of what a call sleeps beside: it was to sleep in recv.
+const IN_RECV: i32 = -2;
+
+/// Sleeps on the companion, the first of `fds`, and beside the second, if there is one ([`crate::waiting::nudge`]).
+fn sleep(
+    socket: &Socket,
+    fds: [i32; 2],
+    conditions: u32,
+    deadline: u64,
+    [began, looked]: [u64; 2],
+    posting: Option<&mut Posting>,
+) -> Result<()> {
+    let [fd, beside] = fds;
+    deadlines::keep();
+    let listening = bells::listen(socket, fd, conditions & arm::OUT != 0);
+    if listening.deaf {
+        check_peer(socket, fd);
+        return match calls::nap(DEAF) {
+            Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX),
+            Ok(()) => look_again(socket, conditions, deadline, began),
+            other => other,
+        };
+    }
+    if socket.has(flag::SHARED) {
+        stand_in(socket, fd);
+    }
+    // Before the announcement: what this thread itself brings needs no bell.
+    let watch = if socket.has(flag::REMOTE) { crate::progress::watch_into(posting) } else { Some(Watch::default()) };
+    let Some(mut watch) = watch else { return Ok(()) };
+    if announce(socket, conditions & readiness::CONDITIONS) {
+        barrier();
+    }
+    watch.for_stream(socket, conditions & readiness::CONDITIONS);
+    let kept = deadlines::next();
+    if readiness::any(socket, conditions) || socket.hold.is_carried() {
+        return Ok(());
+    }
+    if thread::interrupted_since(began, deadline == u64::MAX) {
+        return Err(Errno(libc::EINTR));
+    }
+    if beside == IN_RECV && kept != u64::MAX {
+        return Ok(()); // the next attempt sleeps in poll
+    }
+    let polled = Polled { companion: fd, listening, beside: [beside.max(-1), watch.descriptor()], kept };
+    if deadline == u64::MAX {
+        let slept = if listening.ear < 0 && polled.beside == [-1; 2] && kept == u64::MAX {
+            sleep_for_ever(socket, polled, conditions, looked)
+        } else {
+            sleep_in_poll(socket, polled, conditions, deadline, looked)
+        };
+        return match slept {
+            Err(Errno(libc::EINTR)) => thread::resume(began, looked, true),
+            other => other,
+        };
+    }
+    match clock::monotonic_ns() >= deadline {
+        true => Err(Errno(libc::EAGAIN)),
+        false => sleep_in_poll(socket, polled, conditions, deadline, looked),
+    }
+}
+
+/// Another process that shared the side may have been killed between what it did and the bell for it.
+#[cold]
+fn stand_in(socket: &Socket, fd: i32) {
+    crate::space_came_free(socket, fd);
+    if socket.outgoing().unacknowledged() > 0 || socket.outgoing().announced() & word::FIN != 0 {
+        notify(socket, fd, arm::IN);
+    }
+}
+
+/// What a sleeping call polls.
+#[derive(Clone, Copy)]
+struct Polled {
+    companion: i32,
+    listening: Listening,
+    /// What may wake it beside bells; -1: nothing.
+    beside: [i32; 2],
+    /// [`deadlines::next`].
+    kept: u64,
+}
+
+/// `deadline` `u64::MAX`: for ever, and through stops of the process, which end other calls (`sock_intr_errno`). `looked`: see
+/// [`shunt_sys::raw::sleep6`].
+fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64, looked: u64) -> Result<()> {
+    let Polled { companion, listening, beside, kept } = polled;
+    // Those that are not there are negative, and passed over.
+    let mut set =
+        [companion, listening.ear, beside[0], beside[1]].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    set[0].events = listening.companion;
+    let count = set.iter().rposition(|entry| entry.fd >= 0).map_or(0, |last| last + 1);
+    if deadline == u64::MAX {
+        let left = kept.saturating_sub(clock::monotonic_ns());
+        let mut time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let time = if kept == u64::MAX { core::ptr::null_mut() } else { &raw mut time };
+        calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
+    } else {
+        stops::ppoll_until(&mut set[..count], deadline.min(kept), core::ptr::null(), looked)?;
+    }
+    let events = set[0].revents;
+    if events & libc::POLLIN != 0 {
+        socket.hold.woken();
+    }
+    if events & (libc::POLLHUP | libc::POLLERR) != 0 {
+        readiness::note_gone(socket);
+        if !readiness::any(socket, conditions) {
+            return calls::nap(ENDED);
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps in recv on the companion, so that one system call waits and takes. Alone, the sleeper takes the doorbell with
+/// it; others may sleep on it too, so then it only looks.
+fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64) -> Result<()> {
+    let alone = socket.alone();
+    let mut bytes = [0u8; 64];
+    let flags = if alone { 0 } else { MSG_PEEK };
+    let room = if alone { 64 } else { 1 };
+    let before = socket.incoming_bells().before();
+    match calls::recvfrom_sleeping(polled.companion, bytes.as_mut_ptr().cast(), room, flags, looked) {
+        Ok(0) => {
+            readiness::companion_ended(socket);
+            if !readiness::any(socket, conditions) {
+                // A companion that reads as ended cannot be slept on; should memory say otherwise, look now and then.
+                return calls::nap(ENDED);
+            }
+        }
+        Ok(n) if alone => bells::taken_alone(socket, polled.companion, &bytes[..n], before),
+        Ok(_) => socket.hold.woken(),
+        // Somebody made the open file non-blocking: sleep in poll instead.
+        Err(Errno(libc::EAGAIN)) => sleep_in_poll(socket, polled, conditions, u64::MAX, looked)?,
+        Err(Errno(error @ (libc::EINTR | libc::ECANCELED))) => return Err(Errno(error)),
+        Err(_) => readiness::note_gone(socket),
+    }
+    Ok(())
+}
+
+/// Whether a call on the socket must not wait. Where other processes share the open file, they may have changed its
+/// flag: then the kernel is asked, before waiting and before refusing to.
+#[inline(always)]
+pub fn nonblocking(socket: &Socket, fd: i32, flags: i32) -> bool {
+    if flags & MSG_DONTWAIT != 0 {
+        return true;
+    }
+    if socket.has(flag::SHARED) {
+        let flags = calls::fcntl(socket.hold.number(fd), libc::F_GETFL, 0).unwrap_or(0);
+        return flags & libc::O_NONBLOCK != 0;
+    }
+    socket.has(flag::NONBLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_sends_looks_after_few_messages_and_not_after_each() {
+        for length in 1..100_000 {
+            let after = look_after(length);
+            assert!(after.is_power_of_two() && (LEAST_LOOK..=MOST_LOOK).contains(&after));
+            assert!(after == LEAST_LOOK || after < 16 * length, "{length}: {after}");
+            assert!(after == MOST_LOOK || after >= 8 * length, "{length}: {after}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What tools see of this process: reasons per descriptor and counters, in a memfd that `shunt why` reads.
+
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use shunt_segment::process::{self, kind, row, ProcessState, ROWS};
+use shunt_segment::reason::Reason;
+use shunt_sys::libc::{self, MFD_ALLOW_SEALING, MFD_CLOEXEC};
+use shunt_sys::{calls, mapping};
+
+use crate::private;
+
+static STATE: AtomicPtr<ProcessState> = AtomicPtr::new(core::ptr::null_mut());
+static FD: AtomicI32 = AtomicI32::new(-1);
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Makes the state of this process. Failing leaves the program without `shunt why`, nothing else.
+pub fn start() {
+    if private::are_scarce() {
+        return leave(); // it would take a descriptor that the program may need
+    }
+    if calls::soft_limit(libc::RLIMIT_FSIZE) < process::SIZE as u64 {
+        return leave(); // ftruncate would raise SIGXFSZ
+    }
+    let Ok(fd) = calls::memfd_create(process::NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING) else { return };
+    let Ok(fd) = private::keep(fd) else { return };
+    if calls::ftruncate(fd, process::SIZE as i64).is_err() {
+        private::close(fd);
+        return;
+    }
+    let Ok(memory) = mapping::shared(fd, process::SIZE) else {
+        private::close(fd);
+        return;
+    };
+    let state = memory.cast::<ProcessState>();
+    // SAFETY: fresh zeroed memory of the right size.
+    let header = unsafe { &(*state).header };
+    header.version.store(shunt_segment::VERSION, Ordering::Relaxed);
+    header.pid.store(calls::getpid(), Ordering::Relaxed);
+    header.rows.store(ROWS as u32, Ordering::Relaxed);
+    header.magic.store(process::MAGIC, Ordering::Release);
+    let old = STATE.swap(state, Ordering::AcqRel);
+    if !old.is_null() {
+        // SAFETY: both are mapped.
+        unsafe { inherit_found(&*old, &*state) };
+        for (to, from) in rows(state).iter().zip(rows(old)) {
+            let word = from.load(Ordering::Relaxed);
+            if word != 0 {
+                to.store(word, Ordering::Relaxed);
+            }
+        }
+        let _ = calls::munmap(old.cast(), process::SIZE);
+        private::close(FD.load(Ordering::Relaxed));
+    }
+    FD.store(fd, Ordering::Relaxed);
+    OWNER.store(calls::getpid() as i32, Ordering::Relaxed);
+}
+
+/// Without a state: after a fork it is the parent's.
+fn leave() {
+    let old = STATE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !old.is_null() {
+        let _ = calls::munmap(old.cast(), process::SIZE);
+        private::close(FD.swap(-1, Ordering::Relaxed));
+    }
+}
+
+/// In a copy of the process that has nothing of the other's descriptors: a state of its own.
+pub fn begin_anew() {
+    let old = STATE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !old.is_null() {
+        let _ = calls::munmap(old.cast(), process::SIZE);
+    }
+    FD.store(-1, Ordering::Relaxed);
+    start();
+}
+
+fn rows(state: *mut ProcessState) -> &'static [shunt_segment::sync::AtomicU32] {
+    let high = (crate::table::high_water().max(64) as usize).min(ROWS);
+    // SAFETY: a mapped state.
+    unsafe { &(&(*state).rows)[..high] }
+}
+
+/// In the child after fork: the state still is the parent's; the first note makes our own.
+pub fn forked() {
+    OWNER.store(0, Ordering::Relaxed);
+}
+
+fn state() -> Option<&'static ProcessState> {
+    let mut state = STATE.load(Ordering::Acquire);
+    if !state.is_null() && OWNER.load(Ordering::Relaxed) == 0 {
+        start();
+        state = STATE.load(Ordering::Acquire);
+    }
+    // SAFETY: null or mapped.
+    unsafe { state.as_ref() }
+}
+
+/// The descriptor of the state, -1: none.
+pub fn descriptor() -> i32 {
+    FD.load(Ordering::Relaxed)
+}
+
+/// The receivers in the state as it is, which in a child may still be its parent's.
+pub fn receivers() -> &'static [shunt_segment::sync::AtomicU64] {
+    // SAFETY: null or mapped.
+    unsafe { STATE.load(Ordering::Acquire).as_ref() }.map_or(&[], |state| &state.header.receivers)
+}
+
+/// Where the state is mapped.
+pub fn address() -> usize {
+    STATE.load(Ordering::Relaxed) as usize
+}
+
+/// Notes what `fd` is, and counts the reason.
+pub fn note(fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
+    if let Some(state) = state() {
+        show_in(state, fd, kind, reason, channel);
+        if !matches!(reason, Reason::Unconnected | Reason::Unknown) {
+            state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The same of a further number of what is counted once.
+pub fn show(fd: i32, kind: u8, reason: Reason) {
+    if let Some(state) = state() {
+        show_in(state, fd, kind, reason, None);
+    }
+}
+
+fn show_in(state: &ProcessState, fd: i32, kind: u8, reason: Reason, channel: Option<usize>) {
+    if let Some(slot) = state.rows.get(fd as u32 as usize) {
+        let channel = channel.map_or(0, |c| c as u16 + 1);
+        slot.store(row::pack(reason as u8, kind, channel), Ordering::Relaxed);
+    }
+}
+
+/// `fd` is ours alone: not the program's affair, and not counted.
+pub fn keep(fd: i32) {
+    let state = STATE.load(Ordering::Acquire);
+    // In a child that has noted nothing yet, the rows are its parent's. SAFETY: null or mapped.
+    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
+        if OWNER.load(Ordering::Relaxed) != 0 {
+            slot.store(row::pack(Reason::Unknown as u8, kind::PRIVATE, 0), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts a reason that belongs to no descriptor.
+pub fn count(reason: Reason) {
+    if let Some(state) = state() {
+        state.header.counters[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Tells of an object, by its file's name, whose own instructions could make calls on connections, and of one such call. See
+/// [`process::found`] for its fate.
+pub fn found(name: &[u8], call: Option<u32>, fate: u32) {
+    let Some(state) = state() else { return };
+    let Some(place) = state.header.found.iter().find(|place| place.fate.load(Ordering::Relaxed) == 0) else { return };
+    let mut padded = [0; process::found::NAME];
+    let length = name.len().min(padded.len());
+    padded[..length].copy_from_slice(&name[..length]);
+    for (word, bytes) in place.name.iter().zip(padded.chunks_exact(8)) {
+        word.store(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)), Ordering::Relaxed);
+    }
+    place.call.store(call.map_or(0, |call| call.wrapping_add(1)), Ordering::Relaxed);
+    place.fate.store(fate, Ordering::Release);
+}
+
+/// What is loaded in the parent of a fork is in the child.
+fn inherit_found(from: &ProcessState, to: &ProcessState) {
+    for (from, to) in from.header.found.iter().zip(&to.header.found) {
+        from.name.iter().zip(&to.name).for_each(|(from, to)| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed));
+        to.call.store(from.call.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.fate.store(from.fate.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
+/// `to` is now what `from` is.
+pub fn copy(from: i32, to: i32) {
+    if let Some(state) = state() {
+        if let (Some(a), Some(b)) = (state.rows.get(from as u32 as usize), state.rows.get(to as u32 as usize)) {
+            b.store(a.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// `fd` is closed.
+#[inline]
+pub fn forget(fd: i32) {
+    let state = STATE.load(Ordering::Acquire);
+    // SAFETY: null or mapped.
+    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
+        if slot.load(Ordering::Relaxed) != 0 && OWNER.load(Ordering::Relaxed) != 0 {
+            slot.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A private descriptor got another number.
+pub fn moved(from: i32, to: i32) {
+    crate::private::renumber(&FD, from, to);
+}

@@ -1,0 +1,212 @@
+//! The descriptor table: one atomic word per descriptor number.
+//!
+//! The word holds the address of the private object and what it is. Objects are never unmapped, so a thread that races
+//! with close(2) reads an object that may have been reused, never memory that is gone; the object's lock and
+//! generation tell.
+
+use crate::process::report;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Descriptors from here on are left to the kernel.
+pub const LIMIT: usize = 1 << 20;
+
+static TABLE: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
+
+/// What a descriptor is to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing of ours, or unknown: the kernel's.
+    Foreign = 0,
+    /// A TCP socket, not connected yet: may become a listener or a stream.
+    Tcp = 1,
+    /// A listener with a rendezvous beside it.
+    Listener = 2,
+    /// An accelerated connection.
+    Stream = 3,
+    /// An epoll set.
+    Epoll = 4,
+    /// A descriptor that we keep for ourselves; the program must not see it.
+    Private = 5,
+    /// A UDP socket.
+    Datagram = 6,
+}
+
+/// What a descriptor's word may hold the address of.
+///
+/// # Safety
+/// Objects live in slabs that are never unmapped, and are entered ([`enter`]) under kinds of their type alone; no kind is two types'.
+pub unsafe trait Object: 'static {
+    /// Whether a word of this kind is about such an object.
+    fn is(kind: Kind) -> bool;
+}
+
+const KIND_SHIFT: u32 = 56;
+
+/// A table word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Word(u64);
+
+impl Word {
+    /// What the descriptor is.
+    #[inline(always)]
+    pub fn kind(self) -> Kind {
+        match (self.0 >> KIND_SHIFT) as u8 {
+            1 => Kind::Tcp,
+            2 => Kind::Listener,
+            3 => Kind::Stream,
+            4 => Kind::Epoll,
+            5 => Kind::Private,
+            6 => Kind::Datagram,
+            _ => Kind::Foreign,
+        }
+    }
+
+    fn address(self) -> usize {
+        (self.0 & ((1 << KIND_SHIFT) - 1)) as usize
+    }
+
+    /// The object, if it is a `T`.
+    #[inline(always)]
+    pub fn object<T: Object>(self) -> Option<&'static T> {
+        // SAFETY: words of a type's kinds hold the address of such an object, which is never unmapped: see `Object`.
+        T::is(self.kind()).then(|| unsafe { &*(self.address() as *const T) })
+    }
+
+    /// What [`set_lingering`] noted of a private descriptor; 0: nothing.
+    pub fn lingering(self) -> usize {
+        match self.kind() {
+            Kind::Private => self.address(),
+            _ => 0,
+        }
+    }
+
+    fn new(kind: Kind, address: usize) -> Word {
+        Word(address as u64 | (kind as u64) << KIND_SHIFT)
+    }
+}
+
+/// The word of `fd`; any number may be asked for.
+#[inline(always)]
+pub fn get(fd: i32) -> Word {
+    match TABLE.get(fd as u32 as usize) {
+        Some(word) => Word(word.load(Ordering::Acquire)),
+        None => Word(0),
+    }
+}
+
+/// The object behind `fd`, if it is a `T`.
+#[inline(always)]
+pub fn find<T: Object>(fd: i32) -> Option<&'static T> {
+    get(fd).object()
+}
+
+fn put(fd: i32, word: Word) -> Word {
+    match TABLE.get(fd as u32 as usize) {
+        Some(slot) => {
+            raise(&HIGH_WATER, fd);
+            if word.kind() != Kind::Private {
+                raise(&REACH, fd);
+            }
+            // Sequentially consistent for the look behind it: see `apart`.
+            Word(slot.swap(word.0, Ordering::SeqCst))
+        }
+        None => Word(0),
+    }
+}
+
+/// What is to be done when a socket is entered; null: nothing.
+static ENTERING: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has `entering` called before each socket that is entered from here on.
+pub fn before_each(entering: fn()) {
+    ENTERING.store(entering as *mut (), Ordering::Release);
+}
+
+fn entering() {
+    let function = ENTERING.load(Ordering::Acquire);
+    if !function.is_null() {
+        // SAFETY: stored by `before_each` alone.
+        unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
+    }
+}
+
+/// Enters an object under `kind`, which is one of its type's.
+pub fn enter<T: Object>(fd: i32, kind: Kind, object: &'static T) {
+    debug_assert!(T::is(kind));
+    if kind != Kind::Epoll {
+        entering();
+    }
+    put(fd, Word::new(kind, core::ptr::from_ref(object) as usize));
+}
+
+/// The number of one object has become another's, under `kind`. False: the program has closed it meanwhile.
+pub fn replace<T: Object>(fd: i32, object: &T, kind: Kind, next: &'static T) -> bool {
+    debug_assert!(T::is(kind));
+    let Some(slot) = TABLE.get(fd as u32 as usize) else { return false };
+    let word = Word(slot.load(Ordering::Relaxed));
+    let new = Word::new(kind, core::ptr::from_ref(next) as usize);
+    word.object::<T>().is_some_and(|there| core::ptr::eq(there, object))
+        && slot.compare_exchange(word.0, new.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+}
+
+/// Marks a descriptor as ours alone.
+pub fn set_private(fd: i32) {
+    put(fd, Word::new(Kind::Private, 0));
+    report::keep(fd);
+}
+
+/// Marks a descriptor as ours alone, which keeps something open for calls that wait: the word of it, which is an address or one more.
+pub fn set_lingering(fd: i32, what: usize) {
+    put(fd, Word::new(Kind::Private, what));
+}
+
+/// Removes the entry and gives what it was: one of several racing closers gets it.
+pub fn take(fd: i32) -> Word {
+    match TABLE.get(fd as u32 as usize) {
+        Some(slot) if slot.load(Ordering::Relaxed) != 0 => {
+            let word = Word(slot.swap(0, Ordering::AcqRel));
+            if word.kind() == Kind::Private {
+                report::forget(fd);
+            }
+            word
+        }
+        _ => Word(0),
+    }
+}
+
+/// Whether any number is that of a socket or a set of ours.
+pub fn any_ours() -> bool {
+    programs().any(|fd| !matches!(get(fd).kind(), Kind::Foreign | Kind::Private))
+}
+
+static HIGH_WATER: AtomicU64 = AtomicU64::new(0);
+static REACH: AtomicU64 = AtomicU64::new(0);
+
+fn raise(mark: &AtomicU64, fd: i32) {
+    let above = fd as u64 + 1;
+    if mark.load(Ordering::Relaxed) < above {
+        mark.fetch_max(above, Ordering::Relaxed);
+    }
+}
+
+/// All descriptors that ever had an entry lie below this number.
+pub fn high_water() -> i32 {
+    HIGH_WATER.load(Ordering::Relaxed) as i32
+}
+
+/// All that ever were the program's: sockets and sets. Private numbers lie high, so that there are far fewer of these, and a fork looks at
+/// them a dozen times.
+pub fn programs() -> core::ops::Range<i32> {
+    0..REACH.load(Ordering::Relaxed) as i32
+}
+
+/// Where the table lies.
+pub fn address() -> usize {
+    &raw const TABLE as usize
+}
+
+/// Whether `fd` can have an entry.
+pub fn fits(fd: i32) -> bool {
+    (fd as u32 as usize) < LIMIT
+}
