@@ -126,9 +126,9 @@ fn take_up_listener(rendezvous: i32) {
                 // Without memory it is the kernel's, as clients find when they connect next.
                 let held = SETUP.lock().is_some_and(|_setup| link::holds_range() || link::holds_range());
                 let Some(listener) = held.then(|| allocate(family)).flatten() else { break };
-                listener.inode.store(status.st_ino, Ordering::Relaxed);
+                listener.listening.inode.store(status.st_ino, Ordering::Relaxed);
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
-                listener.bells_fd.store(shunt_rendezvous::offered::bells().unwrap_or(-1), Ordering::Relaxed);
+                listener.listening.bells_fd.store(shunt_rendezvous::offered::bells().unwrap_or(-1), Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED);
                 listen::note_address(listener, &shunt_table::sockaddr::bound_address(fd));
                 shunt_rendezvous::options::take_up(fd, listener);
@@ -220,7 +220,7 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
     };
     let socket = allocate(family)?;
     socket.attach(base, channel, side);
-    socket.link_index.store(index as u32, Ordering::Relaxed);
+    socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::SHARED);
     if side == 0 && link::page(base, channel).head.state.load(Ordering::Relaxed) != life::ACCEPTED {
         socket.set(flag::UNACCEPTED);

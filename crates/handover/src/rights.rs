@@ -162,7 +162,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
             let Some(socket) = word.object::<Socket>() else { continue };
             let needed = match word.kind() {
                 Kind::Stream => {
-                    let index = socket.link_index.load(Ordering::Relaxed) as usize;
+                    let index = socket.connected.link_index.load(Ordering::Relaxed) as usize;
                     let alone = || receiver == Receiver::Other && link::make_solitary(index);
                     SETUP.lock().filter(|_setup| direct || alone()).map_or(-1, |_setup| link::descriptor(index))
                 }

@@ -44,7 +44,7 @@ pub fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
             helper::exit(1);
         }
         user::is_now(user);
-        listener.claimed.store(1, Ordering::Relaxed);
+        listener.listening.claimed.store(1, Ordering::Relaxed);
         carry(fd, listener);
         helper::exit(0);
     }
@@ -118,7 +118,7 @@ pub fn leave_to_kernel(fd: i32, listener: &'static Socket, whose: u32) {
     if let Some(_setup) = SETUP.lock() {
         link::not_sole(); // ends offers in memory
         listener.set(flag::LISTENER_SHARED);
-        listener.only_forked.store(0, Ordering::Relaxed);
+        listener.listening.only_forked.store(0, Ordering::Relaxed);
     }
     let _ = calls::shutdown(listener.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
     if !carry_as(whose, fd, listener) {

@@ -435,7 +435,7 @@ impl<'a> Query<'a> {
         // SAFETY: the account stays here, and ends below.
         unsafe {
             Sleeper::begin(this.cast(), || {
-                let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.stalled.limited();
+                let told = |s: &Socket| s.has(flag::SHARED) || s.has(flag::CAREFUL) || s.connected.stalled.limited();
                 if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some_and(|s| nudged(e.events) || told(s))) {
                     (*this).beside = nudge::NEWS.begin();
                 } else if self.entries.iter().any(|e| shunt_stream::socket::stream(e.fd).is_some()) {

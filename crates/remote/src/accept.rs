@@ -156,7 +156,7 @@ fn is_time_to_move() -> bool {
 
 /// Nobody can ask for a listener without a known inode: it takes no other one's turn, and its clients are not looked at.
 fn can_move(listener: &Socket) -> bool {
-    listener.inode.load(Ordering::Relaxed) != 0
+    listener.listening.inode.load(Ordering::Relaxed) != 0
 }
 
 /// How long the agent is waited for then, in an accept that does not block (ms).
@@ -166,7 +166,7 @@ const AWAKE_WITHIN: i64 = 2;
 /// clients are to find it.
 #[cold]
 fn move_ear(listening: i32, listener: &Socket) {
-    let inode = listener.inode.load(Ordering::Relaxed);
+    let inode = listener.listening.inode.load(Ordering::Relaxed);
     if !is_time_to_move() {
         return;
     }
@@ -186,7 +186,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     }
     home.look_after_address(&server);
     // An older home goes on hearing what this process listened for before it got one of its own.
-    let hears = |home: &Home| !home.station.is_over() && home.hears(listener.inode.load(Ordering::Relaxed));
+    let hears = |home: &Home| !home.station.is_over() && home.hears(listener.listening.inode.load(Ordering::Relaxed));
     if can_move(listener) && !hears(home) && !home::homes().any(hears) {
         move_ear(listening, listener);
     }

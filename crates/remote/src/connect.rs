@@ -418,7 +418,7 @@ pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: b
     side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
     side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
     socket.attach(base, channel, 0);
-    socket.link_index.store(index as u32, Ordering::Relaxed);
+    socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::REMOTE);
     home.set_near(stream, socket);
     if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {

@@ -366,7 +366,7 @@ impl Home {
             socket.hold.reset();
             socket.low_water.store(1, Ordering::Relaxed);
             socket.attach(base, channel, 1);
-            socket.link_index.store(index as u32, Ordering::Relaxed);
+            socket.connected.link_index.store(index as u32, Ordering::Relaxed);
             socket.generation.store(generation, Ordering::Relaxed);
         }
         socket

@@ -110,7 +110,7 @@ fn one_of(fd: i32, family: i32, source: &Address, low: u16, high: u16) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    
+
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
     fn socket() -> OwnedFd {

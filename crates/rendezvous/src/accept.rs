@@ -52,7 +52,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     let (mut deadline, mut alone) = (None, false);
     // Where clients offer in memory, that is looked at first, and the kernel asked only if nothing comes, or in every
     // eighth call, so that its clients do not starve.
-    let turn = listener.accepts.fetch_add(1, Ordering::Relaxed);
+    let turn = listener.listening.accepts.fetch_add(1, Ordering::Relaxed);
     let (mut told, sent_away) = (blocking && wait::was_told(), SENT_AWAY.load(Ordering::Relaxed));
     let mut ask = !blocking || !offered::are_usual(listener) || turn % 8 == 7 || deferred::concern(listener);
     loop {
@@ -179,7 +179,7 @@ unsafe fn from_kernel(
 fn nobody_came(fd: i32, listener: &Socket) -> Errno {
     // A number is the first thing that accept(2) wants, before it finds that this is no socket. Another thread could have given this one's
     // number to a socket since.
-    let no_socket = listener.bells_fd.load(Ordering::Relaxed);
+    let no_socket = listener.listening.bells_fd.load(Ordering::Relaxed);
     if no_socket >= 0 && global::single_threaded() {
         return match calls::accept4(no_socket, core::ptr::null_mut(), core::ptr::null_mut(), 0) {
             Err(Errno(libc::EMFILE)) => Errno(libc::EMFILE),
@@ -320,7 +320,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     let side = &link::page(base, accepted.channel).sides[1];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
-    if listener.at_address.load(Ordering::Relaxed) != 0 {
+    if listener.listening.at_address.load(Ordering::Relaxed) != 0 {
         side.receive.state.fetch_or(state::AT_ADDRESS, Ordering::Relaxed);
     }
     side.address_family.store(family as u32, Ordering::Relaxed);
@@ -329,7 +329,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     wait::CLIENT.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     socket.attach(base, accepted.channel, 1);
     socket.set_addresses(&accepted.client, &accepted.server); // what was found plausible
-    socket.link_index.store(accepted.index as u32, Ordering::Relaxed);
+    socket.connected.link_index.store(accepted.index as u32, Ordering::Relaxed);
     link::enter(accepted.index);
     if nonblocking {
         socket.set(flag::NONBLOCK);

@@ -32,7 +32,7 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
             spare::spoil(socket);
             if kind == Kind::Listener {
                 if !socket.has(flag::LISTENER_SHARED) {
-                    crate::other_hosts::listens_no_longer(socket.inode.load(Ordering::Relaxed));
+                    crate::other_hosts::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
                 }
                 crate::accept::refuse_waiting(socket);
             }
@@ -52,7 +52,7 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
 /// Then the kernel tells it when the last of them closes the companion. `free`: `fd` may be kept for another connection.
 pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
     let own = socket.own();
-    let index = socket.link_index.load(Ordering::Relaxed) as usize;
+    let index = socket.connected.link_index.load(Ordering::Relaxed) as usize;
     let mut keep = free && keep(socket, fd, index);
     // Wait for threads that are in the middle of a copy; a signal handler that interrupted one must not.
     let ended = shunt_stream::waiting::readiness::closed(socket);
@@ -138,8 +138,8 @@ pub fn say_end(socket: &Socket, ended: bool) -> bool {
 /// Keeps a duplicate of the companion if another connection could use it: made in memory, alive, and as it was made.
 fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
     let own = socket.own().receive.state.load(Ordering::Relaxed);
-    let spoilt = flag::SHARED | flag::SPENT | flag::ASYNC | flag::HUNG_UP | flag::SHUT_RD | flag::BOUND;
-    if socket.has(spoilt) || own & (state::SHUT_RD | state::PEER_GONE) != 0 || index >= link::MOST {
+    let spoilt = flag::SHARED | flag::SPENT | flag::ASYNC | flag::HUNG_UP | flag::SHUT_RD;
+    if socket.has(spoilt) || socket.has(flag::BOUND) || own & (state::SHUT_RD | state::PEER_GONE) != 0 || index >= link::MOST {
         return false;
     }
     let Some(_setup) = SETUP.lock() else { return false };

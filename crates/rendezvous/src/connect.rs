@@ -151,7 +151,7 @@ pub struct Setting {
 type PortUsed = bool;
 
 fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), Reason> {
-    let bound = match (socket.has(flag::BOUND), socket.at_address.load(Ordering::Relaxed)) {
+    let bound = match (socket.has(flag::BOUND), socket.listening.at_address.load(Ordering::Relaxed)) {
         (false, 0) => Address::default(),
         (true, _) => shunt_table::sockaddr::bound_address(fd),
         (false, _) => Address { port: 0, ..shunt_table::sockaddr::bound_address(fd) },
@@ -380,7 +380,7 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
         crate::options::note_six_only(setting.fd, socket);
     }
     socket.attach(base, channel, 0);
-    socket.link_index.store(index as u32, Ordering::Relaxed);
+    socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
         socket.set(flag::FENCE);
     }
@@ -388,7 +388,7 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
         socket.set(flag::CONNECTING | flag::NONBLOCK);
         socket.own().receive.state.fetch_or(state::CONNECTING, Ordering::AcqRel);
     }
-    if socket.at_address.load(Ordering::Relaxed) != 0 {
+    if socket.listening.at_address.load(Ordering::Relaxed) != 0 {
         socket.own().receive.state.fetch_or(state::AT_ADDRESS, Ordering::Relaxed);
     }
     link::enter(index);

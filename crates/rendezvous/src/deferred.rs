@@ -35,10 +35,10 @@ const PUT_BACK: usize = 16;
 /// The program set TCP_DEFER_ACCEPT, which reads back as `seconds`.
 pub fn set(socket: &Socket, seconds: i32) {
     let seconds = seconds.max(0) as u32;
-    if seconds != 0 && socket.defers.load(Ordering::Relaxed) == 0 {
-        socket.defers_since.store(clock::ticks(), Ordering::Relaxed);
+    if seconds != 0 && socket.listening.defers.load(Ordering::Relaxed) == 0 {
+        socket.listening.defers_since.store(clock::ticks(), Ordering::Relaxed);
     }
-    if socket.defers.swap(seconds, Ordering::SeqCst) != 0 && seconds == 0 {
+    if socket.listening.defers.swap(seconds, Ordering::SeqCst) != 0 && seconds == 0 {
         if let Some(_setup) = SETUP.lock() {
             list::rest(socket);
         }
@@ -48,7 +48,7 @@ pub fn set(socket: &Socket, seconds: i32) {
 /// Whether the listener's clients have to be looked at here.
 #[inline(always)]
 pub fn concern(listener: &Socket) -> bool {
-    listener.defers.load(Ordering::Relaxed) != 0 || COUNT.load(Ordering::Relaxed) != 0
+    listener.listening.defers.load(Ordering::Relaxed) != 0 || COUNT.load(Ordering::Relaxed) != 0
 }
 
 /// Whether any listener of this process may have clients in the list. Takes no lock.

@@ -54,7 +54,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     let (client, server) = socket.addresses();
     let own = if socket.side() == 0 { client } else { server };
     let bound = due & state::AT_ADDRESS != 0 && bind_to_address(fresh.0, family, &own);
-    next.at_address.store(bound as u32, Ordering::Relaxed);
+    next.listening.at_address.store(bound as u32, Ordering::Relaxed);
     let broken = !lived && due & state::PIPE_DUE != 0 && due & state::RESET_DUE == 0;
     if broken && leave_broken_pipe(fresh.0, family).is_err() || lived || due & state::RESET_DUE != 0 {
         leave_error(fresh.0, family);

@@ -103,13 +103,13 @@ pub fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, rea
 
 /// No number is left of a socket of the kernel's that was a stream, perhaps: nobody looks at that any more.
 pub fn ended(next: &Socket) {
-    if next.stands_for.load(Ordering::Relaxed).is_null() {
+    if next.connected.stands_for.load(Ordering::Relaxed).is_null() {
         return;
     }
-    let stream = next.stands_for.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    let stream = next.connected.stands_for.swap(core::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or in a slab that is never unmapped; kept for this.
     let Some(stream) = (unsafe { stream.as_ref::<'static>() }) else { return };
-    if next.stands_in.load(Ordering::Relaxed) == shunt_sys::thread::process() {
+    if next.connected.stands_in.load(Ordering::Relaxed) == shunt_sys::thread::process() {
         crate::close::finish(stream, stream.hold.number(-1), false);
         holding::given_up(stream);
     }
@@ -232,8 +232,8 @@ pub fn leave<G: Given>(fd: i32, socket: &Socket, ask: impl FnOnce() -> Option<G>
         return false;
     }
     watchers::changed(socket, Change::Replacing);
-    next.stands_for.store(core::ptr::from_ref(socket).cast_mut(), Ordering::Relaxed);
-    next.stands_in.store(shunt_sys::thread::process(), Ordering::Relaxed);
+    next.connected.stands_for.store(core::ptr::from_ref(socket).cast_mut(), Ordering::Relaxed);
+    next.connected.stands_in.store(shunt_sys::thread::process(), Ordering::Relaxed);
     next.references.store(1, Ordering::Relaxed); // ours: another thread may close all numbers at once
     let Some(end) = taken(fd, socket, next, ask) else {
         shunt_stream::socket::free(next);

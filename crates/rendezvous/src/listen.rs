@@ -27,7 +27,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     let known = socket.private_fd.load(Ordering::Relaxed);
     if known >= 0 {
         let _ = calls::listen(known, backlog); // listen again changes the backlog
-        socket.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
+        socket.listening.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
         return Ok(());
     }
     let options = shunt_table::global::options();
@@ -45,7 +45,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if shunt_table::process::uring::before_listen() {
         return Err(Reason::IoUring);
     }
-    if socket.has(flag::ASYNC | flag::FILTERED) {
+    if socket.has(flag::ASYNC) || socket.has(flag::FILTERED) {
         return Err(Reason::UnsupportedSocket); // the kernel signals, or filters, what arrives at its own queue
     }
     if socket.has(flag::PLAIN) && others_have(fd) {
@@ -77,10 +77,10 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     })();
     match made {
         Ok([unix, bells]) => {
-            socket.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
-            socket.bells_fd.store(bells, Ordering::Relaxed);
-            socket.inode.store(status.st_ino, Ordering::Relaxed);
-            socket.options_time.store(0, Ordering::Relaxed);
+            socket.listening.backlog.store(backlog.max(0) as u32, Ordering::Relaxed);
+            socket.listening.bells_fd.store(bells, Ordering::Relaxed);
+            socket.listening.inode.store(status.st_ino, Ordering::Relaxed);
+            socket.listening.options_time.store(0, Ordering::Relaxed);
             note_address(socket, &bound);
             socket.private_fd.store(unix, Ordering::Release);
             shunt_link::reserve::begin();
@@ -112,7 +112,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         crate::connect::forget_answers();
     }
     let address = sockaddr::bound_address(fd);
-    let known = socket.port.load(Ordering::Relaxed) == address.port as u32;
+    let known = socket.listening.port.load(Ordering::Relaxed) == address.port as u32;
     note_address(socket, &address);
     crate::options::note_six_only(fd, socket);
     socket.set_listener();
@@ -129,14 +129,14 @@ pub fn opened(fd: i32, socket: &'static Socket) {
     }
     watchers::changed(socket, Change::BecameListener);
     if !known {
-        crate::other_hosts::listens(fd, socket.inode.load(Ordering::Relaxed), &address);
+        crate::other_hosts::listens(fd, socket.listening.inode.load(Ordering::Relaxed), &address);
     }
 }
 
 /// The address that a listener is bound to.
 pub fn note_address(socket: &Socket, bound: &Address) {
-    socket.port.store(bound.port as u32, Ordering::Relaxed);
-    socket.at_address.store(!bound.is_unspecified() as u32, Ordering::Relaxed);
+    socket.listening.port.store(bound.port as u32, Ordering::Relaxed);
+    socket.listening.at_address.store(!bound.is_unspecified() as u32, Ordering::Relaxed);
 }
 
 /// O_NONBLOCK as the program set it; the kernel's own flag is always set. All who share the listener share the rendezvous
@@ -190,7 +190,7 @@ pub fn refuses(socket: &Socket) -> bool {
 /// find the kernel's TCP, which keeps them.
 pub fn is_short(socket: &Socket) {
     socket.set(flag::LISTENER_SHARED); // so that the end of the queue is looked for
-    socket.only_forked.store(0, Ordering::Relaxed);
+    socket.listening.only_forked.store(0, Ordering::Relaxed);
     let _ = calls::shutdown(socket.private_fd.load(Ordering::Acquire), libc::SHUT_RD);
 }
 
@@ -207,9 +207,9 @@ pub fn retire(socket: &Socket, why: Reason) {
 /// The kernel refused to listen.
 pub fn withdraw(fd: i32, socket: &Socket) {
     if table::get(fd).kind() != Kind::Listener {
-        private::close(socket.bells_fd.swap(-1, Ordering::Relaxed));
+        private::close(socket.listening.bells_fd.swap(-1, Ordering::Relaxed));
         private::close(socket.private_fd.swap(-1, Ordering::Relaxed));
-        crate::other_hosts::listens_no_longer(socket.inode.load(Ordering::Relaxed));
+        crate::other_hosts::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
     }
 }
 

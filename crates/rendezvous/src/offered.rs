@@ -15,6 +15,7 @@ use shunt_segment::channel::{release, word, ChannelPage};
 use shunt_segment::link::LinkHeader;
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
+use shunt_stream::socket::flag::Bits;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, epoll_event, MSG_DONTWAIT};
 use shunt_sys::{calls, Errno, Result};
@@ -107,7 +108,7 @@ pub fn moved(from: i32, to: i32) {
         let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) else { continue };
         if places(listener).any(|(_, index)| link::at(index).bell == to) {
             // A set knows what it watches by its number: by another one it could not be taken out.
-            let bells = listener.bells_fd.load(Ordering::Relaxed);
+            let bells = listener.listening.bells_fd.load(Ordering::Relaxed);
             let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
             if calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, from, core::ptr::null_mut()).is_ok() {
                 let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, to, &mut event);
@@ -123,7 +124,7 @@ pub fn bells() -> Result<i32> {
 
 /// A client sent the bell of link `index`: from now on it may offer. Takes the descriptor over. Under the set-up lock.
 pub fn begin(index: usize, bell: i32, listener: &Socket) {
-    let bells = listener.bells_fd.load(Ordering::Relaxed);
+    let bells = listener.listening.bells_fd.load(Ordering::Relaxed);
     let fits = calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
         && calls::getsockopt_int(bell, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(0);
     if !fits || bells < 0 || listener.has(flag::LISTENER_SHARED) || private::are_short() {
@@ -132,7 +133,7 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     }
     let Ok(bell) = private::keep(bell) else { return };
     let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-    let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+    let backlog = listener.listening.backlog.load(Ordering::Relaxed).saturating_add(1);
     let number = PLACES.iter().position(Place::is_empty);
     let (Some(number), Ok(())) = (number, calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, bell, &mut event)) else {
         private::close(bell);
@@ -147,13 +148,13 @@ pub fn begin(index: usize, bell: i32, listener: &Socket) {
     }
     PLACES[number].fill(index, link.rendezvous);
     USED.fetch_max(number + 1, Ordering::Release);
-    listener.offering.store(1, Ordering::Release);
+    listener.listening.offering.store(1, Ordering::Release);
 }
 
 /// The client of link `index` may offer again, as its listener is this process's alone again. Under the set-up lock.
 pub fn resume(index: usize, listener: &Socket) {
-    let backlog = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
-    let bells = listener.bells_fd.load(Ordering::Relaxed);
+    let backlog = listener.listening.backlog.load(Ordering::Relaxed).saturating_add(1);
+    let bells = listener.listening.bells_fd.load(Ordering::Relaxed);
     for (header, _) in places(listener).filter(|(_, place)| *place == index) {
         let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         if let Ok(()) | Err(Errno(libc::EEXIST)) = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, link::at(index).bell, &mut event)
@@ -175,7 +176,7 @@ pub fn unwatch_bells(listener: &Socket) {
 fn unwatch(listener: &Socket, header: &LinkHeader, index: usize) {
     silence_spent(header, index);
     if offers::waiting(&header.offers) == 0 {
-        let bells = listener.bells_fd.load(Ordering::Relaxed);
+        let bells = listener.listening.bells_fd.load(Ordering::Relaxed);
         let _ = calls::epoll_ctl(bells, libc::EPOLL_CTL_DEL, link::at(index).bell, core::ptr::null_mut());
     }
 }
@@ -191,12 +192,14 @@ pub fn taken(listener: &Socket, header: &LinkHeader, index: usize) {
 
 /// Whether clients connect in memory, as far as is known, so that hardly anybody comes another way.
 pub fn are_usual(listener: &Socket) -> bool {
-    (listener.offering.load(Ordering::Relaxed) != 0 && !listener.has(flag::LISTENER_SHARED)) || taking::are_usual(listener)
+    (listener.listening.offering.load(Ordering::Relaxed) != 0 && !listener.has(flag::LISTENER_SHARED))
+        || taking::are_usual(listener)
 }
 
 /// Whether some client's offer waits. Takes no lock.
 pub fn waiting(listener: &Socket) -> bool {
-    listener.offering.load(Ordering::Acquire) != 0 && places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0)
+    listener.listening.offering.load(Ordering::Acquire) != 0
+        && places(listener).any(|(header, _)| offers::waiting(&header.offers) > 0)
 }
 
 /// Takes off bells whose offers have been accepted, so that the bells' descriptor says what is true.
@@ -252,7 +255,9 @@ pub fn is_watched_by_edges(listener: &Socket) -> bool {
 /// or not others wait (sk_data_ready). Not under the set-up lock.
 pub fn watched_by_edges(listener: Option<&Socket>) {
     let known = match listener {
-        Some(listener) => listener.flags.fetch_or(flag::LISTENER_EDGES, Ordering::SeqCst) & flag::LISTENER_EDGES != 0,
+        Some(listener) => {
+            listener.listening.flags.fetch_or(flag::LISTENER_EDGES.bits(), Ordering::SeqCst) & flag::LISTENER_EDGES.bits() != 0
+        }
         None => EACH.swap(true, Ordering::SeqCst),
     };
     if known {
@@ -277,7 +282,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
     let _setup = global::SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
     // Another client each time, so that none starves the others.
     let used = used();
-    let turn = listener.accepts.load(Ordering::Relaxed) as usize % used.len().max(1);
+    let turn = listener.listening.accepts.load(Ordering::Relaxed) as usize % used.len().max(1);
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
     let leave_bells = accept::leaves_bells(listener) && !listener.has(flag::LISTENER_SHARED);
     for place in used[turn..].iter().chain(&used[..turn]) {
@@ -412,7 +417,7 @@ pub fn cease(listener: &Socket) -> bool {
 
 /// The listener closes: clients that were not accepted see a reset, as TCP gives it.
 pub fn retire(listener: &Socket) {
-    if listener.offering.load(Ordering::Acquire) != 0 {
+    if listener.listening.offering.load(Ordering::Acquire) != 0 {
         if let Some(_setup) = global::SETUP.lock() {
             for (header, index) in places(listener) {
                 let queue = &header.offers;
@@ -431,7 +436,7 @@ pub fn retire(listener: &Socket) {
         }
     }
     taking::retire(listener);
-    private::close_at(&listener.bells_fd);
-    private::close_at(&listener.timer_fd);
+    private::close_at(&listener.listening.bells_fd);
+    private::close_at(&listener.listening.timer_fd);
     accept::forget_set(listener);
 }

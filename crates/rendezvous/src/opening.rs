@@ -57,10 +57,11 @@ fn enter(fd: i32, domain: i32, flags: i32, spare: u32) -> bool {
     let Some(socket) = socket::allocate(domain) else { return false };
     socket.spare.store(spare, Ordering::Relaxed);
     socket.set(flag::VIRGIN | flag::CLOSE_ON_EXEC_KNOWN);
-    for (given, bit) in [(SOCK_CLOEXEC, flag::CLOSE_ON_EXEC), (SOCK_NONBLOCK, flag::NONBLOCK)] {
-        if flags & given != 0 {
-            socket.set(bit);
-        }
+    if flags & SOCK_CLOEXEC != 0 {
+        socket.set(flag::CLOSE_ON_EXEC);
+    }
+    if flags & SOCK_NONBLOCK != 0 {
+        socket.set(flag::NONBLOCK);
     }
     shunt_table::table::enter(fd, Kind::Tcp, socket);
     if apart::withdraw(fd) {

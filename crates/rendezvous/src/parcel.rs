@@ -67,7 +67,7 @@ pub fn before_handing(listener: &Socket) {
     // Who connects from now on sends its link.
     let waiting = match link::any_guest() {
         true => {
-            let most = listener.backlog.load(Ordering::Relaxed).saturating_add(1);
+            let most = listener.listening.backlog.load(Ordering::Relaxed).saturating_add(1);
             diag::unix_waiting(listener.private_fd.load(Ordering::Relaxed)).unwrap_or(most)
         }
         false => 0,
@@ -114,7 +114,8 @@ pub fn post(index: usize, channel: usize, generation: u32, companion: i32, liste
                 bound => break bound?,
             }
         }
-        let (to, to_length) = sockaddr::abstract_name(name::listener(listener.inode.load(Ordering::Relaxed)).as_slice());
+        let (to, to_length) =
+            sockaddr::abstract_name(name::listener(listener.listening.inode.load(Ordering::Relaxed)).as_slice());
         calls::connect(carrier, (&to as *const libc::sockaddr_un).cast(), to_length)?;
         passing::send(carrier, &[link.fd, companion], MSG_DONTWAIT | MSG_NOSIGNAL)
     })();

@@ -144,7 +144,7 @@ pub fn after_fork(own: Option<usize>) {
 /// A process that no fork of ours makes is about to have a listener of this one's: what others know of it ends here.
 pub fn out_of_sight(listener: &Socket) {
     listener.set(flag::LISTENER_SHARED);
-    listener.only_forked.store(0, Ordering::Relaxed);
+    listener.listening.only_forked.store(0, Ordering::Relaxed);
     FOR_GOOD.store(true, Ordering::Relaxed);
     for place in &ENDS {
         let end = place.load(Ordering::Relaxed);
@@ -173,7 +173,7 @@ pub fn listener_closed() {
 /// shared no longer.
 pub fn look_around(listener: &Socket) {
     if !listener.has(flag::LISTENER_SHARED)
-        || listener.only_forked.load(Ordering::Relaxed) == 0
+        || listener.listening.only_forked.load(Ordering::Relaxed) == 0
         || FOR_GOOD.load(Ordering::Relaxed)
         || (IN_VAIN.load(Ordering::Relaxed) >= FOR_EACH && CLIENTS.load(Ordering::Relaxed) < MANY)
     {
@@ -193,7 +193,7 @@ pub fn look_around(listener: &Socket) {
     let nonblocking = listen::nonblocking(listener);
     listen::set_nonblocking(listener, nonblocking);
     options::follow(listener);
-    listener.only_forked.store(0, Ordering::Relaxed);
+    listener.listening.only_forked.store(0, Ordering::Relaxed);
     listener.clear(flag::LISTENER_SHARED);
 }
 

@@ -244,7 +244,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
                 TOLD[number].store(0, Ordering::Relaxed);
                 USUAL.store(MOST_USUAL, Ordering::Relaxed);
                 // Pairs that are kept keep their link, and a client that was killed does not say so.
-                if listener.accepts.load(Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
+                if listener.listening.accepts.load(Ordering::Relaxed).is_multiple_of(SWEEP_EVERY) {
                     link::sweep(Some(index));
                 }
                 return Ok(accepted);

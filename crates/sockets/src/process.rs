@@ -97,15 +97,16 @@ pub fn before_fork() {
         match word.kind() {
             // Descriptors that share a socket count once.
             Kind::Stream if !socket.has(flag::COUNTED) => {
-                socket.set(flag::COUNTED | flag::SHARED);
+                socket.set(flag::COUNTED);
+                socket.set(flag::SHARED);
                 socket.own().owners.fetch_add(1, Ordering::AcqRel);
                 socket.own().join(thread::process());
             }
             Kind::Listener => {
-                if socket.defers.load(Ordering::Relaxed) != 0 {
-                    socket.only_forked.store(0, Ordering::Relaxed); // the child gets bells that its sets do not hear
+                if socket.listening.defers.load(Ordering::Relaxed) != 0 {
+                    socket.listening.only_forked.store(0, Ordering::Relaxed); // the child gets bells that its sets do not hear
                 } else if !socket.has(flag::LISTENER_SHARED) {
-                    socket.only_forked.store(1, Ordering::Relaxed);
+                    socket.listening.only_forked.store(1, Ordering::Relaxed);
                 }
                 socket.set(flag::LISTENER_SHARED);
                 listeners = true;
@@ -287,9 +288,9 @@ pub fn moved(from: i32, to: i32) {
         };
         if let Some(socket) = word.object::<Socket>().or(lingering) {
             renumber(&socket.private_fd, from, to);
-            renumber(&socket.bells_fd, from, to);
-            renumber(&socket.timer_fd, from, to);
-            renumber(&socket.accepting_fd, from, to);
+            renumber(&socket.listening.bells_fd, from, to);
+            renumber(&socket.listening.timer_fd, from, to);
+            renumber(&socket.listening.accepting_fd, from, to);
             socket.ear.moved(from, to);
         }
     }

@@ -32,7 +32,7 @@ pub struct History {
 /// The options change, or changed at `time` (in ticks) and this process notices now; clients may wait. Under the set-up
 /// lock.
 pub fn before_change(listener: &Socket, time: u64) {
-    let place = &listener.earlier;
+    let place = &listener.listening.earlier;
     if place.load(Ordering::Relaxed).is_null() {
         // All-zero is an empty history. It stays with the socket's object.
         let Ok(memory) = mapping::reserve(core::mem::size_of::<History>()) else { return };
@@ -53,7 +53,7 @@ pub fn before_change(listener: &Socket, time: u64) {
 /// The options at `time` (in ticks), if they were others than now. Under the set-up lock.
 pub fn at(listener: &Socket, time: u64) -> Option<&Stored> {
     // SAFETY: null or a history; under the set-up lock nobody changes it.
-    let history = unsafe { listener.earlier.load(Ordering::Relaxed).as_ref() }?;
+    let history = unsafe { listener.listening.earlier.load(Ordering::Relaxed).as_ref() }?;
     let list = &history.list[..(history.count.load(Ordering::Relaxed) as usize).min(MOST)];
     // The counter begins anew when a machine wakes: what was until later than now was before that.
     let latest = clock::ticks().saturating_add(AHEAD);
@@ -63,7 +63,7 @@ pub fn at(listener: &Socket, time: u64) -> Option<&Stored> {
 /// The object serves another socket.
 pub fn forget(socket: &Socket) {
     // SAFETY: as for `at`.
-    if let Some(history) = unsafe { socket.earlier.load(Ordering::Relaxed).as_ref() } {
+    if let Some(history) = unsafe { socket.listening.earlier.load(Ordering::Relaxed).as_ref() } {
         history.count.store(0, Ordering::Relaxed);
     }
 }

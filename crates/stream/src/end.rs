@@ -82,8 +82,8 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
         return Err(Errno(libc::EINVAL));
     }
     // inet_shutdown wakes everybody who polls, whatever changes.
-    socket.changes.fetch_add(1, Ordering::Relaxed);
-    socket.changed_at.store(clock::ticks(), Ordering::Relaxed);
+    socket.connected.changes.fetch_add(1, Ordering::Relaxed);
+    socket.connected.changed_at.store(clock::ticks(), Ordering::Relaxed);
     readiness::ask_if_refused(socket, fd);
     if readiness::closed(socket) {
         return Err(Errno(libc::ENOTCONN));
@@ -94,7 +94,7 @@ pub fn shutdown(socket: &Socket, fd: i32, how: i32) -> Result<isize> {
     }
     if how != libc::SHUT_RD {
         if readiness::ended(socket) {
-            socket.end_told.store(1, Ordering::Relaxed); // tcp_fin has told of the half
+            socket.connected.end_told.store(1, Ordering::Relaxed); // tcp_fin has told of the half
         }
         let held = socket.lock_send()?;
         if socket.has(flag::SHARED) && socket.hold.is_left() {

@@ -12,9 +12,9 @@ use shunt_sys::libc::sock_extended_err;
 
 /// A send with MSG_ZEROCOPY has moved bytes.
 pub fn completed(socket: &Socket) {
-    socket.zero_copies.fetch_add(1, Ordering::Release);
-    socket.changes.fetch_add(1, Ordering::Relaxed); // an edge
-                                                    // Threads that wait for completions: the peer knows of none, and rings for none.
+    socket.connected.zero_copies.fetch_add(1, Ordering::Release);
+    socket.connected.changes.fetch_add(1, Ordering::Relaxed); // an edge
+                                                              // Threads that wait for completions: the peer knows of none, and rings for none.
     crate::waiting::watchers::changed(socket, Change::Ready);
     nudge::all();
 }
@@ -22,13 +22,13 @@ pub fn completed(socket: &Socket) {
 /// Whether something waits in the queue (POLLERR).
 pub fn pending(socket: &Socket) -> bool {
     socket.has(flag::ZERO_COPY)
-        && socket.zero_copies.load(Ordering::Acquire) != socket.zero_copies_reported.load(Ordering::Relaxed)
+        && socket.connected.zero_copies.load(Ordering::Acquire) != socket.connected.zero_copies_reported.load(Ordering::Relaxed)
 }
 
 /// Takes what waits: one notification for the whole range.
 pub fn take(socket: &Socket) -> Option<sock_extended_err> {
-    let end = socket.zero_copies.load(Ordering::Acquire);
-    let begin = socket.zero_copies_reported.swap(end, Ordering::AcqRel);
+    let end = socket.connected.zero_copies.load(Ordering::Acquire);
+    let begin = socket.connected.zero_copies_reported.swap(end, Ordering::AcqRel);
     (begin != end).then(|| sock_extended_err {
         ee_errno: 0,
         ee_origin: SO_EE_ORIGIN_ZEROCOPY,

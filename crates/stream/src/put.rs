@@ -196,7 +196,7 @@ pub(super) unsafe fn put_filled(
     };
     drop(held);
     if filled > 0 {
-        socket.restraint.forget();
+        socket.connected.restraint.forget();
         tell(socket, fd, filled, news);
     }
     Some(filled)

@@ -75,7 +75,7 @@ pub const LARGE: usize = 16 << 10;
 #[inline(never)]
 pub fn begin(socket: &Socket, fd: i32, length: usize, flags: i32) {
     let pipe = socket.outgoing();
-    let is_over = || match socket.restraint.until.load(Ordering::Relaxed) {
+    let is_over = || match socket.connected.restraint.until.load(Ordering::Relaxed) {
         0 => false,
         OVER => true,
         end => clock::ticks() >= end,
@@ -91,15 +91,15 @@ pub fn begin(socket: &Socket, fd: i32, length: usize, flags: i32) {
         && (LARGEST_OF_BASE + 1..=LARGEST).contains(&length)
         && pipe.unacknowledged() == 0
         && is_worth_waiting(socket);
-    if !alone && socket.restraint.alone.load(Ordering::Relaxed) == 1 {
-        socket.restraint.alone.store(0, Ordering::Relaxed);
+    if !alone && socket.connected.restraint.alone.load(Ordering::Relaxed) == 1 {
+        socket.connected.restraint.alone.store(0, Ordering::Relaxed);
     }
     pipe.window.hold(of_many || alone);
 }
 
 /// Whether the reader came, the last times.
 fn is_worth_waiting(socket: &Socket) -> bool {
-    let alone = &socket.restraint.alone;
+    let alone = &socket.connected.restraint.alone;
     match alone.load(Ordering::Relaxed) {
         0 | 1 => {
             alone.store(1, Ordering::Relaxed);
@@ -116,7 +116,7 @@ fn is_worth_waiting(socket: &Socket) -> bool {
 /// now. Otherwise there is some, or the ring may grow.
 #[cold]
 pub fn ends(socket: &Socket, fd: i32, length: usize, flags: i32) -> bool {
-    let Restraint { alone, penalty, .. } = &socket.restraint;
+    let Restraint { alone, penalty, .. } = &socket.connected.restraint;
     if alone.load(Ordering::Relaxed) != 1 {
         if holds_back(socket, fd, flags) {
             return true;
@@ -166,7 +166,7 @@ pub fn holds_back(socket: &Socket, fd: i32, flags: i32) -> bool {
     if has_ended(socket) || socket.has(flag::HUNG_UP) || !is_full() {
         return false;
     }
-    let until = &socket.restraint.until;
+    let until = &socket.connected.restraint.until;
     match until.load(Ordering::Relaxed) {
         0 => until.store(clock::ticks() + clock::ticks_for_ns(PATIENCE), Ordering::Relaxed),
         OVER => return false,
@@ -182,12 +182,12 @@ pub fn holds_back(socket: &Socket, fd: i32, flags: i32) -> bool {
 /// Whether a full ring counts as writable, since it can grow.
 #[inline]
 pub fn can_grow(socket: &Socket) -> bool {
-    socket.outgoing().can_grow() && (socket.restraint.until.load(Ordering::Relaxed) <= OVER || is_over(socket))
+    socket.outgoing().can_grow() && (socket.connected.restraint.until.load(Ordering::Relaxed) <= OVER || is_over(socket))
 }
 
 #[cold]
 fn is_over(socket: &Socket) -> bool {
-    let until = &socket.restraint.until;
+    let until = &socket.connected.restraint.until;
     let over = is_awaited(socket) || clock::ticks() >= until.load(Ordering::Relaxed);
     if over {
         until.store(OVER, Ordering::Relaxed);

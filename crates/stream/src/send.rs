@@ -62,7 +62,7 @@ pub unsafe fn send(socket: &Socket, fd: i32, data: *const u8, length: usize, fla
         // SAFETY: passed on.
         let sent = unsafe { put(socket, fd, data, length, flags)? };
         if sent >= restraint::LARGE {
-            socket.restraint.forget();
+            socket.connected.restraint.forget();
         }
         if sent == length {
             return Ok(sent as isize);
@@ -204,7 +204,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
         };
         done += sent;
         if sent > 0 {
-            socket.restraint.forget();
+            socket.connected.restraint.forget();
         }
         if done == length {
             return Ok(done as isize);

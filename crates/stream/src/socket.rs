@@ -4,26 +4,27 @@
 //! copy of all private memory. What the owners on one side must agree on lives in the shared half
 //! (`shunt_segment::channel`).
 
+mod connected;
 pub mod flag;
+mod listening;
 mod locks;
 mod names;
 mod numbers;
 mod slab;
 
+pub use connected::Connected;
+use flag::Bits;
+pub use listening::Listening;
 pub use locks::Locked;
 pub use names::of_channel;
 pub use numbers::{is_of, numbers_of, replace, stream};
 pub use slab::{allocate, allocate_locked, free};
 
 use crate::options::stored::Stored;
-use crate::restraint::Restraint;
-use crate::seen::Seen;
-use crate::stalled::Stalled;
 use crate::waiting::bells::Ear;
 use crate::waiting::holding::Hold;
 use crate::waiting::watchers::Head;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use names::Names;
 use shunt_ring::tally::Tally;
 use shunt_ring::{Pipe, Window};
 use shunt_segment::address::Address;
@@ -40,7 +41,7 @@ pub struct Socket {
     peer: AtomicPtr<Side>,
     channel: AtomicU32,
     side: AtomicU32,
-    /// Private flags ([`flag`]).
+    /// A stream's private flags ([`flag`]).
     pub flags: AtomicU32,
     /// Counts the lives of this object.
     pub generation: AtomicU32,
@@ -61,6 +62,8 @@ pub struct Socket {
     pub receive_timeout: AtomicU64,
     /// SO_SNDTIMEO in ns, 0: none.
     pub send_timeout: AtomicU64,
+    /// Private flags of the descriptor ([`flag::Descriptor`]).
+    pub(crate) descriptor_flags: AtomicU32,
     /// Descriptors of this process that refer to it.
     pub references: AtomicU32,
     /// Calls that wait for it, and its descriptor if it has none of the program's any more.
@@ -73,96 +76,25 @@ pub struct Socket {
     pub family: AtomicI32,
     /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
     pub private_fd: AtomicI32,
-    /// A listener's descriptor for the bells of clients (`shunt_rendezvous::offered`). -1: none.
-    pub bells_fd: AtomicI32,
-    /// The set in which accept sleeps beside other processes (`shunt_rendezvous::accept`). -1: none.
-    pub accepting_fd: AtomicI32,
     /// The number of the spare whose open file it is; 0: none (`shunt_rendezvous::spare`).
     pub spare: AtomicU32,
     /// Of a dissolved connection: the port that the kernel tells of the socket in its place, and above it the connection's
     /// (`shunt_rendezvous::options::names`). 0: none.
     pub left_port: AtomicU32,
-    /// How much was received when that was asked, modulo 2^32.
-    pub received_at_check: AtomicU32,
-    /// A listener's backlog.
-    pub backlog: AtomicU32,
-    /// A listener that others have, if at all, by forks alone (`shunt_rendezvous::relatives`): 1.
-    pub only_forked: AtomicU32,
-    /// Whether a listener's connections are known to be this process's user's (`shunt_table::process::users`): 1.
-    pub claimed: AtomicU32,
-    /// A listener to which clients may offer connections in memory: 1.
-    pub offering: AtomicU32,
-    /// TCP_DEFER_ACCEPT of a listener, in seconds; 0: off (`shunt_rendezvous::deferred`).
-    pub defers: AtomicU32,
-    /// Since when, in ticks.
-    pub defers_since: AtomicU64,
-    /// Tells when a deferred client is due. -1: none.
-    pub timer_fd: AtomicI32,
-    /// What it is set to, CLOCK_MONOTONIC in ns; 0: nothing.
-    pub timer_at: AtomicU64,
-    /// Both addresses, as they were known when the stream came about: in its channel the peer may change them.
-    names: Names,
-    /// A listener's port.
-    pub port: AtomicU32,
-    /// Whether a listener, or a socket that was accepted from one and dissolved, is bound to an address, and not to all: 1.
-    pub at_address: AtomicU32,
-    /// A listener's network namespace: 0, or one that was left since ([`shunt_table::route::leaving`]).
-    pub namespace: AtomicU32,
-    /// Index of the link in this process's list.
-    pub link_index: AtomicU32,
-    /// A listener's inode.
-    pub inode: AtomicU64,
     /// First entry of the epoll sets that watch it.
     pub watchers: Head,
-    /// When this process last shut it down, in ticks; 0: never.
-    pub changed_at: AtomicU64,
-    /// Counts what this process did to the stream that edge-triggered sets hear of: each shutdown wakes them.
-    pub changes: AtomicU32,
-    /// The same of what is as the arrival of bytes: SO_RCVLOWAT was set, and what is there is enough.
-    pub enough: AtomicU32,
-    /// A handler was told that both directions have ended, or is not to be ([`crate::waiting::owner::say_cause`]): 1.
-    pub end_told: AtomicU32,
-    /// Calls of accept since the kernel's queue had its turn.
-    pub accepts: AtomicU32,
-    /// Sleeps since the last run of waits that ended awake; see `wait::announce`.
-    pub sleeps: AtomicU32,
-    /// Waits that ended awake since the last sleep.
-    pub spins: AtomicU32,
-    /// Bells that were found missing ([`crate::waiting::foreign`]).
-    pub missed: AtomicU32,
-    /// Bells that were counted when many were looked for, and neither lay on the companion nor were taken ([`crate::waiting::bells`]).
-    pub astray: AtomicU32,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
     /// SO_PEEK_OFF; negative: none.
     pub peek_offset: AtomicI32,
-    /// When sending and receiving were last seen to have moved bytes.
-    pub seen_sending: Seen,
-    /// See [`Socket::seen_sending`].
-    pub seen_receiving: Seen,
-    /// Since when the peer takes nothing.
-    pub stalled: Stalled,
-    /// Until when a sender of files waits for the reader.
-    pub restraint: Restraint,
     /// Control messages that the program asked for ([`crate::control::ask`]).
     pub control: AtomicU32,
-    /// Sends with MSG_ZEROCOPY so far, and how many of them the error queue has told.
-    pub zero_copies: AtomicU32,
-    /// See [`Socket::zero_copies`].
-    pub zero_copies_reported: AtomicU32,
     /// Options that the program set.
     pub stored: Stored,
-    /// The stream that it was until it became the kernel's, whose object and channel stay what they are as long as calls of other threads may
-    /// look at them; and the process in which that is so.
-    pub stands_for: AtomicPtr<Socket>,
-    /// See [`Socket::stands_for`].
-    pub stands_in: AtomicU32,
-    /// What a listener's options were earlier; null: nothing was kept.
-    pub earlier: AtomicPtr<crate::earlier::History>,
-    /// When a listener's options were last changed, as this process knows (`shunt_rendezvous::options::follow`).
-    pub options_time: AtomicU64,
-    /// Which version of the side's options ([`Socket::settings`]) they are.
-    pub settings_seen: AtomicU32,
+    /// What a listener has besides.
+    pub listening: Listening,
+    /// What a stream has besides.
+    pub connected: Connected,
     next_free: AtomicPtr<Socket>,
 }
 
@@ -266,18 +198,18 @@ impl Socket {
         self.sending.store(0, Ordering::Relaxed);
         self.receiving.store(0, Ordering::Relaxed);
         self.end_behind.store(0, Ordering::Relaxed);
-        self.end_told.store(0, Ordering::Relaxed);
+        self.connected.end_told.store(0, Ordering::Relaxed);
         self.corked.store(0, Ordering::Relaxed);
         self.awaits_held.store(0, Ordering::Relaxed);
-        self.stalled.forget();
-        self.restraint.reset();
-        self.settings_seen.store(0, Ordering::Relaxed);
-        self.missed.store(0, Ordering::Relaxed);
-        self.astray.store(0, Ordering::Relaxed);
+        self.connected.stalled.forget();
+        self.connected.restraint.reset();
+        self.connected.settings_seen.store(0, Ordering::Relaxed);
+        self.connected.missed.store(0, Ordering::Relaxed);
+        self.connected.astray.store(0, Ordering::Relaxed);
         self.link.store(link, Ordering::Relaxed);
         self.channel.store(channel as u32, Ordering::Relaxed);
         self.side.store(side as u32, Ordering::Relaxed);
-        self.names.set(&names::of_channel(self.page()));
+        self.connected.names.set(&names::of_channel(self.page()));
         self.kind.store(Kind::Stream as u32, Ordering::Release);
     }
 
@@ -292,7 +224,7 @@ impl Socket {
 
     /// The socket listens with a rendezvous.
     pub fn set_listener(&self) {
-        self.claimed.store(0, Ordering::Relaxed);
+        self.listening.claimed.store(0, Ordering::Relaxed);
         self.kind.store(Kind::Listener as u32, Ordering::Release);
     }
 
@@ -303,23 +235,23 @@ impl Socket {
 
     /// Whether private flag `bit` is set.
     #[inline(always)]
-    pub fn has(&self, bit: u32) -> bool {
-        self.flags.load(Ordering::Relaxed) & bit != 0
+    pub fn has<B: Bits>(&self, bit: B) -> bool {
+        B::word(self).load(Ordering::Relaxed) & bit.bits() != 0
     }
 
     /// Sets a private flag.
-    pub fn set(&self, bit: u32) {
-        self.flags.fetch_or(bit, Ordering::Relaxed);
+    pub fn set<B: Bits>(&self, bit: B) {
+        B::word(self).fetch_or(bit.bits(), Ordering::Relaxed);
     }
 
     /// Clears a private flag.
-    pub fn clear(&self, bit: u32) {
-        self.flags.fetch_and(!bit, Ordering::Relaxed);
+    pub fn clear<B: Bits>(&self, bit: B) {
+        B::word(self).fetch_and(!bit.bits(), Ordering::Relaxed);
     }
 
     /// Clears a private flag; whether it was set.
-    pub fn take(&self, bit: u32) -> bool {
-        self.flags.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    pub fn take<B: Bits>(&self, bit: B) -> bool {
+        B::word(self).fetch_and(!bit.bits(), Ordering::Relaxed) & bit.bits() != 0
     }
 
     /// Counts another descriptor, unless there is none any more. The caller holds the set-up lock, without which no object
@@ -330,11 +262,11 @@ impl Socket {
 
     /// Both addresses: (client, server).
     pub fn addresses(&self) -> (Address, Address) {
-        self.names.get()
+        self.connected.names.get()
     }
 
     /// Both addresses are known better than from the channel.
     pub fn set_addresses(&self, client: &Address, server: &Address) {
-        self.names.set(&(*client, *server));
+        self.connected.names.set(&(*client, *server));
     }
 }

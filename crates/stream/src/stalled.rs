@@ -58,7 +58,7 @@ impl Stalled {
 /// A send found no room.
 #[inline]
 pub fn note(socket: &Socket, fd: i32) {
-    if socket.stalled.limited() && !socket.has(flag::REMOTE) {
+    if socket.connected.stalled.limited() && !socket.has(flag::REMOTE) {
         note_limited(socket, fd);
     }
 }
@@ -73,7 +73,7 @@ pub fn note_if_full(socket: &Socket, fd: i32) {
 
 #[cold]
 fn note_limited(socket: &Socket, fd: i32) {
-    let Stalled { since, taken, full, .. } = &socket.stalled;
+    let Stalled { since, taken, full, .. } = &socket.connected.stalled;
     let (now, noted) = (clock::monotonic_ns(), since.load(Ordering::Acquire) != 0);
     full.store(socket.outgoing().unacknowledged(), Ordering::Relaxed);
     if noted {
@@ -89,20 +89,20 @@ fn note_limited(socket: &Socket, fd: i32) {
 
 /// It is `now`: looks after the stream if it was noted, and gives when to look again.
 pub fn keep(socket: &Socket, fd: i32, now: u64) -> u64 {
-    match socket.stalled.since.load(Ordering::Acquire) {
+    match socket.connected.stalled.since.load(Ordering::Acquire) {
         0 => u64::MAX,
         _ => look(socket, fd, now),
     }
 }
 
 fn again(socket: &Socket, now: u64) -> u64 {
-    let limit = socket.stalled.limit.load(Ordering::Relaxed);
+    let limit = socket.connected.stalled.limit.load(Ordering::Relaxed);
     now.saturating_add((limit + PROBE) / LOOKS)
 }
 
 /// What has become of a stream that was noted. Gives when to look again; `u64::MAX`: no more.
 fn look(socket: &Socket, fd: i32, now: u64) -> u64 {
-    let Stalled { limit, since, taken, full } = &socket.stalled;
+    let Stalled { limit, since, taken, full } = &socket.connected.stalled;
     let unread = socket.outgoing().unacknowledged();
     let limit = limit.load(Ordering::Relaxed);
     let over = socket.own().receive.state.load(Ordering::Relaxed) & (state::DONE | state::PEER_GONE) != 0;

@@ -260,7 +260,7 @@ pub fn arrives(socket: &Socket, length: usize, flags: i32) -> bool {
     let (own, peer) = (socket.own(), socket.peer());
     if length > SHORT && socket.incoming().look().1 > SHORT {
         // A long message was there already.
-        if socket.sleeps.load(Ordering::Relaxed) > 0 {
+        if socket.connected.sleeps.load(Ordering::Relaxed) > 0 {
             wait::stayed_awake(socket);
         }
         return false;
@@ -276,7 +276,7 @@ pub fn arrives(socket: &Socket, length: usize, flags: i32) -> bool {
         // A look in each few cycles would take the line from the peer while it writes.
         core::hint::spin_loop();
         if pipe.look().1 > 0 {
-            if block.expected_wait | socket.sleeps.load(Ordering::Relaxed) as u64 > 3 {
+            if block.expected_wait | socket.connected.sleeps.load(Ordering::Relaxed) as u64 > 3 {
                 block.expected_wait -= block.expected_wait / 4;
                 wait::stayed_awake(socket);
             }

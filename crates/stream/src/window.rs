@@ -23,7 +23,7 @@ fn provide(socket: &Socket, direction: usize) -> Result<()> {
         }
         return Err(Errno(libc::EINTR));
     };
-    let link = socket.link_index.load(Ordering::Relaxed) as usize;
+    let link = socket.connected.link_index.load(Ordering::Relaxed) as usize;
     let result = link::window::map(link, socket.channel() & (CHANNELS - 1), socket.side() ^ direction);
     drop(setup);
     match result {
@@ -72,7 +72,7 @@ pub unsafe fn receive_unmapped(
     if length == 0 {
         return Ok(0);
     }
-    let file = link::descriptor_unlocked(socket.link_index.load(Ordering::Relaxed) as usize);
+    let file = link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize);
     let got = match calls::pread(file, target.cast(), available.min(length), offset as i64) {
         Err(Errno(libc::EFAULT)) => {
             thread::note_fault();

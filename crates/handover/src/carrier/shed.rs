@@ -51,7 +51,7 @@ pub fn table(lanes: &[Lane]) -> Result<Left> {
 /// Closes every descriptor but those of the lanes, `more`, and the sockets that hold local ports.
 pub fn descriptors(lanes: &[Lane], more: [i32; 3], private: &[i32]) {
     // Windows of the link are mapped when a stream grows into them.
-    let of_link = |lane: &Lane| link::descriptor_unlocked(lane.socket.link_index.load(Ordering::Relaxed) as usize);
+    let of_link = |lane: &Lane| link::descriptor_unlocked(lane.socket.connected.link_index.load(Ordering::Relaxed) as usize);
     let needed = |fd: i32| {
         more.contains(&fd)
             || lanes.iter().any(|lane| lane.holds(fd) || of_link(lane) == fd)

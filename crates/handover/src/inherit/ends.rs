@@ -64,7 +64,8 @@ const LINKS: usize = 32;
 pub(super) fn name(text: &mut Text) {
     let mut links = [(-1, Ends { nonce: 0, sequence: 0, sides: [0; 2] }); LINKS];
     for (_, socket) in ending().filter(|(_, socket)| !socket.has(flag::LEFT)) {
-        let descriptor = SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.link_index.load(Ordering::Relaxed) as usize));
+        let descriptor =
+            SETUP.lock().map_or(-1, |_setup| link::descriptor(socket.connected.link_index.load(Ordering::Relaxed) as usize));
         if descriptor < 0 {
             continue;
         }
@@ -103,7 +104,7 @@ fn say_one(index: usize, base: *mut u8, channel: usize, side: usize) {
     }
     let Some(socket) = socket::allocate(libc::AF_INET) else { return };
     socket.attach(base, channel, side);
-    socket.link_index.store(index as u32, Ordering::Relaxed);
+    socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     if own.receive.state.load(Ordering::Acquire) & state::LINGER_RESET != 0 {
         socket.set(flag::LINGER_RESET);
     }

@@ -41,7 +41,8 @@ impl Way<'_> {
     /// ([`shunt_table::process::user`]).
     pub fn keeps_narrowed(&self) -> bool {
         (0..table::high_water()).any(|fd| {
-            let narrowed = |socket: &Socket| link::descriptor_unlocked(socket.link_index.load(Ordering::Relaxed) as usize) < 0;
+            let narrowed =
+                |socket: &Socket| link::descriptor_unlocked(socket.connected.link_index.load(Ordering::Relaxed) as usize) < 0;
             shunt_stream::socket::stream(fd).is_some_and(narrowed) && self.keeps(fd)
         })
     }
@@ -108,7 +109,7 @@ impl Handed {
 
     /// Names a stream's link. False: the stream was closed meanwhile.
     fn name_link(&mut self, socket: &Socket) -> bool {
-        let index = socket.link_index.load(Ordering::Relaxed) as usize;
+        let index = socket.connected.link_index.load(Ordering::Relaxed) as usize;
         let Some(_setup) = SETUP.lock() else { return false };
         let descriptor = link::descriptor(index);
         if descriptor < 0 {

@@ -112,7 +112,9 @@ fn take_stream(process: i32, fd: i32, hello: &Hello, side: usize) -> Result<()> 
 fn own_listener(inode: u64) -> Option<&'static Socket> {
     let _setup = SETUP.lock()?;
     let listens = |other: i32| match table::get(other).kind() {
-        Kind::Listener => table::get(other).object::<Socket>().filter(|socket| socket.inode.load(Ordering::Relaxed) == inode),
+        Kind::Listener => {
+            table::get(other).object::<Socket>().filter(|socket| socket.listening.inode.load(Ordering::Relaxed) == inode)
+        }
         _ => None,
     };
     (0..table::high_water()).find_map(listens).filter(|socket| socket.retain())

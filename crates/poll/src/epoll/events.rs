@@ -44,8 +44,8 @@ fn signature(socket: &Socket, wanted: u32) -> (u64, u64) {
     if word & word::RST != 0 {
         ends &= state::SHUT_RD; // a reset was the last news
     }
-    let changes = socket.changes.load(Ordering::Relaxed);
-    let enough = if wanted & ARRIVALS != 0 { socket.enough.load(Ordering::Relaxed) << ENDS } else { 0 };
+    let changes = socket.connected.changes.load(Ordering::Relaxed);
+    let enough = if wanted & ARRIVALS != 0 { socket.connected.enough.load(Ordering::Relaxed) << ENDS } else { 0 };
     let own = (ends as u64 | enough as u64 | (changes as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let news = match wanted & ARRIVALS {
         0 => word & (word::FIN | word::CLOSED | word::RST),

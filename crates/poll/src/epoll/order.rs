@@ -17,7 +17,7 @@ const MOST: usize = 32;
 
 /// For how long the stream has had what its entry is about to tell, in ticks; 0: not known.
 fn age(entry: &Entry, socket: &Socket, now: u64) -> u64 {
-    match socket.changed_at.load(Ordering::Relaxed) {
+    match socket.connected.changed_at.load(Ordering::Relaxed) {
         changed if changed != 0 && is_own(entry, socket) => now.saturating_sub(changed),
         _ => stamp::age(socket, now),
     }

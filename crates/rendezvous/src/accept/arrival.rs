@@ -290,10 +290,10 @@ fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::res
 /// to the port that it connected to.
 /// Called under the set-up lock.
 pub fn plausible(client: &Address, server: &Address, listener: &Socket) -> core::result::Result<(), Reason> {
-    if server.port as u32 != listener.port.load(Ordering::Relaxed) {
+    if server.port as u32 != listener.listening.port.load(Ordering::Relaxed) {
         return Err(Reason::BadSegment);
     }
-    let namespace = listener.namespace.load(Ordering::Relaxed);
+    let namespace = listener.listening.namespace.load(Ordering::Relaxed);
     if [client, server].into_iter().all(|address| route::is_local_in(namespace, address)) {
         Ok(())
     } else {

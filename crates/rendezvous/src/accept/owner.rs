@@ -7,14 +7,14 @@ use shunt_table::{operations, table};
 
 /// The user whose its connections are, if that is known yet.
 pub fn whose(listener: &Socket) -> Option<u32> {
-    users::whose(listener.inode.load(Ordering::Relaxed), listener.private_fd.load(Ordering::Acquire))
+    users::whose(listener.listening.inode.load(Ordering::Relaxed), listener.private_fd.load(Ordering::Acquire))
 }
 
 /// The listener's connections are this process's user's. Errors: another's, whom no other must see.
 pub fn claim(listener: &Socket) -> Result<(), u32> {
-    if listener.claimed.load(Ordering::Relaxed) == 0 {
-        users::claim(listener.inode.load(Ordering::Relaxed), listener.private_fd.load(Ordering::Acquire), user::own())?;
-        listener.claimed.store(1, Ordering::Relaxed);
+    if listener.listening.claimed.load(Ordering::Relaxed) == 0 {
+        users::claim(listener.listening.inode.load(Ordering::Relaxed), listener.private_fd.load(Ordering::Acquire), user::own())?;
+        listener.listening.claimed.store(1, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -23,7 +23,7 @@ pub fn claim(listener: &Socket) -> Result<(), u32> {
 /// `waits`: whether there is time for that now.
 #[inline]
 pub fn may_accept(listener: &Socket, waits: bool) -> bool {
-    listener.claimed.load(Ordering::Relaxed) != 0 || claim_to_accept(listener, waits)
+    listener.listening.claimed.load(Ordering::Relaxed) != 0 || claim_to_accept(listener, waits)
 }
 
 #[cold]

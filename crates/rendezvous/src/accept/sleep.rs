@@ -27,7 +27,7 @@ pub(super) fn set(fd: i32, listener: &Socket) -> Option<i32> {
     if !listener.has(flag::LISTENER_SHARED) || deferred::concern(listener) {
         return None;
     }
-    let known = listener.accepting_fd.load(Ordering::Acquire);
+    let known = listener.listening.accepting_fd.load(Ordering::Acquire);
     if known >= 0 {
         return Some(known);
     }
@@ -50,10 +50,10 @@ fn make(fd: i32, listener: &Socket) -> Option<i32> {
     // Bells are a set themselves, which cannot be exclusive; they are this process's alone.
     let filled =
         add(rendezvous, exclusive, 0).and_then(|()| add(fd, exclusive, 0)).and_then(|()| add(bells, libc::EPOLLIN, BELLS));
-    let another = || listener.accepting_fd.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire).is_err();
+    let another = || listener.listening.accepting_fd.compare_exchange(-1, made, Ordering::AcqRel, Ordering::Acquire).is_err();
     if filled.is_err() || another() {
         private::close(made);
-        return Some(listener.accepting_fd.load(Ordering::Acquire)).filter(|known| *known >= 0);
+        return Some(listener.listening.accepting_fd.load(Ordering::Acquire)).filter(|known| *known >= 0);
     }
     Some(made)
 }
@@ -65,14 +65,14 @@ pub(super) fn in_set(set: i32, listener: &Socket, looked: u64) -> Result<bool> {
         // The process was stopped and goes on: accept(2) goes on sleeping, epoll_wait(2) does not (signal(7)).
         Err(Errno(libc::EINTR)) if thread::handled() == looked => Ok(false),
         // The number went meanwhile: by another thread that closes the listener, or for a program that wants it itself.
-        Err(Errno(libc::EBADF | libc::EINVAL)) if listener.accepting_fd.load(Ordering::Acquire) != set => Ok(false),
+        Err(Errno(libc::EBADF | libc::EINVAL)) if listener.listening.accepting_fd.load(Ordering::Acquire) != set => Ok(false),
         slept => slept.map(|_| event.u64 == BELLS),
     }
 }
 
 /// The listener, or its rendezvous, goes.
 pub fn forget(listener: &Socket) {
-    private::close_at(&listener.accepting_fd);
+    private::close_at(&listener.listening.accepting_fd);
 }
 
 /// In the child after fork: the sets are the parent's.

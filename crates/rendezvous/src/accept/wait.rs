@@ -152,7 +152,7 @@ fn settle(listener: &Socket, set: &[pollfd; 3]) {
 
 /// The descriptors that stand for a listener beside its TCP socket, in poll and epoll: the rendezvous, and clients' bells.
 pub fn queues(listener: &Socket) -> [i32; 2] {
-    [listener.private_fd.load(Ordering::Acquire), listener.bells_fd.load(Ordering::Acquire)]
+    [listener.private_fd.load(Ordering::Acquire), listener.listening.bells_fd.load(Ordering::Acquire)]
 }
 
 /// Whether a listener that the kernel reports as readable has a connection to accept: a bell may be readable although its
@@ -162,7 +162,7 @@ pub fn ready(fd: i32, listener: &Socket) -> bool {
     if deferred::concern(listener) {
         return deferred::ready(listener) || super::anyone(fd);
     }
-    if listener.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
+    if listener.listening.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
         return true;
     }
     if super::anyone(fd) || super::anyone(listener.private_fd.load(Ordering::Acquire)) {

@@ -18,18 +18,18 @@ pub(super) const TIMER: u64 = u64::MAX;
 
 /// The timer exists.
 pub(super) fn timer(listener: &Socket) -> bool {
-    if listener.timer_fd.load(Ordering::Relaxed) >= 0 {
+    if listener.listening.timer_fd.load(Ordering::Relaxed) >= 0 {
         return true;
     }
     let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
     let Ok(made) = calls::timerfd_create(libc::CLOCK_MONOTONIC, flags).and_then(private::keep) else { return false };
     let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: TIMER };
-    if calls::epoll_ctl(listener.bells_fd.load(Ordering::Relaxed), libc::EPOLL_CTL_ADD, made, &mut event).is_err() {
+    if calls::epoll_ctl(listener.listening.bells_fd.load(Ordering::Relaxed), libc::EPOLL_CTL_ADD, made, &mut event).is_err() {
         private::close(made);
         return false;
     }
-    listener.timer_fd.store(made, Ordering::Relaxed);
-    listener.timer_at.store(0, Ordering::Relaxed);
+    listener.listening.timer_fd.store(made, Ordering::Relaxed);
+    listener.listening.timer_at.store(0, Ordering::Relaxed);
     true
 }
 
@@ -45,7 +45,7 @@ pub(super) fn first(listener: &Socket, setup: &Guard) -> Option<usize> {
 /// The same, for who gives that client at once: nobody is woken for it.
 pub(super) fn next(listener: &Socket, _setup: &Guard) -> Option<usize> {
     hear(listener);
-    let defers = listener.defers.load(Ordering::SeqCst) != 0;
+    let defers = listener.listening.defers.load(Ordering::SeqCst) != 0;
     let (ticks, now) = (clock::ticks(), clock::monotonic_ns());
     let mut found: Option<(usize, u64)> = None;
     let mut next = u64::MAX;
@@ -73,7 +73,7 @@ pub(super) fn next(listener: &Socket, _setup: &Guard) -> Option<usize> {
             next = next.min(waiting.until);
         }
     }
-    let (set, at) = (listener.timer_at.load(Ordering::Relaxed), if next == u64::MAX { 0 } else { next });
+    let (set, at) = (listener.listening.timer_at.load(Ordering::Relaxed), if next == u64::MAX { 0 } else { next });
     let is_over = set != 0 && set <= now;
     if set != at && (is_over || at != 0 && (set == 0 || at < set)) {
         set_timer(listener, at);
@@ -83,8 +83,8 @@ pub(super) fn next(listener: &Socket, _setup: &Guard) -> Option<usize> {
 
 /// Sets the timer, CLOCK_MONOTONIC in ns; 0: it rests.
 pub(super) fn set_timer(listener: &Socket, at: u64) {
-    let timer = listener.timer_fd.load(Ordering::Relaxed);
-    if timer >= 0 && listener.timer_at.swap(at, Ordering::Relaxed) != at {
+    let timer = listener.listening.timer_fd.load(Ordering::Relaxed);
+    if timer >= 0 && listener.listening.timer_at.swap(at, Ordering::Relaxed) != at {
         let none = timespec { tv_sec: 0, tv_nsec: 0 };
         let at = timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 };
         let when = libc::itimerspec { it_interval: none, it_value: at };
@@ -99,7 +99,7 @@ fn hear(listener: &Socket) {
     }
     let mut batch = [epoll_event { events: 0, u64: 0 }; 64];
     let none = timespec { tv_sec: 0, tv_nsec: 0 };
-    let bells = listener.bells_fd.load(Ordering::Relaxed);
+    let bells = listener.listening.bells_fd.load(Ordering::Relaxed);
     let got = calls::epoll_pwait2(bells, batch.as_mut_ptr(), 64, &none, core::ptr::null(), calls::KERNEL_SIGSET).unwrap_or(0);
     for event in &batch[..got] {
         let (flags, place) = (event.events as i32, event.u64.wrapping_sub(1) as usize);

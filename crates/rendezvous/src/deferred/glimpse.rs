@@ -45,7 +45,7 @@ pub(super) fn says_soon(listener: &Socket, page: &ChannelPage) -> bool {
 /// The link through which somebody came last, if it is one of this listener's: its first byte.
 pub(super) fn latest(listener: &Socket, _setup: &Guard) -> Option<*mut u8> {
     let latest = LATEST.load(Ordering::Relaxed);
-    if listener.claimed.load(Ordering::Relaxed) == 0 || latest >= link::count() {
+    if listener.listening.claimed.load(Ordering::Relaxed) == 0 || latest >= link::count() {
         return None;
     }
     let link = *link::at(latest);

@@ -150,8 +150,8 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
     let (now, ticks) = (clock::monotonic_ns(), clock::ticks());
     // When it connected is the client's word: it gains nothing by it but to be accepted early.
     let began = page.head.began.load(Ordering::Relaxed).min(ticks);
-    let deferred = began >= listener.defers_since.load(Ordering::Relaxed);
-    let time = if deferred { listener.defers.load(Ordering::Relaxed) as u64 * 1_000_000_000 } else { 0 };
+    let deferred = began >= listener.listening.defers_since.load(Ordering::Relaxed);
+    let time = if deferred { listener.listening.defers.load(Ordering::Relaxed) as u64 * 1_000_000_000 } else { 0 };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed) as u64;
     let until = now.saturating_sub(clock::ns_passed(ticks - began)) + time;
     let mut waiting = Waiting {
@@ -173,7 +173,7 @@ pub(super) fn join(listener: &Socket, Arrival { companion, client, server, index
     // One that has something is given next: no bell needs to be heard of it.
     if !waiting.early || !timed {
         let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: place as u64 + 1 };
-        let bells = listener.bells_fd.load(Ordering::Relaxed);
+        let bells = listener.listening.bells_fd.load(Ordering::Relaxed);
         waiting.watched = calls::epoll_ctl(bells, libc::EPOLL_CTL_ADD, waiting.descriptor(), &mut event).is_ok();
         if !waiting.watched || !timed {
             waiting.until = now;
@@ -229,14 +229,14 @@ pub(super) fn leave(place: usize) {
 
 /// Nobody looks at the timer of a listener that does not defer, when no client of its is left. Under the set-up lock.
 pub(super) fn rest(listener: &Socket) {
-    if listener.defers.load(Ordering::SeqCst) == 0 && places(listener).next().is_none() {
+    if listener.listening.defers.load(Ordering::SeqCst) == 0 && places(listener).next().is_none() {
         due::set_timer(listener, 0);
     }
 }
 
 fn bells_of(listener: usize) -> Option<i32> {
     // SAFETY: the address of a slab object, which is never unmapped.
-    let bells = unsafe { (*(listener as *const Socket)).bells_fd.load(Ordering::Relaxed) };
+    let bells = unsafe { (*(listener as *const Socket)).listening.bells_fd.load(Ordering::Relaxed) };
     (bells >= 0).then_some(bells)
 }
 
@@ -292,11 +292,12 @@ pub fn forked() {
     }
     for fd in table::programs() {
         // One that defers no longer may have clients, and a timer, yet.
-        let defers =
-            |socket: &&Socket| socket.defers.load(Ordering::Relaxed) != 0 || socket.timer_fd.load(Ordering::Relaxed) >= 0;
+        let defers = |socket: &&Socket| {
+            socket.listening.defers.load(Ordering::Relaxed) != 0 || socket.listening.timer_fd.load(Ordering::Relaxed) >= 0
+        };
         let Some(listener) = table::get(fd).object::<Socket>().filter(|socket| defers(&&**socket)) else { continue };
-        let bells = listener.bells_fd.load(Ordering::Relaxed);
-        private::close(listener.timer_fd.swap(-1, Ordering::Relaxed));
+        let bells = listener.listening.bells_fd.load(Ordering::Relaxed);
+        private::close(listener.listening.timer_fd.swap(-1, Ordering::Relaxed));
         if bells >= 0 {
             if let Ok(fresh) = calls::epoll_create1(libc::EPOLL_CLOEXEC) {
                 let _ = calls::dup3(fresh, bells, libc::O_CLOEXEC);

@@ -65,10 +65,10 @@ pub fn fill(socket: &Socket, info: &mut [u8; SIZE], segment: u64) {
 
     info[field::STATE] = tcp_state(socket);
     narrow(info, field::UNACKED, 0);
-    let idle = socket.seen_sending.idle(written, begin) as u64;
+    let idle = socket.connected.seen_sending.idle(written, begin) as u64;
     narrow(info, field::LAST_DATA_SENT, idle);
     narrow(info, field::LAST_ACK_RECEIVED, idle);
-    narrow(info, field::LAST_DATA_RECEIVED, socket.seen_receiving.idle(received, begin) as u64);
+    narrow(info, field::LAST_DATA_RECEIVED, socket.connected.seen_receiving.idle(received, begin) as u64);
     // The acknowledgement of the client's SYN counts as a byte (tcp_snd_una_update).
     wide(info, field::BYTES_ACKED, sent + client as u64);
     wide(info, field::BYTES_RECEIVED, received);

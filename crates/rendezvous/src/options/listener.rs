@@ -34,7 +34,7 @@ fn tell(listener: &Socket, time: u64) {
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
     let length = size_of::<u64>() as socklen_t;
     let _ = calls::setsockopt(rendezvous, SOL_SOCKET, libc::SO_MAX_PACING_RATE, (&raw const time).cast(), length);
-    listener.options_time.store(time, Ordering::Relaxed);
+    listener.listening.options_time.store(time, Ordering::Relaxed);
 }
 
 /// What was told last; 0: nothing.
@@ -53,13 +53,13 @@ pub fn follow(listener: &Socket) {
         return;
     }
     let time = told(listener);
-    if time == listener.options_time.load(Ordering::Relaxed) {
+    if time == listener.listening.options_time.load(Ordering::Relaxed) {
         return;
     }
     let is_it = |fd: &i32| table::get(*fd).object::<Socket>().is_some_and(|socket| core::ptr::eq(socket, listener));
     let Some(fd) = table::programs().find(is_it) else { return };
     earlier::before_change(listener, time);
-    listener.options_time.store(time, Ordering::Relaxed);
+    listener.listening.options_time.store(time, Ordering::Relaxed);
     read_back(fd, listener);
 }
 
@@ -72,7 +72,7 @@ fn read_back(fd: i32, listener: &Socket) {
 
 /// A listener came by exec or in a message: what was set on it is what it has otherwise than a fresh socket.
 pub fn take_up(fd: i32, listener: &Socket) {
-    listener.options_time.store(told(listener), Ordering::Relaxed);
+    listener.listening.options_time.store(told(listener), Ordering::Relaxed);
     learn(fd, listener);
 }
 

@@ -68,8 +68,8 @@ unsafe fn give(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shunt_segment::address::Address;
     use crate::connect::describe;
+    use shunt_segment::address::Address;
     use shunt_segment::area::{CHANNEL_PAGES, PAGE};
 
     #[test]

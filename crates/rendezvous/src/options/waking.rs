@@ -11,7 +11,7 @@ pub(super) fn wake(socket: &Socket, fd: i32, level: c_int, name: c_int) {
     match (level, name) {
         // tcp_set_rcvlowat: what is there may be enough now.
         (SOL_SOCKET, libc::SO_RCVLOWAT) if readiness::events(socket, POLLIN) & POLLIN != 0 => {
-            socket.enough.fetch_add(1, Ordering::Relaxed);
+            socket.connected.enough.fetch_add(1, Ordering::Relaxed);
         }
         // sock_set_sndbuf, tcp_sock_set_notsent_lowat: there may be space.
         (SOL_SOCKET, libc::SO_SNDBUF) | (IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)

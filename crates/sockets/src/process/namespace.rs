@@ -44,7 +44,7 @@ pub fn changed() {
     if listeners().next().is_some() {
         let left = shunt_table::route::left();
         for listener in listeners() {
-            let _ = listener.namespace.compare_exchange(0, left, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = listener.listening.namespace.compare_exchange(0, left, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
     shunt_rendezvous::connect::forget_answers();

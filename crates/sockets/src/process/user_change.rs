@@ -77,7 +77,7 @@ pub fn changed() {
     }
     set_own(now[1]);
     for_listeners(|fd, listener| {
-        listener.claimed.store(0, Ordering::Relaxed);
+        listener.listening.claimed.store(0, Ordering::Relaxed);
         if let Err(whose) = claim(listener) {
             leave_to_kernel(fd, listener, whose); // somebody has accepted at this very moment
         }

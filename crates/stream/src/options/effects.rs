@@ -28,7 +28,7 @@ fn timeval_ns(bytes: &[u8]) -> u64 {
 pub fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     control::note(socket, level, name, integer(bytes));
     if (level, name) == (IPPROTO_TCP, libc::TCP_USER_TIMEOUT) {
-        socket.stalled.set(integer(bytes));
+        socket.connected.stalled.set(integer(bytes));
     }
     if level != SOL_SOCKET {
         return;

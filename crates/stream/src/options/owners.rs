@@ -20,14 +20,14 @@ pub fn write_down(socket: &Socket) {
     let list = &socket.stored;
     let settings =
         list.all().map(|entry| Setting { level: entry.level, name: entry.name, length: entry.length as usize, data: entry.data });
-    socket.settings_seen.store(socket.settings().publish(settings), Ordering::Relaxed);
+    socket.connected.settings_seen.store(socket.settings().publish(settings), Ordering::Relaxed);
 }
 
 /// Before a call on a stream that other processes may own as well: what they set holds for this one.
 #[inline(always)]
 pub fn catch_up(socket: &Socket) {
     if socket.has(flag::SHARED)
-        && socket.settings().version.load(Ordering::Relaxed) != socket.settings_seen.load(Ordering::Relaxed)
+        && socket.settings().version.load(Ordering::Relaxed) != socket.connected.settings_seen.load(Ordering::Relaxed)
     {
         take_over(socket);
     }
@@ -36,10 +36,10 @@ pub fn catch_up(socket: &Socket) {
 #[cold]
 #[inline(never)]
 fn take_over(socket: &Socket) {
-    let before = socket.settings_seen.load(Ordering::Relaxed);
+    let before = socket.connected.settings_seen.load(Ordering::Relaxed);
     let Some((version, copied)) = socket.settings().copy() else { return };
     // One thread does it; the others go on.
-    if socket.settings_seen.compare_exchange(before, version, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if socket.connected.settings_seen.compare_exchange(before, version, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
     let list = &socket.stored;

@@ -1,4 +1,62 @@
-//! Bits of [`super::Socket::flags`], in their order. All 32 are taken.
+//! Private flags of a socket, in three words: a stream's, those of the descriptor whatever it is, and a listener's.
+//!
+//! A stream's are plain integers, as its calls test many of them at once. The others have a type of their own, so that no mask mixes words.
+
+use super::Socket;
+use core::ops::BitOr;
+use core::sync::atomic::AtomicU32;
+
+/// Flags of one word.
+pub trait Bits: Copy {
+    /// The word in which they are.
+    fn word(socket: &Socket) -> &AtomicU32;
+    /// The flags in it.
+    fn bits(self) -> u32;
+}
+
+impl Bits for u32 {
+    #[inline(always)]
+    fn word(socket: &Socket) -> &AtomicU32 {
+        &socket.flags
+    }
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        self
+    }
+}
+
+/// Flags of the descriptor, which it has before it is a stream or a listener.
+#[derive(Clone, Copy)]
+pub struct Descriptor(u32);
+
+/// Flags of a listener.
+#[derive(Clone, Copy)]
+pub struct Listener(u32);
+
+impl Bits for Descriptor {
+    fn word(socket: &Socket) -> &AtomicU32 {
+        &socket.descriptor_flags
+    }
+    fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl Bits for Listener {
+    fn word(socket: &Socket) -> &AtomicU32 {
+        &socket.listening.flags
+    }
+    fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl BitOr for Descriptor {
+    type Output = Descriptor;
+    fn bitor(self, other: Descriptor) -> Descriptor {
+        Descriptor(self.0 | other.0)
+    }
+}
 
 /// Forked, or passed on: other processes may own the same side.
 pub const SHARED: u32 = 1 << 0;
@@ -6,62 +64,64 @@ pub const SHARED: u32 = 1 << 0;
 pub const FENCE: u32 = 1 << 1;
 /// A non-blocking connect was answered with EINPROGRESS; the next connect gives 0.
 pub const CONNECTING: u32 = 1 << 2;
-/// The program bound an address.
-pub const BOUND: u32 = 1 << 3;
-/// A listener whose descriptor the program made non-blocking.
-pub const LISTENER_NONBLOCK: u32 = 1 << 4;
 /// SO_LINGER with a time of zero: close resets.
-pub const LINGER_RESET: u32 = 1 << 5;
-/// A listener that was shared with other processes: links must always be sent.
-pub const LISTENER_SHARED: u32 = 1 << 6;
-/// Only the kernel can connect it: another process may have the same socket, or it was shut down before it was connected.
-pub const PLAIN: u32 = 1 << 7;
-/// Counted for the fork that is happening now.
-pub const COUNTED: u32 = 1 << 8;
-/// The kernel connects it: no further attempt at a rendezvous.
-pub const KERNEL: u32 = 1 << 9;
+pub const LINGER_RESET: u32 = 1 << 3;
 /// O_NONBLOCK, as far as this process knows. The kernel's flag on the companion is what all owners share.
-pub const NONBLOCK: u32 = 1 << 10;
+pub const NONBLOCK: u32 = 1 << 4;
 /// TCP_CORK is on, or bytes are held back ([`crate::corked`]).
-pub const CORKED: u32 = 1 << 11;
+pub const CORKED: u32 = 1 << 5;
 /// SO_OOBINLINE.
-pub const OOB_INLINE: u32 = 1 << 12;
+pub const OOB_INLINE: u32 = 1 << 6;
 /// O_ASYNC: the kernel signals the owner when a bell arrives, so the socket is always armed.
-pub const ASYNC: u32 = 1 << 13;
+pub const ASYNC: u32 = 1 << 7;
 /// The companion's other end is closed: known from the kernel, whatever shared memory says.
-pub const HUNG_UP: u32 = 1 << 14;
+pub const HUNG_UP: u32 = 1 << 8;
 /// This process has shut down its receiving half.
-pub const SHUT_RD: u32 = 1 << 15;
+pub const SHUT_RD: u32 = 1 << 9;
 /// Receives are more than taking bytes: SO_RCVLOWAT or SO_PEEK_OFF is set.
-pub const CAREFUL: u32 = 1 << 16;
+pub const CAREFUL: u32 = 1 << 10;
 /// Times of arrival are asked for: each message is to ring.
-pub const TIMED: u32 = 1 << 17;
+pub const TIMED: u32 = 1 << 11;
 /// SO_ZEROCOPY.
-pub const ZERO_COPY: u32 = 1 << 18;
-/// Not a stream yet, and the program set an owner, a signal or O_ASYNC, which the companion is to have.
-pub const OWNED: u32 = 1 << 19;
-/// A TCP socket of which the kernel holds nothing but what socket(2) made.
-pub const VIRGIN: u32 = 1 << 20;
-/// FD_CLOEXEC is what socket(2) was given ([`CLOSE_ON_EXEC`]); the only descriptor is the first one.
-pub const CLOSE_ON_EXEC_KNOWN: u32 = 1 << 21;
-/// See [`CLOSE_ON_EXEC_KNOWN`].
-pub const CLOSE_ON_EXEC: u32 = 1 << 22;
-/// The process ends, and so did this.
-pub const ENDED: u32 = 1 << 23;
+pub const ZERO_COPY: u32 = 1 << 12;
 /// The companion's open file was changed for good (its owner, half of it shut): it cannot serve another connection.
-pub const SPENT: u32 = 1 << 24;
+pub const SPENT: u32 = 1 << 13;
+/// A stream to another host, in a process of its station's family: it is moved by who waits (`shunt_remote`).
+pub const REMOTE: u32 = 1 << 14;
+/// The pump's side of such a stream.
+pub const FAR: u32 = 1 << 15;
+/// The process has ceased to be an owner of the side: it is about to exec a program that will not have it.
+pub const LEFT: u32 = 1 << 16;
+/// A carrier of the side did not answer for so long that none is asked any more ([`crate::settle`]).
+pub const FORSAKEN: u32 = 1 << 17;
+/// Connected through the rendezvous, and by what was last known not accepted: its server may refuse it without a word.
+pub const UNACCEPTED: u32 = 1 << 18;
+
+/// The program bound an address.
+pub const BOUND: Descriptor = Descriptor(1 << 0);
+/// Only the kernel can connect it: another process may have the same socket, or it was shut down before it was connected.
+pub const PLAIN: Descriptor = Descriptor(1 << 1);
+/// The kernel connects it: no further attempt at a rendezvous.
+pub const KERNEL: Descriptor = Descriptor(1 << 2);
+/// Not a stream yet, and the program set an owner, a signal or O_ASYNC, which the companion is to have.
+pub const OWNED: Descriptor = Descriptor(1 << 3);
+/// A TCP socket of which the kernel holds nothing but what socket(2) made.
+pub const VIRGIN: Descriptor = Descriptor(1 << 4);
+/// FD_CLOEXEC is what socket(2) was given ([`CLOSE_ON_EXEC`]); the only descriptor is the first one.
+pub const CLOSE_ON_EXEC_KNOWN: Descriptor = Descriptor(1 << 5);
+/// See [`CLOSE_ON_EXEC_KNOWN`].
+pub const CLOSE_ON_EXEC: Descriptor = Descriptor(1 << 6);
 /// Only the kernel can connect or listen: the program set an option by which it decides what comes through, or passed the socket to
 /// another process before it listened.
-pub const FILTERED: u32 = 1 << 25;
-/// A stream to another host, in a process of its station's family: it is moved by who waits (`shunt_remote`).
-pub const REMOTE: u32 = 1 << 26;
-/// The pump's side of such a stream.
-pub const FAR: u32 = 1 << 27;
-/// The process has ceased to be an owner of the side: it is about to exec a program that will not have it.
-pub const LEFT: u32 = 1 << 28;
-/// A carrier of the side did not answer for so long that none is asked any more ([`crate::settle`]).
-pub const FORSAKEN: u32 = 1 << 29;
+pub const FILTERED: Descriptor = Descriptor(1 << 7);
+/// Counted for the fork that is happening now.
+pub const COUNTED: Descriptor = Descriptor(1 << 8);
+/// The process ends, and so did this.
+pub const ENDED: Descriptor = Descriptor(1 << 9);
+
+/// A listener whose descriptor the program made non-blocking.
+pub const LISTENER_NONBLOCK: Listener = Listener(1 << 0);
+/// A listener that was shared with other processes: links must always be sent.
+pub const LISTENER_SHARED: Listener = Listener(1 << 1);
 /// A listener that an edge-triggered set watches: each client is to be heard.
-pub const LISTENER_EDGES: u32 = 1 << 30;
-/// Connected through the rendezvous, and by what was last known not accepted: its server may refuse it without a word.
-pub const UNACCEPTED: u32 = 1 << 31;
+pub const LISTENER_EDGES: Listener = Listener(1 << 2);

@@ -27,6 +27,7 @@ pub fn allocate(family: i32) -> Option<&'static Socket> {
 pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     let socket = SOCKETS.take()?;
     socket.flags.store(0, Ordering::Relaxed);
+    socket.descriptor_flags.store(0, Ordering::Relaxed);
     socket.last_check.store(0, Ordering::Relaxed);
     socket.receive_timeout.store(0, Ordering::Relaxed);
     socket.send_timeout.store(0, Ordering::Relaxed);
@@ -36,37 +37,14 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.family.store(family, Ordering::Relaxed);
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);
-    socket.bells_fd.store(-1, Ordering::Relaxed);
-    socket.timer_fd.store(-1, Ordering::Relaxed);
-    socket.accepting_fd.store(-1, Ordering::Relaxed);
-    socket.defers.store(0, Ordering::Relaxed);
     socket.spare.store(0, Ordering::Relaxed);
     socket.left_port.store(0, Ordering::Relaxed);
-    socket.backlog.store(0, Ordering::Relaxed);
-    socket.offering.store(0, Ordering::Relaxed);
-    socket.only_forked.store(0, Ordering::Relaxed);
-    socket.port.store(0, Ordering::Relaxed);
-    socket.at_address.store(0, Ordering::Relaxed);
-    socket.namespace.store(0, Ordering::Relaxed);
-    socket.link_index.store(u32::MAX, Ordering::Relaxed);
-    socket.inode.store(0, Ordering::Relaxed);
     socket.watchers.clear();
-    socket.stands_for.store(core::ptr::null_mut(), Ordering::Relaxed);
-    socket.accepts.store(0, Ordering::Relaxed);
-    socket.changes.store(0, Ordering::Relaxed);
-    socket.enough.store(0, Ordering::Relaxed);
-    socket.changed_at.store(0, Ordering::Relaxed);
-    socket.sleeps.store(0, Ordering::Relaxed);
-    socket.spins.store(0, Ordering::Relaxed);
     socket.low_water.store(1, Ordering::Relaxed);
     socket.peek_offset.store(-1, Ordering::Relaxed);
-    socket.seen_sending.reset();
-    socket.seen_receiving.reset();
-    socket.stalled.reset();
-    socket.restraint.reset();
-    for word in [&socket.control, &socket.zero_copies, &socket.zero_copies_reported] {
-        word.store(0, Ordering::Relaxed);
-    }
+    socket.control.store(0, Ordering::Relaxed);
+    socket.listening.reset();
+    socket.connected.reset();
     crate::earlier::forget(socket);
     socket.stored.clear();
     Some(socket)

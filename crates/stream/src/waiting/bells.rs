@@ -191,7 +191,7 @@ pub fn trim(socket: &Socket, fd: i32) {
 /// Whether it holds many. Bells that had not come when it was last looked at are left out: of a waker that was killed before he wrote,
 /// or urgent ones, which the kernel drops.
 pub fn are_many(socket: &Socket) -> bool {
-    socket.incoming_bells().owed().wrapping_sub(socket.astray.load(Ordering::Relaxed)) as i32 > MANY
+    socket.incoming_bells().owed().wrapping_sub(socket.connected.astray.load(Ordering::Relaxed)) as i32 > MANY
 }
 
 #[cold]
@@ -201,7 +201,7 @@ fn trim_now(socket: &Socket, fd: i32) {
     let mut waiting = Err(Errno(libc::EBADF));
     socket.hold.while_open(socket, fd, |fd| waiting = calls::bytes_waiting(fd));
     let Ok(waiting) = waiting else { return };
-    socket.astray.store(before.astray(waiting), Ordering::Relaxed);
+    socket.connected.astray.store(before.astray(waiting), Ordering::Relaxed);
     let found = if waiting > 1 { take_bells(socket, fd, (waiting as usize - 1).min(64)) } else { Found::Nothing };
     drop(held);
     if found == Found::Foreign {

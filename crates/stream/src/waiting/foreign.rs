@@ -56,12 +56,12 @@ pub fn emptied(socket: &Socket, before: Before) {
 /// A handler may have interrupted the very call that is about to count them: they are missed when they still are at the next look.
 #[cold]
 fn miss(socket: &Socket, missing: u32) {
-    let before = socket.missed.load(Ordering::Relaxed);
+    let before = socket.connected.missed.load(Ordering::Relaxed);
     if before == missing {
         report::count(Reason::ForeignReads);
-        socket.missed.store(missing | TOLD, Ordering::Relaxed);
+        socket.connected.missed.store(missing | TOLD, Ordering::Relaxed);
     } else if before & !TOLD < missing {
-        socket.missed.store(missing, Ordering::Relaxed);
+        socket.connected.missed.store(missing, Ordering::Relaxed);
     }
 }
 

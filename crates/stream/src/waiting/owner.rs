@@ -164,7 +164,7 @@ pub unsafe fn say_cause(information: *mut libc::siginfo_t) -> bool {
         if code == POLL_HUP && socket.peer().receive.state.load(Ordering::Acquire) & state::CLOSED_LATE != 0 {
             return false;
         }
-        if readiness::closed(socket) && socket.end_told.swap(1, Ordering::Relaxed) == 0 {
+        if readiness::closed(socket) && socket.connected.end_told.swap(1, Ordering::Relaxed) == 0 {
             (*information).si_code = POLL_HUP;
             (*about).band = (libc::POLLERR | libc::POLLHUP) as i64;
         } else if code == POLL_HUP {

@@ -126,7 +126,7 @@ pub fn comes(socket: &Socket, word: u64) -> bool {
         if peer.post.word.load(Ordering::Acquire) != word {
             // SAFETY: the calling thread's own block.
             let block = unsafe { &mut *thread::block() };
-            if block.expected_wait | socket.sleeps.load(Ordering::Relaxed) as u64 > 3 {
+            if block.expected_wait | socket.connected.sleeps.load(Ordering::Relaxed) as u64 > 3 {
                 block.expected_wait -= block.expected_wait / 4;
                 wait::stayed_awake(socket);
             }

@@ -136,8 +136,8 @@ const OFTEN_AWAKE: u32 = 64;
 /// again.
 pub fn announce(socket: &Socket, conditions: u32) -> bool {
     let due = corked::arm(socket, conditions);
-    socket.spins.store(0, Ordering::Relaxed);
-    if due && socket.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
+    socket.connected.spins.store(0, Ordering::Relaxed);
+    if due && socket.connected.sleeps.fetch_add(1, Ordering::Relaxed) >= OFTEN_ASLEEP {
         bell::agree_on_fences(&socket.own().wait, barrier);
     }
     due
@@ -185,10 +185,10 @@ pub fn ring_urgent(socket: &Socket, fd: i32) {
 /// A wait ended awake.
 #[inline]
 pub fn stayed_awake(socket: &Socket) {
-    let spins = socket.spins.load(Ordering::Relaxed) + 1;
-    socket.spins.store(spins, Ordering::Relaxed);
+    let spins = socket.connected.spins.load(Ordering::Relaxed) + 1;
+    socket.connected.spins.store(spins, Ordering::Relaxed);
     if spins == OFTEN_AWAKE {
-        socket.sleeps.store(0, Ordering::Relaxed);
+        socket.connected.sleeps.store(0, Ordering::Relaxed);
         if socket.own().wait.armed.load(Ordering::Relaxed) & arm::FENCE != 0 {
             bell::ask_for_fences(&socket.own().wait, false);
         }
@@ -212,12 +212,12 @@ pub fn check_peer(socket: &Socket, fd: i32) {
     }
     // A program that waits in a set is told by it, and one that has just received need not ask at each end of its bytes.
     let received = socket.own().receive.position.load(Ordering::Relaxed) as u32;
-    let heard = received != socket.received_at_check.load(Ordering::Relaxed);
+    let heard = received != socket.connected.received_at_check.load(Ordering::Relaxed);
     if heard && since < CHECK_EVERY_IF_HEARD {
         return;
     }
     socket.last_check.store(now, Ordering::Relaxed);
-    socket.received_at_check.store(received, Ordering::Relaxed);
+    socket.connected.received_at_check.store(received, Ordering::Relaxed);
     corked::look(socket);
     if socket.has(flag::FENCE) {
         reconsider_fence(socket);
@@ -332,7 +332,7 @@ pub fn wait_into(
             || deadline != u64::MAX
             || deadlines::next() != u64::MAX
             || corked::expected(socket)
-            || socket.stalled.limited()
+            || socket.connected.stalled.limited()
             || socket.has(flag::SHARED | flag::REMOTE)
         {
             asleep.begin_beside()
