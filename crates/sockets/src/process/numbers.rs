@@ -1,0 +1,51 @@
+//! A private descriptor moves to another number: who keeps it hears of that.
+
+use super::fork::AWAITED;
+use shunt_link::{self as link, ports};
+use shunt_poll::epoll;
+use shunt_stream::socket::Socket;
+use shunt_stream::waiting::holding::{self, Lingerer};
+use shunt_table::global::SETUP;
+use shunt_table::private::renumber;
+use shunt_table::{diag, route, table};
+
+/// A private descriptor got another number: whoever keeps it must know.
+pub fn moved(from: i32, to: i32) {
+    shunt_stream::waiting::holding::moved(from, to);
+    shunt_stream::waiting::nudge::moved(from, to);
+    for fd in 0..table::high_water() {
+        let word = table::get(fd);
+        // One without descriptors of the program's is kept by calls that wait for it.
+        let lingering = match holding::lingerer(word) {
+            Some(Lingerer::Socket(socket)) => Some(socket),
+            _ => None,
+        };
+        if let Some(socket) = word.object::<Socket>().or(lingering) {
+            renumber(&socket.private_fd, from, to);
+            renumber(&socket.listening.bells_fd, from, to);
+            renumber(&socket.listening.timer_fd, from, to);
+            renumber(&socket.listening.accepting_fd, from, to);
+            socket.ear.moved(from, to);
+        }
+    }
+    if let Some(_setup) = SETUP.lock() {
+        link::moved(from, to);
+        ports::moved(from, to);
+        shunt_rendezvous::offered::moved(from, to);
+        shunt_rendezvous::taking::moved(from, to);
+        shunt_rendezvous::deferred::moved(from, to);
+        shunt_rendezvous::spare::moved(from, to);
+    }
+    epoll::moved(from, to);
+    shunt_inbox::datagram::moved(from, to);
+    diag::moved(from, to);
+    route::moved(from, to);
+    shunt_remote::moved(from, to);
+    shunt_table::process::report::moved(from, to);
+    shunt_link::reserve::moved(from, to);
+    shunt_rendezvous::claimed::moved(from, to);
+    shunt_rendezvous::relatives::moved(from, to);
+    renumber(&AWAITED, from, to);
+    // Who sleeps in poll does so by the old number, which is still ours at this moment.
+    shunt_stream::waiting::nudge::all();
+}
