@@ -18,6 +18,7 @@ pub use counted::Counted;
 pub use ends::{any as any_ends, come_back, leave};
 pub use handing::{failed, hand, kept_over_exec, let_through, prepare, Handed, Way};
 pub use message::{Appended, Received};
+use shunt_table::process::identity;
 pub use taken::take as take_out_of;
 pub use text::{Text, VARIABLE};
 pub use turns::{forked, in_turn};
@@ -241,7 +242,7 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
 /// Programs decide by an address whom to trust. What the channel says may have been changed by whoever has the other end, since
 /// a process of ours accepted it: unless that is of our user, or root's, addresses that are not of this host are none.
 fn judge_names(fd: i32, socket: &Socket) {
-    if passing::creator(fd).is_ok_and(|creator| creator.uid == calls::geteuid() || creator.uid == 0) {
+    if passing::creator(fd).is_ok_and(|creator| identity::is_same_user(creator.uid, calls::geteuid()) || creator.uid == 0) {
         return;
     }
     let (client, server) = socket.addresses();

@@ -17,7 +17,7 @@ use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_sys::{calls, clock, thread, Errno};
 use shunt_table::global::{Shared, SETUP};
-use shunt_table::process::report;
+use shunt_table::process::{identity, report};
 use shunt_table::table::Kind;
 use shunt_table::{diag, global, passing, private, route, sockaddr, table};
 
@@ -89,7 +89,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     if shunt_table::private::are_scarce() {
         return Outcome::Kernel(Reason::NoDescriptors);
     }
-    if shunt_table::process::identity::namespaces_differ() {
+    if identity::namespaces_differ() {
         return Outcome::Kernel(Reason::UnsupportedSocket);
     }
     shunt_table::process::filtered::look();
@@ -435,8 +435,8 @@ fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
     if peer.uid != owner.uid {
         return Err(Reason::PeerNotOwner);
     }
-    // 65534 stands for every user that has no number in this user namespace: equality proves nothing.
-    if peer.uid == 65534 && calls::geteuid() != 65534 && !shunt_table::process::identity::sees_all_users() {
+    // Also where the client is that number itself: equality proves nothing of two others.
+    if identity::may_be_anybody(peer.uid) {
         return Err(Reason::PeerNotMember);
     }
     Ok(peer.pid as u32)

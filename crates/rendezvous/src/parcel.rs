@@ -10,6 +10,7 @@
 
 use shunt_table::global::SETUP;
 use shunt_table::passing;
+use shunt_table::process::identity;
 
 use crate::accept::Shipment;
 use crate::{accept, deferred, offered, relatives};
@@ -128,7 +129,7 @@ pub fn post(index: usize, channel: usize, generation: u32, companion: i32, liste
 ///
 /// Only a process that could have accepted in our place may send one: of our user, or root's.
 pub fn open(carrier: i32, sender: libc::ucred, nonblocking: bool) -> Option<Shipment> {
-    if sender.uid != calls::geteuid() && sender.uid != 0 {
+    if !identity::is_same_user(sender.uid, calls::geteuid()) && sender.uid != 0 {
         return None;
     }
     // The sender connects first, and may have been preempted since.

@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use shunt_segment::inbox::{InboxHeader, MAGIC};
 use shunt_sys::{calls, libc, Result};
 use shunt_table::private;
+use shunt_table::process::identity;
 use shunt_table::table::Kind;
 
 /// Another program gets the socket: from now on the kernel carries what comes.
@@ -34,7 +35,8 @@ pub fn owner(memfd: i32) -> Option<u64> {
     let mut words = [0u64; 3];
     calls::pread(memfd, words.as_mut_ptr().cast(), core::mem::size_of_val(&words), 0).ok()?;
     let [magic, shape, inode] = words;
-    let ours = magic == MAGIC && shape as u32 == shunt_segment::VERSION && status.st_uid == calls::geteuid();
+    let ours =
+        magic == MAGIC && shape as u32 == shunt_segment::VERSION && identity::is_same_user(status.st_uid, calls::geteuid());
     ours.then_some(inode)
 }
 

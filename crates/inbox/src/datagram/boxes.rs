@@ -14,6 +14,7 @@ use shunt_sys::libc::{
 };
 use shunt_sys::{calls, mapping, Errno, Result};
 use shunt_table::global::{Shared, SETUP};
+use shunt_table::process::identity;
 use shunt_table::{diag, passing, private, sockaddr};
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -155,7 +156,7 @@ fn is_ours(fd: i32) -> Option<u32> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = core::mem::size_of::<libc::ucred>() as libc::socklen_t;
     calls::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&mut peer as *mut libc::ucred).cast(), &mut length).ok()?;
-    let same = peer.uid == calls::geteuid() && (peer.uid != 65534 || shunt_table::process::identity::sees_all_users());
+    let same = identity::is_same_user(peer.uid, calls::geteuid());
     (same && peer.pid > 0).then_some(peer.pid as u32)
 }
 
@@ -278,7 +279,7 @@ pub fn find(owner: diag::Owner, port: u16) -> (Option<Address>, bool) {
         PORTS[port as usize / 64 % PORTS.len()].fetch_or(1 << (port % 64), Ordering::SeqCst);
         return (take(index), false);
     }
-    (None, owner.uid == calls::geteuid() && ask_for(inode))
+    (None, identity::is_same_user(owner.uid, calls::geteuid()) && ask_for(inode))
 }
 
 fn take(index: usize) -> Option<Address> {

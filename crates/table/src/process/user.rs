@@ -1,5 +1,6 @@
 //! Under which user this process has what it shares with others.
 
+use crate::process::identity;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_sys::calls;
 
@@ -34,8 +35,7 @@ pub fn own() -> u32 {
 
 /// Whether `user`, as the kernel tells it, is for sure the one under whom the process has what it shares.
 pub fn is_own(user: u32) -> bool {
-    // 65534 stands for every user that has no number in this user namespace.
-    user == own() && (user != 65534 || crate::process::identity::sees_all_users())
+    identity::is_same_user(user, own())
 }
 
 /// The process has become another user: the effective one is `user` now.
