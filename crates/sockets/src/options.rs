@@ -6,10 +6,12 @@
 //!
 //! ```text
 //! judge        a TCP socket that is asked   information: TCP_INFO      names: getsockname and getpeername
+//! limits       SO_RCVTIMEO, SO_SNDTIMEO
 //! ```
 
 pub mod information;
 pub mod judge;
+pub mod limits;
 pub mod names;
 
 mod constants;
@@ -28,7 +30,7 @@ pub use kinds::only_the_kernel_can;
 pub use listener::{follow, inherit, note_set_on_listener, take_up};
 pub use owners::catch_up;
 pub use stored::Stored;
-pub use tcp::{carry_over, give_back, give_to, note_get, note_set, note_six_only};
+pub use tcp::{carry_over, give_back, give_to, note_get, note_given, note_six_only};
 
 use crate::options::judge::{Judge, LONGEST};
 use crate::socket::{flag, Socket};
@@ -108,6 +110,8 @@ pub fn largest_segment(socket: &Socket) -> u32 {
 /// `data` holds `length` readable bytes.
 pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
     catch_up(socket);
+    let given = name;
+    let name = limits::name(level, name);
     let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
     if switch && (length as i32) >= 4 {
         // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
@@ -155,7 +159,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         }
     }
     let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge(socket)? };
-    judge.set(level, name, data, length)?;
+    judge.set(level, given, data, length)?;
     let name = read_as(level, name);
     if let Ok((bytes, length)) = judge.read(level, name) {
         for &(level, name) in changed_with(level, name) {

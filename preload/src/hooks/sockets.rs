@@ -216,9 +216,9 @@ hook! {
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
                     if word.kind() == Kind::Listener {
-                        options::note_set_on_listener(fd, socket, level, name);
+                        options::note_set_on_listener(fd, socket, level, name, data.cast(), length);
                     } else {
-                        options::note_set(fd, socket, level, name);
+                        options::note_given(fd, socket, level, name, data.cast(), length);
                     }
                     if options::only_the_kernel_can(level, name) {
                         socket.set(flag::FILTERED);
@@ -232,6 +232,7 @@ hook! {
                     if socket.is_local() {
                         let value = if length >= 4 { user::read(data.cast::<c_int>()).unwrap_or(1) } else { 1 };
                         local::option_set(socket, level, name, value);
+                        local::limit_set(socket, level, name, data.cast(), length);
                     } else {
                         datagram::options::set(fd, socket, level, name, data.cast(), length);
                     }

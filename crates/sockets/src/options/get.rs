@@ -4,6 +4,7 @@ use super::constants;
 use super::effects::integer;
 use super::judge;
 use super::kinds::leaves_information;
+use super::limits;
 use super::owners::catch_up;
 use crate::options::information;
 use crate::options::judge::Judge;
@@ -21,6 +22,7 @@ use shunt_sys::{calls, user, Errno, Result};
 pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: any address may be the program's.
     unsafe { user::read(length)? };
+    let name = limits::name(level, name);
     catch_up(socket);
     deadlines::keep();
     // SAFETY: passed on.
@@ -40,6 +42,9 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
             _ => {
                 let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { socket.stored.find(level, name) };
                 if let Some(entry) = kept {
+                    if limits::is_kept_no_time(&entry) {
+                        return tell_bytes(&[0; size_of::<libc::timeval>()], data, length);
+                    }
                     return tell_of(level, entry.bytes(), data, length);
                 }
                 if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {

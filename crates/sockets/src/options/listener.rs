@@ -2,7 +2,8 @@
 
 use super::effects::apply;
 use super::kinds::INHERITED;
-use super::tcp::note_set;
+use super::limits;
+use super::tcp::{note_given, note_set};
 use crate::global::SETUP;
 use crate::options::judge::{Judge, LONGEST};
 use crate::rendezvous::earlier;
@@ -13,13 +14,17 @@ use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, clock};
 
 /// The same for a socket that listens already: clients that wait to be accepted keep what they found (see [`earlier`]).
-pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int) {
+///
+/// # Safety
+/// `data` may be any address that is not ours.
+pub unsafe fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t) {
     let Some(_setup) = SETUP.lock() else { return };
     let now = clock::ticks();
     if crate::rendezvous::accept::someone_waits(listener) {
         earlier::before_change(listener, now);
     }
-    note_set(fd, listener, level, name);
+    // SAFETY: passed on.
+    unsafe { note_given(fd, listener, level, name, data, length) };
     if listener.has(flag::LISTENER_SHARED) {
         tell(listener, now);
         // Others may have set something at the same time, and the time that they told is lost.
@@ -63,7 +68,8 @@ pub fn follow(listener: &Socket) {
 }
 
 fn read_back(fd: i32, listener: &Socket) {
-    for entry in listener.stored.all() {
+    // The kernel does not tell no time at all from no limit.
+    for entry in listener.stored.all().filter(|entry| !limits::is_kept_no_time(entry)) {
         note_set(fd, listener, entry.level, entry.name);
     }
     learn(fd, listener);

@@ -2,6 +2,7 @@
 
 use crate::global::{self, Shared, SETUP};
 use crate::handover::passing;
+use crate::options::limits;
 use crate::process::report;
 use crate::rendezvous::{again, bidding, diag, listen, ports, route};
 use crate::socket::{flag, Socket};
@@ -382,7 +383,11 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
         socket.set(flag::FENCE);
     }
     if setting.nonblocking {
-        socket.set(flag::CONNECTING | flag::NONBLOCK);
+        socket.set(flag::NONBLOCK);
+    }
+    // With SO_SNDTIMEO of no time at all connect gives EINPROGRESS, too.
+    if setting.nonblocking || socket.send_timeout.load(Ordering::Relaxed) == limits::AT_ONCE {
+        socket.set(flag::CONNECTING);
         socket.own().receive.state.fetch_or(state::CONNECTING, Ordering::AcqRel);
     }
     if socket.at_address.load(Ordering::Relaxed) != 0 {

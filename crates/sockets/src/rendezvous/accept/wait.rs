@@ -2,6 +2,7 @@
 
 use super::sleep;
 use crate::global::SETUP;
+use crate::options::limits;
 use crate::rendezvous::{claimed, deferred, offered, taking};
 use crate::socket::{flag, Socket};
 use crate::waiting::holding::Asleep;
@@ -53,10 +54,11 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
     if deadline.is_some_and(|deadline| clock::monotonic_ns() >= deadline) {
         return Err(Errno(libc::EAGAIN));
     }
-    let deadline = *deadline.get_or_insert_with(|| match listener.receive_timeout.load(Ordering::Relaxed) {
-        0 => u64::MAX,
-        timeout => clock::monotonic_ns() + timeout,
-    });
+    let limit = listener.receive_timeout.load(Ordering::Relaxed);
+    if deadline.is_none() && limit == limits::AT_ONCE {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let deadline = *deadline.get_or_insert_with(|| limits::deadline(limit));
     // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
     let looked = thread::handled();
     let mut asleep = Asleep::new(listener);
