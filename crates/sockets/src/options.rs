@@ -16,6 +16,7 @@ pub mod names;
 
 mod constants;
 mod effects;
+mod form;
 mod get;
 mod given;
 mod kinds;
@@ -134,11 +135,18 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
         return Err(Errno(libc::EINVAL)); // a judge is not bound, and would allow it
     }
+    if (level, name) == (libc::IPPROTO_IPV6, form::IPV6_ADDRFORM) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
+        let six_only = socket.stored.find(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_some_and(|entry| integer(&entry.data) != 0);
+        // SAFETY: passed on.
+        return unsafe { form::change(socket, data, length, six_only) };
+    }
     match (level, name) {
         // What these do, only the kernel's own connection can: they are refused with errors that Linux has for them.
-        (IPPROTO_TCP, libc::TCP_ULP) => return Err(Errno(libc::ENOENT)),
-        (IPPROTO_TCP, libc::TCP_REPAIR) => return Err(Errno(libc::EPERM)),
-        (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => return Err(Errno(libc::ENOMEM)),
+        (IPPROTO_TCP, libc::TCP_ULP) => return refuse(socket, level, name, data, length, libc::ENOENT),
+        (IPPROTO_TCP, libc::TCP_REPAIR) => return refuse(socket, level, name, data, length, libc::EPERM),
+        (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => {
+            return refuse(socket, level, name, data, length, libc::ENOMEM)
+        }
         _ => {}
     }
     // SAFETY: passed on.
@@ -170,6 +178,14 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         adopt(socket, fd, level, name, bytes, length);
     }
     Ok(0)
+}
+
+/// Refuses an option with `error`, unless the kernel cannot even read it.
+fn refuse(socket: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t, error: c_int) -> Result<isize> {
+    match Judge::fresh(socket)?.set(level, name, data, length) {
+        Err(Errno(libc::EFAULT)) => Err(Errno(libc::EFAULT)),
+        _ => Err(Errno(error)),
+    }
 }
 
 /// Whether IP_TOS is `value` already; its lowest two bits are TCP's (congestion). Erlang sets it again after each other option.

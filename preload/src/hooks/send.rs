@@ -7,6 +7,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t};
 use shunt_sockets::stream::pieces::MOST;
 use shunt_sockets::stream::{splice as splicing, transfer};
+use shunt_sockets::sys::{user, Errno};
 use shunt_sockets::table;
 use shunt_sockets::{sockaddr as addresses, stream};
 
@@ -39,6 +40,9 @@ point! {
     fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
         match table::stream(fd) {
             Some(socket) => {
+                if stream::is_no_range(data.cast(), length.min(MOST)) {
+                    return answer(Err(Errno(libc::EFAULT)));
+                }
                 // A destination is ignored, but read first.
                 if !address.is_null() {
                     if let Err(error) = addresses::check(address, address_length) {
@@ -94,11 +98,11 @@ point! {
         }
         match ends {
             (None, None) => splices::splice(from, from_offset, to, to_offset, length, flags),
-            // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL).
-            (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
-            (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::ESPIPE))),
-            (Some(_), None) if !from_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
-            (None, Some(_)) if !to_offset.is_null() => answer(Err(shunt_sockets::sys::Errno(libc::EINVAL))),
+            // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL); what stands there is read before (__do_splice).
+            (Some(_), None) if !to_offset.is_null() => answer(Err(Errno(libc::ESPIPE))),
+            (None, Some(_)) if !from_offset.is_null() => answer(Err(Errno(libc::ESPIPE))),
+            (Some(_), None) if !from_offset.is_null() => answer(Err(user::read(from_offset).map_or_else(|error| error, |_| Errno(libc::EINVAL)))),
+            (None, Some(_)) if !to_offset.is_null() => answer(Err(user::read(to_offset).map_or_else(|error| error, |_| Errno(libc::EINVAL)))),
             (Some(socket), None) => answer(splicing::out(socket, from, to, length, flags)),
             (None, Some(socket)) => answer(splicing::into(socket, to, from, length, flags)),
             (Some(_), Some(_)) => {

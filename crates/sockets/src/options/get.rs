@@ -21,7 +21,10 @@ use shunt_sys::{calls, user, Errno, Result};
 /// Pointers as the manual page asks.
 pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: any address may be the program's.
-    unsafe { user::read(length)? };
+    if unsafe { user::read(length) }.is_err() {
+        // Which the kernel finds only where it knows the option.
+        Judge::fresh(socket).map_err(|_| Errno(libc::EFAULT))?.get(level, name, data, length)?;
+    }
     let name = limits::name(level, name);
     catch_up(socket);
     deadlines::keep();

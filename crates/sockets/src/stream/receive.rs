@@ -57,8 +57,8 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
             return Ok(taken as isize);
         }
     }
-    if (length as isize) < 0 {
-        return Err(Errno(libc::EFAULT)); // no such range (access_ok)
+    if super::is_no_range(data, length) {
+        return Err(Errno(libc::EFAULT));
     }
     let piece = iovec { iov_base: data.cast(), iov_len: length };
     // SAFETY: passed on.
