@@ -6,12 +6,13 @@
 //!
 //! ```text
 //! judge        a TCP socket that is asked   information: TCP_INFO      names: getsockname and getpeername
-//! limits       SO_RCVTIMEO, SO_SNDTIMEO
+//! limits       SO_RCVTIMEO, SO_SNDTIMEO          multipath: sockets of IPPROTO_MPTCP
 //! ```
 
 pub mod information;
 pub mod judge;
 pub mod limits;
+pub mod multipath;
 pub mod names;
 
 mod constants;
@@ -142,6 +143,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     }
     match (level, name) {
         // What these do, only the kernel's own connection can: they are refused with errors that Linux has for them.
+        (IPPROTO_TCP, libc::TCP_ULP) if multipath::is(socket) => {}
         (IPPROTO_TCP, libc::TCP_ULP) => return refuse(socket, level, name, data, length, libc::ENOENT),
         (IPPROTO_TCP, libc::TCP_REPAIR) => return refuse(socket, level, name, data, length, libc::EPERM),
         (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => {
@@ -150,7 +152,8 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         _ => {}
     }
     // SAFETY: passed on.
-    if let Some((bytes, length)) = unsafe { as_given(level, name, data, length)? } {
+    let known = if multipath::is(socket) { None } else { unsafe { as_given(level, name, data, length)? } };
+    if let Some((bytes, length)) = known {
         adopt(socket, fd, level, name, bytes, length);
         return Ok(0);
     }
@@ -166,7 +169,7 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
             return Ok(0); // SO_PRIORITY stays, too, which follows a new one (__ip_sock_set_tos)
         }
     }
-    let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge(socket)? };
+    let judge = if is_simple(level, name) && !multipath::is(socket) { Judge::fresh(socket)? } else { judge(socket)? };
     judge.set(level, given, data, length)?;
     let name = read_as(level, name);
     if let Ok((bytes, length)) = judge.read(level, name) {

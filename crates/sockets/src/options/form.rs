@@ -1,6 +1,6 @@
 //! IPV6_ADDRFORM (RFC 3493, `do_ipv6_setsockopt`): an IPv6 socket that is connected to an IPv4 address becomes an IPv4 socket.
 
-use super::information;
+use super::{information, multipath};
 use crate::socket::Socket;
 use core::sync::atomic::Ordering;
 use shunt_sys::libc::{self, c_int, socklen_t};
@@ -31,6 +31,6 @@ pub(super) unsafe fn change(socket: &Socket, data: *const u8, length: socklen_t,
         return Err(Errno(libc::EADDRNOTAVAIL));
     }
     socket.family.store(libc::AF_INET, Ordering::Relaxed);
-    socket.own().address_family.store(libc::AF_INET as u32, Ordering::Relaxed);
+    socket.own().address_family.store(multipath::shape(socket), Ordering::Relaxed);
     Ok(0)
 }

@@ -5,6 +5,7 @@ use super::effects::integer;
 use super::judge;
 use super::kinds::leaves_information;
 use super::limits;
+use super::multipath;
 use super::owners::catch_up;
 use crate::options::information;
 use crate::options::judge::Judge;
@@ -34,12 +35,16 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
         match (level, name) {
             (SOL_SOCKET, libc::SO_TYPE) => tell(libc::SOCK_STREAM, data, length),
             (SOL_SOCKET, libc::SO_DOMAIN) => tell(family, data, length),
-            (SOL_SOCKET, libc::SO_PROTOCOL) => tell(IPPROTO_TCP, data, length),
+            (SOL_SOCKET, libc::SO_PROTOCOL) => tell(multipath::protocol(socket), data, length),
             (SOL_SOCKET, libc::SO_ACCEPTCONN) => tell(0, data, length),
             (SOL_SOCKET, libc::SO_ERROR) => tell(pending_error(socket), data, length),
             (SOL_SOCKET, libc::SO_PEEK_OFF) => tell(socket.peek_offset.load(Ordering::Relaxed), data, length),
             (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
+            // A judge that is not connected would tell more.
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if multipath::is(socket) && family == libc::AF_INET => {
+                Err(Errno(libc::EOPNOTSUPP))
+            }
             (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, fd, data, length),
             (SOL_SOCKET, libc::SO_COOKIE) if socket.stored.find(level, name).is_none() => cookie(socket, fd, data, length),
             _ => {
@@ -112,7 +117,7 @@ unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     let family = socket.family.load(Ordering::Relaxed);
     let list = &socket.stored;
-    let is_usual = || list.all().all(|entry| leaves_information(&entry));
+    let is_usual = || !multipath::is(socket) && list.all().all(|entry| leaves_information(&entry));
     let usual = is_usual();
     let (known, segment, mut bytes) = match information::remembered(family).filter(|_| usual) {
         Some(answer) => answer,

@@ -2,7 +2,7 @@
 
 use super::effects::apply;
 use super::kinds::INHERITED;
-use super::limits;
+use super::{limits, multipath};
 use super::tcp::{note_given, note_set};
 use crate::global::SETUP;
 use crate::options::judge::{Judge, LONGEST};
@@ -78,6 +78,9 @@ fn read_back(fd: i32, listener: &Socket) {
 /// A listener came by exec or in a message: what was set on it is what it has otherwise than a fresh socket.
 pub fn take_up(fd: i32, listener: &Socket) {
     listener.options_time.store(told(listener), Ordering::Relaxed);
+    if calls::getsockopt_int(fd, SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_MPTCP) {
+        listener.protocol.store(libc::IPPROTO_MPTCP, Ordering::Relaxed);
+    }
     learn(fd, listener);
 }
 
@@ -94,17 +97,27 @@ fn learn(fd: i32, listener: &Socket) {
     }
 }
 
+/// TCP_NOTSENT_LOWAT of the socket behind an MPTCP listener (`mptcp_subflow_create_socket`), and of what that accepts.
+const UNLIMITED: [u8; 4] = u32::MAX.to_ne_bytes();
+
 /// An accepted socket begins with the options that the listener had when its client connected, at `time` (in ticks).
 /// Under the set-up lock.
 pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     follow(listener);
     let earlier = earlier::at(listener, time);
     let list = earlier.unwrap_or(&listener.stored);
+    if multipath::is(listener) {
+        accepted.stored.store(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNLIMITED);
+    }
     if list.is_empty() {
         return;
     }
     let copy = &accepted.stored;
     copy.follow(list);
+    if multipath::is(listener) {
+        copy.retain(|level, name| multipath::is_inherited(level, name));
+        copy.store(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNLIMITED);
+    }
     // The copy's priority is none (sk_clone_lock), whatever IP_TOS says; the queue of TCP_FASTOPEN is the listener's alone.
     if copy.find(SOL_SOCKET, libc::SO_PRIORITY).is_some() || copy.find(libc::IPPROTO_IP, libc::IP_TOS).is_some() {
         copy.store(SOL_SOCKET, libc::SO_PRIORITY, &[0; 4]);
@@ -112,7 +125,7 @@ pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     if copy.find(IPPROTO_TCP, libc::TCP_FASTOPEN).is_some() {
         copy.store(IPPROTO_TCP, libc::TCP_FASTOPEN, &[0; 4]);
     }
-    for entry in list.all() {
+    for entry in copy.all() {
         // Timeouts are inherited with the rest (sk_clone_lock copies the socket).
         apply(accepted, entry.level, entry.name, entry.bytes());
     }

@@ -2,7 +2,7 @@
 
 use crate::global::{self, Shared, SETUP};
 use crate::handover::passing;
-use crate::options::limits;
+use crate::options::{limits, multipath};
 use crate::process::report;
 use crate::rendezvous::{again, bidding, diag, listen, ports, route};
 use crate::socket::{flag, Socket};
@@ -120,6 +120,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     drop(setup);
     match outcome {
         Ok(()) => Outcome::Connected,
+        Err(Reason::NotLocal) if multipath::is(socket) => Outcome::Kernel(Reason::UnsupportedSocket), // its paths are the kernel's
         Err(Reason::NotLocal) => crate::remote::connect(fd, socket, &server),
         Err(reason) => Outcome::Kernel(reason),
     }
@@ -365,7 +366,7 @@ pub fn introduce(page: &ChannelPage, socket: &Socket) {
     let side = &page.sides[0];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
-    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    side.address_family.store(crate::options::multipath::shape(socket), Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
     side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
 }

@@ -34,6 +34,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.hold.reset();
     socket.ear.reset();
     socket.family.store(family, Ordering::Relaxed);
+    socket.protocol.store(0, Ordering::Relaxed);
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);
     socket.bells_fd.store(-1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::sleep;
 use crate::global::SETUP;
-use crate::options::limits;
+use crate::options::{limits, multipath};
 use crate::rendezvous::{claimed, deferred, offered, taking};
 use crate::socket::{flag, Socket};
 use crate::waiting::holding::Asleep;
@@ -54,7 +54,7 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
     if deadline.is_some_and(|deadline| clock::monotonic_ns() >= deadline) {
         return Err(Errno(libc::EAGAIN));
     }
-    let limit = listener.receive_timeout.load(Ordering::Relaxed);
+    let limit = if multipath::is(listener) { 0 } else { listener.receive_timeout.load(Ordering::Relaxed) };
     if deadline.is_none() && limit == limits::AT_ONCE {
         return Err(Errno(libc::EAGAIN));
     }
