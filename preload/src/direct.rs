@@ -144,7 +144,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_preadv2 => preadv2(a, b, c, d, f);
             SYS_pwritev2 => pwritev2(a, b, c, d, f);
             SYS_close => close(a);
-            SYS_socket => socket(a, b, c);
+            SYS_socket => socket_by_number(a, b, c);
             SYS_bind => bind(a, b, c);
             SYS_listen => listen(a, b);
             SYS_connect => connect(a, b, c);

@@ -151,8 +151,10 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         }
         _ => {}
     }
+    // MPTCP knows no urgent data: its judge refuses this one.
+    let judged = multipath::is(socket) && (level, name) == (SOL_SOCKET, libc::SO_OOBINLINE);
     // SAFETY: passed on.
-    let known = if multipath::is(socket) { None } else { unsafe { as_given(level, name, data, length)? } };
+    let known = if judged { None } else { unsafe { as_given(level, name, data, length)? } };
     if let Some((bytes, length)) = known {
         adopt(socket, fd, level, name, bytes, length);
         return Ok(0);
@@ -169,7 +171,9 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
             return Ok(0); // SO_PRIORITY stays, too, which follows a new one (__ip_sock_set_tos)
         }
     }
-    let judge = if is_simple(level, name) && !multipath::is(socket) { Judge::fresh(socket)? } else { judge(socket)? };
+    // One of MPTCP that is not connected has not fallen back, and knows less.
+    let simple = is_simple(level, name) && (!multipath::is(socket) || limits::is_one(level, name));
+    let judge = if simple { Judge::fresh(socket)? } else { judge(socket)? };
     judge.set(level, given, data, length)?;
     let name = read_as(level, name);
     if let Ok((bytes, length)) = judge.read(level, name) {

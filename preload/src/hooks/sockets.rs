@@ -11,7 +11,7 @@ use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, list
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
-use shunt_sockets::sys::user;
+use shunt_sockets::sys::{check, syscall, user};
 use shunt_sockets::table::{self, Kind};
 use shunt_sockets::{datagram, global, local, options, sockaddr as addresses, stream};
 
@@ -52,20 +52,36 @@ unsafe fn accept_any(
     }
 }
 
+/// socket(2) gave `fd`.
+unsafe fn made(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if fd >= 0 {
+        opening::opened(fd, domain, kind, protocol);
+        if global::ready() && internet_datagram(domain, kind, protocol) && datagram::enabled() {
+            datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
+        }
+        local::created(fd, domain, kind);
+    }
+    fd
+}
+
+/// socket(2) by number. It is the kernel's: a library behind this one may have a `socket` of its own that gets here (mptcpize's).
+///
+/// # Safety
+/// None of its own.
+pub unsafe fn socket_by_number(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: a plain system call.
+    let result = unsafe { check(syscall!(libc::SYS_socket, domain, kind, protocol)) };
+    let fd = answer(result.map(|fd| fd as isize)) as c_int;
+    // SAFETY: as the C function.
+    unsafe { made(fd, domain, kind, protocol) }
+}
+
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         if let Some(fd) = opening::from_spare(domain, kind, protocol) {
             return fd;
         }
-        let fd = real::socket(domain, kind, protocol);
-        if fd >= 0 {
-            opening::opened(fd, domain, kind, protocol);
-            if global::ready() && internet_datagram(domain, kind, protocol) && datagram::enabled() {
-                datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
-            }
-            local::created(fd, domain, kind);
-        }
-        fd
+        made(real::socket(domain, kind, protocol), domain, kind, protocol)
     }
 
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int {

@@ -13,7 +13,7 @@ use shunt_sys::{calls, Errno, Result};
 pub const LONGEST: usize = 16;
 
 /// How long a judge of MPTCP may take to connect to itself, which it does at once.
-const MOST_MS: i64 = 100;
+const MOST_NS: i64 = 100_000_000;
 
 /// A TCP socket that answers what the kernel thinks of an option.
 pub struct Judge(c_int);
@@ -54,7 +54,7 @@ impl Judge {
         if calls::bind(judge.0, address, length).is_ok() && calls::getsockname(judge.0, address, &mut length).is_ok() {
             let _ = calls::connect(judge.0, address, length);
             if protocol != 0 {
-                let _ = calls::poll_one(judge.0, libc::POLLOUT, MOST_MS); // MPTCP hears of it a moment later
+                let _ = calls::poll_one(judge.0, libc::POLLOUT, MOST_NS); // MPTCP hears of it a moment later
             }
         }
         Ok(judge)

@@ -2,8 +2,8 @@
 
 use super::effects::apply;
 use super::kinds::INHERITED;
-use super::{limits, multipath};
 use super::tcp::{note_given, note_set};
+use super::{limits, multipath};
 use crate::global::SETUP;
 use crate::options::judge::{Judge, LONGEST};
 use crate::rendezvous::earlier;

@@ -2,6 +2,7 @@
 
 use crate::global;
 use crate::handover::untold;
+use crate::options::multipath;
 use crate::process::{apart, report};
 use crate::rendezvous::spare;
 use crate::socket::{self, flag};
@@ -43,6 +44,11 @@ pub fn from_spare(domain: i32, kind: i32, protocol: i32) -> Option<i32> {
 /// The kernel made a socket.
 pub fn opened(fd: i32, domain: i32, kind: i32, protocol: i32) {
     if global::ready() {
+        // A library behind this one made it of MPTCP, by a call that came here, too.
+        let known = table::get(fd).socket().is_some_and(multipath::is);
+        if known && protocol == 0 && calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_MPTCP) {
+            return;
+        }
         table::take(fd);
         if ours(domain, kind, protocol) {
             enter(fd, domain, kind, if protocol == libc::IPPROTO_MPTCP { protocol } else { 0 }, 0);
