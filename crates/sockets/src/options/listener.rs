@@ -115,7 +115,7 @@ pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     let copy = &accepted.stored;
     copy.follow(list);
     if multipath::is(listener) {
-        copy.retain(|level, name| multipath::is_inherited(level, name));
+        copy.retain(multipath::is_inherited);
         copy.store(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNLIMITED);
     }
     // The copy's priority is none (sk_clone_lock), whatever IP_TOS says; the queue of TCP_FASTOPEN is the listener's alone.
