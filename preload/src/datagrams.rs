@@ -6,7 +6,7 @@ use shunt_calls::libc::{self, iovec, mmsghdr, msghdr, sockaddr, socklen_t, times
 use shunt_inbox::datagram::send::Answer;
 use shunt_inbox::datagram::{receive, send, Datagram};
 use shunt_stream::pieces::Pieces;
-use shunt_sys::{clock, user, Errno};
+use shunt_sys::{clock, user, Errno, Result};
 
 pub(crate) fn settle(given: Answer) -> isize {
     match given {
@@ -91,7 +91,11 @@ pub(crate) unsafe fn into_one(
         let given = receive(&mut message);
         match (&given, wrong) {
             (Answer::Done(Ok(_)), Some(error)) => return Answer::Done(Err(error)),
-            (Answer::Done(Ok(_)), None) if !address.is_null() => _ = user::write(address_length, message.msg_namelen),
+            (Answer::Done(Ok(_)), None) if !address.is_null() => {
+                if let Err(error) = user::write(address_length, message.msg_namelen) {
+                    return Answer::Done(Err(error));
+                }
+            }
             _ => {}
         }
         given
@@ -120,6 +124,29 @@ pub unsafe fn receive_vector(fd: c_int, socket: &'static Datagram, vector: *cons
     }
 }
 
+/// Whether the length of a message's name makes sense; without a name none does harm (`__copy_msghdr`).
+pub(crate) fn has_sound_name(message: &mut msghdr) -> bool {
+    if message.msg_name.is_null() {
+        message.msg_namelen = 0;
+    }
+    (message.msg_namelen as i32) >= 0
+}
+
+/// Writes what recvmsg tells into the program's header. Errors: EFAULT, when what was received is gone (`____sys_recvmsg`).
+///
+/// # Safety
+/// `message` may be any address that is not ours.
+pub(crate) unsafe fn tell(message: *mut msghdr, told: &msghdr) -> Result<()> {
+    // SAFETY: as above.
+    unsafe {
+        if !told.msg_name.is_null() {
+            user::write(&raw mut (*message).msg_namelen, told.msg_namelen)?;
+        }
+        user::write(&raw mut (*message).msg_flags, told.msg_flags)?;
+        user::write(&raw mut (*message).msg_controllen, told.msg_controllen)
+    }
+}
+
 /// recvmsg.
 ///
 /// # Safety
@@ -131,17 +158,17 @@ pub unsafe fn receive_message(fd: c_int, socket: &'static Datagram, message: *mu
             return locals::receive_message(fd, socket, message, flags);
         }
         let kernel = || real::recvmsg(fd, message, flags);
-        let Ok(given) = user::read(message) else { return kernel() };
-        if (given.msg_namelen as i32) < 0 {
+        let Ok(mut given) = user::read(message) else { return kernel() };
+        if !has_sound_name(&mut given) {
             return kernel(); // EINVAL, before anything is taken
         }
         with_vector(given.msg_iov, given.msg_iovlen, kernel, |list| {
             let mut copy = msghdr { msg_iov: list.as_ptr().cast_mut(), ..given };
             let given = receive::receive(fd, socket, &mut copy, flags, kernel);
             if let Answer::Done(Ok(_)) = &given {
-                let _ = user::write(&raw mut (*message).msg_namelen, copy.msg_namelen);
-                let _ = user::write(&raw mut (*message).msg_controllen, copy.msg_controllen);
-                let _ = user::write(&raw mut (*message).msg_flags, copy.msg_flags);
+                if let Err(error) = tell(message, &copy) {
+                    return answer(Err(error));
+                }
             }
             settle(given)
         })
@@ -165,17 +192,16 @@ pub unsafe fn receive_messages(
         let Ok(given) = (if timeout.is_null() { Ok(None) } else { user::read(timeout).map(Some) }) else {
             return real::recvmmsg(fd, messages, count, flags, timeout);
         };
+        let odd = given.is_some_and(|t| t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec));
+        // No time at all is time for one message.
         let limit = match &given {
             None => u64::MAX,
-            Some(t) if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) => 0,
             Some(t) => (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64),
         };
         if socket.is_local() && socket.inbox().is_none() {
             return crate::passing::receive_several(fd, messages, count, flags, timeout);
         }
-        // No time at all is time for one message.
-        let none = limit == 0 && !(socket.is_local() && given.is_some_and(|t| (t.tv_sec, t.tv_nsec) == (0, 0)));
-        if socket.inbox().is_none() || (messages as usize) < 4096 || none || flags & libc::MSG_ERRQUEUE != 0 {
+        if socket.inbox().is_none() || (messages as usize) < 4096 || odd || flags & libc::MSG_ERRQUEUE != 0 {
             return real::recvmmsg(fd, messages, count, flags, timeout);
         }
         let begun = clock::monotonic_ns();
@@ -189,7 +215,9 @@ pub unsafe fn receive_messages(
                 // when it is one that lasts.
                 return if done > 0 { done as c_int } else { got as c_int };
             }
-            let _ = user::write(&raw mut (*message).msg_len, got as c_uint);
+            if let Err(error) = user::write(&raw mut (*message).msg_len, got as c_uint) {
+                return if done > 0 { done as c_int } else { answer(Err(error)) as c_int };
+            }
             done += 1;
             if flags & libc::MSG_WAITFORONE != 0 {
                 flags_now |= libc::MSG_DONTWAIT;
@@ -197,7 +225,9 @@ pub unsafe fn receive_messages(
             if limit != u64::MAX {
                 let left = limit.saturating_sub(clock::monotonic_ns() - begun);
                 let left_time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-                let _ = user::write(timeout, left_time);
+                if let Err(error) = user::write(timeout, left_time) {
+                    return answer(Err(error)) as c_int;
+                }
                 if left == 0 {
                     break;
                 }
@@ -290,7 +320,9 @@ pub unsafe fn send_messages(fd: c_int, socket: &'static Datagram, messages: *mut
             if sent < 0 {
                 return if done > 0 { done as c_int } else { -1 };
             }
-            let _ = user::write(&raw mut (*message).msg_len, sent as c_uint);
+            if let Err(error) = user::write(&raw mut (*message).msg_len, sent as c_uint) {
+                return if done > 0 { done as c_int } else { answer(Err(error)) as c_int };
+            }
             done += 1;
         }
         done as c_int

@@ -128,6 +128,9 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
         // SAFETY: as execveat(2).
         return Some(unsafe { exec::execveat(a as _, b as _, c as _, d as _, e as _) } as isize);
     }
+    if number == libc::SYS_setrlimit && b == 0 {
+        return None; // the C library takes it for a question
+    }
     // SAFETY: passed on.
     if let Some(result) = unsafe { crate::timed::call(number, a, b, c, d, e, f) } {
         return Some(result as isize);
@@ -142,7 +145,7 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_preadv2 => preadv2(a, b, c, d, f);
             SYS_pwritev2 => pwritev2(a, b, c, d, f);
             SYS_close => close(a);
-            SYS_socket => socket(a, b, c);
+            SYS_socket => socket_by_number(a, b, c);
             SYS_bind => bind(a, b, c);
             SYS_listen => listen(a, b);
             SYS_connect => connect(a, b, c);
@@ -166,7 +169,6 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
             SYS_prlimit64 => prlimit(a, b, c, d);
             SYS_epoll_create => epoll_create(a);
             SYS_epoll_create1 => epoll_create1(a);
-            SYS_select => select(a, b, c, d, e);
             SYS_epoll_ctl => epoll_ctl(a, b, c, d);
             SYS_epoll_wait => epoll_wait(a, b, c, d);
             SYS_dup => dup(a);

@@ -9,7 +9,7 @@ use shunt_handover as handover;
 use shunt_handover::image::Start;
 use shunt_handover::inherit::{Text, Way, VARIABLE};
 use shunt_handover::{image, inherit, HandOver};
-use shunt_sys::{calls, check, mapping, syscall, Errno};
+use shunt_sys::{calls, check, mapping, syscall, user, Errno, Result};
 use shunt_table::global::Shared;
 
 pub(crate) type Strings = *const *const c_char;
@@ -34,15 +34,31 @@ pub fn start(preload: &[u8]) {
     }
 }
 
-unsafe fn count(strings: Strings) -> usize {
+/// How many strings there are; all of them can be read. Errors: EFAULT.
+unsafe fn count(strings: Strings) -> Result<usize> {
     let mut n = 0;
-    // SAFETY: the array ends with null.
+    // SAFETY: any address that is not ours.
     unsafe {
-        while !strings.is_null() && !(*strings.add(n)).is_null() {
+        while !strings.is_null() {
+            let text = user::read(strings.wrapping_add(n))?;
+            if text.is_null() {
+                break;
+            }
+            measure(text)?;
             n += 1;
         }
     }
-    n
+    Ok(n)
+}
+
+/// Bytes before the string's end. Errors: EFAULT.
+unsafe fn measure(text: *const c_char) -> Result<usize> {
+    let mut length = 0;
+    // SAFETY: any address that is not ours.
+    while unsafe { user::read(text.wrapping_add(length)) }? != 0 {
+        length += 1;
+    }
+    Ok(length)
 }
 
 unsafe fn begins(text: *const c_char, prefix: &[u8]) -> bool {
@@ -70,16 +86,18 @@ fn own_entry() -> &'static [u8] {
 
 impl Environment {
     /// The given environment with `inherit` in it, and LD_PRELOAD so that it names this library.
-    unsafe fn new(given: Strings, inherit: &Text) -> Option<Environment> {
+    ///
+    /// Errors: ENOMEM, EFAULT.
+    unsafe fn new(given: Strings, inherit: &Text) -> Result<Environment> {
         // SAFETY: the array ends with null; the new one has room for two more entries and the null, and behind them for
         // the given LD_PRELOAD and the own entry.
         unsafe {
-            let n = count(given);
+            let n = count(given)?;
             let array = (n + 4) * core::mem::size_of::<*const c_char>();
             let own = own_entry();
             let other = (0..n).map(|i| CStr::from_ptr(*given.add(i)).to_bytes()).find(|entry| entry.starts_with(b"LD_PRELOAD="));
             let size = array + other.map_or(0, <[u8]>::len) + own.len() + 2;
-            let memory = mapping::reserve(size).ok()?.cast::<*const c_char>();
+            let memory = mapping::reserve(size).map_err(|_| Errno(ENOMEM))?.cast::<*const c_char>();
             let mut at = 0;
             let mut preloaded = false;
             for i in 0..n {
@@ -107,7 +125,7 @@ impl Environment {
             if !preloaded && PRELOAD_LENGTH.load(Ordering::Acquire) > 11 {
                 memory.add(at).write(PRELOAD.get().cast());
             }
-            Some(Environment { memory, size })
+            Ok(Environment { memory, size })
         }
     }
 }
@@ -120,7 +138,9 @@ impl Drop for Environment {
 
 /// Runs `exec` with what the kept descriptors need; it returns only if it failed. `judge` tells what the program is.
 unsafe fn with_inheritance(given: Strings, judge: impl FnOnce() -> Start, exec: impl Fn(Strings) -> c_int) -> c_int {
-    if !shunt_table::global::ready() {
+    // What faults is the kernel's to refuse. It is found here, where a fault is still told (`signals::before_exec`).
+    // SAFETY: any address.
+    if !shunt_table::global::ready() || unsafe { count(given) }.is_err() {
         return exec(given);
     }
     crate::signals::before_exec();
@@ -154,9 +174,9 @@ unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: 
             inherit::let_through(&handed.text);
             // SAFETY: the caller's environment.
             let result = match unsafe { Environment::new(given, &handed.text) } {
-                Some(environment) => exec(environment.memory.cast_const()),
+                Ok(environment) => exec(environment.memory.cast_const()),
                 // A program that is told of nothing would lose what it inherits.
-                None => answer(Err(Errno(ENOMEM))) as c_int,
+                Err(error) => answer(Err(error)) as c_int,
             };
             crate::keeping_errno(inherit::failed);
             result
@@ -168,8 +188,13 @@ unsafe fn with_descriptors(given: Strings, judge: impl FnOnce() -> Start, exec: 
 
 #[no_mangle]
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: as execve(2).
-    unsafe { with_inheritance(environment, || image::judge(AT_FDCWD, path), |e| real::execve(path, arguments, e)) }
+    // SAFETY: as execve(2); a path that faults is the kernel's to refuse.
+    unsafe {
+        if user::read(path).is_err() {
+            return real::execve(path, arguments, environment);
+        }
+        with_inheritance(environment, || image::judge(AT_FDCWD, path), |e| real::execve(path, arguments, e))
+    }
 }
 
 #[no_mangle]
@@ -206,10 +231,13 @@ pub unsafe extern "C" fn execveat(
 ) -> c_int {
     // SAFETY: as execveat(2).
     unsafe {
-        let judge = || image::judge(directory, path);
-        with_inheritance(environment, judge, |e| {
+        let kernel = |e: Strings| {
             answer(check(syscall!(SYS_execveat, directory, path, arguments, e, flags)).map(|value| value as isize)) as c_int
-        })
+        };
+        if !path.is_null() && user::read(path).is_err() {
+            return kernel(environment); // which refuses it
+        }
+        with_inheritance(environment, || image::judge(directory, path), kernel)
     }
 }
 
@@ -256,7 +284,8 @@ pub unsafe fn spawn(
     // SAFETY: the caller's environment and file actions.
     let made = unsafe { (Environment::new(given, &handed.text), request.letting_through(&handed.text)) };
     let result = match &made {
-        (Some(environment), Some(actions)) => spawn(environment.memory.cast_const(), actions.address()),
+        (Ok(environment), Some(actions)) => spawn(environment.memory.cast_const(), actions.address()),
+        (Err(error), _) => error.0,
         _ => ENOMEM,
     };
     if result != 0 {

@@ -1,7 +1,7 @@
 //! The data calls on AF_UNIX sockets: each becomes a message header, and keeps the C library's own call at hand.
 
-use crate::datagrams::{header, into_one, settle};
-use crate::passing;
+use crate::datagrams::{has_sound_name, header, into_one, settle, tell};
+use crate::{answer, passing};
 use core::ffi::{c_int, c_ulong, c_void};
 use shunt_calls::libc::{self, iovec, msghdr, sockaddr, socklen_t};
 use shunt_inbox::datagram::send::Answer;
@@ -94,14 +94,14 @@ pub unsafe fn receive_message(fd: c_int, socket: &'static Datagram, message: *mu
     unsafe {
         let kernel = || passing::receive(fd, message, flags);
         let Ok(mut copy) = user::read(message) else { return kernel() };
-        if (copy.msg_namelen as i32) < 0 {
+        if !has_sound_name(&mut copy) {
             return kernel(); // EINVAL, before anything is taken
         }
         let given = receive::receive(fd, socket, &mut copy, flags, kernel, receive_more);
         if let Answer::Done(Ok(_)) = &given {
-            let _ = user::write(&raw mut (*message).msg_namelen, copy.msg_namelen);
-            let _ = user::write(&raw mut (*message).msg_controllen, copy.msg_controllen);
-            let _ = user::write(&raw mut (*message).msg_flags, copy.msg_flags);
+            if let Err(error) = tell(message, &copy) {
+                return answer(Err(error));
+            }
         }
         settled(socket, given)
     }

@@ -3,7 +3,7 @@
 
 use crate::{answer, hooks};
 use core::ffi::{c_int, c_long};
-use shunt_calls::libc::{self, epoll_event, pollfd, sigset_t, timespec};
+use shunt_calls::libc::{self, epoll_event, pollfd, sigset_t, timespec, timeval};
 use shunt_poll::epoll::Set;
 use shunt_poll::{poll, select};
 use shunt_sys::{clock, user};
@@ -19,7 +19,7 @@ struct Mask {
 
 const NO_MASK: Mask = Mask { mask: core::ptr::null(), size: 0 };
 
-/// ppoll, pselect6, epoll_pwait and epoll_pwait2 where one of ours is concerned; `None`: the kernel's, which also finds
+/// select, ppoll, pselect6, epoll_pwait and epoll_pwait2 where one of ours is concerned; `None`: the kernel's, which also finds
 /// what is wrong with arguments.
 ///
 /// # Safety
@@ -32,6 +32,16 @@ pub unsafe fn call(number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
                 let (time, mask) = (c as *mut timespec, good(d, e)?);
                 let limit = hooks::duration(time)?;
                 timed(time, || hooks::poll_any(a as *mut pollfd, b as u64, limit, mask))
+            }
+            libc::SYS_select => {
+                // The C library writes the time that is left itself: what is wrong with the program's is the kernel's to say.
+                let time = e as *mut timeval;
+                let sound = time.is_null() || user::read(time).is_ok_and(|t| t.tv_sec >= 0 && t.tv_usec >= 0);
+                let mut sets = select::Sets::new([b as *mut u64, c as _, d as _]);
+                if !sound || !sets.read(a as c_int) || !sets.concern_us() {
+                    return None;
+                }
+                Some(hooks::select(a as c_int, b as _, c as _, d as _, time))
             }
             libc::SYS_pselect6 => {
                 let time = e as *mut timespec;

@@ -285,3 +285,46 @@ SOLO_KERNEL(saved_syn, "TCP_SAVE_SYN: what accept gives tells the segment that t
     R(send_all(client, 1000, 1));
     say_received("server", server, 1000, 1);
 }
+
+static void shape(const char *label, int fd)
+{
+    int value = -1;
+    socklen_t length = sizeof value;
+    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &length);
+    say("%s: domain %d", label, value);
+    say_local_name("local", fd);
+    say_peer_name("peer", fd);
+}
+
+SOLO(address_form, "IPV6_ADDRFORM on a stream to a mapped address: an IPv4 socket from then on")
+{
+    enum { FORM = 1 }; /* IPV6_ADDRFORM */
+    int client, server, four = AF_INET, other = AF_INET6;
+    pair_over("::", "::ffff:127.0.0.1", &client, &server);
+    shape("before", client);
+    R(setsockopt(client, IPPROTO_IPV6, FORM, &four, 3));
+    R(setsockopt(client, IPPROTO_IPV6, FORM, &four, -1));
+    R(setsockopt(client, IPPROTO_IPV6, FORM, nowhere, 4));
+    R(setsockopt(client, IPPROTO_IPV6, FORM, &other, 4));
+    R(setsockopt(client, IPPROTO_IPV6, FORM, &four, 4));
+    shape("after", client);
+    R(setsockopt(client, IPPROTO_IPV6, FORM, &four, 4));
+    R(setsockopt(client, IPPROTO_IPV6, IPV6_V6ONLY, &four, 4));
+    R(send(client, "hello", 5, 0));
+    char room[8];
+    R(recv(server, room, 8, 0));
+    shape("the other end", server);
+    R(shutdown(client, SHUT_WR));
+    await(server, POLLRDHUP);
+    R(setsockopt(server, IPPROTO_IPV6, FORM, &four, 4));
+    close(client);
+    close(server);
+    pair_over("::1", "::1", &client, &server);
+    R(setsockopt(client, IPPROTO_IPV6, FORM, &four, 4));
+    R(setsockopt(server, IPPROTO_IPV6, FORM, &four, 4));
+    shape("six", client);
+    close(client);
+    close(server);
+    pair(&client, &server);
+    R(setsockopt(client, IPPROTO_IPV6, FORM, &four, 4));
+}

@@ -5,7 +5,7 @@
 //! kernel alone serves, which is right for every program.
 
 use shunt_sys::libc::{self, c_char};
-use shunt_sys::{calls, Errno, Result};
+use shunt_sys::{calls, user, Errno, Result};
 
 /// A script's interpreter may be a script; the kernel follows four.
 const SCRIPTS: usize = 5;
@@ -31,14 +31,16 @@ pub enum Start {
 /// empty path). A FIFO is no program and must not hold us: files are opened without waiting.
 ///
 /// # Safety
-/// `path` is a C string.
+/// `path` is null, a C string, or any address that is not ours: one that faults is the kernel's to refuse.
 pub unsafe fn judge(directory: i32, path: *const c_char) -> Start {
     // Whoever runs with other rights than its user has, passes this state on: the loader would not take the library.
     if ids_differ() {
         return Start::Plain;
     }
     // SAFETY: promised by the caller.
-    let empty = unsafe { path.is_null() || *path == 0 };
+    let first = if path.is_null() { Ok(0) } else { unsafe { user::read(path) } };
+    let Ok(first) = first else { return Start::Fails };
+    let empty = first == 0;
     let opened = if empty {
         calls::fcntl(directory, libc::F_DUPFD_CLOEXEC, 3)
     } else {

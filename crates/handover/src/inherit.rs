@@ -215,11 +215,10 @@ fn take_up_stream(fd: i32, came: Came) -> Option<()> {
 
 /// The object for a stream that this process had no descriptor of. The caller has entered the link.
 fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> Option<&'static Socket> {
-    let family = match link::page(base, channel).sides[side].address_family.load(Ordering::Relaxed) as i32 {
-        libc::AF_INET6 => libc::AF_INET6,
-        _ => libc::AF_INET,
-    };
+    let shape = link::page(base, channel).sides[side].address_family.load(Ordering::Relaxed);
+    let (family, protocol) = shunt_rendezvous::options::multipath::of_shape(shape);
     let socket = allocate(family)?;
+    socket.protocol.store(protocol, Ordering::Relaxed);
     socket.attach(base, channel, side);
     socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::SHARED);

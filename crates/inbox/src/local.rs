@@ -24,6 +24,7 @@ use crate::datagram::{flag, options, pin, Datagram};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use line::Line;
 use shunt_options::Unix;
+use shunt_stream::options::limits;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
 use shunt_table::global;
@@ -165,9 +166,27 @@ const HARMLESS: &[c_int] = &[
     libc::SO_PRIORITY,
     libc::SO_OOBINLINE,
     libc::SO_DEBUG,
-    66, // SO_RCVTIMEO_NEW
+    RECEIVE_LIMIT_NEW,
     67, // SO_SNDTIMEO_NEW
 ];
+
+/// The kernel has set an option of `socket` to the `length` bytes at `data`: whether a call that reads has no time at all.
+///
+/// # Safety
+/// `data` may be any address that is not ours.
+pub unsafe fn limit_set(socket: &Datagram, level: c_int, name: c_int, data: *const u8, length: libc::socklen_t) {
+    if level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVTIMEO | RECEIVE_LIMIT_NEW) {
+        // SAFETY: passed on.
+        if unsafe { limits::is_no_time(level, name, data, length) } {
+            socket.flags.fetch_or(flag::NO_TIME, Ordering::Relaxed);
+        } else {
+            socket.flags.fetch_and(!flag::NO_TIME, Ordering::Relaxed);
+        }
+    }
+}
+
+/// SO_RCVTIMEO_NEW.
+const RECEIVE_LIMIT_NEW: c_int = 66;
 
 /// The kernel has set an option of `socket`, whose value begins with `value`.
 pub fn option_set(socket: &'static Datagram, level: c_int, name: c_int, value: c_int) {

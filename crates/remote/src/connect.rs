@@ -416,7 +416,7 @@ pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: b
     let (base, index, channel) = home.place(stream);
     let side = &link::page(base, channel).sides[0];
     side.pid.store(shunt_sys::thread::process(), Ordering::Relaxed);
-    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    side.address_family.store(shunt_rendezvous::options::multipath::shape(socket), Ordering::Relaxed);
     socket.attach(base, channel, 0);
     socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::REMOTE);

@@ -1,5 +1,6 @@
 //! connect: tries the rendezvous first; any doubt leads to kernel TCP, with a reason.
 
+use crate::options::multipath;
 use crate::{again, bidding};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
@@ -10,6 +11,7 @@ use shunt_segment::channel::{life, release, state, ChannelPage};
 use shunt_segment::name::{self, Hello};
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
+use shunt_stream::options::limits;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::owner::Owner;
 use shunt_stream::waiting::watchers;
@@ -122,6 +124,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
     drop(setup);
     match outcome {
         Ok(()) => Outcome::Connected,
+        Err(Reason::NotLocal) if multipath::is(socket) => Outcome::Kernel(Reason::UnsupportedSocket), // its paths are the kernel's
         Err(Reason::NotLocal) => crate::other_hosts::connect(fd, socket, &server),
         Err(reason) => Outcome::Kernel(reason),
     }
@@ -367,7 +370,7 @@ pub fn introduce(page: &ChannelPage, socket: &Socket) {
     let side = &page.sides[0];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
-    side.address_family.store(socket.family.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+    side.address_family.store(crate::options::multipath::shape(socket), Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
     side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
 }
@@ -385,7 +388,11 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
         socket.set(flag::FENCE);
     }
     if setting.nonblocking {
-        socket.set(flag::CONNECTING | flag::NONBLOCK);
+        socket.set(flag::NONBLOCK);
+    }
+    // With SO_SNDTIMEO of no time at all connect gives EINPROGRESS, too.
+    if setting.nonblocking || socket.send_timeout.load(Ordering::Relaxed) == limits::AT_ONCE {
+        socket.set(flag::CONNECTING);
         socket.own().receive.state.fetch_or(state::CONNECTING, Ordering::AcqRel);
     }
     if socket.listening.at_address.load(Ordering::Relaxed) != 0 {

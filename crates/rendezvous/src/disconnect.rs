@@ -29,15 +29,16 @@ impl Drop for Spare {
 /// # Errors
 /// When no socket can be made in its place.
 pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
-    let family = socket.family.load(Ordering::Relaxed);
+    let (family, protocol) = (socket.family.load(Ordering::Relaxed), socket.protocol.load(Ordering::Relaxed));
     // A socket that the program had bound was kept, and is bound again from now on.
     let kept = socket.private_fd.load(Ordering::Relaxed);
     let fresh = if socket.has(flag::BOUND) && kept >= 0 {
         Spare(calls::fcntl(kept, libc::F_DUPFD_CLOEXEC, 0)?)
     } else {
-        Spare(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)?)
+        Spare(calls::socket(family, SOCK_STREAM | SOCK_CLOEXEC, protocol)?)
     };
     let next = shunt_stream::socket::allocate(family).ok_or(Errno(libc::ENOMEM))?;
+    next.protocol.store(protocol, Ordering::Relaxed);
     next.references.store(0, Ordering::Relaxed);
     if socket.has(flag::BOUND) {
         next.set(flag::BOUND);

@@ -1,11 +1,11 @@
 //! socket(2): which sockets are ours to look after, and where they come from.
 
+use crate::options::multipath;
 use crate::spare;
 use core::sync::atomic::Ordering;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_stream::socket;
-use shunt_stream::socket::flag;
+use shunt_stream::socket::{self, flag, Socket};
 use shunt_sys::calls;
 use shunt_sys::libc::{self, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 use shunt_table::process::{apart, kernel_only, report};
@@ -15,7 +15,7 @@ use shunt_table::{global, table};
 fn internet_stream(domain: i32, kind: i32, protocol: i32) -> bool {
     matches!(domain, libc::AF_INET | libc::AF_INET6)
         && kind & !(SOCK_NONBLOCK | SOCK_CLOEXEC) == SOCK_STREAM
-        && matches!(protocol, 0 | libc::IPPROTO_TCP)
+        && matches!(protocol, 0 | libc::IPPROTO_TCP | libc::IPPROTO_MPTCP)
 }
 
 fn ours(domain: i32, kind: i32, protocol: i32) -> bool {
@@ -28,11 +28,11 @@ fn ours(domain: i32, kind: i32, protocol: i32) -> bool {
 
 /// A descriptor for socket(2) without asking the kernel for a socket; `None`: it must be asked.
 pub fn from_spare(domain: i32, kind: i32, protocol: i32) -> Option<i32> {
-    if !ours(domain, kind, protocol) {
+    if protocol == libc::IPPROTO_MPTCP || !ours(domain, kind, protocol) {
         return None;
     }
     let (fd, number) = spare::open(domain, kind)?;
-    if !enter(fd, domain, kind, number) {
+    if !enter(fd, domain, kind, 0, number) {
         spare::forsake(number);
         let _ = calls::close(fd);
         return None;
@@ -43,20 +43,30 @@ pub fn from_spare(domain: i32, kind: i32, protocol: i32) -> Option<i32> {
 /// The kernel made a socket.
 pub fn opened(fd: i32, domain: i32, kind: i32, protocol: i32) {
     if global::ready() {
+        // A library behind this one made it of MPTCP, by a call that came here, too.
+        let known = table::get(fd).object::<Socket>().is_some_and(multipath::is);
+        if known && protocol == 0 && calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_MPTCP) {
+            return;
+        }
         table::take(fd);
         if ours(domain, kind, protocol) {
-            enter(fd, domain, kind, 0);
+            enter(fd, domain, kind, if protocol == libc::IPPROTO_MPTCP { protocol } else { 0 }, 0);
         }
     }
 }
 
-fn enter(fd: i32, domain: i32, flags: i32, spare: u32) -> bool {
+fn enter(fd: i32, domain: i32, flags: i32, protocol: i32, spare: u32) -> bool {
     if !table::fits(fd) {
         return false;
     }
     let Some(socket) = socket::allocate(domain) else { return false };
     socket.spare.store(spare, Ordering::Relaxed);
-    socket.set(flag::VIRGIN | flag::CLOSE_ON_EXEC_KNOWN);
+    socket.protocol.store(protocol, Ordering::Relaxed);
+    socket.set(flag::CLOSE_ON_EXEC_KNOWN);
+    // The open file of an MPTCP socket serves no TCP socket afterwards.
+    if protocol == 0 {
+        socket.set(flag::VIRGIN);
+    }
     if flags & SOCK_CLOEXEC != 0 {
         socket.set(flag::CLOSE_ON_EXEC);
     }

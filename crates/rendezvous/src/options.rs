@@ -6,12 +6,15 @@
 //!
 //! ```text
 //! judge        a TCP socket that is asked   information: TCP_INFO      names: getsockname and getpeername
+//! limits       SO_RCVTIMEO, SO_SNDTIMEO          multipath: sockets of IPPROTO_MPTCP
 //! ```
 
 pub mod information;
+pub mod multipath;
 pub mod names;
 
 mod constants;
+mod form;
 mod get;
 mod given;
 mod kinds;
@@ -22,9 +25,10 @@ mod waking;
 pub use get::get;
 pub use kinds::only_the_kernel_can;
 pub use listener::{follow, inherit, note_set_on_listener, take_up};
+use shunt_stream::options::limits;
 pub use shunt_stream::options::owners::catch_up;
 pub use shunt_stream::options::stored::Stored;
-pub use tcp::{carry_over, give_back, give_to, note_get, note_set, note_six_only};
+pub use tcp::{carry_over, give_back, give_to, note_get, note_given, note_six_only};
 
 use core::sync::atomic::Ordering;
 use given::as_given;
@@ -104,6 +108,8 @@ pub fn largest_segment(socket: &Socket) -> u32 {
 /// `data` holds `length` readable bytes.
 pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *const u8, length: socklen_t) -> Result<isize> {
     catch_up(socket);
+    let given = name;
+    let name = limits::name(level, name);
     let switch = matches!((level, name), (IPPROTO_TCP, libc::TCP_NODELAY | libc::TCP_CORK) | (SOL_SOCKET, libc::SO_KEEPALIVE));
     if switch && (length as i32) >= 4 {
         // Set on each connection, or around each response, and nothing to judge: any integer is on or off.
@@ -126,15 +132,26 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
     if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
         return Err(Errno(libc::EINVAL)); // a judge is not bound, and would allow it
     }
+    if (level, name) == (libc::IPPROTO_IPV6, form::IPV6_ADDRFORM) && socket.family.load(Ordering::Relaxed) == libc::AF_INET6 {
+        let six_only = socket.stored.find(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_some_and(|entry| integer(&entry.data) != 0);
+        // SAFETY: passed on.
+        return unsafe { form::change(socket, data, length, six_only) };
+    }
     match (level, name) {
         // What these do, only the kernel's own connection can: they are refused with errors that Linux has for them.
-        (IPPROTO_TCP, libc::TCP_ULP) => return Err(Errno(libc::ENOENT)),
-        (IPPROTO_TCP, libc::TCP_REPAIR) => return Err(Errno(libc::EPERM)),
-        (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => return Err(Errno(libc::ENOMEM)),
+        (IPPROTO_TCP, libc::TCP_ULP) if multipath::is(socket) => {}
+        (IPPROTO_TCP, libc::TCP_ULP) => return refuse(socket, level, name, data, length, libc::ENOENT),
+        (IPPROTO_TCP, libc::TCP_REPAIR) => return refuse(socket, level, name, data, length, libc::EPERM),
+        (SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => {
+            return refuse(socket, level, name, data, length, libc::ENOMEM)
+        }
         _ => {}
     }
+    // MPTCP knows no urgent data: its judge refuses this one.
+    let judged = multipath::is(socket) && (level, name) == (SOL_SOCKET, libc::SO_OOBINLINE);
     // SAFETY: passed on.
-    if let Some((bytes, length)) = unsafe { as_given(level, name, data, length)? } {
+    let known = if judged { None } else { unsafe { as_given(level, name, data, length)? } };
+    if let Some((bytes, length)) = known {
         adopt(socket, fd, level, name, bytes, length);
         return Ok(0);
     }
@@ -150,8 +167,10 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
             return Ok(0); // SO_PRIORITY stays, too, which follows a new one (__ip_sock_set_tos)
         }
     }
-    let judge = if is_simple(level, name) { Judge::fresh(socket)? } else { judge_of(socket)? };
-    judge.set(level, name, data, length)?;
+    // One of MPTCP that is not connected has not fallen back, and knows less.
+    let simple = is_simple(level, name) && (!multipath::is(socket) || limits::is_one(level, name));
+    let judge = if simple { Judge::fresh(socket)? } else { judge_of(socket)? };
+    judge.set(level, given, data, length)?;
     let name = read_as(level, name);
     if let Ok((bytes, length)) = judge.read(level, name) {
         for &(level, name) in changed_with(level, name) {
@@ -162,6 +181,14 @@ pub unsafe fn set(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *co
         adopt(socket, fd, level, name, bytes, length);
     }
     Ok(0)
+}
+
+/// Refuses an option with `error`, unless the kernel cannot even read it.
+fn refuse(socket: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t, error: c_int) -> Result<isize> {
+    match Judge::fresh(socket)?.set(level, name, data, length) {
+        Err(Errno(libc::EFAULT)) => Err(Errno(libc::EFAULT)),
+        _ => Err(Errno(error)),
+    }
 }
 
 /// Whether IP_TOS is `value` already; its lowest two bits are TCP's (congestion). Erlang sets it again after each other option.

@@ -61,6 +61,11 @@ fn ends_for_signals(deadline: u64, flags: i32, done: usize) -> u64 {
     }
 }
 
+/// Whether no program has such a range of addresses: the kernel finds that before it looks at anything else (access_ok).
+pub fn is_no_range(data: *const u8, length: usize) -> bool {
+    (length as isize) < 0 || (data as isize) < 0 || (data as usize).wrapping_add(length) as isize <= -1
+}
+
 /// A flag of ours, beside those of send and recv: the call is a part of one that has moved something. (The kernel's bit for a flag of
 /// its own, MSG_CMSG_COMPAT.)
 const UNDER_WAY: i32 = i32::MIN;

@@ -2,5 +2,6 @@
 
 pub mod effects;
 pub mod judge;
+pub mod limits;
 pub mod owners;
 pub mod stored;

@@ -3,6 +3,7 @@
 use super::carried::Rest;
 use super::take::{peek, take, take_pieces, taken};
 use super::{distrust, ends_for_signals};
+use crate::options::limits;
 use crate::pieces::Pieces;
 use crate::progress::Posting;
 use crate::socket::{flag, Socket};
@@ -14,7 +15,7 @@ use crate::{deadlines, error_queue, swift, urgent};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
-use shunt_sys::{clock, section, thread, Errno, Result};
+use shunt_sys::{section, thread, Errno, Result};
 use shunt_table::global;
 
 /// recv(2) into one buffer.
@@ -56,8 +57,8 @@ pub unsafe fn receive(socket: &Socket, fd: i32, data: *mut u8, length: usize, fl
             return Ok(taken as isize);
         }
     }
-    if (length as isize) < 0 {
-        return Err(Errno(libc::EFAULT)); // no such range (access_ok)
+    if super::is_no_range(data, length) {
+        return Err(Errno(libc::EFAULT));
     }
     let piece = iovec { iov_base: data.cast(), iov_len: length };
     // SAFETY: passed on.
@@ -88,13 +89,13 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
         return error_queue::take(socket).map(|_| 0).ok_or(Errno(libc::EAGAIN));
     }
     let given = flags;
-    let flags = flags & KNOWN;
+    let timeout = socket.receive_timeout.load(Ordering::Relaxed);
+    let flags = flags & KNOWN | if timeout == limits::AT_ONCE { MSG_DONTWAIT } else { 0 };
     let peeking = flags & MSG_PEEK != 0;
     // sock_rcvlowat: a call that waits is content with so many bytes.
     let enough = if flags & MSG_WAITALL != 0 { length } else { length.min(socket.low_water.load(Ordering::Relaxed) as usize) };
     let offset = socket.peek_offset.load(Ordering::Relaxed);
     let base = if peeking { offset.max(0) as usize } else { 0 };
-    let timeout = socket.receive_timeout.load(Ordering::Relaxed);
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
     let mut done = 0usize;
@@ -162,7 +163,7 @@ unsafe fn receive_pieces_since(socket: &Socket, fd: i32, pieces: &Pieces, flags:
             return Err(Errno(libc::EAGAIN));
         }
         if deadline == 0 {
-            deadline = clock::monotonic_ns().saturating_add(timeout);
+            deadline = limits::deadline(timeout);
         }
         let mut posting = post(socket, generation, pieces, done, flags);
         let waited = wait::wait_into(

@@ -4,6 +4,7 @@ use super::carried::Rest;
 use super::end::{refuse_for, tell_own_sleepers};
 use super::put::{put, put_pieces};
 use super::{distrust, ends_for_signals, UNDER_WAY};
+use crate::options::limits;
 use crate::pieces::Pieces;
 use crate::socket::{flag, Socket};
 use crate::swift::Declined;
@@ -13,8 +14,8 @@ use crate::waiting::{readiness, wait};
 use crate::{error_queue, pieces, restraint, stalled, swift, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::{arm, state, word};
-use shunt_sys::libc::{self, iovec, MSG_NOSIGNAL, SIGPIPE};
-use shunt_sys::{calls, clock, section, thread, Errno, Result};
+use shunt_sys::libc::{self, iovec, MSG_DONTWAIT, MSG_NOSIGNAL, SIGPIPE};
+use shunt_sys::{calls, section, thread, Errno, Result};
 use shunt_table::global;
 
 /// Sends that are more than putting bytes.
@@ -154,6 +155,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
     let length = pieces.length();
     crate::options::owners::catch_up(socket);
     let timeout = socket.send_timeout.load(Ordering::Relaxed);
+    let flags = flags | if timeout == limits::AT_ONCE { MSG_DONTWAIT } else { 0 };
     let mut deadline = if timeout == 0 { u64::MAX } else { 0 };
     let mut hasty = None;
     let mut counted = false;
@@ -243,7 +245,7 @@ unsafe fn send_pieces(socket: &Socket, fd: i32, pieces: &Pieces, mut done: usize
             return if done > 0 { Ok(done as isize) } else { Err(Errno(libc::EAGAIN)) };
         }
         if deadline == 0 {
-            deadline = clock::monotonic_ns().saturating_add(timeout);
+            deadline = limits::deadline(timeout);
         }
         // Space that is there to a look and not to a send is a hostile peer's work: its death must end the wait for it.
         wait::check_peer(socket, fd);

@@ -7,6 +7,7 @@
 //! when that is done: who reads the same pipe meanwhile sees them, too, where the kernel would keep him waiting.
 
 use crate as stream;
+use crate::options::limits;
 use crate::socket::Socket;
 use crate::waiting::readiness::{observe, take_reset};
 use crate::waiting::wait::nonblocking;
@@ -16,7 +17,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, pollfd, EAGAIN, EBADF, EINTR, EINVAL, EOPNOTSUPP, EPIPE, O_ACCMODE, O_NONBLOCK, O_PATH};
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, thread, Errno, Result};
 
 /// Bytes moved per step.
 const STEP: usize = 64 << 10;
@@ -231,7 +232,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             }
             return Ok(0);
         }
-        if nonblocking(socket, fd, 0) {
+        if nonblocking(socket, fd, if timeout == limits::AT_ONCE { libc::MSG_DONTWAIT } else { 0 }) {
             wait::check_peer(socket, fd);
             if socket.has(crate::socket::flag::REMOTE) {
                 crate::progress::drive();
@@ -245,7 +246,7 @@ pub fn out(socket: &Socket, fd: i32, pipe: i32, length: usize, flags: u32) -> Re
             return Ok(0); // an urgent byte stands there, and stays
         }
         if deadline == 0 {
-            deadline = clock::monotonic_ns().saturating_add(timeout);
+            deadline = limits::deadline(timeout);
         }
         wait::wait(socket, fd, arm::IN, deadline, began)?;
         if socket.hold.is_carried() {

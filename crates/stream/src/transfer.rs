@@ -316,7 +316,10 @@ pub unsafe fn receive_from(
     unsafe {
         let got = stream::receive(socket, fd, data, length, flags)?;
         if !address.is_null() {
-            user::read(address_length)?;
+            // move_addr_to_user
+            if (user::read(address_length)? as i32) < 0 {
+                return Err(Errno(libc::EINVAL));
+            }
             user::write(address_length, 0)?;
         }
         Ok(got)
@@ -390,12 +393,26 @@ fn check_splices(from: i32, offset: i64) -> Result<()> {
 /// # Safety
 /// `offset` is null or valid.
 pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, count: usize) -> Result<isize> {
-    let mut buffer = core::mem::MaybeUninit::<Aligned>::uninit();
-    let data = buffer.as_mut_ptr().cast::<u8>();
-    let mut done = 0usize;
     // With no offset the file's own position moves, and only by what was really sent.
     // SAFETY: null, or the program's.
     let given = if offset.is_null() { None } else { Some(unsafe { user::read(offset)? }) };
+    // SAFETY: passed on.
+    let (result, at) = match unsafe { send_file_from(socket, fd, from, given, count) } {
+        Ok((sent, at)) => (Ok(sent), Some(at)),
+        Err(error) => (Err(error), given),
+    };
+    if let (Some(_), Some(at)) = (given, at) {
+        // SAFETY: the program's. It is written whatever came of the call (sendfile64).
+        unsafe { user::write(offset, at)? };
+    }
+    result
+}
+
+/// sendfile(2) from `given`, or the file's own position: how many bytes went, and where the next one lies.
+unsafe fn send_file_from(socket: &Socket, fd: i32, from: i32, given: Option<i64>, count: usize) -> Result<(isize, i64)> {
+    let mut buffer = core::mem::MaybeUninit::<Aligned>::uninit();
+    let data = buffer.as_mut_ptr().cast::<u8>();
+    let mut done = 0usize;
     // In do_sendfile's order: open for reading; a source that can be read at an offset, which a socket or a pipe cannot; of
     // files, not of a directory.
     match calls::pread(from, data.cast(), 0, 0) {
@@ -477,13 +494,10 @@ pub unsafe fn send_file(socket: &Socket, fd: i32, from: i32, offset: *mut i64, c
             return Err(error);
         }
     }
-    // SAFETY: null or valid; a plain system call.
-    unsafe {
-        if given.is_some() {
-            user::write(offset, start + done as i64)?;
-        } else {
-            let _ = shunt_sys::syscall!(libc::SYS_lseek, from, start + done as i64, libc::SEEK_SET);
-        }
+    let next = start + done as i64;
+    if given.is_none() {
+        // SAFETY: a plain system call.
+        let _ = unsafe { shunt_sys::syscall!(libc::SYS_lseek, from, next, libc::SEEK_SET) };
     }
-    Ok(done as isize)
+    Ok((done as isize, next))
 }

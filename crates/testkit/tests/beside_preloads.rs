@@ -75,6 +75,13 @@ fn profilers_and_small_ones(host: &Host) {
 }
 in_mode!(beside_profilers_and_small_ones, Both, profilers_and_small_ones);
 
+/// mptcpize's library makes MPTCP sockets of a program's TCP sockets, by syscall(2).
+fn multipath(host: &Host) {
+    let libraries = [("mptcpize/libmptcpwrap.so.0.0.1", "mptcpize")];
+    in_both_orders(host, &libraries, &[]);
+}
+in_mode!(beside_mptcpize, Both, multipath);
+
 fn another_clock(host: &Host) {
     let libraries = [("faketime/libfaketime.so.1", "libfaketime"), ("faketime/libfaketimeMT.so.1", "libfaketime")];
     in_both_orders(host, &libraries, &[("FAKETIME", "-400d")]);

@@ -9,6 +9,7 @@ use shunt_inbox::datagram::Datagram;
 use shunt_stream as stream;
 use shunt_stream::pieces::MOST;
 use shunt_stream::{splice as splicing, transfer};
+use shunt_sys::{user, Errno};
 use shunt_table::sockaddr as addresses;
 
 point! {
@@ -40,6 +41,9 @@ point! {
     fn sendto(fd: c_int, data: *const c_void, length: usize, flags: c_int, address: *const sockaddr, address_length: socklen_t) -> isize {
         match shunt_stream::socket::stream(fd) {
             Some(socket) => {
+                if stream::is_no_range(data.cast(), length.min(MOST)) {
+                    return answer(Err(Errno(libc::EFAULT)));
+                }
                 // A destination is ignored, but read first.
                 if !address.is_null() {
                     if let Err(error) = addresses::check(address, address_length) {
@@ -95,11 +99,11 @@ point! {
         }
         match ends {
             (None, None) => splices::splice(from, from_offset, to, to_offset, length, flags),
-            // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL).
-            (Some(_), None) if !to_offset.is_null() => answer(Err(shunt_sys::Errno(libc::ESPIPE))),
-            (None, Some(_)) if !from_offset.is_null() => answer(Err(shunt_sys::Errno(libc::ESPIPE))),
-            (Some(_), None) if !from_offset.is_null() => answer(Err(shunt_sys::Errno(libc::EINVAL))),
-            (None, Some(_)) if !to_offset.is_null() => answer(Err(shunt_sys::Errno(libc::EINVAL))),
+            // A pipe has no offset (ESPIPE), and a socket cannot seek (EINVAL); what stands there is read before (__do_splice).
+            (Some(_), None) if !to_offset.is_null() => answer(Err(Errno(libc::ESPIPE))),
+            (None, Some(_)) if !from_offset.is_null() => answer(Err(Errno(libc::ESPIPE))),
+            (Some(_), None) if !from_offset.is_null() => answer(Err(user::read(from_offset).map_or_else(|error| error, |_| Errno(libc::EINVAL)))),
+            (None, Some(_)) if !to_offset.is_null() => answer(Err(user::read(to_offset).map_or_else(|error| error, |_| Errno(libc::EINVAL)))),
             (Some(socket), None) => answer(splicing::out(socket, from, to, length, flags)),
             (None, Some(socket)) => answer(splicing::into(socket, to, from, length, flags)),
             (Some(_), Some(_)) => {

@@ -12,7 +12,7 @@ use shunt_segment::process::kind as row_kind;
 use shunt_segment::reason::Reason;
 use shunt_stream as stream;
 use shunt_stream::socket::{flag, Socket};
-use shunt_sys::user;
+use shunt_sys::{check, syscall, user};
 use shunt_table::process::report;
 use shunt_table::table::Kind;
 use shunt_table::{global, sockaddr as addresses, table};
@@ -54,20 +54,36 @@ unsafe fn accept_any(
     }
 }
 
+/// socket(2) gave `fd`.
+unsafe fn made(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if fd >= 0 {
+        opening::opened(fd, domain, kind, protocol);
+        if global::ready() && internet_datagram(domain, kind, protocol) && datagram::enabled() {
+            datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
+        }
+        local::created(fd, domain, kind);
+    }
+    fd
+}
+
+/// socket(2) by number. It is the kernel's: a library behind this one may have a `socket` of its own that gets here (mptcpize's).
+///
+/// # Safety
+/// None of its own.
+pub unsafe fn socket_by_number(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: a plain system call.
+    let result = unsafe { check(syscall!(libc::SYS_socket, domain, kind, protocol)) };
+    let fd = answer(result.map(|fd| fd as isize)) as c_int;
+    // SAFETY: as the C function.
+    unsafe { made(fd, domain, kind, protocol) }
+}
+
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         if let Some(fd) = opening::from_spare(domain, kind, protocol) {
             return fd;
         }
-        let fd = real::socket(domain, kind, protocol);
-        if fd >= 0 {
-            opening::opened(fd, domain, kind, protocol);
-            if global::ready() && internet_datagram(domain, kind, protocol) && datagram::enabled() {
-                datagram::created(fd, domain, kind & libc::SOCK_NONBLOCK != 0);
-            }
-            local::created(fd, domain, kind);
-        }
-        fd
+        made(real::socket(domain, kind, protocol), domain, kind, protocol)
     }
 
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int {
@@ -218,9 +234,9 @@ hook! {
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
                     if word.kind() == Kind::Listener {
-                        options::note_set_on_listener(fd, socket, level, name);
+                        options::note_set_on_listener(fd, socket, level, name, data.cast(), length);
                     } else {
-                        options::note_set(fd, socket, level, name);
+                        options::note_given(fd, socket, level, name, data.cast(), length);
                     }
                     if options::only_the_kernel_can(level, name) {
                         socket.set(flag::FILTERED);
@@ -234,6 +250,7 @@ hook! {
                     if socket.is_local() {
                         let value = if length >= 4 { user::read(data.cast::<c_int>()).unwrap_or(1) } else { 1 };
                         local::option_set(socket, level, name, value);
+                        local::limit_set(socket, level, name, data.cast(), length);
                     } else {
                         datagram::options::set(fd, socket, level, name, data.cast(), length);
                     }

@@ -37,15 +37,23 @@ const RED_ZONE: usize = 128;
 /// How far below its stack pointer a child finds its image.
 const BELOW: usize = RED_ZONE + size_of::<Image>();
 
+/// What clone3(2) takes: structures of a page at most, and flags without a signal in them, without CLONE_DETACHED, and of those above 32
+/// bits two (copy_clone_args_from_user, clone3_args_valid).
+const LARGEST: usize = 4096;
+const ALLOWED: u64 = 0x3_ffff_ff80 & !(libc::CLONE_DETACHED as u64);
+
 /// Flags, stack pointer and whether the kernel gets them by clone3(2).
 fn wanted(number: i64, first: usize, second: usize) -> Option<(u64, usize)> {
     match number {
         libc::SYS_vfork => Some(((libc::CLONE_VM | libc::CLONE_VFORK) as u64, 0)),
         libc::SYS_clone => Some((first as u64, second)),
-        libc::SYS_clone3 if second >= 64 => {
+        libc::SYS_clone3 if (64..=LARGEST).contains(&second) => {
             // struct clone_args: flags at 0, stack at 40 and its size behind (clone(2)).
             // SAFETY: the program's structure, which may fault: that is the kernel's to say.
             let word = |at: usize| unsafe { user::read((first + at) as *const u64) }.ok();
+            if word(0)? & !ALLOWED != 0 {
+                return None; // the kernel says what is wrong with it
+            }
             let (stack, size) = (word(40)? as usize, word(48)? as usize);
             Some((word(0)?, if stack == 0 { 0 } else { stack.wrapping_add(size) }))
         }

@@ -20,3 +20,5 @@ pub const BOUND: u32 = 1 << 7;
 pub const CONNECTED: u32 = 1 << 8;
 /// AF_UNIX: credentials come with each message (SO_PASSCRED).
 pub const CREDENTIALS: u32 = 1 << 9;
+/// AF_UNIX: SO_RCVTIMEO is of negative seconds, which the kernel tells as no limit.
+pub const NO_TIME: u32 = 1 << 10;

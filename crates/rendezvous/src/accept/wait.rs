@@ -1,9 +1,11 @@
 //! Whether a client waits to be accepted, and waiting for one.
 
 use super::sleep;
+use crate::options::multipath;
 use crate::{claimed, deferred, offered, options, taking};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
+use shunt_stream::options::limits;
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::Asleep;
 use shunt_stream::waiting::spin;
@@ -53,10 +55,11 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
     if deadline.is_some_and(|deadline| clock::monotonic_ns() >= deadline) {
         return Err(Errno(libc::EAGAIN));
     }
-    let deadline = *deadline.get_or_insert_with(|| match listener.receive_timeout.load(Ordering::Relaxed) {
-        0 => u64::MAX,
-        timeout => clock::monotonic_ns() + timeout,
-    });
+    let limit = if multipath::is(listener) { 0 } else { listener.receive_timeout.load(Ordering::Relaxed) };
+    if deadline.is_none() && limit == limits::AT_ONCE {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let deadline = *deadline.get_or_insert_with(|| limits::deadline(limit));
     // Before the account: a handler that closes it has run since, and keeps the thread from sleeping.
     let looked = thread::handled();
     let mut asleep = Asleep::new(listener);

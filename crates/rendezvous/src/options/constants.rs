@@ -5,6 +5,7 @@
 
 use super::judge_of;
 use super::kinds::{changed_with, leaves_information};
+use super::multipath;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_stream::options::effects::integer;
 use shunt_stream::options::stored::{Entry, Stored};
@@ -49,7 +50,8 @@ fn entry_is_other(entry: &Entry, level: c_int, name: c_int) -> bool {
 
 /// The value of an option that is a constant for this stream; `None`: it is none. Errors: a judge's.
 pub(super) fn of(socket: &Socket, level: c_int, name: c_int) -> Result<Option<c_int>> {
-    let here = || place(&socket.stored, socket.family.load(Ordering::Relaxed), level, name);
+    let here =
+        || if multipath::is(socket) { None } else { place(&socket.stored, socket.family.load(Ordering::Relaxed), level, name) };
     let Some(known) = here() else { return Ok(None) };
     let word = known.load(Ordering::Relaxed);
     if word & KNOWN != 0 {

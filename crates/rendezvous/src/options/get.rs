@@ -1,12 +1,14 @@
 //! getsockopt(2) on a stream.
 
 use super::kinds::leaves_information;
+use super::multipath;
 use super::{constants, judge_of};
 use crate::options::information;
 use core::sync::atomic::Ordering;
 use shunt_stream::deadlines;
 use shunt_stream::options::effects::integer;
 use shunt_stream::options::judge::Judge;
+use shunt_stream::options::limits;
 use shunt_stream::options::owners::catch_up;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::readiness;
@@ -19,7 +21,11 @@ use shunt_sys::{calls, user, Errno, Result};
 /// Pointers as the manual page asks.
 pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     // SAFETY: any address may be the program's.
-    unsafe { user::read(length)? };
+    if unsafe { user::read(length) }.is_err() {
+        // Which the kernel finds only where it knows the option.
+        Judge::fresh(socket).map_err(|_| Errno(libc::EFAULT))?.get(level, name, data, length)?;
+    }
+    let name = limits::name(level, name);
     catch_up(socket);
     deadlines::keep();
     // SAFETY: passed on.
@@ -28,17 +34,24 @@ pub unsafe fn get(socket: &Socket, fd: i32, level: c_int, name: c_int, data: *mu
         match (level, name) {
             (SOL_SOCKET, libc::SO_TYPE) => tell(libc::SOCK_STREAM, data, length),
             (SOL_SOCKET, libc::SO_DOMAIN) => tell(family, data, length),
-            (SOL_SOCKET, libc::SO_PROTOCOL) => tell(IPPROTO_TCP, data, length),
+            (SOL_SOCKET, libc::SO_PROTOCOL) => tell(multipath::protocol(socket), data, length),
             (SOL_SOCKET, libc::SO_ACCEPTCONN) => tell(0, data, length),
             (SOL_SOCKET, libc::SO_ERROR) => tell(pending_error(socket), data, length),
             (SOL_SOCKET, libc::SO_PEEK_OFF) => tell(socket.peek_offset.load(Ordering::Relaxed), data, length),
             (SOL_SOCKET, libc::SO_PEERCRED) => tell_bytes(&ucred_unknown(), data, length),
             (IPPROTO_TCP, libc::TCP_INFO) => info(socket, data, length),
+            // A judge that is not connected would tell more.
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if multipath::is(socket) && family == libc::AF_INET => {
+                Err(Errno(libc::EOPNOTSUPP))
+            }
             (SOL_SOCKET, SO_PEERNAME) => peer_name(socket, fd, data, length),
             (SOL_SOCKET, libc::SO_COOKIE) if socket.stored.find(level, name).is_none() => cookie(socket, fd, data, length),
             _ => {
                 let kept = if (level, name) == (IPPROTO_TCP, libc::TCP_MAXSEG) { None } else { socket.stored.find(level, name) };
                 if let Some(entry) = kept {
+                    if limits::is_kept_no_time(&entry) {
+                        return tell_bytes(&[0; size_of::<libc::timeval>()], data, length);
+                    }
                     return tell_of(level, entry.bytes(), data, length);
                 }
                 if (level, name) == (SOL_SOCKET, libc::SO_LINGER) {
@@ -103,7 +116,7 @@ unsafe fn tell_bytes(bytes: &[u8], data: *mut u8, length: *mut socklen_t) -> Res
 unsafe fn info(socket: &Socket, data: *mut u8, length: *mut socklen_t) -> Result<isize> {
     let family = socket.family.load(Ordering::Relaxed);
     let list = &socket.stored;
-    let is_usual = || list.all().all(|entry| leaves_information(&entry));
+    let is_usual = || !multipath::is(socket) && list.all().all(|entry| leaves_information(&entry));
     let usual = is_usual();
     let (known, segment, mut bytes) = match information::remembered(family).filter(|_| usual) {
         Some(answer) => answer,

@@ -5,6 +5,7 @@
 //! Any other value is the judge's, who knows what becomes of it, or the error.
 
 use shunt_stream::options::judge::LONGEST;
+use shunt_stream::options::limits::NO_TIME;
 use shunt_sys::libc::{self, c_int, linger, socklen_t, timeval, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{user, Result};
 
@@ -37,6 +38,9 @@ pub(super) unsafe fn as_given(
             }
             (SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) if long_enough(size_of::<timeval>()) => {
                 let timeval { tv_sec, tv_usec } = user::read(data.cast::<timeval>())?;
+                if tv_sec < 0 && (0..1_000_000).contains(&tv_usec) {
+                    return Ok(Some((NO_TIME, LONGEST)));
+                }
                 (tv_usec == 0 && (tv_sec as u64) < SECONDS).then(|| of_integers(&[tv_sec as c_int, 0, 0, 0]))
             }
             (SOL_SOCKET | IPPROTO_TCP | IPPROTO_IP, _) if of_one_integer(level, name) && long_enough(size_of::<c_int>()) => {

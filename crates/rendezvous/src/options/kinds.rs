@@ -43,6 +43,7 @@ pub(super) fn leaves_information(entry: &Entry) -> bool {
                 | libc::TCP_KEEPINTVL
                 | libc::TCP_KEEPCNT
                 | libc::TCP_USER_TIMEOUT
+                | libc::TCP_NOTSENT_LOWAT
         ),
         libc::IPPROTO_IP => matches!(entry.name, libc::IP_TOS | libc::IP_TTL | libc::IP_RECVTTL | libc::IP_RECVTOS),
         libc::IPPROTO_IPV6 => entry.name == libc::IPV6_V6ONLY,

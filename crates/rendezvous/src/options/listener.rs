@@ -2,11 +2,13 @@
 
 use super::defer;
 use super::kinds::INHERITED;
-use super::tcp::note_set;
+use super::multipath;
+use super::tcp::{note_given, note_set};
 use core::sync::atomic::Ordering;
 use shunt_stream::earlier;
 use shunt_stream::options::effects::apply;
 use shunt_stream::options::judge::{Judge, LONGEST};
+use shunt_stream::options::limits;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_TCP, SOL_SOCKET};
 use shunt_sys::{calls, clock};
@@ -14,13 +16,17 @@ use shunt_table::global::SETUP;
 use shunt_table::table;
 
 /// The same for a socket that listens already: clients that wait to be accepted keep what they found (see [`earlier`]).
-pub fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int) {
+///
+/// # Safety
+/// `data` may be any address that is not ours.
+pub unsafe fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t) {
     let Some(_setup) = SETUP.lock() else { return };
     let now = clock::ticks();
     if crate::accept::someone_waits(listener) {
         earlier::before_change(listener, now);
     }
-    note_set(fd, listener, level, name);
+    // SAFETY: passed on.
+    unsafe { note_given(fd, listener, level, name, data, length) };
     if listener.has(flag::LISTENER_SHARED) {
         tell(listener, now);
         // Others may have set something at the same time, and the time that they told is lost.
@@ -64,7 +70,8 @@ pub fn follow(listener: &Socket) {
 }
 
 fn read_back(fd: i32, listener: &Socket) {
-    for entry in listener.stored.all() {
+    // The kernel does not tell no time at all from no limit.
+    for entry in listener.stored.all().filter(|entry| !limits::is_kept_no_time(entry)) {
         note_set(fd, listener, entry.level, entry.name);
     }
     learn(fd, listener);
@@ -73,6 +80,9 @@ fn read_back(fd: i32, listener: &Socket) {
 /// A listener came by exec or in a message: what was set on it is what it has otherwise than a fresh socket.
 pub fn take_up(fd: i32, listener: &Socket) {
     listener.listening.options_time.store(told(listener), Ordering::Relaxed);
+    if calls::getsockopt_int(fd, SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_MPTCP) {
+        listener.protocol.store(libc::IPPROTO_MPTCP, Ordering::Relaxed);
+    }
     learn(fd, listener);
 }
 
@@ -89,17 +99,27 @@ fn learn(fd: i32, listener: &Socket) {
     }
 }
 
+/// TCP_NOTSENT_LOWAT of the socket behind an MPTCP listener (`mptcp_subflow_create_socket`), and of what that accepts.
+const UNLIMITED: [u8; 4] = u32::MAX.to_ne_bytes();
+
 /// An accepted socket begins with the options that the listener had when its client connected, at `time` (in ticks).
 /// Under the set-up lock.
 pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     follow(listener);
     let earlier = earlier::at(listener, time);
     let list = earlier.unwrap_or(&listener.stored);
+    if multipath::is(listener) {
+        accepted.stored.store(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNLIMITED);
+    }
     if list.is_empty() {
         return;
     }
     let copy = &accepted.stored;
     copy.follow(list);
+    if multipath::is(listener) {
+        copy.retain(multipath::is_inherited);
+        copy.store(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &UNLIMITED);
+    }
     // The copy's priority is none (sk_clone_lock), whatever IP_TOS says; the queue of TCP_FASTOPEN is the listener's alone.
     if copy.find(SOL_SOCKET, libc::SO_PRIORITY).is_some() || copy.find(libc::IPPROTO_IP, libc::IP_TOS).is_some() {
         copy.store(SOL_SOCKET, libc::SO_PRIORITY, &[0; 4]);
@@ -107,7 +127,7 @@ pub fn inherit(listener: &Socket, accepted: &Socket, time: u64) {
     if copy.find(IPPROTO_TCP, libc::TCP_FASTOPEN).is_some() {
         copy.store(IPPROTO_TCP, libc::TCP_FASTOPEN, &[0; 4]);
     }
-    for entry in list.all() {
+    for entry in copy.all() {
         // Timeouts are inherited with the rest (sk_clone_lock copies the socket).
         apply(accepted, entry.level, entry.name, entry.bytes());
         defer(accepted, entry.level, entry.name, entry.bytes());

@@ -5,6 +5,7 @@ use super::kinds::{changed_with, read_as};
 use core::sync::atomic::Ordering;
 use shunt_stream::options::effects::{apply, integer};
 use shunt_stream::options::judge::LONGEST;
+use shunt_stream::options::limits::{self, NO_TIME};
 use shunt_stream::options::owners::catch_up;
 use shunt_stream::options::stored::Entry;
 use shunt_stream::socket::Socket;
@@ -26,9 +27,25 @@ pub(super) fn give(fd: i32, entry: &Entry) {
     let _ = calls::setsockopt(fd, entry.level, entry.name, data.as_ptr().cast(), entry.length as socklen_t);
 }
 
-/// A program set an option of a TCP socket that is not connected yet, and the kernel agreed: remembers what came of it.
-pub fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
-    let name = read_as(level, name);
+/// A program set an option of a TCP socket that is not connected yet to the `length` bytes at `data`, and the kernel agreed: remembers
+/// what came of it.
+///
+/// # Safety
+/// `data` may be any address that is not ours.
+pub unsafe fn note_given(fd: i32, socket: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t) {
+    // SAFETY: passed on.
+    if unsafe { limits::is_no_time(level, name, data, length) } {
+        let name = limits::name(level, name);
+        socket.stored.store(level, name, &NO_TIME);
+        apply(socket, level, name, &NO_TIME);
+    } else {
+        note_set(fd, socket, level, name);
+    }
+}
+
+/// An option of a TCP socket that is not connected yet was set: remembers what the kernel says of it.
+pub(super) fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
+    let name = limits::name(level, read_as(level, name));
     let mut data = [0u8; LONGEST];
     let mut length = LONGEST as socklen_t;
     if calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok() {
@@ -64,7 +81,8 @@ const SO_BUF_LOCK: c_int = 72;
 
 /// The TCP socket `fd` is about to be replaced: reads back what its options really are.
 pub fn carry_over(fd: i32, socket: &Socket) {
-    for Entry { level, name, .. } in socket.stored.all() {
+    // The kernel does not tell no time at all from no limit.
+    for Entry { level, name, .. } in socket.stored.all().filter(|entry| !limits::is_kept_no_time(entry)) {
         let mut length = LONGEST as socklen_t;
         let mut data = [0u8; LONGEST];
         if calls::getsockopt(fd, level, name, data.as_mut_ptr().cast(), &mut length).is_ok() {

@@ -39,7 +39,7 @@ pub struct Side {
     pub pid: AtomicU32,
     /// Set once this side's last owner closed it, to give the channel back ([`release`]).
     pub released: AtomicU32,
-    /// AF_INET or AF_INET6.
+    /// AF_INET or AF_INET6; above 16 bits IPPROTO_MPTCP, or 0 for TCP.
     pub address_family: AtomicU32,
     /// The newest urgent byte that this side sent: [`urgent::VALID`] and its position in the stream.
     pub urgent: AtomicU64,

@@ -1,5 +1,6 @@
 //! Options that change what we do.
 
+use super::limits;
 use crate::control;
 use crate::socket::{flag, Socket};
 use core::sync::atomic::Ordering;
@@ -12,16 +13,6 @@ pub fn integer(bytes: &[u8]) -> c_int {
         Some(four) => c_int::from_ne_bytes(*four),
         None => bytes.first().copied().unwrap_or(0) as c_int,
     }
-}
-
-fn timeval_ns(bytes: &[u8]) -> u64 {
-    let (Some(seconds), Some(micros)) = (bytes.first_chunk::<8>(), bytes.get(8..16)) else { return 0 };
-    let seconds = i64::from_ne_bytes(*seconds);
-    let micros = i64::from_ne_bytes(micros.try_into().unwrap_or([0; 8]));
-    if seconds < 0 {
-        return 0;
-    }
-    (seconds as u64).saturating_mul(1_000_000_000).saturating_add(micros as u64 * 1000)
 }
 
 /// Options that change what we do.
@@ -45,8 +36,8 @@ pub fn apply(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
                 socket.clear(flag::ZERO_COPY);
             }
         }
-        libc::SO_RCVTIMEO => socket.receive_timeout.store(timeval_ns(bytes), Ordering::Relaxed),
-        libc::SO_SNDTIMEO => socket.send_timeout.store(timeval_ns(bytes), Ordering::Relaxed),
+        libc::SO_RCVTIMEO => socket.receive_timeout.store(limits::of(bytes), Ordering::Relaxed),
+        libc::SO_SNDTIMEO => socket.send_timeout.store(limits::of(bytes), Ordering::Relaxed),
         libc::SO_OOBINLINE => {
             if integer(bytes) != 0 {
                 socket.set(flag::OOB_INLINE);

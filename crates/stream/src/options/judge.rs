@@ -12,6 +12,9 @@ use shunt_sys::{calls, Errno, Result};
 /// Longest option that is kept.
 pub const LONGEST: usize = 16;
 
+/// How long a judge of MPTCP may take to connect to itself, which it does at once.
+const MOST_NS: i64 = 100_000_000;
+
 /// A TCP socket that answers what the kernel thinks of an option.
 pub struct Judge(c_int);
 
@@ -27,13 +30,14 @@ impl Drop for Judge {
 impl Judge {
     /// A socket that is not connected, for what binding or connecting changes.
     pub fn fresh(socket: &Socket) -> Result<Judge> {
-        Ok(Judge(calls::socket(socket.family.load(Ordering::Relaxed), libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?))
+        let (family, protocol) = (socket.family.load(Ordering::Relaxed), socket.protocol.load(Ordering::Relaxed));
+        Ok(Judge(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol)?))
     }
 
     /// A judge for `socket`; `prepare` is called with its descriptor before it connects, to give it options.
     pub fn new(socket: &Socket, prepare: impl FnOnce(c_int)) -> Result<Judge> {
-        let family = socket.family.load(Ordering::Relaxed);
-        let judge = Judge(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)?);
+        let (family, protocol) = (socket.family.load(Ordering::Relaxed), socket.protocol.load(Ordering::Relaxed));
+        let judge = Judge(calls::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol)?);
         prepare(judge.0);
         // SAFETY: plain integers.
         let (mut v4, mut v6): (sockaddr_in, sockaddr_in6) = unsafe { core::mem::zeroed() };
@@ -49,6 +53,9 @@ impl Judge {
         // What fails here leaves a judge that is not connected.
         if calls::bind(judge.0, address, length).is_ok() && calls::getsockname(judge.0, address, &mut length).is_ok() {
             let _ = calls::connect(judge.0, address, length);
+            if protocol != 0 {
+                let _ = calls::poll_one(judge.0, libc::POLLOUT, MOST_NS); // MPTCP hears of it a moment later
+            }
         }
         Ok(judge)
     }

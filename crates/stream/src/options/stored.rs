@@ -101,6 +101,19 @@ impl Stored {
         self.count.store(others.len() as u32, Ordering::Release);
     }
 
+    /// Forgets all options but those of which `keep` is true.
+    pub fn retain(&self, keep: impl Fn(c_int, c_int) -> bool) {
+        let mut kept = 0;
+        for place in self.places() {
+            let entry = place.load();
+            if keep(entry.level, entry.name) {
+                self.places[kept].store(&entry);
+                kept += 1;
+            }
+        }
+        self.count.store(kept as u32, Ordering::Release);
+    }
+
     /// The value of this option, if the program set it.
     pub fn find(&self, level: c_int, name: c_int) -> Option<Entry> {
         self.places().iter().find(|place| place.is(level, name)).map(Place::load)

@@ -35,6 +35,7 @@ pub fn allocate_locked(family: i32) -> Option<&'static Socket> {
     socket.hold.reset();
     socket.ear.reset();
     socket.family.store(family, Ordering::Relaxed);
+    socket.protocol.store(0, Ordering::Relaxed);
     socket.kind.store(Kind::Tcp as u32, Ordering::Relaxed);
     socket.private_fd.store(-1, Ordering::Relaxed);
     socket.spare.store(0, Ordering::Relaxed);

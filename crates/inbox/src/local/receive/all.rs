@@ -18,6 +18,9 @@ pub(super) enum Behind {
 impl Call {
     /// When a call that waits from now on ends (SO_RCVTIMEO), CLOCK_MONOTONIC in ns.
     pub(super) fn deadline(&self) -> u64 {
+        if self.socket.has(flag::NO_TIME) {
+            return 0;
+        }
         let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
         let mut length = core::mem::size_of_val(&limit) as libc::socklen_t;
         let told = calls::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw mut limit).cast(), &mut length);
