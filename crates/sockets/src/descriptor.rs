@@ -3,7 +3,7 @@
 use crate::global::SETUP;
 use crate::options::judge::Judge;
 use crate::process::report;
-use crate::rendezvous::{kept, listen, offered, spare, taking};
+use crate::rendezvous::{held, kept, listen, offered, spare, taking};
 use crate::socket::{self, flag, Socket};
 use crate::stream::{corked, deadlines, urgent};
 use crate::table::{self, Kind, Word};
@@ -63,6 +63,11 @@ pub(crate) fn end(socket: &'static Socket, fd: i32, whole: bool) {
         }
         kind => {
             spare::spoil(socket);
+            if socket.inode.load(Ordering::Relaxed) != 0 {
+                if let Some(_setup) = SETUP.lock() {
+                    held::listener_closes(fd, socket);
+                }
+            }
             if kind == Kind::Listener {
                 if !socket.has(flag::LISTENER_SHARED) {
                     crate::remote::listens_no_longer(socket.inode.load(Ordering::Relaxed));
@@ -124,6 +129,7 @@ pub(crate) fn finish(socket: &'static Socket, fd: i32, free: bool) {
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close_at(&socket.private_fd);
     if let Some(_setup) = SETUP.lock() {
+        held::ended(socket);
         link::leave(index, socket.channel(), gone, keep);
     }
 }

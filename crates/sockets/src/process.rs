@@ -302,6 +302,7 @@ pub fn moved(from: i32, to: i32) {
     if let Some(_setup) = SETUP.lock() {
         link::moved(from, to);
         ports::moved(from, to);
+        crate::rendezvous::held::moved(from, to);
         crate::rendezvous::offered::moved(from, to);
         crate::rendezvous::taking::moved(from, to);
         crate::rendezvous::deferred::moved(from, to);

@@ -8,7 +8,7 @@
 //! bidding      connecting in memory to several acceptors           taking: accepting that
 //! accept       claimed, reserve: the number it gives      earlier: options that a listener had when a client connected
 //! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
-//! disconnect   connect(2) to AF_UNSPEC
+//! disconnect   connect(2) to AF_UNSPEC       held: ports without a listener
 //! ```
 
 pub mod accept;
@@ -20,6 +20,7 @@ pub(crate) mod deferred;
 pub mod diag;
 pub mod disconnect;
 pub mod earlier;
+pub(crate) mod held;
 pub mod interfaces;
 pub mod kept;
 pub mod listen;
