@@ -8,7 +8,7 @@
 //! bidding      connecting in memory to several acceptors           taking: accepting that
 //! accept       claimed, reserve: the number it gives      earlier: options that a listener had when a client connected
 //! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
-//! disconnect   connect(2) to AF_UNSPEC       held: ports without a listener
+//! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
 
 pub mod accept;
@@ -33,3 +33,4 @@ pub(crate) mod reserve;
 pub mod route;
 pub mod spare;
 pub(crate) mod taking;
+pub mod twins;

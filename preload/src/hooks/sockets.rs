@@ -7,7 +7,7 @@ use shunt_calls::libc::{self, sockaddr, socklen_t};
 use shunt_sockets::handover::carried;
 use shunt_sockets::options::names;
 use shunt_sockets::process::report;
-use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, spare};
+use shunt_sockets::rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, spare, twins};
 use shunt_sockets::segment::process::kind as row_kind;
 use shunt_sockets::segment::reason::Reason;
 use shunt_sockets::socket::flag;
@@ -86,7 +86,9 @@ hook! {
             return answer(options::refuse_bind(socket, address, length)) as c_int;
         }
         touched(fd);
-        let result = real::bind(fd, address, length);
+        let to = if word.kind() == Kind::Tcp { addresses::read(address, length) } else { None };
+        let bound = to.is_some_and(|(_, to)| twins::bind(fd, &to, address, length));
+        let result = if bound { 0 } else { real::bind(fd, address, length) };
         if let (0, Some(socket)) = (result, word.socket()) {
             socket.set(flag::BOUND);
         }

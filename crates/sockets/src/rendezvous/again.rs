@@ -7,7 +7,7 @@
 
 use crate::link;
 use crate::rendezvous::connect::{self, Setting};
-use crate::rendezvous::kept;
+use crate::rendezvous::{kept, twins};
 use crate::waiting::foreign;
 use core::sync::atomic::Ordering;
 use shunt_ring::offers::{self, Offered};
@@ -111,7 +111,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
     for k in 0..CHANNELS {
         let channel = (first + k) % CHANNELS;
         let Some(kept) = kept::get(index, channel) else { continue };
-        if !link.waiting(channel) || kept.server != *server || kept.client.ip != source.ip {
+        if !link.waiting(channel) || kept.server != *server || kept.client.ip != source.ip || twins::is_shared(kept.client.port) {
             continue;
         }
         busy += 1;

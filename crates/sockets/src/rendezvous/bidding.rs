@@ -8,7 +8,7 @@
 use crate::link;
 use crate::rendezvous::again;
 use crate::rendezvous::connect::{self, Setting};
-use crate::rendezvous::kept;
+use crate::rendezvous::{kept, twins};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
@@ -175,7 +175,8 @@ fn choose(index: usize, source: &Address, server: &Address) -> u32 {
     for k in 0..CHANNELS {
         let channel = (link.rotor as usize + k) % CHANNELS;
         let Some(kept) = kept::get(index, channel) else { continue };
-        let fits = link.waiting(channel) && kept.server == *server && kept.client.ip == source.ip;
+        let fits =
+            link.waiting(channel) && kept.server == *server && kept.client.ip == source.ip && !twins::is_shared(kept.client.port);
         if fits && link::reusable(link::page(link.base, channel), index, channel) {
             channels |= 1 << channel;
             if channels.count_ones() == MOST {

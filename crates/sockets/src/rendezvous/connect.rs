@@ -3,7 +3,7 @@
 use crate::global::{self, Shared, SETUP};
 use crate::handover::passing;
 use crate::process::report;
-use crate::rendezvous::{again, bidding, diag, listen, ports, route};
+use crate::rendezvous::{again, bidding, diag, listen, ports, route, twins};
 use crate::socket::{flag, Socket};
 use crate::table::{self, Kind};
 use crate::waiting::owner::Owner;
@@ -114,6 +114,9 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
         };
     }
     let Some(setup) = SETUP.lock() else { return Outcome::Kernel(Reason::Unknown) };
+    if twins::lives(fd, socket, &server) {
+        return Outcome::Done(Err(Errno(libc::EADDRNOTAVAIL)), Reason::Unknown);
+    }
     let outcome = rendezvous(fd, socket, &server);
     bidding::arrived();
     drop(setup);
