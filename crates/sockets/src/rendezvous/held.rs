@@ -8,12 +8,13 @@
 //! server that forks for a client closes its copy, and would pay for a socket that its parent's listener makes superfluous.
 
 use crate::global::Shared;
+use crate::private;
 use crate::sockaddr::Encoded;
 use crate::socket::{flag, Socket};
-use crate::{private, table};
+use crate::table::{self, Kind};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_segment::address::Address;
-use shunt_sys::libc::{SHUT_RD, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, SO_REUSEADDR, SO_REUSEPORT};
+use shunt_sys::libc::{POLLRDHUP, SHUT_RD, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, SO_REUSEADDR, SO_REUSEPORT};
 use shunt_sys::{calls, Result};
 
 /// Addresses that are held at most.
@@ -43,10 +44,10 @@ fn held() -> &'static mut [Held; MOST] {
 /// The listener at `fd` is about to close, or a socket that listened once. Under the set-up lock.
 pub fn listener_closes(fd: i32, listener: &Socket) {
     let port = listener.port.load(Ordering::Relaxed) as u16;
-    if port == 0 || listener.has(flag::LISTENER_SHARED) {
+    let mut listens = listener.kind() == Kind::Listener;
+    if port == 0 || listener.has(flag::LISTENER_SHARED) || (listens && !is_ours_alone(listener)) {
         return;
     }
-    let mut listens = true;
     for (_, address) in accepted().filter(|(_, address)| address.port == port) {
         if let Some(known) = held().iter_mut().find(|held| held.fd >= 0 && held.address == address) {
             known.left = count(&address);
@@ -61,6 +62,12 @@ pub fn listener_closes(fd: i32, listener: &Socket) {
         *free = Held { fd: bound, address, left: count(&address) };
         ANY.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether the rendezvous still takes clients: another process that took the listener without a word of ours (pidfd_getfd) has shut it.
+fn is_ours_alone(listener: &Socket) -> bool {
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    rendezvous >= 0 && calls::poll_one(rendezvous, POLLRDHUP, 0) == Ok(0)
 }
 
 /// This process's accepted connections, each once, and their own addresses.
