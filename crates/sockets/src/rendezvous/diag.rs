@@ -355,4 +355,21 @@ mod tests {
         }
         assert_eq!(listener(&client, &Address::v4([127, 0, 0, 1], port)).unwrap(), None);
     }
+
+    #[test]
+    fn finds_the_name_of_a_connected_socket_among_many() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+        let name = format!("shunt-test-{}", std::process::id());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let others: Vec<_> = (0..500).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut room = [0; 2048];
+        let mut asked = |wanted: &str| any_unix_name(&mut room, |name| name == wanted.as_bytes()).unwrap();
+        assert!(!asked(&name), "a listener is not connected");
+        let _client = UnixStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
+        let _server = listener.accept().unwrap(); // it has the listener's name
+        assert!(asked(&name));
+        assert!(!asked(&format!("{name}x")));
+        drop(others);
+    }
 }
