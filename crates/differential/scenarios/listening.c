@@ -390,3 +390,26 @@ SOLO_KERNEL(listener_short_of_numbers, "clients come while hardly a number is le
     wait_for("client", clients[1]);
     show_poll("quiet", listener, POLLIN);
 }
+
+SOLO(listen_queue_holds, "how many clients are connected before the first accept, by backlog")
+{
+    static const int backlogs[] = {0, 3};
+    for (int i = 0; i < 2; i++) {
+        int listener = listen_on("127.0.0.1", backlogs[i]), connected = 0, refused = 0, clients[10];
+        struct endpoint_address target = address_of("127.0.0.1", port_of(listener));
+        for (int k = 0; k < 10; k++) {
+            clients[k] = MUST(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+            connect(clients[k], SA(target));
+            struct pollfd asked = {clients[k], POLLOUT, 0};
+            connected += MUST(poll(&asked, 1, 0)); /* over loopback a connection is made within the call */
+        }
+        say("listen(%d) holds %d", backlogs[i], connected);
+        close(listener);
+        for (int k = 0; k < 10; k++) {
+            struct pollfd asked = {clients[k], POLLOUT, 0};
+            refused += poll(&asked, 1, -1) == 1 && asked.revents & POLLERR;
+            close(clients[k]);
+        }
+        say("the listener closes: %d have an error", refused);
+    }
+}

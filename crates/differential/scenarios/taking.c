@@ -207,6 +207,37 @@ SOLO(pidfd_steals_waiting, "pidfd_getfd takes a listener whose first client wait
     end(process);
 }
 
+SOLO(pidfd_steals_then_closed, "pidfd_getfd takes a listener, and its owner closes it while it has a connection that it accepted")
+{
+    int place[2], order[2];
+    MUST(pipe(place)), MUST(pipe(order));
+    pid_t process = MUST(fork());
+    if (process == 0) {
+        int fds[2] = {listen_on("127.0.0.1", 5), 0};
+        fds[1] = (int)port_of(fds[0]);
+        MUST(write(place[1], fds, sizeof fds));
+        MUST(accept(fds[0], NULL, NULL));
+        MUST(write(place[1], fds, 1));
+        MUST(read(order[0], fds, 1));
+        close(fds[0]);
+        MUST(write(place[1], fds, 1));
+        for (;;)
+            pause();
+    }
+    int fds[2];
+    MUST(read(place[0], fds, sizeof fds));
+    MUST(dial("127.0.0.1", (unsigned)fds[1]));
+    MUST(read(place[0], bytes, 1));
+    int stolen = take(process, fds[0]);
+    R(stolen >= 0);
+    MUST(write(order[1], fds, 1));
+    MUST(read(place[0], bytes, 1));
+    int client = dial("127.0.0.1", (unsigned)fds[1]);
+    int server = MUST(accept(stolen, NULL, NULL));
+    both_ways("accepted", client, server);
+    end(process);
+}
+
 SOLO(pidfd_steals_known_waiting, "the same, the client's process has a connection there already")
 {
     int place[2];

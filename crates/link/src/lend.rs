@@ -232,6 +232,22 @@ pub fn note(index: usize, channel: usize, port: u16, listener: u32) {
     }
 }
 
+/// The channels of connections that this process made, and that are not over at both ends.
+pub fn lent_pages() -> impl Iterator<Item = &'static ChannelPage> {
+    let ours = links().all().iter().filter(|link| !link.base.is_null() && link.ours && !link.inherited);
+    ours.flat_map(|link| {
+        let used = move |channel: &usize| link.used[channel / 64] & 1 << (channel % 64) != 0;
+        (0..CHANNELS).filter(used).map(|channel| page(link.base, channel))
+    })
+    .filter(|page| !(released(page, 0) && released(page, 1)))
+}
+
+/// Whether the link of this name is one of which [`lent_pages`] tells.
+pub fn lends(nonce: u64, sequence: u32) -> bool {
+    let named = |link: &Link| !link.base.is_null() && link.nonce == nonce && link.sequence == sequence;
+    links().all().iter().any(|link| named(link) && link.ours && !link.inherited)
+}
+
 /// Whether the last owner of `side` has let go.
 pub(super) fn released(page: &ChannelPage, side: usize) -> bool {
     page.sides[side].released.load(Ordering::Acquire) != release::NOT

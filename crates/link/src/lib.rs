@@ -19,6 +19,7 @@ mod make;
 mod narrow;
 pub mod ports;
 pub mod reserve;
+pub mod shared_ports;
 mod solitary;
 pub mod users;
 pub mod window;
@@ -28,7 +29,7 @@ pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pair
 pub use drop::{drop_lasting, drop_owed, drop_unused, part_with, sweep};
 pub use forking::left_to_kernel;
 pub use leave::{about_to_release, ending, enter, leave, let_go};
-pub use lend::{clear_for_next, note, offer, reusable, Offer};
+pub use lend::{clear_for_next, lends, lent_pages, note, offer, reusable, Offer};
 pub use make::{holds_range, make_lasting};
 pub use narrow::{narrow, no_longer_lasting};
 pub use solitary::make_solitary;

@@ -13,6 +13,7 @@
 //!
 //! After a fork both processes would lend the same ports: the child starts a list of its own.
 
+use crate::shared_ports;
 use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, mapping, Errno, Result};
 use shunt_table::global::Shared;
@@ -61,16 +62,21 @@ pub fn take(server: u16) -> Result<u16> {
     Ok(port)
 }
 
-/// The port that was returned first, but not `server`.
+/// The port that was returned first, but not `server`. One that the program has bound itself is lent no more.
 fn rested(reserve: &mut Reserve, server: u16) -> Option<u16> {
-    for _ in 0..reserve.count.min(2) {
+    let mut others = 2;
+    while reserve.count > 0 && others > 0 {
         // SAFETY: first < MOST.
         let port = unsafe { reserve.free.add(reserve.first).read() };
         reserve.first = (reserve.first + 1) % MOST;
         reserve.count -= 1;
+        if shared_ports::is_shared(port) {
+            continue;
+        }
         if port != server {
             return Some(port);
         }
+        others -= 1;
         append(reserve, port);
     }
     None

@@ -1,6 +1,6 @@
 //! The last descriptor of a socket goes: what its peer is told, and what is kept for another connection.
 
-use crate::{exchange, offered, spare, taking};
+use crate::{exchange, held, offered, spare, taking};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
 use shunt_link::kept;
@@ -30,6 +30,11 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
         }
         kind => {
             spare::spoil(socket);
+            if socket.listening.inode.load(Ordering::Relaxed) != 0 {
+                if let Some(_setup) = SETUP.lock() {
+                    held::listener_closes(fd, socket);
+                }
+            }
             if kind == Kind::Listener {
                 if !socket.has(flag::LISTENER_SHARED) {
                     crate::other_hosts::listens_no_longer(socket.listening.inode.load(Ordering::Relaxed));
@@ -91,6 +96,7 @@ pub fn finish(socket: &'static Socket, fd: i32, free: bool) {
     let gone = own.receive.state.load(Ordering::Relaxed) & state::PEER_GONE != 0;
     private::close_at(&socket.private_fd);
     if let Some(_setup) = SETUP.lock() {
+        held::ended(socket);
         link::leave(index, socket.channel(), gone, keep);
     }
 }

@@ -1,8 +1,8 @@
 //! connect: tries the rendezvous first; any doubt leads to kernel TCP, with a reason.
 
 use crate::options::multipath;
-use crate::{again, bidding};
-use core::sync::atomic::Ordering;
+use crate::{again, bidding, twins};
+use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_link::ports;
 use shunt_ring::claim;
@@ -119,6 +119,9 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
         };
     }
     let Some(setup) = SETUP.lock() else { return Outcome::Kernel(Reason::Unknown) };
+    if twins::lives(fd, socket, &server) {
+        return Outcome::Done(Err(Errno(libc::EADDRNOTAVAIL)), Reason::Unknown);
+    }
     let outcome = rendezvous(fd, socket, &server);
     bidding::arrived();
     drop(setup);
@@ -182,7 +185,11 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
     };
     with_port(&setting, &source, server, |client, reserved| {
         let ask = |client: &Address| diag::listener(client, server).map_err(|_| Reason::NoDiagnosis);
-        let owner = ask(client)?.ok_or(Reason::NoListener)?;
+        let owner = match ask(&asked_for(client, reserved))? {
+            Some(owner) => owner,
+            // A connection of the kernel's has that pair of addresses.
+            None => ask(client)?.ok_or(Reason::NoListener)?,
+        };
         let alone = alone(client, owner, ask);
         if alone && reconnect(&setting, &source, server, owner) {
             remember(Answer { server: *server, source, owner, plain: false, until: now + clock::ticks_for_ns(BELIEVE_NS) });
@@ -219,6 +226,29 @@ fn with_port(
         ports::give_back(reserved);
     }
     result.map(|_| ())
+}
+
+/// Connections with a lent port for which the kernel was asked who listens. Under the set-up lock.
+static WALKED: AtomicU32 = AtomicU32::new(0);
+
+/// The address for which the kernel is asked who listens. A few ports are lent again and again, and the members of a SO_REUSEPORT group that these
+/// lead to would get all connections: so a lent port stands for one after another, as the kernel's own choice walks through its range. One that the
+/// program chose leads where it leads on the kernel.
+fn asked_for(client: &Address, reserved: u16) -> Address {
+    if reserved == 0 {
+        return *client;
+    }
+    let walked = WALKED.load(Ordering::Relaxed);
+    WALKED.store(walked.wrapping_add(1), Ordering::Relaxed);
+    Address { port: walked_to(client.port, walked), ..*client }
+}
+
+/// The port that `port` stands for after so many steps: itself first, and all others before it comes again.
+fn walked_to(port: u16, steps: u32) -> u16 {
+    const PORTS: u64 = u16::MAX as u64;
+    // A number without a common divisor with that of the ports, 3 * 5 * 17 * 257, and far from simple parts of it.
+    const STEP: u64 = 24_989;
+    ((u64::from(port.max(1)) - 1 + u64::from(steps) * STEP) % PORTS) as u16 + 1
 }
 
 /// Whether the listener is no member of a SO_REUSEPORT group, whose members the kernel chooses by both addresses: asked
@@ -490,6 +520,17 @@ mod tests {
         }
         assert!([101, 102].iter().all(|&port| remembered(&at(port), 1001).is_some()));
         forget_answers();
+    }
+
+    #[test]
+    fn a_lent_port_stands_for_each_port_once() {
+        let mut seen = vec![false; 1 << 16];
+        for steps in 0..u32::from(u16::MAX) {
+            let port = walked_to(40_000, steps);
+            assert!(port != 0 && !core::mem::replace(&mut seen[usize::from(port)], true), "{port}");
+        }
+        assert_eq!(walked_to(40_000, 0), 40_000);
+        assert_eq!(walked_to(40_000, u32::from(u16::MAX)), 40_000);
     }
 
     #[test]

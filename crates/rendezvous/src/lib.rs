@@ -8,7 +8,7 @@
 //! bidding      connecting in memory to several acceptors           taking: accepting that
 //! accept       claimed, reserve: the number it gives      earlier: options that a listener had when a client connected
 //! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
-//! disconnect   connect(2) to AF_UNSPEC
+//! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
@@ -23,6 +23,7 @@ pub mod connect;
 pub mod deferred;
 pub mod disconnect;
 pub mod exchange;
+pub mod held;
 pub mod listen;
 pub mod offered;
 pub mod opening;
@@ -32,3 +33,4 @@ pub mod parcel;
 pub mod relatives;
 pub mod spare;
 pub mod taking;
+pub mod twins;

@@ -13,6 +13,10 @@ const NETLINK_SOCK_DIAG: i32 = 4;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
+const NLM_F_DUMP: u16 = 0x300;
+const NLMSG_DONE: u16 = 3;
+const TCP_ESTABLISHED: u8 = 1;
+const TCP_TIME_WAIT: u8 = 6;
 const TCP_LISTEN: u8 = 10;
 
 /// The listening TCP socket that would get a connection.
@@ -110,6 +114,12 @@ pub fn listener(client: &Address, server: &Address) -> Result<Option<Owner>> {
 pub fn is_held(own: &Address, other: &Address) -> Result<bool> {
     // What only listens there is what the next packet would meet once the end is forgotten.
     Ok(ask(libc::IPPROTO_TCP, own, other, own.scope)?.is_some_and(|reply| reply.inode != 0 && reply.state != TCP_LISTEN))
+}
+
+/// Whether the kernel has a connection from `own` to `other`, whether a process holds its end or not. Called under the set-up lock.
+pub fn is_taken(own: &Address, other: &Address) -> bool {
+    ask(libc::IPPROTO_TCP, own, other, own.scope)
+        .is_ok_and(|reply| reply.is_some_and(|reply| !matches!(reply.state, TCP_LISTEN | TCP_TIME_WAIT)))
 }
 
 /// The UDP socket that would get a datagram from `sender` to `receiver`; `Ok(None)`: there is none.
@@ -242,6 +252,78 @@ fn unix_attribute(fd: i32, show: u32, attribute: u16) -> Result<Option<u32>> {
     Ok(None)
 }
 
+const UDIAG_SHOW_NAME: u32 = 1;
+const UNIX_DIAG_NAME: u16 = 0;
+
+/// Whether one of the abstract names of connected AF_UNIX sockets in this network is `wanted`. `room` holds a piece of the kernel's answer.
+///
+/// Errors: those of netlink sockets.
+pub fn any_unix_name(room: &mut [u32], wanted: impl Fn(&[u8]) -> bool) -> Result<bool> {
+    // A socket of its own: whoever does not hear an answer out gets no other one.
+    let diag = calls::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)?;
+    let length = core::mem::size_of::<UnixRequest>();
+    let request = UnixRequest {
+        length: length as u32,
+        kind: SOCK_DIAG_BY_FAMILY,
+        flags: NLM_F_REQUEST | NLM_F_DUMP,
+        sequence: 1,
+        pid: 0,
+        family: libc::AF_UNIX as u8,
+        protocol: 0,
+        pad: 0,
+        states: 1 << TCP_ESTABLISHED,
+        inode: 0,
+        show: UDIAG_SHOW_NAME,
+        cookie: [u32::MAX; 2],
+    };
+    let none = core::ptr::null_mut();
+    let asked = calls::sendto(diag, (&request as *const UnixRequest).cast(), length, MSG_DONTWAIT, none, 0);
+    let found = asked.and_then(|_| loop {
+        let got = calls::recvfrom(diag, room.as_mut_ptr().cast(), room.len() * 4, MSG_DONTWAIT, none.cast(), none.cast())?;
+        match piece(&room[..(got / 4).min(room.len())], &wanted) {
+            Piece::Last => break Ok(false),
+            Piece::Found => break Ok(true),
+            Piece::NotYet => {}
+        }
+    });
+    let _ = calls::close(diag);
+    found
+}
+
+/// What a part of the kernel's list of names came to.
+enum Piece {
+    Found,
+    NotYet,
+    Last,
+}
+
+/// Messages of a netlink header (16 bytes), unix_diag_msg (16), and attributes: length and kind, then the value.
+fn piece(mut words: &[u32], wanted: &impl Fn(&[u8]) -> bool) -> Piece {
+    let next = |length: u32| (length as usize).div_ceil(4).max(1);
+    if words.is_empty() {
+        return Piece::Last;
+    }
+    while let [length, head, ..] = *words {
+        if head as u16 != SOCK_DIAG_BY_FAMILY {
+            return if head as u16 == NLMSG_DONE || head as u16 == NLMSG_ERROR { Piece::Last } else { Piece::NotYet };
+        }
+        let whole = next(length).min(words.len());
+        let mut rest = words.get(8..whole).unwrap_or(&[]);
+        while let [head, ref value @ ..] = *rest {
+            let (length, kind) = (head & 0xffff, (head >> 16) as u16);
+            let bytes = (length as usize).saturating_sub(4).min(value.len() * 4);
+            // SAFETY: inside the value.
+            let name = unsafe { core::slice::from_raw_parts(value.as_ptr().cast::<u8>(), bytes) };
+            if kind == UNIX_DIAG_NAME && name.first() == Some(&0) && wanted(&name[1..]) {
+                return Piece::Found;
+            }
+            rest = rest.get(next(length)..).unwrap_or(&[]);
+        }
+        words = &words[whole..];
+    }
+    Piece::NotYet
+}
+
 fn v4_bytes(ip: [u8; 4]) -> [u8; 16] {
     let mut bytes = [0u8; 16];
     bytes[..4].copy_from_slice(&ip);
@@ -272,5 +354,22 @@ mod tests {
             let _ = calls::shutdown(listener.as_raw_fd(), libc::SHUT_RD);
         }
         assert_eq!(listener(&client, &Address::v4([127, 0, 0, 1], port)).unwrap(), None);
+    }
+
+    #[test]
+    fn finds_the_name_of_a_connected_socket_among_many() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+        let name = format!("shunt-test-{}", std::process::id());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let others: Vec<_> = (0..500).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut room = [0; 2048];
+        let mut asked = |wanted: &str| any_unix_name(&mut room, |name| name == wanted.as_bytes()).unwrap();
+        assert!(!asked(&name), "a listener is not connected");
+        let _client = UnixStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
+        let _server = listener.accept().unwrap(); // it has the listener's name
+        assert!(asked(&name));
+        assert!(!asked(&format!("{name}x")));
+        drop(others);
     }
 }

@@ -7,7 +7,7 @@ use shunt_calls::libc::{self, sockaddr, socklen_t};
 use shunt_inbox::datagram::Datagram;
 use shunt_inbox::{datagram, local};
 use shunt_rendezvous::options::names;
-use shunt_rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, options, spare};
+use shunt_rendezvous::{accept as accepting, connect as connecting, listen as listening, opening, options, spare, twins};
 use shunt_segment::process::kind as row_kind;
 use shunt_segment::reason::Reason;
 use shunt_stream as stream;
@@ -104,7 +104,9 @@ hook! {
             return answer(options::refuse_bind(socket, address, length)) as c_int;
         }
         touched(fd);
-        let result = real::bind(fd, address, length);
+        let to = if word.kind() == Kind::Tcp { addresses::read(address, length) } else { None };
+        let bound = to.is_some_and(|(_, to)| twins::bind(fd, &to, address, length));
+        let result = if bound { 0 } else { real::bind(fd, address, length) };
         if let (0, Some(socket)) = (result, word.object::<Socket>()) {
             socket.set(flag::BOUND);
         }

@@ -31,6 +31,7 @@ pub fn moved(from: i32, to: i32) {
     if let Some(_setup) = SETUP.lock() {
         link::moved(from, to);
         ports::moved(from, to);
+        shunt_rendezvous::held::moved(from, to);
         shunt_rendezvous::offered::moved(from, to);
         shunt_rendezvous::taking::moved(from, to);
         shunt_rendezvous::deferred::moved(from, to);
