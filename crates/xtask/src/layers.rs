@@ -9,8 +9,10 @@
 //! names        what modules define and import; paths followed  references: which names each file uses
 //! rooms        the form of layers.toml                         picture: arrows between rooms
 //! graph        circles, and the best order                     report: as text, JSON and a graph
+//! check        what may grow no more
 //! ```
 
+mod check;
 mod graph;
 mod load;
 mod names;
@@ -29,6 +31,8 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: xtask layers [OPTION...] [CRATE...]
   (nothing)         rooms, arrows, circles, upward names, statics and lines of the crates in crates/xtask/layers.toml
   CRATE...          of these packages only (sockets or shunt-sockets), whether listed there or not
+  --check           only say what grew, with exit status 1
+  --counts          layers.toml's counts as they are now
   --plan FILE       with the rooms of FILE in place of layers.toml's
   --why             where each upward name is used
   --arrow FROM TO   all that room FROM takes from room TO, and where
@@ -43,6 +47,8 @@ const USAGE: &str = "usage: xtask layers [OPTION...] [CRATE...]
 struct Command {
     asked: Asked,
     plan: Option<PathBuf>,
+    check: bool,
+    counts: bool,
     methods: bool,
     modules: bool,
     json: bool,
@@ -62,7 +68,7 @@ pub fn main(words: &[&str]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("xtask: {error}");
+            eprintln!("xtask layers: {error}");
             ExitCode::FAILURE
         }
     }
@@ -78,6 +84,8 @@ fn parse(words: &[&str]) -> Option<Command> {
             "--why" => command.asked.why = true,
             "--best" => command.asked.best = true,
             "--statics" => command.asked.statics = true,
+            "--check" => command.check = true,
+            "--counts" => command.counts = true,
             "--methods" => command.methods = true,
             "--modules" => command.modules = true,
             "--json" => command.json = true,
@@ -94,11 +102,23 @@ fn run(command: &Command) -> Result<String, String> {
     let file = command.plan.clone().unwrap_or_else(|| load::root().join("crates/xtask/layers.toml"));
     let config = rooms::read(&file)?;
     let pictures = pictures(&config, command)?;
+    if command.check {
+        let rules = |picture: &Picture| config.crates.iter().find(|rules| rules.name == picture.package);
+        let said: Vec<String> = pictures
+            .iter()
+            .flat_map(|picture| rules(picture).map(|rules| check::check(rules, picture)).unwrap_or_default())
+            .collect();
+        return if said.is_empty() { Ok(String::new()) } else { Err(said.join("\n")) };
+    }
+    if command.counts {
+        return Ok(pictures.iter().map(check::counts).collect::<Vec<_>>().join("\n"));
+    }
     if command.json {
         let all: serde_json::Value = pictures.iter().map(report::json).collect();
         return Ok(format!("{all:#}\n"));
     }
-    let texts = pictures.iter().map(|picture| if command.dot { report::dot(picture) } else { report::text(picture, &command.asked) });
+    let text = |picture: &Picture| if command.dot { report::dot(picture) } else { report::text(picture, &command.asked) };
+    let texts = pictures.iter().map(text);
     Ok(texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
@@ -120,3 +140,6 @@ fn pictures(config: &Config, command: &Command) -> Result<Vec<Picture>, String> 
     }
     Ok(pictures)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,9 @@ pub fn circles(nodes: usize, arrows: &BTreeSet<(usize, usize)>) -> Vec<Vec<usize
         if !done.insert(node) {
             continue;
         }
-        let circle: Vec<usize> = (node..nodes).filter(|other| *other == node || reach[node].contains(other) && reach[*other].contains(&node)).collect();
+        let circle: Vec<usize> = (node..nodes)
+            .filter(|other| *other == node || reach[node].contains(other) && reach[*other].contains(&node))
+            .collect();
         done.extend(circle.iter().copied());
         if circle.len() > 1 {
             found.push(circle);

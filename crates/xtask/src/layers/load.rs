@@ -28,7 +28,8 @@ pub fn world(packages: &[String]) -> Result<World, String> {
     let mut at = 0;
     while at < wanted.len() {
         let package = wanted[at].clone();
-        let manifest = manifests.get(&package).ok_or_else(|| format!("there is no package `{package}` in crates/* or preload"))?;
+        let manifest =
+            manifests.get(&package).ok_or_else(|| format!("there is no package `{package}` in crates/* or preload"))?;
         for dependency in manifest.dependencies.values() {
             if !wanted.contains(dependency) {
                 wanted.push(dependency.clone());
@@ -51,7 +52,9 @@ fn manifests() -> Result<BTreeMap<String, Manifest>, String> {
         let path = root().join(&directory).join("Cargo.toml");
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let table: toml::Table = toml::from_str(&text).map_err(|error| format!("{directory}/Cargo.toml: {error}"))?;
-        let Some(package) = table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str) else { continue };
+        let Some(package) = table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str) else {
+            continue;
+        };
         let mut dependencies = BTreeMap::new();
         let listed = table.get("dependencies").and_then(toml::Value::as_table).into_iter().flatten();
         for (name, dependency) in listed {

@@ -8,8 +8,6 @@ use syn::{Item, UseTree};
 pub struct Crate {
     /// The package's name, as `shunt-sockets`.
     pub package: String,
-    /// Its directory below the repository's root.
-    pub directory: String,
     /// The names under which its sources know other crates of the repository, and those crates' packages.
     pub dependencies: BTreeMap<String, String>,
     pub tree: Tree,
@@ -84,10 +82,21 @@ pub struct Leaf {
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    Module { package: usize, module: usize },
-    Item { package: usize, item: usize },
+    Module {
+        package: usize,
+        module: usize,
+    },
+    Item {
+        package: usize,
+        item: usize,
+    },
     /// A method that stands in another file than its type.
-    Method { package: usize, item: usize, name: String, file: usize },
+    Method {
+        package: usize,
+        item: usize,
+        name: String,
+        file: usize,
+    },
 }
 
 /// All crates that are looked at.
@@ -95,6 +104,9 @@ pub enum Target {
 pub struct World {
     pub crates: Vec<Crate>,
 }
+
+/// A name that is being looked up in a module of a crate: asked for again on the way, it leads nowhere.
+type Question = (usize, usize, Space, String);
 
 /// The names that a block of a function makes: leaves of its `use` items, and `None` for its own items.
 pub type Block = (BTreeMap<String, Option<Import>>, Vec<Import>);
@@ -143,7 +155,6 @@ impl Crate {
         let tree = source::read(texts).map_err(|error| format!("{directory}/src: {error}"))?;
         let mut made = Crate {
             package: package.to_owned(),
-            directory: directory.to_owned(),
             dependencies,
             scopes: tree.modules.iter().map(|_| Scope::default()).collect(),
             tree,
@@ -277,7 +288,15 @@ impl World {
         found
     }
 
-    fn follow(&self, package: usize, at: usize, path: &Import, space: Space, blocks: &[Block], busy: &mut Vec<(usize, usize, String)>) -> Vec<Target> {
+    fn follow(
+        &self,
+        package: usize,
+        at: usize,
+        path: &Import,
+        space: Space,
+        blocks: &[Block],
+        busy: &mut Vec<Question>,
+    ) -> Vec<Target> {
         let Some(first) = path.names.first() else { return Vec::new() };
         let only = if path.names.len() == 1 { space } else { Space::Types };
         let mut rest = &path.names[1..];
@@ -302,7 +321,15 @@ impl World {
         current
     }
 
-    fn first_name(&self, package: usize, at: usize, name: &str, space: Space, blocks: &[Block], busy: &mut Vec<(usize, usize, String)>) -> Vec<Target> {
+    fn first_name(
+        &self,
+        package: usize,
+        at: usize,
+        name: &str,
+        space: Space,
+        blocks: &[Block],
+        busy: &mut Vec<Question>,
+    ) -> Vec<Target> {
         for (depth, (named, globs)) in blocks.iter().enumerate().rev() {
             match named.get(name) {
                 Some(None) => return Vec::new(),
@@ -334,7 +361,7 @@ impl World {
     }
 
     /// One name further. What follows a type is a part of it, unless it is a method that stands elsewhere.
-    fn step(&self, from: Target, name: &str, space: Space, busy: &mut Vec<(usize, usize, String)>) -> Vec<Target> {
+    fn step(&self, from: Target, name: &str, space: Space, busy: &mut Vec<Question>) -> Vec<Target> {
         match from {
             Target::Module { package, module } => self.look_up(package, module, name, space, busy),
             Target::Item { package, item } => match self.crates[package].defined[item].abroad.get(name) {
@@ -346,8 +373,8 @@ impl World {
     }
 
     /// A name in a module: its own first, then its imports, then what its globs bring.
-    fn look_up(&self, package: usize, at: usize, name: &str, space: Space, busy: &mut Vec<(usize, usize, String)>) -> Vec<Target> {
-        let asked = (package, at, name.to_owned());
+    fn look_up(&self, package: usize, at: usize, name: &str, space: Space, busy: &mut Vec<Question>) -> Vec<Target> {
+        let asked = (package, at, space, name.to_owned());
         if busy.contains(&asked) {
             return Vec::new();
         }
@@ -368,7 +395,9 @@ impl World {
                 for target in self.follow(package, at, glob, Space::Types, &[], busy) {
                     match target {
                         Target::Module { package, module } => found.extend(self.look_up(package, module, name, space, busy)),
-                        Target::Item { package, item } if self.crates[package].defined[item].variants.iter().any(|variant| variant == name) => {
+                        Target::Item { package, item }
+                            if self.crates[package].defined[item].variants.iter().any(|variant| variant == name) =>
+                        {
                             found.push(Target::Item { package, item });
                         }
                         _ => {}
@@ -384,7 +413,10 @@ impl World {
     pub fn methods_abroad(&self, package: usize) -> Vec<(Target, usize)> {
         let all = self.crates[package].defined.iter().enumerate();
         all.flat_map(|(item, defined)| {
-            defined.abroad.iter().map(move |(name, file)| (Target::Method { package, item, name: name.clone(), file: *file }, *file))
+            defined
+                .abroad
+                .iter()
+                .map(move |(name, file)| (Target::Method { package, item, name: name.clone(), file: *file }, *file))
         })
         .collect()
     }
@@ -400,7 +432,9 @@ impl World {
     pub fn place(&self, target: &Target) -> (usize, usize) {
         match target {
             Target::Module { package, module } => (*package, self.crates[*package].file_of(*module)),
-            Target::Item { package, item } => (*package, self.crates[*package].file_of(self.crates[*package].defined[*item].module)),
+            Target::Item { package, item } => {
+                (*package, self.crates[*package].file_of(self.crates[*package].defined[*item].module))
+            }
             Target::Method { package, file, .. } => (*package, *file),
         }
     }

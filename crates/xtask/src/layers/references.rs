@@ -109,14 +109,21 @@ impl Walk<'_> {
 
     /// A `use` counts for itself only if nothing in its file uses what it names: re-exports, and uses that this reader cannot see.
     fn keep_imports(&mut self) {
-        let seen: BTreeSet<Target> =
-            self.found.references.iter().filter(|reference| reference.file == self.file).map(|reference| reference.target.clone()).collect();
+        let seen: BTreeSet<Target> = self
+            .found
+            .references
+            .iter()
+            .filter(|reference| reference.file == self.file)
+            .map(|reference| reference.target.clone())
+            .collect();
         for (line, within, target) in std::mem::take(&mut self.imported) {
             let covered = match &target {
                 // The method of a type that is named brings the type along.
                 Target::Item { package, item } => {
                     seen.contains(&target)
-                        || seen.iter().any(|other| matches!(other, Target::Method { package: p, item: i, .. } if p == package && i == item))
+                        || seen
+                            .iter()
+                            .any(|other| matches!(other, Target::Method { package: p, item: i, .. } if p == package && i == item))
                 }
                 _ => seen.contains(&target),
             };
@@ -179,7 +186,8 @@ impl Walk<'_> {
     }
 
     fn static_among_tokens(&mut self, after: &[TokenTree]) {
-        let mut after = after.iter().skip_while(|token| matches!(token, TokenTree::Ident(word) if word == "mut" || word == "ref"));
+        let mut after =
+            after.iter().skip_while(|token| matches!(token, TokenTree::Ident(word) if word == "mut" || word == "ref"));
         let name = match after.next() {
             Some(TokenTree::Ident(name)) => name,
             // `static $name: ...` in a macro's rules.

@@ -50,7 +50,11 @@ pub fn text(picture: &Picture, asked: &Asked) -> String {
         }
     }
     if !picture.abroad.is_empty() {
-        let _ = writeln!(out, "methods that stand in another room than their type (a crate cannot have them): {}", picture.abroad.len());
+        let _ = writeln!(
+            out,
+            "methods that stand in another room than their type (a crate cannot have them): {}",
+            picture.abroad.len()
+        );
         for (name, home, here) in &picture.abroad {
             let _ = writeln!(out, "  {name}: type in {}, method in {}", picture.name(*home), picture.name(*here));
         }
@@ -95,13 +99,23 @@ fn write_table(out: &mut String, picture: &Picture) {
         let _ = write!(out, "{:wide$} {floor:>2} {:>2} {files:>5} {lines:>6} |", picture.name(*from), at + 1);
         for to in &order {
             let number = weights[*from][*to];
-            let cell = if from == to { ".".to_owned() } else if number == 0 { String::new() } else { number.to_string() };
+            let cell = if from == to {
+                ".".to_owned()
+            } else if number == 0 {
+                String::new()
+            } else {
+                number.to_string()
+            };
             let _ = write!(out, "{cell:>4}");
         }
         let _ = writeln!(out, " | {:>4}", weights[*from].iter().sum::<usize>());
     }
     let pairs = picture.arrows.len();
-    let in_circles = picture.arrows.keys().filter(|(a, b)| picture.circles.iter().any(|circle| circle.contains(a) && circle.contains(b))).count();
+    let in_circles = picture
+        .arrows
+        .keys()
+        .filter(|(a, b)| picture.circles.iter().any(|circle| circle.contains(a) && circle.contains(b)))
+        .count();
     let possible = order.len() * order.len().saturating_sub(1);
     let _ = writeln!(out, "arrows: {pairs} of {possible}, {in_circles} of them in circles");
 }
@@ -147,7 +161,12 @@ fn write_best(out: &mut String, picture: &Picture, why: bool) {
     let weights = picture.weights();
     let order = graph::best_order(&weights);
     let names: Vec<&str> = order.iter().filter(|room| picture.sizes[**room].0 > 0).map(|room| picture.name(*room)).collect();
-    let _ = writeln!(out, "the best order found, lowest first, with {} upward: {}", count(graph::upward(&order, &weights), "name"), names.join(" < "));
+    let _ = writeln!(
+        out,
+        "the best order found, lowest first, with {} upward: {}",
+        count(graph::upward(&order, &weights), "name"),
+        names.join(" < ")
+    );
     for (height, lower) in order.iter().enumerate() {
         for higher in &order[height + 1..] {
             let Some(names) = picture.arrows.get(&(*lower, *higher)) else { continue };
@@ -162,7 +181,12 @@ fn write_best(out: &mut String, picture: &Picture, why: bool) {
 /// The same for programs.
 pub fn json(picture: &Picture) -> Value {
     let names = |names: &Names| {
-        names.iter().map(|(name, sites)| (name.clone(), sites.iter().map(|(file, line)| json!(format!("{file}:{line}"))).collect::<Value>())).collect::<serde_json::Map<_, _>>()
+        names
+            .iter()
+            .map(|(name, sites)| {
+                (name.clone(), sites.iter().map(|(file, line)| json!(format!("{file}:{line}"))).collect::<Value>())
+            })
+            .collect::<serde_json::Map<_, _>>()
     };
     let arrow = |(from, to): (usize, usize), taken: &Names| json!({ "from": picture.name(from), "to": picture.name(to), "names": names(taken) });
     let circle = |circle: &Vec<usize>| circle.iter().map(|room| json!(picture.name(*room))).collect::<Value>();
@@ -193,7 +217,8 @@ pub fn dot(picture: &Picture) -> String {
     for ((from, to), names) in &picture.arrows {
         let more = if upward.contains(&(*from, *to)) { ", color=red, constraint=false" } else { "" };
         // An arrow leads from below to the room that takes, so that the lowest floor is drawn at the bottom.
-        let _ = writeln!(out, "  \"{}\" -> \"{}\" [dir=back, label={}{more}];", picture.name(*to), picture.name(*from), names.len());
+        let _ =
+            writeln!(out, "  \"{}\" -> \"{}\" [dir=back, label={}{more}];", picture.name(*to), picture.name(*from), names.len());
     }
     out.push_str("}\n");
     out

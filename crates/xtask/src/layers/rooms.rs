@@ -81,7 +81,8 @@ impl Assignment {
         }
         for (path, name) in &rules.files {
             let room = rooms.iter().position(|(known, _)| known == name);
-            places.push((path.clone(), room.ok_or_else(|| format!("`{path}` is in the room `{name}`, which is not in `order`"))?));
+            places
+                .push((path.clone(), room.ok_or_else(|| format!("`{path}` is in the room `{name}`, which is not in `order`"))?));
         }
         let listed = !rooms.is_empty();
         let mut made = Assignment { rooms, places, listed };
@@ -100,7 +101,9 @@ impl Assignment {
 
     fn longest(&self, file: &str, item: &str) -> Option<&(String, usize)> {
         let fits = |path: &str| match path.split_once("::") {
-            Some((of, name)) => of == file && (name == item || item.strip_prefix(name).is_some_and(|rest| rest.starts_with("::"))),
+            Some((of, name)) => {
+                of == file && (name == item || item.strip_prefix(name).is_some_and(|rest| rest.starts_with("::")))
+            }
             None => path == file || path.ends_with('/') && file.starts_with(path),
         };
         self.places.iter().filter(|(path, _)| fits(path)).max_by_key(|(path, _)| path.len())
@@ -130,7 +133,11 @@ impl Assignment {
 
     /// Files that fell into rooms of their top-level modules though rooms are listed.
     pub fn unplaced(&self, files: &[String]) -> Vec<String> {
-        let without = |file: &&String| self.listed && self.rooms[self.room(file, "")].1.is_none() && self.longest(file, "").is_some_and(|(path, _)| path == *file);
+        let without = |file: &&String| {
+            self.listed
+                && self.rooms[self.room(file, "")].1.is_none()
+                && self.longest(file, "").is_some_and(|(path, _)| path == *file)
+        };
         files.iter().filter(without).cloned().collect()
     }
 }

@@ -50,7 +50,14 @@ pub fn read(texts: &Texts) -> Result<Tree, String> {
 }
 
 /// `below` is the directory in which files of its child modules stand, with a slash at its end.
-fn read_file(tree: &mut Tree, texts: &Texts, path: &str, names: Vec<String>, parent: Option<usize>, below: &str) -> Result<usize, String> {
+fn read_file(
+    tree: &mut Tree,
+    texts: &Texts,
+    path: &str,
+    names: Vec<String>,
+    parent: Option<usize>,
+    below: &str,
+) -> Result<usize, String> {
     let text = &texts[path];
     let parsed = syn::parse_file(text).map_err(|error| format!("{path}:{}: {error}", error.span().start().line))?;
     let file = tree.files.len();
