@@ -6,16 +6,19 @@
 //!
 //! ```text
 //! source       a crate's tree of modules, without tests        load: of which crates, and from where
-//! names        what modules define and import; paths followed  references: which names each file uses
+//! names        what modules define and import                paths: what a path leads to
+//! references   which names each file uses
 //! rooms        the form of layers.toml                         picture: arrows between rooms
 //! graph        circles, and the best order                     report: as text, JSON and a graph
-//! check        what may grow no more
+//! check        what may grow no more                           crates: what the repository's crates take from each other
 //! ```
 
 mod check;
+mod crates;
 mod graph;
 mod load;
 mod names;
+mod paths;
 mod picture;
 mod references;
 mod report;
@@ -33,6 +36,7 @@ const USAGE: &str = "usage: xtask layers [OPTION...] [CRATE...]
   CRATE...          of these packages only (sockets or shunt-sockets), whether listed there or not
   --check           only say what grew, with exit status 1
   --counts          layers.toml's counts as they are now
+  --crates          all crates by height, and what each takes from which
   --plan FILE       with the rooms of FILE in place of layers.toml's
   --why             where each upward name is used
   --arrow FROM TO   all that room FROM takes from room TO, and where
@@ -49,6 +53,7 @@ struct Command {
     plan: Option<PathBuf>,
     check: bool,
     counts: bool,
+    by_height: bool,
     methods: bool,
     modules: bool,
     json: bool,
@@ -86,6 +91,7 @@ fn parse(words: &[&str]) -> Option<Command> {
             "--statics" => command.asked.statics = true,
             "--check" => command.check = true,
             "--counts" => command.counts = true,
+            "--crates" => command.by_height = true,
             "--methods" => command.methods = true,
             "--modules" => command.modules = true,
             "--json" => command.json = true,
@@ -99,6 +105,9 @@ fn parse(words: &[&str]) -> Option<Command> {
 }
 
 fn run(command: &Command) -> Result<String, String> {
+    if command.by_height {
+        return crates::text();
+    }
     let file = command.plan.clone().unwrap_or_else(|| load::root().join("crates/xtask/layers.toml"));
     let config = rooms::read(&file)?;
     let pictures = pictures(&config, command)?;

@@ -1,6 +1,7 @@
 //! The repository's crates, as far as those that are asked for need them.
 
-use super::names::{Crate, World};
+use super::names::Crate;
+use super::paths::World;
 use super::source::Texts;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,14 @@ pub fn world(packages: &[String]) -> Result<World, String> {
     }
     world.place_methods();
     Ok(world)
+}
+
+/// The names of all packages.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn packages() -> Result<Vec<String>, String> {
+    Ok(manifests()?.into_keys().collect())
 }
 
 fn manifests() -> Result<BTreeMap<String, Manifest>, String> {

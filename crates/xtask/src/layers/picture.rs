@@ -1,7 +1,7 @@
 //! What a crate's rooms take from each other.
 
 use super::graph;
-use super::names::{Target, World};
+use super::paths::{Target, World};
 use super::references::Found;
 use super::rooms::Assignment;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
 //! Where a file names what stands elsewhere.
 
-use super::names::{import_of, leaves, Block, Import, Space, Target, World};
+use super::names::{import_of, leaves, Import, Space};
+use super::paths::{Block, Target, World};
 use super::source::{attributes, only_in_tests, word};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +60,7 @@ fn drop_modules_on_the_way(world: &World, found: &mut Found) {
     for reference in &found.references {
         let (package, mut module) = match &reference.target {
             Target::Module { package, module } => (*package, world.crates[*package].tree.modules[*module].parent),
+            Target::Made { package, module, .. } => (*package, Some(*module)),
             Target::Item { package, item } | Target::Method { package, item, .. } => {
                 (*package, Some(world.crates[*package].defined[*item].module))
             }

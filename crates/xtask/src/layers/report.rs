@@ -200,6 +200,10 @@ pub fn json(picture: &Picture) -> Value {
         "arrows": picture.arrows.iter().map(|(pair, taken)| arrow(*pair, taken)).collect::<Value>(),
         "upward": picture.upward().into_iter().map(|(pair, taken)| arrow(pair, taken)).collect::<Value>(),
         "circles": picture.circles.iter().map(circle).collect::<Value>(),
+        "inner_circles": picture.inner_circles.iter().map(|(room, circle)| json!({ "room": picture.name(*room), "circle": circle })).collect::<Value>(),
+        "methods_abroad": picture.abroad.iter().map(|(name, home, here)| {
+            json!({ "name": name, "type_in": picture.name(*home), "method_in": picture.name(*here) })
+        }).collect::<Value>(),
         "file_circle": picture.file_circle,
         "statics": picture.statics.iter().map(|(file, line, name)| json!({ "at": format!("{file}:{line}"), "name": name })).collect::<Value>(),
         "crates": picture.outward.iter().map(|(package, taken)| (package.clone(), json!(names(taken)))).collect::<serde_json::Map<_, _>>(),

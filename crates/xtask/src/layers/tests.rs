@@ -2,7 +2,8 @@
 
 use super::check::{check, counts};
 use super::graph;
-use super::names::{Crate, World};
+use super::names::Crate;
+use super::paths::World;
 use super::picture::Picture;
 use super::references::find;
 use super::rooms::{Assignment, Config, Rules};
@@ -178,6 +179,15 @@ fn calls_and_rules_of_macros_are_read() {
         ("b.rs", "#[macro_export] macro_rules! m { () => {} }"),
     ];
     assert_eq!(uses(&texts), ["a.rs: b::m"]);
+}
+
+#[test]
+fn what_a_call_of_a_macro_makes_is_known_by_its_module() {
+    let b = ("b.rs", "macro_rules! m { ($n:ident) => { pub struct $n; } } m!(Thing); pub fn one() {}");
+    let a = ("a.rs", "use crate::b::{one, Thing}; fn f() { one(); crate::b::Thing::new() } fn g() { std::b::Other }");
+    assert_eq!(uses(&[("lib.rs", "mod a; mod b;"), a, b]), ["a.rs: b::Thing", "a.rs: b::one"]);
+    // Without such a call, a name that is not there is nothing of ours.
+    assert_eq!(beside_b("fn f() { crate::b::gone() }"), [""; 0]);
 }
 
 #[test]
