@@ -117,7 +117,7 @@ fn run(command: &Command) -> Result<String, String> {
             .iter()
             .flat_map(|picture| rules(picture).map(|rules| check::check(rules, picture)).unwrap_or_default())
             .collect();
-        return if said.is_empty() { Ok(String::new()) } else { Err(said.join("\n")) };
+        return if said.is_empty() { Ok(String::new()) } else { Err(said.join("\nxtask layers: ")) };
     }
     if command.counts {
         return Ok(pictures.iter().map(check::counts).collect::<Vec<_>>().join("\n"));

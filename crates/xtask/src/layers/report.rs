@@ -49,7 +49,8 @@ pub fn text(picture: &Picture, asked: &Asked) -> String {
             let _ = writeln!(out, "paths that {what}: {}", paths.join(" "));
         }
     }
-    if !picture.abroad.is_empty() {
+    // Rooms on floors are to become crates; modules of one crate may share a type's methods.
+    if !picture.abroad.is_empty() && picture.rooms.iter().any(|(_, floor)| floor.is_some()) {
         let _ = writeln!(
             out,
             "methods that stand in another room than their type (a crate cannot have them): {}",
