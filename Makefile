@@ -8,7 +8,7 @@
 # make programs  servers and clients that people run, with load, reloads and kills, on the kernel and under shunt: some minutes
 # make model    the model checker on rings, lock and bell, to the end: some minutes
 # make fuzz     the targets in fuzz/, SECONDS=300 each; needs the nightly toolchain
-# make lint     formatting and clippy, warnings are errors
+# make lint     formatting and clippy, warnings are errors; and no room of a crate takes more from rooms above it than before
 # make install  PREFIX=/usr/local DESTDIR=
 
 PREFIX ?= /usr/local
@@ -76,6 +76,7 @@ lint:
 	cargo fmt --check --manifest-path preload/Cargo.toml
 	cargo clippy --workspace --all-targets --target-dir target -- -D warnings
 	cargo clippy --release --manifest-path preload/Cargo.toml --target-dir target/preload -- -D warnings
+	cargo run --quiet --target-dir target -p shunt-xtask -- layers --check
 
 clean:
 	cargo clean --target-dir target

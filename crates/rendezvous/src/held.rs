@@ -14,7 +14,7 @@ use shunt_sys::libc::{POLLRDHUP, SHUT_RD, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET,
 use shunt_sys::{calls, Result};
 use shunt_table::global::Shared;
 use shunt_table::private;
-use shunt_table::sockaddr::{self, Encoded};
+use shunt_table::sockaddr::Encoded;
 use shunt_table::table::{self, Kind};
 
 /// Addresses that are held at most.

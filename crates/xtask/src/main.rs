@@ -6,6 +6,7 @@
 //! cargo run -p shunt-xtask -- --figures target/demo/demo.txt
 //!                                       puts the table of a measured run into the README; so does
 //!                                       target/applications/applications.txt
+//! cargo run -p shunt-xtask -- layers    which room of a crate takes names from which other, see `layers`
 //! ```
 //!
 //! The same check is a test, so a table and its document cannot part. This crate owns the form of the documents; what
@@ -13,6 +14,7 @@
 
 mod coverage;
 mod document;
+mod layers;
 mod options;
 mod reasons;
 
@@ -34,8 +36,9 @@ fn main() -> ExitCode {
         [] => bring_up_to_date(false),
         ["--check"] => bring_up_to_date(true),
         ["--figures", table] => figures(table),
+        ["layers", ref words @ ..] => layers::main(words),
         _ => {
-            eprintln!("usage: xtask [--check | --figures target/demo/demo.txt]");
+            eprintln!("usage: xtask [layers ... | --check | --figures target/demo/demo.txt]");
             ExitCode::from(2)
         }
     }
