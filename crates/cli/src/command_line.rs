@@ -26,6 +26,12 @@ fn run() -> Command {
         .override_usage("shunt run [OPTIONS] [--] PROGRAM [ARGUMENT]...")
         .args(TABLE.iter().map(option))
         .arg(
+            Arg::new(crate::run::REQUIRE)
+                .long(crate::run::REQUIRE)
+                .help("Fail where the library is missing or cannot be loaded, rather than run the program on the kernel")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
             Arg::new("program")
                 .value_name("PROGRAM")
                 .help("The program and its arguments")

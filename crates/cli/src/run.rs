@@ -17,14 +17,28 @@ use crate::failure::{warn, Failure};
 use environment::Environment;
 use obstacle::Obstacle;
 
+/// The flag without which a library that cannot be had is no failure.
+pub const REQUIRE: &str = "require";
+
 /// Becomes the program. Comes back only if that cannot be done.
 pub fn run(matches: &ArgMatches) -> Result<Infallible, Failure> {
     let mut environment = Environment::of_this_process();
     environment.apply_options(|name| matches.get_one::<OsString>(name).map(OsString::as_os_str))?;
     let words: Vec<&OsStr> = matches.get_many::<OsString>("program").into_iter().flatten().map(OsString::as_os_str).collect();
     let by = if matches.contains_id("library") { "--library" } else { library::VARIABLE };
-    let library = library::find(environment.get(library::VARIABLE), by)?;
+    // A service must start although an upgrade or an image has lost the library: it is the kernel's then, as any program without shunt.
+    let library = match library::find(environment.get(library::VARIABLE), by) {
+        Err(missing) if !matches.get_flag(REQUIRE) => {
+            warn(format_args!("{}; the program runs, and its connections go through the kernel", missing.message));
+            None
+        }
+        found => Some(found?),
+    };
     let path = lookup::find(words[0], environment.get("PATH"))?;
+    let Some(library) = library else {
+        environment.forget_library();
+        return Err(exec::replace_this_process(Path::new(&path), &words, environment.pairs()));
+    };
 
     let obstacle = Obstacle::of(&path, environment.get("PATH"));
     if let Some(obstacle) = &obstacle {

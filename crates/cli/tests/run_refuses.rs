@@ -53,15 +53,35 @@ fn a_misspelt_variable_is_pointed_out() {
 #[test]
 fn a_missing_library_is_said_clearly() {
     let stage = Stage::new();
-    let output = stage.run().args(["--library", "/no/such/libshunt.so", "true"]).output().unwrap();
+    let output = stage.run().args(["--require", "--library", "/no/such/libshunt.so", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(standard_error(&output).starts_with("shunt: --library: cannot use \"/no/such/libshunt.so\": No such file"));
 
     let command = stage.path("alone/shunt");
     copy(SHUNT, &command);
-    let output = plain(&command).args(["run", "true"]).output().unwrap();
+    let output = plain(&command).args(["run", "--require", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(standard_error(&output).starts_with("shunt: cannot find libshunt.so in "), "{}", standard_error(&output));
+}
+
+/// A unit file names the library of a package that was removed, or an image brings one of another machine.
+#[test]
+fn a_library_that_cannot_be_had_does_not_stop_a_service() {
+    let stage = Stage::new();
+    let damaged = stage.path("libshunt.so");
+    std::fs::write(&damaged, "no library").unwrap();
+    for library in ["/no/such/libshunt.so", "/", damaged.to_str().unwrap()] {
+        let mut command = stage.run();
+        command.env("LD_PRELOAD", format!("{library}/libshunt.so"));
+        let output = command.args(["--library", library, "sh", "-c", "echo \"it runs, $LD_PRELOAD\"; exit 7"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "it runs, \n", "and its loader has nothing to complain of");
+        assert_eq!(output.status.code(), Some(7));
+        let said = standard_error(&output);
+        assert!(said.contains("the program runs, and its connections go through the kernel"), "{said}");
+        // The loader complains of the command itself, which was given the same variable.
+        assert_eq!(said.lines().filter(|line| line.starts_with("shunt: ")).count(), 1, "one warning: {said}");
+        assert_eq!(said.matches("ld.so").count(), 1, "none of the program: {said}");
+    }
 }
 
 /// Status and message of running `program`, given from the scratch directory.

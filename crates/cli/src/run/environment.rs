@@ -74,6 +74,17 @@ impl Environment {
         }
     }
 
+    /// No copy of the library is preloaded: the loader would say of each program that it cannot.
+    pub fn forget_library(&mut self) {
+        let Some(old) = self.get(LD_PRELOAD).map(OsStr::to_owned) else { return };
+        let others: Vec<&[u8]> = old
+            .as_bytes()
+            .split(|byte| separates(*byte))
+            .filter(|name| !name.is_empty() && name.rsplit(|byte| *byte == b'/').next() != Some(LIBRARY_FILE))
+            .collect();
+        self.set(LD_PRELOAD, OsStr::from_bytes(&others.join(&b':')).to_owned());
+    }
+
     /// Puts `library` at the end of LD_PRELOAD, nearest to the C library: what else is preloaded (a run-time that watches
     /// memory, a proxy, another clock) stands before it as it stands before the C library. Other copies of the library
     /// are dropped: two of them in one process would each believe the sockets to be theirs.
