@@ -93,13 +93,20 @@ fn client_of_a_hijacked_port(host: &Host) {
     hijacker.wait_for_output("squatting", DEADLINE);
 
     let body = "secret".repeat(1000);
-    for _ in 0..10 {
-        let answer = host
-            .client(program("curl", "curl"))
-            .args(["--silent", "--show-error", "--fail", "--data-binary", &body])
-            .arg(format!("http://127.0.0.1:{PORT}/"))
-            .run(DEADLINE);
-        assert!(answer.text() == body, "{}", answer.describe());
+    // In a user namespace that does not map them the port's owner and the hijacker have one number, which may be the client's, too.
+    let outside: &[&str] = &[];
+    for inside in [outside, &["--user", "--map-root-user"], &["--user", "--map-user=65534"], &["--user"]] {
+        for _ in 0..5 {
+            let client = match inside {
+                [] => host.client(program("curl", "curl")),
+                words => host.client(program("unshare", "util-linux")).args(words).arg(program("curl", "curl")),
+            };
+            let answer = client
+                .args(["--silent", "--show-error", "--fail", "--data-binary", &body])
+                .arg(format!("http://127.0.0.1:{PORT}/"))
+                .run(DEADLINE);
+            assert!(answer.text() == body, "{inside:?}: {}", answer.describe());
+        }
     }
     assert!(tcp_segments_sent(host.namespace()) > 0, "the requests did not go to the port's owner");
     server.terminate(libc::SIGTERM).expect_success();
