@@ -34,6 +34,10 @@ fn between(family: i32, near: &Address, far: &Address, remote: bool) -> Result<(
     // What a program wrote is handed on at once; its own end is as it set it.
     let _ = calls::setsockopt_int(made.1, IPPROTO_TCP, libc::TCP_NODELAY, 1);
     let _ = calls::setsockopt_int(made.1, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1);
+    // One that paces (bbr, where it is the host's own) holds the loopback interface to a part of what it does. The program's end is the
+    // program's.
+    let name = c"reno";
+    let _ = calls::setsockopt(made.1, IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), 4);
     Ok(made)
 }
 
