@@ -1,4 +1,4 @@
-//! The table of fall-backs in the README.
+//! The table of fall-backs, docs/REASONS.md.
 
 use shunt_segment::reason::Reason;
 use std::fmt::Write;
