@@ -1,10 +1,11 @@
 /* Both ends of a connection in one thread: operations that never wait, so their instructions and system calls can be
  * counted exactly.
  *
- *   operations KIND COUNT SIZE      KIND: roundtrip, read-write, stream, poll, level, edge, asleep
+ *   operations KIND COUNT SIZE      KIND: roundtrip, read-write, stream, poll, level, edge, beside, select, asleep
  *
  * poll, level, edge: as roundtrip, and each end waits so before it receives; with edges it receives until nothing is left. The
  * rounds stand between two calls of getppid, for steps.
+ * beside: as poll, and two listeners are in the set, to which nobody comes; select: the same by select.
  * asleep: a server that sleeps in an epoll set before each request of 16 of SIZE bytes, and takes what has come at once.
  */
 #include <arpa/inet.h>
@@ -37,6 +38,26 @@ static void take(int how, int fd, int set, char *bytes, long size)
     must(how != 'e' || recv(fd, bytes, size, MSG_DONTWAIT) < 0, "nothing left");
 }
 
+/* Rounds in which each end waits where the listener and a second one are in its set, by poll or select. */
+static void rounds_beside(int selects, long count, int listener, const int ends[2], char *bytes, long size)
+{
+    int second = socket(AF_INET, SOCK_STREAM, 0);
+    must(listen(second, 5) == 0, "listen");
+    for (long i = 0; i < 2 * count; i++) {
+        int fd = ends[i & 1], numbers[] = {listener, fd, second};
+        struct pollfd entries[3];
+        fd_set readable;
+        FD_ZERO(&readable);
+        for (int k = 0; k < 3; k++) {
+            entries[k] = (struct pollfd){.fd = numbers[k], .events = POLLIN};
+            FD_SET(numbers[k], &readable);
+        }
+        must(send(ends[~i & 1], bytes, size, 0) == size, "send");
+        must((selects ? select(FD_SETSIZE, &readable, NULL, NULL, NULL) : poll(entries, 3, -1)) == 1, "wait");
+        must(recv(fd, bytes, size, 0) == size, "recv");
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4)
@@ -51,6 +72,10 @@ int main(int argc, char **argv)
     must(connect(client, (void *)&address, length) == 0, "connect");
     int server = accept(listener, NULL, NULL);
     must(server >= 0, "accept");
+    if (strcmp(argv[1], "beside") == 0 || strcmp(argv[1], "select") == 0) {
+        rounds_beside(*argv[1] == 's', count, listener, (int[]){server, client}, bytes, size);
+        return 0;
+    }
     int set = epoll_create1(0);
     int how = strcmp(argv[1], "poll") == 0 ? 'p' : strcmp(argv[1], "level") == 0 ? 'l' : strcmp(argv[1], "edge") == 0 ? 'e' : 0;
     int sets[2] = {epoll_create1(0), epoll_create1(0)};

@@ -9,6 +9,8 @@
  *   --processes N     processes of each side (1)
  *   --sharers N       server processes that read the same connections, after fork (1)
  *   --common 1        one connection that all threads send on and receive from, blocking: an operation is 8 bytes and their echo
+ *   --listeners N     of a server that polls: N listeners in the set besides, to which nobody comes (0)
+ *   --pipes N         the same with pipes into which nobody writes (0)
  *   --wait HOW        blocking, poll, epoll (level) or edge (1 thread a connection in a blocking server)
  * The client's:
  *   --active N        connections that carry requests; the others stay silent (all)
@@ -37,6 +39,7 @@ struct result {
 static struct result *result; /* shared by all processes of this side */
 static struct place place;
 static int connections, threads, sharers, how, active, outstanding, look, warming, common;
+static int besides[64], beside; /* descriptors that a polling server has in its set besides */
 static uint32_t *sizes, size_count, *samples;
 static _Atomic uint64_t sample_count;
 static uint64_t length_ns;
@@ -69,7 +72,7 @@ struct waiter {
 static void watch(struct waiter *waiter, struct share *share)
 {
     waiter->count = 0;
-    waiter->set = calloc((size_t)share->count + 1, sizeof *waiter->set);
+    waiter->set = calloc((size_t)(share->count + beside) + 1, sizeof *waiter->set);
     waiter->numbers = calloc((size_t)share->count + 1, sizeof *waiter->numbers);
     waiter->epoll = how >= LEVEL ? epoll_create1(0) : -1;
     for (int i = share->first; i < share->count; i += share->step) {
@@ -79,6 +82,20 @@ static void watch(struct waiter *waiter, struct share *share)
         waiter->set[waiter->count] = (struct pollfd){.fd = share->all[i].fd, .events = POLLIN};
         waiter->numbers[waiter->count++] = i;
     }
+    for (int i = 0; i < beside; i++)
+        waiter->set[waiter->count + i] = (struct pollfd){.fd = besides[i], .events = POLLIN};
+}
+
+static void have_besides(int listeners, int pipes)
+{
+    for (; listeners > 0 && beside < 64; listeners--)
+        if (listen(besides[beside++] = socket(AF_INET, SOCK_STREAM, 0), 5) != 0)
+            die("listen");
+    for (int ends[2]; pipes > 0 && beside < 64; pipes--) {
+        if (pipe(ends) != 0)
+            die("pipe");
+        besides[beside++] = ends[0];
+    }
 }
 
 /* Calls `handle` for each connection that is ready; it says whether the connection is over. */
@@ -86,7 +103,7 @@ static int serve_ready(struct waiter *waiter, struct share *share, int (*handle)
 {
     int over = 0;
     if (how == POLL) {
-        if (poll(waiter->set, (nfds_t)waiter->count, timeout) < 0 && errno != EINTR)
+        if (poll(waiter->set, (nfds_t)(waiter->count + beside), timeout) < 0 && errno != EINTR)
             die("poll");
         for (int k = 0; k < waiter->count; k++)
             if (waiter->set[k].revents && handle(&share->all[waiter->numbers[k]], share)) {
@@ -356,6 +373,8 @@ int main(int argc, char **argv)
     pin_to_core(number_option(argc, argv, "--core", -1));
     result = mmap(NULL, sizeof *result, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int listener = server ? listen_at(&place, 4096) : -1, mine = 1;
+    if (server)
+        have_besides((int)number_option(argc, argv, "--listeners", 0), (int)number_option(argc, argv, "--pipes", 0));
     pid_t parent = getpid();
     for (int i = 1; i < processes && mine; i++)
         mine = fork() != 0;

@@ -3,6 +3,7 @@
 //! Streams are looked at in memory; the kernel is asked about the others. Before sleeping, streams are armed and their
 //! companions stand in for them in the kernel's set; a listener stands for its two queues.
 
+use crate::asking::{self, Question};
 use crate::epoll;
 use crate::epoll::Set;
 use core::sync::atomic::Ordering;
@@ -34,6 +35,12 @@ pub struct Query<'a> {
     frame: usize,
     /// The kernel has to be asked about some.
     foreign: bool,
+    /// Some of these are the kernel's own, or sets: what it knows of them belongs in each answer.
+    strange: bool,
+    /// What it is asked ([`asking`]).
+    question: Question,
+    /// It has said something in this call, which the answer is to tell.
+    told: bool,
     /// What another thread closes during the call is ready for all that was asked (select: POLLIN_SET and its like in
     /// fs/select.c hold EPOLLNVAL); else it is POLLNVAL.
     forgiving: bool,
@@ -95,6 +102,26 @@ const DEAF: u64 = 1_000_000;
 /// Entries of the kernel's version of a set for one of ours: a listener has three queues.
 const QUEUES: usize = 3;
 
+/// What the kernel is asked about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// All that are not streams.
+    All,
+    /// Those of them that are not ours.
+    Strange,
+}
+
+/// Whether the kernel is asked about `fd` now and then only, while streams are ready: a listener whose clients need no looking after, or
+/// a UDP socket with an inbox.
+fn is_ours(fd: i32) -> bool {
+    let word = table::get(fd);
+    match word.kind() {
+        Kind::Listener => word.object::<Socket>().is_some_and(|listener| !deferred::concern(listener)),
+        Kind::Datagram => word.object::<Datagram>().is_some_and(|socket| !socket.is_local()),
+        _ => false,
+    }
+}
+
 /// Where a thread in poll is counted as asleep.
 #[derive(Clone, Copy)]
 enum Counted {
@@ -144,7 +171,9 @@ const ALWAYS: i16 = POLLERR | POLLHUP;
 impl<'a> Query<'a> {
     /// A question of poll's.
     pub fn new(entries: &'a mut [pollfd], deadline: u64, mask: *const sigset_t, frame: usize) -> Query<'a> {
-        Query { entries, deadline, mask, frame, foreign: false, forgiving: false, slept: false }
+        let question = Question::new();
+        let (foreign, strange, told, forgiving, slept) = (false, false, false, false, false);
+        Query { entries, deadline, mask, frame, foreign, strange, question, told, forgiving, slept }
     }
 
     /// A question of select's.
@@ -168,11 +197,16 @@ impl<'a> Query<'a> {
                         spin::show_processor(&s.own().wait);
                     }
                 }
-                _ => self.foreign |= entry.fd >= 0,
+                _ if entry.fd >= 0 => {
+                    self.foreign = true;
+                    self.strange |= !is_ours(entry.fd);
+                    self.question.add(entry.fd, entry.events);
+                }
+                _ => {}
             }
         }
         shunt_stream::progress::drive();
-        let ready = self.look()?;
+        let ready = self.first_look()?;
         if ready > 0 || self.deadline == 0 {
             if (ready == 0 && self.check_peers()) || (ready > 0 && (self.check_half_ended() || self.check_now_and_then())) {
                 return self.look();
@@ -190,7 +224,8 @@ impl<'a> Query<'a> {
             }
             while spin.more() {
                 shunt_stream::progress::drive();
-                if self.any_stream_ready() || (self.foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign()? > 0) {
+                if self.any_stream_ready() || (self.foreign && spin.rounds() & 0x3f == 0x3f && self.look_foreign(Part::All)? > 0)
+                {
                     spin.end();
                     return self.look();
                 }
@@ -247,6 +282,23 @@ impl<'a> Query<'a> {
 
     /// Fills in what holds now.
     fn look(&mut self) -> Result<isize> {
+        let ready = self.look_at_streams();
+        self.ask_beside(ready)
+    }
+
+    /// The same, before a wait. Where the kernel had nothing to say a moment ago, the question is left to the wait: it asks after some
+    /// looks, and before it sleeps. Not where a signal may end the call, which comes behind all that is ready, nor in select where one of
+    /// the kernel's numbers may have been closed before, which is another thing than during the call.
+    fn first_look(&mut self) -> Result<isize> {
+        let ready = self.look_at_streams();
+        let leaves = self.foreign && self.deadline != 0 && self.mask.is_null() && !(self.forgiving && self.strange);
+        if ready == 0 && leaves && !self.is_due() {
+            return Ok(0);
+        }
+        self.ask_beside(ready)
+    }
+
+    fn look_at_streams(&mut self) -> isize {
         let mut ready = 0;
         for entry in self.entries.iter_mut() {
             entry.revents = match shunt_stream::socket::stream(entry.fd) {
@@ -255,10 +307,33 @@ impl<'a> Query<'a> {
             };
             ready += (entry.revents != 0) as isize;
         }
-        if self.foreign {
-            ready += self.look_foreign()?;
+        ready
+    }
+
+    /// The number of entries that are ready, of which `ready` are streams.
+    fn ask_beside(&mut self, ready: isize) -> Result<isize> {
+        if !self.foreign {
+            return Ok(ready);
+        }
+        if ready == 0 || self.is_due() {
+            return Ok(ready + self.look_foreign(Part::All)?);
+        }
+        if self.strange {
+            return Ok(ready + self.look_foreign(Part::Strange)?);
+        }
+        let mut ready = ready;
+        for entry in self.entries.iter_mut() {
+            if let Some(socket) = shunt_table::table::find::<Datagram>(entry.fd) {
+                entry.revents = datagram::events(socket) & entry.events;
+                ready += (entry.revents != 0) as isize;
+            }
         }
         Ok(ready)
+    }
+
+    /// Whether an answer is given only after the kernel was asked about all that are not streams.
+    fn is_due(&self) -> bool {
+        self.deadline == 0 || self.told || self.slept || !self.question.is_quiet() || self.any_bid()
     }
 
     /// Whether some client bids in memory for one of the listeners.
@@ -277,18 +352,25 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// Asks the kernel about all entries that are not streams, without waiting; gives the number that are ready.
-    fn look_foreign(&mut self) -> Result<isize> {
+    /// Asks the kernel about entries that are not streams, without waiting; gives the number that are ready.
+    fn look_foreign(&mut self, part: Part) -> Result<isize> {
         let mut scratch = Scratch::new(self.entries.len() * QUEUES, NO_ENTRY, self.frame)?;
-        let count = self.fill(scratch.items(), None);
+        let count = self.fill(scratch.items(), None, part);
         let mut zero = spin::ZERO;
         calls::ppoll(scratch.items().as_mut_ptr(), count, &mut zero, core::ptr::null(), calls::KERNEL_SIGSET)?;
-        Ok(self.merge(&scratch.items()[..count]))
+        let ready = self.merge(&scratch.items()[..count]);
+        self.told |= ready > 0;
+        match part {
+            Part::All => self.question.was_asked(clock::ticks(), ready > 0),
+            Part::Strange if ready > 0 => asking::found(),
+            Part::Strange => {}
+        }
+        Ok(ready)
     }
 
-    /// Writes the kernel's version of the set: three entries for a listener, and what hears streams' bells if `streams`, which
+    /// Writes the kernel's version of `part` of the set: three entries for a listener, and what hears streams' bells if `streams`, which
     /// is lowered to how long, in ns, one sleeps at most whom something may come of that nothing tells.
-    fn fill(&self, target: &mut [pollfd], mut streams: Option<&mut u64>) -> usize {
+    fn fill(&self, target: &mut [pollfd], mut streams: Option<&mut u64>, part: Part) -> usize {
         let mut count = 0;
         let mut push = |fd: i32, events: i16| {
             target[count] = pollfd { fd, events, revents: 0 };
@@ -306,6 +388,9 @@ impl<'a> Query<'a> {
                     push(entry.fd, listening.companion);
                     push(listening.ear, POLLIN);
                 }
+                (Kind::Listener, Some(_), _) if part == Part::Strange && is_ours(entry.fd) => {
+                    (0..QUEUES).for_each(|_| push(-1, 0));
+                }
                 (Kind::Listener, Some(s), _) => {
                     push(entry.fd, entry.events);
                     let [rendezvous, bells] = accept::queues(s);
@@ -314,6 +399,7 @@ impl<'a> Query<'a> {
                     push(rendezvous, if readable == 0 { 0 } else { readable | libc::POLLRDHUP });
                     push(bells, readable);
                 }
+                _ if part == Part::Strange && is_ours(entry.fd) => push(-1, 0),
                 _ => push(entry.fd, entry.events),
             }
         }
@@ -504,7 +590,7 @@ impl<'a> Query<'a> {
         }
         let mut scratch = Scratch::new(self.entries.len() * QUEUES + 2, NO_ENTRY, self.frame)?;
         let mut longest = u64::MAX;
-        let count = self.fill(scratch.items(), Some(&mut longest));
+        let count = self.fill(scratch.items(), Some(&mut longest), Part::All);
         let limit = match longest {
             u64::MAX => self.deadline,
             longest => self.deadline.min(clock::monotonic_ns() + longest),

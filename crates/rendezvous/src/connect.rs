@@ -82,6 +82,15 @@ pub fn forget_answers() {
     answers.iter_mut().for_each(|answer| answer.until = 0);
 }
 
+/// Counts the connects that this process has begun.
+pub static BEGUN: AtomicU32 = AtomicU32::new(0);
+
+/// The program connects a socket: to a listener of this process perhaps, which it may poll next.
+#[inline]
+pub fn begins() {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Tries to connect `socket` (a TCP socket at `fd`) to `server` through shared memory.
 pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome {
     let options = global::options();

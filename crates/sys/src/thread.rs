@@ -75,7 +75,9 @@ pub struct Block {
     pub crowd: Crowd,
     /// The kernel has been asked to tell of them, whatever became of that.
     pub asked: u32,
-    _reserved: [u64; 12],
+    /// What poll and select asked the kernel about last, and when, in ticks, where that found nothing: the crate `poll` knows.
+    pub polled: (u64, u64),
+    _reserved: [u64; 10],
 }
 
 const _: () = assert!(core::mem::size_of::<Block>() == 384);

@@ -264,6 +264,7 @@ hook! {
 }
 
 unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    shunt_rendezvous::connect::begins();
     // SAFETY: the caller gives what connect asks for.
     unsafe {
         let word = table::get(fd);

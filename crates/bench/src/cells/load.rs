@@ -149,10 +149,15 @@ impl Load {
                 }
             }
         }
+        for (row, beside, word) in [("listeners", "--listeners 3", "three listeners"), ("pipes", "--pipes 1", "a pipe")] {
+            let title = format!("poll, 1 connection beside {word}");
+            let both = format!("--wait poll {beside}");
+            specs.push(Spec { alone: true, ..Spec::new(&format!("poll-{row}/1"), &title, &both, "") });
+        }
         Load {
             name: "waiting",
             about:
-                "8 B requests by blocking calls, poll, epoll level and edge, on one core and two; floor: a cache line to and fro",
+                "8 B requests by blocking calls, poll (alone, beside listeners or a pipe), epoll level and edge, on one core and two; floor: a cache line to and fro",
             specs,
         }
     }

@@ -19,9 +19,6 @@ use shunt_sys::{calls, clock, user, Errno, Result};
 use shunt_table::table;
 use shunt_table::table::Kind;
 
-/// Ticks between questions to the kernel while the members of a set, all of them ours, keep it busy.
-pub(super) const KERNEL_EVERY: u64 = 60_000;
-
 const NO_EVENT: epoll_event = epoll_event { events: 0, u64: 0 };
 const BATCH: usize = 64;
 

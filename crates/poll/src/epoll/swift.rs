@@ -8,10 +8,10 @@
 use super::arming::hand_over;
 use super::entry::{place, Entry};
 use super::events::{awaits_bytes, find_bytes, take_bytes};
-use super::kernel::KERNEL_EVERY;
 use super::set::{enqueue, turn, Set};
 use super::wait::MOST;
 use super::{ET, EXCLUSIVE, ONESHOT};
+use crate::asking::KERNEL_EVERY;
 use crate::swift::BRIEF;
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_rendezvous::taking;

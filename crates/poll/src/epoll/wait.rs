@@ -3,11 +3,12 @@
 use super::arming::{arm_sleeping, cool, hand_over, recall, wake};
 use super::datagrams::warm_all;
 use super::events::find;
-use super::kernel::{ask_kernel, KERNEL_EVERY};
+use super::kernel::ask_kernel;
 use super::nested::rest_if_noisy;
 use super::scan::{look, Answer};
 use super::set::{turn, Set};
 use super::{ET, ONESHOT};
+use crate::asking::KERNEL_EVERY;
 use core::sync::atomic::Ordering;
 use shunt_rendezvous::{accept, deferred, taking};
 use shunt_stream::deadlines;
