@@ -91,6 +91,12 @@ impl Pair {
     }
 }
 
+impl Default for Pair {
+    fn default() -> Pair {
+        Pair::new()
+    }
+}
+
 impl Drop for Pair {
     fn drop(&mut self) {
         for end in [self.near, self.far] {

@@ -13,6 +13,12 @@ pub struct Joint {
     end: AtomicUsize,
 }
 
+impl Default for Joint {
+    fn default() -> Self {
+        Joint::new()
+    }
+}
+
 impl Joint {
     /// Nothing yet.
     pub const fn new() -> Joint {

@@ -19,6 +19,12 @@ pub unsafe trait Slabbed: Sync + Sized + 'static {
 /// The objects of a kind that nobody uses.
 pub struct Slab<T>(AtomicPtr<T>);
 
+impl<T: Slabbed> Default for Slab<T> {
+    fn default() -> Self {
+        Slab::new()
+    }
+}
+
 impl<T: Slabbed> Slab<T> {
     /// None yet.
     pub const fn new() -> Slab<T> {
