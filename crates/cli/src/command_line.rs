@@ -70,8 +70,10 @@ fn ss() -> Command {
     Command::new("ss")
         .about("Show the accelerated connections of your processes (of all processes, for root)")
         .arg(json())
+        .arg(Arg::new("all").long("all").help("Show ended connections, too, whose memory is kept").action(ArgAction::SetTrue))
         .after_help(
-            "SENT counts the bytes that an end has sent; RING tells how many of them the other end has not received, and\n\
+            "A program with ? in place of its process's number has ended, or runs where this command does not see it, as in a PID\n\
+             namespace beside this one; its name is then the one by which it introduced itself. SENT counts the bytes that an end has sent; RING tells how many of them the other end has not received, and\n\
              the size of the ring. WAIT tells how the end last waited: it spins, sleeps in a call, or polls. Of connections to\n\
              other hosts, UNDER-WAY counts bytes that the other host may not have; ROUND-TRIP is the smoothed one, WINDOW the\n\
              packets that are under way and those that may be, SENT-AGAIN the packets that were. With --json there are also\n\
@@ -83,12 +85,11 @@ fn why() -> Command {
     Command::new("why")
         .about("Tell for every socket of a process what carries it, and why")
         .arg(
-            Arg::new("pid")
-                .value_name("PID")
-                .help("The process")
+            Arg::new("process")
+                .value_name("PROCESS")
+                .help("The process: its number (PID), or its program's name if one process alone has that")
                 .required(true)
-                .allow_negative_numbers(true)
-                .value_parser(value_parser!(u32).range(1..)),
+                .allow_negative_numbers(true),
         )
         .arg(json())
         .after_help(

@@ -51,8 +51,11 @@ fn dispatch() -> Result<u8, Failure> {
     };
     match matches.subcommand() {
         Some(("run", matches)) => match run::run(matches)? {},
-        Some(("ss", matches)) => ss::ss(matches.get_flag("json")),
-        Some(("why", matches)) => why::why(matches.get_one("pid").copied().unwrap_or_default(), matches.get_flag("json")),
+        Some(("ss", matches)) => ss::ss(matches.get_flag("json"), matches.get_flag("all")),
+        Some(("why", matches)) => {
+            let process: &String = matches.get_one("process").expect("clap requires it");
+            why::why(process, matches.get_flag("json"))
+        }
         Some(("doctor", matches)) => match matches.get_many::<String>("probe").map(|words| words.collect::<Vec<_>>()) {
             None => doctor::doctor(matches.get_flag("json")),
             Some(words) => match (words[0].as_str(), words.get(1).and_then(|port| port.parse().ok())) {

@@ -11,22 +11,26 @@ use crate::text_table::{bytes_text, text_table};
 #[derive(Serialize)]
 struct Report<'a> {
     connections: &'a [Connection],
+    /// Ended ones whose memory is kept for the next: listed if they are asked for.
+    ended: usize,
     /// Those to other hosts.
     streams: &'a [Stream],
     /// The agents of this network namespace, with the endpoints that this user may see.
     agents: &'a [shunt_agent::report::Report],
 }
 
-/// Prints the connections.
-pub fn ss(json: bool) -> Result<u8, Failure> {
+/// Prints the connections; ended ones only if `all` are asked for.
+pub fn ss(json: bool, all: bool) -> Result<u8, Failure> {
     processes::are_shown()?;
     let pids = processes::all();
     let mut connections = connection::of_processes(&pids);
     let streams = stations::of_processes(&pids, &mut connections).streams;
+    let ended = connections.iter().filter(|connection| connection.ended).count();
+    connections.retain(|connection| all || !connection.ended);
     let asked = shunt_agent::report::interfaces();
     let agents: Vec<_> = asked.iter().filter_map(|interface| shunt_agent::report::ask(interface).ok()).collect();
     if json {
-        print_json(&Report { connections: &connections, streams: &streams, agents: &agents })?;
+        print_json(&Report { connections: &connections, ended, streams: &streams, agents: &agents })?;
         return Ok(0);
     }
     if connections.is_empty() && streams.is_empty() {
@@ -42,6 +46,10 @@ pub fn ss(json: bool) -> Result<u8, Failure> {
         let heading =
             ["WAY", "LOCAL", "REMOTE", "PROGRAM", "SENT", "UNDER-WAY", "RECEIVED", "ROUND-TRIP", "WINDOW", "SENT-AGAIN", "AGE"];
         print(&format!("{gap}{}", text_table(&heading, &streams.iter().map(stream_row).collect::<Vec<_>>())))?;
+    }
+    if ended > 0 && !all {
+        let connections = if ended == 1 { "connection" } else { "connections" };
+        print(&format!("and memory kept of {ended} ended {connections} (--all)\n"))?;
     }
     for agent in agents.iter().filter(|agent| !agent.endpoints.is_empty()) {
         print(&format!("\n{}", crate::agent::text(agent)))?;
@@ -83,6 +91,8 @@ fn stream_row(stream: &Stream) -> Vec<String> {
 fn columns(party: &Party) -> [String; 5] {
     let process = match party.pid {
         Some(pid) => format!("{}/{pid}", party.program),
+        // Its number would be of another PID namespace, or of an ended process: another process may go by it here.
+        None if !party.program.is_empty() => format!("{}/?", party.program),
         None => "-".to_owned(),
     };
     let fill = match (party.in_flight_bytes, party.ring_bytes) {

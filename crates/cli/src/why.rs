@@ -92,12 +92,45 @@ const NO_RECORD: Told = ("no-record", "Shunt did not see this socket being made,
 const NOT_KNOWN: Told = ("unknown", "This command does not know the reason that the program gave.");
 const OWN: Told = ("private", "Shunt keeps this descriptor for itself.");
 
-/// Prints the report on process `pid`.
+/// Processes that are listed where a name means several.
+const CANDIDATES: usize = 20;
+
+/// The process that `word` means: its number, or the name of a program that one process runs.
+fn process(word: &str) -> Result<u32, Failure> {
+    if let Ok(pid @ 1..) = word.parse() {
+        return Ok(pid);
+    }
+    if word.parse::<i128>().is_ok() || word.is_empty() {
+        return Err(Failure::of_usage(format_args!("{word:?} is no process number: these begin with 1")));
+    }
+    let own = std::process::id();
+    let found: Vec<u32> = processes::all().into_iter().filter(|pid| *pid != own && processes::is_program(*pid, word)).collect();
+    match found[..] {
+        [pid] => Ok(pid),
+        [] => Err(Failure::of_environment(format_args!(
+            "no process runs a program of the name {word:?}; a process number is expected, or such a name (pgrep -f {word:?} finds numbers by \
+             command lines, shunt ss shows those of connections)"
+        ))),
+        _ => {
+            let more = if found.len() > CANDIDATES { ", ..." } else { "" };
+            let numbers: Vec<String> = found.iter().take(CANDIDATES).map(u32::to_string).collect();
+            Err(Failure::of_usage(format_args!(
+                "{} processes run {word:?}: {}{more}; name one by its number: shunt why {}",
+                found.len(),
+                numbers.join(", "),
+                found[0]
+            )))
+        }
+    }
+}
+
+/// Prints the report on the process that `word` means.
 ///
 /// # Errors
-/// If there is no such process, or it may not be inspected.
-pub fn why(pid: u32, json: bool) -> Result<u8, Failure> {
+/// If there is no such process, or more than one, or it may not be inspected.
+pub fn why(word: &str, json: bool) -> Result<u8, Failure> {
     processes::are_shown()?;
+    let pid = process(word)?;
     let program = processes::program(pid).filter(|_| processes::exists(pid));
     let program = program.ok_or_else(|| Failure::of_environment(format_args!("there is no process {pid}")))?;
     let descriptors = processes::descriptors(pid).map_err(|error| {

@@ -152,6 +152,52 @@ fn ss_shows_a_connection_of_a_stopped_process() {
     }
 }
 
+/// A program in a container knows itself by a number that another program has here.
+#[test]
+fn ss_names_no_program_by_a_number_of_another_namespace() {
+    let stranger = Holder::of(&[]);
+    let (client, server) = (Address::v4([127, 0, 0, 1], 40_002), Address::v4([127, 0, 0, 1], 6380));
+    let link = link(2, &client, &server, stranger.child.id());
+    link.put(offset_of!(LinkHeader, server) + offset_of!(shunt_segment::link::Party, program), b"redis-server\0");
+    let _holder = Holder::of(&[&link.file]);
+    drop(link);
+
+    let report = json(&["ss"]);
+    let found = report["connections"].as_array().unwrap().iter().find(|connection| connection["server"]["port"] == 6380);
+    let server = &found.unwrap()["server"];
+    assert_eq!((&server["program"], &server["pid"]), (&"redis-server".into(), &Value::Null));
+    assert_eq!(server["own_pid"], stranger.child.id());
+    let text = quiet_output(plain(SHUNT).arg("ss"));
+    let line = text.lines().find(|line| line.contains("127.0.0.1:6380")).unwrap();
+    assert!(line.contains(" redis-server/? "), "{line}");
+}
+
+#[test]
+fn ss_hides_what_has_ended() {
+    let (client, server) = (Address::v4([127, 0, 0, 1], 40_003), Address::v4([127, 0, 0, 1], 6381));
+    let link = link(3, &client, &server, 0);
+    let holder = Holder::of(&[&link.file]);
+    let closed = |side: usize| {
+        let at = CHANNEL_PAGES + 5 * PAGE + offset_of!(ChannelPage, sides) + side * size_of::<Side>();
+        link.put(at, &(5_000u64 | word::FIN | word::CLOSED).to_ne_bytes());
+    };
+    let listed = |arguments: &[&str]| {
+        let listed = quiet_output(plain(SHUNT).args(arguments)).contains("127.0.0.1:6381");
+        let report = json(arguments);
+        let known = report["connections"].as_array().unwrap().iter().find(|connection| connection["server"]["port"] == 6381);
+        assert_eq!(known.is_some(), listed);
+        (listed, known.is_some_and(|connection| connection["ended"] == true), report["ended"].as_u64().unwrap())
+    };
+    closed(0);
+    assert!(matches!(listed(&["ss"]), (true, false, _)), "the server has it");
+    closed(1);
+    let (is, _, ended) = listed(&["ss"]);
+    assert!(!is && ended >= 1);
+    assert!(quiet_output(plain(SHUNT).arg("ss")).lines().any(|line| line.starts_with("and memory kept of ")));
+    assert!(matches!(listed(&["ss", "--all"]), (true, true, 1..)));
+    drop(holder);
+}
+
 /// Random words everywhere but in the magic and the version, and files that end too early.
 #[test]
 fn ss_survives_nonsense() {
@@ -176,10 +222,10 @@ fn ss_survives_nonsense() {
         links.push(link);
     }
     let holder = Holder::of(&[&links[0].file, &links[1].file, &links[2].file, &links[3].file]);
-    let report = json(&["ss"]);
-    // Of the channels that seem to be in use, a quarter have both ends closed.
+    // Many of the channels seem to have ended.
+    let report = json(&["ss", "--all"]);
     assert!(report["connections"].as_array().unwrap().len() >= CHANNELS / 2);
-    let text = quiet_output(plain(SHUNT).arg("ss"));
+    let text = quiet_output(plain(SHUNT).args(["ss", "--all"]));
     assert!(text.lines().count() >= CHANNELS / 2 && !text.contains('\x1b'));
     json(&["why", &holder.child.id().to_string()]);
 }
@@ -273,9 +319,36 @@ fn why_tells_the_reason_for_every_socket_of_a_stopped_process() {
 fn why_says_what_is_wrong_with_the_question() {
     let output = plain(SHUNT).args(["why", "4194305"]).output().unwrap();
     assert_eq!((output.status.code(), &output.stderr[..]), (Some(1), &b"shunt: there is no process 4194305\n"[..]));
-    for question in [&["why"][..], &["why", "0"], &["why", "redis"]] {
-        assert_eq!(plain(SHUNT).args(question).output().unwrap().status.code(), Some(2));
+    for question in [&["why"][..], &["why", "0"], &["why", "-3"], &["why", "99999999999"], &["why", ""]] {
+        assert_eq!(plain(SHUNT).args(question).output().unwrap().status.code(), Some(2), "{question:?}");
     }
+    let output = plain(SHUNT).args(["why", "no-such-program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = common::standard_error(&output);
+    assert!(
+        errors.starts_with("shunt: no process runs a program of the name \"no-such-program\"; a process number is "),
+        "{errors}"
+    );
+}
+
+#[test]
+fn why_takes_the_name_of_a_program() {
+    let stage = common::Stage::new();
+    // The kernel's name of a process has 15 bytes; the name of its file is whole.
+    let name = format!("unlike-others-{}", std::process::id());
+    let program = stage.compile(&name, "#include <unistd.h>\nint main(void) { return pause(); }\n", &[]);
+    let start = || Holder { child: Command::new(&program).spawn().unwrap() };
+    let first = start();
+    assert_eq!(json(&["why", &name])["pid"], first.child.id());
+    assert_eq!(json(&["why", &name[..15]])["pid"], first.child.id());
+    let second = start();
+    let output = plain(SHUNT).args(["why", &name]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let mut numbers = [first.child.id(), second.child.id()];
+    numbers.sort_unstable();
+    let [one, other] = numbers;
+    let said = format!("shunt: 2 processes run {name:?}: {one}, {other}; name one by its number: shunt why {one}\n");
+    assert_eq!(common::standard_error(&output), said);
 }
 
 /// A user who may do so hides /proc from a shell of his own, and asks there.

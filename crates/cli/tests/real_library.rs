@@ -119,6 +119,74 @@ fn a_connection_is_shown_with_both_ends_and_then_no_more() {
     assert_eq!(connections(&port), [] as [Value; 0]);
 }
 
+/// Makes `command` unable to make AF_UNIX sockets, as RestrictAddressFamilies= of systemd does it.
+fn without_unix(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    let load = |at: u32| libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: at };
+    let unless = |value: u32, jf: u8| {
+        let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        libc::sock_filter { code, jt: 0, jf, k: value }
+    };
+    let end = |with: u32| libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: with };
+    let filter = [
+        load(0), // the call's number
+        unless(libc::SYS_socket as u32, 3),
+        load(16), // the lower half of its first argument
+        unless(libc::AF_UNIX as u32, 1),
+        end(libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32),
+        end(libc::SECCOMP_RET_ALLOW),
+    ];
+    let confine = move || {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: the program lives until the kernel has copied it, and is not written.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+        };
+        if refused {
+            Err(std::io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    };
+    // SAFETY: two system calls, on memory that was made before the fork.
+    unsafe { command.pre_exec(confine) }
+}
+
+/// A doctor's probe under shunt that may make no AF_UNIX sockets.
+fn probe_without_unix(words: &[&str]) -> Program {
+    let mut command = plain(SHUNT);
+    command.args(["run", "--", SHUNT, "doctor", "--probe"]).args(words).env("SHUNT_LIBRARY", library());
+    Program::start(without_unix(&mut command))
+}
+
+/// The reasons for which the kernel carries a program's sockets.
+fn reasons(program: &Program) -> Vec<Value> {
+    let report = json(&["why", &program.pid().to_string()]);
+    report["sockets"].as_array().unwrap().iter().map(|socket| socket["reason"].clone()).collect()
+}
+
+#[test]
+fn a_program_that_may_make_no_unix_sockets_says_so() {
+    let mut server = probe_without_unix(&["serve"]);
+    let port = server.line();
+    let mut client = probe(Some(&[]), &["ask", &port]);
+    client.line();
+    assert_eq!(socket_of(&client)["reason"], "peer-plain");
+    let counted = |program: &Program, reason: &str| json(&["why", &program.pid().to_string()])["counters"][reason].clone();
+    assert_eq!(counted(&server, "no-unix"), 1, "{:?}", reasons(&server));
+    client.end();
+    server.end();
+
+    let mut server = probe(Some(&[]), &["serve"]);
+    let port = server.line();
+    let mut client = probe_without_unix(&["ask", &port]);
+    client.line();
+    assert_eq!(socket_of(&client)["reason"], "no-unix");
+    client.end();
+    server.end();
+}
+
 #[test]
 fn a_stopped_program_is_inspected_like_any_other() {
     let mut server = probe(Some(&[]), &["serve"]);

@@ -274,6 +274,13 @@ fn client_address(source: &Address, bound: &Address, server: &Address, port: u16
     Ok(Address { port, scope: server.scope, ..*from })
 }
 
+/// The reason if an AF_UNIX socket could not be made because the process may make none: a filter of system calls, or a security module, as a rule
+/// for the family alone. Other calls are not asked for that: they fail so in other cases, too.
+pub fn forbidden(error: Errno) -> Option<Reason> {
+    let is = matches!(error.0, libc::EAFNOSUPPORT | libc::EACCES | libc::EPERM | libc::ENOSYS);
+    is.then_some(Reason::NoUnix)
+}
+
 /// Closes a descriptor that did not become the companion.
 struct Pending(i32);
 impl Drop for Pending {
@@ -304,7 +311,8 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         libc::EMFILE | libc::ENFILE => Reason::NoDescriptors,
         _ => Reason::NoMemory,
     };
-    let mut companion = Pending(calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0).map_err(short)?);
+    let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    let mut companion = Pending(unix.map_err(|error| forbidden(error).unwrap_or_else(|| short(error)))?);
     let offer = link::offer(owner.inode).map_err(short)?;
     let (base, channel) = (offer.link.base, offer.channel);
     let page = link::page(base, channel);

@@ -4,7 +4,7 @@
 //! inode, takes the connections of shunt clients; the kernel gives it a backlog, accept sharing between forked workers
 //! and back-pressure. It exists before the port listens, so no client finds the one without the other.
 
-use crate::{accept, offered, taking};
+use crate::{accept, connect, offered, taking};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_segment::address::Address;
@@ -63,9 +63,12 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
     if shunt_table::global::SETUP.lock().is_some_and(|_setup| !link::holds_range()) {
         return Err(Reason::NoMemory);
     }
+    let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if let Some(reason) = unix.err().and_then(connect::forbidden) {
+        return Err(reason);
+    }
     let made = (|| -> Result<[i32; 2]> {
-        let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)?;
-        let unix = private::keep(unix)?;
+        let unix = private::keep(unix?)?;
         let (address, length) = sockaddr::abstract_name(name::listener(status.st_ino).as_slice());
         let bound =
             calls::bind(unix, (&address as *const libc::sockaddr_un).cast(), length).and_then(|()| calls::listen(unix, backlog));

@@ -36,9 +36,9 @@ reasons! {
     Listening = 3, "listening", "Listens for shunt clients and for everyone else.";
     SwitchedOff = 4, "switched-off", "The option accelerate is off.";
     PortNotListed = 5, "port-not-listed", "The option ports does not list this server port.";
-    NotLocal = 6, "not-local", "The peer's address is not an address of this host.";
+    NotLocal = 6, "not-local", "The peer's address is not an address of this network namespace.";
     NoListener = 7, "no-listener", "No TCP socket listens at that address and port.";
-    PeerPlain = 8, "peer-plain", "The server at that port does not run under shunt.";
+    PeerPlain = 8, "peer-plain", "The server at that port does not run under shunt, or may not answer for it there (`no-unix`).";
     PeerNotOwner = 9, "peer-not-owner", "Whoever answered for that port does not own it.";
     BacklogFull = 10, "backlog-full", "The server's queue of connections to accept is full.";
     AcceptedFromKernel = 11, "accepted-from-kernel", "The client came through kernel TCP.";
@@ -81,6 +81,7 @@ reasons! {
     RawInstructions = 48, "raw-instructions", "Instructions of this program or a library of its could make calls on connections, and cannot be trapped, so it keeps to the kernel. With --raw off it does not.";
     SystemCallFilter = 49, "seccomp", "A filter of system calls (seccomp) refuses what the library needs: the program keeps to the kernel, and what it had is carried.";
     Bulk = 50, "bulk", "A stream to another host that sent much: its TCP connection carries it from there on.";
+    NoUnix = 51, "no-unix", "This process may not make AF_UNIX sockets (seccomp, RestrictAddressFamilies= of a unit), by which programs under shunt meet.";
 }
 
 /// Number of codes that counters keep room for.

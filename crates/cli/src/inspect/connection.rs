@@ -1,5 +1,6 @@
 //! Accelerated connections, joined from link segments, companions and /proc.
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 
 use serde::Serialize;
@@ -18,6 +19,8 @@ pub struct Connection {
     pub carrier: &'static str,
     /// Seconds since the client connected.
     pub seconds: u32,
+    /// Whether both ends are closed or gone: only its memory is kept, for the next one.
+    pub ended: bool,
     /// The end that connected.
     pub client: Party,
     /// The end that accepted.
@@ -31,9 +34,12 @@ pub struct Party {
     pub address: String,
     /// Its port.
     pub port: u16,
-    /// The process that uses it: the one that opened it, or one that inherited it.
+    /// The process that uses it: the one that opened it, or one that inherited it. Null if that has ended, or is not visible here.
     pub pid: Option<u32>,
-    /// That process's program.
+    /// The number by which the process that opened it knew itself, which in another PID namespace is another process's here. Null if
+    /// it is not known yet.
+    pub own_pid: Option<u32>,
+    /// That process's program; where it is not visible, as it named itself.
     pub program: String,
     /// Every visible process that has a descriptor of it.
     pub pids: Vec<u32>,
@@ -72,9 +78,12 @@ impl Companion {
     }
 }
 
+/// The processes that have a link, with the numbers by which they know themselves.
+type Holders = BTreeMap<u32, u32>;
+
 /// The accelerated connections in the links that `pids` have, ordered by server and client address.
 pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
-    let mut links: BTreeMap<(u64, u64), Link> = BTreeMap::new();
+    let mut links: BTreeMap<(u64, u64), (Link, Holders)> = BTreeMap::new();
     let mut owners: HashMap<u64, Vec<u32>> = HashMap::new();
     let mut namespaces: BTreeMap<u64, u32> = BTreeMap::new();
     for &pid in pids {
@@ -85,10 +94,14 @@ pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
                     let Ok(file) = processes::open(pid, descriptor.number) else { continue };
                     let Ok(metadata) = file.metadata() else { continue };
                     // The link is in the hands of two processes at least, and is read once.
-                    if let std::collections::btree_map::Entry::Vacant(entry) = links.entry((metadata.dev(), metadata.ino())) {
-                        let Some(link) = Link::read(&file) else { continue };
-                        entry.insert(link);
-                    }
+                    let holders = match links.entry((metadata.dev(), metadata.ino())) {
+                        Entry::Vacant(entry) => match Link::read(&file) {
+                            Some(link) => &mut entry.insert((link, Holders::new())).1,
+                            None => continue,
+                        },
+                        Entry::Occupied(entry) => &mut entry.into_mut().1,
+                    };
+                    holders.entry(pid).or_insert_with(|| processes::own_number(pid));
                     if let Some(namespace) = processes::network_namespace(pid) {
                         namespaces.entry(namespace).or_insert(pid);
                     }
@@ -99,8 +112,10 @@ pub fn of_processes(pids: &[u32]) -> Vec<Connection> {
     }
     let users = users_of_ends(&owners, namespaces.values().copied());
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec as u32;
-    let mut connections: Vec<Connection> =
-        links.values().flat_map(|link| link.channels.iter().map(|channel| connection(link, channel, &users, now))).collect();
+    let of_link = |(link, holders): &(Link, Holders)| -> Vec<Connection> {
+        link.channels.iter().map(|channel| connection(link, holders, channel, &users, now)).collect()
+    };
+    let mut connections: Vec<Connection> = links.values().flat_map(of_link).collect();
     connections.sort_by(|a, b| {
         let key = |c: &Connection| (c.server.address.clone(), c.server.port, c.client.address.clone(), c.client.port);
         key(a).cmp(&key(b))
@@ -124,18 +139,37 @@ fn users_of_ends(
     users
 }
 
-fn connection(link: &Link, channel: &Channel, users: &HashMap<(Place, usize), BTreeSet<u32>>, now: u32) -> Connection {
+/// Which process uses an end: of its visible users the one that opened it, if it is among them. Where none is visible, the one that opened it,
+/// if that still has the link. The link tells its number as the process itself knows it, by which another process may go here.
+fn user_of_end(users: &[u32], holders: &Holders, opener: Option<u32>) -> Option<u32> {
+    let opened = |pid: &u32| opener.is_some() && holders.get(pid).copied() == opener;
+    if let Some(first) = users.first() {
+        return Some(*users.iter().find(|pid| opened(pid)).unwrap_or(first));
+    }
+    let mut openers = holders.keys().filter(|pid| opened(pid));
+    // Two of one number are of different namespaces, and either may be it.
+    openers.next().filter(|_| openers.next().is_none()).copied()
+}
+
+fn connection(
+    link: &Link,
+    holders: &Holders,
+    channel: &Channel,
+    users: &HashMap<(Place, usize), BTreeSet<u32>>,
+    now: u32,
+) -> Connection {
     let place = Place { nonce: link.nonce, sequence: link.sequence, channel: channel.number, generation: channel.generation };
     let party = |index: usize, address: &Address| {
         let end = &channel.ends[index];
         let pids: Vec<u32> = users.get(&(place, index)).into_iter().flatten().copied().collect();
-        let opener = Some(end.pid).filter(|pid| *pid != 0);
-        let pid = opener.filter(|pid| pids.is_empty() || pids.contains(pid)).or(pids.first().copied());
+        let own_pid = Some(end.pid).filter(|pid| *pid != 0);
+        let pid = user_of_end(&pids, holders, own_pid);
         let named = &link.programs[index];
         Party {
             address: ip_text(address),
             port: address.port,
             pid,
+            own_pid,
             program: pid.and_then(processes::program).unwrap_or_else(|| named.clone()),
             pids,
             sent_bytes: end.sent,
@@ -148,6 +182,7 @@ fn connection(link: &Link, channel: &Channel, users: &HashMap<(Place, usize), BT
         state: channel.state(),
         carrier: "shared-memory",
         seconds: now.saturating_sub(channel.since),
+        ended: channel.has_ended(),
         client: party(0, &channel.client),
         server: party(1, &channel.server),
     }
@@ -174,6 +209,18 @@ pub fn socket_text(ip: &str, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_other_namespaces_name_no_process_here() {
+        // 5 and 6 are redis servers in containers, which know themselves as 7; 7 is something else.
+        let holders = Holders::from([(5, 7), (9, 9)]);
+        assert_eq!(user_of_end(&[], &holders, Some(7)), Some(5));
+        assert_eq!(user_of_end(&[5, 9], &holders, Some(9)), Some(9));
+        assert_eq!(user_of_end(&[5, 7], &holders, Some(8)), Some(5), "one that inherited it");
+        assert_eq!(user_of_end(&[], &holders, Some(8)), None, "it has ended, or is not visible");
+        assert_eq!(user_of_end(&[], &holders, None), None);
+        assert_eq!(user_of_end(&[], &Holders::from([(5, 7), (6, 7)]), Some(7)), None, "one of two");
+    }
 
     #[test]
     fn addresses_as_people_write_them() {

@@ -161,6 +161,12 @@ impl Channel {
         }
     }
 
+    /// Whether both ends are closed, or gone with their processes: the channel waits to be used again.
+    pub fn has_ended(&self) -> bool {
+        let [client, server] = &self.ends;
+        (client.closed || server.peer_gone) && (server.closed || client.peer_gone)
+    }
+
     /// The state of the connection in a word.
     pub fn state(&self) -> &'static str {
         let [client, server] = &self.ends;

@@ -67,6 +67,13 @@ pub fn program(pid: u32) -> Option<String> {
     Some(printable(comm.strip_suffix(b"\n").unwrap_or(&comm)))
 }
 
+/// Whether the process runs a program of this name: by the name that it has now, of which the kernel keeps 15 bytes, or that of its file.
+pub fn is_program(pid: u32, name: &str) -> bool {
+    let comm = std::fs::read(path(pid, "comm")).unwrap_or_default();
+    let file = std::fs::read_link(path(pid, "exe")).unwrap_or_default();
+    comm.strip_suffix(b"\n").unwrap_or(&comm) == name.as_bytes() || file.file_name().is_some_and(|file| file == name)
+}
+
 /// Text as it can be shown: what other processes wrote may hold anything.
 pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(|character| if character.is_control() { '?' } else { character }).collect()

@@ -13,6 +13,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, sockaddr_un, socklen_t};
 use shunt_sys::{calls, Errno, Result};
 use shunt_table::global::{Guard, SETUP};
+use shunt_table::process::identity;
 use shunt_table::{passing, route, table};
 
 /// A client that came through the rendezvous; its channel is still offered.
@@ -104,6 +105,10 @@ fn introduce(
     relatives::look_around(listener);
     plausible(&hello.client, &hello.server, listener)?;
     let sender = passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
+    // A link is known by its client's process and user: two strangers of whom this process sees neither would be one.
+    if sender.pid == 0 && identity::may_be_anybody(sender.uid) {
+        return Err(Reason::PeerNotMember);
+    }
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.

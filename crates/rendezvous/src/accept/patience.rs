@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_sys::{calls, clock};
+use shunt_table::process::identity;
 
 /// For those who have connected, and send their link.
 pub static LINKS: Patience = Patience::new();
@@ -22,7 +23,7 @@ impl Patience {
     /// How long accept waits for a client of user `uid`, in ns. Our own user and root could stop this process anyway.
     /// Another user gets a while once; who abused that gets nothing for a minute.
     pub fn of(&self, uid: u32) -> i64 {
-        if uid == calls::geteuid() || uid == 0 {
+        if identity::is_same_user(uid, calls::geteuid()) || uid == 0 {
             return 1_000_000_000;
         }
         let (offender, when) = {
