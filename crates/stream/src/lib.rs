@@ -10,7 +10,7 @@
 //! control      control messages             error_queue: completions of MSG_ZEROCOPY      stamp: when bytes arrived
 //! urgent       the marked byte           in_line: that of a connection of the kernel's      stalled: TCP_USER_TIMEOUT
 //! ```
-#![cfg_attr(not(any(test, feature = "pair")), no_std)]
+#![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
@@ -22,8 +22,6 @@ pub mod earlier;
 pub mod error_queue;
 pub mod in_line;
 pub mod options;
-#[cfg(any(test, feature = "pair"))]
-pub mod pair;
 pub mod pieces;
 pub mod progress;
 pub mod restraint;

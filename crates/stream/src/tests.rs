@@ -5,11 +5,12 @@ mod ends;
 mod flags;
 mod moving;
 mod options;
+mod pair;
 mod readiness;
 mod urgent;
 mod waits;
 
-use crate::pair::{End, Pair};
+use pair::{End, Pair};
 use shunt_sys::{libc, Errno};
 
 /// The error of a call that failed.

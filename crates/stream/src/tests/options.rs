@@ -92,7 +92,7 @@ fn owners_of_a_side_hear_what_one_of_them_set() {
 }
 
 fn stored() -> &'static Stored {
-    crate::pair::start();
+    pair::start();
     &crate::socket::allocate(libc::AF_INET).unwrap().stored
 }
 
