@@ -2,6 +2,7 @@
 # make demo     installs what is missing, builds, measures the kernel and shunt side by side
 # make applications  installs what is missing, builds, measures redis, memcached, nginx, haproxy, PostgreSQL, FTP, Python and Node.js
 # make test     installs what is missing, builds, runs every test
+# make test-unit, test-differential, test-programs, test-hosts, test-hot-path, test-doc  parts of it by themselves
 # make test-fabric  of these, endpoints over libfabric alone: installs libfabric-dev, half a minute
 # make soak     the tests that break things on purpose, for longer: KILLS=1000 FORKS=10000 SECONDS=300; then all duets between two hosts; random sequences: MINUTES=60
 # make conformance  strangers' own test suites on the kernel and under shunt: an hour and more; ONLY="redis cpython/test_ssl"
@@ -19,7 +20,7 @@ FORKS ?= 10000
 SECONDS ?= 300
 MINUTES ?= 60
 
-.PHONY: all build demo applications test test-fabric conformance programs soak fuzz model lint clean install uninstall
+.PHONY: all build demo applications test test-unit test-differential test-programs test-hosts test-hot-path test-doc deny test-fabric conformance programs soak fuzz model lint clean install uninstall
 
 all: build
 
@@ -41,6 +42,39 @@ test:
 	scripts/prepare test
 	scripts/build
 	scripts/test
+
+CARGO_TEST := cargo test --release --target-dir target
+NAMED = $(patsubst crates/testkit/tests/%.rs,--test %,$(wildcard crates/testkit/tests/$(1)*.rs))
+
+# Tests beside the code: no other process, half a minute once it is built.
+test-unit:
+	$(CARGO_TEST) --workspace --lib --bins --exclude shunt-differential --exclude shunt-testkit
+
+# Each scenario on the kernel and under shunt: eight minutes; ONLY="epoll poll" for some.
+test-differential:
+	scripts/build
+	cargo run --release --target-dir target -p shunt-differential -- compare $(ONLY)
+
+test-programs:
+	scripts/prepare test
+	scripts/build
+	$(CARGO_TEST) -p shunt-testkit $(call NAMED,real_) $(call NAMED,beside_)
+
+test-hosts:
+	scripts/prepare test
+	scripts/build
+	$(CARGO_TEST) -p shunt-testkit $(call NAMED,hosts_)
+
+test-hot-path:
+	scripts/build
+	scripts/check-hot-path
+
+test-doc:
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --target-dir target
+
+# Licences and sources of what is linked; needs cargo-deny (cargo install cargo-deny).
+deny:
+	cargo deny check licenses bans sources
 
 test-fabric:
 	scripts/prepare fabric

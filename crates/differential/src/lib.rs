@@ -4,7 +4,7 @@
 //! observe: return values, errno, bytes, addresses, poll masks, the order of events, signals. The laboratory runs it on the
 //! kernel and in each [`Arrangement`] with shunt, every time in a network namespace of its own and with a deadline, and requires
 //! equal transcripts. What may differ is listed in `deviations.toml` line by line, with the reason; everything else fails. The
-//! outcome of all scenarios is the published matrix, `docs/SEMANTICS-MATRIX.md`.
+//! outcome of all scenarios is the published matrix, `target/semantics-matrix.md`.
 //!
 //! This crate knows nothing about how shunt works: it runs `shunt run -- PROGRAM`, and asks only whether a connection's
 //! descriptor was the kernel's TCP socket, because an equal transcript of a connection that was never accelerated proves nothing.

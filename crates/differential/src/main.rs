@@ -13,7 +13,7 @@
 //! shunt-differential seeds NAME COUNT [SEED]    scenarios that draw their calls from seeds, as `soak` runs them
 //! shunt-differential replay FILE [ARRANGEMENT]  a sequence from a file, on the kernel or in an arrangement
 //! shunt-differential soak MINUTES [SEED]        sequences and scenarios drawn from seeds
-//! shunt-differential matrix                     all of it, into docs/SEMANTICS-MATRIX.md
+//! shunt-differential matrix                     all of it, into target/semantics-matrix.md
 //! shunt-differential matrix --across [ARRANGEMENT...] [FILE.c...]  between hosts, into docs/SEMANTICS-HOSTS.md: everything, or these files anew
 //! ```
 

@@ -74,7 +74,7 @@ pub struct Socket {
     kind: AtomicU32,
     /// AF_INET or AF_INET6.
     pub family: AtomicI32,
-    /// IPPROTO_MPTCP if the program asked for that, and 0 for TCP. See [`crate::options::multipath`].
+    /// IPPROTO_MPTCP if the program asked for that, and 0 for TCP. See `shunt_rendezvous::options::multipath`.
     pub protocol: AtomicI32,
     /// A private descriptor: a listener's rendezvous, or a client's bound TCP socket that keeps the port. -1: none.
     pub private_fd: AtomicI32,

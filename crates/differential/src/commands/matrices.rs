@@ -1,4 +1,4 @@
-//! The documents that tell what is the same: docs/SEMANTICS-MATRIX.md and docs/SEMANTICS-HOSTS.md.
+//! The documents that tell what is the same: target/semantics-matrix.md and docs/SEMANTICS-HOSTS.md.
 
 use super::compare::{expected, is_known};
 use super::jobs::{arrangements_of, each};
@@ -69,7 +69,7 @@ pub fn write_matrix() -> Result<bool, String> {
         verdicts.lock().expect("no trial panics").insert((scenario.name.clone(), role, arrangement), verdict);
         result
     });
-    let path = programs::workspace().join("docs/SEMANTICS-MATRIX.md");
+    let path = programs::workspace().join("target/semantics-matrix.md");
     let text = matrix::render(&scenarios, &Rows::load()?, &verdicts.into_inner().expect("no trial panics"), &deviations);
     std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     println!("{}", path.display());

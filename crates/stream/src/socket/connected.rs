@@ -21,7 +21,7 @@ pub struct Connected {
     pub astray: AtomicU32,
     /// When sending and receiving were last seen to have moved bytes.
     pub seen_sending: Seen,
-    /// See [`Socket::seen_sending`].
+    /// See [`Connected::seen_sending`].
     pub seen_receiving: Seen,
     /// Since when the peer takes nothing.
     pub stalled: Stalled,
@@ -29,12 +29,12 @@ pub struct Connected {
     pub restraint: Restraint,
     /// Sends with MSG_ZEROCOPY so far, and how many of them the error queue has told.
     pub zero_copies: AtomicU32,
-    /// See [`Socket::zero_copies`].
+    /// See [`Connected::zero_copies`].
     pub zero_copies_reported: AtomicU32,
     /// The stream that it was until it became the kernel's, whose object and channel stay what they are as long as calls of other threads may
     /// look at them; and the process in which that is so.
     pub stands_for: AtomicPtr<Socket>,
-    /// See [`Socket::stands_for`].
+    /// See [`Connected::stands_for`].
     pub stands_in: AtomicU32,
     /// Which version of the side's options ([`Socket::settings`]) they are.
     pub settings_seen: AtomicU32,

@@ -41,7 +41,7 @@ fn are_bells(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == BELL)
 }
 
-/// Set in [`Socket::missed`] once the process has counted it.
+/// Set in [`crate::socket::Connected::missed`] once the process has counted it.
 const TOLD: u32 = 1 << 31;
 
 /// The companion was found empty; `before`: what the peer had counted by then.
