@@ -53,6 +53,8 @@
 //! }
 //! assert_eq!(adder.0, [42]);
 //! ```
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 #![forbid(unsafe_code)]
 

@@ -25,6 +25,8 @@
 //! assert_eq!(arrival.head(), b"ping");
 //! b.release(&mut arrival);
 //! ```
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 mod address;

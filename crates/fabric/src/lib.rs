@@ -15,6 +15,8 @@
 //! apt-get install libfabric-dev
 //! cargo add shunt-fabric --features libfabric
 //! ```
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(feature = "libfabric", doc = "```no_run")]
 #![cfg_attr(not(feature = "libfabric"), doc = "```ignore")]
 //! use shunt_endpoint::{Arrival, Endpoint};

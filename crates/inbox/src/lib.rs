@@ -6,6 +6,8 @@
 //! ```text
 //! datagram     UDP sockets, and what all inboxes have in common            local: the same for AF_UNIX
 //! ```
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

@@ -11,6 +11,8 @@
 //!
 //! The keeper alone holds the far ends of companions, so its death is a hang-up for everybody, and nothing waits for ever.
 //! Rings of these links stop at 256 KiB, so no window has to be mapped, and a peer is granted as much as such a ring holds.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

@@ -10,6 +10,8 @@
 //! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
 //! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

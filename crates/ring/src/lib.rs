@@ -23,6 +23,8 @@
 //! bells, [`passage`] from ringing at a number that was closed, [`offers`] is the queue of connections made in memory, and
 //! [`claim`] says which connection of a channel is taken. All are checked with loom (`tests/loom_*`), as is the ring;
 //! `tests/hostile` and `fuzz/` play the peer that writes whatever it likes.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 pub mod bell;

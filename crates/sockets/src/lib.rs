@@ -8,6 +8,8 @@
 //! ```text
 //! table < link < stream < inbox, rendezvous < poll < remote < handover < sockets
 //! ```
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 // Addresses that are passed around here are links' and slabs': their types vouch for them, see `shunt_link` and `shunt_stream::socket`.
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]

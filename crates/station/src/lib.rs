@@ -28,6 +28,8 @@
 //! No call blocks, allocates, or enters the kernel but by `shunt-sys`; all may be made in signal handlers (holders of the lock
 //! are in a [section](shunt_sys::section)). What lies in the station's memory is written by processes of one owner; what
 //! comes from the network is judged before it is used, and counted when it is dropped.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
 mod chores;

@@ -3,6 +3,8 @@
 //! It owns the rings and the segment that an AF_XDP socket shares with the kernel, and how a message becomes a frame on an
 //! Ethernet. It refuses to know who may have a socket, which program sorts the frames, and what the messages mean: the
 //! first two are the agent's. Nothing here allocates or enters the kernel but through `shunt-sys`.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 
 pub mod address;

@@ -42,6 +42,7 @@ mod tests {
                     .filter(|path| path.extension().is_some_and(|e| e == "md")),
             );
         }
+        found.push(root().join("preload/README.md"));
         let crates = fs::read_dir(root().join("crates")).unwrap().filter_map(Result::ok);
         found.extend(crates.map(|entry| entry.path().join("README.md")).filter(|path| path.exists()));
         found
