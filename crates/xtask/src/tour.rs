@@ -33,7 +33,7 @@ mod tests {
     /// The documents that a reader may open: those of the root and of docs/, and the crates' own.
     fn documents() -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for directory in ["", "docs", "docs/decisions"] {
+        for directory in ["", "docs", "docs/decisions", "docs/tried"] {
             let Ok(entries) = fs::read_dir(root().join(directory)) else { continue };
             found.extend(
                 entries
