@@ -84,8 +84,11 @@ impl Account {
     /// As [`Account::lend`].
     pub fn lend_located(&mut self, pool: &Pool, at: &Located, length: usize) -> Result<Reference, Limit> {
         self.room(pool, length)?;
-        pool.settled(at)?;
         pool.reference(at, Use::Output)?;
+        if let Err(limit) = pool.settled(at) {
+            let _ = pool.unreference(at, Use::Output);
+            return Err(limit);
+        }
         Ok(self.enter(pool, at, length))
     }
 
@@ -103,7 +106,7 @@ impl Account {
         pool.admit(self.peer)
     }
 
-    /// Notes a loan that [`Account::room`] was found for, and whose reference has been taken ([`Pool::arm`]).
+    /// Notes a loan that [`Account::room`] was found for, and whose reference has been taken.
     ///
     /// # Panics
     /// When there was no room.

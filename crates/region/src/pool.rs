@@ -54,6 +54,8 @@ pub(crate) struct Unit {
     ended: AtomicU32,
     /// What was taken away from the region: 0 nothing, 1 writing, 2 all.
     protection: AtomicU32,
+    /// Of a region without writing: units that have it again.
+    open: AtomicU32,
 }
 
 /// What can be done with bytes.
@@ -140,6 +142,9 @@ impl Control {
         let done = calls::mprotect(self.pointer(first), count * self.shape.unit, protection);
         let after = if done.is_ok() { access as u32 } else { before };
         entry.protection.store(after, Ordering::Release);
+        if after == 0 {
+            entry.open.store(0, Ordering::Release);
+        }
         if after == 0 && (before != 0 || access != Access::Write) {
             APART.fetch_sub(2, Ordering::Relaxed);
             self.apart.fetch_sub(1, Ordering::Relaxed);
@@ -484,7 +489,8 @@ impl Pool {
         self.control().word(at.first).poison(at.generation);
     }
 
-    /// That no reader would be sent to a spare: those of outputs that are over are forgotten here.
+    /// That no reader of an output whose reference has just been taken would be sent to a spare: those of outputs that are over are
+    /// forgotten here.
     ///
     /// # Errors
     /// [`Limit::Redirected`]: an output is under way whose bytes are in one; a new output would be read from there, too.
@@ -493,7 +499,7 @@ impl Pool {
         if (at.first..at.first + at.count).all(|unit| control.told(unit, 0).load(Ordering::SeqCst) == 0) {
             return Ok(());
         }
-        if control.word(at.first).load().outputs() != 0 {
+        if control.word(at.first).load().outputs() > 1 {
             return Err(Limit::Redirected);
         }
         // A fault that is being mended now finds the next output, and saves what that is to read.
@@ -501,31 +507,32 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes away writing, while outputs of the region are under way: the first step of TCOW. [`Access::Write`] of a write fault
-    /// that follows is given back by [`Pool::mend`].
+    /// Takes away writing, for an output whose reference has been taken: the first step of TCOW. Who writes then faults, and is
+    /// helped by [`mend`].
     ///
     /// # Errors
-    /// [`Limit::Redirected`], [`Limit::Faulting`]: then it is not protected as the caller needs it. [`Limit::Mappings`],
-    /// [`Limit::Protection`]. The reference is not taken then.
-    pub fn arm(&self, at: &Located) -> Result<Value, Limit> {
+    /// [`Limit::Redirected`], [`Limit::Faulting`]: it is not protected as the output needs it. [`Limit::Mappings`],
+    /// [`Limit::Protection`].
+    pub fn arm(&self, at: &Located) -> Result<(), Limit> {
         let control = self.control();
         let entry = control.unit(at.first);
-        let (ended, started) = (entry.ended.load(Ordering::SeqCst), entry.started.load(Ordering::SeqCst));
+        // The other way round a change could begin and end in between.
+        let ended = entry.ended.load(Ordering::SeqCst);
+        let started = entry.started.load(Ordering::SeqCst);
         if started != ended {
             return Err(Limit::Faulting);
         }
         self.settled(at)?;
         // Protected since an earlier output, and not written since: nothing to do.
-        if entry.protection.load(Ordering::Acquire) != Access::Read as u32 {
+        if entry.protection.load(Ordering::Acquire) != Access::Read as u32 || entry.open.load(Ordering::Acquire) != 0 {
             control.protect(at.first, at.count, Access::Read)?;
+            entry.open.store(0, Ordering::Release);
         }
-        let value = self.reference(at, Use::Output)?;
         // Whoever gives writing back from here on finds an output under way, and saves the bytes first.
-        if entry.started.load(Ordering::SeqCst) != started {
-            let _ = self.unreference(at, Use::Output);
-            return Err(Limit::Faulting);
+        match entry.started.load(Ordering::SeqCst) == started {
+            true => Ok(()),
+            false => Err(Limit::Faulting),
         }
-        Ok(value)
     }
 
     /// Gives writing back if no output is under way.
@@ -540,6 +547,12 @@ impl Pool {
             }
             entry.ended.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    /// Whether the region was written since writing was taken away.
+    pub fn was_written(&self, at: &Located) -> bool {
+        let entry = self.control().unit(at.first);
+        entry.open.load(Ordering::Acquire) != 0 || entry.protection.load(Ordering::Acquire) == 0
     }
 
     /// Whether writing was taken away from the region.
@@ -605,6 +618,7 @@ pub fn mend(address: usize) -> bool {
             }
         }
         let writable = libc::PROT_READ | libc::PROT_WRITE;
+        region.open.fetch_add(1, Ordering::SeqCst);
         calls::mprotect(control.pointer(unit), control.shape.unit, writable).is_ok()
     };
     region.ended.fetch_add(1, Ordering::SeqCst);

@@ -85,6 +85,16 @@ impl Pull {
         taken.is_some()
     }
 
+    /// Sender: how far the receiver has come, claimed chunks counted; `u16::MAX`: no honest receiver's word.
+    pub fn progress(&self, serial: u16) -> u16 {
+        let marks = Marks::of(self.0.load(Ordering::Acquire));
+        if marks.sound(serial) {
+            marks.front.saturating_add(marks.done)
+        } else {
+            u16::MAX
+        }
+    }
+
     /// Sender: whether the receiver has finished all below `back`. A word that no honest receiver leaves: no.
     pub fn is_met(&self, serial: u16, back: u16) -> bool {
         let marks = Marks::of(self.0.load(Ordering::Acquire));

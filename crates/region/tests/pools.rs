@@ -65,6 +65,7 @@ fn an_armed_region_keeps_its_bytes_for_the_reader() {
     let at = region.located();
     let mut account = Account::new(1 << 30).unwrap();
     account.room(&pool, region.size()).unwrap();
+    pool.reference(&at, Use::Output).unwrap();
     pool.arm(&at).unwrap();
     let reference = account.enter(&pool, &at, region.size());
     let attached = Attached::map(pool.descriptor(), Audience::Anyone).unwrap();
