@@ -37,7 +37,16 @@ pub fn table(pages: Pages) -> Result<Vec<Measured>, Limit> {
     pool.populate();
     let unit = pool.shape().unit;
     let sizes: Vec<usize> = (0..).map(|power| unit << power).take_while(|size| *size <= largest).collect();
-    let names = ["Copyin, copyout", "Read only", "Reinstate", "Invalidate", "Reinstate hidden", "Wire", "Unwire", "Reference, unreference"];
+    let names = [
+        "Copyin, copyout",
+        "Read only",
+        "Reinstate",
+        "Invalidate",
+        "Reinstate hidden",
+        "Wire",
+        "Unwire",
+        "Reference, unreference",
+    ];
     let mut all: Vec<Measured> =
         names.into_iter().map(|name| Measured { name, points: Vec::new(), line: Line::default() }).collect();
     let mut private = vec![1u8; largest];

@@ -37,8 +37,10 @@ impl Queue {
     const fn new() -> Queue {
         Queue { regions: [None; KEPT], first: 0, count: 0 }
     }
-    fn put(&mut self, at: Located) -> bool {
-        if self.count == KEPT {
+    /// Keeps it, if so many units are few enough with those that are kept already.
+    fn put(&mut self, at: Located, most: usize) -> bool {
+        let kept: usize = self.regions.iter().flatten().map(|at| at.count).sum();
+        if self.count == KEPT || kept + at.count > most {
             return false;
         }
         self.regions[(self.first + self.count) % KEPT] = Some(at);
@@ -47,6 +49,7 @@ impl Queue {
     }
     fn take(&mut self, fits: impl Fn(&Located) -> bool) -> Option<Located> {
         let at = self.regions[self.first].filter(|at| self.count > 0 && fits(at))?;
+        self.regions[self.first] = None;
         self.first = (self.first + 1) % KEPT;
         self.count -= 1;
         Some(at)
@@ -93,7 +96,8 @@ impl Host {
     fn enqueue(&mut self, at: Located, event: Event) -> Result<(), Limit> {
         self.pool.apply(&at, event)?;
         let queue = if event == Event::MarkMovedOut { &mut self.moved_out } else { &mut self.weakly };
-        if !queue.put(at) {
+        // An eighth of the pool for each of the two: the rest is for what the application allocates.
+        if !queue.put(at, self.pool.shape().units / 8) {
             self.remove(&at);
         }
         Ok(())
@@ -103,8 +107,9 @@ impl Host {
     fn dequeue(&mut self, hidden: bool, work: &mut Work) {
         let (pool, unit) = (self.pool.clone(), self.pool.shape().unit);
         let queue = if hidden { &mut self.moved_out } else { &mut self.weakly };
-        work.region =
-            queue.take(|at| at.count * unit >= work.length && at.count * unit <= 4 * work.length.max(unit) && pool.value(at.first).outputs() == 0);
+        work.region = queue.take(|at| {
+            at.count * unit >= work.length && at.count * unit <= 4 * work.length.max(unit) && pool.value(at.first).outputs() == 0
+        });
     }
 }
 

@@ -44,12 +44,16 @@ impl Policy {
     /// By `costs`.
     pub fn new(costs: &Costs) -> Policy {
         let sizes = || (10..24).map(|power| 1usize << power);
-        let from = |better: &dyn Fn(usize) -> bool| sizes().find(|size| sizes().all(|other| other < *size || better(other))).unwrap_or(usize::MAX);
+        let from = |better: &dyn Fn(usize) -> bool| {
+            sizes().find(|size| sizes().all(|other| other < *size || better(other))).unwrap_or(usize::MAX)
+        };
         // Two copies that overlap take as long as one and a chunk of 16 KiB; one copy by two has a hand-shake on top.
         let overlapped = |size: usize| costs.copying(size) + costs.copying(size.min(16 << 10));
         Policy {
             waiting_from: from(&|size| costs.copying(size) * 0.6 + 2.0 * costs.base.at(0) < overlapped(size)),
-            tcow_from: from(&|size| costs.read_only.at(size) + costs.reference.at(size) + costs.fault.at(0) < costs.copying(size)),
+            tcow_from: from(&|size| {
+                costs.read_only.at(size) + costs.reference.at(size) + costs.fault.at(0) < costs.copying(size)
+            }),
             share_from: from(&|size| costs.reference.at(size) < costs.copying(size)),
             restraint: [Restraint::default(); BUFFERS],
         }

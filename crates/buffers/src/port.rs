@@ -13,6 +13,7 @@ mod pulling;
 mod setup;
 
 use crate::costs::Costs;
+use crate::fault;
 use crate::input::Input;
 use crate::linux::Host;
 use crate::memory::Work;
@@ -21,7 +22,6 @@ use crate::policy::{Policy, Realisation};
 use crate::record::{Kind, Record};
 use crate::semantics::{Allocation, Integrity, Semantics};
 use crate::tables::Architecture;
-use crate::fault;
 use setup::Link;
 use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Violation};
 use shunt_sys::Errno;
@@ -83,6 +83,8 @@ pub struct Port {
     policy: Policy,
     costs: Costs,
     serial: u16,
+    /// The tickets of messages that were pulled last.
+    pulls: [u64; setup::PULLS],
     next: Option<Record>,
     /// Outputs that were copied although they need not have been, by reason.
     copied: [u64; 64],

@@ -153,7 +153,11 @@ pub const POOLED: [InputRow; 8] = [
 
 /// Section 6.2.3, outboard buffering: table 3 altered. All but emulated copy transfer at ready time.
 pub const OUTBOARD: [InputRow; 8] = [
-    InputRow { prepare: &[], ready: &[AllocateSystem, TransferOutboard], dispose: &[Copyout, DeallocateSystem, DeallocateOutboard] },
+    InputRow {
+        prepare: &[],
+        ready: &[AllocateSystem, TransferOutboard],
+        dispose: &[Copyout, DeallocateSystem, DeallocateOutboard],
+    },
     InputRow { prepare: &[], ready: &[], dispose: &[Reference, TransferOutboard, Unreference, DeallocateOutboard] },
     InputRow { prepare: EARLY[2].prepare, ready: &[TransferOutboard], dispose: &[Unwire, Unreference, DeallocateOutboard] },
     InputRow { prepare: EARLY[3].prepare, ready: &[TransferOutboard], dispose: &[Unreference, DeallocateOutboard] },

@@ -55,6 +55,7 @@ limits! {
     Rewritten = "region-rewritten", "The buffer was written while an earlier output was under way; it is copied for a while.";
     Short = "region-short", "Copying so few bytes costs less.";
     Unaligned = "region-unaligned", "The buffer is not aligned to the pages that came.";
+    Pulling = "region-pulling", "As many messages are being pulled as can be at a time.";
     Private = "region-private", "The buffer does not lie in a region.";
 }
 

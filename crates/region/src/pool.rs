@@ -89,7 +89,8 @@ impl Control {
     fn fifo(&self) -> Fifo<'_> {
         let at = Control::arrays(self.shape).1;
         // SAFETY: as in `unit`.
-        let taken = unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>().add(at).cast(), self.shape.units) };
+        let taken =
+            unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>().add(at).cast(), self.shape.units) };
         Fifo { taken, cursor: &self.cursor }
     }
 

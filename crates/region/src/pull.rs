@@ -72,13 +72,15 @@ impl Pull {
 
     /// Receiver: it has copied `chunk`. False: it was revoked; the sender's copy counts.
     pub fn finish(&self, serial: u16, chunk: u16) -> bool {
-        self.change(serial, |marks| (marks.front == chunk + 1 && marks.done == chunk).then(|| Marks { done: chunk + 1, ..marks })).is_some()
+        self.change(serial, |marks| (marks.front == chunk + 1 && marks.done == chunk).then(|| Marks { done: chunk + 1, ..marks }))
+            .is_some()
     }
 
     /// Sender: the next chunk from the back, to be copied now; `back` is the sender's own count of what is left.
     pub fn take(&self, serial: u16, back: &mut u16) -> bool {
         let mine = *back;
-        let taken = self.change(serial, |marks| (marks.back == mine && marks.front < mine).then(|| Marks { back: mine - 1, ..marks }));
+        let taken =
+            self.change(serial, |marks| (marks.back == mine && marks.front < mine).then(|| Marks { back: mine - 1, ..marks }));
         if taken.is_some() {
             *back = mine - 1;
         }
@@ -104,9 +106,8 @@ impl Pull {
     /// Sender: what the receiver has not finished is the sender's. Gives the first such chunk: all from there on are to be in the
     /// system's buffer; where nothing can be believed, 0. After this the message is not pulled any more.
     pub fn revoke(&self, serial: u16, back: u16) -> u16 {
-        let before = self.change(serial, |marks| {
-            (marks.back == back).then(|| Marks { front: marks.done, back: marks.done, ..marks })
-        });
+        let before =
+            self.change(serial, |marks| (marks.back == back).then(|| Marks { front: marks.done, back: marks.done, ..marks }));
         match before {
             Some(before) => before.done,
             None => {

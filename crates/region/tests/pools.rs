@@ -2,7 +2,9 @@
 
 use shunt_region::state::{Event, State};
 use shunt_region::word::Use;
-use shunt_region::{before_kernel_writes, may_inspect, Access, Account, Attached, Audience, Limit, Pages, Pool, Shape, Violation};
+use shunt_region::{
+    before_kernel_writes, may_inspect, Access, Account, Attached, Audience, Limit, Pages, Pool, Shape, Violation,
+};
 use shunt_sys::{calls, libc};
 
 const SHAPE: Shape = Shape { unit: 64 << 10, units: 8 };

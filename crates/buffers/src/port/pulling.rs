@@ -1,5 +1,6 @@
 //! One copy while the sender's call lasts: see [`shunt_region::pull`].
 
+use super::setup::PULLS;
 use super::{Error, Port};
 use crate::memory::Work;
 use crate::record::{Kind, Record};
@@ -25,6 +26,12 @@ impl Port {
         let (pool, length) = (self.hosts[number].pool().clone(), work.length);
         let chunks = length.div_ceil(CHUNK);
         let Ok(chunks) = u16::try_from(chunks).map(|chunks| chunks.min(pull::MOST)) else { return Ok(Some(Limit::Outside)) };
+        let serial = self.serial.wrapping_add(1).max(1);
+        // The words of a message stay as they are until its receiver has finished with it.
+        let slot = serial as usize % PULLS;
+        if self.account.holds(self.pulls[slot]) {
+            return Ok(Some(Limit::Pulling));
+        }
         let Ok(system) = pool.allocate(length) else { return Ok(Some(Limit::PoolFull)) };
         let at = system.located();
         let mut reference = match self.account.lend_located(&pool, &at, length) {
@@ -34,9 +41,9 @@ impl Port {
         reference.pool = number as u32;
         // Free once the peer has given it back.
         drop(system);
-        self.serial = self.serial.wrapping_add(1).max(1);
-        let (serial, source) = (self.serial, work.region.ok_or(Limit::Private)?.offset as u64);
-        let (word, ready) = self.link.pull(self.link.side);
+        (self.serial, self.pulls[slot]) = (serial, reference.ticket);
+        let source = (work.region.ok_or(Limit::Private)?.offset) as u64;
+        let (word, ready) = self.link.pull(self.link.side, serial);
         word.begin(serial, chunks);
         let record = Record { kind: Kind::Pull, semantics: Semantics::EMULATED_COPY, serial, reference, source };
         self.link.put(0, &record.to_bytes())?;
@@ -74,7 +81,7 @@ impl Port {
     /// Receives what is being pulled.
     pub(super) fn pull(&mut self, record: &Record, target: &mut [u8]) -> Result<(), Error> {
         let source = Reference { offset: record.source, ..record.reference };
-        let (word, ready) = self.link.pull(1 - self.link.side);
+        let (word, ready) = self.link.pull(1 - self.link.side, record.serial);
         let (from, system) = (self.span(&source)?, self.span(&record.reference)?);
         let length = target.len();
         while let Some(number) = word.claim(record.serial) {

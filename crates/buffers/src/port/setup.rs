@@ -21,6 +21,8 @@ const TRUSTED: u8 = b'T';
 const LOOKS: u32 = 4_000;
 /// Pools that a peer can offer.
 const POOLS: usize = 16;
+/// Messages of one side that can be pulled at a time, a line each.
+pub(super) const PULLS: usize = 8;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 pub(super) struct Link {
@@ -134,6 +136,7 @@ impl Port {
             policy: Policy::new(&Costs::USUAL),
             costs: Costs::USUAL,
             serial: 0,
+            pulls: [u64::MAX; PULLS],
             next: None,
             copied: [0; 64],
         })
@@ -149,7 +152,11 @@ impl Port {
 /// this process's do, where writing is taken away, and are seen where it is not.
 fn hear_of_forks() {
     extern "C" {
-        fn pthread_atfork(before: Option<extern "C" fn()>, parent: Option<extern "C" fn()>, child: Option<extern "C" fn()>) -> i32;
+        fn pthread_atfork(
+            before: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> i32;
     }
     extern "C" fn in_child() {
         shunt_region::registry::forked();
@@ -170,7 +177,9 @@ impl Port {
 
     pub fn scribble(&mut self, at: usize, value: u64) {
         // SAFETY: a word of the link, rings and positions included.
-        unsafe { (*self.link.base.add(at % SIZE / 8 * 8).cast::<core::sync::atomic::AtomicU64>()).store(value, Ordering::SeqCst) };
+        unsafe {
+            (*self.link.base.add(at % SIZE / 8 * 8).cast::<core::sync::atomic::AtomicU64>()).store(value, Ordering::SeqCst)
+        };
     }
 
     pub fn pass_raw(&mut self, byte: u8, descriptor: i32) -> Result<(), Error> {
@@ -205,11 +214,11 @@ impl Link {
         }
     }
 
-    /// The word of pulls that `side` sends, and the number of the last one whose system's buffer is complete.
-    pub(super) fn pull(&self, side: usize) -> (&'static Pull, &'static AtomicU32) {
+    /// The word of pull `serial` that `side` sends, and the number of the one there whose system's buffer is complete.
+    pub(super) fn pull(&self, side: usize, serial: u16) -> (&'static Pull, &'static AtomicU32) {
         // SAFETY: in the link's last page; atomic. Callers keep neither beyond the link.
         unsafe {
-            let at = self.base.add(LINK_SIZE + 128 * side);
+            let at = self.base.add(LINK_SIZE + 128 * (PULLS * side + serial as usize % PULLS));
             (&*at.cast(), &*at.add(64).cast())
         }
     }
