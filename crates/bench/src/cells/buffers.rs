@@ -1,6 +1,7 @@
 //! Large messages between two processes by what becomes of their buffers: copied through rings, pulled while the sender waits,
 //! by reference under TCOW, and by reference alone. Time from the call until the receiver has finished, and the sender's own.
 
+use std::fmt::Write as _;
 use std::io;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use super::bytes;
 use crate::contenders::{Carrier, Contender};
 use crate::instrument::{Cell, Instrument, Turn};
 use crate::measurement::{Collector, Figure, Unit};
+use crate::output::say;
 
 const SIZES: [usize; 5] = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const ROUNDS: usize = 41;
@@ -59,12 +61,22 @@ impl Cell for Buffers {
 
     fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
         let cores = (instrument.machine.client_core, instrument.machine.server_core);
+        // Nobody carries these for a program yet, so there is no contender; the report's table has rows for contenders alone.
+        let mut text = format!("us until received, and of the sender's call:\n{:<26}", "");
+        for way in ["ring", "waiting", "tcow", "tcow-huge", "weak", "weak-huge", "move"] {
+            let _ = write!(text, "{way:>16}");
+        }
         for size in SIZES {
             for (cold, read) in [(false, true), (false, false), (true, true), (true, false)] {
                 let place = (if cold { "cold" } else { "hot" }, if read { "read" } else { "unread" });
                 let mut busy = Vec::new();
+                let _ = write!(text, "\n{:<26}", format!("{}, {}, {}", bytes(size), place.0, place.1));
                 for (way, title) in WAYS {
-                    let Some((whole, own)) = measure(cores, way, size, cold, read)? else { continue };
+                    let Some((whole, own)) = measure(cores, way, size, cold, read)? else {
+                        let _ = write!(text, "{:>16}", "-");
+                        continue;
+                    };
+                    let _ = write!(text, "{:>16}", format!("{:.1} ({:.1})", whole / 1e3, own / 1e3));
                     let name = format!("buffers/{size}B/{}/{}", place.0, place.1);
                     let words = format!("{}, {}, {}", bytes(size), place.0, place.1);
                     collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, whole)]);
@@ -77,7 +89,17 @@ impl Cell for Buffers {
                 }
             }
         }
+        let _ = writeln!(text, "\n\nprimitive operations, by least squares:");
         for measured in calibrate::table(Pages::Small).map_err(io::Error::other)? {
+            let line = measured.line;
+            let _ = writeln!(
+                text,
+                "{:<26}{:>8.2} us + {:.4} us a page, r2 {:.3}",
+                measured.name,
+                line.fixed / 1e3,
+                line.each * 4.096,
+                line.r2
+            );
             for (part, words, value) in [
                 ("fixed", "fixed, ns", measured.line.fixed),
                 ("page", "a page, ns", measured.line.each * 4096.0),
@@ -88,6 +110,7 @@ impl Cell for Buffers {
                 collector.add_floor("least squares", vec![figure]);
             }
         }
+        say(&text);
         Ok(())
     }
 
