@@ -88,6 +88,7 @@ pub struct Port {
     next: Option<Record>,
     /// Outputs that were copied although they need not have been, by reason.
     copied: [u64; 64],
+    largest: usize,
 }
 
 /// A message in a region of the peer's. It counts against the peer's quota of it until it is given back.
@@ -131,12 +132,30 @@ impl Message {
     }
 }
 
+/// The most bytes of a message that [`Port::receive_reference`] copies, unless [`Port::set_largest`] says otherwise: a peer names the length
+/// of what it sends, and this process's memory is not its to take.
+pub const LARGEST: usize = 64 << 20;
+
 impl Port {
+    /// The peer could change this process's memory anyway (it made this process, say, and both run as one user with the same rights), so
+    /// pools for trusted peers may be passed in both directions: memory that both write, and that could shrink under its reader.
+    ///
+    /// Nothing that this process could ask the kernel proves that: what it can find out is whether *it* may change the peer, and the
+    /// peer's word would be a stranger's. So it is the program's to say.
+    pub fn trust(&mut self) {
+        self.link.trusts = true;
+    }
+
+    /// The most bytes of a message that [`Port::receive_reference`] copies ([`LARGEST`]).
+    pub fn set_largest(&mut self, bytes: usize) {
+        self.largest = bytes;
+    }
+
     /// From now on regions of `pool` can be sent here. The peer sees all of the pool.
     ///
     /// # Errors
-    /// [`Limit::OtherPeer`]: it sees it alone, and that is another. [`Limit::Untrusted`]: this peer could not change this process's
-    /// memory, and is not to begin with that.
+    /// [`Limit::OtherPeer`]: it sees it alone, and that is another. [`Limit::Untrusted`]: the pool is for trusted peers,
+    /// and nobody has said that this one is ([`Port::trust`]).
     pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
         self.account.room(pool, 0)?;
         self.link.pass_pool(pool)?;
@@ -402,6 +421,9 @@ impl Port {
         }
         let mut bytes = Vec::new();
         let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
+        if length > self.largest {
+            return Err(Limit::Memory.into()); // it can still be received into a buffer of the program's
+        }
         bytes.try_reserve_exact(length).map_err(|_| Limit::Memory)?;
         bytes.resize(length, 0);
         self.receive(&mut bytes)?;

@@ -50,6 +50,33 @@ fn a_pool_that_can_shrink_is_not_mapped() {
     assert_eq!(honest.receive(&mut [0; 1]), Err(Error::Limit(Limit::Unsealed)));
 }
 
+/// Only the other side can find out whether a peer could change this process, and its word would be a stranger's.
+#[test]
+fn pools_for_trusted_peers_are_passed_only_where_the_program_says_so() {
+    let pool = Pool::create(Shape { unit: 4096, units: 16 }, Pages::Small, Audience::Trusted).unwrap();
+    let (mut one, mut other) = Port::pair().unwrap();
+    assert!(matches!(one.offer(&pool), Err(Error::Limit(Limit::Untrusted))));
+    one.trust();
+    one.offer(&pool).unwrap();
+    let mut region = pool.allocate(4096).unwrap();
+    region.bytes_mut().fill(1);
+    one.send_shared(&region, 4096, Semantics::EMULATED_SHARE).unwrap();
+    assert_eq!(other.receive(&mut [0; 4096]), Err(Error::Limit(Limit::Untrusted)), "nor are they mapped");
+}
+
+#[test]
+fn a_peer_names_no_length_that_this_process_has_to_find_memory_for() {
+    for length in [65 << 20, 1 << 40, u64::MAX >> 1] {
+        let (mut honest, mut hostile) = Port::pair().unwrap();
+        hostile.put_raw(0, &record(Kind::Bytes, 0, length, 0).to_bytes()).unwrap();
+        assert!(matches!(honest.receive_reference(), Err(Error::Limit(Limit::Memory))));
+    }
+    let (mut honest, mut hostile) = Port::pair().unwrap();
+    honest.set_largest(10);
+    hostile.put_raw(0, &record(Kind::Bytes, 0, 11, 0).to_bytes()).unwrap();
+    assert!(matches!(honest.receive_reference(), Err(Error::Limit(Limit::Memory))));
+}
+
 #[test]
 fn what_was_copied_does_not_change_any_more() {
     let (mut honest, mut hostile, pool) = offered();

@@ -149,6 +149,9 @@ fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool)
     let Ok(pool) = Pool::create(shape, pages, audience) else { return Ok(None) };
     pool.populate();
     let (mut here, mut there) = Port::pair().map_err(io::Error::other)?;
+    // Both ends are this command's.
+    here.trust();
+    there.trust();
     here.offer(&pool).map_err(io::Error::other)?;
     // SAFETY: the child uses its port, and ends.
     if let ForkResult::Child = unsafe { fork()? } {

@@ -5,7 +5,7 @@ use crate::costs::Costs;
 use crate::policy::Policy;
 use core::sync::atomic::{fence, AtomicU32, Ordering};
 use shunt_region::pull::Pull;
-use shunt_region::{may_inspect, Account, Attached, Audience, Limit, Pool, Violation};
+use shunt_region::{Account, Attached, Audience, Limit, Pool, Violation};
 use shunt_ring::{bell, Pipe, Window};
 use shunt_segment::area::{window_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE};
 use shunt_segment::channel::{arm, ChannelPage};
@@ -34,6 +34,8 @@ pub(super) struct Link {
     pools: VecDeque<(i32, bool)>,
     came: usize,
     gone: bool,
+    /// The program says that the peer could change this process anyway ([`super::Port::trust`]).
+    pub(super) trusts: bool,
     part: ([u8; 8], usize),
 }
 
@@ -139,6 +141,7 @@ impl Port {
             pulls: [u64::MAX; PULLS],
             next: None,
             copied: [0; 64],
+            largest: super::LARGEST,
         })
     }
 
@@ -194,7 +197,7 @@ impl Link {
             // SAFETY: the windows lie in the link.
             window.set(unsafe { base.add(window_offset(number / 2, number % 2)) });
         }
-        Link { fd, base, side, windows, pools: VecDeque::new(), came: 0, gone: false, part: ([0; 8], 0) }
+        Link { fd, base, side, windows, pools: VecDeque::new(), came: 0, gone: false, trusts: false, part: ([0; 8], 0) }
     }
 
     fn page(&self, channel: usize) -> &ChannelPage {
@@ -225,17 +228,10 @@ impl Link {
 
     pub(super) fn pass_pool(&self, pool: &Pool) -> Result<(), Error> {
         let trusted = pool.audience() == Audience::Trusted;
-        if trusted && !may_inspect(self.peer()?) {
+        if trusted && !self.trusts {
             return Err(Limit::Untrusted.into());
         }
         pass(self.fd, if trusted { TRUSTED } else { POOL }, pool.descriptor()).map_err(Error::System)
-    }
-
-    fn peer(&self) -> Result<i32, Error> {
-        let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut length = size_of::<libc::ucred>() as u32;
-        calls::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut credentials).cast(), &mut length)?;
-        Ok(credentials.pid)
     }
 
     /// Waits for the next pool of the peer's, and maps it.
@@ -246,7 +242,7 @@ impl Link {
             if let Some((fd, trusted)) = self.pools.pop_front() {
                 // One that can shrink under its reader is mapped only if its owner could do worse to this process.
                 let audience = if trusted { Audience::Trusted } else { Audience::Anyone };
-                let attached = match trusted && !may_inspect(self.peer()?) {
+                let attached = match trusted && !self.trusts {
                     true => Err(Limit::Untrusted),
                     false => Attached::map(fd, audience),
                 };
