@@ -146,7 +146,10 @@ fn what_a_sender_sent_before_it_was_killed_is_delivered_alone() {
                 let mut bytes = vec![0; UNIT];
                 assert_eq!(port.receive(&mut bytes), Ok(UNIT));
                 assert!(bytes.iter().all(|byte| *byte == 5), "{}", semantics.name());
-                assert_eq!(word(&mut port), b'k');
+                // It may have been killed before it sent the next one, which is whole, too, if it did.
+                if port.receive(&mut bytes) == Ok(1) {
+                    assert_eq!(bytes[0], b'k');
+                }
                 assert_eq!(port.receive(&mut bytes), Err(Error::Gone));
             },
         );
