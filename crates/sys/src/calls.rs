@@ -101,6 +101,10 @@ calls! {
     fallocate(fd: c_int, mode: c_int, offset: i64, length: i64) -> Result<()> = unit, SYS_fallocate;
     /// munmap(2)
     munmap(address: *mut u8, length: usize) -> Result<()> = unit, SYS_munmap;
+    /// mprotect(2)
+    mprotect(address: *mut u8, length: usize, protection: c_int) -> Result<()> = unit, SYS_mprotect;
+    /// mlock(2)
+    mlock(address: *const u8, length: usize) -> Result<()> = unit, SYS_mlock;
     /// munlock(2)
     munlock(address: *mut u8, length: usize) -> Result<()> = unit, SYS_munlock;
     /// madvise(2)
@@ -135,6 +139,14 @@ calls! {
     tkill(thread: c_int, signal: c_int) -> Result<()> = unit, SYS_tkill;
     /// process_vm_readv(2)
     process_vm_readv(pid: c_int, here: *const libc::iovec, here_count: usize, there: *const libc::iovec, there_count: usize, flags: usize) -> Result<usize> = check, SYS_process_vm_readv;
+    /// process_vm_writev(2)
+    process_vm_writev(pid: c_int, here: *const libc::iovec, here_count: usize, there: *const libc::iovec, there_count: usize, flags: usize) -> Result<usize> = check, SYS_process_vm_writev;
+    /// fsopen(2)
+    fsopen(name: *const u8, flags: u32) -> Result<c_int> = descriptor, SYS_fsopen;
+    /// fsconfig(2)
+    fsconfig(fd: c_int, command: u32, key: *const u8, value: *const u8, number: c_int) -> Result<()> = unit, SYS_fsconfig;
+    /// fsmount(2)
+    fsmount(fd: c_int, flags: u32, attributes: u32) -> Result<c_int> = descriptor, SYS_fsmount;
     /// socketpair(2)
     socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> Result<()> = unit, SYS_socketpair;
     /// pipe2(2)

@@ -1,6 +1,7 @@
 //! The cells: one question each, asked of every contender in the same words.
 
 mod bandwidth;
+mod buffers;
 mod connect;
 mod datagrams;
 mod ftp;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(connect::Connect),
         Box::new(latency::Latency),
         Box::new(bandwidth::Bandwidth),
+        Box::new(buffers::Buffers),
         Box::new(request::Request),
         Box::new(load::Load::connections()),
         Box::new(load::Load::waiting()),

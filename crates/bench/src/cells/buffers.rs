@@ -1,0 +1,240 @@
+//! Large messages between two processes by what becomes of their buffers: copied through rings, pulled while the sender waits,
+//! by reference under TCOW, and by reference alone. Time from the call until the receiver has finished, and the sender's own.
+
+use std::fmt::Write as _;
+use std::io;
+use std::time::Instant;
+
+use nix::sched::{sched_setaffinity, CpuSet};
+use nix::unistd::{fork, ForkResult, Pid};
+use shunt_buffers::port::Port;
+use shunt_buffers::region::{Audience, Pages, Pool, Region, Shape};
+use shunt_buffers::{calibrate, Semantics};
+
+use super::bytes;
+use crate::contenders::{Carrier, Contender};
+use crate::instrument::{Cell, Instrument, Turn};
+use crate::measurement::{Collector, Figure, Unit};
+use crate::output::say;
+
+const SIZES: [usize; 5] = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const ROUNDS: usize = 41;
+/// Bytes that the sender goes through between two messages of a cold cell: more than its caches hold.
+const CACHES: usize = 32 << 20;
+
+/// How a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Ring,
+    Waiting,
+    Tcow(Pages),
+    Reference(Pages),
+    Move,
+}
+
+const WAYS: [(Way, &str); 7] = [
+    (Way::Ring, "copy: through shunt's rings"),
+    (Way::Waiting, "emulated copy: pulled while the call lasts"),
+    (Way::Tcow(Pages::Small), "emulated copy: TCOW"),
+    (Way::Tcow(Pages::Huge), "emulated copy: TCOW, huge pages"),
+    (Way::Reference(Pages::Small), "emulated weak move: by reference"),
+    (Way::Reference(Pages::Huge), "emulated weak move: by reference, huge pages"),
+    (Way::Move, "emulated move: hidden"),
+];
+
+/// The cell.
+#[derive(Debug)]
+pub struct Buffers;
+
+impl Cell for Buffers {
+    fn name(&self) -> &'static str {
+        "buffers"
+    }
+
+    fn about(&self) -> &'static str {
+        "messages of 4 KiB to 4 MiB by semantics of buffers, hot and cold, read and unread, between two pinned processes"
+    }
+
+    fn carriers(&self) -> &'static [Carrier] {
+        &[]
+    }
+
+    fn floors(&mut self, instrument: &mut Instrument, collector: &mut Collector) -> io::Result<()> {
+        let cores = (instrument.machine.client_core, instrument.machine.server_core);
+        // Nobody carries these for a program yet, so there is no contender; the report's table has rows for contenders alone.
+        let mut text = format!("us until received, and of the sender's call:\n{:<26}", "");
+        for way in ["ring", "waiting", "tcow", "tcow-huge", "weak", "weak-huge", "move"] {
+            let _ = write!(text, "{way:>16}");
+        }
+        for size in SIZES {
+            for (cold, read) in [(false, true), (false, false), (true, true), (true, false)] {
+                let place = (if cold { "cold" } else { "hot" }, if read { "read" } else { "unread" });
+                let mut busy = Vec::new();
+                let _ = write!(text, "\n{:<26}", format!("{}, {}, {}", bytes(size), place.0, place.1));
+                for (way, title) in WAYS {
+                    let Some((whole, own)) = measure(cores, way, size, cold, read)? else {
+                        let _ = write!(text, "{:>16}", "-");
+                        continue;
+                    };
+                    let _ = write!(text, "{:>16}", format!("{:.1} ({:.1})", whole / 1e3, own / 1e3));
+                    let name = format!("buffers/{size}B/{}/{}", place.0, place.1);
+                    let words = format!("{}, {}, {}", bytes(size), place.0, place.1);
+                    collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, whole)]);
+                    busy.push((title, own));
+                }
+                for (title, own) in busy {
+                    let name = format!("buffers/{size}B/{}/{}/sender", place.0, place.1);
+                    let words = format!("{}, {}, {}: sender", bytes(size), place.0, place.1);
+                    collector.add_floor(title, vec![Figure::new(name, words, Unit::Nanoseconds, own)]);
+                }
+            }
+        }
+        let _ = writeln!(text, "\n\nprimitive operations, by least squares:");
+        for measured in calibrate::table(Pages::Small).map_err(io::Error::other)? {
+            let line = measured.line;
+            let _ = writeln!(
+                text,
+                "{:<26}{:>8.2} us + {:.4} us a page, r2 {:.3}",
+                measured.name,
+                line.fixed / 1e3,
+                line.each * 4.096,
+                line.r2
+            );
+            for (part, words, value) in [
+                ("fixed", "fixed, ns", measured.line.fixed),
+                ("page", "a page, ns", measured.line.each * 4096.0),
+                ("r2", "r2 x 1000", measured.line.r2 * 1000.0),
+            ] {
+                let name = format!("buffers/primitive/{}/{part}", measured.name);
+                let figure = Figure::new(name, format!("{}: {words}", measured.name), Unit::Nanoseconds, value);
+                collector.add_floor("least squares", vec![figure]);
+            }
+        }
+        say(&text);
+        Ok(())
+    }
+
+    fn turn(&mut self, _: &mut Instrument, _: &Contender, _: usize) -> io::Result<Turn> {
+        Ok(Turn::default())
+    }
+}
+
+fn pin(core: usize) {
+    let mut set = CpuSet::new();
+    let _ = set.set(core);
+    let _ = sched_setaffinity(Pid::from_raw(0), &set);
+}
+
+/// The sum of a message's words, so that each byte has been loaded.
+fn go_through(start: *const u8, length: usize) -> u64 {
+    // SAFETY: the message's memory; aligned to pages.
+    let words = unsafe { std::slice::from_raw_parts(start.cast::<u64>(), length / 8) };
+    words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Nanoseconds from the call until the receiver has finished, and of the call itself with what it leaves behind: the write that
+/// follows. `None`: no such pages here.
+fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool) -> io::Result<Option<(f64, f64)>> {
+    let pages = match way {
+        Way::Tcow(pages) | Way::Reference(pages) => pages,
+        _ => Pages::Small,
+    };
+    let audience = if pages == Pages::Huge { Audience::Trusted } else { Audience::Anyone };
+    let shape = Shape { unit: 64 << 10, units: (32 << 20 >> 16).max(4 * size >> 16) };
+    let Ok(pool) = Pool::create(shape, pages, audience) else { return Ok(None) };
+    pool.populate();
+    let (mut here, mut there) = Port::pair().map_err(io::Error::other)?;
+    // Both ends are this command's.
+    here.trust();
+    there.trust();
+    here.offer(&pool).map_err(io::Error::other)?;
+    // SAFETY: the child uses its port, and ends.
+    if let ForkResult::Child = unsafe { fork()? } {
+        pin(cores.1);
+        let _ = receive(&mut there, way, read);
+        std::process::exit(0);
+    }
+    pin(cores.0);
+    let result = send(&mut here, &pool, way, size, cold);
+    // Its end is heard of by the other end of the socket that the child has.
+    let _ = here.send(&[], false);
+    let _ = nix::sys::wait::wait();
+    result.map(Some).map_err(io::Error::other)
+}
+
+fn receive(port: &mut Port, way: Way, read: bool) -> Result<(), shunt_buffers::port::Error> {
+    let mut own = vec![0u8; 4 << 20];
+    loop {
+        if way == Way::Ring || way == Way::Waiting || matches!(way, Way::Tcow(_)) {
+            match port.receive(&mut own)? {
+                0 => return Ok(()),
+                length if read => {
+                    std::hint::black_box(go_through(own.as_ptr(), length));
+                }
+                _ => {}
+            }
+        } else {
+            let message = port.receive_reference()?;
+            if message.length() == 0 {
+                return Ok(());
+            }
+            if let Some((start, length)) = message.in_place().filter(|_| read) {
+                std::hint::black_box(go_through(start, length));
+            }
+            port.give_back(message)?;
+        }
+        port.send(b"k", false)?;
+    }
+}
+
+fn send(port: &mut Port, pool: &Pool, way: Way, size: usize, cold: bool) -> Result<(f64, f64), shunt_buffers::port::Error> {
+    let policy = port.policy();
+    (policy.waiting_from, policy.tcow_from, policy.share_from) = (1, usize::MAX, 1);
+    if matches!(way, Way::Tcow(_)) {
+        policy.tcow_from = 1;
+    }
+    let defer = matches!(way, Way::Tcow(_));
+    let mut private = vec![1u8; size];
+    let mut others = vec![0u8; if cold { CACHES } else { 0 }];
+    let mut kept: Option<Region> = None;
+    let (mut whole, mut own) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let moves = matches!(way, Way::Reference(_) | Way::Move);
+        let mut region = if moves { pool.allocate(size)? } else { kept.take().map_or_else(|| pool.allocate(size), Ok)? };
+        if way == Way::Ring {
+            private.fill(round as u8);
+        } else {
+            region.bytes_mut()[..size].fill(round as u8);
+        }
+        for byte in others.iter_mut().step_by(64) {
+            *byte = round as u8;
+        }
+        let begun = Instant::now();
+        match way {
+            Way::Ring => {
+                port.send(&private, false)?;
+            }
+            Way::Waiting | Way::Tcow(_) => {
+                port.send(&region.bytes()[..size], defer)?;
+                kept = Some(region);
+            }
+            Way::Reference(_) => {
+                port.send_region(region, size, Semantics::EMULATED_WEAK_MOVE)?;
+            }
+            Way::Move => {
+                port.send_region(region, size, Semantics::EMULATED_MOVE)?;
+            }
+        }
+        let called = begun.elapsed();
+        port.receive(&mut [0])?;
+        whole.push(begun.elapsed().as_nanos() as f64);
+        own.push(called.as_nanos() as f64);
+        port.progress()?;
+    }
+    Ok((median(whole), median(own)))
+}

@@ -1,0 +1,262 @@
+//! The operations on Linux: what is a page table's change in the paper is mprotect(2), mlock(2), or a copy.
+//!
+//! | paper | here |
+//! |---|---|
+//! | system buffer, overlay buffer | a region of the pool |
+//! | page reference | the region's word; the file's own page count keeps pages (I/O-deferred deallocation) |
+//! | wire | mlock(2): the basic forms alone |
+//! | read-only, invalidate, reinstate | mprotect(2) |
+//! | swap pages | what pays is a handle changing hands: the region that came is the application's; below a unit, a copy |
+//! | remove region, create region | its units are free; a free run is taken |
+
+use crate::memory::{Memory, Work};
+use crate::tables::Operation;
+use shunt_region::state::Event;
+use shunt_region::word::Use;
+use shunt_region::{Access, Limit, Located, Pool};
+use shunt_sys::calls;
+
+/// How many regions are kept for inputs to come.
+const KEPT: usize = 32;
+
+/// One process's memory: a pool, and the regions that were moved out and wait for an input.
+pub struct Host {
+    pool: Pool,
+    moved_out: Queue,
+    weakly: Queue,
+}
+
+/// A short queue of regions, the oldest first.
+struct Queue {
+    regions: [Option<Located>; KEPT],
+    first: usize,
+    count: usize,
+}
+
+impl Queue {
+    const fn new() -> Queue {
+        Queue { regions: [None; KEPT], first: 0, count: 0 }
+    }
+    /// Keeps it, if so many units are few enough with those that are kept already.
+    fn put(&mut self, at: Located, most: usize) -> bool {
+        let kept: usize = self.regions.iter().flatten().map(|at| at.count).sum();
+        if self.count == KEPT || kept + at.count > most {
+            return false;
+        }
+        self.regions[(self.first + self.count) % KEPT] = Some(at);
+        self.count += 1;
+        true
+    }
+    fn take(&mut self, fits: impl Fn(&Located) -> bool) -> Option<Located> {
+        let at = self.regions[self.first].filter(|at| self.count > 0 && fits(at))?;
+        self.regions[self.first] = None;
+        self.first = (self.first + 1) % KEPT;
+        self.count -= 1;
+        Some(at)
+    }
+}
+
+impl Host {
+    /// The host of regions of `pool`.
+    pub fn new(pool: Pool) -> Host {
+        Host { pool, moved_out: Queue::new(), weakly: Queue::new() }
+    }
+
+    /// Its pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A message's buffers: `length` bytes at `address`, in a region of the pool or not.
+    pub fn work(&self, address: usize, length: usize) -> Work {
+        Work { address, length, region: self.pool.locate(address, length).ok(), ..Work::default() }
+    }
+
+    fn region(work: &Work) -> Result<Located, Limit> {
+        work.region.ok_or(Limit::Private)
+    }
+
+    fn whole(&self, at: &Located) -> (*mut u8, usize) {
+        let unit = self.pool.shape().unit;
+        let start = Located { offset: at.first * unit, ..*at };
+        (self.pool.pointer(&start), at.count * unit)
+    }
+
+    fn allocate(&self, length: usize) -> Result<Located, Limit> {
+        Ok(self.pool.allocate(length)?.leave().1)
+    }
+
+    fn remove(&self, at: &Located) {
+        if self.pool.apply(at, Event::Remove) == Err(Limit::State) {
+            let _ = self.pool.apply(at, Event::Abandon);
+            let _ = self.pool.apply(at, Event::Remove);
+        }
+    }
+
+    fn enqueue(&mut self, at: Located, event: Event) -> Result<(), Limit> {
+        self.pool.apply(&at, event)?;
+        let queue = if event == Event::MarkMovedOut { &mut self.moved_out } else { &mut self.weakly };
+        // An eighth of the pool for each of the two: the rest is for what the application allocates.
+        if !queue.put(at, self.pool.shape().units / 8) {
+            self.remove(&at);
+        }
+        Ok(())
+    }
+
+    /// A kept region that is large enough and that nobody reads, or a new one.
+    fn dequeue(&mut self, hidden: bool, work: &mut Work) {
+        let (pool, unit) = (self.pool.clone(), self.pool.shape().unit);
+        let queue = if hidden { &mut self.moved_out } else { &mut self.weakly };
+        work.region = queue.take(|at| {
+            at.count * unit >= work.length && at.count * unit <= 4 * work.length.max(unit) && pool.value(at.first).outputs() == 0
+        });
+    }
+}
+
+impl Memory for Host {
+    fn perform(&mut self, operation: Operation, work: &mut Work) -> Result<(), Limit> {
+        match operation {
+            Operation::AllocateSystem | Operation::AllocateAligned | Operation::AllocateOverlay => {
+                // What lies in a region has been put there by the device already.
+                if work.system.is_none() {
+                    work.system = Some(self.allocate(work.offset + work.length)?);
+                }
+            }
+            Operation::DeallocateSystem | Operation::DeallocateAligned | Operation::DeallocateOverlay => {
+                if let Some(at) = work.system.take() {
+                    self.remove(&at);
+                }
+            }
+            Operation::Copyin => {
+                let system = work.system.ok_or(Limit::Private)?;
+                // SAFETY: the buffer is the caller's, the region as long and nobody else's.
+                unsafe {
+                    let to = self.whole(&system).0.add(work.offset);
+                    core::ptr::copy_nonoverlapping(work.address as *const u8, to, work.length);
+                }
+            }
+            Operation::Copyout | Operation::SwapOrCopyout | Operation::FillRegion => self.copy_out(work)?,
+            Operation::SwapPages => self.swap(work)?,
+            Operation::Reference => {
+                let at = Host::region(work)?;
+                let kind = if work.input { Use::Input } else { Use::Output };
+                self.pool.reference(&at, kind)?;
+            }
+            Operation::Unreference => {
+                let at = Host::region(work)?;
+                let kind = if work.input { Use::Input } else { Use::Output };
+                self.pool.unreference(&at, kind)?;
+            }
+            Operation::ReadOnly => self.pool.arm(&Host::region(work)?)?,
+            Operation::Wire => {
+                let (start, size) = self.whole(&Host::region(work)?);
+                calls::mlock(start, size).map_err(|_| Limit::Locked)?;
+            }
+            Operation::Unwire => {
+                let (start, size) = self.whole(&Host::region(work)?);
+                let _ = calls::munlock(start, size);
+            }
+            Operation::MarkMovingOut => drop(self.pool.apply(&Host::region(work)?, Event::MarkMovingOut)?),
+            Operation::Invalidate => self.pool.access(&Host::region(work)?, Access::None)?,
+            Operation::Reinstate => self.pool.access(&Host::region(work)?, Access::Write)?,
+            Operation::MarkMovedOut => self.enqueue(Host::region(work)?, Event::MarkMovedOut)?,
+            Operation::MarkWeaklyMovedOut => self.enqueue(Host::region(work)?, Event::MarkWeaklyMovedOut)?,
+            Operation::RemoveRegion => self.remove(&Host::region(work)?),
+            Operation::DequeueMovedOut => self.dequeue(true, work),
+            Operation::DequeueWeaklyMovedOut => self.dequeue(false, work),
+            Operation::MarkMovingIn | Operation::CreateRegion => match work.region {
+                Some(at) => drop(self.pool.apply(&at, Event::MarkMovingIn)?),
+                None => work.region = Some(self.pool.allocate_for_input(work.length)?.leave().1),
+            },
+            Operation::CheckRegion => {
+                let at = Host::region(work)?;
+                if self.pool.value(at.first).generation() != at.generation {
+                    // The application has freed it: another one takes its place.
+                    work.region = Some(self.pool.allocate_for_input(work.length)?.leave().1);
+                    self.pool.reference(&Host::region(work)?, Use::Input)?;
+                }
+                work.address = self.whole(&Host::region(work)?).0 as usize;
+            }
+            Operation::ZeroComplete => {
+                let at = Host::region(work)?;
+                let (start, size) = self.whole(&at);
+                // SAFETY: behind the message, inside a region that nobody has yet.
+                unsafe { start.add(work.length).write_bytes(0, size - work.length) };
+            }
+            Operation::MarkMovedIn => {
+                let at = Host::region(work)?;
+                self.pool.apply(&at, Event::MarkMovedIn)?;
+                work.address = self.whole(&at).0 as usize;
+            }
+            // Everything is mapped, the pool is refilled by its free units, and the device's part is the transport's.
+            Operation::MapRegion
+            | Operation::RefillOverlay
+            | Operation::Overlay
+            | Operation::TransferOutboard
+            | Operation::DeallocateOutboard => {}
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, operation: Operation, work: &mut Work) {
+        let inverse = match operation {
+            Operation::AllocateSystem | Operation::AllocateAligned | Operation::AllocateOverlay => Operation::DeallocateSystem,
+            Operation::Reference => Operation::Unreference,
+            Operation::Wire => Operation::Unwire,
+            Operation::Invalidate => Operation::Reinstate,
+            Operation::MarkMovingOut => {
+                if let Some(at) = work.region {
+                    let _ = self.pool.apply(&at, Event::Recover);
+                }
+                return;
+            }
+            Operation::MarkMovingIn | Operation::CreateRegion => {
+                // Kept regions are many, and made again; one of unknown contents is not kept.
+                if let Some(at) = work.region.take() {
+                    self.pool.poison(&at);
+                    self.remove(&at);
+                }
+                return;
+            }
+            Operation::ReadOnly => return,
+            _ => return,
+        };
+        let _ = self.perform(inverse, work);
+    }
+}
+
+impl Host {
+    fn is_moving_in(&self, at: &Located) -> bool {
+        self.pool.value(at.first).state() == shunt_region::state::State::MovingIn
+    }
+
+    fn copy_out(&mut self, work: &mut Work) -> Result<(), Limit> {
+        let Some(system) = work.system else { return Ok(()) };
+        let to = match work.region.filter(|at| self.is_moving_in(at)) {
+            Some(at) => self.whole(&at).0,
+            None => work.address as *mut u8,
+        };
+        shunt_region::before_kernel_writes(to as usize, work.length);
+        // SAFETY: the application's buffer, or a region that is its own soon; the system's is as long.
+        unsafe { core::ptr::copy_nonoverlapping(self.whole(&system).0.add(work.offset), to, work.length) };
+        Ok(())
+    }
+
+    /// A region that comes in place of another costs nothing; the application's own buffer is where it is.
+    fn swap(&mut self, work: &mut Work) -> Result<(), Limit> {
+        match (work.region.filter(|at| self.is_moving_in(at)), work.system) {
+            (Some(mine), Some(system)) if work.offset == 0 && self.pool.value(system.first).outputs() == 0 => {
+                // The region that was prepared goes back to the system; the one with the bytes is the application's.
+                let _ = self.pool.unreference(&mine, Use::Input);
+                self.pool.access(&mine, Access::Write)?;
+                self.remove(&mine);
+                self.pool.apply(&system, Event::MarkMovingOut)?;
+                self.pool.apply(&system, Event::MarkWeaklyMovedOut)?;
+                self.pool.apply(&system, Event::MarkMovingIn)?;
+                work.region = work.system.take();
+                Ok(())
+            }
+            _ => self.copy_out(work),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Which way a message takes, where the semantics leave a choice: by measured costs, and by what has happened to the buffer.
+
+use crate::costs::Costs;
+use shunt_region::Limit;
+
+/// How an output with strong integrity, of an application's buffer, is realised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Realisation {
+    /// Copied; with the reason.
+    Copy(Limit),
+    /// Pulled by the receiver while the call lasts.
+    Waiting,
+    /// By reference, with writing taken away.
+    Tcow,
+}
+
+/// The thresholds that follow from costs, and what is remembered of buffers.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Shorter ones are copied.
+    pub waiting_from: usize,
+    /// From here on writing is taken away, if the program asked for calls that return at once.
+    pub tcow_from: usize,
+    /// From here on a shared region is passed by reference.
+    pub share_from: usize,
+    restraint: [Restraint; BUFFERS],
+}
+
+/// Buffers that are remembered, by their region.
+const BUFFERS: usize = 64;
+/// How often a buffer is copied after its first fault.
+const FIRST: u16 = 16;
+const MOST: u16 = 1 << 14;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Restraint {
+    region: u32,
+    generation: u32,
+    left: u16,
+    last: u16,
+}
+
+impl Policy {
+    /// By `costs`.
+    pub fn new(costs: &Costs) -> Policy {
+        let sizes = || (10..24).map(|power| 1usize << power);
+        let from = |better: &dyn Fn(usize) -> bool| {
+            sizes().find(|size| sizes().all(|other| other < *size || better(other))).unwrap_or(usize::MAX)
+        };
+        // Two copies that overlap take as long as one and a chunk of 16 KiB; one copy by two has a hand-shake on top.
+        let overlapped = |size: usize| costs.copying(size) + costs.copying(size.min(16 << 10));
+        Policy {
+            waiting_from: from(&|size| costs.copying(size) * 0.6 + 2.0 * costs.base.at(0) < overlapped(size)),
+            tcow_from: from(&|size| {
+                costs.read_only.at(size) + costs.reference.at(size) + costs.fault.at(0) < costs.copying(size)
+            }),
+            share_from: from(&|size| costs.reference.at(size) < costs.copying(size)),
+            restraint: [Restraint::default(); BUFFERS],
+        }
+    }
+
+    /// For `length` bytes of a region. `defer`: the call is to return at once.
+    pub fn choose(&mut self, region: usize, generation: u32, length: usize, defer: bool) -> Realisation {
+        if length < self.waiting_from.min(self.tcow_from) {
+            return Realisation::Copy(Limit::Short);
+        }
+        if defer && length >= self.tcow_from {
+            let entry = &mut self.restraint[region % BUFFERS];
+            if (entry.region, entry.generation) == (region as u32, generation) && entry.left > 0 {
+                entry.left -= 1;
+                return Realisation::Copy(Limit::Rewritten);
+            }
+            return Realisation::Tcow;
+        }
+        match length >= self.waiting_from && !defer {
+            true => Realisation::Waiting,
+            false => Realisation::Copy(Limit::Short),
+        }
+    }
+
+    /// The buffer was written while its output was under way: the next are copied, each time twice as many.
+    pub fn rewritten(&mut self, region: usize, generation: u32) {
+        let entry = &mut self.restraint[region % BUFFERS];
+        let known = (entry.region, entry.generation) == (region as u32, generation);
+        let next = if known && entry.last > 0 { (entry.last * 2).min(MOST) } else { FIRST };
+        *entry = Restraint { region: region as u32, generation, left: next, last: next };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rewritten_buffer_is_copied_for_a_while_and_then_twice_as_long() {
+        let mut policy = Policy::new(&Costs::USUAL);
+        policy.tcow_from = 1;
+        assert_eq!(policy.choose(3, 1, 1 << 20, true), Realisation::Tcow);
+        for times in [16, 32] {
+            policy.rewritten(3, 1);
+            for _ in 0..times {
+                assert_eq!(policy.choose(3, 1, 1 << 20, true), Realisation::Copy(Limit::Rewritten));
+            }
+            assert_eq!(policy.choose(3, 1, 1 << 20, true), Realisation::Tcow);
+        }
+        assert_eq!(policy.choose(3, 2, 1 << 20, true), Realisation::Tcow);
+    }
+
+    #[test]
+    fn thresholds_are_where_costs_cross() {
+        let policy = Policy::new(&Costs::USUAL);
+        assert!(policy.share_from <= 4096 && policy.waiting_from <= 64 << 10 && policy.tcow_from > policy.waiting_from);
+    }
+}

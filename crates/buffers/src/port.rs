@@ -1,0 +1,474 @@
+//! A port between two processes: messages whose bytes go through rings (`shunt-ring`), or stay in regions.
+//!
+//! ```text
+//! socket (AF_UNIX)  the link and pools as descriptors, a byte for whoever sleeps, the hang-up of a process that died
+//! link, channel 0   records, and bytes that are copied
+//! link, channel 1   tickets that come back
+//! link, last page   one pull each way
+//! ```
+//!
+//! One thread uses a port at a time. `send` waits for room in the ring, `receive` for a message.
+
+mod pulling;
+mod setup;
+
+use crate::costs::Costs;
+use crate::fault;
+use crate::input::Input;
+use crate::linux::Host;
+use crate::memory::Work;
+use crate::output::Output;
+use crate::policy::{Policy, Realisation};
+use crate::record::{Kind, Record};
+use crate::semantics::{Allocation, Integrity, Semantics};
+use crate::tables::Architecture;
+use setup::Link;
+use shunt_region::{Account, Attached, Limit, Pool, Reference, Region, Span, Violation};
+use shunt_sys::Errno;
+
+/// Why a port cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The peer process has ended, or closed its port.
+    Gone,
+    /// It sent what no honest peer sends.
+    Violation(Violation),
+    /// Something is missing, and copying does not help.
+    Limit(Limit),
+    /// The message is longer than the buffer.
+    Length(usize),
+    /// The kernel refused.
+    System(Errno),
+}
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(to, "{self:?}")
+    }
+}
+impl std::error::Error for Error {}
+impl From<Limit> for Error {
+    fn from(limit: Limit) -> Error {
+        Error::Limit(limit)
+    }
+}
+impl From<Violation> for Error {
+    fn from(violation: Violation) -> Error {
+        Error::Violation(violation)
+    }
+}
+impl From<Errno> for Error {
+    fn from(error: Errno) -> Error {
+        Error::System(error)
+    }
+}
+
+/// What a peer may hold of this process's regions, until a port is told otherwise.
+pub const QUOTA: usize = 64 << 20;
+
+/// What an output stands for until its bytes have been read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Ticket(u64);
+
+/// The ticket of a message that was copied into the ring: completed at once.
+pub const AT_ONCE: Ticket = Ticket(u64::MAX);
+
+/// One process's end.
+pub struct Port {
+    link: Link,
+    account: Account,
+    hosts: Vec<Host>,
+    attached: Vec<Attached>,
+    outputs: Vec<(u64, usize, Output)>,
+    policy: Policy,
+    costs: Costs,
+    serial: u16,
+    /// The tickets of messages that were pulled last.
+    pulls: [u64; setup::PULLS],
+    next: Option<Record>,
+    /// Outputs that were copied although they need not have been, by reason.
+    copied: [u64; 64],
+    largest: usize,
+}
+
+/// A message in a region of the peer's. It counts against the peer's quota of it until it is given back.
+#[must_use = "a message is given back"]
+#[derive(Debug)]
+pub struct Message {
+    record: Record,
+    bytes: Vec<u8>,
+    at: Option<(*const u8, usize)>,
+}
+
+impl Message {
+    /// How many bytes it has.
+    pub fn length(&self) -> usize {
+        self.at.map_or(self.bytes.len(), |at| at.1)
+    }
+
+    /// What its sender promised.
+    pub fn semantics(&self) -> Semantics {
+        self.record.semantics
+    }
+
+    /// Where it lies in the peer's memory, if it does: to be read in place. Who sent it can still change it, unless it sent it with
+    /// a move and is honest. Valid until the message is given back.
+    pub fn in_place(&self) -> Option<(*const u8, usize)> {
+        self.at
+    }
+
+    /// A copy of its bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        match self.at {
+            // SAFETY: checked when it came; mapped as long as the port, which takes the message back.
+            Some((start, length)) => unsafe {
+                let mut bytes = Vec::with_capacity(length);
+                core::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), length);
+                bytes.set_len(length);
+                bytes
+            },
+            None => self.bytes.clone(),
+        }
+    }
+}
+
+/// The most bytes of a message that [`Port::receive_reference`] copies, unless [`Port::set_largest`] says otherwise: a peer names the length
+/// of what it sends, and this process's memory is not its to take.
+pub const LARGEST: usize = 64 << 20;
+
+impl Port {
+    /// The peer could change this process's memory anyway (it made this process, say, and both run as one user with the same rights), so
+    /// pools for trusted peers may be passed in both directions: memory that both write, and that could shrink under its reader.
+    ///
+    /// Nothing that this process could ask the kernel proves that: what it can find out is whether *it* may change the peer, and the
+    /// peer's word would be a stranger's. So it is the program's to say.
+    pub fn trust(&mut self) {
+        self.link.trusts = true;
+    }
+
+    /// The most bytes of a message that [`Port::receive_reference`] copies ([`LARGEST`]).
+    pub fn set_largest(&mut self, bytes: usize) {
+        self.largest = bytes;
+    }
+
+    /// From now on regions of `pool` can be sent here. The peer sees all of the pool.
+    ///
+    /// # Errors
+    /// [`Limit::OtherPeer`]: it sees it alone, and that is another. [`Limit::Untrusted`]: the pool is for trusted peers,
+    /// and nobody has said that this one is ([`Port::trust`]).
+    pub fn offer(&mut self, pool: &Pool) -> Result<(), Error> {
+        self.account.room(pool, 0)?;
+        self.link.pass_pool(pool)?;
+        self.hosts.push(Host::new(pool.clone()));
+        Ok(())
+    }
+
+    /// What the peer may hold; for a fresh port.
+    ///
+    /// # Errors
+    /// [`Limit::Memory`].
+    pub fn set_quota(&mut self, bytes: usize) -> Result<(), Error> {
+        self.account = Account::new(bytes)?;
+        Ok(())
+    }
+
+    /// Decides by these costs from now on.
+    pub fn set_costs(&mut self, costs: Costs) {
+        self.policy = Policy::new(&costs);
+        self.costs = costs;
+    }
+
+    /// What it decides by; may be changed.
+    pub fn policy(&mut self) -> &mut Policy {
+        &mut self.policy
+    }
+
+    /// How many outputs were copied for this reason.
+    pub fn copied(&self, limit: Limit) -> u64 {
+        self.copied[limit as usize]
+    }
+
+    /// What the peer holds, in bytes and references.
+    pub fn lent(&self) -> (usize, usize) {
+        (self.account.lent(), self.account.held())
+    }
+
+    fn host_of(&self, address: usize, length: usize) -> Option<(usize, Work)> {
+        let works = self.hosts.iter().enumerate().map(|(number, host)| (number, host.work(address, length)));
+        works.into_iter().find(|(_, work)| work.region.is_some())
+    }
+
+    /// Sends bytes with copy semantics: they are the message as they are now, whatever happens to the buffer. `defer`: the call need
+    /// not wait for the receiver, nor copy, if the buffer lies in a region ([`Semantics::EMULATED_COPY`] by TCOW).
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Violation`].
+    pub fn send(&mut self, bytes: &[u8], defer: bool) -> Result<Ticket, Error> {
+        self.progress()?;
+        let address = bytes.as_ptr() as usize;
+        let why = match self.host_of(address, bytes.len()) {
+            None => Limit::Private,
+            Some((number, work)) => {
+                let at = work.region.expect("found by it");
+                match self.policy.choose(at.first, at.generation, bytes.len(), defer) {
+                    Realisation::Copy(limit) => limit,
+                    Realisation::Waiting => match self.send_waiting(number, &work)? {
+                        None => return Ok(AT_ONCE),
+                        Some(limit) => limit,
+                    },
+                    Realisation::Tcow => match self.begin(number, work, Semantics::EMULATED_COPY, false) {
+                        Err(Error::Limit(limit)) => limit,
+                        sent => return sent,
+                    },
+                }
+            }
+        };
+        self.copied[why as usize] += 1;
+        self.send_bytes(bytes, Semantics::COPY)?;
+        Ok(AT_ONCE)
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8], semantics: Semantics) -> Result<(), Error> {
+        let reference = Reference { offset: 0, length: bytes.len() as u64, generation: 0, pool: 0, ticket: 0 };
+        self.link.put(0, &Record { kind: Kind::Bytes, semantics, serial: 0, reference, source: 0 }.to_bytes())?;
+        self.link.put(0, bytes)
+    }
+
+    /// Sends the first `length` bytes of a region that stays the program's: share semantics. They are not to be changed before the
+    /// ticket is completed.
+    ///
+    /// # Errors
+    /// As [`Port::send`]; [`Error::Limit`] if they can be neither shared nor copied.
+    pub fn send_shared(&mut self, region: &Region, length: usize, semantics: Semantics) -> Result<Ticket, Error> {
+        assert!(semantics.allocation == Allocation::Application && length <= region.size());
+        self.progress()?;
+        let (number, work) = self.host_of(region.pointer() as usize, length).ok_or(Limit::Private)?;
+        let why = match length < self.policy.share_from {
+            true => Limit::Short,
+            false => match self.begin(number, work, semantics, true) {
+                Err(Error::Limit(limit)) => limit,
+                sent => return sent,
+            },
+        };
+        self.copied[why as usize] += 1;
+        self.send_bytes(&region.bytes()[..length], semantics)?;
+        Ok(AT_ONCE)
+    }
+
+    /// Sends the first `length` bytes of a region and gives it away: move semantics, weak or not.
+    ///
+    /// # Errors
+    /// As [`Port::send_shared`].
+    pub fn send_region(&mut self, region: Region, length: usize, semantics: Semantics) -> Result<Ticket, Error> {
+        assert!(semantics.allocation == Allocation::System && length <= region.size());
+        self.progress()?;
+        let (number, work) = self.host_of(region.pointer() as usize, length).ok_or(Limit::Private)?;
+        let (pool, at) = region.leave();
+        match self.begin(number, work, semantics, false) {
+            Err(Error::Limit(limit)) => {
+                let region = Region::regain(pool, at)?;
+                self.copied[limit as usize] += 1;
+                self.send_bytes(&region.bytes()[..length], semantics)?;
+                Ok(AT_ONCE)
+            }
+            sent => sent,
+        }
+    }
+
+    /// Prepares an output, lends what is to be read, and says so. `weak`: readers in place are the program's business.
+    fn begin(&mut self, number: usize, work: Work, semantics: Semantics, weak: bool) -> Result<Ticket, Error> {
+        let _ = weak;
+        if semantics == Semantics::EMULATED_COPY {
+            fault::ensure()?;
+        }
+        let host = &mut self.hosts[number];
+        let pool = host.pool().clone();
+        self.account.room(&pool, work.length)?;
+        let output = Output::prepare(semantics, work, None, host)?;
+        if let Some(limit) = output.why() {
+            self.copied[limit as usize] += 1;
+        }
+        let at = if output.realised() == Semantics::COPY { output.work.system } else { output.work.region };
+        let at = at.expect("what is read lies in a region");
+        let mut reference = match self.account.lend_located(&pool, &at, work.length) {
+            Ok(reference) => reference,
+            Err(limit) => {
+                output.fail(&mut self.hosts[number]);
+                return Err(limit.into());
+            }
+        };
+        reference.pool = number as u32;
+        self.outputs.push((reference.ticket, number, output));
+        let record = Record { kind: Kind::Region, semantics, serial: 0, reference, source: 0 };
+        self.link.put(0, &record.to_bytes())?;
+        Ok(Ticket(reference.ticket))
+    }
+
+    /// Whether the peer has finished with an output.
+    ///
+    /// # Errors
+    /// [`Error::Gone`]: with all of them; [`Error::Violation`].
+    pub fn completed(&mut self, ticket: Ticket) -> Result<bool, Error> {
+        self.progress()?;
+        Ok(ticket == AT_ONCE || !self.account.holds(ticket.0))
+    }
+
+    /// Takes tickets that came back.
+    ///
+    /// # Errors
+    /// [`Error::Violation`].
+    pub fn progress(&mut self) -> Result<(), Error> {
+        while let Some(ticket) = self.link.ticket()? {
+            self.account.give_back(ticket)?;
+            self.complete(ticket);
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, ticket: u64) {
+        let Some(place) = self.outputs.iter().position(|output| output.0 == ticket) else { return };
+        let (_, number, output) = self.outputs.remove(place);
+        let (host, region) = (&mut self.hosts[number], output.work.region);
+        let guarded = output.realised() == Semantics::EMULATED_COPY;
+        output.complete(host);
+        if let Some(at) = region.filter(|_| guarded) {
+            // What was not written stays as it is: sent again it costs nothing.
+            if host.pool().was_written(&at) {
+                host.pool().disarm(&at);
+                self.policy.rewritten(at.first, at.generation);
+            }
+        }
+    }
+
+    /// The peer is gone, or to be treated as if it were: all outputs are completed, and its regions are forgotten.
+    pub fn abandon(&mut self) {
+        self.account.forfeit(|_| {});
+        while let Some((ticket, ..)) = self.outputs.last() {
+            self.complete(*ticket);
+        }
+    }
+
+    fn record(&mut self) -> Result<Record, Error> {
+        if let Some(record) = self.next {
+            return Ok(record);
+        }
+        let mut bytes = [0; Record::SIZE];
+        self.link.take(0, &mut bytes)?;
+        let record = Record::from_bytes(&bytes)?;
+        if record.kind != Kind::Bytes {
+            self.attach(record.reference.pool)?;
+            self.span(&record.reference)?;
+        }
+        self.next = Some(record);
+        Ok(record)
+    }
+
+    fn attach(&mut self, number: u32) -> Result<(), Error> {
+        while self.attached.len() <= number as usize {
+            let attached = self.link.next_pool()?;
+            self.attached.push(attached);
+        }
+        Ok(())
+    }
+
+    fn span(&self, reference: &Reference) -> Result<Span<'_>, Violation> {
+        self.attached.get(reference.pool as usize).ok_or(Violation::Pool)?.check(reference)
+    }
+
+    /// How long the next message is; waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Violation`].
+    pub fn next_length(&mut self) -> Result<usize, Error> {
+        Ok(self.record()?.reference.length as usize)
+    }
+
+    /// Receives a message into `buffer`: copy semantics, with the sender's region as outboard buffer if it sent one. Gives its length.
+    ///
+    /// # Errors
+    /// As [`Port::next_length`]; [`Error::Length`]: it waits for a longer buffer.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let record = self.record()?;
+        let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
+        let target = buffer.get_mut(..length).ok_or(Error::Length(length))?;
+        match record.kind {
+            Kind::Bytes => self.link.take(0, target)?,
+            Kind::Region => {
+                self.span(&record.reference)?.copy_to(0, target);
+                self.link.put(1, &record.reference.ticket.to_le_bytes())?;
+            }
+            Kind::Pull => {
+                self.pull(&record, target)?;
+                self.link.put(1, &record.reference.ticket.to_le_bytes())?;
+            }
+        }
+        self.next = None;
+        Ok(length)
+    }
+
+    /// Receives a message where it lies, with weak integrity. What is not a region, or is read under TCOW, is copied.
+    ///
+    /// # Errors
+    /// As [`Port::next_length`].
+    pub fn receive_reference(&mut self) -> Result<Message, Error> {
+        let record = self.record()?;
+        let copied = record.semantics.allocation == Allocation::Application && record.semantics.integrity == Integrity::Strong;
+        if record.kind == Kind::Region && !copied {
+            let span = self.span(&record.reference)?;
+            let at = Some((span.pointer().cast_const(), span.length()));
+            self.next = None;
+            return Ok(Message { record, bytes: Vec::new(), at });
+        }
+        let mut bytes = Vec::new();
+        let length = usize::try_from(record.reference.length).map_err(|_| Violation::Outside)?;
+        if length > self.largest {
+            return Err(Limit::Memory.into()); // it can still be received into a buffer of the program's
+        }
+        bytes.try_reserve_exact(length).map_err(|_| Limit::Memory)?;
+        bytes.resize(length, 0);
+        self.receive(&mut bytes)?;
+        Ok(Message { record, bytes, at: None })
+    }
+
+    /// The program has finished with a message.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn give_back(&mut self, message: Message) -> Result<(), Error> {
+        match message.at {
+            Some(_) => self.link.put(1, &message.record.reference.ticket.to_le_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Receives a message into a region of this process's own, which the system chooses: any semantics of system-allocated
+    /// buffers. Strong integrity by one copy, as the peer's memory is the outboard buffer. Gives the region and the message's length.
+    ///
+    /// # Errors
+    /// As [`Port::receive`]; [`Error::Limit`]: no pool was offered, or it is full.
+    pub fn receive_region(&mut self, semantics: Semantics) -> Result<(Region, usize), Error> {
+        assert!(semantics.allocation == Allocation::System);
+        let length = self.next_length()?;
+        let host = self.hosts.first_mut().ok_or(Limit::Private)?;
+        let pool = host.pool().clone();
+        let mut input = Input::post(semantics, Work { length, ..Work::default() }, host)?;
+        input.ready(Architecture::Pooled, host)?;
+        let at = input.work.system.expect("the overlay");
+        let place = pool.pointer(&at);
+        // SAFETY: as long; nobody else has it.
+        let received = self.receive(unsafe { core::slice::from_raw_parts_mut(place, length) });
+        let host = &mut self.hosts[0];
+        if let Err(error) = received {
+            input.fail(host);
+            return Err(error);
+        }
+        let work = input.complete(host)?;
+        Ok((Region::regain(pool, work.region.ok_or(Limit::State)?)?, length))
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

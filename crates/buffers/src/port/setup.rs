@@ -1,0 +1,381 @@
+//! The link of a port: its memory, its socket, and how a side waits.
+
+use super::{Error, Port, QUOTA};
+use crate::costs::Costs;
+use crate::policy::Policy;
+use core::sync::atomic::{fence, AtomicU32, Ordering};
+use shunt_region::pull::Pull;
+use shunt_region::{Account, Attached, Audience, Limit, Pool, Violation};
+use shunt_ring::{bell, Pipe, Window};
+use shunt_segment::area::{window_offset, CHANNEL_PAGES, CLASSES, LINK_SIZE, PAGE};
+use shunt_segment::channel::{arm, ChannelPage};
+use shunt_sys::{calls, libc, mapping, Errno};
+use std::collections::VecDeque;
+
+const SIZE: usize = LINK_SIZE + PAGE;
+/// Bytes on the socket.
+const LINK: u8 = b'L';
+const POOL: u8 = b'P';
+const TRUSTED: u8 = b'T';
+/// Looks before a side sleeps.
+const LOOKS: u32 = 4_000;
+/// Pools that a peer can offer.
+const POOLS: usize = 16;
+/// Messages of one side that can be pulled at a time, a line each.
+pub(super) const PULLS: usize = 8;
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+pub(super) struct Link {
+    fd: i32,
+    base: *mut u8,
+    pub(super) side: usize,
+    windows: [Window; 4],
+    /// What came with the socket's bytes: descriptor, and whether the pool is one for trusted peers.
+    pools: VecDeque<(i32, bool)>,
+    came: usize,
+    gone: bool,
+    /// The program says that the peer could change this process anyway ([`super::Port::trust`]).
+    pub(super) trusts: bool,
+    part: ([u8; 8], usize),
+}
+
+// SAFETY: memory of its own, and shared memory reached through atomics and pipes.
+unsafe impl Send for Link {}
+
+#[repr(C, align(8))]
+struct Control {
+    length: usize,
+    level: i32,
+    kind: i32,
+    descriptor: i32,
+}
+
+fn pass(fd: i32, byte: u8, descriptor: i32) -> Result<(), Errno> {
+    let mut control = Control { length: 20, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, descriptor };
+    let mut vector = libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&mut vector, 1);
+    (message.msg_control, message.msg_controllen) = ((&raw mut control).cast(), size_of::<Control>());
+    calls::sendmsg(fd, &message, libc::MSG_NOSIGNAL).map(|_| ())
+}
+
+/// One byte, and the descriptor that came with it.
+fn get(fd: i32, flags: i32) -> Result<Option<(u8, i32)>, Errno> {
+    let mut byte = 0u8;
+    let mut control = Control { length: 0, level: 0, kind: 0, descriptor: -1 };
+    let mut vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&mut vector, 1);
+    // Room for one descriptor: the kernel keeps no more of them.
+    (message.msg_control, message.msg_controllen) = ((&raw mut control).cast(), 20);
+    let count = calls::recvmsg(fd, &mut message, flags | libc::MSG_CMSG_CLOEXEC)?;
+    let came = message.msg_controllen >= 20 && control.kind == libc::SCM_RIGHTS;
+    Ok((count == 1).then_some((byte, if came { control.descriptor } else { -1 })))
+}
+
+impl Port {
+    /// Makes the link, and hands it to whoever has the other end of the AF_UNIX stream `fd`, which becomes the port's. That one
+    /// calls [`Port::accept`].
+    ///
+    /// # Errors
+    /// [`Error::System`], [`Error::Limit`].
+    pub fn connect(fd: i32) -> Result<Port, Error> {
+        let memory = calls::memfd_create(b"shunt-port\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?;
+        let made = calls::ftruncate(memory, SIZE as i64)
+            .and_then(|()| calls::fcntl(memory, libc::F_ADD_SEALS, SEALS as usize))
+            .and_then(|_| mapping::shared(memory, SIZE));
+        let sent = made.and_then(|base| {
+            let link = Link::at(fd, base, 0);
+            for channel in 0..2 {
+                for side in &link.page(channel).sides {
+                    side.transmit.class_limit.store(CLASSES as u32 - 1, Ordering::Relaxed);
+                }
+            }
+            pass(fd, LINK, memory).map(|()| link)
+        });
+        let _ = calls::close(memory);
+        Port::of(sent?)
+    }
+
+    /// The other end of [`Port::connect`].
+    ///
+    /// # Errors
+    /// [`Error::System`], [`Error::Gone`], [`Error::Violation`], [`Error::Limit`].
+    pub fn accept(fd: i32) -> Result<Port, Error> {
+        let (byte, memory) = get(fd, 0)?.ok_or(Error::Gone)?;
+        if byte != LINK || memory < 0 {
+            return Err(Violation::Record.into());
+        }
+        // SAFETY: plain integers.
+        let mut status: libc::stat = unsafe { core::mem::zeroed() };
+        let sealed = calls::fcntl(memory, libc::F_GET_SEALS, 0).is_ok_and(|seals| seals & SEALS == SEALS);
+        let sound = sealed && calls::fstat(memory, &mut status).is_ok() && status.st_size == SIZE as i64;
+        let base = if sound { mapping::shared(memory, SIZE).map_err(Limit::of) } else { Err(Limit::Unsealed) };
+        let _ = calls::close(memory);
+        Port::of(Link::at(fd, base?, 1))
+    }
+
+    /// Two ports of this process, joined.
+    ///
+    /// # Errors
+    /// [`Error::System`], [`Error::Limit`].
+    pub fn pair() -> Result<(Port, Port), Error> {
+        let mut fds = [-1; 2];
+        calls::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())?;
+        Ok((Port::connect(fds[0])?, Port::accept(fds[1])?))
+    }
+
+    fn of(link: Link) -> Result<Port, Error> {
+        hear_of_forks();
+        Ok(Port {
+            link,
+            account: Account::new(QUOTA)?,
+            hosts: Vec::new(),
+            attached: Vec::new(),
+            outputs: Vec::new(),
+            policy: Policy::new(&Costs::USUAL),
+            costs: Costs::USUAL,
+            serial: 0,
+            pulls: [u64::MAX; PULLS],
+            next: None,
+            copied: [0; 64],
+            largest: super::LARGEST,
+        })
+    }
+
+    /// Its socket: for a set of poll, to hear of the peer's end, and by which tests play a peer.
+    pub fn descriptor(&self) -> i32 {
+        self.link.fd
+    }
+}
+
+/// Children of fork(3) get private copies of pools before they go on. Those of the bare system call do not: their writes fault as
+/// this process's do, where writing is taken away, and are seen where it is not.
+fn hear_of_forks() {
+    extern "C" {
+        fn pthread_atfork(
+            before: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> i32;
+    }
+    extern "C" fn in_child() {
+        shunt_region::registry::forked();
+    }
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    // SAFETY: a function that calls nothing but the kernel.
+    ONCE.call_once(|| {
+        let _ = unsafe { pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// What a hostile peer can do, for tests.
+#[doc(hidden)]
+impl Port {
+    pub fn put_raw(&mut self, channel: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.link.put(channel & 1, bytes)
+    }
+
+    pub fn scribble(&mut self, at: usize, value: u64) {
+        // SAFETY: a word of the link, rings and positions included.
+        unsafe {
+            (*self.link.base.add(at % SIZE / 8 * 8).cast::<core::sync::atomic::AtomicU64>()).store(value, Ordering::SeqCst)
+        };
+    }
+
+    pub fn pass_raw(&mut self, byte: u8, descriptor: i32) -> Result<(), Error> {
+        Ok(pass(self.link.fd, byte, descriptor)?)
+    }
+}
+
+impl Link {
+    fn at(fd: i32, base: *mut u8, side: usize) -> Link {
+        let windows = [const { Window::new() }; 4];
+        for (number, window) in windows.iter().enumerate() {
+            // SAFETY: the windows lie in the link.
+            window.set(unsafe { base.add(window_offset(number / 2, number % 2)) });
+        }
+        Link { fd, base, side, windows, pools: VecDeque::new(), came: 0, gone: false, trusts: false, part: ([0; 8], 0) }
+    }
+
+    fn page(&self, channel: usize) -> &ChannelPage {
+        // SAFETY: inside the link, which lasts as long as this; all of it atomic.
+        unsafe { &*self.base.add(CHANNEL_PAGES + channel * PAGE).cast() }
+    }
+
+    fn pipe(&self, channel: usize, sender: usize) -> Pipe<'_> {
+        let sides = &self.page(channel).sides;
+        Pipe {
+            own: &sides[self.side],
+            peer: &sides[1 - self.side],
+            link: self.base,
+            channel,
+            sender,
+            window: &self.windows[2 * channel + sender],
+        }
+    }
+
+    /// The word of pull `serial` that `side` sends, and the number of the one there whose system's buffer is complete.
+    pub(super) fn pull(&self, side: usize, serial: u16) -> (&'static Pull, &'static AtomicU32) {
+        // SAFETY: in the link's last page; atomic. Callers keep neither beyond the link.
+        unsafe {
+            let at = self.base.add(LINK_SIZE + 128 * (PULLS * side + serial as usize % PULLS));
+            (&*at.cast(), &*at.add(64).cast())
+        }
+    }
+
+    pub(super) fn pass_pool(&self, pool: &Pool) -> Result<(), Error> {
+        let trusted = pool.audience() == Audience::Trusted;
+        if trusted && !self.trusts {
+            return Err(Limit::Untrusted.into());
+        }
+        pass(self.fd, if trusted { TRUSTED } else { POOL }, pool.descriptor()).map_err(Error::System)
+    }
+
+    /// Waits for the next pool of the peer's, and maps it.
+    pub(super) fn next_pool(&mut self) -> Result<Attached, Error> {
+        let mut looks = 0;
+        loop {
+            self.drain()?;
+            if let Some((fd, trusted)) = self.pools.pop_front() {
+                // One that can shrink under its reader is mapped only if its owner could do worse to this process.
+                let audience = if trusted { Audience::Trusted } else { Audience::Anyone };
+                let attached = match trusted && !self.trusts {
+                    true => Err(Limit::Untrusted),
+                    false => Attached::map(fd, audience),
+                };
+                let _ = calls::close(fd);
+                return Ok(attached?);
+            }
+            if self.came >= POOLS {
+                return Err(Violation::Pool.into());
+            }
+            // It was passed before what refers to it.
+            if looks > 0 {
+                return Err(Violation::Pool.into());
+            }
+            looks += 1;
+        }
+    }
+
+    /// Takes what has come on the socket.
+    fn drain(&mut self) -> Result<(), Error> {
+        loop {
+            match get(self.fd, libc::MSG_DONTWAIT) {
+                Ok(Some((byte, fd))) if byte == POOL || byte == TRUSTED => {
+                    self.came += 1;
+                    if fd < 0 || self.came > POOLS {
+                        let _ = calls::close(fd);
+                        return Err(Violation::Pool.into());
+                    }
+                    self.pools.push_back((fd, byte == TRUSTED));
+                }
+                Ok(Some((_, fd))) => {
+                    if fd >= 0 {
+                        let _ = calls::close(fd);
+                    }
+                }
+                Ok(None) | Err(Errno(libc::ECONNRESET)) => {
+                    self.gone = true;
+                    return Ok(());
+                }
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// One look in vain. After some it sleeps for a moment on the socket, where a peer's end shows.
+    pub(super) fn idle(&self, looks: &mut u32) -> Result<(), Error> {
+        *looks += 1;
+        core::hint::spin_loop();
+        if *looks % LOOKS == 0 {
+            let hung_up = libc::POLLHUP | libc::POLLERR;
+            let events = calls::poll_one(self.fd, 0, 50_000).unwrap_or(0);
+            if events & hung_up != 0 {
+                return Err(Error::Gone);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts all of `bytes` into the ring of `channel`, waiting for room.
+    pub(super) fn put(&self, channel: usize, bytes: &[u8]) -> Result<(), Error> {
+        let pipe = self.pipe(channel, self.side);
+        let (mut sent, mut looks) = (0, 0);
+        while sent < bytes.len() {
+            // SAFETY: inside `bytes`; one thread sends.
+            let count = unsafe { pipe.send(bytes.as_ptr().add(sent), bytes.len() - sent) };
+            sent += count;
+            if count == 0 {
+                self.idle(&mut looks)?;
+            } else {
+                looks = 0;
+                // The sleeper relies on this fence.
+                fence(Ordering::SeqCst);
+                if channel == 0 && bell::must_ring(&pipe.peer.wait, arm::IN) {
+                    let _ = calls::send_byte(self.fd, 0, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `target.len()` bytes out of the ring of `channel`, waiting for them. What a process sent before it died is delivered.
+    pub(super) fn take(&mut self, channel: usize, target: &mut [u8]) -> Result<(), Error> {
+        let (mut taken, mut looks) = (0, 0u32);
+        while taken < target.len() {
+            let gone = self.gone;
+            let pipe = self.pipe(channel, 1 - self.side);
+            // SAFETY: inside `target`; one thread receives.
+            let count = unsafe { pipe.receive(target.as_mut_ptr().add(taken), target.len() - taken) };
+            let count = count.map_err(|_| Violation::Record)?;
+            taken += count;
+            if count > 0 {
+                looks = 0;
+                continue;
+            }
+            if gone {
+                return Err(Error::Gone);
+            }
+            looks += 1;
+            core::hint::spin_loop();
+            if looks > LOOKS {
+                looks = 0;
+                bell::arm(&pipe.own.wait, arm::IN);
+                let waits = pipe.look().1 > 0;
+                if !waits {
+                    let _ = calls::poll_one(self.fd, libc::POLLIN, -1);
+                }
+                bell::disarm(&self.pipe(channel, 1 - self.side).own.wait, arm::IN);
+                self.drain()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A ticket that came back, if one has.
+    pub(super) fn ticket(&mut self) -> Result<Option<u64>, Error> {
+        let pipe = self.pipe(1, 1 - self.side);
+        let (mut bytes, had) = self.part;
+        // SAFETY: inside the array; one thread receives.
+        let count = unsafe { pipe.receive(bytes.as_mut_ptr().add(had), 8 - had) }.map_err(|_| Violation::Record)?;
+        if had + count < 8 {
+            self.part = (bytes, had + count);
+            return Ok(None);
+        }
+        self.part = ([0; 8], 0);
+        Ok(Some(u64::from_le_bytes(bytes)))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for (fd, _) in &self.pools {
+            let _ = calls::close(*fd);
+        }
+        let _ = calls::munmap(self.base, SIZE);
+        let _ = calls::close(self.fd);
+    }
+}

@@ -1,0 +1,167 @@
+//! The program's own handlers of SIGSEGV are called as if this library had none, and the reverse.
+
+mod common;
+
+use common::{alone, joined, UNIT};
+use shunt_buffers::fault;
+use shunt_region::Limit;
+use shunt_sys::{calls, libc as constants, mapping};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static STACK: AtomicUsize = AtomicUsize::new(0);
+static OLD: AtomicUsize = AtomicUsize::new(0);
+static MASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Gives the guard page back; what a garbage collector does.
+extern "C" fn own(_: i32, information: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    CALLS.fetch_add(1, SeqCst);
+    let here = 0u8;
+    STACK.store(&raw const here as usize, SeqCst);
+    // SAFETY: asks for this thread's mask; gives back a page of this test's.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
+        MASKED.store((libc::sigismember(&mask, libc::SIGUSR1) * 2 + libc::sigismember(&mask, libc::SIGSEGV)) as usize, SeqCst);
+        let page = ((*information).si_addr() as usize & !4095) as *mut u8;
+        assert_eq!(libc::mprotect(page.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE), 0);
+    }
+}
+
+/// Goes on to whatever was there before it.
+extern "C" fn chained(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    CALLS.fetch_add(1, SeqCst);
+    // SAFETY: the old handler has this type.
+    unsafe {
+        let old: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = std::mem::transmute(OLD.load(SeqCst));
+        old(signal, information, context);
+    }
+}
+
+fn install(handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void), flags: i32) -> usize {
+    // SAFETY: plain structures; the handlers above.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO | flags;
+        libc::sigaddset(&mut action.sa_mask, libc::SIGUSR1);
+        let mut old: libc::sigaction = std::mem::zeroed();
+        assert_eq!(libc::sigaction(libc::SIGSEGV, &action, &mut old), 0);
+        old.sa_sigaction
+    }
+}
+
+fn guard() -> *mut u8 {
+    mapping::range(4096).unwrap()
+}
+
+fn touch(page: *mut u8) {
+    // SAFETY: the handler makes it writable.
+    unsafe { page.write_volatile(1) };
+}
+
+/// One output under TCOW, overwritten while it is under way.
+fn one_fault() {
+    let (mut here, mut there, pool) = joined();
+    let mut region = pool.allocate(UNIT).unwrap();
+    region.bytes_mut().fill(1);
+    here.send(region.bytes(), true).unwrap();
+    assert_eq!(here.lent().1, 1);
+    let before = fault::mended();
+    region.bytes_mut()[7] = 2;
+    assert_eq!(fault::mended(), before + 1);
+    let mut bytes = vec![0; UNIT];
+    there.receive(&mut bytes).unwrap();
+    assert_eq!(bytes[7], 1);
+}
+
+#[test]
+fn a_handler_that_was_there_gets_its_own_faults() {
+    alone("a_handler_that_was_there_gets_its_own_faults", || {
+        install(own, 0);
+        one_fault();
+        assert_eq!(CALLS.load(SeqCst), 0);
+        touch(guard());
+        assert_eq!((CALLS.load(SeqCst), MASKED.load(SeqCst)), (1, 3), "with its mask, and itself blocked");
+        one_fault();
+        // The mask of before has come back.
+        touch(guard());
+        assert_eq!(CALLS.load(SeqCst), 2);
+    });
+}
+
+#[test]
+fn an_alternate_stack_is_used_where_the_program_asked_for_it() {
+    alone("an_alternate_stack_is_used_where_the_program_asked_for_it", || {
+        let size = 64 << 10;
+        let stack = mapping::reserve(size).unwrap();
+        let alternate = libc::stack_t { ss_sp: stack.cast(), ss_flags: 0, ss_size: size };
+        // SAFETY: memory of this test's.
+        assert_eq!(unsafe { libc::sigaltstack(&alternate, std::ptr::null_mut()) }, 0);
+        install(own, libc::SA_ONSTACK | libc::SA_NODEFER);
+        one_fault();
+        touch(guard());
+        assert!((stack as usize..stack as usize + size).contains(&STACK.load(SeqCst)));
+        assert_eq!(MASKED.load(SeqCst), 2);
+    });
+}
+
+#[test]
+fn a_handler_that_comes_later_may_go_on_to_ours() {
+    alone("a_handler_that_comes_later_may_go_on_to_ours", || {
+        install(own, 0);
+        one_fault();
+        OLD.store(install(chained, 0), SeqCst);
+        // Ours is put over it, and neither goes round.
+        one_fault();
+        assert_eq!(CALLS.load(SeqCst), 0);
+        touch(guard());
+        assert_eq!(CALLS.load(SeqCst), 2, "the later one, and by ours the earlier one");
+    });
+}
+
+#[test]
+fn a_fault_of_nobodys_ends_the_process_as_ever() {
+    alone("a_fault_of_nobodys_ends_the_process_as_ever", || {
+        // SAFETY: the child writes where nothing is.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: the action of a fresh program.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+            one_fault();
+            touch(guard());
+            // SAFETY: not reached.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this test's.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status:x}");
+    });
+}
+
+#[test]
+fn a_thread_that_blocks_the_signal_copies() {
+    let (mut here, mut there, pool) = joined();
+    let region = pool.allocate(UNIT).unwrap();
+    let set = 1u64 << (constants::SIGSEGV - 1);
+    calls::sigprocmask(constants::SIG_BLOCK, &set, std::ptr::null_mut(), 8).unwrap();
+    here.send(region.bytes(), true).unwrap();
+    assert_eq!((here.copied(Limit::SignalBlocked), here.lent().1), (1, 0));
+    assert_eq!(there.receive(&mut vec![0; UNIT]), Ok(UNIT));
+    calls::sigprocmask(constants::SIG_UNBLOCK, &set, std::ptr::null_mut(), 8).unwrap();
+}
+
+#[test]
+fn a_region_that_was_given_away_is_not_given_back_by_a_fault() {
+    alone("a_region_that_was_given_away_is_not_given_back_by_a_fault", || {
+        install(own, 0);
+        let (mut here, _there, pool) = joined();
+        let region = pool.allocate(UNIT).unwrap();
+        let place = region.pointer();
+        here.send_region(region, UNIT, shunt_buffers::Semantics::EMULATED_MOVE).unwrap();
+        one_fault();
+        touch(place);
+        assert_eq!(CALLS.load(SeqCst), 1, "the program's mistake is the program's");
+    });
+}

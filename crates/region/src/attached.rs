@@ -1,0 +1,159 @@
+//! A peer's pool, mapped once and kept: what its owner says is checked, what its memory holds is never believed twice.
+
+use crate::limit::Limit;
+use crate::pool::{Header, MAGIC, VERSION};
+use crate::reference::{Reference, Violation};
+use crate::seals;
+use crate::shape::{Audience, Shape, PAGE};
+use core::ops::Range;
+use core::sync::atomic::{fence, AtomicU32, Ordering};
+use shunt_sys::{calls, mapping};
+
+/// The mapping, with a private copy of the shape.
+#[derive(Debug)]
+pub struct Attached {
+    base: *mut u8,
+    shape: Shape,
+    writable: bool,
+}
+
+// SAFETY: shared memory, reached by atomics and by copying.
+unsafe impl Send for Attached {}
+// SAFETY: as above.
+unsafe impl Sync for Attached {}
+
+impl Attached {
+    /// Maps the pool behind `fd`, which stays the caller's. Of [`Audience::Trusted`]: to be written, too.
+    ///
+    /// # Errors
+    /// [`Limit::Unsealed`], [`Limit::Shape`], [`Limit::Memory`].
+    pub fn map(fd: i32, audience: Audience) -> Result<Attached, Limit> {
+        let trusted = audience == Audience::Trusted;
+        let size = seals::size(fd, trusted)?;
+        if size < PAGE {
+            return Err(Limit::Shape);
+        }
+        let mapped = if trusted { mapping::shared(fd, size) } else { mapping::shared_to_read(fd, size) };
+        let base = mapped.map_err(Limit::of)?;
+        // SAFETY: a page at least; its words are atomic, and any value is one.
+        let header = unsafe { &*base.cast::<Header>() };
+        let sound = header.magic.load(Ordering::Acquire) == MAGIC && header.version.load(Ordering::Relaxed) == VERSION;
+        let (unit, units) = (header.unit.load(Ordering::Relaxed), header.units.load(Ordering::Relaxed));
+        let shape = Shape { unit: unit as usize, units: units as usize }.checked().ok().filter(|_| sound);
+        match shape.filter(|shape| shape.file() == size) {
+            Some(shape) => Ok(Attached { base, shape, writable: trusted }),
+            None => {
+                let _ = calls::munmap(base, size);
+                Err(Limit::Shape)
+            }
+        }
+    }
+
+    /// Its units, as they were when it was mapped.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Whether it can be written: its owner trusts this process, and this one its owner.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The bytes of a reference.
+    ///
+    /// # Errors
+    /// [`Violation::Outside`].
+    pub fn check(&self, reference: &Reference) -> Result<Span<'_>, Violation> {
+        let range = reference.range(self.shape.bytes())?;
+        Ok(Span { attached: self, range, generation: reference.generation })
+    }
+
+    fn told(&self, unit: usize, which: usize) -> &AtomicU32 {
+        // SAFETY: in front of the units.
+        unsafe { &*self.base.add(PAGE).cast::<AtomicU32>().add(2 * unit + which) }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = calls::munmap(self.base, self.shape.file());
+    }
+}
+
+/// Bytes of a peer's region. They can change at any time, in what is not copied yet, if the peer is not honest.
+#[derive(Clone, Debug)]
+pub struct Span<'a> {
+    attached: &'a Attached,
+    range: Range<usize>,
+    generation: u32,
+}
+
+impl Span<'_> {
+    /// How many.
+    pub fn length(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Where the first is; for readers in place, which outputs under TCOW do not have.
+    pub fn pointer(&self) -> *mut u8 {
+        // SAFETY: inside the units.
+        unsafe { self.attached.base.add(self.attached.shape.front() + self.range.start) }
+    }
+
+    /// Whether the region is still what the reference says, as far as its owner tells: asked after reading in place.
+    pub fn is_fresh(&self, first_unit: usize) -> bool {
+        fence(Ordering::Acquire);
+        first_unit < self.attached.shape.units && self.attached.told(first_unit, 1).load(Ordering::Acquire) == self.generation
+    }
+
+    /// Copies bytes from `from` on, as they were when the output was made: where the owner writes meanwhile it saves the unit
+    /// first and says so, and what was copied is copied again from there. Gives how many.
+    pub fn copy_to(&self, from: usize, to: &mut [u8]) -> usize {
+        let count = to.len().min(self.length().saturating_sub(from));
+        // SAFETY: as many bytes as the slice has.
+        unsafe { self.copy_raw(from, to.as_mut_ptr(), count) };
+        count
+    }
+
+    /// As [`Span::copy_to`], to memory that others may see.
+    ///
+    /// # Safety
+    /// `count` bytes at `to` are the caller's to write.
+    ///
+    /// # Panics
+    /// When there are not as many bytes.
+    pub unsafe fn copy_raw(&self, from: usize, to: *mut u8, count: usize) {
+        assert!(from <= self.length() && count <= self.length() - from);
+        let shape = self.attached.shape;
+        let mut done = 0;
+        while done < count {
+            let at = self.range.start + from + done;
+            let unit = at / shape.unit;
+            let part = (count - done).min(shape.unit - at % shape.unit);
+            // SAFETY: `at + part` is inside the units, and as far behind them inside the spares; the rest is promised.
+            unsafe {
+                let source = self.attached.base.add(shape.front() + at);
+                let target = to.add(done);
+                let redirect = self.attached.told(unit, 0);
+                let mut saved = redirect.load(Ordering::Acquire);
+                // It changes once in an output's life; one that changes again is a scribbler's, whose bytes are any bytes.
+                for _ in 0..2 {
+                    let source = if saved == 0 { source } else { source.add(shape.bytes()) };
+                    core::ptr::copy_nonoverlapping(source, target, part);
+                    fence(Ordering::Acquire);
+                    let now = redirect.load(Ordering::Relaxed);
+                    if now == saved {
+                        break;
+                    }
+                    saved = now;
+                }
+            }
+            done += part;
+        }
+    }
+}

@@ -1,0 +1,752 @@
+//! Pools as their owner has them, and the regions in them.
+
+use crate::fifo::Fifo;
+use crate::limit::Limit;
+use crate::shape::{Audience, Pages, Shape, HUGE, PAGE};
+use crate::state::{Event, State};
+use crate::word::{Use, Value, Word};
+use crate::{huge, registry, seals};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use shunt_sys::{calls, libc, mapping};
+
+/// First word of a pool: "shuntpol".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"shuntpol");
+/// Version of what a pool's file holds.
+pub(crate) const VERSION: u32 = 1;
+
+/// The first page of a pool's file.
+#[repr(C)]
+pub(crate) struct Header {
+    pub magic: AtomicU64,
+    pub version: AtomicU32,
+    pub unit: AtomicU32,
+    pub units: AtomicU32,
+}
+
+/// What the owner keeps of a pool, in private memory: no peer can reach it. The arrays follow, one entry a unit.
+#[repr(C)]
+pub struct Control {
+    base: *mut u8,
+    shape: Shape,
+    fd: i32,
+    huge: bool,
+    audience: Audience,
+    handles: AtomicU32,
+    /// A child has no pools.
+    forked: AtomicBool,
+    /// 0, or the peer that sees it.
+    peer: AtomicU64,
+    cursor: AtomicU32,
+    /// Runs of units that have a protection of their own.
+    apart: AtomicU32,
+}
+
+/// Per unit. Of a region the first one's counts.
+pub(crate) struct Unit {
+    word: Word,
+    /// Units of the region.
+    count: AtomicU32,
+    /// A fault is being mended in this unit.
+    claim: AtomicU32,
+    /// Changes of protection of the region that gave rights back: begun, and ended.
+    started: AtomicU32,
+    ended: AtomicU32,
+    /// What was taken away from the region: 0 nothing, 1 writing, 2 all.
+    protection: AtomicU32,
+    /// Of a region without writing: units that have it again.
+    open: AtomicU32,
+}
+
+/// What can be done with bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Nothing: the region is hidden.
+    None = 2,
+    /// They can be read.
+    Read = 1,
+    /// They can be read and written.
+    Write = 0,
+}
+
+/// The mappings that protections may add to this process, an eighth of what it may have by default (vm.max_map_count).
+const MAPPINGS: u32 = 65_530 / 8;
+static APART: AtomicU32 = AtomicU32::new(0);
+
+impl Control {
+    fn arrays(shape: Shape) -> (usize, usize, usize) {
+        let words = size_of::<Control>().next_multiple_of(64);
+        let units = words;
+        (units, units + shape.units * size_of::<Unit>(), units + shape.units * (size_of::<Unit>() + size_of::<AtomicU32>()))
+    }
+
+    fn unit(&self, number: usize) -> &Unit {
+        debug_assert!(number < self.shape.units);
+        // SAFETY: inside the arrays that were reserved behind this.
+        unsafe { &*core::ptr::from_ref(self).cast::<u8>().add(Control::arrays(self.shape).0).cast::<Unit>().add(number) }
+    }
+
+    fn fifo(&self) -> Fifo<'_> {
+        let at = Control::arrays(self.shape).1;
+        // SAFETY: as in `unit`.
+        let taken =
+            unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast::<u8>().add(at).cast(), self.shape.units) };
+        Fifo { taken, cursor: &self.cursor }
+    }
+
+    fn word(&self, unit: usize) -> &Word {
+        &self.unit(unit).word
+    }
+
+    /// A word that peers read: 0 the redirect, 1 the generation.
+    fn told(&self, unit: usize, which: usize) -> &AtomicU32 {
+        // SAFETY: in front of the units; the mapping lasts as long as this.
+        unsafe { &*self.base.add(PAGE).cast::<AtomicU32>().add(2 * unit + which) }
+    }
+
+    /// Where the units are.
+    pub(crate) fn units(&self) -> Range<usize> {
+        let start = self.base as usize + self.shape.front();
+        start..start + self.shape.bytes()
+    }
+
+    pub(crate) fn unit_at(&self, address: usize) -> Option<usize> {
+        let units = self.units();
+        units.contains(&address).then(|| (address - units.start) / self.shape.unit)
+    }
+
+    fn pointer(&self, unit: usize) -> *mut u8 {
+        // SAFETY: inside the mapping.
+        unsafe { self.base.add(self.shape.front() + unit * self.shape.unit) }
+    }
+
+    fn spare(&self, unit: usize) -> *mut u8 {
+        // SAFETY: inside the mapping.
+        unsafe { self.pointer(unit).add(self.shape.bytes()) }
+    }
+
+    fn protect(&self, first: usize, count: usize, access: Access) -> Result<(), Limit> {
+        let entry = self.unit(first);
+        let before = entry.protection.load(Ordering::Relaxed);
+        if access != Access::Write && before == 0 {
+            if APART.fetch_add(2, Ordering::Relaxed) >= MAPPINGS {
+                APART.fetch_sub(2, Ordering::Relaxed);
+                return Err(Limit::Mappings);
+            }
+            self.apart.fetch_add(1, Ordering::Relaxed);
+        }
+        let protection = match access {
+            Access::None => libc::PROT_NONE,
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let done = calls::mprotect(self.pointer(first), count * self.shape.unit, protection);
+        let after = if done.is_ok() { access as u32 } else { before };
+        entry.protection.store(after, Ordering::Release);
+        if after == 0 {
+            entry.open.store(0, Ordering::Release);
+        }
+        if after == 0 && (before != 0 || access != Access::Write) {
+            APART.fetch_sub(2, Ordering::Relaxed);
+            self.apart.fetch_sub(1, Ordering::Relaxed);
+        }
+        done.map_err(|_| Limit::Protection)
+    }
+
+    /// The region's last reference has gone: its units can be another's.
+    fn free(&self, first: usize) {
+        let entry = self.unit(first);
+        let count = entry.count.load(Ordering::Relaxed) as usize;
+        if entry.protection.load(Ordering::Relaxed) != 0 {
+            // Where that fails the units stay taken: memory is lost, and nothing else.
+            if self.protect(first, count, Access::Write).is_err() {
+                return;
+            }
+        }
+        self.settle(first, count);
+        self.told(first, 1).store(self.word(first).load().generation(), Ordering::Release);
+        self.fifo().give(first, count);
+    }
+
+    /// Nothing reads the region any more: its spares are not looked at again.
+    fn settle(&self, first: usize, count: usize) {
+        for unit in first..first + count {
+            if self.told(unit, 0).load(Ordering::Relaxed) != 0 {
+                self.told(unit, 0).store(0, Ordering::Release);
+            }
+        }
+    }
+
+    pub(crate) fn forked(&self) {
+        self.forked.store(true, Ordering::Release);
+        // SAFETY: this process's own mapping; readers see the same bytes.
+        if unsafe { mapping::private_over(self.base, self.fd, self.shape.file()) }.is_err() {
+            // SAFETY: as above. Nothing is better than what others share.
+            unsafe { mapping::blank_at_any_price(self.base, self.shape.file()) };
+        }
+    }
+
+    fn hold(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A pool: memory of its owner's, that peers can map. A handle; clones are the same pool, and it lasts as long as a region of it.
+pub struct Pool(core::ptr::NonNull<Control>);
+
+// SAFETY: all that is behind the pointer is atomic, or does not change.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Clone for Pool {
+    fn clone(&self) -> Pool {
+        self.control().hold();
+        Pool(self.0)
+    }
+}
+
+impl core::fmt::Debug for Pool {
+    fn fmt(&self, to: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(to, "Pool({:?}, {} free)", self.shape(), self.free())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.control().handles.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let control = self.0.as_ptr();
+        registry::remove(control);
+        let (base, shape, fd) = (self.control().base, self.shape(), self.control().fd);
+        APART.fetch_sub(2 * self.control().apart.load(Ordering::Relaxed), Ordering::Relaxed);
+        let _ = calls::munmap(base, shape.file());
+        let _ = calls::close(fd);
+        let _ = calls::munmap(control.cast(), Control::arrays(shape).2);
+    }
+}
+
+impl Pool {
+    /// A fresh pool. Its pages cost nothing before they are touched; [`Pool::populate`] touches them.
+    ///
+    /// # Errors
+    /// [`Limit::Shape`], [`Limit::Memory`], [`Limit::Descriptors`], [`Limit::Pools`]; [`Limit::NoHugePages`] and
+    /// [`Limit::Untrusted`] (they cannot be sealed) of huge ones alone.
+    pub fn create(shape: Shape, pages: Pages, audience: Audience) -> Result<Pool, Limit> {
+        match pages {
+            Pages::Small => Pool::of_small(shape.checked()?, audience),
+            Pages::Huge => Pool::of_huge(shape, audience),
+            Pages::HugeIfPossible => Pool::of_huge(shape, audience).or_else(|_| Pool::of_small(shape.checked()?, audience)),
+        }
+    }
+
+    fn of_small(shape: Shape, audience: Audience) -> Result<Pool, Limit> {
+        let fd = calls::memfd_create(b"shunt-pool\0", libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).map_err(Limit::of)?;
+        let pool = calls::ftruncate(fd, shape.file() as i64)
+            .and_then(|()| mapping::shared(fd, shape.file()))
+            .map_err(Limit::of)
+            .and_then(|base| Pool::at(base, fd, shape, audience, false));
+        let pool = match pool {
+            Ok(pool) => pool,
+            Err(limit) => {
+                let _ = calls::close(fd);
+                return Err(limit);
+            }
+        };
+        // After the owner's own mapping, which stays writable.
+        seals::seal(fd, audience == Audience::Anyone)?;
+        Ok(pool)
+    }
+
+    /// The same number of bytes, in units of whole huge pages.
+    fn of_huge(shape: Shape, audience: Audience) -> Result<Pool, Limit> {
+        if audience != Audience::Trusted {
+            return Err(Limit::Untrusted);
+        }
+        let shape = Shape { unit: HUGE, units: (shape.checked()?.bytes().div_ceil(HUGE)).max(1) }.checked()?;
+        let fd = huge::file(shape.file())?;
+        let mapped = aligned(shape.file()).and_then(|base| {
+            // SAFETY: a range that was reserved for this.
+            unsafe { mapping::shared_over(base, fd, shape.file()) }.map_err(Limit::of)
+        });
+        mapped.and_then(|base| Pool::at(base, fd, shape, audience, true)).inspect_err(|_| {
+            let _ = calls::close(fd);
+        })
+    }
+
+    fn at(base: *mut u8, fd: i32, shape: Shape, audience: Audience, huge: bool) -> Result<Pool, Limit> {
+        let undo = || {
+            let _ = calls::munmap(base, shape.file());
+        };
+        let size = Control::arrays(shape).2;
+        let control = mapping::reserve(size).map_err(Limit::of).inspect_err(|_| undo())?.cast::<Control>();
+        // SAFETY: fresh memory, as large as is needed; the arrays are zero but for the words.
+        unsafe {
+            control.write(Control {
+                base,
+                shape,
+                fd,
+                huge,
+                audience,
+                handles: AtomicU32::new(1),
+                forked: AtomicBool::new(false),
+                peer: AtomicU64::new(0),
+                cursor: AtomicU32::new(0),
+                apart: AtomicU32::new(0),
+            });
+            for unit in 0..shape.units {
+                (&raw const (*control).unit(unit).word).cast_mut().write(Word::new());
+            }
+            let header = &*base.cast::<Header>();
+            header.magic.store(MAGIC, Ordering::Relaxed);
+            header.version.store(VERSION, Ordering::Relaxed);
+            header.unit.store(shape.unit as u32, Ordering::Relaxed);
+            header.units.store(shape.units as u32, Ordering::Release);
+        }
+        if let Err(limit) = registry::add(control) {
+            undo();
+            let _ = calls::munmap(control.cast(), size);
+            return Err(limit);
+        }
+        // SAFETY: not null.
+        Ok(Pool(unsafe { core::ptr::NonNull::new_unchecked(control) }))
+    }
+
+    fn control(&self) -> &Control {
+        // SAFETY: it lasts as long as a handle.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The pool that has `address` in its units.
+    pub fn of(address: usize) -> Option<Pool> {
+        let control = registry::find(address)?;
+        control.hold();
+        Some(Pool(control.into()))
+    }
+
+    /// The descriptor to pass to peers. It stays the pool's.
+    pub fn descriptor(&self) -> i32 {
+        self.control().fd
+    }
+
+    /// Its units.
+    pub fn shape(&self) -> Shape {
+        self.control().shape
+    }
+
+    /// To whom it can be lent.
+    pub fn audience(&self) -> Audience {
+        self.control().audience
+    }
+
+    /// Whether its pages are huge.
+    pub fn is_huge(&self) -> bool {
+        self.control().huge
+    }
+
+    /// Whether both are the same pool.
+    pub fn is(&self, other: &Pool) -> bool {
+        self.0 == other.0
+    }
+
+    /// Units that nobody has.
+    pub fn free(&self) -> usize {
+        self.control().fifo().free()
+    }
+
+    /// Touches all pages, so that no region is the first to: a fresh one costs the kernel more than copying it would.
+    pub fn populate(&self) {
+        const MADV_POPULATE_WRITE: i32 = 23;
+        let control = self.control();
+        if calls::madvise(control.pointer(0), control.shape.bytes(), MADV_POPULATE_WRITE).is_err() {
+            for page in (0..control.shape.bytes()).step_by(PAGE) {
+                // SAFETY: inside the units; a word is written as it is, by one step.
+                unsafe { (*control.pointer(0).add(page).cast::<AtomicU32>()).fetch_or(0, Ordering::Relaxed) };
+            }
+        }
+    }
+
+    /// From now on peer `peer` (never 0) sees the pool. Others that it could be lent to: those that are trusted.
+    ///
+    /// # Errors
+    /// [`Limit::OtherPeer`].
+    pub fn admit(&self, peer: u64) -> Result<(), Limit> {
+        if self.audience() == Audience::Trusted {
+            return Ok(());
+        }
+        match self.control().peer.compare_exchange(0, peer, Ordering::AcqRel, Ordering::Acquire) {
+            Err(other) if other != peer => Err(Limit::OtherPeer),
+            _ => Ok(()),
+        }
+    }
+
+    /// A region of at least `bytes`, moved in. What it holds is what its last use left, or zeros.
+    ///
+    /// # Errors
+    /// [`Limit::PoolFull`], [`Limit::Forked`].
+    pub fn allocate(&self, bytes: usize) -> Result<Region, Limit> {
+        self.allocate_as(bytes, Event::Allocate)
+    }
+
+    /// A region for an input that is to come: moving in.
+    ///
+    /// # Errors
+    /// As for [`Pool::allocate`].
+    pub fn allocate_for_input(&self, bytes: usize) -> Result<Region, Limit> {
+        self.allocate_as(bytes, Event::MarkMovingIn)
+    }
+
+    fn allocate_as(&self, bytes: usize, event: Event) -> Result<Region, Limit> {
+        let control = self.control();
+        if control.forked.load(Ordering::Acquire) {
+            return Err(Limit::Forked);
+        }
+        let count = bytes.div_ceil(control.shape.unit).max(1);
+        let first = control.fifo().take(count).ok_or(Limit::PoolFull)?;
+        let begun = control.word(first).begin(event);
+        let Ok((value, poisoned)) = begun else {
+            control.fifo().give(first, count);
+            return Err(Limit::State);
+        };
+        control.unit(first).count.store(count as u32, Ordering::Release);
+        // Any unit may have been a poisoned region's first.
+        let others = (first + 1..first + count).filter(|unit| control.word(*unit).load().is_poisoned());
+        let dirty = others.fold(poisoned, |_, unit| {
+            if let Ok((value, _)) = control.word(unit).begin(Event::Allocate) {
+                let _ = control.word(unit).apply(value.generation(), Event::Remove);
+            }
+            true
+        });
+        if dirty {
+            // SAFETY: the units are this call's alone.
+            unsafe { control.pointer(first).write_bytes(0, count * control.shape.unit) };
+        }
+        control.told(first, 1).store(value.generation(), Ordering::Release);
+        control.hold();
+        Ok(Region { pool: Pool(self.0), first: first as u32, count: count as u32, generation: value.generation() })
+    }
+
+    /// Where `length` bytes at `address` lie, if that is in one region: its first unit, its generation, and the offset from the
+    /// start of all units.
+    ///
+    /// # Errors
+    /// [`Limit::Private`], [`Limit::Outside`].
+    pub fn locate(&self, address: usize, length: usize) -> Result<Located, Limit> {
+        let control = self.control();
+        let unit = control.unit_at(address).ok_or(Limit::Private)?;
+        let first = control.fifo().first(unit).ok_or(Limit::Outside)?;
+        let count = control.unit(first).count.load(Ordering::Acquire) as usize;
+        let offset = address - control.units().start;
+        match length <= (first + count) * control.shape.unit - offset {
+            true => Ok(Located { first, count, generation: control.word(first).load().generation(), offset }),
+            false => Err(Limit::Outside),
+        }
+    }
+
+    /// The word of the region at `first`.
+    pub fn value(&self, first: usize) -> Value {
+        self.control().word(first).load()
+    }
+
+    /// `event` happens to a region.
+    ///
+    /// # Errors
+    /// As [`Word::apply`].
+    pub fn apply(&self, at: &Located, event: Event) -> Result<State, Limit> {
+        let value = self.control().word(at.first).apply(at.generation, event)?;
+        if value.state() == State::Free {
+            self.control().free(at.first);
+        }
+        Ok(value.state())
+    }
+
+    /// One more output or input.
+    ///
+    /// # Errors
+    /// As [`Word::reference`]; [`Limit::Forked`].
+    pub fn reference(&self, at: &Located, kind: Use) -> Result<Value, Limit> {
+        if self.control().forked.load(Ordering::Acquire) {
+            return Err(Limit::Forked);
+        }
+        self.control().word(at.first).reference(at.generation, kind)
+    }
+
+    /// One less.
+    ///
+    /// # Errors
+    /// As [`Word::unreference`].
+    pub fn unreference(&self, at: &Located, kind: Use) -> Result<Value, Limit> {
+        let control = self.control();
+        let value = control.word(at.first).unreference(at.generation, kind)?;
+        if value.state() == State::Free {
+            control.free(at.first);
+        }
+        Ok(value)
+    }
+
+    /// The region's bytes are wiped before its units are a region again.
+    pub fn poison(&self, at: &Located) {
+        self.control().word(at.first).poison(at.generation);
+    }
+
+    /// That no reader of an output whose reference has just been taken would be sent to a spare: those of outputs that are over are
+    /// forgotten here.
+    ///
+    /// # Errors
+    /// [`Limit::Redirected`]: an output is under way whose bytes are in one; a new output would be read from there, too.
+    pub fn settled(&self, at: &Located) -> Result<(), Limit> {
+        let control = self.control();
+        if (at.first..at.first + at.count).all(|unit| control.told(unit, 0).load(Ordering::SeqCst) == 0) {
+            return Ok(());
+        }
+        if control.word(at.first).load().outputs() > 1 {
+            return Err(Limit::Redirected);
+        }
+        // A fault that is being mended now finds the next output, and saves what that is to read.
+        control.settle(at.first, at.count);
+        Ok(())
+    }
+
+    /// Takes away writing, for an output whose reference has been taken: the first step of TCOW. Who writes then faults, and is
+    /// helped by [`mend`].
+    ///
+    /// # Errors
+    /// [`Limit::Redirected`], [`Limit::Faulting`]: it is not protected as the output needs it. [`Limit::Mappings`],
+    /// [`Limit::Protection`].
+    pub fn arm(&self, at: &Located) -> Result<(), Limit> {
+        let control = self.control();
+        let entry = control.unit(at.first);
+        // The other way round a change could begin and end in between.
+        let ended = entry.ended.load(Ordering::SeqCst);
+        let started = entry.started.load(Ordering::SeqCst);
+        if started != ended {
+            return Err(Limit::Faulting);
+        }
+        self.settled(at)?;
+        // Protected since an earlier output, and not written since: nothing to do.
+        if entry.protection.load(Ordering::Acquire) != Access::Read as u32 || entry.open.load(Ordering::Acquire) != 0 {
+            control.protect(at.first, at.count, Access::Read)?;
+            entry.open.store(0, Ordering::Release);
+        }
+        // Whoever gives writing back from here on finds an output under way, and saves the bytes first.
+        match entry.started.load(Ordering::SeqCst) == started {
+            true => Ok(()),
+            false => Err(Limit::Faulting),
+        }
+    }
+
+    /// Gives writing back if no output is under way.
+    pub fn disarm(&self, at: &Located) {
+        let control = self.control();
+        let entry = control.unit(at.first);
+        if entry.protection.load(Ordering::Acquire) == Access::Read as u32 {
+            entry.started.fetch_add(1, Ordering::SeqCst);
+            let value = control.word(at.first).load();
+            if value.outputs() == 0 && value.generation() == at.generation && value.state().is_usable() {
+                let _ = control.protect(at.first, at.count, Access::Write);
+            }
+            entry.ended.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the region was written since writing was taken away.
+    pub fn was_written(&self, at: &Located) -> bool {
+        let entry = self.control().unit(at.first);
+        entry.open.load(Ordering::Acquire) != 0 || entry.protection.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether writing was taken away from the region.
+    pub fn is_armed(&self, at: &Located) -> bool {
+        self.control().unit(at.first).protection.load(Ordering::Acquire) == Access::Read as u32
+    }
+
+    /// Hides a region, or gives it back. Not for [`Access::Read`]: see [`Pool::arm`].
+    ///
+    /// # Errors
+    /// [`Limit::Mappings`], [`Limit::Protection`].
+    pub fn access(&self, at: &Located, access: Access) -> Result<(), Limit> {
+        let entry = self.control().unit(at.first);
+        match entry.protection.load(Ordering::Acquire) == access as u32 {
+            true => Ok(()),
+            false => self.control().protect(at.first, at.count, access),
+        }
+    }
+
+    /// Where a unit is.
+    pub fn pointer(&self, at: &Located) -> *mut u8 {
+        // SAFETY: inside the units.
+        unsafe { self.control().pointer(0).add(at.offset) }
+    }
+}
+
+/// A write to `address` faulted, or the kernel is about to write there. True: it can be done now, as far as its unit goes.
+///
+/// It takes no lock and calls nothing but the kernel, so it runs in a handler of SIGSEGV. A unit of an output that is under way is
+/// saved in its spare first, and peers are told; see [`crate::Span::copy_to`].
+pub fn mend(address: usize) -> bool {
+    let Some(control) = registry::find(address) else { return false };
+    let Some(unit) = control.unit_at(address) else { return false };
+    let Some(first) = control.fifo().first(unit) else { return false };
+    let region = control.unit(first);
+    let count = region.count.load(Ordering::Acquire) as usize;
+    match region.protection.load(Ordering::Acquire) {
+        0 => return true,
+        protection if protection != Access::Read as u32 => return false,
+        _ => {}
+    }
+    let entry = control.unit(unit);
+    if entry.claim.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        // Another thread is at it; this one tries its write again.
+        calls::sched_yield();
+        return true;
+    }
+    region.started.fetch_add(1, Ordering::SeqCst);
+    let value = control.word(first).load();
+    let done = if !value.state().is_usable() {
+        // The application has given it away.
+        false
+    } else if value.outputs() == 0 {
+        // All of it: a fault costs as much as giving back some hundred pages.
+        control.protect(first, count, Access::Write).is_ok()
+    } else {
+        if control.told(unit, 0).load(Ordering::SeqCst) == 0 {
+            // SAFETY: both lie in the mapping; nobody can write the unit, and nobody reads the spare before the word says so.
+            unsafe { core::ptr::copy_nonoverlapping(control.pointer(unit), control.spare(unit), control.shape.unit) };
+            control.told(unit, 0).store(1, Ordering::SeqCst);
+            if control.word(first).load().outputs() == 0 {
+                control.told(unit, 0).store(0, Ordering::SeqCst);
+            }
+        }
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        region.open.fetch_add(1, Ordering::SeqCst);
+        calls::mprotect(control.pointer(unit), control.shape.unit, writable).is_ok()
+    };
+    region.ended.fetch_add(1, Ordering::SeqCst);
+    entry.claim.store(0, Ordering::SeqCst);
+    done
+}
+
+/// Before the kernel is told to write `length` bytes at `address`: it does not call handlers, it fails. Two compares where there
+/// is no pool.
+pub fn before_kernel_writes(address: usize, length: usize) {
+    if length == 0 || !registry::touches(address, length) {
+        return;
+    }
+    let mut at = address;
+    while at < address.saturating_add(length) {
+        let unit = registry::find(at).map_or(PAGE, |control| control.shape.unit);
+        mend(at);
+        at = at - at % unit + unit;
+    }
+}
+
+/// Memory of `size` bytes at a multiple of 2 MiB, reserved.
+fn aligned(size: usize) -> Result<*mut u8, Limit> {
+    let start = mapping::range(size + HUGE).map_err(Limit::of)?;
+    let front = start.align_offset(HUGE);
+    // SAFETY: inside the range.
+    let base = unsafe { start.add(front) };
+    let _ = calls::munmap(start, front);
+    // SAFETY: inside the range.
+    let _ = calls::munmap(unsafe { base.add(size) }, HUGE - front);
+    Ok(base)
+}
+
+/// Where bytes lie in a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Located {
+    /// First unit of the region.
+    pub first: usize,
+    /// Its units.
+    pub count: usize,
+    /// Its generation.
+    pub generation: u32,
+    /// Where the bytes are, from the start of all units.
+    pub offset: usize,
+}
+
+/// A region that the application has: moved in, or adopted. Dropped, it is free as soon as nobody reads it.
+#[derive(Debug)]
+pub struct Region {
+    pool: Pool,
+    first: u32,
+    count: u32,
+    generation: u32,
+}
+
+impl Region {
+    /// Its pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Where it lies.
+    pub fn located(&self) -> Located {
+        let unit = self.pool.shape().unit;
+        Located {
+            first: self.first as usize,
+            count: self.count as usize,
+            generation: self.generation,
+            offset: self.first as usize * unit,
+        }
+    }
+
+    /// Bytes of it: whole units.
+    pub fn size(&self) -> usize {
+        self.count as usize * self.pool.shape().unit
+    }
+
+    /// First byte.
+    pub fn pointer(&self) -> *mut u8 {
+        self.pool.control().pointer(self.first as usize)
+    }
+
+    /// What it holds. A trusted peer that was given it to write can change this meanwhile: that is what trust is.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: inside the mapping, which the handle keeps.
+        unsafe { core::slice::from_raw_parts(self.pointer(), self.size()) }
+    }
+
+    /// The same, to be written. Of a region that is being output under TCOW the first write to each unit faults, and is mended.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; one handle, so one such slice.
+        unsafe { core::slice::from_raw_parts_mut(self.pointer(), self.size()) }
+    }
+
+    /// Gives up the handle, and leaves the region as it is: moving out, or kept for a later input.
+    pub fn leave(self) -> (Pool, Located) {
+        let at = self.located();
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: moved out of what is not dropped.
+        (unsafe { core::ptr::read(&this.pool) }, at)
+    }
+
+    /// The handle of a region that was left, and is moved in again.
+    ///
+    /// # Errors
+    /// [`Limit::Stale`], [`Limit::State`]: it is not what it was (table 3: "check region").
+    pub fn regain(pool: Pool, at: Located) -> Result<Region, Limit> {
+        let value = pool.value(at.first);
+        if value.generation() != at.generation {
+            return Err(Limit::Stale);
+        }
+        match value.state() {
+            State::MovedIn | State::MovingIn => {
+                Ok(Region { pool, first: at.first as u32, count: at.count as u32, generation: at.generation })
+            }
+            _ => Err(Limit::State),
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let at = self.located();
+        if self.pool.apply(&at, Event::Remove) == Err(Limit::State) {
+            // An input into it is under way: that is given up first.
+            let _ = self.pool.apply(&at, Event::Abandon);
+            let _ = self.pool.apply(&at, Event::Remove);
+        }
+    }
+}

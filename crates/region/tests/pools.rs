@@ -1,0 +1,153 @@
+//! Pools, their owner and a peer: what is lent, saved, hidden, and comes back.
+
+use shunt_region::state::{Event, State};
+use shunt_region::word::Use;
+use shunt_region::{
+    before_kernel_writes, may_inspect, Access, Account, Attached, Audience, Limit, Pages, Pool, Shape, Violation,
+};
+use shunt_sys::{calls, libc};
+
+const SHAPE: Shape = Shape { unit: 64 << 10, units: 8 };
+
+fn small() -> Pool {
+    Pool::create(SHAPE, Pages::Small, Audience::Anyone).unwrap()
+}
+
+#[test]
+fn a_peer_reads_what_it_was_lent_and_no_more_than_its_quota() {
+    let pool = small();
+    let mut region = pool.allocate(SHAPE.unit).unwrap();
+    region.bytes_mut().fill(3);
+    let mut account = Account::new(2 * SHAPE.unit).unwrap();
+    let first = account.lend(&pool, &region, 0, SHAPE.unit).unwrap();
+    let second = account.lend(&pool, &region, 1, SHAPE.unit - 1).unwrap();
+    assert_eq!(account.lend(&pool, &region, 0, 2), Err(Limit::Quota));
+    assert_eq!(account.lend(&pool, &region, 2, SHAPE.unit), Err(Limit::Outside));
+    assert_eq!(Account::new(10).unwrap().lend(&pool, &region, 0, 2), Err(Limit::OtherPeer));
+    let attached = Attached::map(pool.descriptor(), Audience::Anyone).unwrap();
+    let mut bytes = vec![0; SHAPE.unit];
+    assert_eq!(attached.check(&first).unwrap().copy_to(0, &mut bytes), SHAPE.unit);
+    assert!(bytes.iter().all(|byte| *byte == 3));
+    drop(region);
+    assert_eq!(pool.free(), SHAPE.units - 1, "it is being read");
+    account.give_back(first.ticket).unwrap();
+    assert_eq!(account.give_back(first.ticket).unwrap_err(), Violation::Ticket);
+    assert_eq!(account.give_back(u64::MAX).unwrap_err(), Violation::Ticket);
+    account.give_back(second.ticket).unwrap();
+    assert_eq!((pool.free(), account.lent(), account.held()), (SHAPE.units, 0, 0));
+}
+
+#[test]
+fn a_dead_peer_holds_nothing_and_poisoned_bytes_are_not_seen_again() {
+    let pool = small();
+    let mut account = Account::new(1 << 30).unwrap();
+    for _ in 0..3 {
+        let mut region = pool.allocate(2 * SHAPE.unit).unwrap();
+        region.bytes_mut().fill(9);
+        account.lend(&pool, &region, 0, 1).unwrap();
+        let at = region.located();
+        pool.poison(&at);
+    }
+    assert_eq!(pool.free(), SHAPE.units - 6);
+    let mut count = 0;
+    account.forfeit(|returned| {
+        assert_eq!(returned.value.state(), State::Free);
+        count += 1;
+    });
+    assert_eq!((count, pool.free()), (3, SHAPE.units));
+    let all = pool.allocate(SHAPE.bytes()).unwrap();
+    assert!(all.bytes().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn an_armed_region_keeps_its_bytes_for_the_reader() {
+    let pool = small();
+    let mut region = pool.allocate(2 * SHAPE.unit).unwrap();
+    region.bytes_mut().fill(1);
+    let at = region.located();
+    let mut account = Account::new(1 << 30).unwrap();
+    account.room(&pool, region.size()).unwrap();
+    pool.reference(&at, Use::Output).unwrap();
+    pool.arm(&at).unwrap();
+    let reference = account.enter(&pool, &at, region.size());
+    let attached = Attached::map(pool.descriptor(), Audience::Anyone).unwrap();
+    // The kernel's writes fail while it is armed, and are preceded by this.
+    let mut pipe = [0; 2];
+    calls::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC).unwrap();
+    calls::write(pipe[1], [2u8; 16].as_ptr().cast(), 16).unwrap();
+    let target = region.pointer();
+    assert_eq!(calls::read(pipe[0], target.cast(), 16), Err(shunt_sys::Errno(libc::EFAULT)));
+    before_kernel_writes(target as usize, 16);
+    assert_eq!(calls::read(pipe[0], target.cast(), 16), Ok(16));
+    assert_eq!(region.bytes()[0], 2);
+    let mut bytes = vec![0; region.size()];
+    attached.check(&reference).unwrap().copy_to(0, &mut bytes);
+    assert!(bytes.iter().all(|byte| *byte == 1), "as they were when it was output");
+    assert_eq!(account.lend(&pool, &region, 0, 1), Err(Limit::Redirected));
+    account.give_back(reference.ticket).unwrap();
+    pool.disarm(&at);
+    let later = account.lend(&pool, &region, 0, 1).unwrap();
+    attached.check(&later).unwrap().copy_to(0, &mut bytes[..1]);
+    assert_eq!(bytes[0], 2, "what was saved for one output is not another's");
+}
+
+#[test]
+fn states_bind_the_handles() {
+    let pool = small();
+    let (pool, at) = pool.allocate(10).unwrap().leave();
+    assert_eq!(pool.apply(&at, Event::MarkMovedOut), Err(Limit::State));
+    pool.apply(&at, Event::MarkMovingOut).unwrap();
+    pool.access(&at, Access::None).unwrap();
+    before_kernel_writes(pool.pointer(&at) as usize, 1);
+    let mut byte = 0u8;
+    let mut pipe = [0; 2];
+    calls::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC).unwrap();
+    calls::write(pipe[1], (&raw mut byte).cast(), 1).unwrap();
+    assert!(calls::read(pipe[0], pool.pointer(&at).cast(), 1).is_err(), "hidden is hidden");
+    pool.apply(&at, Event::MarkMovedOut).unwrap();
+    assert_eq!(pool.reference(&at, Use::Output), Err(Limit::State));
+    pool.apply(&at, Event::MarkMovingIn).unwrap();
+    pool.access(&at, Access::Write).unwrap();
+    pool.apply(&at, Event::MarkMovedIn).unwrap();
+    let region = shunt_region::Region::regain(pool.clone(), at).unwrap();
+    drop(region);
+    assert!(shunt_region::Region::regain(pool.clone(), at).is_err());
+    assert_eq!(pool.free(), SHAPE.units);
+}
+
+#[test]
+fn a_peer_can_neither_write_nor_shrink_a_pool_for_anyone() {
+    let pool = small();
+    let fd = pool.descriptor();
+    assert!(calls::ftruncate(fd, 0).is_err());
+    assert!(shunt_sys::mapping::shared(fd, 4096).is_err());
+    assert!(calls::pwrite(fd, [1u8].as_ptr().cast(), 1, 0).is_err());
+    let plain = calls::memfd_create(b"plain\0", libc::MFD_CLOEXEC).unwrap();
+    calls::ftruncate(plain, 1 << 20).unwrap();
+    assert_eq!(Attached::map(plain, Audience::Anyone).unwrap_err(), Limit::Unsealed);
+    assert_eq!(Attached::map(plain, Audience::Trusted).unwrap_err(), Limit::Shape);
+    assert_eq!(Attached::map(0, Audience::Trusted).map(|_| ()).unwrap_err(), Limit::Unsealed);
+}
+
+#[test]
+fn huge_pages_where_there_are_user_namespaces() {
+    let shape = Shape { unit: 64 << 10, units: 128 };
+    assert_eq!(Pool::create(shape, Pages::Huge, Audience::Anyone).unwrap_err(), Limit::Untrusted);
+    match Pool::create(shape, Pages::Huge, Audience::Trusted) {
+        Ok(pool) => {
+            assert_eq!((pool.shape().unit, pool.shape().units), (2 << 20, 4));
+            pool.populate();
+            let pages = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let of_pool = |line: &&str| line.starts_with("ShmemPmdMapped:") && !line.contains(" 0 kB");
+            assert!(pages.lines().any(|line| of_pool(&line)), "no huge page was mapped");
+        }
+        Err(limit) => assert_eq!(limit, Limit::NoHugePages),
+    }
+    assert!(Pool::create(shape, Pages::HugeIfPossible, Audience::Anyone).is_ok());
+}
+
+#[test]
+fn a_process_inspects_itself_and_nobody_that_is_not_there() {
+    assert!(may_inspect(std::process::id() as i32));
+    assert!(!may_inspect(0) && !may_inspect(i32::MAX));
+}
