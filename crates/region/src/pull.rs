@@ -107,7 +107,7 @@ impl Pull {
     /// system's buffer; where nothing can be believed, 0. After this the message is not pulled any more.
     pub fn revoke(&self, serial: u16, back: u16) -> u16 {
         let before =
-            self.change(serial, |marks| (marks.back == back).then(|| Marks { front: marks.done, back: marks.done, ..marks }));
+            self.change(serial, |marks| (marks.back == back).then_some(Marks { front: marks.done, back: marks.done, ..marks }));
         match before {
             Some(before) => before.done,
             None => {

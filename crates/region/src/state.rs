@@ -53,7 +53,7 @@ pub enum Event {
     MarkMovedOut,
     /// Table 2, dispose: "mark region weakly moved out and enqueue".
     MarkWeaklyMovedOut,
-    /// Table 3, prepare: "dequeue [weakly] moved out region, mark region moving in".
+    /// Table 3, prepare: "dequeue (weakly) moved out region, mark region moving in".
     MarkMovingIn,
     /// Table 3 and 4, dispose: "mark region moved in".
     MarkMovedIn,

@@ -165,8 +165,8 @@ fn hear_of_forks() {
         shunt_region::registry::forked();
     }
     static ONCE: std::sync::Once = std::sync::Once::new();
-    // SAFETY: a function that calls nothing but the kernel.
     ONCE.call_once(|| {
+        // SAFETY: a function that calls nothing but the kernel.
         let _ = unsafe { pthread_atfork(None, None, Some(in_child)) };
     });
 }
@@ -290,7 +290,7 @@ impl Link {
     pub(super) fn idle(&self, looks: &mut u32) -> Result<(), Error> {
         *looks += 1;
         core::hint::spin_loop();
-        if *looks % LOOKS == 0 {
+        if (*looks).is_multiple_of(LOOKS) {
             let hung_up = libc::POLLHUP | libc::POLLERR;
             let events = calls::poll_one(self.fd, 0, 50_000).unwrap_or(0);
             if events & hung_up != 0 {
