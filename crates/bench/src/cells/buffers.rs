@@ -145,7 +145,7 @@ fn measure(cores: (usize, usize), way: Way, size: usize, cold: bool, read: bool)
         _ => Pages::Small,
     };
     let audience = if pages == Pages::Huge { Audience::Trusted } else { Audience::Anyone };
-    let shape = Shape { unit: 64 << 10, units: (32 << 20 >> 16).max(4 * size >> 16) };
+    let shape = Shape { unit: 64 << 10, units: (32 << 20 >> 16).max((4 * size) >> 16) };
     let Ok(pool) = Pool::create(shape, pages, audience) else { return Ok(None) };
     pool.populate();
     let (mut here, mut there) = Port::pair().map_err(io::Error::other)?;
