@@ -90,7 +90,7 @@ fn against_read() {
             before_kernel_writes(region.pointer() as usize, 100);
         }
         let got = calls::read(pipe[0], region.pointer().cast(), 100);
-        let _ = pipe.map(|fd| calls::close(fd));
+        let _ = pipe.map(calls::close);
         got
     };
     assert!(survives(true, |region| assert_eq!(read(region, true), Ok(100))));
@@ -166,8 +166,8 @@ proptest! {
                     // A waiting send needs a receiver beside it.
                     here.policy().waiting_from = usize::MAX;
                     here.send(&region.bytes()[..length], defer).unwrap();
-                    if overwrite > 0 {
-                        region.bytes_mut()[length / overwrite - (length / overwrite > 0) as usize] = 255;
+                    if let Some(place) = length.checked_div(overwrite) {
+                        region.bytes_mut()[place.saturating_sub(1)] = 255;
                     }
                     kept = Some(region);
                     true
