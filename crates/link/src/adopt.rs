@@ -54,8 +54,8 @@ fn check_segment(fd: i32) -> Result<()> {
 pub fn take_up(fd: i32) -> Result<(usize, bool)> {
     check_segment(fd)?;
     if let Ok(name) = name_of(fd) {
-        if let Some((index, _)) = by_name(name.0, name.1) {
-            return Ok((index, false));
+        if let Some((index, link)) = by_name(name.0, name.1) {
+            return if is_segment_of(&link, fd) { Ok((index, false)) } else { Err(Errno(libc::EPROTO)) };
         }
     }
     // Twice, as in `map_segment`: nobody could be told that a connection is lost for want of memory for its link.
@@ -84,6 +84,12 @@ pub fn take_up(fd: i32) -> Result<(usize, bool)> {
     }
 }
 
+/// Whether `fd` is the memory of `link`: the name says what its maker wrote there, and anybody can write another link's.
+pub fn is_segment_of(link: &Link, fd: i32) -> bool {
+    let inode = |fd: i32| calls::status_of(fd).map(|status| (status.st_dev, status.st_ino));
+    inode(fd).is_ok_and(|inode_of| inode(link.fd) == Ok(inode_of))
+}
+
 /// Whether `fd` is a link's memfd.
 pub fn is_segment(fd: i32) -> bool {
     check_segment(fd).is_ok() && name_of(fd).is_ok()
@@ -110,10 +116,16 @@ pub fn is_named(base: *mut u8, nonce: u64, sequence: u32) -> bool {
     !base.is_null() && links().all().iter().any(|l| l.base == base && l.nonce == nonce && l.sequence == sequence)
 }
 
+/// Whether the name is another segment's: connections are found by it, so a second memory of that name would be a stranger's.
+fn is_taken(fd: i32, nonce: u64, sequence: u32) -> bool {
+    by_name(nonce, sequence).is_some_and(|(_, link)| !is_segment_of(&link, fd))
+}
+
 /// Takes a client's segment in: checks seals, size and header before anything is believed. Closes `fd` on error.
 pub fn adopt(fd: i32, nonce: u64, sequence: u32, client: (u32, u32), rendezvous: i32) -> Result<(usize, Link)> {
     sweep(None);
-    if let Err(error) = check_segment(fd).and_then(|()| check_server(fd)) {
+    let unique = || if is_taken(fd, nonce, sequence) { Err(Errno(libc::EPROTO)) } else { Ok(()) };
+    if let Err(error) = check_segment(fd).and_then(|()| check_server(fd)).and_then(|()| unique()) {
         let _ = calls::close(fd);
         return Err(error);
     }
@@ -167,5 +179,48 @@ fn check_server(fd: i32) -> Result<()> {
 pub fn retire_if_shared(head: &link::LinkHeader) {
     if is_of_another(head.server.pid.load(Ordering::Relaxed), head.server.uid.load(Ordering::Relaxed)) {
         head.retired.store(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::at;
+    use crate::drop::drop_link;
+    use crate::make::make;
+    use shunt_table::global::SETUP;
+
+    /// A second segment whose maker has written the name of `first` into it.
+    fn namesake(first: usize) -> (usize, i32) {
+        let second = make(0x7fff_0202).unwrap();
+        let (from, to) = (header(at(first).base), header(at(second).base));
+        to.nonce.store(from.nonce.load(Ordering::Relaxed), Ordering::Relaxed);
+        to.sequence.store(from.sequence.load(Ordering::Relaxed), Ordering::Relaxed);
+        (second, calls::fcntl(at(second).fd, libc::F_DUPFD_CLOEXEC, 0).unwrap())
+    }
+
+    #[test]
+    fn a_name_is_one_memory_s() {
+        let _setup = SETUP.lock().unwrap();
+        shunt_table::process::user::is_now(calls::geteuid());
+        let first = make(0x7fff_0201).unwrap();
+        let Link { nonce, sequence, fd: own, .. } = *at(first);
+        let (second, forged) = namesake(first);
+        assert_eq!(name_of(forged), Ok((nonce, sequence)));
+        assert_eq!(take_up(own), Ok((first, false)), "the memory that is mapped already");
+        assert_eq!(take_up(forged), Err(Errno(libc::EPROTO)), "another memory of that name");
+        assert!(adopt(forged, nonce, sequence, (1, 1), -1).is_err(), "nor from a client");
+        assert_eq!(by_name(nonce, sequence).map(|(index, _)| index), Some(first));
+        drop_link(second);
+        drop_link(first);
+    }
+
+    #[test]
+    fn the_next_link_has_no_name_that_follows_from_the_last_one() {
+        let _setup = SETUP.lock().unwrap();
+        shunt_table::process::user::is_now(calls::geteuid());
+        let made = [0x7fff_0203, 0x7fff_0204].map(|listener| make(listener).unwrap());
+        assert_ne!(at(made[0]).nonce, at(made[1]).nonce);
+        made.into_iter().for_each(drop_link);
     }
 }

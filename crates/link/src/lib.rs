@@ -24,7 +24,7 @@ mod solitary;
 pub mod users;
 pub mod window;
 
-pub use adopt::{adopt, by_name, is_named, is_segment, known, name_of, named, retire_if_shared, take_up};
+pub use adopt::{adopt, by_name, is_named, is_segment, is_segment_of, known, name_of, named, retire_if_shared, take_up};
 pub use bell::{bell_known, client_left, end_offers, for_offers, forget_idle_pairs};
 pub use drop::{drop_lasting, drop_owed, drop_unused, part_with, sweep};
 pub use forking::left_to_kernel;

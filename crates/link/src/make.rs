@@ -8,7 +8,7 @@ use shunt_segment::area::{BASE_SIZE, LINK_SIZE};
 use shunt_segment::link::{self, Party};
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_sys::{calls, mapping, Errno, Result};
+use shunt_sys::{calls, clock, mapping, Errno, Result};
 use shunt_table::{global, private};
 
 /// A file that grew is a link that was closed ([`super::solitary`]).
@@ -71,8 +71,17 @@ pub(super) fn introduce(party: &Party, user: u32) {
     party.barrier.store(global::BARRIERS.load(Ordering::Relaxed), Ordering::Release);
 }
 
-/// A segment of ours, mapped and introduced: its private descriptor, and its first byte.
-fn make_segment() -> Result<(i32, *mut u8)> {
+/// A link's name. It is drawn for each, so that nobody who sees one, which the names of its connections show, can have the next one's.
+fn drawn() -> u64 {
+    let mut nonce = 0u64;
+    match calls::getrandom((&raw mut nonce).cast(), 8, libc::GRND_NONBLOCK) {
+        Ok(8) => nonce,
+        _ => clock::ticks() ^ (calls::getpid() as u64) << 32,
+    }
+}
+
+/// A segment of ours, mapped and introduced: its private descriptor, its first byte and its nonce.
+fn make_segment() -> Result<(i32, *mut u8, u64)> {
     if calls::soft_limit(libc::RLIMIT_FSIZE) < LINK_SIZE as u64 {
         return Err(Errno(libc::EFBIG)); // ftruncate would raise SIGXFSZ
     }
@@ -93,29 +102,29 @@ fn make_segment() -> Result<(i32, *mut u8)> {
     let header = header(base);
     header.version.store(shunt_segment::VERSION, Ordering::Relaxed);
     header.channels.store(CHANNELS as u32, Ordering::Relaxed);
-    header.nonce.store(global::NONCE.load(Ordering::Relaxed), Ordering::Relaxed);
+    let nonce = drawn();
+    header.nonce.store(nonce, Ordering::Relaxed);
     header.sequence.store(links.sequence, Ordering::Relaxed);
     introduce(&header.client, calls::geteuid());
     header.magic.store(link::MAGIC, Ordering::Release);
-    Ok((fd, base))
+    Ok((fd, base, nonce))
 }
 
 /// A link for streams to other hosts: this program has one side of its channels, and its station the other. Whoever has the
 /// station gives the channels out.
 pub fn make_lasting() -> Result<usize> {
-    let (fd, base) = make_segment()?;
+    let (fd, base, nonce) = make_segment()?;
     introduce(&header(base).server, calls::geteuid());
     header(base).lent.store(link::STATIONS, Ordering::Release);
     let links = links();
-    let (nonce, sequence) = (global::NONCE.load(Ordering::Relaxed), links.sequence);
-    links.add(Link { other: (0, u32::MAX), lasting: true, ..Link::new(base, fd, (nonce, sequence)) })
+    links.add(Link { other: (0, u32::MAX), lasting: true, ..Link::new(base, fd, (nonce, links.sequence)) })
 }
 
 pub(super) fn make(listener: u32) -> Result<usize> {
     sweep(None);
     drop_oldest_idle();
     forking::note_all(listener);
-    let (fd, base) = make_segment()?;
+    let (fd, base, nonce) = make_segment()?;
     let links = links();
     let bell = make_bell(listener);
     header(base).bid.intended.store((bell[0] >= 0) as u32, Ordering::Relaxed);
@@ -125,7 +134,7 @@ pub(super) fn make(listener: u32) -> Result<usize> {
         bell: bell[0],
         bell_for_server: bell[1],
         user: header(base).client.uid.load(Ordering::Relaxed),
-        ..Link::new(base, fd, (global::NONCE.load(Ordering::Relaxed), links.sequence))
+        ..Link::new(base, fd, (nonce, links.sequence))
     };
     links.add(link)
 }

@@ -35,7 +35,6 @@ pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Optio
     ending::begin(); // the process may end from here on
                      // SAFETY: passed on.
     unsafe { global::set(options, single_threaded) }; // options decide on what follows
-    fork::new_nonce(); // before links are named by it
     fork::register_barriers(); // before peers rely on them
     user::start(); // before anything is shared under it
     if global::options().accelerate {

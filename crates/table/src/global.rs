@@ -1,7 +1,7 @@
 //! State of the process that is not a socket's: options, the start-up ladder, the locks of slow paths.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use shunt_options::Options;
 use shunt_ring::lock;
 use shunt_sys::section::Section;
@@ -28,8 +28,6 @@ static OPTIONS: Shared<Options> = Shared::new(Options::default_const());
 static READY: AtomicBool = AtomicBool::new(false);
 static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Random number that names this process to its peers; new after fork.
-pub static NONCE: AtomicU64 = AtomicU64::new(0);
 /// 1 if membarrier(2) makes our peers' stores and loads visible, so that senders need no fence.
 pub static BARRIERS: AtomicU32 = AtomicU32::new(0);
 

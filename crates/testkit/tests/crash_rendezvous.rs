@@ -1,7 +1,7 @@
 //! Strangers at the rendezvous: a listener outlives every kind of wrong guest, and nobody is talked into another
 //! user's socket.
 
-use shunt_testkit::{in_every_mode, in_mode, program, python_program, script, tcp_segments_sent, Host, Inspection, Random};
+use shunt_testkit::{in_every_mode, in_mode, program, python_program, script, tcp_segments_sent, Host, Inspection, Mode, Random};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -115,3 +115,36 @@ fn client_of_a_hijacked_port(host: &Host) {
     assert!(leaked.is_none(), "the hijacker {}", leaked.unwrap_or_default());
 }
 in_every_mode!(client_of_a_hijacked_port);
+
+/// A server in namespaces of its own that sees neither the process nor the user of its clients. Two strangers look alike there: each
+/// connection brings its link's memory, and nobody is reset.
+fn clients_that_have_no_name_at_the_server(host: &Host) {
+    // SAFETY: takes no arguments and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("without root there is no second user");
+        return;
+    }
+    let port = PORT.to_string();
+    let server = host
+        .server(program("unshare", "util-linux"))
+        .args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"])
+        .arg(python_program())
+        .arg(script("http_echo.py"))
+        .arg(&port)
+        .start();
+    host.wait_for_listener(&server, PORT);
+    for user in ["nobody", "daemon", "root", "nobody", "daemon"] {
+        let before = tcp_segments_sent(host.namespace());
+        // Several connections of one process: the later ones could do without the link.
+        let ask = "import sys, urllib.request\n\
+            for turn in range(5):\n    \
+                body = (sys.argv[2] + str(turn)).encode() * 1000\n    \
+                assert urllib.request.urlopen('http://127.0.0.1:' + sys.argv[1], body, 20).read() == body";
+        host.client(python_program()).args(["-c", ask, &port, user]).as_user(user).run(DEADLINE);
+        if host.mode() == Mode::Both {
+            assert_eq!(tcp_segments_sent(host.namespace()) - before, 0, "{user}'s connections went through the kernel");
+        }
+    }
+    server.kill();
+}
+in_every_mode!(clients_that_have_no_name_at_the_server);

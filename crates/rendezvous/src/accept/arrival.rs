@@ -105,14 +105,10 @@ fn introduce(
     relatives::look_around(listener);
     plausible(&hello.client, &hello.server, listener)?;
     let sender = passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
-    // A link is known by its client's process and user: two strangers of whom this process sees neither would be one.
-    if sender.pid == 0 && identity::may_be_anybody(sender.uid) {
-        return Err(Reason::PeerNotMember);
-    }
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     // The link's descriptor follows the connection at once. Where the link is known, its message is taken off without it: a
     // descriptor that is not wanted costs as much to install and to close as the rest of the message. The lock keeps the link.
-    let link = link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid));
+    let link = link::known(hello.nonce, hello.sequence, (sender.pid as u32, sender.uid)).filter(|_| !is_anonymous(&sender));
     let settled = hello.link_follows == 1 && link.is_some_and(|(_, link)| settled(&link, listener));
     let known = settled && passing::discard(companion);
     if let Some((_, link)) = link.filter(|_| known && listener.has(flag::LISTENER_SHARED)) {
@@ -129,6 +125,12 @@ fn introduce(
         reserve::fill();
     }
     arrived
+}
+
+/// Whether a client has no name here: this process sees neither its process nor its user, so two such clients look alike. Its link is
+/// known by the memory itself, which comes with each of its connections: nothing in the link tells it that it need not send it.
+fn is_anonymous(client: &libc::ucred) -> bool {
+    client.pid == 0 && identity::may_be_anybody(client.uid)
 }
 
 /// What came with a connection.
@@ -231,19 +233,21 @@ fn say_alone(link: &link::Link, withheld: bool) {
 /// The link that a hello names: known, or just `sent` with its bell. Under the set-up lock.
 fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::result::Result<(usize, link::Link), Reason> {
     let &Shipment { client, sent: [segment, bell], withheld } = shipment;
+    let anonymous = is_anonymous(&client);
     let client = (client.pid as u32, client.uid);
     let discard = |fd: i32| {
         if fd >= 0 {
             let _ = calls::close(fd);
         }
     };
-    if let Some(found) = link::known(hello.nonce, hello.sequence, client) {
+    let is_proved = |link: &link::Link| !anonymous || (segment >= 0 && link::is_segment_of(link, segment));
+    if let Some(found) = link::known(hello.nonce, hello.sequence, client).filter(|(_, link)| is_proved(link)) {
         discard(segment);
         let (index, link) = found;
         if hello.link_follows == 1 {
             link::retire_if_shared(link::header(link.base));
         }
-        if hello.link_follows != 1 || settled(&link, listener) {
+        if hello.link_follows != 1 || settled(&link, listener) || anonymous {
             discard(bell);
             return Ok(found);
         }
@@ -258,7 +262,7 @@ fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::res
     }
     let rendezvous = listener.private_fd.load(Ordering::Relaxed);
     // A listener that was taken out of another process comes with that one's links.
-    let segment = if hello.link_follows == 0 { link::named(hello.nonce, hello.sequence, client) } else { segment };
+    let segment = if hello.link_follows == 0 && !anonymous { link::named(hello.nonce, hello.sequence, client) } else { segment };
     let adopted = if segment < 0 {
         Err(Reason::BadSegment)
     } else {
@@ -267,7 +271,7 @@ fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::res
     };
     match adopted {
         Ok((index, link)) => {
-            let sole = !listener.has(flag::LISTENER_SHARED);
+            let sole = !listener.has(flag::LISTENER_SHARED) && !anonymous;
             if sole && bell >= 0 {
                 offered::begin(index, bell, listener);
             } else {

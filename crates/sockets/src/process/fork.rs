@@ -11,19 +11,6 @@ use shunt_table::{global, private};
 
 const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
 
-/// A number that names this process to its peers. Where a filter allows the program's own calls alone, none is asked for.
-pub(super) fn new_nonce() {
-    if kernel_only::confined() {
-        return;
-    }
-    let mut nonce = 0u64;
-    let got = calls::getrandom((&mut nonce as *mut u64).cast(), 8, libc::GRND_NONBLOCK);
-    if got != Ok(8) {
-        nonce = shunt_sys::clock::ticks() ^ (calls::getpid() as u64) << 32;
-    }
-    global::NONCE.store(nonce, Ordering::Relaxed);
-}
-
 /// The kernel registers no child for its parent's barriers.
 pub(super) fn register_barriers() {
     if kernel_only::confined() {

@@ -53,7 +53,7 @@ pub(super) const FAILED: [Step; 6] = [
 ];
 
 /// After fork, in the child: one thread, its own identity, nothing lent by it.
-pub(super) const CHILD: [Step; 33] = [
+pub(super) const CHILD: [Step; 32] = [
     fork::free_setup,                                         // all that follow may take it
     || relatives::after_fork(Some(1)),                        // the child's end, before anything else could close it
     fork::forget_awaited,                                     // a private number that is free for what follows
@@ -69,7 +69,6 @@ pub(super) const CHILD: [Step; 33] = [
     nudge::forked,                                            // nor in poll
     exchange::forked,                                         // nor gives a stream away
     epoll::forked,                                            // sets are the parent's as well: behind what lingers in them
-    fork::new_nonce,                                          // before a link could be named by it
     fork::register_barriers,                                  // before a peer could rely on them
     link::forked,                                             // inherited links lend no channel: before anybody connects
     offered::forked,                                          // offers in them are the parent's to accept
