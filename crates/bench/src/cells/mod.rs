@@ -17,6 +17,7 @@ pub mod peers;
 mod pingpong;
 mod postgres;
 pub mod redis;
+mod relay;
 mod request;
 mod stream;
 mod ttcp;
@@ -54,6 +55,7 @@ pub fn all() -> Vec<Box<dyn Cell>> {
         Box::new(peers::Peers),
         Box::new(ttcp::Ttcp),
         Box::new(netperf::Netperf),
+        Box::new(relay::Relay),
         Box::new(idle::Idle::few()),
         Box::new(idle::Idle::many()),
     ]
