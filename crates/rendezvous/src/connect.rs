@@ -35,15 +35,35 @@ pub enum Outcome {
 
 /// How long an answer of the kernel about a port is believed: a burst of connections asks once.
 const BELIEVE_NS: u64 = 20_000_000;
+/// How long a port is known to be a SO_REUSEPORT group's. Looking for its members again and again, each time by a few questions, would find
+/// but one of them now and then, to which all connections would go for as long as that is believed.
+const GROUP_NS: u64 = 1_000_000_000;
 const ANSWERS: usize = 16;
+
+/// What is believed of a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// One listener has it.
+    Alone,
+    /// Nobody answered at the owner's rendezvous: a plain server.
+    Plain,
+    /// The kernel is to be asked for each connection which member of a group gets it.
+    Group,
+}
+
+impl Found {
+    /// How long that is believed, in ticks.
+    fn lasts(self) -> u64 {
+        clock::ticks_for_ns(if self == Found::Group { GROUP_NS } else { BELIEVE_NS })
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Answer {
     server: Address,
     source: Address,
     owner: diag::Owner,
-    /// True if nobody answered at the owner's rendezvous: a plain server.
-    plain: bool,
+    found: Found,
     /// In ticks; 0: unused.
     until: u64,
 }
@@ -52,7 +72,7 @@ const NO_ANSWER: Answer = Answer {
     server: Address { ip: [0; 16], port: 0, scope: 0 },
     source: Address { ip: [0; 16], port: 0, scope: 0 },
     owner: diag::Owner { inode: 0, uid: 0 },
-    plain: false,
+    found: Found::Alone,
     until: 0,
 };
 
@@ -62,8 +82,7 @@ fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
     // SAFETY: the set-up lock is held.
     let answers = unsafe { &mut *ANSWERED.get() };
     // The counter begins anew when a machine wakes: no answer is from the future.
-    let latest = now + clock::ticks_for_ns(BELIEVE_NS);
-    answers.iter_mut().find(|a| a.until > now && a.until <= latest && a.server == *server)
+    answers.iter_mut().find(|a| a.until > now && a.until <= now + a.found.lasts() && a.server == *server)
 }
 
 fn remember(answer: Answer) {
@@ -173,8 +192,10 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
     };
     let setting = Setting { fd, socket, nonblocking: socket.has(flag::NONBLOCK), bound };
     let now = clock::ticks();
-    if let Some(answer) = remembered(server, now) {
-        if answer.plain {
+    let known = remembered(server, now);
+    let is_group = known.as_ref().is_some_and(|answer| answer.found == Found::Group);
+    if let Some(answer) = known.filter(|_| !is_group) {
+        if answer.found == Found::Plain {
             return Err(Reason::PeerPlain);
         }
         let (source, owner) = (answer.source, answer.owner);
@@ -199,15 +220,18 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
             // A connection of the kernel's has that pair of addresses.
             None => ask(client)?.ok_or(Reason::NoListener)?,
         };
-        let alone = alone(client, owner, ask);
-        if alone && reconnect(&setting, &source, server, owner) {
-            remember(Answer { server: *server, source, owner, plain: false, until: now + clock::ticks_for_ns(BELIEVE_NS) });
+        let found = |found: Found| remember(Answer { server: *server, source, owner, found, until: now + found.lasts() });
+        let members = if is_group { Members::Several } else { members(client, owner, ask) };
+        if members == Members::One && reconnect(&setting, &source, server, owner) {
+            found(Found::Alone);
             return Ok(false);
         }
         let result = meet(&setting, client, server, owner, reserved);
-        if alone && matches!(result, Ok(_) | Err(Reason::PeerPlain | Reason::UserChanged)) {
-            let until = now + clock::ticks_for_ns(BELIEVE_NS);
-            remember(Answer { server: *server, source, owner, plain: result == Err(Reason::PeerPlain), until });
+        match (members, result) {
+            (Members::One, Err(Reason::PeerPlain)) => found(Found::Plain),
+            (Members::One, Ok(_) | Err(Reason::UserChanged)) => found(Found::Alone),
+            (Members::Several, _) if !is_group => found(Found::Group),
+            _ => {}
         }
         result
     })
@@ -260,10 +284,26 @@ fn walked_to(port: u16, steps: u32) -> u16 {
     ((u64::from(port.max(1)) - 1 + u64::from(steps) * STEP) % PORTS) as u16 + 1
 }
 
-/// Whether the listener is no member of a SO_REUSEPORT group, whose members the kernel chooses by both addresses: asked
-/// about other ports of ours, it names the same one.
-fn alone(client: &Address, owner: diag::Owner, ask: impl Fn(&Address) -> Result<Option<diag::Owner>, Reason>) -> bool {
-    (1..=6u16).all(|k| ask(&Address { port: client.port ^ (k * 0x1357), ..*client }) == Ok(Some(owner)))
+/// Listeners that a port's connections may go to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Members {
+    One,
+    /// Those of a SO_REUSEPORT group, among which the kernel chooses by both addresses.
+    Several,
+    Unknown,
+}
+
+/// How many listeners the port has: asked about other ports of ours, the kernel names the same one, or another.
+fn members(client: &Address, owner: diag::Owner, ask: impl Fn(&Address) -> Result<Option<diag::Owner>, Reason>) -> Members {
+    let mut found = Members::One;
+    for k in 1..=6u16 {
+        match ask(&Address { port: client.port ^ (k * 0x1357), ..*client }) {
+            Ok(Some(other)) if other == owner => {}
+            Ok(Some(_)) => return Members::Several,
+            _ => found = Members::Unknown,
+        }
+    }
+    found
 }
 
 fn client_address(source: &Address, bound: &Address, server: &Address, port: u16) -> Result<Address, Reason> {
@@ -532,11 +572,25 @@ mod tests {
         assert!(remembered(&at(3), old + 3).is_some());
         assert!(remembered(&at(3), old + 4 + lasts).is_none(), "too old");
         assert!(remembered(&at(3), 1000).is_none(), "from before");
+        let group = Answer { server: at(200), found: Found::Group, until: 1000 + Found::Group.lasts(), ..NO_ANSWER };
+        remember(group);
+        assert!(remembered(&at(200), 1000 + 2 * lasts).is_some(), "a group stays one");
         for port in [101, 102] {
             remember(Answer { server: at(port), until: 1000 + lasts, ..NO_ANSWER });
         }
         assert!([101, 102].iter().all(|&port| remembered(&at(port), 1001).is_some()));
         forget_answers();
+    }
+
+    #[test]
+    fn a_port_with_several_listeners_is_a_group_s() {
+        let (client, one) = (Address::v4([127, 0, 0, 1], 5000), diag::Owner { inode: 1, uid: 0 });
+        let another = diag::Owner { inode: 2, uid: 0 };
+        assert!(members(&client, one, |_| Ok(Some(one))) == Members::One);
+        assert!(members(&client, one, |_| Ok(None)) == Members::Unknown);
+        assert!(members(&client, one, |_| Err(Reason::NoDiagnosis)) == Members::Unknown);
+        let last = Address { port: client.port ^ (6 * 0x1357), ..client };
+        assert!(members(&client, one, |asked| Ok(Some(if *asked == last { another } else { one }))) == Members::Several);
     }
 
     #[test]
