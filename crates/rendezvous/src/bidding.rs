@@ -16,7 +16,7 @@ use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
 use shunt_segment::channel::life;
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, processor};
 
 /// Pairs that one bid names.
 const MOST: u32 = 8;
@@ -76,7 +76,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         return false;
     }
     let first = link::page(link.base, channels.trailing_zeros() as usize);
-    let here = first.sides[1].wait.processor.load(Ordering::Relaxed) == clock::processor() + 1;
+    let here = first.sides[1].wait.processor.load(Ordering::Relaxed) == processor::number() + 1;
     let patience = link.bids.patience();
     if !soon(here, patience, || all_accepted(listener, index)) || !link.count() {
         link.bids.was_in_vain(&header.bid);

@@ -17,7 +17,7 @@ use shunt_stream::waiting::owner::Owner;
 use shunt_stream::waiting::watchers;
 use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_sys::{calls, clock, thread, Errno};
+use shunt_sys::{calls, clock, processor, thread, Errno};
 use shunt_table::global::{Shared, SETUP};
 use shunt_table::process::{identity, report};
 use shunt_table::table::Kind;
@@ -419,7 +419,7 @@ pub fn introduce(page: &ChannelPage, socket: &Socket) {
     side.owners.store(1, Ordering::Relaxed);
     side.address_family.store(crate::options::multipath::shape(socket), Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
-    side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
+    side.wait.processor.store(processor::number() + 1, Ordering::Relaxed);
 }
 
 /// The socket becomes the client's end of `channel`.
