@@ -68,7 +68,7 @@ pub(super) fn introduce(party: &Party, user: u32) {
     );
     party.program[0].store(name[0], Ordering::Relaxed);
     party.program[1].store(name[1], Ordering::Relaxed);
-    party.barrier.store(global::BARRIERS.load(Ordering::Relaxed), Ordering::Release);
+    party.barrier.store(global::barriers().into(), Ordering::Release);
 }
 
 /// A link's name. It is drawn for each, so that nobody who sees one, which the names of its connections show, can have the next one's.

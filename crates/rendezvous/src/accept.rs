@@ -334,7 +334,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     if nonblocking {
         socket.set(flag::NONBLOCK);
     }
-    if link::header(base).client.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+    if link::header(base).client.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
         socket.set(flag::FENCE);
     }
     let began = link::page(base, accepted.channel).head.began.load(Ordering::Relaxed);

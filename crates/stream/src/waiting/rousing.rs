@@ -7,7 +7,7 @@ use crate::socket::Socket;
 use crate::waiting::holding::Hold;
 use shunt_sys::libc::{self, timespec, AT_FDCWD, O_CLOEXEC, O_RDONLY};
 use shunt_sys::{calls, clock, rouse, sleeping, thread};
-use shunt_table::receiver::{numbers, Path};
+use shunt_table::procfs::{numbers, Path};
 use shunt_table::table;
 
 /// How long they have to wake, in ns: on a busy machine a thread may not run for long. One that a debugger stopped never does.

@@ -198,7 +198,7 @@ pub fn stayed_awake(socket: &Socket) {
 /// The sleeper's half of the asymmetric fence: see `shunt_ring::bell`.
 pub fn barrier() {
     fence(Ordering::SeqCst);
-    if global::BARRIERS.load(Ordering::Relaxed) != 0 {
+    if global::barriers() {
         let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
     }
 }
@@ -275,7 +275,7 @@ fn is_hung_up(fd: i32) -> bool {
 pub fn reconsider_fence(socket: &Socket) {
     let header = link::header(socket.link());
     let peer = if socket.side() == 0 { &header.server } else { &header.client };
-    if peer.barrier.load(Ordering::Acquire) == 1 && global::BARRIERS.load(Ordering::Relaxed) == 1 {
+    if peer.barrier.load(Ordering::Acquire) == 1 && global::barriers() {
         socket.clear(flag::FENCE);
     }
 }
