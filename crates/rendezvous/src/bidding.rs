@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_link::bids::AWAKE_NS;
 use shunt_link::kept;
-use shunt_link::shared_ports;
+use shunt_link::ports::shared;
 use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
 use shunt_segment::channel::life;
@@ -123,7 +123,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> u32 {
         let fits = link.waiting(channel)
             && kept.server == *server
             && kept.client.ip == source.ip
-            && !shared_ports::is_shared(kept.client.port);
+            && !shared::is_shared(kept.client.port);
         if fits && link::reusable(link::page(link.base, channel), index, channel) {
             channels |= 1 << channel;
             if channels.count_ones() == MOST {
