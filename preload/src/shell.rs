@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_int, c_void, CStr};
 use shunt_calls::libc::{self, SIG_BLOCK, SIG_SETMASK};
 use shunt_handover::image;
 use shunt_sys::action::bit;
-use shunt_sys::{calls, process, Errno};
+use shunt_sys::{calls, process, sleeping, Errno};
 use shunt_table::global;
 use shunt_table::global::{Shared, SETUP};
 
@@ -121,7 +121,7 @@ unsafe fn run(command: *const c_char) -> c_int {
     // SAFETY: the caller's command.
     let started = unsafe { start(command, core::ptr::null(), (&raw const attributes).cast()) };
     let ended = started.map(|pid| {
-        let ended = calls::await_child(pid);
+        let ended = sleeping::await_child(pid);
         if ended == Err(Errno(libc::ECANCELED)) {
             let _ = calls::kill(pid, libc::SIGKILL);
             process::reap(pid);

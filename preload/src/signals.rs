@@ -18,7 +18,7 @@ use shunt_stream::waiting::owner;
 use shunt_stream::waiting::signals::CHANGING;
 use shunt_sys::action::Action;
 use shunt_sys::section::Section;
-use shunt_sys::{action, calls, cancel, dispatch, section, sleeper, syscall, thread, user};
+use shunt_sys::{action, calls, cancel, dispatch, section, sleeper, sleeping, syscall, thread, user};
 
 const SIGNALS: usize = 65;
 
@@ -112,7 +112,7 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
             if section::inside() && section::defer(number, information, context) {
                 return 0;
             }
-            shunt_sys::raw::leave_sleep(context);
+            sleeping::leave_sleep(context);
             cancel::before_handler();
             sleeper::before_handler();
             if !BY_INSTRUCTIONS.contains(&number) && number != libc::SIGCHLD && !owner::say_cause(information) {

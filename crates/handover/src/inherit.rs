@@ -40,7 +40,7 @@ use shunt_sys::{calls, Result};
 use shunt_table::global::SETUP;
 use shunt_table::process::report;
 use shunt_table::table::Kind;
-use shunt_table::{global, passing, receiver, table};
+use shunt_table::{global, passing, procfs, table};
 use text::Item;
 
 /// In the next image: takes up what the variable's value names. Whatever is not what it should be is left alone.
@@ -80,7 +80,7 @@ pub fn take_up(list: &[u8]) {
 /// The highest number under which the program may have a descriptor.
 fn highest() -> i32 {
     let mut highest = 0;
-    let listed = receiver::numbers(&receiver::Path::new(format_args!("/proc/self/fd\0")), |fd| {
+    let listed = procfs::numbers(&procfs::Path::new(format_args!("/proc/self/fd\0")), |fd| {
         highest = highest.max(fd);
         false
     });
@@ -230,7 +230,7 @@ fn fresh(fd: i32, index: usize, base: *mut u8, channel: usize, side: usize) -> O
     }
     let header = link::header(base);
     let peer = if side == 0 { &header.server } else { &header.client };
-    if peer.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+    if peer.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
         socket.set(flag::FENCE);
     }
     judge_names(fd, socket);

@@ -1,8 +1,8 @@
 //! Segments of others, checked before anything in them is believed.
 
-use super::drop::sweep;
-use super::make::{introduce, map_segment, SEALS};
-use super::{header, links, Link};
+use crate::drop::sweep;
+use crate::list::{header, links, Link};
+use crate::make::{introduce, map_segment, SEALS};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::LINK_SIZE;
 use shunt_segment::{link, CHANNELS};

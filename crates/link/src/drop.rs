@@ -1,10 +1,10 @@
 //! Links that nobody needs any more: when they may go, and how.
 
-use super::bell::end_offers;
-use super::lend::return_port;
-use super::{at, count, forking, header, links, Link};
-use crate::{kept, reserve, window};
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::bell::end_offers;
+use crate::channels::return_port;
+use crate::list::{at, count, header, links, Link, LINKS};
+use crate::{kept, reserve, retired, window};
+use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::area::BASE_SIZE;
 use shunt_segment::CHANNELS;
@@ -14,9 +14,6 @@ use shunt_table::{global, private};
 /// Idle links of ours that wait for another connection to their listener. Whether that listener still exists only its
 /// process could tell, in memory that it can write, so what bounds their number is this.
 const IDLE_MOST: usize = 8;
-
-/// Whether a link would have been dropped, had there not been connections that wait to be accepted: perhaps through it.
-static OWED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the client may have left connections that still wait to be accepted: its bytes are in them, although it has
 /// gone. The kernel's queue knows; the link's own words are the client's to write.
@@ -41,11 +38,11 @@ pub(super) fn drop_link(index: usize) {
     } else if !link.inherited {
         // Servers that have no bell of it would keep it for as long as we live.
         header(link.base).client.ending.store(1, Ordering::Release);
-        forking::note(index);
+        retired::note(index);
     }
     kept::forget_all(index);
     end_offers(index);
-    let links = super::links();
+    let links = crate::list::links();
     links.forget(index);
     links.unmap(link.base);
     window::drop_link(index);
@@ -73,15 +70,27 @@ pub fn part_with(index: usize) {
 pub(super) fn drop_unless_awaited(index: usize) {
     if awaited(at(index)) {
         at(index).left = true;
-        OWED.store(true, Ordering::Release);
+        LINKS.drop_owed.store(true, Ordering::Release);
     } else {
         drop_link(index);
     }
 }
 
+/// Nobody holds the other end of the bell any more: the client is gone, or wants the link no longer. If the last of its
+/// connections was kept for another one, nothing else would say so before the next client comes. (Its number would not:
+/// one that nobody has waited for still exists.)
+pub fn client_left(index: usize) {
+    end_offers(index);
+    at(index).left = true;
+    let link = *at(index);
+    if !link.base.is_null() && !link.ours && link.live == 0 {
+        drop_unless_awaited(index);
+    }
+}
+
 /// Nothing waits to be accepted at this moment: links that were kept because something might go now.
 pub fn drop_owed() {
-    if OWED.load(Ordering::Relaxed) && OWED.swap(false, Ordering::AcqRel) {
+    if LINKS.drop_owed.load(Ordering::Relaxed) && LINKS.drop_owed.swap(false, Ordering::AcqRel) {
         let Some(_setup) = global::SETUP.lock() else { return };
         for index in 0..count() {
             let link = at(index);

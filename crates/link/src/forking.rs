@@ -3,11 +3,6 @@
 //! Each such process retires the link that it has, so each connection needs another one, for which it costs more than the
 //! kernel's connection does. After a few in a row the listener is left to the kernel, and tried again much later.
 
-use super::{at, end_offers, header, links};
-use crate::kept;
-use shunt_ring::offers;
-use shunt_table::global::Shared;
-
 /// Links retired one after another, before the listener is left to the kernel.
 const ENOUGH: u32 = 4;
 /// A link in which more connections were made than this before it was retired has paid.
@@ -28,76 +23,85 @@ struct Forking {
     left: u32,
 }
 
-struct Known {
+/// Those that retired a link of late.
+pub(crate) struct Known {
     all: [Forking; MOST],
     next: usize,
 }
 
 const UNUSED: Forking = Forking { listener: 0, retired: 0, owed: false, left: 0 };
 
-static KNOWN: Shared<Known> = Shared::new(Known { all: [UNUSED; MOST], next: 0 });
+impl Known {
+    pub(crate) const NONE: Known = Known { all: [UNUSED; MOST], next: 0 };
 
-fn known() -> &'static mut Known {
-    // SAFETY: the set-up lock is held, as every function of links requires.
-    unsafe { &mut *KNOWN.get() }
-}
-
-fn find(listener: u32) -> Option<&'static mut Forking> {
-    known().all.iter_mut().find(|entry| listener != 0 && entry.listener == listener)
-}
-
-fn entry(listener: u32) -> &'static mut Forking {
-    if let Some(entry) = find(listener) {
-        return entry;
+    fn find(&mut self, listener: u32) -> Option<&mut Forking> {
+        self.all.iter_mut().find(|entry| listener != 0 && entry.listener == listener)
     }
-    let known = known();
-    let entry = &mut known.all[known.next];
-    known.next = (known.next + 1) % MOST;
-    *entry = Forking { listener, ..UNUSED };
-    entry
-}
 
-/// Notes once of a link of ours that it was retired. Its bell and the pairs that were kept go, as nobody will use them, unless the
-/// server has yet to accept what was made in memory.
-pub(super) fn note(index: usize) {
-    let link = at(index);
-    if link.base.is_null() || !link.ours || link.inherited || !link.is_retired() {
-        return;
-    }
-    if !link.noted {
-        link.noted = true;
-        let entry = entry(link.listener);
-        entry.retired = if link.lent > PAID { 0 } else { entry.retired + 1 };
-        entry.owed = true;
-    }
-    if link.bell >= 0 && offers::waiting(&header(link.base).offers) == 0 {
-        end_offers(index);
-        kept::forget_all(index);
-    }
-}
-
-/// [`note`], of all links to `listener`.
-pub(super) fn note_all(listener: u32) {
-    for index in links().listed(listener) {
-        if at(index).listener == listener {
-            note(index);
+    /// A link to `listener` was retired, in which `lent` connections were made.
+    pub(crate) fn retired(&mut self, listener: u32, lent: u32) {
+        if self.find(listener).is_none() {
+            self.all[self.next] = Forking { listener, ..UNUSED };
+            self.next = (self.next + 1) % MOST;
+        }
+        if let Some(entry) = self.find(listener) {
+            entry.retired = if lent > PAID { 0 } else { entry.retired + 1 };
+            entry.owed = true;
         }
     }
-}
 
-/// Whether a link that was made just now takes the place of a retired one.
-pub(super) fn makes_up(listener: u32) -> bool {
-    find(listener).is_some_and(|entry| core::mem::take(&mut entry.owed))
-}
-
-/// Whether this connection to `listener` is the kernel's, because links to it do not pay.
-pub fn left_to_kernel(listener: u32) -> bool {
-    note_all(listener);
-    let Some(entry) = find(listener).filter(|entry| entry.retired >= ENOUGH) else { return false };
-    entry.left += 1;
-    if entry.left > PATIENCE {
-        (entry.retired, entry.left) = (ENOUGH - 1, 0);
-        return false;
+    /// Whether a link to `listener` that was made just now takes the place of a retired one.
+    pub(crate) fn makes_up(&mut self, listener: u32) -> bool {
+        self.find(listener).is_some_and(|entry| core::mem::take(&mut entry.owed))
     }
-    true
+
+    /// Whether this connection to `listener` is the kernel's, because links to it do not pay.
+    pub(crate) fn leaves_to_kernel(&mut self, listener: u32) -> bool {
+        let Some(entry) = self.find(listener).filter(|entry| entry.retired >= ENOUGH) else { return false };
+        entry.left += 1;
+        if entry.left > PATIENCE {
+            (entry.retired, entry.left) = (ENOUGH - 1, 0);
+            return false;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_whose_links_do_not_pay_is_the_kernels_for_a_while() {
+        let mut known = Known::NONE;
+        for _ in 1..ENOUGH {
+            known.retired(7, 1);
+            assert!(!known.leaves_to_kernel(7));
+        }
+        known.retired(7, 1);
+        for _ in 0..PATIENCE {
+            assert!(known.leaves_to_kernel(7));
+        }
+        assert!(!known.leaves_to_kernel(7), "it is tried again");
+        known.retired(7, 1);
+        assert!(known.leaves_to_kernel(7), "and given up after one more");
+        known.retired(7, PAID + 1);
+        assert!(!known.leaves_to_kernel(7), "a link that paid makes good for all before it");
+        assert!(!known.leaves_to_kernel(8));
+    }
+
+    #[test]
+    fn a_retired_link_is_made_up_for_once() {
+        let mut known = Known::NONE;
+        assert!(!known.makes_up(7));
+        known.retired(7, 1);
+        assert!(known.makes_up(7) && !known.makes_up(7));
+    }
+
+    #[test]
+    fn the_oldest_listener_is_forgotten_first() {
+        let mut known = Known::NONE;
+        (1..=MOST as u32 + 1).for_each(|listener| known.retired(listener, 1));
+        assert!(!known.makes_up(1) && known.makes_up(2) && known.makes_up(MOST as u32 + 1));
+    }
 }

@@ -5,10 +5,11 @@
 //! (`shunt_ring::offers`), and each end gives the program a duplicate under a number of its own. The kept descriptor
 //! stays for as long as the pair does. All functions are called under the set-up lock.
 
-use crate as link;
+use crate::list::{at, count, page, MOST as LINKS};
 use crate::reserve;
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
+use shunt_segment::channel::release;
 use shunt_segment::CHANNELS;
 use shunt_sys::libc::{self, RLIMIT_NOFILE};
 use shunt_sys::{calls, mapping};
@@ -54,16 +55,16 @@ struct Table {
     count: u64,
 }
 
-static TABLE: Shared<Table> = Shared::new(Table { rows: core::ptr::null_mut(), count: 0 });
+static KEPT: Shared<Table> = Shared::new(Table { rows: core::ptr::null_mut(), count: 0 });
 
 fn table() -> &'static mut Table {
     // SAFETY: the set-up lock is held.
-    unsafe { &mut *TABLE.get() }
+    unsafe { &mut *KEPT.get() }
 }
 
 fn slot(index: usize, channel: usize) -> Option<&'static mut Kept> {
     let rows = table().rows;
-    if rows.is_null() || index >= link::MOST {
+    if rows.is_null() || index >= LINKS {
         return None;
     }
     // SAFETY: inside the reserved rows; all-zero is a valid Kept.
@@ -85,13 +86,13 @@ pub fn keep(index: usize, channel: usize, fd: i32, nonblocking: bool, addresses:
         return false;
     }
     if table().rows.is_null() {
-        match mapping::reserve(link::MOST * CHANNELS * core::mem::size_of::<Kept>()) {
+        match mapping::reserve(LINKS * CHANNELS * core::mem::size_of::<Kept>()) {
             Ok(rows) => table().rows = rows.cast(),
             Err(_) => return false,
         }
     }
     if table().count >= MOST.min(calls::soft_limit(RLIMIT_NOFILE) / 16) {
-        link::forget_idle_pairs();
+        forget_idle_pairs();
         if table().count >= MOST.min(calls::soft_limit(RLIMIT_NOFILE) / 16) {
             return false;
         }
@@ -99,10 +100,28 @@ pub fn keep(index: usize, channel: usize, fd: i32, nonblocking: bool, addresses:
     let Ok(copy) = private::duplicate(fd) else { return false };
     let Some(kept) = slot(index, channel) else { return false };
     shunt_table::table::set_private(copy);
-    let pair = link::page(link::at(index).base, channel).head.pair.load(Ordering::Relaxed);
+    let pair = page(at(index).base, channel).head.pair.load(Ordering::Relaxed);
     *kept = Kept { place: copy + 1, nonblocking, client: addresses.0, server: addresses.1, pair };
     table().count += 1;
     true
+}
+
+/// Room for another pair: those of links that no connection uses now go. A client may be about to offer one, or its offer
+/// may wait: such a pair is the one whose side here is not released. Whoever changes that word first has the pair.
+pub fn forget_idle_pairs() {
+    for index in 0..count() {
+        let link = at(index);
+        if link.base.is_null() || link.live > 0 {
+            continue;
+        }
+        for channel in (0..CHANNELS).filter(|&channel| get(index, channel).is_some()) {
+            let released = &page(link.base, channel).sides[1].released;
+            let close = || released.compare_exchange(release::KEPT, release::CLOSED, Ordering::AcqRel, Ordering::Acquire);
+            if link.ours || close() != Err(release::NOT) {
+                forget(index, channel);
+            }
+        }
+    }
 }
 
 /// Closes what is kept for a channel.
@@ -132,7 +151,7 @@ pub fn none_any_more() {
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    for index in 0..link::count() {
+    for index in 0..count() {
         for channel in 0..CHANNELS {
             if let Some(kept) = get(index, channel) {
                 if kept.descriptor() == from {

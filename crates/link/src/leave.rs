@@ -1,9 +1,9 @@
 //! Connections of a link: counted in, and what is done when one has ended.
 
-use super::drop::{drop_link, drop_unless_awaited, sweep};
-use super::lend::{released, return_port};
-use super::{header, links, narrow, page, Link};
-use crate::{kept, window};
+use crate::channels::{released, return_port};
+use crate::drop::{drop_link, drop_unless_awaited, sweep};
+use crate::list::{header, links, page, Link};
+use crate::{kept, narrow, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{ring_offset, FIRST_IN_WINDOW, RING_SIZE};
 use shunt_sys::{calls, clock, libc, process};

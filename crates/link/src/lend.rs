@@ -1,11 +1,13 @@
 //! Channels of our links, lent to one connection after another.
 
-use super::make::make;
-use super::{at, forking, header, links, page, Link, WORDS};
-use crate::{kept, ports};
+use crate::channels::{released, return_port, reusable};
+use crate::kept;
+use crate::list::{at, header, links, page, Link, WORDS};
+use crate::make::make;
+use crate::retired;
 use core::sync::atomic::Ordering;
 use shunt_ring::{bid, claim};
-use shunt_segment::channel::{release, ChannelPage};
+use shunt_segment::channel::release;
 use shunt_segment::reason::Reason;
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, clock, libc, process, Errno, Result};
@@ -45,7 +47,7 @@ pub fn offer(listener: u32) -> Result<Offer> {
         return Ok(offer);
     }
     let index = make(listener)?;
-    if forking::makes_up(listener) {
+    if retired::makes_up(listener) {
         report::count(Reason::UserChanged);
     }
     try_offer(at(index), index).ok_or(Errno(libc::ENOMEM))
@@ -175,80 +177,4 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     }
     claim::renew(&page.head);
     channel
-}
-
-/// Makes a channel ready for the next connection on the same companion.
-pub fn clear_for_next(page: &ChannelPage) {
-    for side in &page.sides {
-        side.clear_for_next();
-    }
-    for settings in &page.settings {
-        settings.clear();
-    }
-    page.head.generation.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Whether both ends of the last connection on a channel kept their companions.
-pub fn reusable(page: &ChannelPage, index: usize, channel: usize) -> bool {
-    page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT) && kept::get(index, channel).is_some()
-}
-
-impl Link {
-    /// Whether we have closed the channel's last connection.
-    pub fn waiting(&self, channel: usize) -> bool {
-        self.waiting[channel / 64] & 1 << (channel % 64) != 0
-    }
-
-    /// A connection made in memory begins on a channel that was kept.
-    pub fn lend_again(&mut self, channel: usize) {
-        self.lend_ready(channel);
-        clear_for_next(page(self.base, channel));
-    }
-
-    /// The same on a channel that an acceptor has made ready.
-    pub fn lend_ready(&mut self, channel: usize) {
-        self.waiting[channel / 64] &= !(1 << (channel % 64));
-    }
-
-    /// The connection did not come about.
-    pub fn withdraw(&mut self, channel: usize) {
-        self.waiting[channel / 64] |= 1 << (channel % 64);
-    }
-}
-
-/// The connection that had the port is over at both ends.
-pub(super) fn return_port(link: &mut Link, channel: usize) {
-    let port = core::mem::take(&mut link.ports[channel]);
-    if port != 0 && !link.inherited {
-        ports::give_back(port);
-    }
-}
-
-/// Notes the reserved port of a connection, and who listens (from SO_PEERCRED).
-pub fn note(index: usize, channel: usize, port: u16, listener: u32) {
-    if let Some(link) = links().all().get_mut(index) {
-        link.ports[channel] = port;
-        link.other.0 = listener;
-    }
-}
-
-/// The channels of connections that this process made, and that are not over at both ends.
-pub fn lent_pages() -> impl Iterator<Item = &'static ChannelPage> {
-    let ours = links().all().iter().filter(|link| !link.base.is_null() && link.ours && !link.inherited);
-    ours.flat_map(|link| {
-        let used = move |channel: &usize| link.used[channel / 64] & 1 << (channel % 64) != 0;
-        (0..CHANNELS).filter(used).map(|channel| page(link.base, channel))
-    })
-    .filter(|page| !(released(page, 0) && released(page, 1)))
-}
-
-/// Whether the link of this name is one of which [`lent_pages`] tells.
-pub fn lends(nonce: u64, sequence: u32) -> bool {
-    let named = |link: &Link| !link.base.is_null() && link.nonce == nonce && link.sequence == sequence;
-    links().all().iter().any(|link| named(link) && link.ours && !link.inherited)
-}
-
-/// Whether the last owner of `side` has let go.
-pub(super) fn released(page: &ChannelPage, side: usize) -> bool {
-    page.sides[side].released.load(Ordering::Acquire) != release::NOT
 }

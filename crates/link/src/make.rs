@@ -1,8 +1,9 @@
 //! Segments of our own: made, sealed, mapped and introduced.
 
-use super::drop::{awaited, drop_link, drop_oldest_idle, sweep};
-use super::{for_offers, forking, header, links, Link};
-use crate::window;
+use crate::bell::for_offers;
+use crate::drop::{awaited, drop_link, drop_oldest_idle, sweep};
+use crate::list::{header, links, Link};
+use crate::{retired, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, LINK_SIZE};
 use shunt_segment::link::{self, Party};
@@ -68,7 +69,7 @@ pub(super) fn introduce(party: &Party, user: u32) {
     );
     party.program[0].store(name[0], Ordering::Relaxed);
     party.program[1].store(name[1], Ordering::Relaxed);
-    party.barrier.store(global::BARRIERS.load(Ordering::Relaxed), Ordering::Release);
+    party.barrier.store(global::barriers().into(), Ordering::Release);
 }
 
 /// A link's name. It is drawn for each, so that nobody who sees one, which the names of its connections show, can have the next one's.
@@ -123,7 +124,7 @@ pub fn make_lasting() -> Result<usize> {
 pub(super) fn make(listener: u32) -> Result<usize> {
     sweep(None);
     drop_oldest_idle();
-    forking::note_all(listener);
+    retired::note_all(listener);
     let (fd, base, nonce) = make_segment()?;
     let links = links();
     let bell = make_bell(listener);
@@ -148,4 +149,10 @@ fn make_bell(listener: u32) -> [i32; 2] {
         return [-1; 2];
     }
     pair.map(|fd| private::keep(fd).unwrap_or(-1))
+}
+
+/// Bytes of address space that links take now.
+pub fn address_space() -> u64 {
+    let mapped = links().all().iter().filter(|l| !l.base.is_null()).count();
+    ((mapped + links().blank_count) * BASE_SIZE) as u64 + window::address_space()
 }

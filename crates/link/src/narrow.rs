@@ -5,16 +5,16 @@
 //! for as long as it likes, also what says that they are free, so the link is *retired* before: whoever lends the channels lends none
 //! of them again, and makes another link. (Of a station's links, which are few, the channels are retired that this process keeps.)
 
-use super::drop::drop_link;
-use super::lend::return_port;
-use super::users::users;
-use super::{at, count, end_offers, end_sole, header, Link};
+use crate::bell::end_offers;
+use crate::channels::return_port;
+use crate::drop::drop_link;
+use crate::list::{at, count, end_sole, header, Link, LINKS};
+use crate::users::users;
 use crate::{kept, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, PAGE, SHARES};
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, mapping, Result};
-use shunt_table::global::Shared;
 use shunt_table::private;
 
 /// This process has become another user. Under the set-up lock.
@@ -92,19 +92,11 @@ fn blank_channels(link: &Link, first: usize, count: usize) {
     }
 }
 
-/// A page of this process's own, for [`own_header`].
-#[repr(align(4096))]
-struct Spare {
-    _words: [u64; PAGE / 8],
-}
-
-static SPARE: Shared<Spare> = Shared::new(Spare { _words: [0; PAGE / 8] });
-
 /// The header becomes a copy that nobody shares.
 ///
 /// Errors: ENOMEM, EAGAIN where nothing can be mapped; then it still is what all share.
 fn own_header(link: &Link) -> Result<()> {
-    let (shared, spare) = (link.base.cast::<u64>(), SPARE.get().cast::<u64>());
+    let (shared, spare) = (link.base.cast::<u64>(), LINKS.spare.get().cast::<u64>());
     for place in 0..PAGE / 8 {
         // SAFETY: the first page of a link, which others may be writing; the spare page is this function's, under the set-up lock.
         unsafe { spare.add(place).write_volatile(shared.add(place).read_volatile()) };

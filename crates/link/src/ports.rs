@@ -13,7 +13,8 @@
 //!
 //! After a fork both processes would lend the same ports: the child starts a list of its own.
 
-use crate::shared_ports;
+pub mod shared;
+
 use shunt_sys::libc::{self, AF_INET, AF_INET6, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_STREAM};
 use shunt_sys::{calls, mapping, Errno, Result};
 use shunt_table::global::Shared;
@@ -29,19 +30,28 @@ struct Reserve {
     first: usize,
     count: usize,
     /// The pair's ends: bound sockets are sent from 0 to 1 and stay there.
-    pair: [i32; 2],
+    pair: Option<[i32; 2]>,
     /// Messages that the current pair holds: its queue is bounded.
     held: usize,
 }
 
-static RESERVE: Shared<Reserve> =
-    Shared::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: [-1, -1], held: 0 });
+/// Local ports, as the process has them.
+struct Ports {
+    /// Under the set-up lock.
+    reserve: Shared<Reserve>,
+    shared: shared::Shared,
+}
+
+static PORTS: Ports = Ports {
+    reserve: Shared::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: None, held: 0 }),
+    shared: shared::Shared::NONE,
+};
 
 /// Lends a port for a connection to `server`, another one. Called under the set-up lock. Errors: those of socket(2), bind(2),
 /// EADDRINUSE when all are taken.
 pub fn take(server: u16) -> Result<u16> {
     // SAFETY: the set-up lock is held.
-    let reserve = unsafe { &mut *RESERVE.get() };
+    let reserve = unsafe { &mut *PORTS.reserve.get() };
     if reserve.free.is_null() {
         reserve.free = mapping::reserve(MOST * 2)?.cast();
     }
@@ -70,7 +80,7 @@ fn rested(reserve: &mut Reserve, server: u16) -> Option<u16> {
         let port = unsafe { reserve.free.add(reserve.first).read() };
         reserve.first = (reserve.first + 1) % MOST;
         reserve.count -= 1;
-        if shared_ports::is_shared(port) {
+        if shared::is_shared(port) {
             continue;
         }
         if port != server {
@@ -85,7 +95,7 @@ fn rested(reserve: &mut Reserve, server: u16) -> Option<u16> {
 /// Takes a port back. Called under the set-up lock.
 pub fn give_back(port: u16) {
     // SAFETY: the set-up lock is held.
-    append(unsafe { &mut *RESERVE.get() }, port);
+    append(unsafe { &mut *PORTS.reserve.get() }, port);
 }
 
 fn append(reserve: &mut Reserve, port: u16) {
@@ -99,18 +109,18 @@ fn append(reserve: &mut Reserve, port: u16) {
 /// In the child after fork: what was lent or free stays reserved by the pair, but is the parent's to lend.
 pub fn forked() {
     // SAFETY: the child has one thread.
-    let reserve = unsafe { &mut *RESERVE.get() };
+    let reserve = unsafe { &mut *PORTS.reserve.get() };
     reserve.count = 0;
     // The old pair stays open: connections that we inherited use its ports.
-    reserve.pair = [-1, -1];
+    reserve.pair = None;
     reserve.held = 0;
 }
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
     // SAFETY: the set-up lock is held.
-    let reserve = unsafe { &mut *RESERVE.get() };
-    for end in &mut reserve.pair {
+    let reserve = unsafe { &mut *PORTS.reserve.get() };
+    for end in reserve.pair.iter_mut().flatten() {
         if *end == from {
             *end = to;
         }
@@ -148,18 +158,28 @@ fn bound() -> Result<(i32, u16)> {
 
 /// Puts `fd` in flight on the pair.
 fn park(reserve: &mut Reserve, fd: i32) -> Result<()> {
-    if reserve.pair[0] < 0 || reserve.held >= 200 {
-        let mut pair = [-1; 2];
-        calls::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
-        let sending = private::keep(pair[0]).inspect_err(|_| {
-            let _ = calls::close(pair[1]);
-        })?;
-        let receiving = private::keep(pair[1]).inspect_err(|_| private::close(sending))?;
-        // A full pair's sending end is not needed any more; its receiving end holds the ports.
-        private::close(core::mem::replace(&mut reserve.pair, [sending, receiving])[0]);
-        reserve.held = 0;
-    }
-    passing::send(reserve.pair[0], &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
+    let current = reserve.pair.filter(|_| reserve.held < 200);
+    let sending = match current {
+        Some([sending, _]) => sending,
+        None => renew(reserve)?,
+    };
+    passing::send(sending, &[fd], MSG_DONTWAIT | MSG_NOSIGNAL)?;
     reserve.held += 1;
     Ok(())
+}
+
+/// Another pair. Its sending end.
+fn renew(reserve: &mut Reserve) -> Result<i32> {
+    let mut pair = [-1; 2];
+    calls::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
+    let sending = private::keep(pair[0]).inspect_err(|_| {
+        let _ = calls::close(pair[1]);
+    })?;
+    let receiving = private::keep(pair[1]).inspect_err(|_| private::close(sending))?;
+    // A full pair's sending end is not needed any more; its receiving end holds the ports.
+    if let Some([full, _]) = reserve.pair.replace([sending, receiving]) {
+        private::close(full);
+    }
+    reserve.held = 0;
+    Ok(sending)
 }

@@ -12,28 +12,35 @@ use shunt_table::private;
 /// How many: a link, its bell, and one of them under two numbers.
 const MOST: usize = 3;
 
-static HELD: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
-static WANTED: AtomicBool = AtomicBool::new(false);
+/// Numbers that are held back.
+struct Numbers {
+    /// Those that are; -1: none.
+    held: [AtomicI32; MOST],
+    /// The process listens, so they should be.
+    wanted: AtomicBool,
+}
+
+static NUMBERS: Numbers = Numbers { held: [const { AtomicI32::new(-1) }; MOST], wanted: AtomicBool::new(false) };
 
 /// The process listens.
 pub fn begin() {
-    WANTED.store(true, Ordering::Relaxed);
+    NUMBERS.wanted.store(true, Ordering::Relaxed);
     fill();
 }
 
 /// Lets the numbers go.
 pub fn lend() {
-    for place in &HELD {
+    for place in &NUMBERS.held {
         private::close(place.swap(-1, Ordering::AcqRel));
     }
 }
 
 /// Takes again what is free.
 pub fn fill() {
-    if !WANTED.load(Ordering::Relaxed) {
+    if !NUMBERS.wanted.load(Ordering::Relaxed) {
         return;
     }
-    for place in HELD.iter().filter(|place| place.load(Ordering::Relaxed) < 0) {
+    for place in NUMBERS.held.iter().filter(|place| place.load(Ordering::Relaxed) < 0) {
         // Duplicates of the first: any open file does.
         let made = match any() {
             Some(fd) => private::duplicate(fd).inspect(|fd| shunt_table::table::set_private(*fd)),
@@ -48,17 +55,17 @@ pub fn fill() {
 
 /// One of them, for who needs any open file.
 pub fn any() -> Option<i32> {
-    HELD.iter().map(|place| place.load(Ordering::Relaxed)).find(|fd| *fd >= 0)
+    NUMBERS.held.iter().map(|place| place.load(Ordering::Relaxed)).find(|fd| *fd >= 0)
 }
 
 /// Whether all that should be held back is. If not, what only makes things faster does without.
 pub fn is_whole() -> bool {
-    !WANTED.load(Ordering::Relaxed) || HELD.iter().all(|place| place.load(Ordering::Relaxed) >= 0)
+    !NUMBERS.wanted.load(Ordering::Relaxed) || NUMBERS.held.iter().all(|place| place.load(Ordering::Relaxed) >= 0)
 }
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    for place in &HELD {
+    for place in &NUMBERS.held {
         private::renumber(place, from, to);
     }
 }

@@ -5,7 +5,7 @@
 //! then reads how many connections were made; who makes the second one says so first and then asks for the size. So one of the two
 //! sees the other, and the size is asked for once in the life of a link.
 
-use super::{at, header, Link};
+use crate::list::{at, header, Link};
 use core::sync::atomic::{fence, Ordering};
 use shunt_segment::area::{CLOSED_SIZE, LINK_SIZE};
 use shunt_sys::{calls, libc};

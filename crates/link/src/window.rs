@@ -4,7 +4,7 @@
 //! a dropped link's windows become blank memory, which serves other links, so a thread that races with a close reads
 //! zeros, not a fault. All that is kept here is guarded by the set-up lock.
 
-use crate as link;
+use crate::list::{descriptor, MOST};
 use shunt_segment::area::{window_offset, WINDOW_SIZE};
 use shunt_segment::CHANNELS;
 use shunt_sys::{calls, libc, mapping, Errno, Result};
@@ -31,9 +31,9 @@ fn windows() -> &'static mut Windows {
 impl Windows {
     fn row(&mut self, link: usize) -> Result<&mut Row> {
         if self.rows.is_null() {
-            self.rows = mapping::reserve(link::MOST * core::mem::size_of::<Row>())?.cast();
+            self.rows = mapping::reserve(MOST * core::mem::size_of::<Row>())?.cast();
         }
-        if link >= link::MOST {
+        if link >= MOST {
             return Err(Errno(libc::EINVAL));
         }
         // SAFETY: link < MOST rows; all-zero is a valid row.
@@ -45,7 +45,7 @@ impl Windows {
         if !known.is_null() {
             return Ok(known);
         }
-        let (fd, offset) = (link::descriptor(link), window_offset(channel, side));
+        let (fd, offset) = (descriptor(link), window_offset(channel, side));
         let base = if self.blank_count > 0 {
             let base = self.blanks[self.blank_count - 1];
             // SAFETY: a blank range; late readers accept any bytes.

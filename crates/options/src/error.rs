@@ -1,24 +1,10 @@
 //! What is wrong with a value, where it was found, and a value that would have been right.
 use core::fmt;
 
+use crate::hosts::SUBNETS;
+use crate::ports::PORT_RANGES;
+use crate::problem::Problem;
 use crate::table::Entry;
-
-/// Why a value cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
-    /// It does not have the form the option asks for: `12q` as a size, `maybe` as a switch.
-    Malformed,
-    /// It has the right form, and lies outside [`Entry::range`].
-    OutOfRange,
-    /// A port list with more ranges than [`crate::PORT_RANGES`].
-    TooManyRanges,
-    /// A list with more subnets than [`crate::SUBNETS`].
-    TooManySubnets,
-    /// A subnet whose address has bits behind its prefix: `10.1.0.1/16`.
-    BeyondPrefix,
-    /// A port range whose first port is greater than its last.
-    Backwards,
-}
 
 /// Where a value was found: it decides the name by which the error calls the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +44,8 @@ impl fmt::Display for OptionError<'_> {
         match self.problem {
             Problem::Malformed => write!(f, "is not {}", self.entry.form)?,
             Problem::OutOfRange => write!(f, "is out of range ({})", self.entry.range)?,
-            Problem::TooManyRanges => write!(f, "has more than {} ranges", crate::PORT_RANGES)?,
-            Problem::TooManySubnets => write!(f, "has more than {} subnets", crate::SUBNETS)?,
+            Problem::TooManyRanges => write!(f, "has more than {} ranges", PORT_RANGES)?,
+            Problem::TooManySubnets => write!(f, "has more than {} subnets", SUBNETS)?,
             Problem::BeyondPrefix => f.write_str("has an address with bits behind its prefix")?,
             Problem::Backwards => f.write_str("has a range that runs backwards")?,
         }

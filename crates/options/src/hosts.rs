@@ -1,5 +1,5 @@
 //! The area: addresses of other hosts to which connections may be accelerated.
-use crate::error::Problem;
+use crate::problem::Problem;
 use crate::values::decimal;
 use core::net::IpAddr;
 

@@ -29,13 +29,17 @@ mod error;
 mod hosts;
 mod options;
 mod ports;
+mod problem;
+mod reading;
 mod render;
+mod setters;
 mod table;
 mod values;
 
-pub use error::{OptionError, Problem, Source};
+pub use error::{OptionError, Source};
 pub use hosts::{Hosts, Subnet, Subnets, SUBNETS};
 pub use options::{Log, Options, Raw, Udp, Unix};
 pub use ports::{PortRange, Ports, PORT_RANGES};
+pub use problem::Problem;
 pub use render::{Markdown, Roff};
 pub use table::{Entry, Reader, TABLE};

@@ -1,9 +1,6 @@
 //! The options as the preload library uses them: parsed, checked, in its own units.
-use crate::error::{OptionError, Problem, Source};
 use crate::hosts::Hosts;
 use crate::ports::Ports;
-use crate::table::{Entry, Reader, TABLE};
-use crate::values::{choice, size, time};
 
 /// What the preload library writes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +73,6 @@ pub struct Options {
     pub raw: Raw,
 }
 
-const RING_LEAST: u64 = 4 << 10;
-const RING_MOST: u64 = 4 << 20;
-const BULK_LEAST: u64 = 64;
-const BULK_MOST: u64 = 1 << 30;
-const SPIN_MOST_NS: u64 = 10_000_000;
-
 impl Options {
     /// The defaults, as a constant, for the time before the environment is read.
     pub const fn default_const() -> Options {
@@ -99,28 +90,6 @@ impl Options {
             raw: Raw::Auto,
         }
     }
-
-    /// The defaults, changed by the variables that `lookup` finds. An empty variable counts as unset, as in shells.
-    ///
-    /// # Errors
-    /// The first variable, in the order of [`TABLE`], whose value cannot be used.
-    pub fn from_environment<'a>(lookup: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Options, OptionError<'a>> {
-        let mut options = Options::default_const();
-        for entry in TABLE.iter().filter(|entry| entry.reader == Reader::Library) {
-            if let Some(value) = lookup(entry.variable).filter(|value| !value.is_empty()) {
-                options.set(entry, Source::Variable, value)?;
-            }
-        }
-        Ok(options)
-    }
-
-    /// Checks `value` and stores it in the field that belongs to `entry`. On an error nothing is changed.
-    ///
-    /// # Errors
-    /// What is wrong with `value`, which was found in `source`.
-    pub fn set<'a>(&mut self, entry: &'static Entry, source: Source, value: &'a [u8]) -> Result<(), OptionError<'a>> {
-        (entry.set)(self, value).map_err(|problem| OptionError { entry, source, value, problem })
-    }
 }
 
 impl Default for Options {
@@ -128,86 +97,3 @@ impl Default for Options {
         Options::default_const()
     }
 }
-
-// One setter per row of the table.
-
-pub(crate) fn set_accelerate(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.accelerate = choice(value, &[("on", true), ("off", false), ("1", true), ("0", false)])?;
-    Ok(())
-}
-
-pub(crate) fn set_ring(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    match size(value)? {
-        bytes @ RING_LEAST..=RING_MOST => {
-            options.ring = (bytes as u32).next_power_of_two();
-            Ok(())
-        }
-        _ => Err(Problem::OutOfRange),
-    }
-}
-
-pub(crate) fn set_spin(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    match time(value)? {
-        nanoseconds @ 0..=SPIN_MOST_NS => {
-            options.spin_ns = nanoseconds;
-            Ok(())
-        }
-        _ => Err(Problem::OutOfRange),
-    }
-}
-
-pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.ports = Ports::parse(value)?;
-    Ok(())
-}
-
-pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.hosts = Hosts::parse(value)?;
-    Ok(())
-}
-
-pub(crate) fn set_bulk(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    match size(value)? {
-        bytes @ (0 | BULK_LEAST..=BULK_MOST) => {
-            options.bulk = bytes;
-            Ok(())
-        }
-        _ => Err(Problem::OutOfRange),
-    }
-}
-
-pub(crate) fn set_udp(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.udp = choice(value, &[("off", Udp::Off), ("on", Udp::On), ("eager", Udp::Eager)])?;
-    Ok(())
-}
-
-pub(crate) fn set_unix(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.unix = choice(value, &[("off", Unix::Off), ("on", Unix::On), ("eager", Unix::Eager)])?;
-    Ok(())
-}
-
-pub(crate) fn set_log(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.log = choice(value, &[("off", Log::Off), ("fallbacks", Log::Fallbacks), ("all", Log::All)])?;
-    Ok(())
-}
-
-pub(crate) fn set_io_uring(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.io_uring_allowed = choice(value, &[("deny", false), ("allow", true)])?;
-    Ok(())
-}
-
-pub(crate) fn set_raw(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    options.raw = choice(value, &[("off", Raw::Off), ("trap", Raw::Trap), ("auto", Raw::Auto)])?;
-    Ok(())
-}
-
-/// The library's path is used by the command, which keeps it itself; here it only must not be empty.
-pub(crate) fn set_library(_: &mut Options, value: &[u8]) -> Result<(), Problem> {
-    match value {
-        [] => Err(Problem::Malformed),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests;

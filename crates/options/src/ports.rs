@@ -1,5 +1,5 @@
 //! The set of server ports that may be accelerated.
-use crate::error::Problem;
+use crate::problem::Problem;
 use crate::values::decimal;
 
 /// Most ranges a port list may have. Sixteen is beyond any list seen in practice, and keeps [`Ports`] at 68 bytes.

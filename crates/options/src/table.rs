@@ -1,6 +1,7 @@
 //! The table: one row per option. Flags, variables, help, man page and documentation follow from it.
-use crate::error::Problem;
-use crate::options::{self, Options};
+use crate::options::Options;
+use crate::problem::Problem;
+use crate::setters;
 
 /// Who reads an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub static TABLE: [Entry; 12] = [
         help: "Whether connections are accelerated. With `off` every connection goes through the kernel, as if shunt were \
                not there.",
         reader: Reader::Library,
-        set: options::set_accelerate,
+        set: setters::set_accelerate,
     },
     Entry {
         name: "ring",
@@ -82,7 +83,7 @@ pub static TABLE: [Entry; 12] = [
                bytes between two sleeps, and use more memory for each busy connection. Under a memory limit (cgroup) \
                of less than 1G, `shunt run` takes 1/256 of it, and at least 64K, where nothing is said.",
         reader: Reader::Library,
-        set: options::set_ring,
+        set: setters::set_ring,
     },
     Entry {
         name: "spin",
@@ -97,7 +98,7 @@ pub static TABLE: [Entry; 12] = [
         help: "The longest time a waiting thread spins before it sleeps. Spinning answers sooner and uses the processor \
                while it waits; 0 never spins.",
         reader: Reader::Library,
-        set: options::set_spin,
+        set: setters::set_spin,
     },
     Entry {
         name: "ports",
@@ -111,7 +112,7 @@ pub static TABLE: [Entry; 12] = [
         example: "6379,8000-8999",
         help: "The server ports that may be accelerated. Connections to other ports go through the kernel.",
         reader: Reader::Library,
-        set: options::set_ports,
+        set: setters::set_ports,
     },
     Entry {
         name: "hosts",
@@ -128,7 +129,7 @@ pub static TABLE: [Entry; 12] = [
                directly connected by an interface for which `shunt agent` runs: where no agent runs, none. Hosts in listed \
                subnets are reached through an agent where one runs, and over UDP elsewhere.",
         reader: Reader::Library,
-        set: options::set_hosts,
+        set: setters::set_hosts,
     },
     Entry {
         name: "bulk",
@@ -144,7 +145,7 @@ pub static TABLE: [Entry; 12] = [
                bytes go by the kernel's UDP: TCP has more bandwidth, UDP the shorter round trips. 0: \
                never, unless the other end does.",
         reader: Reader::Library,
-        set: options::set_bulk,
+        set: setters::set_bulk,
     },
     Entry {
         name: "udp",
@@ -159,7 +160,7 @@ pub static TABLE: [Entry; 12] = [
         help: "Whether UDP datagrams between processes of one user may travel through shared memory. With `on` they do while \
                their receiver spins; with `eager` whenever it does not sleep, from the first datagram on.",
         reader: Reader::Library,
-        set: options::set_udp,
+        set: setters::set_udp,
     },
     Entry {
         name: "unix",
@@ -176,7 +177,7 @@ pub static TABLE: [Entry; 12] = [
                user may travel through shared memory. With `on` they do while their receiver spins; with `eager` whenever it \
                does not sleep, from the first byte on.",
         reader: Reader::Library,
-        set: options::set_unix,
+        set: setters::set_unix,
     },
     Entry {
         name: "log",
@@ -191,7 +192,7 @@ pub static TABLE: [Entry; 12] = [
         help: "What is written to standard error: nothing; one line for each connection that falls back to the kernel, \
                with the reason; or one line for each connection.",
         reader: Reader::Library,
-        set: options::set_log,
+        set: setters::set_log,
     },
     Entry {
         name: "io-uring",
@@ -207,7 +208,7 @@ pub static TABLE: [Entry; 12] = [
                io_uring_setup answers ENOSYS, and programs that can use epoll instead do so. Rings of liburing work in \
                any case; sockets that they are given go through the kernel.",
         reader: Reader::Library,
-        set: options::set_io_uring,
+        set: setters::set_io_uring,
     },
     Entry {
         name: "raw",
@@ -226,7 +227,7 @@ pub static TABLE: [Entry; 12] = [
                second thread on, if there are instructions in the program or its libraries that could make a call on a connection. Where they cannot \
                be trapped, the process keeps to the kernel (reason `raw-instructions`); `shunt why` names whose they are.",
         reader: Reader::Library,
-        set: options::set_raw,
+        set: setters::set_raw,
     },
     Entry {
         name: "library",
@@ -240,6 +241,6 @@ pub static TABLE: [Entry; 12] = [
         example: "/usr/lib/shunt/libshunt.so",
         help: "The preload library to use.",
         reader: Reader::Command,
-        set: options::set_library,
+        set: setters::set_library,
     },
 ];

@@ -1,5 +1,5 @@
 //! How values are written: decimal numbers, sizes, times and words.
-use crate::error::Problem;
+use crate::problem::Problem;
 
 /// Digits only. A number too great for 64 bits has the right form and is out of range.
 pub(crate) fn decimal(text: &[u8]) -> Result<u64, Problem> {

@@ -18,7 +18,7 @@ use shunt_stream::waiting::nudge::Beside;
 use shunt_stream::waiting::{bells, nudge, readiness, spin, wait};
 use shunt_sys::libc::{self, pollfd, sigset_t, timespec, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use shunt_sys::sleeper::Sleeper;
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, clock, sleeping, thread, Errno, Result};
 use shunt_table::memory::scratch::Scratch;
 use shunt_table::table;
 use shunt_table::table::Kind;
@@ -609,7 +609,7 @@ impl<'a> Query<'a> {
             all += 1;
         }
         let set = scratch.items().as_mut_ptr();
-        calls::ppoll_sleeping(set, all, pointer, self.mask, began)?;
+        sleeping::ppoll(set, all, pointer, self.mask, began)?;
         let mut gone = false;
         for answer in scratch.items()[..count].iter().filter(|answer| answer.revents != 0) {
             let Some(s) = shunt_stream::socket::stream(answer.fd) else { continue };

@@ -13,7 +13,7 @@ use shunt_station::{FourTuple, Gate, Station, Stream, Token, LISTENERS};
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL};
-use shunt_sys::{calls, clock, Errno, Result};
+use shunt_sys::{calls, clock, sleeping, Errno, Result};
 use shunt_table::global::SETUP;
 use shunt_table::process::report;
 use shunt_table::table;
@@ -67,7 +67,7 @@ fn listens_within(fd: i32, inode: u64, address: &Address, patience: Option<i64>)
         let until = clock::monotonic_ns() + HEARD_WITHIN;
         // The keeper alone writes down who listens: the station may be another user's, in whose memory this process does nothing.
         while told.is_ok() && !home.hears(inode) && clock::monotonic_ns() < until {
-            let _ = calls::nap(LOOK);
+            let _ = sleeping::nap(LOOK);
         }
     }
 }
@@ -81,7 +81,7 @@ fn ear(inode: u64) -> Result<i32> {
         match Station::ear(inode) {
             // The name is another home's until its keeper has heard that the listener moves.
             Err(Errno(libc::EADDRINUSE)) if clock::monotonic_ns() < until => {
-                let _ = calls::nap(LOOK);
+                let _ = sleeping::nap(LOOK);
             }
             other => return other,
         }

@@ -421,7 +421,7 @@ pub fn seat(home: &Home, stream: Stream, socket: &'static Socket, nonblocking: b
     socket.connected.link_index.store(index as u32, Ordering::Relaxed);
     socket.set(flag::REMOTE);
     home.set_near(stream, socket);
-    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
         socket.set(flag::FENCE);
     }
     if nonblocking {

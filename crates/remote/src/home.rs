@@ -13,7 +13,7 @@ use shunt_station::{Station, Stream};
 use shunt_stream::progress;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AF_UNIX, SOCK_CLOEXEC, SOCK_SEQPACKET};
-use shunt_sys::{calls, clock, mapping, Errno, Result};
+use shunt_sys::{calls, clock, mapping, sleeping, Errno, Result};
 use shunt_table::global::{Shared, SETUP};
 use shunt_table::{private, table};
 
@@ -139,7 +139,7 @@ pub fn settle(device: &Device, connects: bool) -> core::result::Result<&'static 
         if now >= until {
             return Err(Reason::TooSlow);
         }
-        let _ = calls::nap(LOOK);
+        let _ = sleeping::nap(LOOK);
     }
 }
 

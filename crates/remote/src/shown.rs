@@ -50,6 +50,7 @@ pub fn look(fd: i32, headers: u32) -> Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shunt_sys::sleeping;
     use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -94,7 +95,7 @@ mod tests {
         let before = clock::monotonic_ns();
         let (server, client) = accepted(&listener, &[]);
         let after = clock::monotonic_ns();
-        let _ = calls::nap(300_000_000);
+        let _ = sleeping::nap(300_000_000);
         // What comes from the client changes nothing.
         assert_eq!(calls::sendto(client.as_raw_fd(), b"x".as_ptr().cast(), 1, 0, core::ptr::null(), 0), Ok(1));
         let made = look(server.as_raw_fd(), 40).made;

@@ -11,7 +11,7 @@ use super::message::Message;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_sys::section::Section;
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, sleeping};
 use shunt_table::global::SETUP;
 use shunt_table::process::{user, users};
 use shunt_table::{private, table};
@@ -41,7 +41,7 @@ impl Home {
         if keeper() == 0 && Message::User(user, group).send(self.control.load(Ordering::Relaxed), &[]).is_ok() {
             let until = clock::monotonic_ns() + FOLLOWS_WITHIN;
             while keeper() == 0 && clock::monotonic_ns() < until {
-                let _ = calls::nap(LOOK);
+                let _ = sleeping::nap(LOOK);
             }
         }
         keeper() == u64::from(user) + 1

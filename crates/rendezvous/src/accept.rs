@@ -23,7 +23,7 @@ use shunt_segment::reason::Reason;
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, pollfd, sockaddr as c_sockaddr, socklen_t};
-use shunt_sys::{calls, clock, thread, Errno, Result};
+use shunt_sys::{calls, processor, thread, Errno, Result};
 use shunt_table::process::report;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::table::Kind;
@@ -325,7 +325,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     }
     side.address_family.store(family as u32, Ordering::Relaxed);
     side.transmit.class_limit.store(crate::connect::class_limit(), Ordering::Relaxed);
-    side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
+    side.wait.processor.store(processor::number() + 1, Ordering::Relaxed);
     wait::CLIENT.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     socket.attach(base, accepted.channel, 1);
     socket.set_addresses(&accepted.client, &accepted.server); // what was found plausible
@@ -334,7 +334,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     if nonblocking {
         socket.set(flag::NONBLOCK);
     }
-    if link::header(base).client.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+    if link::header(base).client.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
         socket.set(flag::FENCE);
     }
     let began = link::page(base, accepted.channel).head.began.load(Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::connect::Setting;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::kept;
-use shunt_link::shared_ports;
+use shunt_link::ports::shared;
 use shunt_ring::offers::{self, Offered};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, ChannelPage};
@@ -112,10 +112,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
     for k in 0..CHANNELS {
         let channel = (first + k) % CHANNELS;
         let Some(kept) = kept::get(index, channel) else { continue };
-        if !link.waiting(channel)
-            || kept.server != *server
-            || kept.client.ip != source.ip
-            || shared_ports::is_shared(kept.client.port)
+        if !link.waiting(channel) || kept.server != *server || kept.client.ip != source.ip || shared::is_shared(kept.client.port)
         {
             continue;
         }

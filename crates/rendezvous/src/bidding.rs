@@ -11,12 +11,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_link::bids::AWAKE_NS;
 use shunt_link::kept;
-use shunt_link::shared_ports;
+use shunt_link::ports::shared;
 use shunt_ring::bid::{self, Closed};
 use shunt_segment::address::Address;
 use shunt_segment::channel::life;
 use shunt_segment::CHANNELS;
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, processor};
 
 /// Pairs that one bid names.
 const MOST: u32 = 8;
@@ -76,7 +76,7 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         return false;
     }
     let first = link::page(link.base, channels.trailing_zeros() as usize);
-    let here = first.sides[1].wait.processor.load(Ordering::Relaxed) == clock::processor() + 1;
+    let here = first.sides[1].wait.processor.load(Ordering::Relaxed) == processor::number() + 1;
     let patience = link.bids.patience();
     if !soon(here, patience, || all_accepted(listener, index)) || !link.count() {
         link.bids.was_in_vain(&header.bid);
@@ -123,7 +123,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> u32 {
         let fits = link.waiting(channel)
             && kept.server == *server
             && kept.client.ip == source.ip
-            && !shared_ports::is_shared(kept.client.port);
+            && !shared::is_shared(kept.client.port);
         if fits && link::reusable(link::page(link.base, channel), index, channel) {
             channels |= 1 << channel;
             if channels.count_ones() == MOST {

@@ -17,7 +17,7 @@ use shunt_stream::waiting::owner::Owner;
 use shunt_stream::waiting::watchers;
 use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_sys::{calls, clock, thread, Errno};
+use shunt_sys::{calls, clock, processor, thread, Errno};
 use shunt_table::global::{Shared, SETUP};
 use shunt_table::process::{identity, report};
 use shunt_table::table::Kind;
@@ -459,7 +459,7 @@ pub fn introduce(page: &ChannelPage, socket: &Socket) {
     side.owners.store(1, Ordering::Relaxed);
     side.address_family.store(crate::options::multipath::shape(socket), Ordering::Relaxed);
     side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
-    side.wait.processor.store(clock::processor() + 1, Ordering::Relaxed);
+    side.wait.processor.store(processor::number() + 1, Ordering::Relaxed);
 }
 
 /// The socket becomes the client's end of `channel`.
@@ -471,7 +471,7 @@ pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
     }
     socket.attach(base, channel, 0);
     socket.connected.link_index.store(index as u32, Ordering::Relaxed);
-    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || global::BARRIERS.load(Ordering::Relaxed) == 0 {
+    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
         socket.set(flag::FENCE);
     }
     if setting.nonblocking {

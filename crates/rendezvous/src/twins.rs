@@ -8,7 +8,7 @@
 //! A companion keeps its name while it is kept for another connection. Of another process's it cannot be told whether one lives on it: it counts.
 
 use shunt_link as link;
-use shunt_link::shared_ports::{any, is_shared, share};
+use shunt_link::ports::shared::{any, is_shared, share};
 use shunt_segment::address::Address;
 use shunt_segment::name::Hello;
 use shunt_stream::socket::{flag, of_channel, stream, Socket};

@@ -12,7 +12,7 @@
 //! has the largest ring.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use shunt_sys::cache;
+use shunt_sys::processor;
 
 /// Shorter messages of a stream are not timed: past the caches they would wait for their fences.
 pub const TIMED: usize = 1024;
@@ -142,7 +142,7 @@ impl Streamed {
         let ticks = now.wrapping_sub(self.looked.swap(now, Relaxed));
         let fast = if ticks / 10 < bytes { self.fast.load(Relaxed).saturating_add(bytes) } else { 0 };
         self.fast.store(fast, Relaxed);
-        fast > most as u64 && cache::is_smaller_than(most)
+        fast > most as u64 && processor::cache_is_smaller_than(most)
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         };
         assert_eq!(laps(1, 100, 100 * 65536), 0, "slow");
         assert_eq!(laps(101, 64, 65536), 0, "not for long");
-        assert_eq!(laps(165, 10, 65536) > 0, cache::is_smaller_than(ring));
+        assert_eq!(laps(165, 10, 65536) > 0, processor::cache_is_smaller_than(ring));
         // The next connection in the same memory has no part in that.
         streamed.forget();
         assert!(!streamed.is_for_largest(1024, 176 * 65536, ring));

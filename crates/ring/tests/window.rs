@@ -99,7 +99,7 @@ fn a_stream_of_short_messages_leaves_the_largest_ring_once_its_reader_is_near_if
         got
     };
     while sent - take(1 << 16) > 128 << 10 {}
-    let small = shunt_sys::cache::is_smaller_than(2 << 20);
+    let small = shunt_sys::processor::cache_is_smaller_than(2 << 20);
     for _ in 0..3 {
         // SAFETY: the whole of `bytes`; one thread sends.
         assert_eq!(unsafe { outgoing.send(bytes.as_ptr(), bytes.len()) }, bytes.len());

@@ -31,7 +31,7 @@ use shunt_table::receiver;
 pub unsafe fn start(options: Options, single_threaded: *mut u8, inherited: Option<&[u8]>) {
     crate::wiring::fill(); // first: whatever follows may ask a crate above
     clock::start(); // before anything is timed
-    shunt_sys::user::find_width(); // before anything of the program's is copied
+    shunt_sys::processor::find_vectors(); // before anything of the program's is copied
     ending::begin(); // the process may end from here on
                      // SAFETY: passed on.
     unsafe { global::set(options, single_threaded) }; // options decide on what follows

@@ -6,7 +6,7 @@ use shunt_am::{Config, Engine, Layout, Nanoseconds};
 use shunt_endpoint::{Arrival, Endpoint, Tag};
 use shunt_segment::address::Address;
 use shunt_segment::name;
-use shunt_sys::{calls, libc, process, section, Errno, Result};
+use shunt_sys::{calls, libc, process, section, sleeping, Errno, Result};
 
 use crate::device::{self, Device};
 use crate::line::{Inner, SCRATCH};
@@ -528,7 +528,7 @@ impl Station {
         // A thread that a filter killed while it drove never gives the lock back; others inherit it.
         let drives = |holder: u64| is_ours(holder) && !process::thread_has_ended(holder as u32);
         while drives(self.shared().lock.0.load(SeqCst)) {
-            let _ = calls::nap(DRIVES);
+            let _ = sleeping::nap(DRIVES);
         }
         self.memory.blank();
         self.give_back_for_the_late(is_ours);

@@ -4,7 +4,7 @@ use crate::pieces::Pieces;
 use crate::socket::Socket;
 use crate::waiting::holding;
 use shunt_sys::libc::{self, iovec, msghdr, pollfd, EAGAIN, EINTR, MSG_DONTWAIT, MSG_PEEK};
-use shunt_sys::{calls, check, clock, stops, syscall, thread, Errno, Result};
+use shunt_sys::{calls, check, clock, sleeping, stops, syscall, thread, Errno, Result};
 use shunt_table::table;
 use shunt_table::table::Kind;
 
@@ -112,7 +112,7 @@ impl Rest<'_> {
             await_ready(end, if call == libc::SYS_sendmsg { libc::POLLOUT } else { libc::POLLIN }, self.deadline, looked)?;
             flags |= MSG_DONTWAIT;
         }
-        calls::message_sleeping(call, end, &mut message, flags, looked)
+        sleeping::message(call, end, &mut message, flags, looked)
     }
 }
 

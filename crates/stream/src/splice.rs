@@ -17,7 +17,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::arm;
 use shunt_sys::libc::{self, iovec, pollfd, EAGAIN, EBADF, EINTR, EINVAL, EOPNOTSUPP, EPIPE, O_ACCMODE, O_NONBLOCK, O_PATH};
-use shunt_sys::{calls, thread, Errno, Result};
+use shunt_sys::{calls, sleeping, thread, Errno, Result};
 
 /// Bytes moved per step.
 const STEP: usize = 64 << 10;
@@ -122,7 +122,7 @@ fn await_pipe(pipe: i32, events: i16, began: u64) -> Result<()> {
         return Err(Errno(EINTR));
     }
     let mut set = pollfd { fd: pipe, events, revents: 0 };
-    match calls::ppoll_sleeping(&mut set, 1, core::ptr::null_mut(), core::ptr::null(), looked) {
+    match sleeping::ppoll(&mut set, 1, core::ptr::null_mut(), core::ptr::null(), looked) {
         Err(Errno(EINTR)) if thread::handled() == looked && crate::waiting::signals::all_restart() => Ok(()),
         Err(Errno(EINTR)) => thread::resume(began, looked, true),
         other => other.map(|_| ()),

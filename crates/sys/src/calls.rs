@@ -1,6 +1,6 @@
 //! Typed system calls, one line each. Names and meanings are those of section 2 of the manual.
 
-use crate::{cancel, check, filter, syscall, Errno, Result};
+use crate::{check, filter, syscall, Errno, Result};
 use core::ffi::c_void;
 use libc::{c_int, epoll_event, iovec, msghdr, pollfd, sigset_t, sockaddr, socklen_t, timespec};
 
@@ -256,20 +256,6 @@ pub fn sched_yield() {
     }
 }
 
-/// recvfrom(2) that sleeps; `began`: see [`crate::raw::sleep6`].
-pub fn recvfrom_sleeping(fd: c_int, data: *mut c_void, length: usize, flags: c_int, began: u64) -> Result<usize> {
-    let (fd, data, flags) = (fd as usize, data as usize, flags as usize);
-    // SAFETY: as for the calls above.
-    check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_recvfrom, fd, data, length, flags, 0, 0, began) }))
-}
-
-/// sendmsg(2) or recvmsg(2), by their numbers, of a blocking socket; see [`crate::raw::sleep6`].
-pub fn message_sleeping(call: i64, fd: c_int, message: &mut libc::msghdr, flags: c_int, began: u64) -> Result<usize> {
-    let (fd, message, flags) = (fd as usize, message as *mut libc::msghdr as usize, flags as usize);
-    // SAFETY: as for the calls above.
-    check(cancel::sleep(|| unsafe { crate::raw::sleep6(call, fd, message, flags, 0, 0, 0, began) }))
-}
-
 /// ppoll(2)
 pub fn ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *const sigset_t, size: usize) -> Result<usize> {
     // SAFETY: as for the calls above.
@@ -284,30 +270,8 @@ pub fn ppoll(set: *mut pollfd, count: usize, timeout: *mut timespec, mask: *cons
     }
 }
 
-/// ppoll(2) that sleeps; `began`: see [`crate::raw::sleep6`].
-pub fn ppoll_sleeping(
-    set: *mut pollfd,
-    count: usize,
-    timeout: *mut timespec,
-    mask: *const sigset_t,
-    began: u64,
-) -> Result<usize> {
-    let (entries, time, signals) = (set as usize, timeout as usize, mask as usize);
-    // SAFETY: as for the calls above.
-    let older = || unsafe { crate::raw::sleep6(libc::SYS_poll, entries, count, milliseconds(timeout), 0, 0, 0, began) };
-    if mask.is_null() && filter::avoids(filter::PPOLL) {
-        return check(cancel::sleep(older));
-    }
-    // SAFETY: as for the calls above.
-    let made = || unsafe { crate::raw::sleep6(libc::SYS_ppoll, entries, count, time, signals, KERNEL_SIGSET, 0, began) };
-    match check(cancel::sleep(made)) {
-        Err(error) if mask.is_null() && error.is_refusal() => check(cancel::sleep(older)),
-        result => result,
-    }
-}
-
 /// A time of ours, or none, as poll(2) takes it: not less than it.
-fn milliseconds(timeout: *const timespec) -> usize {
+pub(crate) fn milliseconds(timeout: *const timespec) -> usize {
     // SAFETY: it is the caller's, or null.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return usize::MAX };
     time.tv_sec.saturating_mul(1000).saturating_add((time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64) as usize
@@ -337,59 +301,11 @@ pub fn epoll_pwait2(
     }
 }
 
-/// epoll_pwait2(2) that sleeps; `began`: see [`crate::raw::sleep6`].
-pub fn epoll_pwait2_sleeping(
-    epfd: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-    began: u64,
-) -> Result<usize> {
-    let (epfd, events, count, signals) = (epfd as usize, events as usize, count as usize, mask as usize);
-    let made = |number: i64, time: usize| {
-        // SAFETY: as for the calls above.
-        check(cancel::sleep(|| unsafe { crate::raw::sleep6(number, epfd, events, count, time, signals, KERNEL_SIGSET, began) }))
-    };
-    let older = || {
-        let (number, time) = older_epoll(timeout, mask);
-        made(number, time)
-    };
-    if filter::avoids(filter::EPOLL_PWAIT2) {
-        return older();
-    }
-    match made(libc::SYS_epoll_pwait2, timeout as usize) {
-        Err(error) if error.is_refusal() => older(),
-        result => result,
-    }
-}
-
 /// The call that serves for epoll_pwait2, and its timeout.
 #[cold]
-fn older_epoll(timeout: *const timespec, mask: *const sigset_t) -> (i64, usize) {
+pub(crate) fn older_epoll(timeout: *const timespec, mask: *const sigset_t) -> (i64, usize) {
     let number = if mask.is_null() && !filter::avoids(filter::EPOLL_WAIT) { libc::SYS_epoll_wait } else { libc::SYS_epoll_pwait };
     (number, milliseconds(timeout))
-}
-
-/// wait4(2) of the child `pid` in a call that waits, for its status: ECANCELED when the thread was cancelled.
-pub fn await_child(pid: c_int) -> Result<c_int> {
-    let mut status = 0;
-    loop {
-        let (place, began) = (&raw mut status as usize, crate::thread::handled());
-        // SAFETY: as for the calls above.
-        match check(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_wait4, pid as usize, place, 0, 0, 0, 0, began) })) {
-            Err(Errno(libc::EINTR)) => {}
-            result => return result.map(|_| status),
-        }
-    }
-}
-
-/// nanosleep(2) in a call that waits: ECANCELED when the thread was cancelled, EINTR after a handler of the program.
-pub fn nap(ns: i64) -> Result<()> {
-    let pause = timespec { tv_sec: 0, tv_nsec: ns };
-    let (pause, began) = (&raw const pause as usize, crate::thread::handled());
-    // SAFETY: as for the calls above.
-    unit(cancel::sleep(|| unsafe { crate::raw::sleep6(libc::SYS_nanosleep, pause, 0, 0, 0, 0, 0, began) }))
 }
 
 /// memfd_create(2); `name` ends with a NUL.

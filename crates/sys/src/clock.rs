@@ -3,25 +3,11 @@
 mod line;
 
 use crate::section::Section;
-use crate::{calls, filter, thread};
+use crate::{calls, filter, processor, thread};
 use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 use line::{Line, Rate};
 
-/// The processor's time stamp counter. Where its rate is not constant ([`is_invariant`]) it only bounds spinning.
-#[inline(always)]
-pub fn ticks() -> u64 {
-    // SAFETY: RDTSC has no preconditions in user mode.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// The processor that runs this thread now, as Linux numbers them (RDTSCP's auxiliary word holds it).
-#[inline(always)]
-pub fn processor() -> u32 {
-    let mut auxiliary = 0u32;
-    // SAFETY: RDTSCP has no preconditions in user mode.
-    unsafe { core::arch::x86_64::__rdtscp(&mut auxiliary) };
-    auxiliary & 0xfff
-}
+pub use crate::processor::ticks;
 
 /// Nanoseconds of CLOCK_MONOTONIC, by system call.
 fn asked_ns() -> u64 {
@@ -36,15 +22,15 @@ fn asked_ns() -> u64 {
 /// The same from the counter alone, at the rate of [`leave_kernel`].
 #[cold]
 fn guessed_ns() -> u64 {
-    let passed = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
-    START_NS.load(Ordering::Acquire) + ((passed as u128 * RATE.load(Ordering::Relaxed).max(1) as u128) >> 32) as u64
+    let passed = ticks().wrapping_sub(CLOCK.start_ticks.load(Ordering::Relaxed));
+    CLOCK.start_ns.load(Ordering::Acquire) + ((passed as u128 * CLOCK.rate.load(Ordering::Relaxed).max(1) as u128) >> 32) as u64
 }
 
 /// A filter is about to refuse the system call: the rate that the counter had until now is believed from here on.
 pub fn leave_kernel() {
-    let ((ticks, ns), start) = (both(), START_NS.load(Ordering::Acquire));
-    let passed = ticks.wrapping_sub(START_TICKS.load(Ordering::Relaxed));
-    RATE.store(line::measured(ns.saturating_sub(start), passed).unwrap_or(GUESS), Ordering::Relaxed);
+    let ((ticks, ns), start) = (both(), CLOCK.start_ns.load(Ordering::Acquire));
+    let passed = ticks.wrapping_sub(CLOCK.start_ticks.load(Ordering::Relaxed));
+    CLOCK.rate.store(line::measured(ns.saturating_sub(start), passed).unwrap_or(GUESS), Ordering::Relaxed);
 }
 
 /// Nanoseconds of CLOCK_REALTIME, by system call.
@@ -54,14 +40,44 @@ pub fn realtime_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Nanoseconds for each 2^32 ticks, as last measured; 0 until calibrated.
-static RATE: AtomicU64 = AtomicU64::new(0);
-static START_TICKS: AtomicU64 = AtomicU64::new(0);
-static START_NS: AtomicU64 = AtomicU64::new(0);
+/// All that the process keeps of its clocks.
+#[repr(C, align(64))]
+struct Clock {
+    /// Counts the lines; 0: there is none, and the kernel is asked each time.
+    turn: AtomicU32,
+    /// The process in which a thread makes the next line; 0: none does. A child of fork may find its parent's.
+    maker: AtomicU32,
+    /// Nanoseconds for each 2^32 ticks, as last measured; 0 until calibrated.
+    rate: AtomicU64,
+    start_ticks: AtomicU64,
+    start_ns: AtomicU64,
+    /// When the calibration interval began: at the start, or anew.
+    since_ticks: AtomicU64,
+    since_ns: AtomicU64,
+    /// Renewals in a row that found the rate far off. Written by the thread that makes the next line.
+    far: AtomicU32,
+    /// The line of each turn lies in the place of its number, so one that is being read stays for some turns.
+    places: Places,
+}
 
-/// When the calibration interval began: at the start, or anew.
-static SINCE_TICKS: AtomicU64 = AtomicU64::new(0);
-static SINCE_NS: AtomicU64 = AtomicU64::new(0);
+/// The places of lines have cache lines of their own.
+#[repr(C, align(64))]
+struct Places([Place; 4]);
+
+static CLOCK: Clock = Clock {
+    turn: AtomicU32::new(0),
+    maker: AtomicU32::new(0),
+    rate: AtomicU64::new(0),
+    start_ticks: AtomicU64::new(0),
+    start_ns: AtomicU64::new(0),
+    since_ticks: AtomicU64::new(0),
+    since_ns: AtomicU64::new(0),
+    far: AtomicU32::new(0),
+    places: Places(
+        [const { Place { ticks: AtomicU64::new(0), told: AtomicU64::new(0), asked: AtomicU64::new(0), rate: AtomicU64::new(0) } };
+            4],
+    ),
+};
 
 /// An interval this long calibrates to better than a millionth of an hour's error in a second.
 const CALIBRATION_NS: u64 = 50_000_000;
@@ -98,22 +114,22 @@ fn both() -> (u64, u64) {
 /// Notes the start of the calibration interval. Called once at start-up.
 pub fn start() {
     let (ticks, ns) = both();
-    START_TICKS.store(ticks, Ordering::Relaxed);
-    START_NS.store(ns, Ordering::Release);
+    CLOCK.start_ticks.store(ticks, Ordering::Relaxed);
+    CLOCK.start_ns.store(ns, Ordering::Release);
     since(ticks, ns);
 }
 
 fn since(ticks: u64, ns: u64) {
-    SINCE_TICKS.store(ticks, Ordering::Relaxed);
-    SINCE_NS.store(ns, Ordering::Release);
+    CLOCK.since_ticks.store(ticks, Ordering::Relaxed);
+    CLOCK.since_ns.store(ns, Ordering::Release);
 }
 
-/// [`START_NS`] while [`start_once`] looks at the clocks.
+/// [`Clock::start_ns`] while [`start_once`] looks at the clocks.
 const STARTING: u64 = 1;
 
 /// As [`start`], for libraries: whoever came first has started it.
 pub fn start_once() {
-    if START_NS.compare_exchange(0, STARTING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+    if CLOCK.start_ns.compare_exchange(0, STARTING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         start();
     }
 }
@@ -126,18 +142,8 @@ struct Place {
     rate: AtomicU64,
 }
 
-/// The line of each turn lies in the place of its number, so one that is being read stays for some turns.
-static PLACES: [Place; 4] =
-    [const { Place { ticks: AtomicU64::new(0), told: AtomicU64::new(0), asked: AtomicU64::new(0), rate: AtomicU64::new(0) } }; 4];
-
-/// Counts the lines; 0: there is none, and the kernel is asked each time.
-static TURN: AtomicU32 = AtomicU32::new(0);
-
-/// The process in which a thread makes the next line; 0: none does. A child of fork may find its parent's.
-static MAKER: AtomicU32 = AtomicU32::new(0);
-
 fn place(turn: u32) -> &'static Place {
-    &PLACES[turn as usize % PLACES.len()]
+    &CLOCK.places.0[turn as usize % CLOCK.places.0.len()]
 }
 
 /// The line of `turn`. `None`: the thread was held up meanwhile for as long as some lines last.
@@ -151,7 +157,7 @@ fn line(turn: u32) -> Option<Line> {
         rate: place.rate.load(Ordering::Relaxed),
     };
     fence(Ordering::Acquire);
-    (TURN.load(Ordering::Relaxed).wrapping_sub(turn) < 2).then_some(line)
+    (CLOCK.turn.load(Ordering::Relaxed).wrapping_sub(turn) < 2).then_some(line)
 }
 
 fn publish(line: Line, turn: u32) {
@@ -160,13 +166,13 @@ fn publish(line: Line, turn: u32) {
     place.told.store(line.told, Ordering::Relaxed);
     place.asked.store(line.asked, Ordering::Relaxed);
     place.rate.store(line.rate, Ordering::Relaxed);
-    TURN.store(turn, Ordering::Release);
+    CLOCK.turn.store(turn, Ordering::Release);
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC: from the time stamp counter once 50 ms have passed since [`start`], before that, and where the
 /// counter has no constant rate, by system call. For deadlines; the kernel's own time-out has the last word.
 pub fn monotonic_ns() -> u64 {
-    let turn = TURN.load(Ordering::Acquire);
+    let turn = CLOCK.turn.load(Ordering::Acquire);
     if turn == 0 {
         return calibrate();
     }
@@ -181,27 +187,24 @@ fn calibrate() -> u64 {
     let (ticks, now) = both();
     // 0: not started.
     let over = |since: u64| since != 0 && now.saturating_sub(since) > CALIBRATION_NS;
-    if over(SINCE_NS.load(Ordering::Acquire)) {
+    if over(CLOCK.since_ns.load(Ordering::Acquire)) {
         // Alone also with the interval's beginning, which is two words.
         alone(0, || {
-            let begun = SINCE_NS.load(Ordering::Acquire);
+            let begun = CLOCK.since_ns.load(Ordering::Acquire);
             if calibrated() || !over(begun) {
                 return;
             }
-            let passed = ticks.wrapping_sub(SINCE_TICKS.load(Ordering::Relaxed));
+            let passed = ticks.wrapping_sub(CLOCK.since_ticks.load(Ordering::Relaxed));
             let rate = line::measured(now - begun, passed).filter(|_| now - begun <= STALE_NS);
             let Some(rate) = rate else { return since(ticks, now) };
-            RATE.store(rate, Ordering::Relaxed);
-            if is_invariant() {
+            CLOCK.rate.store(rate, Ordering::Relaxed);
+            if processor::has_invariant_ticks() {
                 publish(Line { ticks, told: now, asked: now, rate }, 1);
             }
         });
     }
     now
 }
-
-/// Renewals in a row that found the rate far off. Written by whoever makes the next line.
-static FAR: AtomicU32 = AtomicU32::new(0);
 
 /// So many are no sleep: the counter's rate is another one now, and each line would be wrong for as long as it is believed.
 const TOO_MANY_FAR: u32 = 3;
@@ -216,12 +219,12 @@ fn renew(turn: u32) -> u64 {
         let (next, measured) = old.renewed(ticks, now);
         match measured {
             Rate::Measured(rate) => {
-                RATE.store(rate, Ordering::Relaxed);
-                FAR.store(0, Ordering::Relaxed);
+                CLOCK.rate.store(rate, Ordering::Relaxed);
+                CLOCK.far.store(0, Ordering::Relaxed);
             }
             Rate::Unknown => {}
-            Rate::Far if FAR.fetch_add(1, Ordering::Relaxed) + 1 < TOO_MANY_FAR => {}
-            Rate::Far => return TURN.store(0, Ordering::Release),
+            Rate::Far if CLOCK.far.fetch_add(1, Ordering::Relaxed) + 1 < TOO_MANY_FAR => {}
+            Rate::Far => return CLOCK.turn.store(0, Ordering::Release),
         }
         publish(next, turn + 1);
         told = next.told;
@@ -233,35 +236,27 @@ fn renew(turn: u32) -> u64 {
 fn alone(turn: u32, make: impl FnOnce()) {
     // No handler leaves it by longjmp.
     let _section = Section::begin();
-    let (maker, own) = (MAKER.load(Ordering::Relaxed), thread::process());
-    if maker == own || MAKER.compare_exchange(maker, own, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    let (maker, own) = (CLOCK.maker.load(Ordering::Relaxed), thread::process());
+    if maker == own || CLOCK.maker.compare_exchange(maker, own, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
-    if TURN.load(Ordering::Acquire) == turn {
+    if CLOCK.turn.load(Ordering::Acquire) == turn {
         make();
     }
-    MAKER.store(0, Ordering::Release);
-}
-
-/// Whether the counter runs at one rate, whatever the processor does (CPUID's "invariant TSC"): else it is no clock.
-fn is_invariant() -> bool {
-    const ADVANCED_POWER_MANAGEMENT: u32 = 0x8000_0007;
-    const INVARIANT: u32 = 1 << 8;
-    use core::arch::x86_64::__cpuid;
-    __cpuid(0x8000_0000).eax >= ADVANCED_POWER_MANAGEMENT && __cpuid(ADVANCED_POWER_MANAGEMENT).edx & INVARIANT != 0
+    CLOCK.maker.store(0, Ordering::Release);
 }
 
 /// Whether the rate of the time stamp counter is known exactly.
 pub fn calibrated() -> bool {
-    RATE.load(Ordering::Relaxed) != 0
+    CLOCK.rate.load(Ordering::Relaxed) != 0
 }
 
 /// Ticks in `ns` nanoseconds. A first guess of 2.5 GHz serves until the rate is known: it only bounds spinning.
 pub fn ticks_for_ns(ns: u64) -> u64 {
-    let rate = RATE.load(Ordering::Relaxed);
+    let rate = CLOCK.rate.load(Ordering::Relaxed);
     if rate == 0 {
         // Not a system call for each spin meanwhile: they were 500 ns of each round trip of a young process.
-        if ticks().wrapping_sub(SINCE_TICKS.load(Ordering::Relaxed)) > CALIBRATION_TICKS {
+        if ticks().wrapping_sub(CLOCK.since_ticks.load(Ordering::Relaxed)) > CALIBRATION_TICKS {
             calibrate();
         }
         return ns * 5 / 2;
@@ -280,10 +275,10 @@ pub fn ns_passed(ticks: u64) -> u64 {
 }
 
 fn rate_so_far() -> u64 {
-    match RATE.load(Ordering::Relaxed) {
+    match CLOCK.rate.load(Ordering::Relaxed) {
         0 => {
-            let lived_ns = asked_ns().saturating_sub(START_NS.load(Ordering::Relaxed));
-            let lived = ticks().wrapping_sub(START_TICKS.load(Ordering::Relaxed));
+            let lived_ns = asked_ns().saturating_sub(CLOCK.start_ns.load(Ordering::Relaxed));
+            let lived = ticks().wrapping_sub(CLOCK.start_ticks.load(Ordering::Relaxed));
             line::measured(lived_ns, lived).unwrap_or(GUESS)
         }
         rate => rate,
@@ -313,21 +308,21 @@ mod tests {
     }
 
     fn a_counter_that_runs_at_another_rate_is_given_up() {
-        if !super::is_invariant() {
+        if !crate::processor::has_invariant_ticks() {
             return;
         }
-        let rate = super::RATE.load(Ordering::Relaxed);
+        let rate = super::CLOCK.rate.load(Ordering::Relaxed);
         for far in 1..=super::TOO_MANY_FAR {
             let (ticks, now) = super::both();
             // Six tenths of a second ago, by a rate at which that was more than a line lasts.
             let (ticks, now) = (ticks - super::ticks_for_ns(INTERVAL_NS * 6 / 10), now - INTERVAL_NS * 6 / 10);
-            let turn = super::TURN.load(Ordering::Relaxed) + 1;
+            let turn = super::CLOCK.turn.load(Ordering::Relaxed) + 1;
             super::publish(Line { ticks, told: now, asked: now, rate: 4 * rate }, turn);
             let (low, ours, high) = (super::asked_ns(), super::monotonic_ns(), super::asked_ns());
             assert!(ours + 100_000 > low && ours < high + 100_000, "{low} {ours} {high}");
             let next = if far < super::TOO_MANY_FAR { turn + 1 } else { 0 };
-            assert_eq!(super::TURN.load(Ordering::Relaxed), next);
-            assert_eq!(super::RATE.load(Ordering::Relaxed), rate);
+            assert_eq!(super::CLOCK.turn.load(Ordering::Relaxed), next);
+            assert_eq!(super::CLOCK.rate.load(Ordering::Relaxed), rate);
         }
         let (low, ours, high) = (super::asked_ns(), super::monotonic_ns(), super::asked_ns());
         assert!(low <= ours && ours <= high);

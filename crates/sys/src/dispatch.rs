@@ -16,12 +16,24 @@ const ON: usize = 1;
 /// What a SIGSYS of this origin has for its si_code.
 pub const SYS_USER_DISPATCH: c_int = 2;
 
-/// The range of this process. A length of 0: none was named.
-static START: AtomicUsize = AtomicUsize::new(0);
-static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// What the process has said of its calls.
+struct Dispatch {
+    /// The range of this process. A length of 0: none was named.
+    start: AtomicUsize,
+    length: AtomicUsize,
+    /// What the kernel looks at before it tells of a call: the selector of each thread of this process.
+    selector: AtomicU8,
+    /// No further thread or child is to have its calls told.
+    frozen: AtomicBool,
+}
 
-/// What the kernel looks at before it tells of a call: the selector of each thread of this process.
-static SELECTOR: AtomicU8 = AtomicU8::new(BLOCK);
+static DISPATCH: Dispatch = Dispatch {
+    start: AtomicUsize::new(0),
+    length: AtomicUsize::new(0),
+    selector: AtomicU8::new(BLOCK),
+    frozen: AtomicBool::new(false),
+};
+
 const ALLOW: u8 = 0;
 const BLOCK: u8 = 1;
 
@@ -31,24 +43,24 @@ const BLOCK: u8 = 1;
 /// What the kernel says; then nothing has changed. EINVAL: it does not know of this.
 pub fn begin(start: usize, length: usize) -> Result<()> {
     set(start, length)?;
-    START.store(start, Ordering::Relaxed);
-    LENGTH.store(length, Ordering::Release);
+    DISPATCH.start.store(start, Ordering::Relaxed);
+    DISPATCH.length.store(length, Ordering::Release);
     Ok(())
 }
 
 /// Whether the process has named a range.
 #[inline]
 pub fn begun() -> bool {
-    LENGTH.load(Ordering::Acquire) != 0
+    DISPATCH.length.load(Ordering::Acquire) != 0
 }
 
 /// Has the calling thread's calls told, if the process has named a range. One for which the kernel has no room goes without.
 pub fn arm() {
-    let length = LENGTH.load(Ordering::Acquire);
+    let length = DISPATCH.length.load(Ordering::Acquire);
     if frozen() {
         replaced();
     } else if length != 0 {
-        let _ = set(START.load(Ordering::Relaxed), length);
+        let _ = set(DISPATCH.start.load(Ordering::Relaxed), length);
     }
 }
 
@@ -74,7 +86,7 @@ fn set(start: usize, length: usize) -> Result<()> {
     // SAFETY: as above; plain numbers, and a selector that stays.
     unsafe {
         told.write_volatile(1);
-        let done = check(syscall!(libc::SYS_prctl, SET_SYSCALL_USER_DISPATCH, ON, start, length, SELECTOR.as_ptr()));
+        let done = check(syscall!(libc::SYS_prctl, SET_SYSCALL_USER_DISPATCH, ON, start, length, DISPATCH.selector.as_ptr()));
         if done.is_err() {
             told.write_volatile(0);
         }
@@ -88,23 +100,21 @@ pub fn armed() -> bool {
     unsafe { (*thread::block()).dispatched != 0 }
 }
 
-static FROZEN: AtomicBool = AtomicBool::new(false);
-
-/// Nobody is asked to be told of any more: threads and children that come go without.
+/// No further thread or child has its calls told.
 pub fn freeze() {
-    FROZEN.store(true, Ordering::Relaxed);
+    DISPATCH.frozen.store(true, Ordering::Relaxed);
 }
 
 /// Whether that was said.
 #[inline]
 pub fn frozen() -> bool {
-    FROZEN.load(Ordering::Relaxed)
+    DISPATCH.frozen.load(Ordering::Relaxed)
 }
 
 /// No thread's calls are told from here on, whoever has them told.
 pub fn stop() {
-    SELECTOR.store(ALLOW, Ordering::Relaxed);
-    LENGTH.store(0, Ordering::Release);
+    DISPATCH.selector.store(ALLOW, Ordering::Relaxed);
+    DISPATCH.length.store(0, Ordering::Release);
 }
 
 /// The program has named a range of its own for the calling thread.

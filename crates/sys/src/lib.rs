@@ -12,7 +12,6 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod action;
-pub mod cache;
 pub mod calls;
 pub mod cancel;
 pub mod clock;
@@ -21,10 +20,12 @@ mod errno;
 pub mod filter;
 pub mod mapping;
 pub mod process;
+pub mod processor;
 pub mod raw;
 pub mod rouse;
 pub mod section;
 pub mod sleeper;
+pub mod sleeping;
 pub mod stops;
 pub mod thread;
 pub mod user;

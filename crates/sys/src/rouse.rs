@@ -1,11 +1,11 @@
-//! Ends a sleep of another thread of this process ([`crate::raw::sleep6`]): it gives EINTR, though no handler has run in that thread.
+//! Ends a sleep of another thread of this process ([`crate::sleeping::sleep6`]): it gives EINTR, though no handler has run in that thread.
 //!
 //! That takes a signal. It is one that the C library keeps to itself (SIGCANCEL, by which pthread_cancel(3) comes), so that no program
 //! blocks it, waits for it or has it for something else; and it comes with a code by which the C library's own handler would know that it is
 //! not meant.
 
 use crate::action::{self, Action};
-use crate::{calls, raw, syscall};
+use crate::{calls, sleeping, syscall};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
@@ -52,7 +52,7 @@ unsafe extern "C" fn arrived(number: c_int, information: *mut siginfo_t, context
             // It may have left that sleep meanwhile, and be in another.
             let context = context.cast::<ucontext_t>();
             if (*context).uc_mcontext.gregs[libc::REG_RDI as usize] as usize == *information.cast::<usize>().add(VALUE) {
-                raw::leave_sleep(context);
+                sleeping::leave_sleep(context);
             }
             return;
         }

@@ -5,7 +5,7 @@
 //! EINTR (`poll_select_finish` in fs/select.c). So such sleeps name a time in read-only memory; and as it cannot be the time that
 //! is left, they go there step by step.
 
-use crate::{calls, clock, Result};
+use crate::{clock, sleeping, Result};
 use libc::{pollfd, sigset_t, timespec};
 
 /// A step's unit, 2 to the power of this in ns: 66 us, about what the kernel lets a timer be late.
@@ -14,15 +14,15 @@ const UNIT: u32 = 16;
 /// Hexadecimal digits of a limit of time in such units.
 const DIGITS: usize = 12;
 
-/// Times of one digit that is not 0: `TIMES[place][digit - 1]`.
-static TIMES: [[timespec; 15]; DIGITS] = {
-    let mut times = [[timespec { tv_sec: 0, tv_nsec: 0 }; 15]; DIGITS];
+/// Times of one digit: `TIMES[place][digit]`.
+static TIMES: [[timespec; 16]; DIGITS] = {
+    let mut times = [[timespec { tv_sec: 0, tv_nsec: 0 }; 16]; DIGITS];
     let mut place = 0;
     while place < DIGITS {
         let mut digit = 1;
         while digit <= 15 {
             let ns = (digit as u64) << (UNIT as usize + 4 * place);
-            times[place][digit - 1] = timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+            times[place][digit] = timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
             digit += 1;
         }
         place += 1;
@@ -30,28 +30,26 @@ static TIMES: [[timespec; 15]; DIGITS] = {
     times
 };
 
-static NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
-
 /// The first step on a way of `ns`, which ends less than a unit late.
 fn step(ns: u64) -> &'static timespec {
     let units = ns.div_ceil(1 << UNIT).min((1 << (4 * DIGITS)) - 1);
     match units.checked_ilog2() {
-        None => &NO_TIME,
+        None => &TIMES[0][0],
         Some(bits) => {
             let place = bits as usize / 4;
-            &TIMES[place][(units >> (4 * place)) as usize - 1]
+            &TIMES[place][(units >> (4 * place)) as usize]
         }
     }
 }
 
-/// ppoll(2) that sleeps until `deadline` (CLOCK_MONOTONIC, in ns); `began`: see [`crate::raw::sleep6`].
+/// ppoll(2) that sleeps until `deadline` (CLOCK_MONOTONIC, in ns); `began`: see [`crate::sleeping::sleep6`].
 ///
 /// Errors: EINTR also when the process was stopped and continued.
 pub fn ppoll_until(set: &mut [pollfd], deadline: u64, mask: *const sigset_t, began: u64) -> Result<usize> {
     loop {
         let left = deadline.saturating_sub(clock::monotonic_ns());
         let time = step(left) as *const timespec;
-        let ready = calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), time.cast_mut(), mask, began)?;
+        let ready = sleeping::ppoll(set.as_mut_ptr(), set.len(), time.cast_mut(), mask, began)?;
         if ready > 0 || left == 0 || clock::monotonic_ns() >= deadline {
             return Ok(ready);
         }

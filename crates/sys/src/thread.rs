@@ -4,7 +4,7 @@
 //! handler. A library that is loaded at start-up may use the initial-exec model instead: a constant offset from
 //! the thread pointer. Stable Rust cannot ask for that model, so the block is declared in assembly.
 
-use crate::{calls, clock};
+use crate::{processor, syscall};
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -209,7 +209,7 @@ pub fn interrupted_since(began: u64, restartable: bool) -> bool {
     now != began && (!restartable || now as u32 != began as u32)
 }
 
-/// What a sleep of [`crate::raw::sleep6`] that gave EINTR means to its call, which began at `began` and looked for
+/// What a sleep of [`crate::sleeping::sleep6`] that gave EINTR means to its call, which began at `began` and looked for
 /// handlers last at `looked`: go on, where only handlers with SA_RESTART ran, or EINTR. A handler that was installed past
 /// us has no count: for it the kernel has decided.
 pub fn resume(began: u64, looked: u64, restartable: bool) -> crate::Result<()> {
@@ -252,7 +252,7 @@ pub fn id() -> u32 {
     unsafe {
         let block = block();
         if (*block).tid == 0 {
-            (*block).tid = calls::gettid();
+            (*block).tid = syscall!(libc::SYS_gettid) as u32;
         }
         (*block).tid
     }
@@ -264,7 +264,7 @@ pub fn process() -> u32 {
     unsafe {
         let block = block();
         if (*block).pid == 0 {
-            (*block).pid = calls::getpid();
+            (*block).pid = syscall!(libc::SYS_getpid) as u32;
         }
         (*block).pid
     }
@@ -286,7 +286,7 @@ pub fn random() -> u32 {
         let block = block();
         let mut x = (*block).random;
         if x == 0 {
-            x = (clock::ticks() as u32) | 1;
+            x = (processor::ticks() as u32) | 1;
         }
         x ^= x << 13;
         x ^= x >> 17;
@@ -305,6 +305,6 @@ mod tests {
         let (there, theirs) = std::thread::spawn(|| (super::block() as usize, super::id())).join().unwrap();
         assert_ne!(here, there);
         assert_ne!(mine, theirs);
-        assert_eq!(mine, super::calls::gettid());
+        assert_eq!(mine, crate::calls::gettid());
     }
 }

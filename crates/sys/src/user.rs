@@ -16,12 +16,10 @@ mod routine;
 #[cfg(test)]
 mod tests;
 mod value;
-mod width;
 
 pub use copy::{copy, copy_away, copy_short};
 pub use fault::resolve;
 pub use value::{copy_all, load, read, store, writable, write};
-pub use width::find as find_width;
 
 /// Copies from this many bytes on may be left to `memcpy`.
 pub const LONG: usize = 8 << 10;

@@ -77,7 +77,16 @@ struct Reply {
     rest: [u32; 64],
 }
 
-static FD: AtomicI32 = AtomicI32::new(-1);
+/// Netlink sockets that are kept; -1: none.
+pub(crate) struct Netlink {
+    diag: AtomicI32,
+    pub(crate) route: AtomicI32,
+    /// Of network namespaces that the process has left, in which listeners of its stay.
+    pub(crate) left: [AtomicI32; 4],
+}
+
+pub(crate) static NETLINK: Netlink =
+    Netlink { diag: AtomicI32::new(-1), route: AtomicI32::new(-1), left: [const { AtomicI32::new(-1) }; 4] };
 
 /// A netlink socket kept for later requests, in `slot`.
 pub fn socket(slot: &AtomicI32, protocol: i32) -> Result<i32> {
@@ -92,12 +101,12 @@ pub fn socket(slot: &AtomicI32, protocol: i32) -> Result<i32> {
 
 /// In the child after fork: answers to the parent's socket are the parent's.
 pub fn forked() {
-    private::close(FD.swap(-1, Ordering::Relaxed));
+    private::close(NETLINK.diag.swap(-1, Ordering::Relaxed));
 }
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    crate::private::renumber(&FD, from, to);
+    crate::private::renumber(&NETLINK.diag, from, to);
 }
 
 /// The owner of the listener that would answer `client` connecting to `server`; `Ok(None)`: nobody listens.
@@ -134,7 +143,7 @@ pub fn receiver(sender: &Address, receiver: &Address) -> Result<Option<Owner>> {
 
 /// Looks one socket up by the two addresses, as the kernel does when a packet comes.
 fn ask(protocol: i32, first: &Address, second: &Address, interface: u32) -> Result<Option<Reply>> {
-    let fd = socket(&FD, NETLINK_SOCK_DIAG)?;
+    let fd = socket(&NETLINK.diag, NETLINK_SOCK_DIAG)?;
     let (family, source, destination) = match (first.as_v4(), second.as_v4()) {
         (Some(s), Some(c)) => (AF_INET, v4_bytes(s), v4_bytes(c)),
         _ => (AF_INET6, first.ip, second.ip),
@@ -218,7 +227,7 @@ pub fn unix_waiting(fd: i32) -> Result<u32> {
 /// The first word of an attribute that the kernel tells of the AF_UNIX socket `fd`.
 fn unix_attribute(fd: i32, show: u32, attribute: u16) -> Result<Option<u32>> {
     let status = calls::status_of(fd)?;
-    let diag = socket(&FD, NETLINK_SOCK_DIAG)?;
+    let diag = socket(&NETLINK.diag, NETLINK_SOCK_DIAG)?;
     let length = core::mem::size_of::<UnixRequest>();
     let request = UnixRequest {
         length: length as u32,

@@ -24,24 +24,58 @@ impl<T> Shared<T> {
     }
 }
 
-static OPTIONS: Shared<Options> = Shared::new(Options::default_const());
-static READY: AtomicBool = AtomicBool::new(false);
-static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// What the process knows from its start on, and the lock of slow paths.
+#[repr(C, align(64))]
+struct Global {
+    options: Shared<Options>,
+    ready: AtomicBool,
+    /// 1 if membarrier(2) makes our peers' stores and loads visible, so that senders need no fence.
+    barriers: AtomicU32,
+    single_threaded: AtomicPtr<u8>,
+    lock: SlowPaths,
+}
 
-/// 1 if membarrier(2) makes our peers' stores and loads visible, so that senders need no fence.
-pub static BARRIERS: AtomicU32 = AtomicU32::new(0);
+/// What threads write lies in a cache line of its own.
+#[repr(C, align(64))]
+struct SlowPaths {
+    setup: Mutex,
+    /// See [`owe_user_change`].
+    user_change_owed: AtomicBool,
+}
+
+static GLOBAL: Global = Global {
+    options: Shared::new(Options::default_const()),
+    ready: AtomicBool::new(false),
+    barriers: AtomicU32::new(0),
+    single_threaded: AtomicPtr::new(core::ptr::null_mut()),
+    lock: SlowPaths { setup: Mutex::new(), user_change_owed: AtomicBool::new(false) },
+};
+
+/// Guards links, ports, netlink sockets, slabs' free lists: everything that set-up and tear-down touch.
+pub const SETUP: &Mutex = &GLOBAL.lock.setup;
+
+/// Whether membarrier(2) makes our peers' stores and loads visible, so that senders need no fence.
+#[inline(always)]
+pub fn barriers() -> bool {
+    GLOBAL.barriers.load(Ordering::Relaxed) != 0
+}
+
+/// What the kernel has answered.
+pub fn set_barriers(known: bool) {
+    GLOBAL.barriers.store(known.into(), Ordering::Relaxed);
+}
 
 /// The options, fixed at start-up.
 #[inline(always)]
 pub fn options() -> &'static Options {
-    // SAFETY: written by `start` only, before READY.
-    unsafe { &*OPTIONS.get() }
+    // SAFETY: written by `start` only, before `ready`.
+    unsafe { &*GLOBAL.options.get() }
 }
 
 /// Whether start-up is complete: before that every call goes to the kernel.
 #[inline(always)]
 pub fn ready() -> bool {
-    READY.load(Ordering::Acquire)
+    GLOBAL.ready.load(Ordering::Acquire)
 }
 
 /// First steps of the ladder: options, libc's single-thread flag (may be null).
@@ -50,19 +84,19 @@ pub fn ready() -> bool {
 /// Called once, before any other thread exists.
 pub unsafe fn set(options: Options, single_threaded: *mut u8) {
     // SAFETY: promised by the caller.
-    unsafe { *OPTIONS.get() = options };
-    SINGLE_THREADED.store(single_threaded, Ordering::Relaxed);
+    unsafe { *GLOBAL.options.get() = options };
+    GLOBAL.single_threaded.store(single_threaded, Ordering::Relaxed);
 }
 
 /// Last step of the ladder.
 pub fn set_ready() {
-    READY.store(true, Ordering::Release);
+    GLOBAL.ready.store(true, Ordering::Release);
 }
 
 /// Whether this process has one thread only (libc knows; it never says so wrongly).
 #[inline(always)]
 pub fn single_threaded() -> bool {
-    let flag = SINGLE_THREADED.load(Ordering::Relaxed);
+    let flag = GLOBAL.single_threaded.load(Ordering::Relaxed);
     // SAFETY: null, or libc's `__libc_single_threaded`, which lives as long as the process.
     !flag.is_null() && unsafe { flag.read_volatile() } != 0
 }
@@ -110,14 +144,16 @@ pub struct Guard<'a> {
 
 /// A handler that found the set-up lock held by its own thread has changed the process's user: what follows from that is done when the
 /// lock is free.
-pub static OWED: AtomicBool = AtomicBool::new(false);
+pub fn owe_user_change() {
+    GLOBAL.lock.user_change_owed.store(true, Ordering::Release);
+}
 
 struct After;
 
 impl Drop for After {
     #[inline]
     fn drop(&mut self) {
-        if OWED.load(Ordering::Relaxed) {
+        if GLOBAL.lock.user_change_owed.load(Ordering::Relaxed) {
             owed();
         }
     }
@@ -125,7 +161,7 @@ impl Drop for After {
 
 #[cold]
 fn owed() {
-    if OWED.swap(false, Ordering::AcqRel) {
+    if GLOBAL.lock.user_change_owed.swap(false, Ordering::AcqRel) {
         crate::operations::user_changed();
     }
 }
@@ -135,6 +171,3 @@ impl Default for Mutex {
         Mutex::new()
     }
 }
-
-/// Guards links, ports, netlink sockets, slabs' free lists: everything that set-up and tear-down touch.
-pub static SETUP: Mutex = Mutex::new();

@@ -34,7 +34,7 @@ fn operations() -> Option<&'static Operations> {
 /// The program closes `fd`: what it was is let go of. The caller then closes the descriptor itself.
 pub fn closing(fd: i32) {
     let word = crate::table::take(fd);
-    crate::process::report::forget(fd);
+    crate::status_rows::forget(fd);
     release(word, fd);
 }
 

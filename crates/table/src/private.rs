@@ -5,17 +5,25 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use shunt_sys::libc::{rlimit64, EINVAL, EMFILE, FD_CLOEXEC, F_DUPFD_CLOEXEC, F_SETFD, RLIMIT_NOFILE};
 use shunt_sys::{calls, Errno, Result};
 
-static BASE: AtomicI32 = AtomicI32::new(-1);
+/// What is known of private numbers.
+struct Numbers {
+    /// Where they start; -1: not known yet, or no longer.
+    base: AtomicI32,
+    /// They ran out when one was last asked for.
+    short: AtomicBool,
+}
+
+static NUMBERS: Numbers = Numbers { base: AtomicI32::new(-1), short: AtomicBool::new(false) };
 
 /// Where private descriptors start: above what small programs use, low enough that fork copies a small table.
 pub fn base() -> i32 {
-    let known = BASE.load(Ordering::Relaxed);
+    let known = NUMBERS.base.load(Ordering::Relaxed);
     if known >= 0 {
         return known;
     }
     let limit = calls::soft_limit(RLIMIT_NOFILE).min(1 << 20);
     let base = if limit >= 1024 { 900 } else { ((limit * 3 / 4) as i32).max(LOWEST as i32) };
-    BASE.store(base, Ordering::Relaxed);
+    NUMBERS.base.store(base, Ordering::Relaxed);
     base
 }
 
@@ -37,7 +45,7 @@ pub fn duplicate(fd: i32) -> Result<i32> {
     if made != Err(Errno(EINVAL)) || calls::soft_limit(RLIMIT_NOFILE) < FEW {
         return made;
     }
-    BASE.store(-1, Ordering::Relaxed); // the limit is lower than it was
+    NUMBERS.base.store(-1, Ordering::Relaxed); // the limit is lower than it was
     calls::fcntl(fd, F_DUPFD_CLOEXEC, base() as usize)
 }
 
@@ -47,11 +55,11 @@ pub fn duplicate(fd: i32) -> Result<i32> {
 /// reset, and the program's own limit is not reached yet; where that is, too, it stays where it is.
 pub fn keep(fd: i32) -> Result<i32> {
     if fd >= base() {
-        SHORT.store(false, Ordering::Relaxed);
+        NUMBERS.short.store(false, Ordering::Relaxed);
         return stay(fd);
     }
     let moved = duplicate(fd);
-    SHORT.store(moved.is_err(), Ordering::Relaxed);
+    NUMBERS.short.store(moved.is_err(), Ordering::Relaxed);
     match moved.or_else(|_| calls::fcntl(fd, F_DUPFD_CLOEXEC, LOWEST)) {
         Err(Errno(EMFILE)) if fd >= LOWEST as i32 => stay(fd),
         moved => {
@@ -74,11 +82,9 @@ const FEW: u64 = 64;
 /// The standard descriptors are never taken.
 const LOWEST: usize = 3;
 
-static SHORT: AtomicBool = AtomicBool::new(false);
-
 /// Whether private numbers ran out when one was last asked for: what only makes things faster can do without.
 pub fn are_short() -> bool {
-    SHORT.load(Ordering::Relaxed)
+    NUMBERS.short.load(Ordering::Relaxed)
 }
 
 /// Where private numbers begin.

@@ -1,5 +1,6 @@
 //! Whether an address is this host's, and which source address the kernel would use: rtnetlink(7).
 
+use crate::diag::NETLINK;
 use crate::{diag, private};
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_segment::address::Address;
@@ -18,37 +19,32 @@ const RTA_VIA: u16 = 18;
 /// The entry of the table itself, not what a lookup makes of it (linux/rtnetlink.h).
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 
-static FD: AtomicI32 = AtomicI32::new(-1);
-
-/// Sockets of network namespaces that the process has left, in which listeners of its stay.
-static LEFT: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
-
 /// In the child after fork. Answers on a socket that both have would reach either.
 pub fn forked() {
-    LEFT.iter().chain([&FD]).for_each(|fd| private::close(fd.swap(-1, Ordering::Relaxed)));
+    NETLINK.left.iter().chain([&NETLINK.route]).for_each(|fd| private::close(fd.swap(-1, Ordering::Relaxed)));
 }
 
 /// Asks by another socket from now on.
 pub fn forget() {
-    private::close(FD.swap(-1, Ordering::Relaxed));
+    private::close(NETLINK.route.swap(-1, Ordering::Relaxed));
 }
 
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    LEFT.iter().chain([&FD]).for_each(|fd| crate::private::renumber(fd, from, to));
+    NETLINK.left.iter().chain([&NETLINK.route]).for_each(|fd| crate::private::renumber(fd, from, to));
 }
 
 /// The process is about to leave its network namespace, and has listeners there. Under the set-up lock.
 pub fn leaving() {
-    let _ = diag::socket(&FD, libc::NETLINK_ROUTE);
+    let _ = diag::socket(&NETLINK.route, libc::NETLINK_ROUTE);
 }
 
 /// It has left it: the number by which listeners know that one from now on. Under the set-up lock.
 pub fn left() -> u32 {
-    let fd = FD.swap(-1, Ordering::Relaxed);
-    match LEFT.iter().position(|place| place.load(Ordering::Relaxed) < 0) {
+    let fd = NETLINK.route.swap(-1, Ordering::Relaxed);
+    match NETLINK.left.iter().position(|place| place.load(Ordering::Relaxed) < 0) {
         Some(place) => {
-            LEFT[place].store(fd, Ordering::Relaxed);
+            NETLINK.left[place].store(fd, Ordering::Relaxed);
             place as u32 + 1
         }
         None => {
@@ -62,8 +58,8 @@ pub fn left() -> u32 {
 /// the loopback interface are. Under the set-up lock.
 pub fn is_local_in(namespace: u32, address: &Address) -> bool {
     let fd = match namespace {
-        0 => &FD,
-        left => match LEFT.get(left as usize - 1).filter(|fd| fd.load(Ordering::Relaxed) >= 0) {
+        0 => &NETLINK.route,
+        left => match NETLINK.left.get(left as usize - 1).filter(|fd| fd.load(Ordering::Relaxed) >= 0) {
             Some(fd) => fd,
             None => return address.is_loopback(),
         },
@@ -97,7 +93,7 @@ pub fn local_source(server: &Address) -> Result<Option<Address>> {
 
 /// The way to `server`; `None`: there is none. Called under the set-up lock.
 pub fn way(server: &Address) -> Result<Option<Way>> {
-    way_by(&FD, server)
+    way_by(&NETLINK.route, server)
 }
 
 fn way_by(fd: &AtomicI32, server: &Address) -> Result<Option<Way>> {
@@ -110,7 +106,7 @@ fn way_by(fd: &AtomicI32, server: &Address) -> Result<Option<Way>> {
 /// Called under the set-up lock.
 pub fn interface_of(address: &Address) -> Option<u32> {
     let mut reply = [0u8; 1024];
-    let got = request(&FD, address, RTM_F_FIB_MATCH, &mut reply).ok()?;
+    let got = request(&NETLINK.route, address, RTM_F_FIB_MATCH, &mut reply).ok()?;
     let reply = &reply[..got];
     let u16_at = |at: usize| reply.get(at..at + 2).map(|b| u16::from_ne_bytes([b[0], b[1]]));
     let mut at = 28;
@@ -127,7 +123,7 @@ pub fn interface_of(address: &Address) -> Option<u32> {
 /// Called under the set-up lock.
 pub fn prefix_of(address: &Address) -> Option<u8> {
     let mut reply = [0u8; 1024];
-    let got = request(&FD, address, RTM_F_FIB_MATCH, &mut reply).ok()?;
+    let got = request(&NETLINK.route, address, RTM_F_FIB_MATCH, &mut reply).ok()?;
     let reply = reply[..got].get(..28)?;
     let mapped = if address.as_v4().is_some() { 96 } else { 0 };
     // rtm_dst_len, behind nlmsghdr and rtm_family.

@@ -4,13 +4,30 @@
 //! with close(2) reads an object that may have been reused, never memory that is gone; the object's lock and
 //! generation tell.
 
-use crate::process::report;
+use crate::status_rows;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Descriptors from here on are left to the kernel.
 pub const LIMIT: usize = 1 << 20;
 
-static TABLE: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
+/// Words, and what is known of them all.
+struct Table {
+    /// One a descriptor number.
+    words: [AtomicU64; LIMIT],
+    /// Above all numbers that ever had an entry.
+    high_water: AtomicU64,
+    /// Above all that ever were the program's.
+    reach: AtomicU64,
+    /// What is to be done when a socket is entered; null: nothing.
+    entering: AtomicPtr<()>,
+}
+
+static TABLE: Table = Table {
+    words: [const { AtomicU64::new(0) }; LIMIT],
+    high_water: AtomicU64::new(0),
+    reach: AtomicU64::new(0),
+    entering: AtomicPtr::new(core::ptr::null_mut()),
+};
 
 /// What a descriptor is to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +106,7 @@ impl Word {
 /// The word of `fd`; any number may be asked for.
 #[inline(always)]
 pub fn get(fd: i32) -> Word {
-    match TABLE.get(fd as u32 as usize) {
+    match TABLE.words.get(fd as u32 as usize) {
         Some(word) => Word(word.load(Ordering::Acquire)),
         None => Word(0),
     }
@@ -102,11 +119,11 @@ pub fn find<T: Object>(fd: i32) -> Option<&'static T> {
 }
 
 fn put(fd: i32, word: Word) -> Word {
-    match TABLE.get(fd as u32 as usize) {
+    match TABLE.words.get(fd as u32 as usize) {
         Some(slot) => {
-            raise(&HIGH_WATER, fd);
+            raise(&TABLE.high_water, fd);
             if word.kind() != Kind::Private {
-                raise(&REACH, fd);
+                raise(&TABLE.reach, fd);
             }
             // Sequentially consistent for the look behind it: see `apart`.
             Word(slot.swap(word.0, Ordering::SeqCst))
@@ -115,16 +132,13 @@ fn put(fd: i32, word: Word) -> Word {
     }
 }
 
-/// What is to be done when a socket is entered; null: nothing.
-static ENTERING: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Has `entering` called before each socket that is entered from here on.
 pub fn before_each(entering: fn()) {
-    ENTERING.store(entering as *mut (), Ordering::Release);
+    TABLE.entering.store(entering as *mut (), Ordering::Release);
 }
 
 fn entering() {
-    let function = ENTERING.load(Ordering::Acquire);
+    let function = TABLE.entering.load(Ordering::Acquire);
     if !function.is_null() {
         // SAFETY: stored by `before_each` alone.
         unsafe { core::mem::transmute::<*mut (), fn()>(function)() };
@@ -143,7 +157,7 @@ pub fn enter<T: Object>(fd: i32, kind: Kind, object: &'static T) {
 /// The number of one object has become another's, under `kind`. False: the program has closed it meanwhile.
 pub fn replace<T: Object>(fd: i32, object: &T, kind: Kind, next: &'static T) -> bool {
     debug_assert!(T::is(kind));
-    let Some(slot) = TABLE.get(fd as u32 as usize) else { return false };
+    let Some(slot) = TABLE.words.get(fd as u32 as usize) else { return false };
     let word = Word(slot.load(Ordering::Relaxed));
     let new = Word::new(kind, core::ptr::from_ref(next) as usize);
     word.object::<T>().is_some_and(|there| core::ptr::eq(there, object))
@@ -153,7 +167,7 @@ pub fn replace<T: Object>(fd: i32, object: &T, kind: Kind, next: &'static T) -> 
 /// Marks a descriptor as ours alone.
 pub fn set_private(fd: i32) {
     put(fd, Word::new(Kind::Private, 0));
-    report::keep(fd);
+    status_rows::keep(fd);
 }
 
 /// Marks a descriptor as ours alone, which keeps something open for calls that wait: the word of it, which is an address or one more.
@@ -163,11 +177,11 @@ pub fn set_lingering(fd: i32, what: usize) {
 
 /// Removes the entry and gives what it was: one of several racing closers gets it.
 pub fn take(fd: i32) -> Word {
-    match TABLE.get(fd as u32 as usize) {
+    match TABLE.words.get(fd as u32 as usize) {
         Some(slot) if slot.load(Ordering::Relaxed) != 0 => {
             let word = Word(slot.swap(0, Ordering::AcqRel));
             if word.kind() == Kind::Private {
-                report::forget(fd);
+                status_rows::forget(fd);
             }
             word
         }
@@ -180,9 +194,6 @@ pub fn any_ours() -> bool {
     programs().any(|fd| !matches!(get(fd).kind(), Kind::Foreign | Kind::Private))
 }
 
-static HIGH_WATER: AtomicU64 = AtomicU64::new(0);
-static REACH: AtomicU64 = AtomicU64::new(0);
-
 fn raise(mark: &AtomicU64, fd: i32) {
     let above = fd as u64 + 1;
     if mark.load(Ordering::Relaxed) < above {
@@ -192,18 +203,18 @@ fn raise(mark: &AtomicU64, fd: i32) {
 
 /// All descriptors that ever had an entry lie below this number.
 pub fn high_water() -> i32 {
-    HIGH_WATER.load(Ordering::Relaxed) as i32
+    TABLE.high_water.load(Ordering::Relaxed) as i32
 }
 
 /// All that ever were the program's: sockets and sets. Private numbers lie high, so that there are far fewer of these, and a fork looks at
 /// them a dozen times.
 pub fn programs() -> core::ops::Range<i32> {
-    0..REACH.load(Ordering::Relaxed) as i32
+    0..TABLE.reach.load(Ordering::Relaxed) as i32
 }
 
 /// Where the table lies.
 pub fn address() -> usize {
-    &raw const TABLE as usize
+    &raw const TABLE.words as usize
 }
 
 /// Whether `fd` can have an entry.

@@ -23,9 +23,9 @@ use shunt_sys::{calls, Errno, Result};
 use shunt_table::global::SETUP;
 use shunt_table::private::Pending;
 use shunt_table::process::{apart, report};
-use shunt_table::receiver::Path;
+use shunt_table::procfs::Path;
 use shunt_table::table::Kind;
-use shunt_table::{private, receiver, table};
+use shunt_table::{private, procfs, table};
 
 /// pidfd_getfd(2).
 ///
@@ -173,9 +173,9 @@ fn is_link(copy: &Pending) -> bool {
 /// Gives `each` copies of the process's descriptors whose names in /proc begin with `prefix`, until it has found what it wants.
 fn search(process: i32, prefix: &[u8], mut each: impl FnMut(Pending) -> bool) -> Result<()> {
     let number = number_of(process).ok_or(Errno(ESRCH))?;
-    receiver::numbers(&Path::new(format_args!("/proc/{number}/fd\0")), |fd| {
+    procfs::numbers(&Path::new(format_args!("/proc/{number}/fd\0")), |fd| {
         let mut room = [0u8; 64];
-        let wanted = receiver::target(&Path::new(format_args!("/proc/{number}/fd/{fd}\0")), &mut room).starts_with(prefix);
+        let wanted = procfs::target(&Path::new(format_args!("/proc/{number}/fd/{fd}\0")), &mut room).starts_with(prefix);
         wanted
             && calls::pidfd_getfd(process, fd as i32, 0).is_ok_and(|copy| {
                 table::take(copy);
@@ -189,7 +189,7 @@ fn search(process: i32, prefix: &[u8], mut each: impl FnMut(Pending) -> bool) ->
 fn number_of(process: i32) -> Option<u32> {
     let path = Path::new(format_args!("/proc/self/fdinfo/{process}\0"));
     let mut text = [0u8; 512];
-    let text = receiver::text(&path, &mut text).ok()?;
+    let text = procfs::text(&path, &mut text).ok()?;
     let line = core::str::from_utf8(text).ok()?.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     line.trim().parse().ok()
 }

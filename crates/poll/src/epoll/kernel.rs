@@ -15,7 +15,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::{foreign, readiness};
 use shunt_sys::libc::{self, epoll_event, sigset_t, timespec};
 use shunt_sys::section::Section;
-use shunt_sys::{calls, clock, user, Errno, Result};
+use shunt_sys::{calls, clock, sleeping, user, Errno, Result};
 use shunt_table::table;
 use shunt_table::table::Kind;
 
@@ -45,7 +45,7 @@ pub(super) fn ask_kernel(
     let _section = (timeout == Some(0)).then(Section::begin);
     let asked = match timeout {
         Some(0) => calls::epoll_pwait2(epfd, free, room, pointer, mask, calls::KERNEL_SIGSET),
-        _ => calls::epoll_pwait2_sleeping(epfd, free, room, pointer, mask, began),
+        _ => sleeping::epoll_pwait2(epfd, free, room, pointer, mask, began),
     };
     let got = match asked {
         Err(Errno(libc::EFAULT)) => {

@@ -13,7 +13,7 @@ use crate::deferred;
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, epoll_event};
-use shunt_sys::{calls, thread, Errno, Result};
+use shunt_sys::{calls, sleeping, thread, Errno, Result};
 use shunt_table::table::Kind;
 use shunt_table::{private, table};
 
@@ -58,10 +58,10 @@ fn make(fd: i32, listener: &Socket) -> Option<i32> {
     Some(made)
 }
 
-/// Sleeps in such a set. Gives whether the bells alone spoke. `looked`: see [`shunt_sys::raw::sleep6`].
+/// Sleeps in such a set. Gives whether the bells alone spoke. `looked`: see [`shunt_sys::sleeping::sleep6`].
 pub(super) fn in_set(set: i32, listener: &Socket, looked: u64) -> Result<bool> {
     let mut event = epoll_event { events: 0, u64: 0 };
-    match calls::epoll_pwait2_sleeping(set, &mut event, 1, core::ptr::null(), core::ptr::null(), looked) {
+    match sleeping::epoll_pwait2(set, &mut event, 1, core::ptr::null(), core::ptr::null(), looked) {
         // The process was stopped and goes on: accept(2) goes on sleeping, epoll_wait(2) does not (signal(7)).
         Err(Errno(libc::EINTR)) if thread::handled() == looked => Ok(false),
         // The number went meanwhile: by another thread that closes the listener, or for a program that wants it itself.

@@ -10,7 +10,7 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_stream::waiting::holding::Asleep;
 use shunt_stream::waiting::spin;
 use shunt_sys::libc::{self, pollfd};
-use shunt_sys::{calls, clock, stops, thread, Errno, Result};
+use shunt_sys::{calls, clock, sleeping, stops, thread, Errno, Result};
 use shunt_table::global::SETUP;
 
 /// The processor of the client that was accepted last, plus one; 0: unknown.
@@ -115,7 +115,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
                 set[0].revents = if bells { libc::POLLIN } else { 0 };
                 1
             }),
-            None => calls::ppoll_sleeping(set.as_mut_ptr(), set.len(), none, core::ptr::null(), looked),
+            None => sleeping::ppoll(set.as_mut_ptr(), set.len(), none, core::ptr::null(), looked),
         },
         _ => stops::ppoll_until(&mut set, deadline, core::ptr::null(), looked),
     });

@@ -14,7 +14,7 @@ use shunt_ring::bell;
 use shunt_segment::channel::{life, ChannelPage};
 use shunt_segment::CHANNELS;
 use shunt_stream::socket::{flag, Socket};
-use shunt_sys::{calls, clock};
+use shunt_sys::{calls, clock, processor};
 use shunt_table::global::Guard;
 
 /// A client that offered its connection so long ago has not just come: 100 us, in ns.
@@ -78,5 +78,5 @@ pub(super) fn somebody(base: *mut u8) -> bool {
 }
 
 fn soon(done: impl Fn() -> bool) -> bool {
-    bidding::soon_told(PROCESSOR.load(Ordering::Relaxed) == clock::processor() + 1, done)
+    bidding::soon_told(PROCESSOR.load(Ordering::Relaxed) == processor::number() + 1, done)
 }

@@ -8,7 +8,7 @@ use crate::short::{Attempt, SHORT};
 use shunt_segment::area::{CLASSES, FIRST_IN_WINDOW};
 use shunt_segment::channel::{word, INLINE};
 use shunt_segment::sync::Ordering::{Acquire, Relaxed, Release};
-use shunt_sys::{cache, clock, thread};
+use shunt_sys::{clock, processor, thread};
 
 /// From this many bytes on a copy for a reader elsewhere is timed, and may go past the caches.
 #[cfg(not(loom))]
@@ -107,7 +107,7 @@ impl Pipe<'_> {
                 && length <= SHORT
                 && ack != tail
                 && self.may_leave(current, ack, NEAR)
-                && !cache::is_smaller_than(LAGGED)
+                && !processor::cache_is_smaller_than(LAGGED)
             {
                 current = self.switch_class(current, FIRST_IN_WINDOW);
                 free = self.space(current, ack);
@@ -121,7 +121,7 @@ impl Pipe<'_> {
             }
             if free < left.min(CHUNK) {
                 if let Some(class) = self.larger_class(current, left) {
-                    if class_of(current) == FIRST_IN_WINDOW && length <= SHORT && !cache::is_smaller_than(LAGGED) {
+                    if class_of(current) == FIRST_IN_WINDOW && length <= SHORT && !processor::cache_is_smaller_than(LAGGED) {
                         if let Some(newer) = self.await_reader(current) {
                             ack = newer;
                             continue;

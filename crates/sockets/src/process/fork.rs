@@ -17,7 +17,7 @@ pub(super) fn register_barriers() {
         return;
     }
     let ok = calls::membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED, 0, 0).is_ok();
-    global::BARRIERS.store(ok as u32, Ordering::Relaxed);
+    global::set_barriers(ok);
 }
 
 /// Streams and sets are shared, no stream is half given away, and the set-up lock is held across the fork, so that the child sees links, ports

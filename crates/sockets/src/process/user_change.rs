@@ -12,7 +12,7 @@ use shunt_remote as remote;
 use shunt_rendezvous::accept::owner::{claim, whose};
 use shunt_stream::socket::Socket;
 use shunt_sys::calls;
-use shunt_table::global::{OWED, SETUP};
+use shunt_table::global::{self, SETUP};
 use shunt_table::process::user::{own, set_effective, set_own};
 use shunt_table::process::users;
 use shunt_table::table;
@@ -72,7 +72,7 @@ pub fn changed() {
         return;
     }
     if SETUP.lock().is_none() || remote::is_driving() {
-        OWED.store(true, Ordering::Release);
+        global::owe_user_change();
         return;
     }
     set_own(now[1]);

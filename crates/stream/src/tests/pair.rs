@@ -25,7 +25,7 @@ pub fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         clock::start();
-        shunt_sys::user::find_width();
+        shunt_sys::processor::find_vectors();
         // SAFETY: nothing of the engine is used before; null says that there may be several threads.
         unsafe { global::set(Options::default(), core::ptr::null_mut()) };
         shunt_table::process::user::start();

@@ -99,5 +99,5 @@ fn may_own(side: &Side, thread: u32) -> bool {
 
 /// Whether a thread is stopped, traced, or waits for a device (proc(5)). A thread whose state is hidden is not.
 fn is_held_up(thread: u32) -> bool {
-    shunt_table::receiver::status(thread, 0, |state| matches!(state.as_bytes(), b"T" | b"t" | b"D")).unwrap_or(false)
+    shunt_table::procfs::status(thread, 0, |state| matches!(state.as_bytes(), b"T" | b"t" | b"D")).unwrap_or(false)
 }

@@ -6,8 +6,8 @@
 use crate::socket::Socket;
 use crate::waiting::holding::Hold;
 use shunt_sys::libc::{self, timespec, AT_FDCWD, O_CLOEXEC, O_RDONLY};
-use shunt_sys::{calls, clock, raw, rouse, thread};
-use shunt_table::receiver::{numbers, Path};
+use shunt_sys::{calls, clock, rouse, sleeping, thread};
+use shunt_table::procfs::{numbers, Path};
 use shunt_table::table;
 
 /// How long they have to wake, in ns: on a busy machine a thread may not run for long. One that a debugger stopped never does.
@@ -52,5 +52,5 @@ fn sleeps_in_recv(task: u32, on: impl Fn(i32) -> bool) -> Option<i32> {
     let in_recv = words.next().and_then(|word| word.parse().ok()) == Some(libc::SYS_recvfrom);
     let mut numbers = words.filter_map(|word| usize::from_str_radix(word.trim_start_matches("0x"), 16).ok());
     let fd = numbers.next()? as i32;
-    (in_recv && on(fd) && numbers.next_back().is_some_and(raw::is_sleep)).then_some(fd)
+    (in_recv && on(fd) && numbers.next_back().is_some_and(sleeping::is_sleep)).then_some(fd)
 }

@@ -14,7 +14,7 @@ use crate::waiting::wait;
 use core::sync::atomic::Ordering;
 use shunt_segment::channel::Wait;
 use shunt_sys::libc::timespec;
-use shunt_sys::{calls, clock, thread};
+use shunt_sys::{calls, clock, processor, thread};
 use shunt_table::global;
 
 /// A timeout of zero.
@@ -80,7 +80,7 @@ pub fn begin_expecting(peer_processor: u32, soon: bool) -> Spin {
     let now = clock::ticks();
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *thread::block() };
-    block.processor = clock::processor() + 1;
+    block.processor = processor::number() + 1;
     block.waits = block.waits.wrapping_add(1);
     let same_processor = peer_processor == block.processor;
     let budget = budget_ticks();

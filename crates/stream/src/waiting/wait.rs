@@ -11,7 +11,7 @@ use shunt_link as link;
 use shunt_ring::bell;
 use shunt_segment::channel::{arm, style, word, BELL};
 use shunt_sys::libc::{self, timespec, MSG_DONTWAIT, MSG_PEEK};
-use shunt_sys::{calls, clock, stops, thread, Errno, Result};
+use shunt_sys::{calls, clock, processor, sleeping, stops, thread, Errno, Result};
 use shunt_table::global;
 
 const MEMBARRIER_GLOBAL_EXPEDITED: i32 = 1 << 1;
@@ -110,7 +110,7 @@ fn ring_after(socket: &Socket, fd: i32, put: usize) {
         return crate::progress::ring(socket, false);
     }
     // Who sends and never waits is believed to be where it connected. The far side of a stream from another host is nowhere.
-    let (here, shown) = (clock::processor() + 1, &socket.own().wait.processor);
+    let (here, shown) = (processor::number() + 1, &socket.own().wait.processor);
     if !socket.has(flag::FAR) && shown.load(Ordering::Relaxed) != here {
         shown.store(here, Ordering::Relaxed);
     }
@@ -198,7 +198,7 @@ pub fn stayed_awake(socket: &Socket) {
 /// The sleeper's half of the asymmetric fence: see `shunt_ring::bell`.
 pub fn barrier() {
     fence(Ordering::SeqCst);
-    if global::BARRIERS.load(Ordering::Relaxed) != 0 {
+    if global::barriers() {
         let _ = calls::membarrier(MEMBARRIER_GLOBAL_EXPEDITED, 0, 0);
     }
 }
@@ -275,7 +275,7 @@ fn is_hung_up(fd: i32) -> bool {
 pub fn reconsider_fence(socket: &Socket) {
     let header = link::header(socket.link());
     let peer = if socket.side() == 0 { &header.server } else { &header.client };
-    if peer.barrier.load(Ordering::Acquire) == 1 && global::BARRIERS.load(Ordering::Relaxed) == 1 {
+    if peer.barrier.load(Ordering::Acquire) == 1 && global::barriers() {
         socket.clear(flag::FENCE);
     }
 }
@@ -399,13 +399,13 @@ fn look_again(socket: &Socket, conditions: u32, deadline: u64, began: u64) -> Re
 }
 
 /// A short sleep of a call that cannot sleep as it should: `ns`, or to the call's deadline, with its signal mask. `looked`: as
-/// for [`shunt_sys::raw::sleep6`].
+/// for [`shunt_sys::sleeping::sleep6`].
 ///
 /// Errors: EINTR after a handler, ECANCELED.
 pub fn pause(ns: u64, deadline: u64, mask: *const libc::sigset_t, looked: u64) -> Result<()> {
     let left = if deadline == u64::MAX { ns } else { ns.min(deadline.saturating_sub(clock::monotonic_ns())) };
     let mut time = timespec { tv_sec: 0, tv_nsec: left as i64 };
-    calls::ppoll_sleeping(core::ptr::null_mut(), 0, &mut time, mask, looked).map(|_| ())
+    sleeping::ppoll(core::ptr::null_mut(), 0, &mut time, mask, looked).map(|_| ())
 }
 
 /// Tells tools how this side waits; written only when it changes, because the peer reads the line after each send.
@@ -438,7 +438,7 @@ fn sleep(
     let listening = bells::listen(socket, fd, conditions & arm::OUT != 0);
     if listening.deaf {
         check_peer(socket, fd);
-        return match calls::nap(DEAF) {
+        return match sleeping::nap(DEAF) {
             Err(Errno(libc::EINTR)) => thread::resume(began, looked, deadline == u64::MAX),
             Ok(()) => look_again(socket, conditions, deadline, began),
             other => other,
@@ -503,7 +503,7 @@ struct Polled {
 }
 
 /// `deadline` `u64::MAX`: for ever, and through stops of the process, which end other calls (`sock_intr_errno`). `looked`: see
-/// [`shunt_sys::raw::sleep6`].
+/// [`shunt_sys::sleeping::sleep6`].
 fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64, looked: u64) -> Result<()> {
     let Polled { companion, listening, beside, kept } = polled;
     // Those that are not there are negative, and passed over.
@@ -515,7 +515,7 @@ fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64
         let left = kept.saturating_sub(clock::monotonic_ns());
         let mut time = timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         let time = if kept == u64::MAX { core::ptr::null_mut() } else { &raw mut time };
-        calls::ppoll_sleeping(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
+        sleeping::ppoll(set.as_mut_ptr(), count, time, core::ptr::null(), looked)?;
     } else {
         stops::ppoll_until(&mut set[..count], deadline.min(kept), core::ptr::null(), looked)?;
     }
@@ -526,7 +526,7 @@ fn sleep_in_poll(socket: &Socket, polled: Polled, conditions: u32, deadline: u64
     if events & (libc::POLLHUP | libc::POLLERR) != 0 {
         readiness::note_gone(socket);
         if !readiness::any(socket, conditions) {
-            return calls::nap(ENDED);
+            return sleeping::nap(ENDED);
         }
     }
     Ok(())
@@ -540,12 +540,12 @@ fn sleep_for_ever(socket: &Socket, polled: Polled, conditions: u32, looked: u64)
     let flags = if alone { 0 } else { MSG_PEEK };
     let room = if alone { 64 } else { 1 };
     let before = socket.incoming_bells().before();
-    match calls::recvfrom_sleeping(polled.companion, bytes.as_mut_ptr().cast(), room, flags, looked) {
+    match sleeping::recvfrom(polled.companion, bytes.as_mut_ptr().cast(), room, flags, looked) {
         Ok(0) => {
             readiness::companion_ended(socket);
             if !readiness::any(socket, conditions) {
                 // A companion that reads as ended cannot be slept on; should memory say otherwise, look now and then.
-                return calls::nap(ENDED);
+                return sleeping::nap(ENDED);
             }
         }
         Ok(n) if alone => bells::taken_alone(socket, polled.companion, &bytes[..n], before),

@@ -4,8 +4,8 @@
 //! of loads, so each is to bring a whole line: with vectors of 16 bytes messages of 1 to 4 KiB arrived at 11 to 15 GB/s, with those
 //! of 32 at 16 to 19, of 64 at 20 to 23 (Xeon; the writer's way made no difference).
 
-use super::width::WIDTH;
 use super::LONG;
+use crate::processor::PROCESSOR;
 use crate::thread;
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -241,7 +241,7 @@ global_asm!(
     long = const LONG,
     longest = const LONGEST,
     wide = const WIDE,
-    width = sym WIDTH,
+    width = sym PROCESSOR,
     window = const offset_of!(thread::Block, window),
 );
 

@@ -27,9 +27,9 @@ const PAGE: usize = 4096;
 
 /// Has copies use each width of vectors that this processor has.
 fn with_each_width(test: impl Fn()) {
-    let widest = super::width::widest();
+    let widest = crate::processor::widest_vector();
     for width in [16, 32, 64].into_iter().filter(|width| *width <= widest) {
-        super::width::WIDTH.store(width, std::sync::atomic::Ordering::Relaxed);
+        crate::processor::PROCESSOR.vector.store(width, std::sync::atomic::Ordering::Relaxed);
         test();
     }
 }
@@ -175,7 +175,7 @@ fn a_fault_leaves_nothing_in_the_upper_halves_of_vectors() {
     unsafe { land.write_bytes(0x77, LAND) };
     with_each_width(|| {
         let mut ours = vec![0u8; LAND + 64];
-        if super::width::WIDTH.load(std::sync::atomic::Ordering::Relaxed) < 32 {
+        if crate::processor::PROCESSOR.vector.load(std::sync::atomic::Ordering::Relaxed) < 32 {
             return;
         }
         for length in [1024, 2000, 6000, 8 * PAGE, LAND] {

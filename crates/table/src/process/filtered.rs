@@ -1,7 +1,6 @@
 //! Filters of system calls that were there before the library could ask them: whether they refuse what connections need.
 
 use crate::process::kernel_only;
-use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_segment::reason::Reason;
 use shunt_sys::{libc, syscall};
 
@@ -22,12 +21,10 @@ const ON_DESCRIPTORS: [i64; 13] = [
     libc::SYS_pread64,
 ];
 
-static LOOKED: AtomicBool = AtomicBool::new(false);
-
 /// Before this process first connects: a filter from before it began, which nobody could ask, may refuse what it needs.
 #[inline]
 pub fn look() {
-    if !LOOKED.load(Ordering::Relaxed) {
+    if !kernel_only::has_looked() {
         look_again();
     }
 }
@@ -35,7 +32,7 @@ pub fn look() {
 /// Before it listens: one that was installed past the library may have come since.
 #[cold]
 pub fn look_again() {
-    LOOKED.store(true, Ordering::Relaxed);
+    kernel_only::note_look();
     if kernel_only::keeps() {
         return; // a filter that is known may kill for them
     }

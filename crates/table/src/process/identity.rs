@@ -1,14 +1,43 @@
 //! What the numbers of processes and users mean to this process: those that the kernel tells may be another namespace's.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use super::users::Told;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use shunt_sys::{calls, libc};
 
-/// The numbers of this process's relatives mean others here: it was made in a PID namespace of its own.
-static STRANGE: AtomicBool = AtomicBool::new(false);
+/// Who this process is.
+pub(super) struct Identity {
+    /// The numbers of this process's relatives mean others here: it was made in a PID namespace of its own.
+    strange: AtomicBool,
+    /// Threads may live in different network namespaces.
+    differ: AtomicBool,
+    /// See [`overflow_user`], plus one; 0: not asked yet.
+    overflow: AtomicU32,
+    /// The user under whom the process has what it shares.
+    pub(super) user: AtomicU32,
+    /// The effective user, under whom connections are made.
+    pub(super) effective: AtomicU32,
+    /// Partings of descriptor tables that have happened, or are tried just now ([`super::apart`]).
+    pub(super) partings: AtomicU32,
+    /// What the processes of a family tell each other of their users ([`super::users`]); null: nothing any more.
+    pub(super) told: AtomicPtr<Told>,
+    /// Changes of the user since which this process cannot read what others tell.
+    pub(super) own_changes: AtomicU64,
+}
+
+pub(super) static IDENTITY: Identity = Identity {
+    strange: AtomicBool::new(false),
+    differ: AtomicBool::new(false),
+    overflow: AtomicU32::new(0),
+    user: AtomicU32::new(0),
+    effective: AtomicU32::new(0),
+    partings: AtomicU32::new(0),
+    told: AtomicPtr::new(core::ptr::null_mut()),
+    own_changes: AtomicU64::new(0),
+};
 
 /// Whether the numbers of this process's relatives say nothing here.
 pub fn numbers_are_strange() -> bool {
-    STRANGE.load(Ordering::Relaxed)
+    IDENTITY.strange.load(Ordering::Relaxed)
 }
 
 /// Whether process `pid`, an owner of one of our sockets, may live. In doubt it does.
@@ -18,7 +47,7 @@ pub fn may_live(pid: u32) -> bool {
 
 /// In the child after a fork: its parent cannot be named here (pid_namespaces(7)).
 pub fn note_strange() {
-    STRANGE.store(true, Ordering::Relaxed);
+    IDENTITY.strange.store(true, Ordering::Relaxed);
 }
 
 /// Whether this user namespace maps every user, so that uids from the kernel are unambiguous.
@@ -33,26 +62,21 @@ pub fn sees_all_users() -> bool {
     words.next() == Some(b"0") && words.next() == Some(b"0") && words.next() == Some(b"4294967295")
 }
 
-/// Threads may live in different network namespaces.
-static DIFFER: AtomicBool = AtomicBool::new(false);
-
 /// Whether threads of this process may live in different namespaces: then new connections are the kernel's.
 pub fn namespaces_differ() -> bool {
-    DIFFER.load(Ordering::Relaxed)
+    IDENTITY.differ.load(Ordering::Relaxed)
 }
 
 /// They do from now on.
 pub fn note_differing_namespaces() {
-    DIFFER.store(true, Ordering::Relaxed);
+    IDENTITY.differ.store(true, Ordering::Relaxed);
 }
 
 /// The user number by which the kernel tells of every user that has none in this user namespace (user_namespaces(7)); as a rule 65534.
 fn overflow_user() -> u32 {
-    const UNASKED: u32 = u32::MAX;
-    static KNOWN: AtomicU32 = AtomicU32::new(UNASKED);
-    let known = KNOWN.load(Ordering::Relaxed);
-    if known != UNASKED {
-        return known;
+    let known = IDENTITY.overflow.load(Ordering::Relaxed);
+    if known != 0 {
+        return known - 1;
     }
     let read = || {
         let path = c"/proc/sys/kernel/overflowuid".as_ptr().cast();
@@ -62,8 +86,8 @@ fn overflow_user() -> u32 {
         let _ = calls::close(fd);
         core::str::from_utf8(&text[..got]).ok()?.trim().parse().ok()
     };
-    let user = read().unwrap_or(65534);
-    KNOWN.store(user, Ordering::Relaxed);
+    let user: u32 = read().unwrap_or(65534);
+    IDENTITY.overflow.store(user.wrapping_add(1), Ordering::Relaxed);
     user
 }
 

@@ -9,21 +9,29 @@ use crate::{operations, table};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use shunt_segment::reason::Reason;
 
-/// Why the process keeps to the kernel: a [`Reason`]'s code. 0: it does not.
-static KEEPS: AtomicU32 = AtomicU32::new(0);
-/// There may be connections from before.
-static OLDER: AtomicBool = AtomicBool::new(false);
+/// What is known of that.
+struct KernelOnly {
+    /// Why the process keeps to the kernel: a [`Reason`]'s code. 0: it does not.
+    keeps: AtomicU32,
+    /// There may be connections from before.
+    older: AtomicBool,
+    /// Filters have been looked for.
+    looked: AtomicBool,
+}
+
+static KERNEL_ONLY: KernelOnly =
+    KernelOnly { keeps: AtomicU32::new(0), older: AtomicBool::new(false), looked: AtomicBool::new(false) };
 
 /// From here on the process keeps to the kernel.
 pub fn keep() {
     if begin(Reason::RawInstructions) {
-        OLDER.store(true, Ordering::Relaxed);
+        KERNEL_ONLY.older.store(true, Ordering::Relaxed);
     }
 }
 
 /// The same, for this reason; of what the process had before, the caller sees to it. Whether it did not keep to the kernel yet.
 pub fn begin(reason: Reason) -> bool {
-    let first = KEEPS.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let first = KERNEL_ONLY.keeps.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     if first {
         report::count(reason);
     }
@@ -33,13 +41,13 @@ pub fn begin(reason: Reason) -> bool {
 /// Whether it does.
 #[inline]
 pub fn keeps() -> bool {
-    KEEPS.load(Ordering::Relaxed) != 0
+    KERNEL_ONLY.keeps.load(Ordering::Relaxed) != 0
 }
 
 /// Whether it does because a filter refuses what the library needs: then no call is made that the program does not make.
 #[inline]
 pub fn confined() -> bool {
-    KEEPS.load(Ordering::Relaxed) == Reason::SystemCallFilter as u32
+    KERNEL_ONLY.keeps.load(Ordering::Relaxed) == Reason::SystemCallFilter as u32
 }
 
 /// Why it does.
@@ -54,14 +62,14 @@ pub fn reason() -> Reason {
 /// Makes the kernel's what the process had before. No lock may be held.
 #[inline]
 pub fn carry() {
-    if OLDER.load(Ordering::Relaxed) {
+    if KERNEL_ONLY.older.load(Ordering::Relaxed) {
         carry_older();
     }
 }
 
 #[cold]
 fn carry_older() {
-    if OLDER.swap(false, Ordering::Relaxed) {
+    if KERNEL_ONLY.older.swap(false, Ordering::Relaxed) {
         for fd in 0..table::high_water() {
             settle(fd);
         }
@@ -73,4 +81,15 @@ pub fn settle(fd: i32) {
     if operations::to_kernel(fd).is_err() {
         report::count(Reason::NotCarried);
     }
+}
+
+/// Whether filters of system calls have been looked for ([`super::filtered`]).
+#[inline]
+pub(super) fn has_looked() -> bool {
+    KERNEL_ONLY.looked.load(Ordering::Relaxed)
+}
+
+/// They have.
+pub(super) fn note_look() {
+    KERNEL_ONLY.looked.store(true, Ordering::Relaxed);
 }

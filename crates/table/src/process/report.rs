@@ -1,16 +1,14 @@
 //! What tools see of this process: reasons per descriptor and counters, in a memfd that `shunt why` reads.
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-use shunt_segment::process::{self, kind, row, ProcessState, ROWS};
+use crate::status_rows::PAGE;
+pub use crate::status_rows::{address, descriptor, forget, receivers};
+use core::sync::atomic::Ordering;
+use shunt_segment::process::{self, row, ProcessState, ROWS};
 use shunt_segment::reason::Reason;
 use shunt_sys::libc::{self, MFD_ALLOW_SEALING, MFD_CLOEXEC};
 use shunt_sys::{calls, mapping};
 
 use crate::private;
-
-static STATE: AtomicPtr<ProcessState> = AtomicPtr::new(core::ptr::null_mut());
-static FD: AtomicI32 = AtomicI32::new(-1);
-static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the state of this process. Failing leaves the program without `shunt why`, nothing else.
 pub fn start() {
@@ -37,7 +35,7 @@ pub fn start() {
     header.pid.store(calls::getpid(), Ordering::Relaxed);
     header.rows.store(ROWS as u32, Ordering::Relaxed);
     header.magic.store(process::MAGIC, Ordering::Release);
-    let old = STATE.swap(state, Ordering::AcqRel);
+    let old = PAGE.state.swap(state, Ordering::AcqRel);
     if !old.is_null() {
         // SAFETY: both are mapped.
         unsafe { inherit_found(&*old, &*state) };
@@ -48,28 +46,28 @@ pub fn start() {
             }
         }
         let _ = calls::munmap(old.cast(), process::SIZE);
-        private::close(FD.load(Ordering::Relaxed));
+        private::close(PAGE.fd.load(Ordering::Relaxed));
     }
-    FD.store(fd, Ordering::Relaxed);
-    OWNER.store(calls::getpid() as i32, Ordering::Relaxed);
+    PAGE.fd.store(fd, Ordering::Relaxed);
+    PAGE.owner.store(calls::getpid() as i32, Ordering::Relaxed);
 }
 
 /// Without a state: after a fork it is the parent's.
 fn leave() {
-    let old = STATE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    let old = PAGE.state.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !old.is_null() {
         let _ = calls::munmap(old.cast(), process::SIZE);
-        private::close(FD.swap(-1, Ordering::Relaxed));
+        private::close(PAGE.fd.swap(-1, Ordering::Relaxed));
     }
 }
 
 /// In a copy of the process that has nothing of the other's descriptors: a state of its own.
 pub fn begin_anew() {
-    let old = STATE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    let old = PAGE.state.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !old.is_null() {
         let _ = calls::munmap(old.cast(), process::SIZE);
     }
-    FD.store(-1, Ordering::Relaxed);
+    PAGE.fd.store(-1, Ordering::Relaxed);
     start();
 }
 
@@ -81,33 +79,17 @@ fn rows(state: *mut ProcessState) -> &'static [shunt_segment::sync::AtomicU32] {
 
 /// In the child after fork: the state still is the parent's; the first note makes our own.
 pub fn forked() {
-    OWNER.store(0, Ordering::Relaxed);
+    PAGE.owner.store(0, Ordering::Relaxed);
 }
 
 fn state() -> Option<&'static ProcessState> {
-    let mut state = STATE.load(Ordering::Acquire);
-    if !state.is_null() && OWNER.load(Ordering::Relaxed) == 0 {
+    let mut state = PAGE.state.load(Ordering::Acquire);
+    if !state.is_null() && PAGE.owner.load(Ordering::Relaxed) == 0 {
         start();
-        state = STATE.load(Ordering::Acquire);
+        state = PAGE.state.load(Ordering::Acquire);
     }
     // SAFETY: null or mapped.
     unsafe { state.as_ref() }
-}
-
-/// The descriptor of the state, -1: none.
-pub fn descriptor() -> i32 {
-    FD.load(Ordering::Relaxed)
-}
-
-/// The receivers in the state as it is, which in a child may still be its parent's.
-pub fn receivers() -> &'static [shunt_segment::sync::AtomicU64] {
-    // SAFETY: null or mapped.
-    unsafe { STATE.load(Ordering::Acquire).as_ref() }.map_or(&[], |state| &state.header.receivers)
-}
-
-/// Where the state is mapped.
-pub fn address() -> usize {
-    STATE.load(Ordering::Relaxed) as usize
 }
 
 /// Notes what `fd` is, and counts the reason.
@@ -131,17 +113,6 @@ fn show_in(state: &ProcessState, fd: i32, kind: u8, reason: Reason, channel: Opt
     if let Some(slot) = state.rows.get(fd as u32 as usize) {
         let channel = channel.map_or(0, |c| c as u16 + 1);
         slot.store(row::pack(reason as u8, kind, channel), Ordering::Relaxed);
-    }
-}
-
-/// `fd` is ours alone: not the program's affair, and not counted.
-pub fn keep(fd: i32) {
-    let state = STATE.load(Ordering::Acquire);
-    // In a child that has noted nothing yet, the rows are its parent's. SAFETY: null or mapped.
-    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
-        if OWNER.load(Ordering::Relaxed) != 0 {
-            slot.store(row::pack(Reason::Unknown as u8, kind::PRIVATE, 0), Ordering::Relaxed);
-        }
     }
 }
 
@@ -185,19 +156,7 @@ pub fn copy(from: i32, to: i32) {
     }
 }
 
-/// `fd` is closed.
-#[inline]
-pub fn forget(fd: i32) {
-    let state = STATE.load(Ordering::Acquire);
-    // SAFETY: null or mapped.
-    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
-        if slot.load(Ordering::Relaxed) != 0 && OWNER.load(Ordering::Relaxed) != 0 {
-            slot.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
 /// A private descriptor got another number.
 pub fn moved(from: i32, to: i32) {
-    crate::private::renumber(&FD, from, to);
+    crate::private::renumber(&PAGE.fd, from, to);
 }

@@ -1,27 +1,35 @@
 //! io_uring: whether the process has a ring for its sockets, of which requests no call tells.
 
-use crate::receiver::{numbers, target, Path};
+use crate::procfs::{numbers, target, Path};
 use crate::table::Kind;
 use crate::{global, table};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-/// The process uses a ring for its sockets, or has one whose requests are not seen.
-static USED: AtomicBool = AtomicBool::new(false);
+/// What is known of the process's rings.
+struct Rings {
+    /// The process uses a ring for its sockets, or has one whose requests are not seen.
+    used: AtomicBool,
+    /// A ring was given a set: what the program adds to it later is the kernel's to look at, too.
+    sets: AtomicBool,
+    /// Connections that the process has made, or tried to.
+    connections: AtomicU32,
+    /// Listeners that may come before the next look. A look costs as much as there are descriptors, so it is due once for each sixteen that
+    /// the last one found: with each listener where they are few.
+    until_look: AtomicU32,
+    /// Rings whose requests are seen, by descriptor plus one; those for which there is no room count as unseen.
+    seen: [AtomicI32; 256],
+}
 
-/// A ring was given a set: what the program adds to it later is the kernel's to look at, too.
-static SETS: AtomicBool = AtomicBool::new(false);
-
-static CONNECTIONS: AtomicU32 = AtomicU32::new(0);
-
-/// Rings whose requests are seen, by descriptor plus one; those for which there is no room count as unseen.
-static SEEN: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
+static RINGS: Rings = Rings {
+    used: AtomicBool::new(false),
+    sets: AtomicBool::new(false),
+    connections: AtomicU32::new(0),
+    until_look: AtomicU32::new(0),
+    seen: [const { AtomicI32::new(0) }; 256],
+};
 
 /// Connections of the process at which it looks for a ring in any case; then at each doubling.
 const FIRST: u32 = 4;
-
-/// Listeners that may come before the next look. A look costs as much as there are descriptors, so it is due once for each sixteen that the
-/// last one found: with each listener where they are few.
-static UNTIL_LOOK: AtomicU32 = AtomicU32::new(0);
 
 const DESCRIPTORS_PER_LISTENER: u32 = 16;
 
@@ -30,37 +38,37 @@ pub fn seen(fd: i32) {
     if is_seen(fd) {
         return;
     }
-    let _ = SEEN.iter().any(|place| place.compare_exchange(0, fd + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+    let _ = RINGS.seen.iter().any(|place| place.compare_exchange(0, fd + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok());
 }
 
 /// The ring at `fd` is about to be closed.
 pub fn gone(fd: i32) {
-    for place in &SEEN {
+    for place in &RINGS.seen {
         let _ = place.compare_exchange(fd + 1, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
 fn is_seen(fd: i32) -> bool {
-    SEEN.iter().any(|place| place.load(Ordering::Relaxed) == fd + 1)
+    RINGS.seen.iter().any(|place| place.load(Ordering::Relaxed) == fd + 1)
 }
 
 /// Whether the process keeps to the kernel for a ring's sake, before it listens.
 pub fn before_listen() -> bool {
-    if USED.load(Ordering::Relaxed) || global::options().io_uring_allowed {
-        return USED.load(Ordering::Relaxed);
+    if RINGS.used.load(Ordering::Relaxed) || global::options().io_uring_allowed {
+        return RINGS.used.load(Ordering::Relaxed);
     }
-    let waits = UNTIL_LOOK.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let waits = RINGS.until_look.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
     !waits && look()
 }
 
 /// The same before it connects, as far as it is known.
 #[inline]
 pub fn before_connect() -> bool {
-    let count = CONNECTIONS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let count = RINGS.connections.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     if count <= FIRST || count.is_power_of_two() {
-        return USED.load(Ordering::Relaxed) || (!global::options().io_uring_allowed && look());
+        return RINGS.used.load(Ordering::Relaxed) || (!global::options().io_uring_allowed && look());
     }
-    USED.load(Ordering::Relaxed)
+    RINGS.used.load(Ordering::Relaxed)
 }
 
 #[cold]
@@ -76,22 +84,22 @@ fn look() -> bool {
             && !is_seen(fd as i32);
         found
     });
-    UNTIL_LOOK.store(count / DESCRIPTORS_PER_LISTENER, Ordering::Relaxed);
-    USED.fetch_or(found, Ordering::Relaxed);
+    RINGS.until_look.store(count / DESCRIPTORS_PER_LISTENER, Ordering::Relaxed);
+    RINGS.used.fetch_or(found, Ordering::Relaxed);
     found
 }
 
 /// The process uses a ring for its sockets.
 pub fn note_used() {
-    USED.store(true, Ordering::Relaxed);
+    RINGS.used.store(true, Ordering::Relaxed);
 }
 
 /// A ring watches a set.
 pub fn note_set() {
-    SETS.store(true, Ordering::Relaxed);
+    RINGS.sets.store(true, Ordering::Relaxed);
 }
 
 /// Whether one does.
 pub fn has_set() -> bool {
-    SETS.load(Ordering::Relaxed)
+    RINGS.sets.load(Ordering::Relaxed)
 }

@@ -5,7 +5,8 @@
 //! his later. Programs that a process becomes by exec have memory of their own, so what a listener was claimed as also lies in its
 //! rendezvous: as SO_RCVLOWAT, which means nothing to a socket that listens, and which all who have it share.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use super::identity::IDENTITY;
+use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_segment::area::PAGE;
 use shunt_sys::{calls, libc, mapping};
 
@@ -13,7 +14,7 @@ use shunt_sys::{calls, libc, mapping};
 const LISTENERS: usize = PAGE / 8 - 1;
 
 #[repr(C)]
-struct Told {
+pub(super) struct Told {
     /// How often a process has become another user.
     changes: AtomicU64,
     /// Each one's inode, and in the low half whose it is, plus one; 0: unused.
@@ -22,34 +23,29 @@ struct Told {
 
 const _: () = assert!(core::mem::size_of::<Told>() == PAGE);
 
-static TOLD: AtomicPtr<Told> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Changes since which this process cannot read what others tell.
-static OWN_CHANGES: AtomicU64 = AtomicU64::new(0);
-
 /// At start-up.
 pub fn start() {
     if let Ok(page) = mapping::reserve_for_children(PAGE) {
-        TOLD.store(page.cast(), Ordering::Release);
+        IDENTITY.told.store(page.cast(), Ordering::Release);
     }
 }
 
 fn told() -> Option<&'static Told> {
     // SAFETY: null, or a page of zeros that is never unmapped.
-    unsafe { TOLD.load(Ordering::Acquire).as_ref() }
+    unsafe { IDENTITY.told.load(Ordering::Acquire).as_ref() }
 }
 
 /// How often processes of the family have become another user, as far as it is known here.
 pub fn changes() -> u64 {
-    OWN_CHANGES.load(Ordering::Relaxed) + told().map_or(1, |told| told.changes.load(Ordering::SeqCst))
+    IDENTITY.own_changes.load(Ordering::Relaxed) + told().map_or(1, |told| told.changes.load(Ordering::SeqCst))
 }
 
 /// This process has become another user, and what it needed to say is said.
 pub fn leave() {
-    OWN_CHANGES.fetch_add(1, Ordering::Relaxed);
+    IDENTITY.own_changes.fetch_add(1, Ordering::Relaxed);
     let Some(told) = told() else { return };
     told.changes.fetch_add(1, Ordering::SeqCst);
-    TOLD.store(core::ptr::null_mut(), Ordering::Release);
+    IDENTITY.told.store(core::ptr::null_mut(), Ordering::Release);
     // SAFETY: who reads it still finds zeros.
     unsafe { mapping::blank_at_any_price(core::ptr::from_ref(told).cast_mut().cast(), PAGE) };
 }
@@ -127,7 +123,7 @@ mod tests {
         assert_eq!(claim(8, other, 33), Ok(()));
         assert_eq!(claim(8, other, 0), Err(33));
         // Another program's memory knows nothing.
-        TOLD.store(core::ptr::null_mut(), Ordering::Release);
+        IDENTITY.told.store(core::ptr::null_mut(), Ordering::Release);
         assert_eq!(claim(8, other, 34), Err(33));
         assert_eq!(whose(8, other), Some(33));
         start();

@@ -1,4 +1,7 @@
 use super::*;
+use crate::options::{Log, Raw};
+use crate::setters::*;
+use crate::{Ports, Problem};
 
 #[test]
 fn the_table_and_the_constant_have_the_same_defaults() {

@@ -1,0 +1,91 @@
+//! One setter for each row of the table: it checks a value and stores it in the field of its option.
+
+use crate::hosts::Hosts;
+use crate::options::{Log, Options, Raw, Udp, Unix};
+use crate::ports::Ports;
+use crate::problem::Problem;
+use crate::values::{choice, size, time};
+
+const RING_LEAST: u64 = 4 << 10;
+const RING_MOST: u64 = 4 << 20;
+const BULK_LEAST: u64 = 64;
+const BULK_MOST: u64 = 1 << 30;
+const SPIN_MOST_NS: u64 = 10_000_000;
+
+pub(crate) fn set_accelerate(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.accelerate = choice(value, &[("on", true), ("off", false), ("1", true), ("0", false)])?;
+    Ok(())
+}
+
+pub(crate) fn set_ring(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    match size(value)? {
+        bytes @ RING_LEAST..=RING_MOST => {
+            options.ring = (bytes as u32).next_power_of_two();
+            Ok(())
+        }
+        _ => Err(Problem::OutOfRange),
+    }
+}
+
+pub(crate) fn set_spin(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    match time(value)? {
+        nanoseconds @ 0..=SPIN_MOST_NS => {
+            options.spin_ns = nanoseconds;
+            Ok(())
+        }
+        _ => Err(Problem::OutOfRange),
+    }
+}
+
+pub(crate) fn set_ports(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.ports = Ports::parse(value)?;
+    Ok(())
+}
+
+pub(crate) fn set_hosts(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.hosts = Hosts::parse(value)?;
+    Ok(())
+}
+
+pub(crate) fn set_bulk(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    match size(value)? {
+        bytes @ (0 | BULK_LEAST..=BULK_MOST) => {
+            options.bulk = bytes;
+            Ok(())
+        }
+        _ => Err(Problem::OutOfRange),
+    }
+}
+
+pub(crate) fn set_udp(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.udp = choice(value, &[("off", Udp::Off), ("on", Udp::On), ("eager", Udp::Eager)])?;
+    Ok(())
+}
+
+pub(crate) fn set_unix(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.unix = choice(value, &[("off", Unix::Off), ("on", Unix::On), ("eager", Unix::Eager)])?;
+    Ok(())
+}
+
+pub(crate) fn set_log(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.log = choice(value, &[("off", Log::Off), ("fallbacks", Log::Fallbacks), ("all", Log::All)])?;
+    Ok(())
+}
+
+pub(crate) fn set_io_uring(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.io_uring_allowed = choice(value, &[("deny", false), ("allow", true)])?;
+    Ok(())
+}
+
+pub(crate) fn set_raw(options: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    options.raw = choice(value, &[("off", Raw::Off), ("trap", Raw::Trap), ("auto", Raw::Auto)])?;
+    Ok(())
+}
+
+/// The library's path is used by the command, which keeps it itself; here it only must not be empty.
+pub(crate) fn set_library(_: &mut Options, value: &[u8]) -> Result<(), Problem> {
+    match value {
+        [] => Err(Problem::Malformed),
+        _ => Ok(()),
+    }
+}

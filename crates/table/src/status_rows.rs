@@ -1,0 +1,58 @@
+//! The status page as it lies in memory: a row for each descriptor number. The table of descriptors clears rows and marks those of private
+//! numbers; what is written into them else, and the page's making, are [`crate::process::report`]'s.
+
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use shunt_segment::process::{kind, row, ProcessState};
+use shunt_segment::reason::Reason;
+
+/// Where the page is.
+pub(crate) struct Page {
+    /// Null: there is none.
+    pub(crate) state: AtomicPtr<ProcessState>,
+    /// Its memfd, -1: none.
+    pub(crate) fd: AtomicI32,
+    /// The process that made it; 0 in a child of that one, until it makes its own.
+    pub(crate) owner: AtomicI32,
+}
+
+pub(crate) static PAGE: Page =
+    Page { state: AtomicPtr::new(core::ptr::null_mut()), fd: AtomicI32::new(-1), owner: AtomicI32::new(0) };
+
+/// The descriptor of the state, -1: none.
+pub fn descriptor() -> i32 {
+    PAGE.fd.load(Ordering::Relaxed)
+}
+
+/// The receivers in the state as it is, which in a child may still be its parent's.
+pub fn receivers() -> &'static [shunt_segment::sync::AtomicU64] {
+    // SAFETY: null or mapped.
+    unsafe { PAGE.state.load(Ordering::Acquire).as_ref() }.map_or(&[], |state| &state.header.receivers)
+}
+
+/// Where the state is mapped.
+pub fn address() -> usize {
+    PAGE.state.load(Ordering::Relaxed) as usize
+}
+
+/// `fd` is ours alone: not the program's affair, and not counted.
+pub fn keep(fd: i32) {
+    let state = PAGE.state.load(Ordering::Acquire);
+    // In a child that has noted nothing yet, the rows are its parent's. SAFETY: null or mapped.
+    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
+        if PAGE.owner.load(Ordering::Relaxed) != 0 {
+            slot.store(row::pack(Reason::Unknown as u8, kind::PRIVATE, 0), Ordering::Relaxed);
+        }
+    }
+}
+
+/// `fd` is closed.
+#[inline]
+pub fn forget(fd: i32) {
+    let state = PAGE.state.load(Ordering::Acquire);
+    // SAFETY: null or mapped.
+    if let Some(slot) = unsafe { state.as_ref() }.and_then(|s| s.rows.get(fd as u32 as usize)) {
+        if slot.load(Ordering::Relaxed) != 0 && PAGE.owner.load(Ordering::Relaxed) != 0 {
+            slot.store(0, Ordering::Relaxed);
+        }
+    }
+}
