@@ -129,10 +129,10 @@ fn take_up_listener(rendezvous: i32) {
                 let Some(listener) = held.then(|| allocate(family)).flatten() else { break };
                 listener.listening.inode.store(status.st_ino, Ordering::Relaxed);
                 listener.private_fd.store(rendezvous, Ordering::Relaxed);
-                listener.listening.bells_fd.store(shunt_rendezvous::offered::bells().unwrap_or(-1), Ordering::Relaxed);
+                listener.listening.bells_fd.store(shunt_rendezvous::reconnect::server::bells().unwrap_or(-1), Ordering::Relaxed);
                 listener.set(flag::LISTENER_SHARED);
                 listen::note_address(listener, &shunt_table::sockaddr::bound_address(fd));
-                shunt_rendezvous::options::take_up(fd, listener);
+                listen::options::take_up(fd, listener);
                 listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);

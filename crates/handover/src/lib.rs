@@ -31,7 +31,8 @@ use carrier::{Cargo, Carrier};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_rendezvous::exchange::like;
-use shunt_rendezvous::{listen, relatives};
+use shunt_rendezvous::listen;
+use shunt_rendezvous::listen::sharing;
 use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
@@ -152,7 +153,7 @@ pub fn give_listener(fd: i32, listener: &'static Socket) {
     if rendezvous >= 0 {
         if let Some(_setup) = SETUP.lock() {
             link::not_sole(); // ends offers in memory
-            relatives::out_of_sight(listener);
+            sharing::out_of_sight(listener);
         }
         let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
         // The kernel refuses new connections now, and gives those that it had taken.

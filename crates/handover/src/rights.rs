@@ -186,7 +186,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
                 socket.share();
                 control.counted.count(socket);
             } else {
-                shunt_rendezvous::parcel::before_handing(socket);
+                shunt_rendezvous::listen::forward::before_handing(socket);
             }
             if !known {
                 extra[extras] = needed;
@@ -228,7 +228,7 @@ fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) ->
         crate::give_listener(fd, socket);
         socket.set(flag::LISTENER_SHARED);
         if let Some(_setup) = shunt_table::global::SETUP.lock() {
-            shunt_rendezvous::relatives::out_of_sight(socket);
+            shunt_rendezvous::listen::sharing::out_of_sight(socket);
         }
         return fd;
     }

@@ -100,7 +100,7 @@ mod tests {
             }
         }
         let before = about(sets[4]);
-        connect::begins();
+        answers::begins();
         assert!(before.0 | 1 != about(sets[4]).0 | 1);
     }
 

@@ -9,7 +9,9 @@ use crate::epoll::Set;
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::Datagram;
 use shunt_inbox::{datagram, local};
-use shunt_rendezvous::{accept, deferred, listen, taking};
+use shunt_rendezvous::accept::deferred;
+use shunt_rendezvous::reconnect::shared_server;
+use shunt_rendezvous::{accept, listen};
 use shunt_segment::channel::{arm, state, style, Wait};
 use shunt_stream::deadlines;
 use shunt_stream::socket::{flag, Socket};
@@ -218,7 +220,8 @@ impl<'a> Query<'a> {
         }
         self.take_signals()?;
         loop {
-            let mut spin = spin::begin_expecting(peer_processor, self.foreign && taking::bid_is_near()).among(self.entries.len());
+            let mut spin =
+                spin::begin_expecting(peer_processor, self.foreign && shared_server::bid_is_near()).among(self.entries.len());
             if spin.begins() {
                 self.datagrams(|fd, socket, _| datagram::before_spin(fd, socket));
             }
@@ -340,9 +343,9 @@ impl<'a> Query<'a> {
     fn any_bid(&self) -> bool {
         let waits = |entry: &pollfd| {
             let word = table::get(entry.fd);
-            word.kind() == Kind::Listener && word.object::<Socket>().is_some_and(taking::any)
+            word.kind() == Kind::Listener && word.object::<Socket>().is_some_and(shared_server::any)
         };
-        self.foreign && taking::expects() && self.entries.iter().any(waits)
+        self.foreign && shared_server::expects() && self.entries.iter().any(waits)
     }
 
     fn any_stream_ready(&self) -> bool {
@@ -440,7 +443,8 @@ impl<'a> Query<'a> {
                             entry.revents |= bells.revents & (entry.events | ALWAYS);
                         }
                         let readable = entry.events & (POLLIN | libc::POLLRDNORM);
-                        if entry.revents & readable != readable && word.object::<Socket>().is_some_and(|s| taking::tell(s, false))
+                        if entry.revents & readable != readable
+                            && word.object::<Socket>().is_some_and(|s| shared_server::tell(s, false))
                         {
                             entry.revents |= readable;
                         }

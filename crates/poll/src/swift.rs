@@ -5,7 +5,7 @@
 
 use crate::poll::due_for_check;
 use core::sync::atomic::Ordering;
-use shunt_rendezvous::deferred;
+use shunt_rendezvous::accept::deferred;
 use shunt_stream::waiting::{readiness, spin};
 use shunt_sys::libc::{pollfd, POLLIN, POLLPRI, POLLRDHUP, POLLRDNORM};
 use shunt_sys::{clock, user};

@@ -230,7 +230,7 @@ fn claim(home: &'static Home, fd: i32, listening: i32, listener: &Socket, flags:
     if let Some(_setup) = SETUP.lock() {
         seat(home, stream, socket, nonblocking);
     }
-    shunt_rendezvous::options::inherit(listener, socket, u64::MAX); // the kernel has made it just now
+    shunt_rendezvous::listen::options::inherit(listener, socket, u64::MAX); // the kernel has made it just now
     shunt_rendezvous::options::connected(socket, fd, true);
     shunt_table::table::enter(fd, Kind::Stream, socket);
     let (_, _, channel) = home.place(stream);

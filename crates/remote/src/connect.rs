@@ -7,8 +7,8 @@ use super::words::{self, flag as bit, mode};
 use super::{area, near, port, refusals};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_rendezvous::connect::Outcome;
-use shunt_rendezvous::{connect as local, spare};
+use shunt_rendezvous::other_hosts::Outcome;
+use shunt_rendezvous::{attach, spare};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, life};
 use shunt_segment::name::Hello;
@@ -359,7 +359,7 @@ fn connect_by_tcp(
         socket.set(flag::CONNECTING);
     }
     let (_, _, channel) = home.place(stream);
-    local::replace(fd, near_fd, socket, channel);
+    attach::replace(fd, near_fd, socket, channel);
     shunt_rendezvous::options::connected(socket, fd, true);
     report::note(fd, kind::STREAM, Reason::OtherHost, Some(channel));
     let _ = calls::close(near_fd);
@@ -380,7 +380,7 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
     for (side, carriage) in page.sides.iter().zip(&page.carriages) {
         carriage.clear();
         side.clear();
-        side.transmit.class_limit.store(local::class_limit().min(CLASS as u32), Ordering::Relaxed);
+        side.transmit.class_limit.store(attach::class_limit().min(CLASS as u32), Ordering::Relaxed);
         side.owners.store(1, Ordering::Relaxed);
     }
     // The pump always has enough room: what was granted must fit.
@@ -388,7 +388,7 @@ pub fn companion(home: &Home, stream: Stream, own: &Address, peer: &Address, non
     // Each message rings, or drives.
     page.sides[1].wait.armed.store(arm::ALWAYS, Ordering::Relaxed);
     let generation = shunt_ring::claim::renew(&page.head);
-    local::describe(page, own, peer);
+    attach::describe(page, own, peer);
     page.head.state.store(life::ACCEPTED, Ordering::Release);
     words::set(&home.station, stream, words::GENERATION, u64::from(generation) | 1 << 32);
     let header = link::header(base);

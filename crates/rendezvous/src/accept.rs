@@ -2,6 +2,7 @@
 //! everyone else comes through TCP.
 
 mod arrival;
+pub mod deferred;
 pub mod owner;
 pub(super) mod patience;
 mod sleep;
@@ -11,7 +12,9 @@ pub use arrival::{arrive, of_this_host, plausible, Arrival, Shipment};
 pub use sleep::{forget as forget_set, forked};
 pub use wait::{leaves_bells, queues, ready, someone_waits, told};
 
-use crate::{deferred, listen, offered, relatives, taking};
+use crate::listen;
+use crate::listen::sharing;
+use crate::reconnect::{server, shared_server};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_link::kept;
@@ -54,7 +57,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
     // eighth call, so that its clients do not starve.
     let turn = listener.listening.accepts.fetch_add(1, Ordering::Relaxed);
     let (mut told, sent_away) = (blocking && wait::was_told(), SENT_AWAY.load(Ordering::Relaxed));
-    let mut ask = !blocking || !offered::are_usual(listener) || turn % 8 == 7 || deferred::concern(listener);
+    let mut ask = !blocking || !server::are_usual(listener) || turn % 8 == 7 || deferred::concern(listener);
     loop {
         let found = if alone && !deferred::concern(listener) {
             // SAFETY: passed on.
@@ -68,7 +71,7 @@ pub unsafe fn accept(fd: i32, listener: &Socket, address: *mut c_sockaddr, lengt
         };
         let asked = core::mem::replace(&mut ask, true);
         match found {
-            Err(Errno(libc::EAGAIN)) if asked && taking::comes(listener) => {}
+            Err(Errno(libc::EAGAIN)) if asked && shared_server::comes(listener) => {}
             // Whoever poll told of a client that was none serves others in this thread: it must not be made to wait for the next.
             Err(Errno(libc::EAGAIN)) if asked && core::mem::take(&mut told) && SENT_AWAY.load(Ordering::Relaxed) != sent_away => {
                 return Err(Errno(libc::ECONNABORTED));
@@ -143,7 +146,7 @@ pub fn nobody(fd: i32, listener: &Socket) -> bool {
     let mut set =
         [ask(rendezvous, libc::POLLIN | libc::POLLRDHUP), ask(listener.hold.number(fd), libc::POLLIN), ask(bells, libc::POLLIN)];
     let mut zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    !(deferred::holds_any() || offered::waiting(listener) || taking::any(listener))
+    !(deferred::holds_any() || server::waiting(listener) || shared_server::any(listener))
         && calls::ppoll(set.as_mut_ptr(), set.len(), &mut zero, core::ptr::null(), calls::KERNEL_SIGSET) == Ok(0)
 }
 
@@ -217,8 +220,8 @@ unsafe fn from_shunt(
 
 /// What clients offer to this process alone, or bid for.
 fn in_memory(listener: &Socket, flags: i32) -> Result<Accepted> {
-    offered::accept(listener, flags).or_else(|error| match error {
-        Errno(libc::EAGAIN) => taking::accept(listener, flags),
+    server::accept(listener, flags).or_else(|error| match error {
+        Errno(libc::EAGAIN) => shared_server::accept(listener, flags),
         error => Err(error),
     })
 }
@@ -258,7 +261,7 @@ pub fn waiting(listener: &Socket) -> Option<(i32, Address)> {
     let flags = libc::SOCK_CLOEXEC;
     // Clients offer in memory first, and come through the rendezvous when they have nothing left to offer.
     let accepted = deferred::evict(listener, flags)
-        .or_else(|_| offered::accept(listener, flags))
+        .or_else(|_| server::accept(listener, flags))
         .or_else(|_| from_rendezvous(listener, flags))
         .ok()?;
     Some((accepted.companion, accepted.client))
@@ -272,7 +275,7 @@ pub fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
             Ok(accepted) => {
                 kept::forget(arrival.index, arrival.channel); // of an earlier companion
                 if listener.has(flag::LISTENER_SHARED) {
-                    taking::arrived(arrival.index, listener);
+                    shared_server::arrived(arrival.index, listener);
                 }
                 return Ok(accepted);
             }
@@ -316,7 +319,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
     }
     let family = listener.family.load(Ordering::Relaxed);
     let socket = socket::allocate_locked(family).ok_or(Reason::NoMemory)?;
-    relatives::count_client();
+    sharing::count_client();
     let side = &link::page(base, accepted.channel).sides[1];
     side.pid.store(thread::process(), Ordering::Relaxed);
     side.owners.store(1, Ordering::Relaxed);
@@ -324,7 +327,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
         side.receive.state.fetch_or(state::AT_ADDRESS, Ordering::Relaxed);
     }
     side.address_family.store(family as u32, Ordering::Relaxed);
-    side.transmit.class_limit.store(crate::connect::class_limit(), Ordering::Relaxed);
+    side.transmit.class_limit.store(crate::attach::class_limit(), Ordering::Relaxed);
     side.wait.processor.store(processor::number() + 1, Ordering::Relaxed);
     wait::CLIENT.store(link::page(base, accepted.channel).sides[0].wait.processor.load(Ordering::Relaxed), Ordering::Relaxed);
     socket.attach(base, accepted.channel, 1);
@@ -338,7 +341,7 @@ pub fn seat(accepted: &Accepted, base: *mut u8, listener: &Socket, nonblocking: 
         socket.set(flag::FENCE);
     }
     let began = link::page(base, accepted.channel).head.began.load(Ordering::Relaxed);
-    crate::options::inherit(listener, socket, began);
+    listen::options::inherit(listener, socket, began);
     crate::options::connected(socket, accepted.companion, true);
     shunt_table::table::enter(accepted.companion, Kind::Stream, socket);
     report::note(accepted.companion, kind::STREAM, Reason::Accelerated, Some(accepted.channel));

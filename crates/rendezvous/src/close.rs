@@ -1,6 +1,7 @@
 //! The last descriptor of a socket goes: what its peer is told, and what is kept for another connection.
 
-use crate::{exchange, held, offered, spare, taking};
+use crate::reconnect::{server, shared_server};
+use crate::{exchange, held, spare};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
 use shunt_link::kept;
@@ -41,11 +42,11 @@ pub fn end(socket: &'static Socket, fd: i32, whole: bool) {
                 }
                 crate::accept::refuse_waiting(socket);
             }
-            offered::retire(socket);
+            server::retire(socket);
             private::close_at(&socket.private_fd);
             if kind == Kind::Listener {
                 if let Some(_setup) = SETUP.lock() {
-                    crate::relatives::listener_closed();
+                    crate::listen::sharing::listener_closed();
                 }
             }
         }
@@ -157,7 +158,7 @@ fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
     let usable = match header.sole.load(Ordering::Acquire) {
         1 => link.bell >= 0,
         _ if link.ours => link.bell >= 0 && header.bid.intended.load(Ordering::Relaxed) != 0,
-        _ => taking::keeps(index),
+        _ => shared_server::keeps(index),
     };
     usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
 }

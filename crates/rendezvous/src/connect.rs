@@ -1,114 +1,27 @@
 //! connect: tries the rendezvous first; any doubt leads to kernel TCP, with a reason.
 
+
+
+use crate::attach::{self, describe, introduce, replace, settle, Setting};
 use crate::options::multipath;
-use crate::{again, bidding, twins};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::other_hosts::Outcome;
+use crate::reconnect::{client, shared_client};
+use crate::twins;
+use crate::answers::{remember, remembered, Answer, Found};
+use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::ports;
 use shunt_ring::claim;
 use shunt_segment::address::Address;
 use shunt_segment::channel::{life, release, state, ChannelPage};
 use shunt_segment::name::{self, Hello};
-use shunt_segment::process::kind;
 use shunt_segment::reason::Reason;
-use shunt_stream::options::limits;
 use shunt_stream::socket::{flag, Socket};
-use shunt_stream::waiting::owner::Owner;
-use shunt_stream::waiting::watchers;
-use shunt_stream::waiting::watchers::Change;
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
-use shunt_sys::{calls, clock, processor, thread, Errno};
-use shunt_table::global::{Shared, SETUP};
-use shunt_table::process::{identity, report};
-use shunt_table::table::Kind;
-use shunt_table::{diag, global, passing, private, route, sockaddr, table};
-
-/// What connect came to.
-pub enum Outcome {
-    /// The socket is an accelerated stream now.
-    Connected,
-    /// The kernel shall connect; the reason is to be noted if that succeeds or is in progress.
-    Kernel(Reason),
-    /// The kernel has connected, or tried to, with this result; it carries the connection for this reason.
-    Done(shunt_sys::Result<isize>, Reason),
-}
-
-/// How long an answer of the kernel about a port is believed: a burst of connections asks once.
-const BELIEVE_NS: u64 = 20_000_000;
-/// How long a port is known to be a SO_REUSEPORT group's. Looking for its members again and again, each time by a few questions, would find
-/// but one of them now and then, to which all connections would go for as long as that is believed.
-const GROUP_NS: u64 = 1_000_000_000;
-const ANSWERS: usize = 16;
-
-/// What is believed of a port.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// One listener has it.
-    Alone,
-    /// Nobody answered at the owner's rendezvous: a plain server.
-    Plain,
-    /// The kernel is to be asked for each connection which member of a group gets it.
-    Group,
-}
-
-impl Found {
-    /// How long that is believed, in ticks.
-    fn lasts(self) -> u64 {
-        clock::ticks_for_ns(if self == Found::Group { GROUP_NS } else { BELIEVE_NS })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Answer {
-    server: Address,
-    source: Address,
-    owner: diag::Owner,
-    found: Found,
-    /// In ticks; 0: unused.
-    until: u64,
-}
-
-const NO_ANSWER: Answer = Answer {
-    server: Address { ip: [0; 16], port: 0, scope: 0 },
-    source: Address { ip: [0; 16], port: 0, scope: 0 },
-    owner: diag::Owner { inode: 0, uid: 0 },
-    found: Found::Alone,
-    until: 0,
-};
-
-static ANSWERED: Shared<[Answer; ANSWERS]> = Shared::new([NO_ANSWER; ANSWERS]);
-
-fn remembered(server: &Address, now: u64) -> Option<&'static mut Answer> {
-    // SAFETY: the set-up lock is held.
-    let answers = unsafe { &mut *ANSWERED.get() };
-    // The counter begins anew when a machine wakes: no answer is from the future.
-    answers.iter_mut().find(|a| a.until > now && a.until <= now + a.found.lasts() && a.server == *server)
-}
-
-fn remember(answer: Answer) {
-    // SAFETY: the set-up lock is held.
-    let answers = unsafe { &mut *ANSWERED.get() };
-    // Whatever seems to be from the future is from before the counter began anew, and would never be the oldest.
-    let slot = answers.iter_mut().min_by_key(|a| if a.until > answer.until { 0 } else { a.until }).expect("never empty");
-    *slot = answer;
-}
-
-/// Who listens may have changed: this process listens at another port, or lives in another network namespace. Under the set-up
-/// lock.
-pub fn forget_answers() {
-    // SAFETY: the set-up lock is held.
-    let answers = unsafe { &mut *ANSWERED.get() };
-    answers.iter_mut().for_each(|answer| answer.until = 0);
-}
-
-/// Counts the connects that this process has begun.
-pub static BEGUN: AtomicU32 = AtomicU32::new(0);
-
-/// The program connects a socket: to a listener of this process perhaps, which it may poll next.
-#[inline]
-pub fn begins() {
-    BEGUN.fetch_add(1, Ordering::Relaxed);
-}
+use shunt_sys::{calls, clock, Errno};
+use shunt_table::global::SETUP;
+use shunt_table::process::identity;
+use shunt_table::{diag, global, passing, private, route, sockaddr};
 
 /// Tries to connect `socket` (a TCP socket at `fd`) to `server` through shared memory.
 pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome {
@@ -151,7 +64,7 @@ pub fn connect(fd: i32, socket: &'static Socket, mut server: Address) -> Outcome
         return Outcome::Done(Err(Errno(libc::EADDRNOTAVAIL)), Reason::Unknown);
     }
     let outcome = rendezvous(fd, socket, &server);
-    bidding::arrived();
+    shared_client::arrived();
     drop(setup);
     match outcome {
         Ok(()) => Outcome::Connected,
@@ -167,18 +80,6 @@ pub fn is_v6only(fd: i32) -> bool {
     let mut length = core::mem::size_of::<i32>() as libc::socklen_t;
     let target = (&mut value as *mut i32).cast();
     calls::getsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, target, &mut length).is_ok() && value != 0
-}
-
-/// The socket that connects.
-pub struct Setting {
-    /// Its descriptor.
-    pub fd: i32,
-    /// The socket.
-    pub socket: &'static Socket,
-    /// O_NONBLOCK.
-    pub nonblocking: bool,
-    /// Where the program bound it; unspecified: nowhere.
-    bound: Address,
 }
 
 /// Whether the port that was lent for a connection is in use now; the connection may have one of its own.
@@ -241,7 +142,7 @@ fn rendezvous(fd: i32, socket: &'static Socket, server: &Address) -> Result<(), 
 fn reconnect(setting: &Setting, source: &Address, server: &Address, owner: diag::Owner) -> bool {
     !setting.socket.has(flag::BOUND)
         && setting.bound.is_unspecified()
-        && (again::connect(setting, source, server, owner.inode) || bidding::connect(setting, source, server, owner.inode))
+        && (client::connect(setting, source, server, owner.inode) || shared_client::connect(setting, source, server, owner.inode))
 }
 
 /// Makes an attempt with a local address whose port is the program's choice or lent.
@@ -261,9 +162,6 @@ fn with_port(
     result.map(|_| ())
 }
 
-/// Connections with a lent port for which the kernel was asked who listens. Under the set-up lock.
-static WALKED: AtomicU32 = AtomicU32::new(0);
-
 /// The address for which the kernel is asked who listens. A few ports are lent again and again, and the members of a SO_REUSEPORT group that these
 /// lead to would get all connections: so a lent port stands for one after another, as the kernel's own choice walks through its range. One that the
 /// program chose leads where it leads on the kernel.
@@ -271,9 +169,7 @@ fn asked_for(client: &Address, reserved: u16) -> Address {
     if reserved == 0 {
         return *client;
     }
-    let walked = WALKED.load(Ordering::Relaxed);
-    WALKED.store(walked.wrapping_add(1), Ordering::Relaxed);
-    Address { port: walked_to(client.port, walked), ..*client }
+    Address { port: walked_to(client.port, crate::answers::step()), ..*client }
 }
 
 /// The port that `port` stands for after so many steps: itself first, and all others before it comes again.
@@ -314,13 +210,6 @@ fn client_address(source: &Address, bound: &Address, server: &Address, port: u16
     Ok(Address { port, scope: server.scope, ..*from })
 }
 
-/// The reason if an AF_UNIX socket could not be made because the process may make none: a filter of system calls, or a security module, as a rule
-/// for the family alone. Other calls are not asked for that: they fail so in other cases, too.
-pub fn forbidden(error: Errno) -> Option<Reason> {
-    let is = matches!(error.0, libc::EAFNOSUPPORT | libc::EACCES | libc::EPERM | libc::ENOSYS);
-    is.then_some(Reason::NoUnix)
-}
-
 /// Closes a descriptor that did not become the companion.
 struct Pending(i32);
 impl Drop for Pending {
@@ -352,7 +241,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         _ => Reason::NoMemory,
     };
     let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    let mut companion = Pending(unix.map_err(|error| forbidden(error).unwrap_or_else(|| short(error)))?);
+    let mut companion = Pending(unix.map_err(|error| attach::forbidden(error).unwrap_or_else(|| short(error)))?);
     let offer = link::offer(owner.inode).map_err(short)?;
     let (base, channel) = (offer.link.base, offer.channel);
     let page = link::page(base, channel);
@@ -395,7 +284,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         } else if header.sole.load(Ordering::Acquire) == 1 {
             link::bell_known(offer.index);
         } else {
-            // Who had the link counts those that waited before it said so, and hands them on ([`crate::parcel`]). Others do not
+            // Who had the link counts those that waited before it said so, and hands them on ([`crate::listen::forward`]). Others do not
             // know it, unless one has accepted already.
             return Ok(!claim::take_back(&page.head));
         }
@@ -418,7 +307,7 @@ fn meet_once(setting: &Setting, client: &Address, server: &Address, owner: diag:
         socket.set(flag::UNACCEPTED);
     }
     link::note(offer.index, channel, reserved, listener);
-    bidding::met(offer.index, channel, clock::ticks().wrapping_sub(began));
+    shared_client::met(offer.index, channel, clock::ticks().wrapping_sub(began));
     // A bound TCP socket keeps its port from others for as long as the connection lives.
     if socket.has(flag::BOUND) {
         let kept = calls::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).and_then(private::keep).unwrap_or(-1);
@@ -452,75 +341,11 @@ fn name_companion(companion: i32, page: &ChannelPage, hello: &mut Hello) -> shun
     }
 }
 
-/// The client's side of a channel that is about to be offered.
-pub fn introduce(page: &ChannelPage, socket: &Socket) {
-    let side = &page.sides[0];
-    side.pid.store(thread::process(), Ordering::Relaxed);
-    side.owners.store(1, Ordering::Relaxed);
-    side.address_family.store(crate::options::multipath::shape(socket), Ordering::Relaxed);
-    side.transmit.class_limit.store(class_limit(), Ordering::Relaxed);
-    side.wait.processor.store(processor::number() + 1, Ordering::Relaxed);
-}
-
-/// The socket becomes the client's end of `channel`.
-pub fn settle(setting: &Setting, base: *mut u8, index: usize, channel: usize) {
-    let socket = setting.socket;
-    crate::options::carry_over(setting.fd, socket);
-    if socket.has(flag::BOUND) {
-        crate::options::note_six_only(setting.fd, socket);
-    }
-    socket.attach(base, channel, 0);
-    socket.connected.link_index.store(index as u32, Ordering::Relaxed);
-    if link::header(base).server.barrier.load(Ordering::Acquire) == 0 || !global::barriers() {
-        socket.set(flag::FENCE);
-    }
-    if setting.nonblocking {
-        socket.set(flag::NONBLOCK);
-    }
-    // With SO_SNDTIMEO of no time at all connect gives EINPROGRESS, too.
-    if setting.nonblocking || socket.send_timeout.load(Ordering::Relaxed) == limits::AT_ONCE {
-        socket.set(flag::CONNECTING);
-        socket.own().receive.state.fetch_or(state::CONNECTING, Ordering::AcqRel);
-    }
-    if socket.listening.at_address.load(Ordering::Relaxed) != 0 {
-        socket.own().receive.state.fetch_or(state::AT_ADDRESS, Ordering::Relaxed);
-    }
-    link::enter(index);
-}
-
 /// connect(2) on a stream: whether it is the first one after EINPROGRESS, which succeeds once for all owners (SS_CONNECTING).
 pub fn first_success(socket: &Socket) -> bool {
     let state = &socket.own().receive.state;
     state.load(Ordering::Relaxed) & state::CONNECTING != 0
         && state.fetch_and(!state::CONNECTING, Ordering::AcqRel) & state::CONNECTING != 0
-}
-
-/// The companion takes the place of the TCP socket under all its descriptors.
-pub fn replace(fd: i32, companion: i32, socket: &'static Socket, channel: usize) {
-    watchers::changed(socket, Change::Replacing);
-    let owner = socket.has(flag::OWNED).then(|| Owner::of(fd));
-    crate::spare::put_by(fd, socket);
-    let several = socket.references.load(Ordering::Relaxed) > 1;
-    let known = !several && socket.has(flag::CLOSE_ON_EXEC_KNOWN);
-    let range = if several { 0..table::high_water() } else { fd..fd + 1 };
-    for number in range {
-        if !table::get(number).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
-            continue;
-        }
-        let close_on_exec = if known { socket.has(flag::CLOSE_ON_EXEC) } else { closes_on_exec(number) };
-        let _ = calls::dup3(companion, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
-        shunt_table::table::enter(number, Kind::Stream, socket);
-        report::note(number, kind::STREAM, Reason::Accelerated, Some(channel));
-    }
-    if let Some(owner) = owner {
-        owner.give(socket, fd);
-    }
-    watchers::changed(socket, Change::Replaced);
-}
-
-/// FD_CLOEXEC of `fd`.
-pub fn closes_on_exec(fd: i32) -> bool {
-    calls::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0) & libc::FD_CLOEXEC != 0
 }
 
 /// The user who answers must be the user who owns the port. Gives the process that listened, 0: not visible here.
@@ -536,51 +361,9 @@ fn verify(companion: i32, owner: diag::Owner) -> Result<u32, Reason> {
     Ok(peer.pid as u32)
 }
 
-/// Writes the addresses of a connection into its channel.
-pub fn describe(page: &ChannelPage, client: &Address, server: &Address) {
-    let head = &page.head;
-    for (to, from) in [(&head.client, client), (&head.server, server)] {
-        let words = from.words();
-        to[0].store(words[0], Ordering::Relaxed);
-        to[1].store(words[1], Ordering::Relaxed);
-    }
-    head.ports.store(client.port as u32 | (server.port as u32) << 16, Ordering::Relaxed);
-    head.scope.store(server.scope, Ordering::Relaxed);
-    head.began.store(clock::ticks(), Ordering::Relaxed);
-    head.since.store((clock::monotonic_ns() / 1_000_000_000) as u32, Ordering::Relaxed);
-}
-
-/// The largest ring class that the options allow.
-pub fn class_limit() -> u32 {
-    let most = global::options().ring;
-    let sizes = &shunt_segment::area::RING_SIZE;
-    sizes.iter().rposition(|size| *size <= most).unwrap_or(0) as u32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_answer_is_believed_from_before_the_counter_began_anew() {
-        let lasts = clock::ticks_for_ns(BELIEVE_NS);
-        let at = |port| Address::v4([127, 0, 0, 1], port);
-        let old = 1 << 50;
-        for port in 1..=ANSWERS as u16 {
-            remember(Answer { server: at(port), until: old + port as u64 + lasts, ..NO_ANSWER });
-        }
-        assert!(remembered(&at(3), old + 3).is_some());
-        assert!(remembered(&at(3), old + 4 + lasts).is_none(), "too old");
-        assert!(remembered(&at(3), 1000).is_none(), "from before");
-        let group = Answer { server: at(200), found: Found::Group, until: 1000 + Found::Group.lasts(), ..NO_ANSWER };
-        remember(group);
-        assert!(remembered(&at(200), 1000 + 2 * lasts).is_some(), "a group stays one");
-        for port in [101, 102] {
-            remember(Answer { server: at(port), until: 1000 + lasts, ..NO_ANSWER });
-        }
-        assert!([101, 102].iter().all(|&port| remembered(&at(port), 1001).is_some()));
-        forget_answers();
-    }
 
     #[test]
     fn a_port_with_several_listeners_is_a_group_s() {

@@ -78,7 +78,7 @@ pub fn disconnect(fd: i32, socket: &'static Socket) -> Result<isize> {
     }
     for number in 0..table::high_water() {
         if table::get(number).object::<Socket>().is_some_and(|s| core::ptr::eq(s, socket)) {
-            let close_on_exec = crate::connect::closes_on_exec(number);
+            let close_on_exec = crate::attach::closes_on_exec(number);
             let _ = calls::dup3(fresh.0, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
             if shunt_stream::socket::replace(number, socket, Kind::Tcp, next) {
                 report::note(number, kind::TCP, Reason::Unconnected, None);

@@ -90,7 +90,7 @@ pub fn change_over(socket: &'static Socket, next: &'static Socket, end: i32, rea
                 if !shunt_stream::socket::is_of(number, socket) {
                     return; // a thread closes it
                 }
-                let close_on_exec = crate::connect::closes_on_exec(number);
+                let close_on_exec = crate::attach::closes_on_exec(number);
                 let _ = calls::dup3(end, number, if close_on_exec { libc::O_CLOEXEC } else { 0 });
                 if shunt_stream::socket::replace(number, socket, Kind::Tcp, next) {
                     report::show(number, kind::TCP, reason);

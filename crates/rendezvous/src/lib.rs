@@ -2,12 +2,11 @@
 //!
 //! ```text
 //! opening      socket(2)                     spare: TCP sockets for the next one
-//! listen       the rendezvous beside the shadow socket      relatives: who else has it      parcel: before it is shared
+//! listen       the rendezvous beside the shadow socket      sharing: which processes have it      forward: before it is shared
+//! attach       a socket becomes one end of a channel
 //! connect      tries the rendezvous          route, diag: what the kernel knows      ports: local ports kept reserved
-//! again        connecting in memory          offered: accepting that      kept: companions that outlive a connection
-//! bidding      connecting in memory to several acceptors           taking: accepting that
-//! accept       claimed, reserve: the number it gives      earlier: options that a listener had when a client connected
-//! deferred     clients that accept does not give out yet (TCP_DEFER_ACCEPT)
+//! reconnect    connecting in memory, and accepting that      kept: companions that outlive a connection
+//! accept       claimed, reserve: the number it gives      deferred: clients that it does not give out yet (TCP_DEFER_ACCEPT)
 //! disconnect   connect(2) to AF_UNSPEC       twins: no two connections of one name      held: ports without a listener
 //! ```
 //!
@@ -17,22 +16,18 @@
 #![allow(clippy::missing_safety_doc, clippy::not_unsafe_ptr_arg_deref)]
 
 pub mod accept;
-pub mod again;
-pub mod bidding;
+pub mod answers;
+pub mod attach;
 pub mod claimed;
 pub mod close;
 pub mod connect;
-pub mod deferred;
 pub mod disconnect;
 pub mod exchange;
 pub mod held;
 pub mod listen;
-pub mod offered;
 pub mod opening;
 pub mod options;
 pub mod other_hosts;
-pub mod parcel;
-pub mod relatives;
+pub mod reconnect;
 pub mod spare;
-pub mod taking;
 pub mod twins;

@@ -4,7 +4,12 @@
 //! inode, takes the connections of shunt clients; the kernel gives it a backlog, accept sharing between forked workers
 //! and back-pressure. It exists before the port listens, so no client finds the one without the other.
 
-use crate::{accept, connect, offered, taking};
+pub mod forward;
+pub mod options;
+pub mod sharing;
+
+use crate::reconnect::{server, shared_server};
+use crate::{accept, connect};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_segment::address::Address;
@@ -64,7 +69,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
         return Err(Reason::NoMemory);
     }
     let unix = calls::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if let Some(reason) = unix.err().and_then(connect::forbidden) {
+    if let Some(reason) = unix.err().and_then(crate::attach::forbidden) {
         return Err(reason);
     }
     let made = (|| -> Result<[i32; 2]> {
@@ -76,7 +81,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             private::close(unix);
             return Err(error);
         }
-        offered::bells().map(|bells| [unix, bells]).inspect_err(|_| private::close(unix))
+        server::bells().map(|bells| [unix, bells]).inspect_err(|_| private::close(unix))
     })();
     match made {
         Ok([unix, bells]) => {
@@ -112,7 +117,7 @@ pub fn opened(fd: i32, socket: &'static Socket) {
         return;
     }
     if let Some(_setup) = shunt_table::global::SETUP.lock() {
-        crate::connect::forget_answers();
+        crate::answers::forget_answers();
     }
     let address = sockaddr::bound_address(fd);
     let known = socket.listening.port.load(Ordering::Relaxed) == address.port as u32;
@@ -186,7 +191,7 @@ pub fn refuses(socket: &Socket) -> bool {
     calls::poll_one(rendezvous, libc::POLLRDHUP, 0).is_ok_and(|events| events & libc::POLLRDHUP != 0)
         && shunt_table::global::SETUP
             .try_lock()
-            .is_some_and(|_setup| shunt_table::diag::unix_waiting(rendezvous).unwrap_or(0) == 0 && offered::cease(socket))
+            .is_some_and(|_setup| shunt_table::diag::unix_waiting(rendezvous).unwrap_or(0) == 0 && server::cease(socket))
 }
 
 /// A client could not be taken in for want of memory or of numbers, or because a filter refuses the calls: those that come from now on
@@ -200,7 +205,7 @@ pub fn is_short(socket: &Socket) {
 /// The rendezvous takes no clients any more: the listener is the kernel's alone.
 pub fn retire(socket: &Socket, why: Reason) {
     watchers::changed(socket, Change::RendezvousGoes);
-    taking::retire(socket);
+    shared_server::retire(socket);
     accept::forget_set(socket);
     set_nonblocking(socket, nonblocking(socket));
     private::close(socket.private_fd.swap(-1, Ordering::AcqRel));
@@ -240,8 +245,8 @@ fn hang_up_on_waiting(socket: &Socket) {
 /// A listener that was given to the kernel.
 pub fn left(fd: i32, socket: &'static Socket) {
     watchers::changed(socket, Change::CeasedToListen);
-    crate::deferred::listener_ends(socket);
-    offered::retire(socket);
+    crate::accept::deferred::listener_ends(socket);
+    server::retire(socket);
     let nonblocking = nonblocking(socket);
     let rendezvous = socket.private_fd.swap(-1, Ordering::AcqRel);
     // Other processes may hold it too.

@@ -17,14 +17,12 @@ mod constants;
 mod form;
 mod get;
 mod given;
-mod kinds;
-mod listener;
-mod tcp;
+pub(crate) mod kinds;
+pub(crate) mod tcp;
 mod waking;
 
 pub use get::get;
 pub use kinds::only_the_kernel_can;
-pub use listener::{follow, inherit, note_set_on_listener, take_up};
 use shunt_stream::options::limits;
 pub use shunt_stream::options::owners::catch_up;
 pub use shunt_stream::options::stored::Stored;
@@ -39,7 +37,7 @@ use shunt_stream::options::owners::{publish, write_down};
 use shunt_stream::socket::{flag, Socket};
 use shunt_stream::{control, corked, stalled};
 use shunt_sys::libc::{self, c_int, socklen_t, IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
-use shunt_sys::{user, Errno, Result};
+use shunt_sys::{clock, user, Errno, Result};
 
 /// A judge with the options that the program set on the stream.
 fn judge_of(socket: &Socket) -> Result<Judge> {
@@ -233,8 +231,17 @@ pub fn refuse_bind(socket: &Socket, address: *const libc::sockaddr, length: sock
 }
 
 /// TCP_DEFER_ACCEPT, which a socket keeps until it listens: its clients are looked at from then on.
-fn defer(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
+pub(crate) fn defer(socket: &Socket, level: c_int, name: c_int, bytes: &[u8]) {
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) {
-        crate::deferred::set(socket, shunt_stream::options::effects::integer(bytes));
+        defer_for(socket, integer(bytes));
     }
+}
+
+/// The socket's TCP_DEFER_ACCEPT reads back as `seconds`.
+pub(crate) fn defer_for(socket: &Socket, seconds: i32) {
+    let seconds = seconds.max(0) as u32;
+    if seconds != 0 && socket.listening.defers.load(Ordering::Relaxed) == 0 {
+        socket.listening.defers_since.store(clock::ticks(), Ordering::Relaxed);
+    }
+    socket.listening.defers.store(seconds, Ordering::SeqCst);
 }

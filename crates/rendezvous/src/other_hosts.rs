@@ -1,10 +1,19 @@
 //! Other hosts: what connect, listen and accept ask of the room that knows how to reach them, which fills the table in at start-up.
 
-use crate::connect::Outcome;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::Socket;
+
+/// What connect came to.
+pub enum Outcome {
+    /// The socket is an accelerated stream now.
+    Connected,
+    /// The kernel shall connect; the reason is to be noted if that succeeds or is in progress.
+    Kernel(Reason),
+    /// The kernel has connected, or tried to, with this result; it carries the connection for this reason.
+    Done(shunt_sys::Result<isize>, Reason),
+}
 
 /// What is asked.
 pub struct OtherHosts {

@@ -9,7 +9,9 @@ use shunt_link::users::Users;
 use shunt_poll::epoll;
 use shunt_poll::epoll::Set;
 use shunt_remote as remote;
-use shunt_rendezvous::{deferred, offered, other_hosts, taking};
+use shunt_rendezvous::accept::deferred;
+use shunt_rendezvous::other_hosts;
+use shunt_rendezvous::reconnect::{server, shared_server};
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding::{Ends, Lingerer};
 use shunt_stream::waiting::{holding, watchers};
@@ -60,8 +62,8 @@ fn to_kernel_as(fd: i32, user: u32) {
 }
 
 fn offers_end(index: usize) {
-    offered::forget(index);
-    taking::forget(index);
+    server::forget(index);
+    shared_server::forget(index);
 }
 
 fn connections(base: *mut u8) -> u64 {

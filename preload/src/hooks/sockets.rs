@@ -236,7 +236,7 @@ hook! {
                 let result = real::setsockopt(fd, level, name, data, length);
                 if result == 0 {
                     if word.kind() == Kind::Listener {
-                        options::note_set_on_listener(fd, socket, level, name, data.cast(), length);
+                        shunt_rendezvous::listen::options::note_set_on_listener(fd, socket, level, name, data.cast(), length);
                     } else {
                         options::note_given(fd, socket, level, name, data.cast(), length);
                     }
@@ -312,7 +312,7 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                 if fits_family(socket.family.load(Ordering::Relaxed), family) && !socket.has(flag::PLAIN | flag::FILTERED) =>
             {
                 match connecting::connect(fd, socket, server) {
-                    connecting::Outcome::Connected => {
+                    shunt_rendezvous::other_hosts::Outcome::Connected => {
                         crate::start::announce(fd);
                         if socket.has(flag::CONNECTING) {
                             set_errno(libc::EINPROGRESS);
@@ -320,8 +320,8 @@ unsafe fn connect_any(fd: c_int, address: *const sockaddr, length: socklen_t) ->
                         }
                         return 0;
                     }
-                    connecting::Outcome::Kernel(reason) => reason,
-                    connecting::Outcome::Done(result, reason) => {
+                    shunt_rendezvous::other_hosts::Outcome::Kernel(reason) => reason,
+                    shunt_rendezvous::other_hosts::Outcome::Done(result, reason) => {
                         let errno = result.map_or_else(|error| error.0, |_| 0);
                         if errno == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
                             socket.set(flag::KERNEL);

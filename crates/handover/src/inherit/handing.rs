@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::{adopt, Datagram};
 use shunt_link as link;
-use shunt_rendezvous::parcel;
+use shunt_rendezvous::listen::forward;
 use shunt_stream::socket::Socket;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, FD_CLOEXEC, F_GETFD, F_SETFD};
@@ -167,7 +167,7 @@ pub fn hand(way: &Way, ends: bool) -> Handed {
             let rendezvous = socket.private_fd.load(Ordering::Relaxed);
             if rendezvous >= 0 {
                 handed.name_copy('R', rendezvous);
-                parcel::before_handing(socket);
+                forward::before_handing(socket);
             }
             continue;
         }

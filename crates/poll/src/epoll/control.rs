@@ -10,7 +10,9 @@ use super::set::{activate, attach, detach, enqueue, find, find_any, Set, WATCHER
 use super::{datagrams, order, ERR, ET, EXCLUSIVE, HUP, IN, OUT, RDHUP, TAG, TAG_MASK};
 use core::sync::atomic::{AtomicI32, Ordering};
 use shunt_inbox::datagram::Datagram;
-use shunt_rendezvous::{accept, deferred, offered};
+use shunt_rendezvous::accept;
+use shunt_rendezvous::accept::deferred;
+use shunt_rendezvous::reconnect::server;
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{calls, libc, user, Errno, Result};
@@ -165,12 +167,12 @@ pub unsafe fn control(set: &'static Set, epfd: i32, operation: i32, fd: i32, eve
         shunt_rendezvous::spare::spoil(socket);
     }
     if operation != libc::EPOLL_CTL_DEL && wanted.events & ET != 0 && matches!(kind, Kind::Listener | Kind::Tcp | Kind::Epoll) {
-        offered::watched_by_edges(word.object::<Socket>());
+        server::watched_by_edges(word.object::<Socket>());
     }
     let changed = change_entry(set, epfd, operation, fd, kind, wanted);
     if let (Kind::Listener, Some(listener)) = (kind, word.object::<Socket>()) {
         if operation == libc::EPOLL_CTL_ADD {
-            offered::take_left_bells(listener);
+            server::take_left_bells(listener);
         } else if wanted.events & IN == 0 {
             deferred::leave_to_others(listener);
         }

@@ -11,7 +11,7 @@ use super::plain::plain;
 use super::set::{activate, watcher, Set};
 use super::{events, ET, EXCLUSIVE, IN};
 use core::sync::atomic::{fence, Ordering};
-use shunt_rendezvous::deferred;
+use shunt_rendezvous::accept::deferred;
 use shunt_stream::waiting::{bells, wait};
 use shunt_sys::libc::{epoll_event, sigset_t};
 use shunt_sys::{calls, libc, Result};

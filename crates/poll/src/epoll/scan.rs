@@ -10,7 +10,8 @@ use super::events::{find, take, Finding};
 use super::set::{enqueue, Set};
 use super::{datagrams, order, ET, EXCLUSIVE, IN, ONESHOT};
 use core::sync::atomic::Ordering;
-use shunt_rendezvous::{deferred, taking};
+use shunt_rendezvous::accept::deferred;
+use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::waiting::{spin, wait as waiting};
 use shunt_sys::libc::epoll_event;
 use shunt_sys::{clock, libc, user, Errno, Result};
@@ -184,7 +185,7 @@ pub(super) fn look(set: &'static Set, answer: &mut Answer) -> Result<()> {
         let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
         scan(set, answer);
     }
-    if !set.listening.is_empty() && taking::expects() {
+    if !set.listening.is_empty() && shared_server::expects() {
         let _held = set.lock.lock().ok_or(Errno(libc::EINTR))?;
         listen(set, answer);
     }
@@ -205,7 +206,7 @@ fn listen(set: &'static Set, answer: &mut Answer) {
             continue;
         }
         let Some(listener) = entry.socket().filter(|socket| socket.kind() == Kind::Listener) else { continue };
-        if taking::tell(listener, wanted & ET != 0) && !answer.names(entry) {
+        if shared_server::tell(listener, wanted & ET != 0) && !answer.names(entry) {
             answer.push(events, entry.terms().data.load(Ordering::Relaxed));
         }
     }

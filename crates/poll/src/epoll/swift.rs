@@ -14,7 +14,7 @@ use super::{ET, EXCLUSIVE, ONESHOT};
 use crate::asking::KERNEL_EVERY;
 use crate::swift::BRIEF;
 use core::sync::atomic::{AtomicBool, Ordering};
-use shunt_rendezvous::taking;
+use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::socket::Socket;
 use shunt_stream::waiting::{readiness, spin};
 use shunt_sys::libc::epoll_event;
@@ -80,7 +80,7 @@ fn owes(set: &Set, now: u64) -> bool {
         || set.turn.load(Ordering::Relaxed) != turn::KERNEL
         || now.wrapping_sub(set.last_kernel.load(Ordering::Relaxed)) > KERNEL_EVERY
         || set.is_awaited()
-        || (taking::expects() && !set.listening.is_empty())
+        || (shared_server::expects() && !set.listening.is_empty())
         || shunt_stream::progress::is_driven()
 }
 

@@ -10,7 +10,9 @@ use super::set::{turn, Set};
 use super::{ET, ONESHOT};
 use crate::asking::KERNEL_EVERY;
 use core::sync::atomic::Ordering;
-use shunt_rendezvous::{accept, deferred, taking};
+use shunt_rendezvous::accept;
+use shunt_rendezvous::accept::deferred;
+use shunt_rendezvous::reconnect::shared_server;
 use shunt_stream::deadlines;
 use shunt_stream::waiting::holding::Waiter;
 use shunt_stream::waiting::nudge::Beside;
@@ -156,7 +158,7 @@ fn fill(
         calls::ppoll(core::ptr::null_mut(), 0, &mut spin::ZERO.clone(), mask, calls::KERNEL_SIGSET)?;
     }
     loop {
-        let mut spin = spin::begin_expecting(peer_of(set), !set.listening.is_empty() && taking::bid_is_near());
+        let mut spin = spin::begin_expecting(peer_of(set), !set.listening.is_empty() && shared_server::bid_is_near());
         if spin.begins() {
             warm_all(set, true);
         }

@@ -2,7 +2,9 @@
 
 use super::owner;
 use crate::accept::patience;
-use crate::{listen, offered, parcel, relatives};
+use crate::listen;
+use crate::listen::{forward, sharing};
+use crate::reconnect::server;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::reserve;
@@ -46,7 +48,7 @@ pub fn arrive(listener: &Socket, flags: i32, mut held: Option<Guard<'static>>) -
         let mut peer = sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut peer_length = core::mem::size_of::<sockaddr_un>() as socklen_t;
         // Where clients offer in memory hardly anybody comes this way.
-        let accepted = if offered::are_usual(listener) && !super::anyone(rendezvous) {
+        let accepted = if server::are_usual(listener) && !super::anyone(rendezvous) {
             Err(Errno(libc::EAGAIN))
         } else {
             calls::accept4(rendezvous, (&mut peer as *mut sockaddr_un).cast(), &mut peer_length, flags)
@@ -102,7 +104,7 @@ fn introduce(
         Some(held) => held,
         None => SETUP.lock().ok_or(Reason::Unknown)?,
     };
-    relatives::look_around(listener);
+    sharing::look_around(listener);
     plausible(&hello.client, &hello.server, listener)?;
     let sender = passing::creator(companion).map_err(|error| want(error).unwrap_or(Reason::Refused))?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
@@ -154,7 +156,7 @@ fn receive(
     setup: Option<Guard<'static>>,
 ) -> core::result::Result<(Arrival, Guard<'static>), Reason> {
     let shipment = match hello.link_follows {
-        FOLLOWS_PARCEL => parcel::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
+        FOLLOWS_PARCEL => forward::open(companion, sender, nonblocking).ok_or(Reason::BadSegment)?,
         1 if !known => receive_link(companion, sender)?,
         _ => Shipment { client: sender, sent: [-1; passing::MOST], withheld: false },
     };
@@ -253,9 +255,9 @@ fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::res
         }
         if link.bell >= 0 {
             discard(bell);
-            offered::resume(index, listener);
+            server::resume(index, listener);
         } else if bell >= 0 {
-            offered::begin(index, bell, listener);
+            server::begin(index, bell, listener);
         }
         say_alone(&link, withheld && link.bell < 0);
         return Ok(found);
@@ -273,7 +275,7 @@ fn find_link(hello: &Hello, shipment: &Shipment, listener: &Socket) -> core::res
         Ok((index, link)) => {
             let sole = !listener.has(flag::LISTENER_SHARED) && !anonymous;
             if sole && bell >= 0 {
-                offered::begin(index, bell, listener);
+                server::begin(index, bell, listener);
             } else {
                 discard(bell);
             }

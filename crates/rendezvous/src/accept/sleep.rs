@@ -8,8 +8,7 @@
 //! bids in memory: there are never more clients in the queues than threads that were woken and have not looked, unless nobody sleeps. Who
 //! defers looks at its own list first, and sleeps in ppoll.
 
-use crate::accept::queues;
-use crate::deferred;
+use crate::accept::{deferred, queues};
 use core::sync::atomic::{AtomicBool, Ordering};
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, epoll_event};

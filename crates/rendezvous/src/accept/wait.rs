@@ -1,8 +1,10 @@
 //! Whether a client waits to be accepted, and waiting for one.
 
 use super::sleep;
+use crate::accept::deferred;
+use crate::claimed;
 use crate::options::multipath;
-use crate::{claimed, deferred, offered, options, taking};
+use crate::reconnect::{server, shared_server};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_stream::options::limits;
@@ -48,7 +50,7 @@ pub(super) fn wait(fd: i32, listener: &Socket, deadline: &mut Option<u64>, began
     link::drop_owed();
     if listener.has(flag::LISTENER_SHARED) {
         if let Some(_setup) = SETUP.lock() {
-            options::follow(listener);
+            crate::listen::options::follow(listener);
         }
     }
     // Nobody was found since the last wait, though a queue may have said that it is readable each time.
@@ -83,13 +85,13 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     let mut set = [bells, rendezvous, fd].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
     // Connections come in bursts: a few looks cost less than a sleep and a wake-up. A client on this very processor makes
     // several when it is let, where a sleeper would be woken for each.
-    let mut budget = spin::begin_expecting(CLIENT.load(Ordering::Relaxed), taking::bid_is_near());
+    let mut budget = spin::begin_expecting(CLIENT.load(Ordering::Relaxed), shared_server::bid_is_near());
     while budget.more() {
-        if offered::waiting(listener) || taking::any(listener) {
+        if server::waiting(listener) || shared_server::any(listener) {
             budget.end();
             return Ok(false);
         }
-        let offered = offered::are_usual(listener);
+        let offered = server::are_usual(listener);
         let asked = !offered || budget.rounds() & 0x3f == 0x3f;
         if asked
             && calls::ppoll(set.as_mut_ptr(), set.len(), &mut spin::ZERO.clone(), core::ptr::null(), calls::KERNEL_SIGSET)? > 0
@@ -105,7 +107,7 @@ fn wait_open(fd: i32, listener: &Socket, deadline: u64, [began, looked]: [u64; 2
     if thread::interrupted_since(began, deadline == u64::MAX) {
         return Err(Errno(libc::EINTR)); // a handler ran while we looked
     }
-    offered::take_left_bells(listener);
+    server::take_left_bells(listener);
     let none = core::ptr::null_mut();
     let mut alone = false;
     let ready = claimed::during(bells, || match deadline {
@@ -143,13 +145,13 @@ pub fn someone_waits(listener: &Socket) -> bool {
         return true;
     }
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
-    offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
+    server::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
 }
 
 /// The kernel says that a queue is readable: if only bells are, they are taken off.
 fn settle(listener: &Socket, set: &[pollfd; 3]) {
-    if set[0].revents != 0 && !offered::waiting(listener) {
-        offered::take_spent_bells(listener);
+    if set[0].revents != 0 && !server::waiting(listener) {
+        server::take_spent_bells(listener);
     }
 }
 
@@ -165,12 +167,12 @@ pub fn ready(fd: i32, listener: &Socket) -> bool {
     if deferred::concern(listener) {
         return deferred::ready(listener) || super::anyone(fd);
     }
-    if listener.listening.offering.load(Ordering::Acquire) == 0 || offered::waiting(listener) {
+    if listener.listening.offering.load(Ordering::Acquire) == 0 || server::waiting(listener) {
         return true;
     }
     if super::anyone(fd) || super::anyone(listener.private_fd.load(Ordering::Acquire)) {
         return true;
     }
-    offered::take_spent_bells(listener);
-    offered::waiting(listener)
+    server::take_spent_bells(listener);
+    server::waiting(listener)
 }

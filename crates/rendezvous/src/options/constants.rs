@@ -3,9 +3,8 @@
 //! A judge costs eight system calls and a connection to itself. gevent asks for SO_SNDBUF before each send of its servers'
 //! answers, Erlang for IP_TOS and SO_PRIORITY before each option that it sets, others for buffers and flags once a connection.
 
-use super::judge_of;
 use super::kinds::{changed_with, leaves_information};
-use super::multipath;
+use super::{judge_of, multipath};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_stream::options::effects::integer;
 use shunt_stream::options::stored::{Entry, Stored};

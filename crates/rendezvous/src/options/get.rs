@@ -1,8 +1,7 @@
 //! getsockopt(2) on a stream.
 
 use super::kinds::leaves_information;
-use super::multipath;
-use super::{constants, judge_of};
+use super::{constants, judge_of, multipath};
 use crate::options::information;
 use core::sync::atomic::Ordering;
 use shunt_stream::deadlines;

@@ -5,7 +5,7 @@ use shunt_sys::libc::{self, c_int, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options of which the kernel thinks the same whatever the state of the socket, and which servers set on each connection:
 /// they need no judge that is connected.
-pub(super) fn is_simple(level: c_int, name: c_int) -> bool {
+pub(crate) fn is_simple(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(
             name,
@@ -21,7 +21,7 @@ pub(super) fn is_simple(level: c_int, name: c_int) -> bool {
 }
 
 /// Options that change nothing of what TCP_INFO tells of a fresh connection.
-pub(super) fn leaves_information(entry: &Entry) -> bool {
+pub(crate) fn leaves_information(entry: &Entry) -> bool {
     match entry.level {
         SOL_SOCKET => matches!(
             entry.name,
@@ -52,7 +52,7 @@ pub(super) fn leaves_information(entry: &Entry) -> bool {
 }
 
 /// Options that would keep a judge from connecting to itself at once: it would have no port, another interface, or drop its segments.
-pub(super) fn defers(entry: &Entry) -> bool {
+pub(crate) fn defers(entry: &Entry) -> bool {
     match entry.level {
         SOL_SOCKET => matches!(entry.name, libc::SO_BINDTODEVICE | SO_BINDTOIFINDEX),
         IPPROTO_TCP => entry.name == libc::TCP_FASTOPEN_CONNECT,
@@ -63,7 +63,7 @@ pub(super) fn defers(entry: &Entry) -> bool {
 }
 
 /// The name by which the value of an option is read: that of the privileged forms of SO_SNDBUF and SO_RCVBUF is theirs.
-pub(super) fn read_as(level: c_int, name: c_int) -> c_int {
+pub(crate) fn read_as(level: c_int, name: c_int) -> c_int {
     match (level, name) {
         (SOL_SOCKET, libc::SO_SNDBUFFORCE) => libc::SO_SNDBUF,
         (SOL_SOCKET, libc::SO_RCVBUFFORCE) => libc::SO_RCVBUF,
@@ -73,7 +73,7 @@ pub(super) fn read_as(level: c_int, name: c_int) -> c_int {
 
 /// Options that the kernel sets to something else when this one is set: IP_TOS says what SO_PRIORITY is, and of the kinds of
 /// time stamps there is one.
-pub(super) fn changed_with(level: c_int, name: c_int) -> &'static [(c_int, c_int)] {
+pub(crate) fn changed_with(level: c_int, name: c_int) -> &'static [(c_int, c_int)] {
     const STAMPS: [(c_int, c_int); 4] =
         [(SOL_SOCKET, libc::SO_TIMESTAMP), (SOL_SOCKET, libc::SO_TIMESTAMPNS), (SOL_SOCKET, 63), (SOL_SOCKET, 64)];
     match (level, name) {
@@ -84,7 +84,7 @@ pub(super) fn changed_with(level: c_int, name: c_int) -> &'static [(c_int, c_int
 }
 
 /// Options that accepted sockets have from their listener, beside those of time stamps.
-pub(super) const INHERITED: [(c_int, c_int); 26] = [
+pub(crate) const INHERITED: [(c_int, c_int); 26] = [
     (SOL_SOCKET, libc::SO_KEEPALIVE),
     (SOL_SOCKET, libc::SO_LINGER),
     (SOL_SOCKET, libc::SO_RCVTIMEO),

@@ -21,7 +21,7 @@ pub fn is(socket: &Socket) -> bool {
 }
 
 /// SO_PROTOCOL of a stream.
-pub(super) fn protocol(socket: &Socket) -> c_int {
+pub(crate) fn protocol(socket: &Socket) -> c_int {
     match socket.protocol.load(Ordering::Relaxed) {
         0 => libc::IPPROTO_TCP,
         other => other,
@@ -31,7 +31,7 @@ pub(super) fn protocol(socket: &Socket) -> c_int {
 /// Whether a connection that an MPTCP listener accepts has an option from it. It is one of the subflow socket behind the listener, to which
 /// Linux passes some on (`sync_socket_options` of net/mptcp/sockopt.c, and what setsockopt sets on each subflow); a limit of time is not
 /// among them, so `accept` has none either.
-pub(super) fn is_inherited(level: c_int, name: c_int) -> bool {
+pub(crate) fn is_inherited(level: c_int, name: c_int) -> bool {
     !matches!(
         (level, name),
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_OOBINLINE | libc::SO_RCVLOWAT)

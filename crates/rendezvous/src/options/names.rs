@@ -68,7 +68,7 @@ unsafe fn give(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::describe;
+    use crate::attach::describe;
     use shunt_segment::address::Address;
     use shunt_segment::area::{CHANNEL_PAGES, PAGE};
 

@@ -44,7 +44,7 @@ pub unsafe fn note_given(fd: i32, socket: &Socket, level: c_int, name: c_int, da
 }
 
 /// An option of a TCP socket that is not connected yet was set: remembers what the kernel says of it.
-pub(super) fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
+pub(crate) fn note_set(fd: i32, socket: &Socket, level: c_int, name: c_int) {
     let name = limits::name(level, read_as(level, name));
     let mut data = [0u8; LONGEST];
     let mut length = LONGEST as socklen_t;

@@ -109,8 +109,8 @@ pub(super) fn share_listeners() {
         listeners = true;
     }
     if listeners {
-        shunt_rendezvous::parcel::before_sharing();
-        shunt_rendezvous::relatives::before_fork();
+        shunt_rendezvous::listen::forward::before_sharing();
+        shunt_rendezvous::listen::sharing::before_fork();
     }
 }
 

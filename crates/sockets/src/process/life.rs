@@ -4,7 +4,10 @@ use super::fork;
 use shunt_inbox::datagram;
 use shunt_link::{self as link, ports};
 use shunt_poll::epoll;
-use shunt_rendezvous::{accept, claimed, deferred, exchange, offered, relatives, spare, taking};
+use shunt_rendezvous::accept::deferred;
+use shunt_rendezvous::listen::sharing;
+use shunt_rendezvous::reconnect::{server, shared_server};
+use shunt_rendezvous::{accept, claimed, exchange, spare};
 use shunt_stream::waiting::{holding, nudge, signals};
 use shunt_sys::{section, thread};
 use shunt_table::process::{apart, identity, report};
@@ -34,28 +37,28 @@ pub(super) const BEFORE_FORK: [Step; 8] = [
 
 /// After it, in the parent. The next fork, of another thread, finds nothing that counts for this one.
 pub(super) const PARENT: [Step; 6] = [
-    signals::after_fork,               // taken last
-    fork::uncount,                     // under the set-up lock still
-    || datagram::after_fork(false),    // its witness is the child's now
-    || relatives::after_fork(Some(0)), // this end of the new pair is the parent's
-    exchange::after_fork,              // streams may be given away again
-    fork::give_setup,                  // and connections made
+    signals::after_fork,             // taken last
+    fork::uncount,                   // under the set-up lock still
+    || datagram::after_fork(false),  // its witness is the child's now
+    || sharing::after_fork(Some(0)), // this end of the new pair is the parent's
+    exchange::after_fork,            // streams may be given away again
+    fork::give_setup,                // and connections made
 ];
 
 /// After it, in the parent, where there is no child: there is no second owner after all.
 pub(super) const FAILED: [Step; 6] = [
-    fork::take_owners_back,         // before the lock is free, as another fork counts anew
-    || datagram::after_fork(true),  // the witness has nobody to hang up
-    || relatives::after_fork(None), // nor has the pair
-    signals::after_fork,            // as behind a fork that was made
-    exchange::after_fork,           // as there
-    fork::give_setup,               // as there
+    fork::take_owners_back,        // before the lock is free, as another fork counts anew
+    || datagram::after_fork(true), // the witness has nobody to hang up
+    || sharing::after_fork(None),  // nor has the pair
+    signals::after_fork,           // as behind a fork that was made
+    exchange::after_fork,          // as there
+    fork::give_setup,              // as there
 ];
 
 /// After fork, in the child: one thread, its own identity, nothing lent by it.
 pub(super) const CHILD: [Step; 32] = [
     fork::free_setup,                                         // all that follow may take it
-    || relatives::after_fork(Some(1)),                        // the child's end, before anything else could close it
+    || sharing::after_fork(Some(1)),                          // the child's end, before anything else could close it
     fork::forget_awaited,                                     // a private number that is free for what follows
     thread::forget_id,                                        // locks are taken by thread numbers from here on
     fork::begin_ending,                                       // and the process ends by its own
@@ -71,8 +74,8 @@ pub(super) const CHILD: [Step; 32] = [
     epoll::forked,                                            // sets are the parent's as well: behind what lingers in them
     fork::register_barriers,                                  // before a peer could rely on them
     link::forked,                                             // inherited links lend no channel: before anybody connects
-    offered::forked,                                          // offers in them are the parent's to accept
-    taking::forked,                                           // and so are pairs
+    server::forked,                                           // offers in them are the parent's to accept
+    shared_server::forked,                                    // and so are pairs
     deferred::forked,                                         // and clients that wait for their first bytes
     accept::forked,                                           // sets for sleeping in accept are the parent's
     shunt_handover::inherit::forked,                          // the thread whose turn it was is the parent's

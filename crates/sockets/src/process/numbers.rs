@@ -32,9 +32,9 @@ pub fn moved(from: i32, to: i32) {
         link::moved(from, to);
         ports::moved(from, to);
         shunt_rendezvous::held::moved(from, to);
-        shunt_rendezvous::offered::moved(from, to);
-        shunt_rendezvous::taking::moved(from, to);
-        shunt_rendezvous::deferred::moved(from, to);
+        shunt_rendezvous::reconnect::server::moved(from, to);
+        shunt_rendezvous::reconnect::shared_server::moved(from, to);
+        shunt_rendezvous::accept::deferred::moved(from, to);
         shunt_rendezvous::spare::moved(from, to);
     }
     epoll::moved(from, to);
@@ -45,7 +45,7 @@ pub fn moved(from: i32, to: i32) {
     shunt_table::process::report::moved(from, to);
     shunt_link::reserve::moved(from, to);
     shunt_rendezvous::claimed::moved(from, to);
-    shunt_rendezvous::relatives::moved(from, to);
+    shunt_rendezvous::listen::sharing::moved(from, to);
     renumber(&AWAITED, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
     shunt_stream::waiting::nudge::all();

@@ -7,19 +7,19 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub struct Listening {
     /// Private flags ([`super::flag::Listener`]).
     pub flags: AtomicU32,
-    /// A descriptor for the bells of clients (`shunt_rendezvous::offered`). -1: none.
+    /// A descriptor for the bells of clients (`shunt_rendezvous::reconnect::server`). -1: none.
     pub bells_fd: AtomicI32,
     /// The set in which accept sleeps beside other processes (`shunt_rendezvous::accept`). -1: none.
     pub accepting_fd: AtomicI32,
     /// The backlog.
     pub backlog: AtomicU32,
-    /// Others have it, if at all, by forks alone (`shunt_rendezvous::relatives`): 1.
+    /// Others have it, if at all, by forks alone (`shunt_rendezvous::listen::sharing`): 1.
     pub only_forked: AtomicU32,
     /// Whether its connections are known to be this process's user's (`shunt_table::process::users`): 1.
     pub claimed: AtomicU32,
     /// Clients may offer connections in memory: 1.
     pub offering: AtomicU32,
-    /// TCP_DEFER_ACCEPT, in seconds; 0: off (`shunt_rendezvous::deferred`).
+    /// TCP_DEFER_ACCEPT, in seconds; 0: off (`shunt_rendezvous::accept::deferred`).
     pub defers: AtomicU32,
     /// Since when, in ticks.
     pub defers_since: AtomicU64,

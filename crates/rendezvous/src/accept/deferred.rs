@@ -12,11 +12,12 @@ mod due;
 mod glimpse;
 mod list;
 
-pub use list::{channels_of, forked, moved, to_rendezvous};
+pub use list::{channels_of, forked, moved, rest, to_rendezvous};
 
 use crate::accept::{Accepted, Arrival};
-use crate::offered::Offer;
-use crate::{accept, listen, offered};
+use crate::reconnect::server;
+use crate::reconnect::server::Offer;
+use crate::{accept, listen};
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, Ordering};
 use due::{first, next};
@@ -26,24 +27,11 @@ use shunt_link::kept;
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
 use shunt_stream::socket::{flag, Socket};
-use shunt_sys::{calls, clock, libc, thread, Errno, Result};
+use shunt_sys::{calls, libc, thread, Errno, Result};
 use shunt_table::global::{Guard, SETUP};
 
 /// Clients that are put back with each connection that a listener that does not block gives: it takes some microseconds each.
 const PUT_BACK: usize = 16;
-
-/// The program set TCP_DEFER_ACCEPT, which reads back as `seconds`.
-pub fn set(socket: &Socket, seconds: i32) {
-    let seconds = seconds.max(0) as u32;
-    if seconds != 0 && socket.listening.defers.load(Ordering::Relaxed) == 0 {
-        socket.listening.defers_since.store(clock::ticks(), Ordering::Relaxed);
-    }
-    if socket.listening.defers.swap(seconds, Ordering::SeqCst) != 0 && seconds == 0 {
-        if let Some(_setup) = SETUP.lock() {
-            list::rest(socket);
-        }
-    }
-}
 
 /// Whether the listener's clients have to be looked at here.
 #[inline(always)]
@@ -139,7 +127,7 @@ fn from_list(listener: &Socket, flags: i32) -> Result<Accepted> {
     if has_room(listener) {
         return Err(Errno(libc::EAGAIN));
     }
-    offered::accept(listener, flags).or_else(|_| accept::from_rendezvous(listener, flags))
+    server::accept(listener, flags).or_else(|_| accept::from_rendezvous(listener, flags))
 }
 
 /// Whether accept would give a client. For those who wait in poll or in a set, whose locks they may hold: where another thread
@@ -149,7 +137,7 @@ pub fn ready(listener: &Socket) -> bool {
     loop {
         let Some(mut setup) = SETUP.try_lock() else { return true };
         // Who stays in the rendezvous has had his edge: edge-triggered sets are to hear of each when he sends.
-        let edges = offered::is_watched_by_edges(listener);
+        let edges = server::is_watched_by_edges(listener);
         if !edges && suffices(listener, &setup) && first(listener, &setup).is_some() {
             return true;
         }
@@ -196,7 +184,7 @@ pub fn ready(listener: &Socket) -> bool {
         return false;
     }
     let rendezvous = listener.private_fd.load(Ordering::Acquire);
-    offered::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
+    server::waiting(listener) || calls::poll_one(rendezvous, libc::POLLIN, 0).is_ok_and(|events| events != 0)
 }
 
 /// What changes with each client of the list that becomes ready to be given; `None`: nobody is.
@@ -246,20 +234,20 @@ pub fn keep(listener: &Socket, arrival: Arrival, setup: &Guard) {
 
 /// The oldest offer of a client, where nobody waits in the list, and it has sent something already.
 fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<Accepted>> {
-    if COUNT.load(Ordering::Relaxed) != 0 || !offered::waiting(listener) {
+    if COUNT.load(Ordering::Relaxed) != 0 || !server::waiting(listener) {
         return Ok(None);
     }
-    for (header, index) in offered::places(listener) {
+    for (header, index) in server::places(listener) {
         let base = link::at(index).base;
         let Some(channel) = offers::oldest(&header.offers).filter(|&channel| said_something(link::page(base, channel))) else {
             continue;
         };
-        let taken = offered::take(index, base, channel, listener, flags);
+        let taken = server::take(index, base, channel, listener, flags);
         if let Err(Some(error)) = taken {
             return Err(error); // no descriptor for it: it waits
         }
         offers::take(&header.offers);
-        offered::taken(listener, header, index);
+        server::taken(listener, header, index);
         if let Ok(accepted) = taken {
             return Ok(Some(accepted));
         }
@@ -269,18 +257,18 @@ fn usual_offer(listener: &Socket, flags: i32, _setup: &Guard) -> Result<Option<A
 
 /// What clients offer in memory joins the list.
 fn take_offers(listener: &Socket, _setup: &Guard) {
-    if !offered::waiting(listener) {
+    if !server::waiting(listener) {
         return;
     }
-    for (header, index) in offered::places(listener) {
+    for (header, index) in server::places(listener) {
         for _ in 0..CHANNELS {
             let Some(channel) = offers::oldest(&header.offers).filter(|_| has_room(listener)) else { break };
             let page = link::page(link::at(index).base, channel);
-            if let Some(Offer { client, server, generation, .. }) = offered::honest(index, page, channel, listener) {
+            if let Some(Offer { client, server, generation, .. }) = server::honest(index, page, channel, listener) {
                 join(listener, Arrival { companion: -1, client, server, index, channel, generation });
             }
             offers::take(&header.offers);
-            offered::taken(listener, header, index);
+            server::taken(listener, header, index);
         }
     }
 }

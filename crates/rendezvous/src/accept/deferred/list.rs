@@ -2,7 +2,8 @@
 
 use super::due;
 use crate::accept::Arrival;
-use crate::{offered, parcel};
+use crate::listen::forward;
+use crate::reconnect::server;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_link::kept;
@@ -228,7 +229,7 @@ pub(super) fn leave(place: usize) {
 }
 
 /// Nobody looks at the timer of a listener that does not defer, when no client of its is left. Under the set-up lock.
-pub(super) fn rest(listener: &Socket) {
+pub fn rest(listener: &Socket) {
     if listener.listening.defers.load(Ordering::SeqCst) == 0 && places(listener).next().is_none() {
         due::set_timer(listener, 0);
     }
@@ -246,7 +247,7 @@ pub(super) fn drop_client(place: usize) {
     leave(place);
     let page = waiting.page();
     if claim::accept(&page.head, waiting.generation) {
-        offered::refuse(page);
+        server::refuse(page);
     }
     kept::forget(waiting.index, waiting.channel);
 }
@@ -270,7 +271,7 @@ pub(super) fn put_back(listener: &Socket, stays: Option<usize>) {
     for place in places(listener) {
         let Some(waiting) = list()[place].filter(|_| Some(place) != stays) else { continue };
         let Waiting { index, channel, generation, .. } = waiting;
-        if waiting.holds() && parcel::post(index, channel, generation, waiting.descriptor(), listener).is_err() {
+        if waiting.holds() && forward::post(index, channel, generation, waiting.descriptor(), listener).is_err() {
             return;
         }
         leave(place);

@@ -3,10 +3,10 @@
 //! Nothing is asked of the kernel but whether the companion's other end still lives (a server that was killed refuses) and
 //! whether anything lies on either that was written past the library ([`foreign::is_left`]), and the descriptor of the
 //! program's socket becomes a duplicate of the kept one. The server finds the offer in the link's queue, see
-//! [`crate::offered`].
+//! [`crate::reconnect::server`].
 
-use crate::connect;
-use crate::connect::Setting;
+use crate::attach;
+use crate::attach::Setting;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::kept;
@@ -42,8 +42,8 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
         return false;
     }
     link::at(index).lend_again(channel);
-    connect::describe(page, &kept.client, server);
-    connect::introduce(page, setting.socket);
+    attach::describe(page, &kept.client, server);
+    attach::introduce(page, setting.socket);
     kept.set_nonblocking(setting.nonblocking);
     page.head.state.store(life::OFFERED, Ordering::Release);
     let offered = offers::publish(&header.offers, channel);
@@ -55,8 +55,8 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
             return false;
         }
     }
-    connect::settle(setting, base, index, channel);
-    connect::replace(setting.fd, kept.descriptor(), setting.socket, channel);
+    attach::settle(setting, base, index, channel);
+    attach::replace(setting.fd, kept.descriptor(), setting.socket, channel);
     crate::options::connected(setting.socket, setting.fd, true);
     if offered == Offered::Ring && calls::send_byte(link::at(index).bell, 1, 0).is_err() {
         offers::rang_nothing(&header.offers);
@@ -137,7 +137,7 @@ fn choose(index: usize, source: &Address, server: &Address) -> Choice {
 }
 
 /// Whether the other end of `side`'s companion lives, and nothing lies on either that the next connection would be reset for.
-pub(super) fn alive(companion: i32, page: &ChannelPage, side: usize) -> Result<bool> {
+pub(crate) fn alive(companion: i32, page: &ChannelPage, side: usize) -> Result<bool> {
     let events = calls::poll_one(companion, libc::POLLIN, 0)?;
     let gone = events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
     Ok(!gone && !foreign::is_left(page, side, companion, events != 0))

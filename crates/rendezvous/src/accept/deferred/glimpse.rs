@@ -7,7 +7,7 @@
 
 use super::list::said_something;
 use crate::accept::Arrival;
-use crate::bidding;
+use crate::reconnect::shared_client;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use shunt_link as link;
 use shunt_ring::bell;
@@ -78,5 +78,5 @@ pub(super) fn somebody(base: *mut u8) -> bool {
 }
 
 fn soon(done: impl Fn() -> bool) -> bool {
-    bidding::soon_told(PROCESSOR.load(Ordering::Relaxed) == processor::number() + 1, done)
+    shared_client::soon_told(PROCESSOR.load(Ordering::Relaxed) == processor::number() + 1, done)
 }

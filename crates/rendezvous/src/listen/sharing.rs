@@ -11,7 +11,7 @@
 //!
 //! A server that forks for each connection would be alone, and not, in turns: it stays one of several, at last without such pairs. All functions but [`moved`] are called under the set-up lock.
 
-use crate::{listen, options};
+use crate::listen;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use shunt_link::reserve;
 use shunt_stream::socket::{flag, Socket};
@@ -192,7 +192,7 @@ pub fn look_around(listener: &Socket) {
     // Another process may have changed it meanwhile.
     let nonblocking = listen::nonblocking(listener);
     listen::set_nonblocking(listener, nonblocking);
-    options::follow(listener);
+    super::options::follow(listener);
     listener.listening.only_forked.store(0, Ordering::Relaxed);
     listener.clear(flag::LISTENER_SHARED);
 }

@@ -12,8 +12,10 @@ use shunt_table::global::SETUP;
 use shunt_table::passing;
 use shunt_table::process::identity;
 
-use crate::accept::Shipment;
-use crate::{accept, deferred, offered, relatives};
+use crate::accept;
+use crate::accept::{deferred, Shipment};
+use crate::listen::sharing;
+use crate::reconnect::server;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::kept;
@@ -42,7 +44,7 @@ pub fn before_sharing() {
         let word = table::get(fd);
         let (Kind::Listener, Some(listener)) = (word.kind(), word.object::<Socket>()) else { continue };
         deferred::to_rendezvous(listener);
-        for (header, index) in offered::places(listener) {
+        for (header, index) in server::places(listener) {
             for _ in 0..CHANNELS {
                 let Some(channel) = offers::oldest(&header.offers) else { break };
                 let page = link::page(link::at(index).base, channel);
@@ -56,14 +58,14 @@ pub fn before_sharing() {
                 offers::take(&header.offers);
             }
         }
-        offered::unwatch_bells(listener);
+        server::unwatch_bells(listener);
     }
 }
 
 /// A process that no fork makes is about to have `listener`. Not under the set-up lock.
 pub fn before_handing(listener: &Socket) {
     let Some(setup) = SETUP.lock() else { return };
-    relatives::out_of_sight(listener);
+    sharing::out_of_sight(listener);
     link::not_sole();
     // Who connects from now on sends its link.
     let waiting = match link::any_guest() {

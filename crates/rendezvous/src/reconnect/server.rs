@@ -1,11 +1,12 @@
-//! Accepting what clients offer in memory: the server's half of [`crate::again`].
+//! Accepting what clients offer in memory: the server's half of [`crate::reconnect::client`].
 //!
 //! Only a process that alone accepts from its listener takes offers: an offer names a companion that this process holds.
 //! Before a fork, an exec that keeps the listener, or a message that passes it on, offers end, and connections go through
-//! the rendezvous, which processes can share; those that wait move there ([`crate::parcel`]).
+//! the rendezvous, which processes can share; those that wait move there ([`crate::listen::forward`]).
 
+use crate::accept;
 use crate::accept::Accepted;
-use crate::{accept, taking};
+use crate::reconnect::shared_server;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use shunt_link as link;
 use shunt_link::kept;
@@ -23,10 +24,10 @@ use shunt_table::table::Kind;
 use shunt_table::{global, private, table};
 
 /// Clients' links through which a process accepts in memory at most.
-pub(super) const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 
 /// A link through which clients connect in memory. Read without a lock: a link's address range stays readable for ever.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Null: unused.
     header: AtomicPtr<LinkHeader>,
     index: AtomicU32,
@@ -40,37 +41,37 @@ static PLACES: [Place; MOST] = [const { Place::empty() }; MOST];
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 impl Place {
-    pub(super) const fn empty() -> Place {
+    pub(crate) const fn empty() -> Place {
         Place { header: AtomicPtr::new(core::ptr::null_mut()), index: AtomicU32::new(0), rendezvous: AtomicI32::new(-1) }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.header.load(Ordering::Relaxed).is_null()
     }
 
     /// Whether link `index` is there.
-    pub(super) fn is_of(&self, index: usize) -> bool {
+    pub(crate) fn is_of(&self, index: usize) -> bool {
         !self.is_empty() && self.index.load(Ordering::Relaxed) as usize == index
     }
 
     /// Link `index` comes there, for the listener with this rendezvous.
-    pub(super) fn fill(&self, index: usize, rendezvous: i32) {
+    pub(crate) fn fill(&self, index: usize, rendezvous: i32) {
         self.index.store(index as u32, Ordering::Relaxed);
         self.rendezvous.store(rendezvous, Ordering::Relaxed);
         self.header.store(link::at(index).base.cast(), Ordering::Release);
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.header.store(core::ptr::null_mut(), Ordering::Release);
     }
 
     /// The rendezvous got another number.
-    pub(super) fn renumber(&self, from: i32, to: i32) {
+    pub(crate) fn renumber(&self, from: i32, to: i32) {
         shunt_table::private::renumber(&self.rendezvous, from, to);
     }
 
     /// The link there, if it is one of the listener's with this rendezvous: its header and index.
-    pub(super) fn link(&self, rendezvous: i32) -> Option<(&'static LinkHeader, usize)> {
+    pub(crate) fn link(&self, rendezvous: i32) -> Option<(&'static LinkHeader, usize)> {
         if self.rendezvous.load(Ordering::Relaxed) != rendezvous {
             return None;
         }
@@ -193,7 +194,7 @@ pub fn taken(listener: &Socket, header: &LinkHeader, index: usize) {
 /// Whether clients connect in memory, as far as is known, so that hardly anybody comes another way.
 pub fn are_usual(listener: &Socket) -> bool {
     (listener.listening.offering.load(Ordering::Relaxed) != 0 && !listener.has(flag::LISTENER_SHARED))
-        || taking::are_usual(listener)
+        || shared_server::are_usual(listener)
 }
 
 /// Whether some client's offer waits. Takes no lock.
@@ -435,7 +436,7 @@ pub fn retire(listener: &Socket) {
             }
         }
     }
-    taking::retire(listener);
+    shared_server::retire(listener);
     private::close_at(&listener.listening.bells_fd);
     private::close_at(&listener.listening.timer_fd);
     accept::forget_set(listener);

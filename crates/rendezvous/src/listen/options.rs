@@ -1,9 +1,9 @@
 //! Options of listeners, and what accepted sockets have of them.
 
-use super::defer;
-use super::kinds::INHERITED;
-use super::multipath;
-use super::tcp::{note_given, note_set};
+use crate::accept::{self, deferred};
+use crate::options::kinds::INHERITED;
+use crate::options::tcp::{note_given, note_set};
+use crate::options::{defer, defer_for, multipath};
 use core::sync::atomic::Ordering;
 use shunt_stream::earlier;
 use shunt_stream::options::effects::apply;
@@ -22,11 +22,12 @@ use shunt_table::table;
 pub unsafe fn note_set_on_listener(fd: i32, listener: &Socket, level: c_int, name: c_int, data: *const u8, length: socklen_t) {
     let Some(_setup) = SETUP.lock() else { return };
     let now = clock::ticks();
-    if crate::accept::someone_waits(listener) {
+    if accept::someone_waits(listener) {
         earlier::before_change(listener, now);
     }
     // SAFETY: passed on.
     unsafe { note_given(fd, listener, level, name, data, length) };
+    deferred::rest(listener);
     if listener.has(flag::LISTENER_SHARED) {
         tell(listener, now);
         // Others may have set something at the same time, and the time that they told is lost.
@@ -75,6 +76,7 @@ fn read_back(fd: i32, listener: &Socket) {
         note_set(fd, listener, entry.level, entry.name);
     }
     learn(fd, listener);
+    deferred::rest(listener);
 }
 
 /// A listener came by exec or in a message: what was set on it is what it has otherwise than a fresh socket.
@@ -87,7 +89,7 @@ pub fn take_up(fd: i32, listener: &Socket) {
 }
 
 fn learn(fd: i32, listener: &Socket) {
-    crate::deferred::set(listener, calls::getsockopt_int(fd, IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).unwrap_or(0));
+    defer_for(listener, calls::getsockopt_int(fd, IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).unwrap_or(0));
     let Ok(fresh) = Judge::fresh(listener) else { return };
     for (level, name) in INHERITED {
         let mut data = [0u8; LONGEST];

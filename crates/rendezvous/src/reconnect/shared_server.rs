@@ -1,12 +1,14 @@
-//! Accepting what clients bid for where several processes accept: the acceptors' half of [`crate::bidding`].
+//! Accepting what clients bid for where several processes accept: the acceptors' half of [`crate::reconnect::shared_client`].
 //!
 //! Each process that has such a listener keeps the companions of connections that it accepted, as one that accepts alone does. A
 //! bid names the channels whose pairs are idle at the client; whoever calls accept while it waits looks for one of its own among them.
 //! Who is awake in poll or in a set tells the program that the listener is readable ([`tell`]); the client waits for its accept.
 
-use crate::accept::{patience, Accepted};
-use crate::offered::{Place, MOST};
-use crate::{accept, again, deferred, offered, relatives};
+use crate::accept;
+use crate::accept::{deferred, patience, Accepted};
+use crate::listen::sharing;
+use crate::reconnect::server::{Place, MOST};
+use crate::reconnect::{client, server};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_link as link;
 use shunt_link::kept;
@@ -54,7 +56,7 @@ pub fn are_usual(listener: &Socket) -> bool {
 
 /// A client of a shared listener came through the rendezvous, by link `index`: its next connections may be bid for. Under the set-up
 /// lock.
-pub(super) fn arrived(index: usize, listener: &Socket) {
+pub(crate) fn arrived(index: usize, listener: &Socket) {
     USUAL.store(USUAL.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     let link = link::at(index);
     let header = link::header(link.base);
@@ -106,7 +108,7 @@ pub fn moved(from: i32, to: i32) {
 }
 
 /// This process has the listener no longer, and others may: what is kept of its clients hangs up. Not under the set-up lock.
-pub(super) fn retire(listener: &Socket) {
+pub(crate) fn retire(listener: &Socket) {
     if USED.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -217,8 +219,8 @@ fn accept_would_find(number: usize, listener: &Socket) -> bool {
 
 /// The program was told of a bid, and accept finds nobody: whether it should look again, as the client has come through the kernel since.
 /// It is asked once for each. Nobody else need have the listener any more: that is found out while a bid is taken
-/// ([`relatives::look_around`]).
-pub(super) fn comes(listener: &Socket) -> bool {
+/// ([`sharing::look_around`]).
+pub(crate) fn comes(listener: &Socket) -> bool {
     if !expects() || deferred::concern(listener) {
         return false;
     }
@@ -237,7 +239,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
         return Err(Errno(libc::EAGAIN));
     }
     let _setup = global::SETUP.lock().ok_or(Errno(libc::EAGAIN))?;
-    relatives::look_around(listener);
+    sharing::look_around(listener);
     for (number, header, index, word) in waiting(listener) {
         match take(header, index, word, listener, flags) {
             Ok(accepted) => {
@@ -298,7 +300,7 @@ fn take(
     accept::seat(&accepted, base, listener, nonblocking).map(|()| accepted).map_err(|reason| {
         shunt_table::process::report::count(reason);
         let _ = calls::close(companion);
-        offered::refuse(page);
+        server::refuse(page);
         kept::forget(index, channel);
         None
     })
@@ -322,7 +324,7 @@ fn is_own(index: usize, channel: usize) -> bool {
         return false;
     }
     let Some(kept) = kept::get(index, channel) else { return false };
-    let alive = again::alive(kept.descriptor(), link::page(link::at(index).base, channel), 1) == Ok(true);
+    let alive = client::alive(kept.descriptor(), link::page(link::at(index).base, channel), 1) == Ok(true);
     if !alive {
         kept::forget(index, channel);
     }

@@ -5,8 +5,9 @@
 //! kernel, which any process may accept. What is gained is the kernel's part; what is lost, where nobody is ever awake, becomes
 //! rare ([`shunt_link::bids`]).
 
-use crate::connect::Setting;
-use crate::{again, connect};
+use crate::attach;
+use crate::attach::Setting;
+use crate::reconnect::client;
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
 use shunt_link::bids::AWAKE_NS;
@@ -29,7 +30,7 @@ const YIELDS: usize = 2;
 const LONG_YIELD: u64 = 250_000;
 
 /// A connection was made through the kernel, in so many ticks. Under the set-up lock.
-pub(super) fn met(index: usize, channel: usize, ticks: u64) {
+pub(crate) fn met(index: usize, channel: usize, ticks: u64) {
     if let Some(bidder) = link::for_offers(link::at(index).listener) {
         let bids = &mut link::at(bidder).bids;
         bids.last = Some((index as u16, channel as u8));
@@ -42,7 +43,7 @@ pub(super) fn met(index: usize, channel: usize, ticks: u64) {
 static ON_ITS_WAY: AtomicU32 = AtomicU32::new(0);
 
 /// A connection has come about in whatever way, or not: what was said of a bid is so. Under the set-up lock.
-pub(super) fn arrived() {
+pub(crate) fn arrived() {
     if ON_ITS_WAY.load(Ordering::Relaxed) != 0 {
         let index = ON_ITS_WAY.swap(0, Ordering::Relaxed) as usize - 1;
         let link = link::at(index);
@@ -105,10 +106,10 @@ pub fn connect(setting: &Setting, source: &Address, server: &Address, listener: 
     // It has been accepted, and may be over: there is no other way for it now.
     let Some(kept) = kept::get(index, channel) else { return false };
     link.lend_ready(channel);
-    connect::introduce(page, setting.socket);
+    attach::introduce(page, setting.socket);
     kept.set_nonblocking(setting.nonblocking);
-    connect::settle(setting, link.base, index, channel);
-    connect::replace(setting.fd, kept.descriptor(), setting.socket, channel);
+    attach::settle(setting, link.base, index, channel);
+    attach::replace(setting.fd, kept.descriptor(), setting.socket, channel);
     crate::options::connected(setting.socket, setting.fd, true);
     true
 }
@@ -144,7 +145,7 @@ fn soon(here: bool, ticks: u64, done: impl Fn() -> bool) -> bool {
 }
 
 /// The same, of one whose program was told.
-pub(super) fn soon_told(here: bool, done: impl Fn() -> bool) -> bool {
+pub(crate) fn soon_told(here: bool, done: impl Fn() -> bool) -> bool {
     if here {
         yielding(2 * YIELDS, done)
     } else {
@@ -187,7 +188,7 @@ fn forget_dead(index: usize, channels: u32) {
     let link = link::at(index);
     for channel in (0..CHANNELS).filter(|channel| channels & 1 << channel != 0) {
         let page = link::page(link.base, channel);
-        let dead = kept::get(index, channel).is_some_and(|kept| again::alive(kept.descriptor(), page, 0) != Ok(true));
+        let dead = kept::get(index, channel).is_some_and(|kept| client::alive(kept.descriptor(), page, 0) != Ok(true));
         if dead && bid::withhold(&page.sides[1]) {
             kept::forget(index, channel);
         }
