@@ -85,7 +85,7 @@ pub unsafe fn awaited(copy: impl FnOnce(i32, i32) -> c_int) -> Result<(c_int, i3
 fn begin_awaited(reader: i32, writer: i32) {
     process::after_fork_child();
     private::close(reader);
-    process::AWAITED.store(writer, Ordering::Relaxed);
+    process::awaited().store(writer, Ordering::Relaxed);
 }
 
 /// In the parent: returns when copy `child` (if one was made) is another program or has ended.

@@ -230,7 +230,7 @@ pub unsafe fn plain(request: &Request, environment: Strings) -> c_int {
             // SAFETY: the caller's request; this is the child's own copy.
             let error = unsafe { become_program(request, environment, mask) };
             // A file action may have wanted the pipe's number.
-            let _ = calls::write(process::AWAITED.load(Ordering::Relaxed), (&raw const error).cast(), 4);
+            let _ = calls::write(process::awaited().load(Ordering::Relaxed), (&raw const error).cast(), 4);
             crate::end::now(127)
         }
         // SAFETY: the caller's place for the number.

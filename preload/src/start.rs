@@ -35,7 +35,7 @@ extern "C" fn start() {
     // SAFETY: a constructor runs before the program's own threads; the symbol is libc's flag or absent.
     unsafe {
         let single = crate::real::find(b"__libc_single_threaded\0").cast::<u8>();
-        process::start(options, single, variable(shunt_handover::inherit::VARIABLE));
+        shunt_sockets::start(options, single, variable(shunt_handover::inherit::VARIABLE));
         crate::exec::start(variable("LD_PRELOAD").unwrap_or(b""));
         crate::stdio::start();
         crate::signals::start();

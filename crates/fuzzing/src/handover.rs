@@ -9,7 +9,6 @@ use shunt_poll::poll;
 use shunt_segment::area::{CHANNEL_PAGES, LINK_SIZE, PAGE};
 use shunt_segment::name::Hello;
 use shunt_segment::{link as layout, CHANNELS, VERSION};
-use shunt_sockets::process;
 use shunt_stream as stream;
 use shunt_stream::socket::Socket;
 use shunt_sys::{calls, libc};
@@ -23,7 +22,7 @@ pub fn started() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // SAFETY: nothing of the engine is used before.
-    STARTED.call_once(|| unsafe { process::start(Options::default(), core::ptr::null_mut(), None) });
+    STARTED.call_once(|| unsafe { shunt_sockets::start(Options::default(), core::ptr::null_mut(), None) });
     turn
 }
 

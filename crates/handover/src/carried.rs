@@ -4,9 +4,8 @@
 //! It gets what a program without shunt gets, one end of a kernel connection whose other end a carrier holds, under its
 //! own numbers; its epoll sets go on watching it, and calls that sleep on it go on there ([`shunt_stream`]'s `carried`).
 
-use crate as handover;
 use crate::carrier::Cargo;
-use crate::{carrier, plain};
+use crate::{carrier, plain, waiting};
 use shunt_inbox::datagram;
 use shunt_inbox::datagram::Datagram;
 use shunt_rendezvous::exchange::{change_over, kernels_like, like, Unchanging, CARRYING};
@@ -96,7 +95,7 @@ pub fn leave_listener(fd: i32, listener: &'static Socket) -> Result<()> {
     if table::get(fd).kind() != Kind::Listener {
         return Ok(()); // another thread was first
     }
-    handover::give_listener(fd, listener);
+    waiting::give_listener(fd, listener);
     listen::left(fd, listener);
     Ok(())
 }

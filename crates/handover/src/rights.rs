@@ -225,7 +225,7 @@ pub unsafe fn extend(over: i32, message: &mut msghdr, control: &mut Control) -> 
 /// listener itself, which becomes the kernel's alone.
 fn plain(fd: i32, kind: Kind, socket: &'static Socket, control: &mut Control) -> i32 {
     if kind == Kind::Listener {
-        crate::give_listener(fd, socket);
+        crate::waiting::give_listener(fd, socket);
         socket.set(flag::LISTENER_SHARED);
         if let Some(_setup) = shunt_table::global::SETUP.lock() {
             shunt_rendezvous::relatives::out_of_sight(socket);

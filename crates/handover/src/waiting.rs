@@ -7,7 +7,7 @@ use crate::{carrier, plain};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
 use shunt_link::{kept, reserve};
-use shunt_rendezvous::{accept, listen};
+use shunt_rendezvous::{accept, listen, relatives};
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
 use shunt_stream::socket::{flag, Socket};
@@ -125,4 +125,23 @@ pub fn leave_to_kernel(fd: i32, listener: &'static Socket, whose: u32) {
         report::count(Reason::NotCarried); // no process could be made: they see their connections end
     }
     listen::retire(listener, Reason::UserChanged);
+}
+
+/// The listener at `fd` becomes the kernel's alone; clients that wait in the rendezvous are carried to its queue.
+pub fn give_listener(fd: i32, listener: &'static Socket) {
+    let rendezvous = listener.private_fd.load(Ordering::Acquire);
+    if rendezvous >= 0 {
+        if let Some(_setup) = SETUP.lock() {
+            link::not_sole(); // ends offers in memory
+            relatives::out_of_sight(listener);
+        }
+        let _ = calls::shutdown(rendezvous, libc::SHUT_RD);
+        // The kernel refuses new connections now, and gives those that it had taken.
+        carry(fd, listener);
+        report::count(Reason::ListenerHandedOver);
+    }
+    if !listen::nonblocking(listener) {
+        let flags = calls::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        let _ = calls::fcntl(fd, libc::F_SETFL, (flags & !libc::O_NONBLOCK) as usize);
+    }
 }

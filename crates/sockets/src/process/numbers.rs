@@ -1,6 +1,6 @@
 //! A private descriptor moves to another number: who keeps it hears of that.
 
-use super::fork::AWAITED;
+use super::PROCESS;
 use shunt_link::{self as link, ports};
 use shunt_poll::epoll;
 use shunt_stream::socket::Socket;
@@ -46,7 +46,7 @@ pub fn moved(from: i32, to: i32) {
     shunt_link::reserve::moved(from, to);
     shunt_rendezvous::claimed::moved(from, to);
     shunt_rendezvous::relatives::moved(from, to);
-    renumber(&AWAITED, from, to);
+    renumber(&PROCESS.awaited, from, to);
     // Who sleeps in poll does so by the old number, which is still ours at this moment.
     shunt_stream::waiting::nudge::all();
 }
