@@ -7,8 +7,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use shunt_calls::libc;
 use shunt_sys::{calls, check, syscall, Errno};
+use shunt_table::table;
 use shunt_table::table::Kind;
-use shunt_table::{operations, table};
+use shunt_table::upcalls::operations;
 
 #[repr(C)]
 struct Functions {

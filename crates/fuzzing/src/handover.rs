@@ -13,7 +13,8 @@ use shunt_stream as stream;
 use shunt_stream::socket::Socket;
 use shunt_sys::{calls, libc};
 use shunt_table::table::Kind;
-use shunt_table::{global, operations, table};
+use shunt_table::upcalls::operations;
+use shunt_table::{global, table};
 use std::sync::{Mutex, MutexGuard, Once};
 
 /// The engine's state is the process's: whoever uses it has his turn.

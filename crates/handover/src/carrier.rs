@@ -25,7 +25,8 @@ use shunt_sys::libc::{self, pollfd, AF_UNIX, MSG_DONTWAIT, POLLIN, SOCK_CLOEXEC,
 use shunt_sys::{calls, clock, mapping, thread, Errno, Result};
 use shunt_table::private::Pending;
 use shunt_table::process::helper::{copy, exit, waited, ALL_SIGNALS};
-use shunt_table::process::{forks, report};
+use shunt_table::process::report;
+use shunt_table::upcalls::forks;
 use shunt_table::{private, sockaddr};
 
 pub use lane::Cargo;

@@ -371,7 +371,7 @@ impl Room {
         drop(appended);
         let (fitting, others) = all.split_at((self.left.saturating_sub(HEADER) / 4).min(kept));
         for fd in others {
-            shunt_table::operations::closing(*fd);
+            shunt_table::upcalls::operations::closing(*fd);
             let _ = calls::close(*fd);
         }
         self.cut |= !others.is_empty();

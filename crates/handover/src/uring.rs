@@ -67,6 +67,6 @@ pub fn closing(fd: i32) -> Result<()> {
         return Err(Errno(libc::EBADF));
     }
     settle(fd)?;
-    shunt_table::operations::closing(fd);
+    shunt_table::upcalls::operations::closing(fd);
     Ok(())
 }

@@ -14,7 +14,8 @@ use shunt_stream::socket::{flag, Socket};
 use shunt_sys::{calls, libc};
 use shunt_table::global::SETUP;
 use shunt_table::process::helper::ALL_SIGNALS;
-use shunt_table::process::{forks, helper, report, user};
+use shunt_table::process::{helper, report, user};
+use shunt_table::upcalls::forks;
 
 /// Clients that one carrier takes.
 const AT_ONCE: usize = 256;
@@ -106,7 +107,7 @@ impl Batch {
 }
 
 fn close(stream: i32) {
-    shunt_table::operations::closing(stream);
+    shunt_table::upcalls::operations::closing(stream);
     let _ = calls::close(stream);
 }
 

@@ -45,9 +45,30 @@ use shunt_stream::waiting::watchers::Head;
 use shunt_sys::libc::{self, POLLIN, POLLRDNORM};
 use shunt_sys::{calls, clock};
 use shunt_table::global::Shared;
+use shunt_table::memory::slab::Slab;
 use shunt_table::process::{apart, kernel_only, report};
 use shunt_table::table::Kind;
 use shunt_table::{global, table};
+use watchers::Watchers;
+
+/// What sockets of this kind have in common.
+pub(crate) struct Common {
+    /// Objects that no socket uses.
+    slab: Slab<Datagram>,
+    /// What sets of the crate above do; null: there is none.
+    watchers: AtomicPtr<Watchers>,
+    /// Changes with each bind, connect and close of a datagram socket in this process: no route is believed beyond.
+    changes: AtomicU32,
+    /// Counts of owners of AF_UNIX ends, in memory that children share ([`crate::local`]); null: none yet.
+    pub(crate) cards: AtomicPtr<AtomicU32>,
+}
+
+pub(crate) static COMMON: Common = Common {
+    slab: Slab::new(),
+    watchers: AtomicPtr::new(core::ptr::null_mut()),
+    changes: AtomicU32::new(0),
+    cards: AtomicPtr::new(core::ptr::null_mut()),
+};
 
 /// A UDP socket, private to the process. Descriptors made by dup share it.
 #[repr(C, align(64))]
@@ -214,7 +235,7 @@ impl Datagram {
 
     /// The kernel may from now on decide otherwise who gets a datagram: senders shall ask it.
     pub fn changed(&self) {
-        route::CHANGES.fetch_add(1, Ordering::SeqCst);
+        COMMON.changes.fetch_add(1, Ordering::SeqCst);
         if let Some(inbox) = self.inbox() {
             inbox.header().epoch.fetch_add(1, Ordering::SeqCst);
         }

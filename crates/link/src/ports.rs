@@ -44,7 +44,7 @@ struct Ports {
 
 static PORTS: Ports = Ports {
     reserve: Shared::new(Reserve { free: core::ptr::null_mut(), first: 0, count: 0, pair: None, held: 0 }),
-    shared: shared::Shared::NONE,
+    shared: shared::Shared::new(),
 };
 
 /// Lends a port for a connection to `server`, another one. Called under the set-up lock. Errors: those of socket(2), bind(2),

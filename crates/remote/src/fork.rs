@@ -4,8 +4,9 @@ use super::home::{self, Home};
 use super::keeper;
 use shunt_sys::libc::{self, MSG_DONTWAIT, MSG_NOSIGNAL, POLLIN};
 use shunt_sys::{calls, clock, Errno, Result};
+use shunt_table::process::helper;
 use shunt_table::process::helper::ALL_SIGNALS;
-use shunt_table::process::{forks, helper};
+use shunt_table::upcalls::forks;
 
 /// How long to wait until the keeper has closed what it inherited (ns). What is closed later is open for longer than the program
 /// thinks, and no more than that.

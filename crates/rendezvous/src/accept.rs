@@ -245,7 +245,7 @@ impl Accepted {
         // SAFETY: passed on.
         let told = if address.is_null() { Ok(()) } else { unsafe { told.write(address, length) } };
         if let Err(error) = told {
-            shunt_table::operations::closing(self.companion);
+            shunt_table::upcalls::operations::closing(self.companion);
             let _ = calls::close(self.companion);
             return Err(error);
         }
@@ -292,7 +292,7 @@ pub fn refuse_waiting(listener: &Socket) {
         if let Some(socket) = shunt_stream::socket::stream(accepted.companion) {
             socket.set(flag::LINGER_RESET);
         }
-        shunt_table::operations::closing(accepted.companion);
+        shunt_table::upcalls::operations::closing(accepted.companion);
         let _ = calls::close(accepted.companion);
     }
 }

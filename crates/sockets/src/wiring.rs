@@ -14,11 +14,12 @@ use shunt_stream::socket::Socket;
 use shunt_stream::waiting::holding::{Ends, Lingerer};
 use shunt_stream::waiting::{holding, watchers};
 use shunt_sys::{calls, libc};
-use shunt_table::operations::Operations;
-use shunt_table::process::forks;
-use shunt_table::process::forks::Forks;
+use shunt_table::table;
 use shunt_table::table::Kind;
-use shunt_table::{operations, table};
+use shunt_table::upcalls::forks;
+use shunt_table::upcalls::forks::Forks;
+use shunt_table::upcalls::operations;
+use shunt_table::upcalls::operations::Operations;
 
 /// A table for each crate that asks one above.
 struct Upcalls {

@@ -162,7 +162,7 @@ impl Drop for After {
 #[cold]
 fn owed() {
     if GLOBAL.lock.user_change_owed.swap(false, Ordering::AcqRel) {
-        crate::operations::user_changed();
+        crate::upcalls::operations::user_changed();
     }
 }
 

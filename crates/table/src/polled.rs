@@ -1,51 +1,9 @@
-//! What poll(2) was given: how many entries there may be, and a copy of the program's array.
+//! What poll(2) was given: a copy of the program's array.
 
 use crate::memory::leased;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use shunt_sys::libc::{self, pollfd};
-use shunt_sys::{calls, user, Errno, Result};
-
-/// How many entries poll takes (RLIMIT_NOFILE, poll(2)).
-struct Limit {
-    /// As many as it is known to take.
-    taken: AtomicU64,
-    /// How often the limit was changed. (What another process changes, by prlimit, is not noticed if it is less.)
-    changes: AtomicU32,
-}
-
-static LIMIT: Limit = Limit { taken: AtomicU64::new(0), changes: AtomicU32::new(0) };
-
-/// Whether poll takes so many entries.
-#[inline]
-pub fn takes(count: u64) -> bool {
-    count <= LIMIT.taken.load(Ordering::Relaxed) || takes_now(count)
-}
-
-/// Asked by a poll of nothing that is there, which sees the number first: a filter that lets the program poll may kill for
-/// getrlimit, as sshd's does.
-#[cold]
-fn takes_now(count: u64) -> bool {
-    let changes = LIMIT.changes.load(Ordering::SeqCst);
-    let nowhere = core::ptr::without_provenance_mut(usize::MAX & !7);
-    let asked = calls::ppoll(nowhere, count as usize, core::ptr::null_mut(), core::ptr::null(), 0);
-    if count > u32::MAX.into() || asked != Err(Errno(libc::EFAULT)) {
-        return false;
-    }
-    LIMIT.taken.fetch_max(count, Ordering::SeqCst);
-    if LIMIT.changes.load(Ordering::SeqCst) != changes {
-        LIMIT.taken.store(0, Ordering::SeqCst); // what was asked may be what was before
-    }
-    true
-}
-
-/// A limit of this process may have been changed.
-pub fn limit_changed(resource: i32) {
-    if resource == libc::RLIMIT_NOFILE as i32 {
-        LIMIT.changes.fetch_add(1, Ordering::SeqCst);
-        LIMIT.taken.store(0, Ordering::SeqCst);
-    }
-}
+use shunt_sys::libc::pollfd;
+use shunt_sys::{user, Result};
 
 /// The program's set, copied: its memory may fault, and another thread may change it meanwhile.
 pub struct Entries {

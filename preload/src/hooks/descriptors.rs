@@ -11,7 +11,8 @@ use shunt_sockets::descriptor;
 use shunt_stream::socket::Socket;
 use shunt_sys::section::Section;
 use shunt_table::table::Kind;
-use shunt_table::{global, operations, table};
+use shunt_table::upcalls::operations;
+use shunt_table::{global, table};
 
 hook! {
     fn close(fd: c_int) -> c_int {

@@ -6,9 +6,11 @@ use shunt_calls::libc::{self, rlimit};
 use shunt_sockets::process::user_change::Call;
 use shunt_sockets::process::{namespace, user_change};
 use shunt_sys::{calls, user as memory};
+use shunt_table::limits;
 use shunt_table::process::apart;
 use shunt_table::table::Kind;
-use shunt_table::{global, operations, polled, table};
+use shunt_table::upcalls::operations;
+use shunt_table::{global, table};
 
 #[no_mangle]
 unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
@@ -195,7 +197,7 @@ hook! {
             Some(limit) => real::setrlimit(resource, &limit),
             None => real::setrlimit(resource, limit),
         };
-        polled::limit_changed(resource);
+        limits::limit_changed(resource);
         result
     }
     fn setrlimit64(resource: c_int, limit: *const rlimit) -> c_int {
@@ -204,7 +206,7 @@ hook! {
     fn prlimit(process: c_int, resource: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
         let result = real::prlimit(process, resource, limit, old);
         if !limit.is_null() {
-            polled::limit_changed(resource);
+            limits::limit_changed(resource);
         }
         result
     }

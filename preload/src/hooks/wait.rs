@@ -9,9 +9,10 @@ use shunt_poll::epoll::Set;
 use shunt_poll::poll::Query;
 use shunt_poll::{epoll, poll, select as selecting, swift};
 use shunt_sys::{thread, user};
+use shunt_table::limits;
 use shunt_table::polled::Entries;
 use shunt_table::table::Kind;
-use shunt_table::{global, polled, table};
+use shunt_table::{global, table};
 
 /// poll(2) and ppoll(2). `None`: nothing of ours is in the set, or the set or the mask faults: the kernel's to answer.
 #[inline(always)]
@@ -19,7 +20,7 @@ pub(crate) unsafe fn poll_any(set: *mut pollfd, count: nfds_t, limit: Option<u64
     // SAFETY: the program's pointers, which may fault.
     unsafe {
         // More than descriptors can be open is EINVAL, whatever lies behind the pointer: the kernel says so.
-        if count == 0 || !polled::takes(count) {
+        if count == 0 || !limits::takes(count) {
             return None;
         }
         let began = thread::handled();

@@ -435,7 +435,7 @@ impl Lane {
         if self.marked && !self.socket.has(flag::LINGER_RESET) {
             self.socket.own().receive.state.fetch_and(!state::LINGER_RESET, Ordering::AcqRel);
         }
-        shunt_table::operations::closing(self.stream);
+        shunt_table::upcalls::operations::closing(self.stream);
         let _ = calls::close(self.stream);
     }
 }

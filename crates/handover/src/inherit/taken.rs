@@ -40,7 +40,7 @@ pub fn take(process: i32, number: i32, flags: u32) -> Result<i32> {
             Ok(fd)
         }
         Err(error) => {
-            shunt_table::operations::closing(fd);
+            shunt_table::upcalls::operations::closing(fd);
             let _ = calls::close(fd);
             Err(error)
         }

@@ -4,7 +4,7 @@
 //! and the read end of a pipe whose other end only the socket's owners hold.
 
 use super::{flag, told, Datagram};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::inbox::{self, gate, InboxHeader, RING, RING_LEAST, RING_MOST};
 use shunt_segment::name;
@@ -182,24 +182,33 @@ struct Known {
 }
 
 const MOST: usize = 256;
-static KNOWN: Shared<[Known; MOST]> = Shared::new([const { NOTHING }; MOST]);
 const NOTHING: Known =
     Known { inode: 0, base: core::ptr::null_mut(), size: 0, pipe: -1, pending: -1, users: 0, port: 0, own: false, gone: false };
 
-/// Ranges that an inbox lay in; late readers see zeros there.
-static BLANKS: Shared<[(usize, usize); 64]> = Shared::new([(0, 0); 64]);
+/// Inboxes, as the process has them.
+struct Boxes {
+    /// Under the set-up lock.
+    known: Shared<[Known; MOST]>,
+    /// Ranges that an inbox lay in; late readers see zeros there. Under the set-up lock.
+    blanks: Shared<[(usize, usize); 64]>,
+    /// Ports of inboxes that routes have led to, by their lower bits.
+    ports: [AtomicU64; 16],
+}
 
-/// Counts routes to inboxes that are gone, so that sweeping is rare.
-static GONE: AtomicU32 = AtomicU32::new(0);
+static BOXES: Boxes = Boxes {
+    known: Shared::new([const { NOTHING }; MOST]),
+    blanks: Shared::new([(0, 0); 64]),
+    ports: [const { AtomicU64::new(0) }; 16],
+};
 
 fn known() -> &'static mut [Known; MOST] {
     // SAFETY: the set-up lock is held, as every function that calls this requires.
-    unsafe { &mut *KNOWN.get() }
+    unsafe { &mut *BOXES.known.get() }
 }
 
 fn map(fd: i32, size: usize) -> Result<*mut u8> {
     // SAFETY: the set-up lock is held.
-    for blank in unsafe { &mut *BLANKS.get() } {
+    for blank in unsafe { &mut *BOXES.blanks.get() } {
         if blank.1 == size {
             let base = blank.0 as *mut u8;
             // SAFETY: a blank range; late readers accept any bytes.
@@ -215,7 +224,7 @@ fn unmap(base: *mut u8, size: usize) {
     // SAFETY: late readers accept zeros.
     let blanked = unsafe { mapping::blank(base, size) }.is_ok();
     // SAFETY: the set-up lock is held.
-    if let (true, Some(free)) = (blanked, unsafe { &mut *BLANKS.get() }.iter_mut().find(|blank| blank.1 == 0)) {
+    if let (true, Some(free)) = (blanked, unsafe { &mut *BOXES.blanks.get() }.iter_mut().find(|blank| blank.1 == 0)) {
         *free = (base as usize, size);
     }
 }
@@ -250,7 +259,6 @@ pub fn drop_own(socket: &'static Datagram) {
     match known().iter_mut().find(|entry| entry.base == base) {
         Some(entry) if entry.users > 0 => {
             entry.gone = true;
-            GONE.fetch_add(1, Ordering::Relaxed);
         }
         Some(entry) => clear(entry),
         None => unmap(base, RING + socket.size.load(Ordering::Relaxed) as usize),
@@ -276,7 +284,7 @@ pub fn find(owner: diag::Owner, port: u16) -> (Option<Address>, bool) {
             return (None, entries[index].pending >= 0);
         }
         entries[index].port = port;
-        PORTS[port as usize / 64 % PORTS.len()].fetch_or(1 << (port % 64), Ordering::SeqCst);
+        BOXES.ports[port as usize / 64 % BOXES.ports.len()].fetch_or(1 << (port % 64), Ordering::SeqCst);
         return (take(index), false);
     }
     (None, identity::is_same_user(owner.uid, calls::geteuid()) && ask_for(inode))
@@ -297,14 +305,11 @@ fn take(index: usize) -> Option<Address> {
     Some(Address { index, inbox })
 }
 
-/// Ports of inboxes that routes have led to, by their lower bits.
-static PORTS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
-
 /// A datagram to `port` went through the kernel from a socket that has no route there: those of the process that have
 /// one must not overtake it.
 #[inline]
 pub fn passed_by(port: u16) {
-    if PORTS[port as usize / 64 % PORTS.len()].load(Ordering::SeqCst) & 1 << (port % 64) != 0 {
+    if BOXES.ports[port as usize / 64 % BOXES.ports.len()].load(Ordering::SeqCst) & 1 << (port % 64) != 0 {
         mark(|known| known == port);
     }
 }
@@ -336,7 +341,7 @@ pub fn give_back(index: usize) {
 /// Whether the inbox's owners still live, as the pipe tells.
 pub fn lives(index: usize) -> bool {
     // SAFETY: a route refers to the entry, so it is not cleared; the descriptor changes only by `moved`.
-    let pipe = unsafe { (*KNOWN.get())[index].pipe };
+    let pipe = unsafe { (*BOXES.known.get())[index].pipe };
     pipe < 0 || calls::poll_one(pipe, 0, 0).is_ok_and(|events| events & (libc::POLLHUP | libc::POLLERR) == 0)
 }
 

@@ -1,6 +1,7 @@
 //! Whose a datagram socket is: descriptors, forks, programs that follow by exec or spawn, and its end.
 
-use super::route::{self, Routes};
+use super::route::Routes;
+use super::COMMON;
 use super::{adopt, all, boxes, flag, options, pin, slab, witness, Datagram};
 use crate::local::back;
 use core::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ pub fn release(socket: &'static Datagram, fd: i32) {
     }
     super::watchers::forget(socket, fd);
     leaves(socket);
-    route::CHANGES.fetch_add(1, Ordering::SeqCst);
+    COMMON.changes.fetch_add(1, Ordering::SeqCst);
     if let Some(_held) = socket.lock_send() {
         // SAFETY: the lock is held.
         unsafe { (*socket.routes.get()).clear() };

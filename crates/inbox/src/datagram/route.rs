@@ -1,8 +1,8 @@
 //! Whose inbox a destination is: the kernel's answer, believed for a while.
 
 use super::wishes::Wishes;
-use super::{boxes, Datagram};
-use core::sync::atomic::{AtomicU32, Ordering};
+use super::{boxes, Datagram, COMMON};
+use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Inbox, Source};
 use shunt_segment::address::Address;
 use shunt_segment::inbox::ask;
@@ -10,9 +10,6 @@ use shunt_sys::{calls, clock};
 use shunt_table::global::SETUP;
 use shunt_table::sockaddr::Encoded;
 use shunt_table::{diag, route};
-
-/// Changes with each bind, connect and close of a datagram socket in this process: no answer is believed beyond.
-pub static CHANGES: AtomicU32 = AtomicU32::new(0);
 
 /// Destinations that a socket remembers.
 const PLACES: usize = 16;
@@ -149,7 +146,8 @@ impl Route {
         let now = clock::ticks();
         let header = found.inbox.header();
         let passed = now.wrapping_sub(self.asked);
-        let changed = header.epoch.load(Ordering::Relaxed) != self.epoch || CHANGES.load(Ordering::Relaxed) != self.changes;
+        let changed =
+            header.epoch.load(Ordering::Relaxed) != self.epoch || COMMON.changes.load(Ordering::Relaxed) != self.changes;
         // Nothing can be written there now: whose it is matters less.
         if !changed && passed < LONGEST_BELIEVED && !found.inbox.may_take() && !found.inbox.is_retired() {
             return Some((found.inbox, None));
@@ -200,7 +198,7 @@ impl Route {
         if let Some(found) = self.found {
             self.epoch = found.inbox.header().epoch.load(Ordering::SeqCst);
         }
-        self.changes = CHANGES.load(Ordering::SeqCst);
+        self.changes = COMMON.changes.load(Ordering::SeqCst);
         self.asked = clock::ticks();
     }
 

@@ -17,44 +17,58 @@ const MOST: usize = 16;
 /// Ticks between two looks (about a millisecond).
 const EVERY: u64 = 2_500_000;
 
-/// Read ends of witnesses; -1: none.
-static READ: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
-/// Write ends of witnesses that ancestors watch; -1: none.
-static HELD: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
-/// The write end for the fork that is happening now; -1: none.
-static FRESH: AtomicI32 = AtomicI32::new(-1);
-/// Bits of forks that are watched.
-static WATCHING: AtomicU32 = AtomicU32::new(0);
-/// The bit of the fork that is happening now, or of the last one.
-static CURRENT: AtomicU32 = AtomicU32::new(0);
 /// The bit of a fork that nobody watches.
 pub const FOR_EVER: u32 = 1 << 31;
-static LOOKED: AtomicU64 = AtomicU64::new(0);
+
+/// Witnesses of this process's forks, and of those that it came from.
+struct Witnesses {
+    /// Read ends; -1: none.
+    read: [AtomicI32; MOST],
+    /// Write ends of witnesses that ancestors watch; -1: none.
+    held: [AtomicI32; MOST],
+    /// The write end for the fork that is happening now; -1: none.
+    fresh: AtomicI32,
+    /// Bits of forks that are watched.
+    watching: AtomicU32,
+    /// The bit of the fork that is happening now, or of the last one.
+    current: AtomicU32,
+    /// When they were looked at last, in ticks.
+    looked: AtomicU64,
+}
+
+static WITNESSES: Witnesses = Witnesses {
+    read: [const { AtomicI32::new(-1) }; MOST],
+    held: [const { AtomicI32::new(-1) }; MOST],
+    fresh: AtomicI32::new(-1),
+    watching: AtomicU32::new(0),
+    current: AtomicU32::new(0),
+    looked: AtomicU64::new(0),
+};
 
 /// Before a fork that makes sockets shared: its bit. The set-up lock is held.
 pub(super) fn before_fork() -> u32 {
     gone();
     let bit = watched().unwrap_or(FOR_EVER);
-    CURRENT.store(bit, Ordering::Relaxed);
+    WITNESSES.current.store(bit, Ordering::Relaxed);
     bit
 }
 
 /// The bit of the fork that is happening; where it makes no datagram socket shared, any.
 pub fn current() -> u32 {
-    match CURRENT.load(Ordering::Relaxed) {
+    match WITNESSES.current.load(Ordering::Relaxed) {
         0 => FOR_EVER,
         bit => bit,
     }
 }
 
 fn watched() -> Option<u32> {
-    let index = READ.iter().position(|slot| slot.load(Ordering::Relaxed) < 0)?;
+    let index = WITNESSES.read.iter().position(|slot| slot.load(Ordering::Relaxed) < 0)?;
     let [read, write] = super::boxes::pipe().ok()?;
     match (private::keep(read), private::keep(write)) {
         (Ok(read), Ok(write)) => {
-            READ[index].store(read, Ordering::Relaxed);
-            FRESH.store(write, Ordering::Relaxed);
-            WATCHING.fetch_or(1 << index, Ordering::Relaxed);
+            WITNESSES.read[index].store(read, Ordering::Relaxed);
+            WITNESSES.fresh.store(write, Ordering::Relaxed);
+            WITNESSES.watching.fetch_or(1 << index, Ordering::Relaxed);
             Some(1 << index)
         }
         (read, write) => {
@@ -67,8 +81,8 @@ fn watched() -> Option<u32> {
 
 /// After it, in the parent, or when it failed: what hangs up then is gone.
 pub(super) fn after_fork() {
-    private::close_at(&FRESH);
-    clear(&CURRENT);
+    private::close_at(&WITNESSES.fresh);
+    clear(&WITNESSES.current);
 }
 
 /// A word that is clear already is left alone: after a fork its page is the other process's, too, and would be copied.
@@ -80,21 +94,21 @@ fn clear(word: &AtomicU32) {
 
 /// In the child: it holds the new witness and those that its parent held, and watches none.
 pub(super) fn forked() {
-    READ.iter().for_each(private::close_at);
-    clear(&WATCHING);
-    clear(&CURRENT);
-    if FRESH.load(Ordering::Relaxed) < 0 {
+    WITNESSES.read.iter().for_each(private::close_at);
+    clear(&WITNESSES.watching);
+    clear(&WITNESSES.current);
+    if WITNESSES.fresh.load(Ordering::Relaxed) < 0 {
         return;
     }
-    let fresh = FRESH.swap(-1, Ordering::Relaxed);
-    if let Some(slot) = HELD.iter().find(|slot| slot.load(Ordering::Relaxed) < 0) {
+    let fresh = WITNESSES.fresh.swap(-1, Ordering::Relaxed);
+    if let Some(slot) = WITNESSES.held.iter().find(|slot| slot.load(Ordering::Relaxed) < 0) {
         slot.store(fresh, Ordering::Relaxed);
     } // else it stays open until the process ends
 }
 
 /// An exec takes sockets or sets along: the next program holds the witnesses, too.
 pub fn goes_along() {
-    for slot in &HELD {
+    for slot in &WITNESSES.held {
         let fd = slot.load(Ordering::Relaxed);
         if fd >= 0 {
             let flags = calls::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
@@ -106,7 +120,7 @@ pub fn goes_along() {
 /// Gives the slots of witnesses back that have hung up, and with them what those forks have shared.
 fn gone() {
     let mut forks = 0;
-    for (index, slot) in READ.iter().enumerate() {
+    for (index, slot) in WITNESSES.read.iter().enumerate() {
         let fd = slot.load(Ordering::Relaxed);
         if fd >= 0 && calls::poll_one(fd, 0, 0).is_ok_and(|events| events & libc::POLLHUP != 0) {
             private::close(slot.swap(-1, Ordering::Relaxed));
@@ -116,7 +130,7 @@ fn gone() {
     if forks == 0 {
         return;
     }
-    WATCHING.fetch_and(!forks, Ordering::Relaxed);
+    WITNESSES.watching.fetch_and(!forks, Ordering::Relaxed);
     super::watchers::children_gone(forks);
     all(|fd, socket| {
         if socket.forks.fetch_and(!forks, Ordering::Relaxed) & !forks == 0 {
@@ -141,17 +155,17 @@ fn gone() {
 /// Whether there is anything to look at.
 #[inline(always)]
 pub fn watching() -> bool {
-    WATCHING.load(Ordering::Relaxed) != 0
+    WITNESSES.watching.load(Ordering::Relaxed) != 0
 }
 
 /// Looks, at most once in a millisecond: when nobody has our descriptors any more, sockets and sets are ours alone again.
 #[cold]
 pub fn look() {
     let now = clock::ticks();
-    if now.wrapping_sub(LOOKED.load(Ordering::Relaxed)) < EVERY {
+    if now.wrapping_sub(WITNESSES.looked.load(Ordering::Relaxed)) < EVERY {
         return;
     }
-    LOOKED.store(now, Ordering::Relaxed);
+    WITNESSES.looked.store(now, Ordering::Relaxed);
     if let Some(_setup) = SETUP.lock() {
         gone();
     }
@@ -159,7 +173,7 @@ pub fn look() {
 
 /// A private descriptor got another number.
 pub(super) fn moved(from: i32, to: i32) {
-    for fd in READ.iter().chain(&HELD).chain([&FRESH]) {
+    for fd in WITNESSES.read.iter().chain(&WITNESSES.held).chain([&WITNESSES.fresh]) {
         shunt_table::private::renumber(fd, from, to);
     }
 }

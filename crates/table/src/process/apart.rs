@@ -5,14 +5,15 @@
 //! kernel's from there on. Who parts counts first and looks at the table then; who enters something in the table looks at the count
 //! behind that: one of the two sees the other.
 
-use crate::process::identity::IDENTITY;
-use crate::{operations, table};
+use crate::process::PROCESS;
+use crate::table;
+use crate::upcalls::operations;
 use core::sync::atomic::{fence, Ordering};
 
 /// Whether a number may be two things.
 #[inline]
 pub fn apart() -> bool {
-    IDENTITY.partings.load(Ordering::SeqCst) != 0
+    PROCESS.identity.partings.load(Ordering::SeqCst) != 0
 }
 
 /// A parting that is tried; it has not happened unless that is said ([`Parting::done`]).
@@ -20,7 +21,7 @@ pub struct Parting(());
 
 /// Somebody is about to have descriptors of his own. `None`: he cannot, because some are ours.
 pub fn part() -> Option<Parting> {
-    IDENTITY.partings.fetch_add(1, Ordering::SeqCst);
+    PROCESS.identity.partings.fetch_add(1, Ordering::SeqCst);
     let parting = Parting(());
     fence(Ordering::SeqCst);
     (!table::any_ours()).then_some(parting)
@@ -35,13 +36,13 @@ impl Parting {
 
 impl Drop for Parting {
     fn drop(&mut self) {
-        IDENTITY.partings.fetch_sub(1, Ordering::SeqCst);
+        PROCESS.identity.partings.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// In the child after a fork: the table and the descriptors are its own.
 pub fn forked() {
-    IDENTITY.partings.store(0, Ordering::SeqCst);
+    PROCESS.identity.partings.store(0, Ordering::SeqCst);
 }
 
 /// What has just been entered at `fd` is the kernel's after all, if somebody parts meanwhile. Whether it is.

@@ -1,7 +1,8 @@
 //! Forks that the rooms above make of this process, for relays and keepers: what all rooms do before and after one. Start-up fills the
 //! table in.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use super::UPCALLS;
+use core::sync::atomic::Ordering;
 
 /// The moments of a fork.
 pub struct Forks {
@@ -22,16 +23,14 @@ pub struct Forks {
     pub child_of_own: fn(),
 }
 
-static FORKS: AtomicPtr<Forks> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Fills the table in, before a process of ours is forked.
 pub fn fill(forks: &'static Forks) {
-    FORKS.store(core::ptr::from_ref(forks).cast_mut(), Ordering::Release);
+    UPCALLS.forks.store(core::ptr::from_ref(forks).cast_mut(), Ordering::Release);
 }
 
 fn at(moment: impl FnOnce(&Forks) -> fn()) {
     // SAFETY: null, or the static that `fill` was given.
-    if let Some(forks) = unsafe { FORKS.load(Ordering::Acquire).as_ref() } {
+    if let Some(forks) = unsafe { UPCALLS.forks.load(Ordering::Acquire).as_ref() } {
         moment(forks)();
     }
 }

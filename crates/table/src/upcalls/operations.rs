@@ -3,8 +3,9 @@
 //! These are the cold verbs, by which a descriptor's object is let go of or given to the kernel. Data calls are dispatched
 //! statically, by the kind in the descriptor's word.
 
+use super::UPCALLS;
 use crate::table::Word;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 use shunt_sys::Result;
 
 /// The verbs.
@@ -19,16 +20,14 @@ pub struct Operations {
     pub user_changed: fn(),
 }
 
-static OPERATIONS: AtomicPtr<Operations> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Fills the table in, before anything of the program's is entered.
 pub fn fill(operations: &'static Operations) {
-    OPERATIONS.store(core::ptr::from_ref(operations).cast_mut(), Ordering::Release);
+    UPCALLS.operations.store(core::ptr::from_ref(operations).cast_mut(), Ordering::Release);
 }
 
 fn operations() -> Option<&'static Operations> {
     // SAFETY: null, or the static that `fill` was given.
-    unsafe { OPERATIONS.load(Ordering::Acquire).as_ref() }
+    unsafe { UPCALLS.operations.load(Ordering::Acquire).as_ref() }
 }
 
 /// The program closes `fd`: what it was is let go of. The caller then closes the descriptor itself.
