@@ -4,18 +4,18 @@
 //! sleeps, signals or does not know of us finds plain UDP. Whatever an inbox cannot serve *pins* the gate: see [`pin`].
 //!
 //! ```text
-//! mod       the private object            boxes    inboxes: making, handing over, taking up
-//! receive   recv and its forms            send     send and its forms
-//! route     whose inbox a destination is  options  what they do, and which pin
-//! told      control messages of recvmsg   wishes   control messages of sendmsg
-//! sleep     sleeping, spinning            sets     membership in epoll sets
-//! owners    forks, exec, the end          witness  what children still have
-//! adopt     inboxes of an earlier program
+//! datagram     the private object               inbox_table  inboxes: making, handing over, taking up
+//! receive      recv and its forms               send         send and its forms
+//! route        the inbox of a destination       options      what they do, and which pin
+//! cmsg_recv    control messages of recvmsg      cmsg_send    control messages of sendmsg
+//! sleep        sleeping, spinning               epoll        membership in epoll sets
+//! owners       forks, exec, the end             fork_sharing what children still have
+//! adopt        inboxes of an earlier program
 //! ```
 
 pub mod adopt;
-pub mod boxes;
 pub mod flag;
+pub mod inbox_table;
 mod locks;
 pub mod options;
 mod owners;
@@ -176,7 +176,7 @@ impl Datagram {
         if base.is_null() {
             return None;
         }
-        // SAFETY: `boxes::make` stores the size before the base; the range stays mapped.
+        // SAFETY: `inbox_table::make` stores the size before the base; the range stays mapped.
         Some(unsafe { Inbox::new(base, self.size.load(Ordering::Relaxed)) })
     }
 
@@ -306,7 +306,7 @@ pub fn moved(from: i32, to: i32) {
             shunt_table::private::renumber(fd, from, to);
         }
     });
-    boxes::moved(from, to);
+    inbox_table::moved(from, to);
     witness::moved(from, to);
 }
 

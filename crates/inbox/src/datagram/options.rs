@@ -1,6 +1,6 @@
 //! What pins a socket to the kernel: options that shared memory cannot serve, O_ASYNC, shutdown.
 
-use super::{boxes, flag, pin, told, wishes, Datagram};
+use super::{flag, inbox_table, pin, told, wishes, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
@@ -70,12 +70,12 @@ const REFRESHING: &[c_int] = &[libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, libc::SO_R
 /// `data` points to `length` readable bytes.
 pub unsafe fn set(fd: i32, socket: &'static Datagram, level: c_int, name: c_int, data: *const u8, length: u32) {
     if level == libc::SOL_SOCKET && REFRESHING.contains(&name) {
-        boxes::refresh(fd, socket);
+        inbox_table::refresh(fd, socket);
         socket.changed();
         return;
     }
     if told::asks(level, name) {
-        boxes::refresh(fd, socket);
+        inbox_table::refresh(fd, socket);
         return;
     }
     if OUTGOING.contains(&(level, name)) {

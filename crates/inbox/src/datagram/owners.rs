@@ -2,7 +2,7 @@
 
 use super::route::Routes;
 use super::COMMON;
-use super::{adopt, all, boxes, flag, options, pin, slab, witness, Datagram};
+use super::{adopt, all, flag, inbox_table, options, pin, slab, witness, Datagram};
 use crate::local::back;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
@@ -23,7 +23,7 @@ pub fn release(socket: &'static Datagram, fd: i32) {
     }
     crate::local::released(socket);
     socket.generation.fetch_add(1, Ordering::Release);
-    boxes::drop_own(socket);
+    inbox_table::drop_own(socket);
     slab::free(socket);
 }
 
@@ -60,7 +60,7 @@ pub fn prepare_fork() {
         if socket.has(flag::BOUND) && !socket.has(flag::SHARED) && socket.inbox().is_none() && made < AT_FORK {
             // Where descriptors are few they are the program's.
             if socket.pins.load(Ordering::Relaxed) == 0 && calls::soft_limit(libc::RLIMIT_NOFILE) >= 512 {
-                boxes::make(fd, socket);
+                inbox_table::make(fd, socket);
                 made += 1;
             }
         }
@@ -139,7 +139,7 @@ pub fn forked() {
         }
     });
     if super::any_kind() {
-        boxes::forked();
+        inbox_table::forked();
     }
 }
 
@@ -159,7 +159,7 @@ pub fn user_changed(before: u32) {
         }
         crate::local::released(socket);
     });
-    boxes::forget_others();
+    inbox_table::forget_others();
 }
 
 /// A filter is about to forbid the calls that an inbox takes (bells, visitors, a look at flags that others may have changed): the socket at

@@ -5,7 +5,7 @@
 //! call.
 
 pub use super::send::Answer;
-use super::{boxes, send, told, witness, Datagram};
+use super::{inbox_table, send, told, witness, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;
@@ -60,7 +60,7 @@ pub unsafe fn receive(
             let due = due || send::has_error(fd, socket);
             if due && asked_before != front.position() {
                 asked_before = front.position();
-                boxes::visitors(socket, now);
+                inbox_table::visitors(socket, now);
                 // SAFETY: the program's message.
                 if let Some(result) = unsafe { take_from_kernel(fd, socket, &inbox, message, flags, now) } {
                     return Answer::Done(result);
@@ -74,7 +74,7 @@ pub unsafe fn receive(
         }
         if socket.nonblocking(fd, flags) {
             let now = clock::ticks();
-            boxes::visitors(socket, now);
+            inbox_table::visitors(socket, now);
             inbox.open();
             // SAFETY: the program's message.
             return match unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
@@ -102,7 +102,7 @@ pub unsafe fn receive(
                 }
                 if spin.rounds() & 0x1ff == 0x1ff {
                     let now = clock::ticks();
-                    boxes::visitors(socket, now);
+                    inbox_table::visitors(socket, now);
                     // SAFETY: the program's message.
                     if let Some(result) = unsafe { ask_kernel(fd, socket, &inbox, message, flags, now) } {
                         spin.end();
@@ -178,7 +178,7 @@ pub fn first_inbox(fd: i32, socket: &'static Datagram, flags: i32) -> Option<Inb
     if !socket.is_eager() && !socket.nonblocking(fd, flags) && !spin::begin(0).more() {
         return None;
     }
-    boxes::make(fd, socket);
+    inbox_table::make(fd, socket);
     socket.inbox()
 }
 
@@ -206,7 +206,7 @@ pub(super) fn kernels_turn(fd: i32, socket: &Datagram, inbox: &Inbox, front: &Fr
             Ok(0) => {
                 socket.asked.store(now, Ordering::Relaxed);
                 inbox.note_drained(look);
-                boxes::visitors(socket, now);
+                inbox_table::visitors(socket, now);
                 return false;
             }
             Ok(events) if events & libc::POLLERR == 0 => {}
@@ -226,7 +226,7 @@ pub(super) fn kernels_turn(fd: i32, socket: &Datagram, inbox: &Inbox, front: &Fr
 
 /// When the first datagram in the kernel's queue came there, in CLOCK_REALTIME's nanoseconds.
 ///
-/// A socket that was once asked for its time stamp (SIOCGSTAMPNS, as `boxes::make` does) keeps that of the last datagram
+/// A socket that was once asked for its time stamp (SIOCGSTAMPNS, as `inbox_table::make` does) keeps that of the last datagram
 /// that anybody received or peeked at; one with SO_TIMESTAMP tells it in a control message instead, the first one of all
 /// (`sock_recv_cmsgs`).
 fn kernels_stamp(fd: i32) -> Option<u64> {

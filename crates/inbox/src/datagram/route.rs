@@ -1,7 +1,7 @@
 //! Whose inbox a destination is: the kernel's answer, believed for a while.
 
 use super::wishes::Wishes;
-use super::{boxes, Datagram, COMMON};
+use super::{inbox_table, Datagram, COMMON};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Inbox, Source};
 use shunt_segment::address::Address;
@@ -38,7 +38,7 @@ pub struct Route {
     pub interface: u32,
     /// Datagrams that went there through the kernel.
     sent: u32,
-    found: Option<boxes::Address>,
+    found: Option<inbox_table::Address>,
     inode: u32,
     source: Source,
     epoch: u32,
@@ -90,7 +90,7 @@ impl Routes {
             for route in &mut self.places {
                 if let Some(found) = route.found.take() {
                     found.inbox.before_kernel();
-                    boxes::give_back(found.index);
+                    inbox_table::give_back(found.index);
                 }
             }
         }
@@ -128,7 +128,7 @@ impl Route {
         if let Some(found) = self.found.take() {
             found.inbox.before_kernel();
             if let Some(_setup) = SETUP.lock() {
-                boxes::give_back(found.index);
+                inbox_table::give_back(found.index);
             }
         }
     }
@@ -159,7 +159,7 @@ impl Route {
         }
         if now.wrapping_sub(self.seen_alive) > LIVES_EVERY {
             self.seen_alive = now;
-            if !boxes::lives(found.index) {
+            if !inbox_table::lives(found.index) {
                 found.inbox.retire();
                 self.lose();
                 return None;
@@ -179,7 +179,7 @@ impl Route {
         let _setup = SETUP.lock()?;
         let (source, owner) = resolve(fd, socket, self)?;
         // `asked` tells that there is an inbox to wait for; otherwise the next question comes at the next doubling.
-        let (found, waiting) = boxes::find(owner, self.destination.port);
+        let (found, waiting) = inbox_table::find(owner, self.destination.port);
         self.asked = if waiting { 1 } else { 0 };
         let found = found?;
         self.found = Some(found);

@@ -1,7 +1,7 @@
 //! send, sendto, sendmsg, write on a datagram socket.
 
 use super::wishes::{self, Wishes};
-use super::{boxes, flag, Datagram};
+use super::{flag, inbox_table, Datagram};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
 use shunt_ring::lock;
@@ -49,8 +49,8 @@ pub unsafe fn send(fd: i32, socket: &'static Datagram, message: &msghdr, flags: 
     match missed {
         Missed::Nothing => {}
         Missed::Inbox(inbox) => inbox.after_kernel(),
-        Missed::Port(port) => boxes::passed_by(port),
-        Missed::Any => boxes::all_passed_by(),
+        Missed::Port(port) => inbox_table::passed_by(port),
+        Missed::Any => inbox_table::all_passed_by(),
     }
     if unbound && result >= 0 {
         super::begin_eagerly(fd, socket); // the first datagram gave the socket its port
@@ -77,7 +77,7 @@ pub fn through_kernel(socket: &'static Datagram, kernel: impl FnOnce() -> isize)
     }
     let result = cancel::guarded(kernel).unwrap_or(-1);
     socket.through_kernel.fetch_or(USED | UNCHECKED, Ordering::Relaxed);
-    boxes::all_passed_by();
+    inbox_table::all_passed_by();
     result
 }
 

@@ -21,7 +21,7 @@ pub mod gate {
 impl Datagram {
     /// A set that was warm grows cold. What lies in the inbox afterwards lay there before: the caller looks once more.
     pub fn cool(&self) -> u32 {
-        // An inbox that another thread makes meanwhile stays shut: see `boxes::make`.
+        // An inbox that another thread makes meanwhile stays shut: see `inbox_table::make`.
         self.cold.fetch_add(1, Ordering::SeqCst);
         match self.inbox() {
             Some(inbox) => {

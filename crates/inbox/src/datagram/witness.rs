@@ -63,7 +63,7 @@ pub fn current() -> u32 {
 
 fn watched() -> Option<u32> {
     let index = WITNESSES.read.iter().position(|slot| slot.load(Ordering::Relaxed) < 0)?;
-    let [read, write] = super::boxes::pipe().ok()?;
+    let [read, write] = super::inbox_table::pipe().ok()?;
     match (private::keep(read), private::keep(write)) {
         (Ok(read), Ok(write)) => {
             WITNESSES.read[index].store(read, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! The peer's inbox, as a sender has it, and whether it may be used now.
 
-use crate::datagram::{boxes, Datagram};
+use crate::datagram::{inbox_table, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_sys::libc::{self, c_int};
@@ -22,7 +22,7 @@ const LONGEST_PIECE: usize = 48_832;
 
 /// The way to the peer. Under the lock for sending.
 pub struct Line {
-    found: Option<boxes::Address>,
+    found: Option<inbox_table::Address>,
     /// Sends that went through the kernel while there was none.
     sent: u32,
     /// The inbox was asked for, and may come.
@@ -71,7 +71,7 @@ impl Line {
     pub fn give_back(&mut self) {
         if let Some(found) = self.found.take() {
             found.inbox.note_news(); // the peer finds its end in the kernel's queue
-            boxes::give_back(found.index);
+            inbox_table::give_back(found.index);
         }
     }
 
@@ -142,7 +142,7 @@ impl Line {
         }
         let _setup = SETUP.lock()?;
         let inode = diag::unix_peer(fd).ok()?;
-        let (found, waiting) = boxes::find(diag::Owner { inode, uid: calls::geteuid() }, 0);
+        let (found, waiting) = inbox_table::find(diag::Owner { inode, uid: calls::geteuid() }, 0);
         self.waiting = waiting;
         self.found = Some(found?);
         // What went before went through the kernel, and nobody said so.

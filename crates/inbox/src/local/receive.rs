@@ -8,7 +8,7 @@ mod all;
 use super::{ends, owners, send};
 use crate::datagram;
 pub use crate::datagram::send::Answer;
-use crate::datagram::{boxes, flag, receive as plain, Datagram};
+use crate::datagram::{flag, inbox_table, receive as plain, Datagram};
 use crate::local::receive::all::Behind;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
@@ -99,7 +99,7 @@ impl Call {
                 None => {}
             }
             if socket.nonblocking(fd, flags) {
-                boxes::visitors(socket, clock::ticks());
+                inbox_table::visitors(socket, clock::ticks());
                 if done > 0 {
                     // SAFETY: passed on.
                     return Ok(unsafe { self.finish(message, pieces, done) });
@@ -364,7 +364,7 @@ impl Call {
             // Who is not attached says nothing.
             let every = if news.is_some() { 0x1ff } else { 0x3f };
             if fresh || spin.rounds() & every == every {
-                boxes::visitors(self.socket, clock::ticks());
+                inbox_table::visitors(self.socket, clock::ticks());
                 if calls::poll_one(self.fd, libc::POLLIN, 0).is_ok_and(|events| events != 0) {
                     spin.end();
                     return false;
