@@ -14,6 +14,7 @@
 //! ```
 
 pub mod adopt;
+pub mod cmsg_send;
 pub mod flag;
 pub mod inbox_table;
 mod locks;
@@ -28,7 +29,6 @@ mod slab;
 mod sleep;
 pub mod told;
 pub mod watchers;
-pub mod wishes;
 pub mod witness;
 
 pub use owners::{after_fork, before_exec, before_fork, forked, let_go, prepare_fork, process_ends, release, user_changed};
@@ -89,7 +89,7 @@ pub struct Datagram {
     /// 0: nothing was seen there.
     turn: AtomicU64,
     /// What its options say of each datagram that it sends.
-    outgoing: wishes::Outgoing,
+    outgoing: cmsg_send::Outgoing,
     /// UDP_SEGMENT.
     segment: AtomicU32,
     /// Forks since which others may own it: bits of `witness`.

@@ -1,6 +1,6 @@
 //! What pins a socket to the kernel: options that shared memory cannot serve, O_ASYNC, shutdown.
 
-use super::{flag, inbox_table, pin, told, wishes, Datagram};
+use super::{cmsg_send, flag, inbox_table, pin, told, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
@@ -82,7 +82,7 @@ pub unsafe fn set(fd: i32, socket: &'static Datagram, level: c_int, name: c_int,
         socket.outgoing.forget();
         return;
     }
-    if (level, name) == (libc::IPPROTO_UDP, wishes::UDP_SEGMENT) {
+    if (level, name) == (libc::IPPROTO_UDP, cmsg_send::UDP_SEGMENT) {
         socket.segment.store(calls::getsockopt_int(fd, level, name).unwrap_or(0) as u32, Ordering::Relaxed);
         return;
     }

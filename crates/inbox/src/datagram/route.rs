@@ -1,6 +1,6 @@
 //! Whose inbox a destination is: the kernel's answer, believed for a while.
 
-use super::wishes::Wishes;
+use super::cmsg_send::Wishes;
 use super::{inbox_table, Datagram, COMMON};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Inbox, Source};

@@ -1,6 +1,6 @@
 //! send, sendto, sendmsg, write on a datagram socket.
 
-use super::wishes::{self, Wishes};
+use super::cmsg_send::{self, Wishes};
 use super::{flag, inbox_table, Datagram};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::{Details, Inbox, Posted, Source};
@@ -105,7 +105,7 @@ unsafe fn post(fd: i32, socket: &'static Datagram, message: &msghdr, flags: i32,
     let destination = unsafe { destination(fd, socket, message) };
     let v6 = destination.is_some_and(|destination| destination.as_v4().is_none());
     // SAFETY: as sendmsg(2).
-    let wishes = if message.msg_controllen == 0 { Some(Wishes::default()) } else { unsafe { wishes::read(message, v6) } };
+    let wishes = if message.msg_controllen == 0 { Some(Wishes::default()) } else { unsafe { cmsg_send::read(message, v6) } };
     let (destination, wishes) = (destination.filter(|_| wishes.is_some()), wishes.unwrap_or_default());
     let found = destination.and_then(|destination| routes.place(&destination, &wishes).inbox(fd, socket));
     if let (Some(destination), Some((inbox, source))) = (destination, found) {
