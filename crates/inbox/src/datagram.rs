@@ -14,6 +14,7 @@
 //! ```
 
 pub mod adopt;
+pub mod cmsg_recv;
 pub mod cmsg_send;
 pub mod flag;
 pub mod inbox_table;
@@ -27,7 +28,6 @@ pub mod send;
 pub mod sets;
 mod slab;
 mod sleep;
-pub mod told;
 pub mod watchers;
 pub mod witness;
 

@@ -3,7 +3,7 @@
 //! A receiver listens at a name made of its socket's inode and sends whoever connects there two descriptors: the memfd,
 //! and the read end of a pipe whose other end only the socket's owners hold.
 
-use super::{flag, told, Datagram};
+use super::{cmsg_recv, flag, Datagram};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shunt_ring::inbox::Inbox;
 use shunt_segment::inbox::{self, gate, InboxHeader, RING, RING_LEAST, RING_MOST};
@@ -77,7 +77,7 @@ fn try_make(fd: i32, socket: &'static Datagram) -> Result<()> {
     header.limit.store(limit.min(MOST_LIMIT), Ordering::Relaxed);
     header.owners.store(1, Ordering::Relaxed);
     header.shareable.store(shareable(fd) as u32, Ordering::Relaxed);
-    header.asks.store(told::asked(fd, socket), Ordering::Relaxed);
+    header.asks.store(cmsg_recv::asked(fd, socket), Ordering::Relaxed);
     header.magic.store(inbox::MAGIC, Ordering::Release);
     if socket.flags.load(Ordering::Relaxed) & flag::SHARED != 0 {
         // Others own the socket, who know nothing of this inbox: if this process closes it, they go on.
@@ -113,7 +113,7 @@ pub fn refresh(fd: i32, socket: &Datagram) {
             header.limit.store((limit as u32).min(MOST_LIMIT), Ordering::Relaxed);
         }
         header.shareable.store(shareable(fd) as u32, Ordering::Relaxed);
-        header.asks.store(told::asked(fd, socket), Ordering::SeqCst);
+        header.asks.store(cmsg_recv::asked(fd, socket), Ordering::SeqCst);
     }
 }
 

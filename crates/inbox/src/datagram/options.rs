@@ -1,6 +1,6 @@
 //! What pins a socket to the kernel: options that shared memory cannot serve, O_ASYNC, shutdown.
 
-use super::{cmsg_send, flag, inbox_table, pin, told, Datagram};
+use super::{cmsg_recv, cmsg_send, flag, inbox_table, pin, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_sys::calls;
 use shunt_sys::libc::{self, c_int};
@@ -74,7 +74,7 @@ pub unsafe fn set(fd: i32, socket: &'static Datagram, level: c_int, name: c_int,
         socket.changed();
         return;
     }
-    if told::asks(level, name) {
+    if cmsg_recv::asks(level, name) {
         inbox_table::refresh(fd, socket);
         return;
     }

@@ -5,7 +5,7 @@
 //! call.
 
 pub use super::send::Answer;
-use super::{inbox_table, send, told, witness, Datagram};
+use super::{cmsg_recv, inbox_table, send, witness, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;
@@ -373,7 +373,7 @@ unsafe fn deliver(
     } else {
         let mut writer = Writer::new(message);
         // SAFETY: the program's buffer.
-        unsafe { told::tell(fd, socket, asks, &front.source, &details, &mut writer) };
+        unsafe { cmsg_recv::tell(fd, socket, asks, &front.source, &details, &mut writer) };
         writer.finish();
     }
     Some(Ok(if flags & libc::MSG_TRUNC != 0 { front.length } else { copied }))
