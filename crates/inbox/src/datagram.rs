@@ -17,6 +17,7 @@ pub mod adopt;
 pub mod cmsg_recv;
 pub mod cmsg_send;
 pub mod flag;
+pub mod fork_sharing;
 pub mod inbox_table;
 mod locks;
 pub mod options;
@@ -29,7 +30,6 @@ pub mod sets;
 mod slab;
 mod sleep;
 pub mod watchers;
-pub mod witness;
 
 pub use owners::{after_fork, before_exec, before_fork, forked, let_go, prepare_fork, process_ends, release, user_changed};
 pub use sleep::{after_sleep, before_sleep, before_spin, begin_eagerly, reopen, Sleeper};
@@ -307,7 +307,7 @@ pub fn moved(from: i32, to: i32) {
         }
     });
     inbox_table::moved(from, to);
-    witness::moved(from, to);
+    fork_sharing::moved(from, to);
 }
 
 /// What a descriptor is, for those who look at kinds.

@@ -2,7 +2,7 @@
 
 use super::route::Routes;
 use super::COMMON;
-use super::{adopt, all, flag, inbox_table, options, pin, slab, witness, Datagram};
+use super::{adopt, all, flag, fork_sharing, inbox_table, options, pin, slab, Datagram};
 use crate::local::back;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
@@ -72,7 +72,7 @@ pub fn before_fork() {
     let mut fork = 0;
     all(|_, socket| {
         if fork == 0 {
-            fork = witness::before_fork();
+            fork = fork_sharing::before_fork();
         }
         socket.forks.fetch_or(fork, Ordering::Relaxed);
         if !socket.watchers.is_empty() {
@@ -93,7 +93,7 @@ pub fn before_fork() {
 
 /// After it, in the parent; `failed`: there is no child.
 pub fn after_fork(failed: bool) {
-    witness::after_fork();
+    fork_sharing::after_fork();
     uncount(failed);
 }
 
@@ -114,10 +114,10 @@ fn uncount(failed: bool) {
 /// After it, in the child: inboxes of others are looked for anew.
 pub fn forked() {
     uncount(false);
-    witness::forked();
+    fork_sharing::forked();
     all(|_, socket| {
         socket.sending.store(0, Ordering::Relaxed);
-        socket.forks.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it
+        socket.forks.store(fork_sharing::FOR_EVER, Ordering::Relaxed); // the parent has it
         socket.watched_at.store(0, Ordering::Relaxed);
         crate::local::forked(socket);
         // SAFETY: the child has one thread.
@@ -178,7 +178,7 @@ pub fn let_go(fd: i32, socket: &'static Datagram) {
 pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
     all(|fd, socket| {
         if keeps(fd) {
-            witness::goes_along();
+            fork_sharing::goes_along();
             adopt::before_handing(fd, socket);
             if let Some(_held) = socket.lock_send() {
                 // SAFETY: the lock is held.

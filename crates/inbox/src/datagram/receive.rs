@@ -5,7 +5,7 @@
 //! call.
 
 pub use super::send::Answer;
-use super::{cmsg_recv, inbox_table, send, witness, Datagram};
+use super::{cmsg_recv, fork_sharing, inbox_table, send, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::{Details, Front, Inbox};
 use shunt_segment::address::Address;
@@ -30,8 +30,8 @@ pub unsafe fn receive(
     flags: i32,
     kernel: impl FnOnce() -> isize,
 ) -> Answer {
-    if witness::watching() {
-        witness::look();
+    if fork_sharing::watching() {
+        fork_sharing::look();
     }
     let inbox = match socket.inbox() {
         Some(inbox) if flags & libc::MSG_ERRQUEUE == 0 && sound(message) => inbox,

@@ -47,8 +47,8 @@ pub(super) fn warm_all(set: &'static Set, spinning: bool) {
     if !set.datagrams.load(Ordering::Relaxed) || set.quiet() {
         return;
     }
-    if datagram::witness::watching() {
-        datagram::witness::look();
+    if datagram::fork_sharing::watching() {
+        datagram::fork_sharing::look();
     }
     let Some(_held) = set.lock.lock() else { return };
     if others_sleep(set, 0) {
@@ -143,7 +143,7 @@ pub fn before_exec(keeps: &dyn Fn(i32) -> bool) {
         let Some(_held) = keeps(epfd).then(|| set.lock.lock()).flatten() else { continue };
         for entry in set.entries.iter() {
             let (Some(socket), Some(fd)) = (entry.datagram(), entry.descriptor()) else { continue };
-            datagram::witness::goes_along();
+            datagram::fork_sharing::goes_along();
             socket.pin(pin::ELSEWHERE);
             leave_to_kernel(epfd, entry, fd);
         }

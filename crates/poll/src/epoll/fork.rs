@@ -3,7 +3,7 @@
 use super::set::{forget_free_sets, Set, WATCHERS};
 use super::{datagrams, entry};
 use core::sync::atomic::Ordering;
-use shunt_inbox::datagram::witness;
+use shunt_inbox::datagram::fork_sharing;
 use shunt_table::table;
 
 fn each_set(mut act: impl FnMut(&'static Set)) {
@@ -34,7 +34,7 @@ pub fn before_fork() {
         entry::make_room();
     }
     entry::before_fork();
-    let fork = witness::current();
+    let fork = fork_sharing::current();
     each_set(|set| {
         set.joint.fetch_or(fork, Ordering::Relaxed);
     });
@@ -57,6 +57,6 @@ pub fn forked() {
         set.hold().forked();
         datagrams::forked(set);
         set.inherited.store(true, Ordering::Relaxed);
-        set.joint.store(witness::FOR_EVER, Ordering::Relaxed); // the parent has it
+        set.joint.store(fork_sharing::FOR_EVER, Ordering::Relaxed); // the parent has it
     });
 }
