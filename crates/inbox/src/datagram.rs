@@ -16,6 +16,7 @@
 pub mod adopt;
 pub mod cmsg_recv;
 pub mod cmsg_send;
+pub mod epoll;
 pub mod flag;
 pub mod fork_sharing;
 pub mod inbox_table;
@@ -26,7 +27,6 @@ pub mod pin;
 pub mod receive;
 pub mod route;
 pub mod send;
-pub mod sets;
 mod slab;
 mod sleep;
 pub mod watchers;

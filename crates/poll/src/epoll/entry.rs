@@ -22,7 +22,7 @@ pub struct Entry {
     pub(super) inner: AtomicPtr<Set>,
     /// A datagram socket.
     pub(super) datagram: AtomicPtr<Datagram>,
-    /// What was done to its gate ([`shunt_inbox::datagram::sets::gate`]).
+    /// What was done to its gate ([`shunt_inbox::datagram::epoll::gate`]).
     pub(super) gate: AtomicU32,
     terms: AtomicPtr<Terms>,
     /// What the kernel's set knows it under.
