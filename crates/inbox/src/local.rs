@@ -12,11 +12,11 @@
 //! back      what another program is to find in the kernel's queue
 //! ```
 
-pub mod back;
 pub mod ends;
 pub mod line;
 pub mod owners;
 pub mod receive;
+pub mod requeue;
 pub mod send;
 
 use crate::datagram;

@@ -5,7 +5,7 @@
 //! then plain sockets.
 
 use super::{all, enter, flag, inbox_table, options, pin, Datagram};
-use crate::local::back;
+use crate::local::requeue;
 use core::sync::atomic::Ordering;
 use shunt_segment::inbox::{InboxHeader, MAGIC};
 use shunt_sys::{calls, libc, Result};
@@ -17,7 +17,7 @@ use shunt_table::table::Kind;
 pub fn before_handing(fd: i32, socket: &'static Datagram) {
     if socket.is_local() {
         options::plain(socket, pin::ELSEWHERE);
-        back::put_back(fd, socket);
+        requeue::put_back(fd, socket);
     }
     socket.pin(pin::ELSEWHERE);
 }

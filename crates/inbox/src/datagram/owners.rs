@@ -3,7 +3,7 @@
 use super::route::Routes;
 use super::COMMON;
 use super::{adopt, all, flag, fork_sharing, inbox_table, options, pin, slab, Datagram};
-use crate::local::back;
+use crate::local::requeue;
 use core::sync::atomic::Ordering;
 use shunt_sys::{calls, libc};
 use shunt_table::process::report;
@@ -55,7 +55,7 @@ pub fn prepare_fork() {
     all(|fd, socket| {
         if socket.is_local() && socket.has_waiting() {
             socket.pin(pin::FORKED);
-            back::put_back(fd, socket);
+            requeue::put_back(fd, socket);
         }
         if socket.has(flag::BOUND) && !socket.has(flag::SHARED) && socket.inbox().is_none() && made < AT_FORK {
             // Where descriptors are few they are the program's.
@@ -166,7 +166,7 @@ pub fn user_changed(before: u32) {
 /// `fd`, which is plain by now, is the kernel's alone, unless something waits that only memory has. Its gate stays pinned.
 pub fn let_go(fd: i32, socket: &'static Datagram) {
     if socket.is_local() {
-        back::put_back(fd, socket);
+        requeue::put_back(fd, socket);
     }
     if !socket.has_waiting() && super::watchers::leave(socket) {
         table::take(fd);
