@@ -189,7 +189,7 @@ impl Datagram {
     /// Whether something waits in its inbox, where the kernel does not see it.
     pub fn has_waiting(&self) -> bool {
         if self.is_local() {
-            crate::local::ends::has_waiting(self)
+            crate::local::end_of_stream::has_waiting(self)
         } else {
             events(self) != 0
         }

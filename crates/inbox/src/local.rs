@@ -12,7 +12,7 @@
 //! back      what another program is to find in the kernel's queue
 //! ```
 
-pub mod ends;
+pub mod end_of_stream;
 pub mod line;
 pub mod owners;
 pub mod receive;
@@ -249,7 +249,7 @@ pub fn forked(socket: &'static Datagram) {
 /// What poll(2) says of an end whose peer was closed with bytes of ours unread in its ring.
 #[cold]
 pub fn error(fd: i32, socket: &'static Datagram) -> i16 {
-    if socket.is_local() && ends::reset(fd, socket, false) {
+    if socket.is_local() && end_of_stream::reset(fd, socket, false) {
         libc::POLLERR
     } else {
         0

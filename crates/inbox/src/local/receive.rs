@@ -5,7 +5,7 @@
 
 mod all;
 
-use super::{ends, owners, send};
+use super::{end_of_stream, owners, send};
 use crate::datagram;
 pub use crate::datagram::send::Answer;
 use crate::datagram::{flag, inbox_table, receive as plain, Datagram};
@@ -157,7 +157,7 @@ impl Call {
                 self.open_again();
             }
             plain::count(socket, got);
-            if got == 0 && want > 0 && ends::reset(fd, socket, flags & MSG_PEEK == 0) {
+            if got == 0 && want > 0 && end_of_stream::reset(fd, socket, flags & MSG_PEEK == 0) {
                 return Err(Errno(libc::ECONNRESET));
             }
             return Ok(Answer::Raw(got));
@@ -336,12 +336,12 @@ impl Call {
 
     /// A result of the kernel's; the end of the stream may be a reset of which it does not know.
     fn judged(&self, result: Result<isize>) -> Answer {
-        if result == Ok(0) && ends::reset(self.fd, self.socket, self.flags & MSG_PEEK == 0) {
+        if result == Ok(0) && end_of_stream::reset(self.fd, self.socket, self.flags & MSG_PEEK == 0) {
             return Answer::Done(Err(Errno(libc::ECONNRESET)));
         }
         match result {
             Ok(got) => _ = plain::count(self.socket, got),
-            Err(Errno(libc::ECONNRESET)) => ends::note_reset(self.socket),
+            Err(Errno(libc::ECONNRESET)) => end_of_stream::note_reset(self.socket),
             Err(_) => {}
         }
         Answer::Done(result)

@@ -46,7 +46,7 @@ pub unsafe fn send(
         return Answer::Raw(through_kernel(socket, kernel));
     }
     // Packets are told of a reset before anything else (`unix_seqpacket_sendmsg`).
-    if socket.local.packets() && super::ends::reset(fd, socket, true) {
+    if socket.local.packets() && super::end_of_stream::reset(fd, socket, true) {
         return Answer::Done(Err(Errno(libc::ECONNRESET)));
     }
     let mut kernel = Some(kernel);
@@ -135,7 +135,7 @@ fn would_block(fd: i32, socket: &'static Datagram, flags: i32) -> bool {
     if !socket.nonblocking(fd, flags) {
         return false;
     }
-    let ring = super::ends::outgoing_charge(socket);
+    let ring = super::end_of_stream::outgoing_charge(socket);
     if ring == 0 {
         return false;
     }
@@ -156,10 +156,10 @@ unsafe fn post(fd: i32, socket: &'static Datagram, pieces: &Pieces, flags: i32) 
         }
         // A reader that is awake makes room soon.
         let mut spin = spin::begin(socket.local.processor.load(Ordering::Relaxed));
-        let before = super::ends::outgoing_charge(socket);
+        let before = super::end_of_stream::outgoing_charge(socket);
         let mut room = false;
         while spin.more() {
-            if super::ends::outgoing_charge(socket) * 2 <= before {
+            if super::end_of_stream::outgoing_charge(socket) * 2 <= before {
                 room = true;
                 break;
             }
