@@ -13,8 +13,8 @@
 //! ```
 
 pub mod end_of_stream;
-pub mod line;
 pub mod owners;
+pub mod peer_inbox;
 pub mod receive;
 pub mod requeue;
 pub mod send;
@@ -22,7 +22,7 @@ pub mod send;
 use crate::datagram;
 use crate::datagram::{flag, options, pin, Datagram};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use line::Line;
+use peer_inbox::Line;
 use shunt_options::Unix;
 use shunt_stream::options::limits;
 use shunt_sys::calls;

@@ -1,6 +1,6 @@
 //! What the kernel cannot know of an end: bytes in rings, and the reset that unread ones mean.
 
-use super::line;
+use super::peer_inbox;
 use crate::datagram::{flag, Datagram};
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
@@ -54,5 +54,5 @@ pub fn note_reset(socket: &Datagram) {
 
 /// SIOCOUTQ: what the peer has not read, as the kernel charges it.
 pub fn unread(fd: i32, socket: &'static Datagram) -> u64 {
-    line::unread(fd).unwrap_or(0) + outgoing_charge(socket)
+    peer_inbox::unread(fd).unwrap_or(0) + outgoing_charge(socket)
 }

@@ -3,7 +3,7 @@
 //! Only the other end can write there, so this is for pairs of which this process has both: what it sent to itself before
 //! it made the child that reads. Whoever has the end next, with the library or without, then finds it where any program does.
 
-use super::{line, send};
+use super::{peer_inbox, send};
 use crate::datagram::{all, Datagram};
 use core::ptr;
 use shunt_ring::inbox::Inbox;
@@ -19,7 +19,7 @@ pub fn put_back(fd: i32, socket: &'static Datagram) {
     let Some((peer_fd, peer)) = own_peer(fd) else { return };
     // What the kernel holds comes behind the ring; and a peer that has sent its end sends nothing any more.
     let ended = calls::poll_one(fd, libc::POLLRDHUP, 0).map_or(true, |events| events & (libc::POLLRDHUP | libc::POLLHUP) != 0);
-    if ended || line::unread(peer_fd) != Some(0) {
+    if ended || peer_inbox::unread(peer_fd) != Some(0) {
         return;
     }
     let Ok(buffer) = mapping::reserve(LONGEST + 1) else { return };

@@ -3,8 +3,8 @@
 //! Pieces go into the peer's ring while that takes them; the rest of a call, and whatever needs the kernel, goes through
 //! the kernel, behind them.
 
-use super::line::{self, Line};
 use super::owners;
+use super::peer_inbox::{self, Line};
 pub use crate::datagram::send::Answer;
 use crate::datagram::send::Patience;
 use crate::datagram::{flag, Datagram};
@@ -140,7 +140,7 @@ fn would_block(fd: i32, socket: &'static Datagram, flags: i32) -> bool {
         return false;
     }
     let limit = shunt_sys::calls::getsockopt_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0) as u64;
-    line::unread(fd).is_some_and(|unread| ring + unread >= limit)
+    peer_inbox::unread(fd).is_some_and(|unread| ring + unread >= limit)
 }
 
 /// Puts as much into the ring as it takes: the number of bytes. Errors: EAGAIN for a packet that is the kernel's.
