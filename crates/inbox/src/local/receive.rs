@@ -3,13 +3,13 @@
 //! The ring first; when it is empty, and the gate shut so that it stays empty, the kernel's queue. A call that the ring
 //! does not fill goes on there, as the kernel's own call would.
 
-mod all;
+mod wait_all;
 
 use super::{end_of_stream, owners, send};
 use crate::datagram;
 pub use crate::datagram::send::Answer;
 use crate::datagram::{flag, inbox_table, receive as plain, Datagram};
-use crate::local::receive::all::Behind;
+use crate::local::receive::wait_all::Behind;
 use core::sync::atomic::Ordering;
 use shunt_ring::inbox::Inbox;
 use shunt_stream::pieces::{Pieces, IOV_MAX};
