@@ -6,7 +6,7 @@ use crate::carrier::Cargo;
 use crate::{carrier, plain};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::{kept, reserve};
+use shunt_link::{companion_cache, reserve};
 use shunt_rendezvous::{accept, listen, relatives};
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
@@ -36,7 +36,7 @@ pub fn carry_as(user: u32, fd: i32, listener: &Socket) -> bool {
     if child == 0 {
         forks::child_of_own();
         shunt_remote::forget();
-        kept::none_any_more();
+        companion_cache::none_any_more();
         if let Some(_setup) = SETUP.lock() {
             link::forget_all();
         }

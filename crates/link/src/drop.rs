@@ -3,7 +3,7 @@
 use crate::bell::end_offers;
 use crate::channels::return_port;
 use crate::list::{at, count, header, links, Link, LINKS};
-use crate::{kept, reserve, retired, window};
+use crate::{companion_cache, reserve, retired, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::area::BASE_SIZE;
@@ -40,7 +40,7 @@ pub(super) fn drop_link(index: usize) {
         header(link.base).client.ending.store(1, Ordering::Release);
         retired::note(index);
     }
-    kept::forget_all(index);
+    companion_cache::forget_all(index);
     end_offers(index);
     let links = crate::list::links();
     links.forget(index);

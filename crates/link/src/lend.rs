@@ -1,7 +1,7 @@
 //! Channels of our links, lent to one connection after another.
 
 use crate::channels::{released, return_port, reusable};
-use crate::kept;
+use crate::companion_cache;
 use crate::list::{at, header, links, page, Link, WORDS};
 use crate::make::make;
 use crate::retired;
@@ -113,13 +113,13 @@ fn reclaim(link: &mut Link, index: usize) -> bool {
 fn forget_abandoned(link: &mut Link, index: usize) -> bool {
     let mut any = false;
     for channel in (0..CHANNELS).filter(|channel| link.waiting(*channel)) {
-        let Some(kept) = kept::get(index, channel) else { continue };
+        let Some(kept) = companion_cache::get(index, channel) else { continue };
         let sides = &page(link.base, channel).sides;
         let claimed = || sides[1].released.load(Ordering::Acquire) == release::NOT;
         let hung_up = |events: i16| events & libc::POLLHUP != 0;
         if claimed() && calls::poll_one(kept.descriptor(), 0, 0).is_ok_and(hung_up) && claimed() {
             sides.iter().for_each(|side| side.released.store(release::CLOSED, Ordering::Release));
-            kept::forget(index, channel);
+            companion_cache::forget(index, channel);
             any = true;
         }
     }
@@ -161,7 +161,7 @@ fn lend(link: &mut Link, index: usize, channel: usize) -> usize {
     let (word, bit) = (channel / 64, 1u64 << (channel % 64));
     link.waiting[word] &= !bit;
     link.used[word] |= bit;
-    kept::forget(index, channel);
+    companion_cache::forget(index, channel);
     return_port(link, channel);
     let page = page(link.base, channel);
     page.head.owes.iter().for_each(|owes| owes.store(0, Ordering::Relaxed));

@@ -10,7 +10,7 @@ use crate::channels::return_port;
 use crate::drop::drop_link;
 use crate::list::{at, count, end_sole, header, Link, LINKS};
 use crate::users::users;
-use crate::{kept, window};
+use crate::{companion_cache, window};
 use core::sync::atomic::Ordering;
 use shunt_segment::area::{BASE_SIZE, PAGE, SHARES};
 use shunt_segment::CHANNELS;
@@ -54,7 +54,7 @@ fn narrow_to(index: usize, channels: u64) {
         end_sole(&link);
     }
     end_offers(index);
-    kept::forget_all(index);
+    companion_cache::forget_all(index);
     for channel in (0..CHANNELS).filter(|channel| channels & 1 << channel == 0) {
         return_port(at(index), channel);
     }
@@ -80,7 +80,7 @@ pub(super) fn closed(index: usize, channel: usize) {
     let link = *at(index);
     // Both ends may be here, or a call in another thread.
     if own_channels(&link) & 1 << channel == 0 {
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         window::forget(index, channel);
         blank_channels(&link, channel, 1);
     }

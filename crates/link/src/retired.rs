@@ -1,7 +1,7 @@
 //! Links of ours that their servers have retired: each is noted once, and its bell and its idle pairs go.
 
 use crate::bell::end_offers;
-use crate::kept;
+use crate::companion_cache;
 use crate::list::{at, header, links};
 use shunt_ring::offers;
 
@@ -18,7 +18,7 @@ pub(super) fn note(index: usize) {
     }
     if link.bell >= 0 && offers::waiting(&header(link.base).offers) == 0 {
         end_offers(index);
-        kept::forget_all(index);
+        companion_cache::forget_all(index);
     }
 }
 

@@ -14,7 +14,7 @@ pub use wait::{leaves_bells, queues, ready, someone_waits, told};
 use crate::{deferred, listen, offered, relatives, taking};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::claim;
 use shunt_segment::address::Address;
 use shunt_segment::channel::state;
@@ -270,7 +270,7 @@ pub fn from_rendezvous(listener: &Socket, flags: i32) -> Result<Accepted> {
         let (arrival, _setup) = arrive(listener, flags, None)?;
         match welcome(&arrival, listener, flags & libc::SOCK_NONBLOCK != 0) {
             Ok(accepted) => {
-                kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                companion_cache::forget(arrival.index, arrival.channel); // of an earlier companion
                 if listener.has(flag::LISTENER_SHARED) {
                     taking::arrived(arrival.index, listener);
                 }

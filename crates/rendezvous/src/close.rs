@@ -3,7 +3,7 @@
 use crate::{exchange, held, offered, spare, taking};
 use core::sync::atomic::{fence, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_segment::channel::{arm, release, state, word};
 use shunt_stream::socket;
 use shunt_stream::socket::{flag, Socket};
@@ -159,5 +159,5 @@ fn keep(socket: &Socket, fd: i32, index: usize) -> bool {
         _ if link.ours => link.bell >= 0 && header.bid.intended.load(Ordering::Relaxed) != 0,
         _ => taking::keeps(index),
     };
-    usable && kept::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
+    usable && companion_cache::keep(index, socket.channel(), fd, socket.has(flag::NONBLOCK), socket.addresses())
 }

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use due::{first, next};
 use list::{drop_client, has_room, join, leave, list, places, put_back, said_something, show, take, Waiting, COUNT};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::offers;
 use shunt_segment::CHANNELS;
 use shunt_stream::socket::{flag, Socket};
@@ -94,7 +94,7 @@ fn gather(listener: &Socket, flags: i32) -> ControlFlow<Accepted, Result<bool>> 
         let page = glimpse::page(&arrival);
         if COUNT.load(Ordering::Relaxed) == 0 && glimpse::says_soon(listener, page) {
             if let Ok(accepted) = accept::welcome(&arrival, listener, nonblocking) {
-                kept::forget(arrival.index, arrival.channel); // of an earlier companion
+                companion_cache::forget(arrival.index, arrival.channel); // of an earlier companion
                 return ControlFlow::Break(accepted);
             }
             let _ = calls::close(arrival.companion);
@@ -292,7 +292,7 @@ fn give(place: usize, listener: &Socket, flags: i32, _setup: &Guard) -> core::re
     let companion = calls::fcntl(waiting.descriptor(), duplicate, 0)
         .map_err(|error| Some(if error.0 == libc::EINVAL { Errno(libc::EMFILE) } else { error }))?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    match kept::get(waiting.index, waiting.channel) {
+    match companion_cache::get(waiting.index, waiting.channel) {
         Some(kept) => {
             kept.set_nonblocking(nonblocking);
             kept.client = waiting.client;

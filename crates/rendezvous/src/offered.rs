@@ -8,7 +8,7 @@ use crate::accept::Accepted;
 use crate::{accept, taking};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::{claim, offers};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{release, word, ChannelPage};
@@ -311,7 +311,7 @@ pub fn accept(listener: &Socket, flags: i32) -> Result<Accepted> {
 /// What can be accepted in memory.
 pub struct Offer {
     /// The companion that the connection gets.
-    pub kept: &'static mut kept::Kept,
+    pub kept: &'static mut companion_cache::Kept,
     /// The client's address.
     pub client: Address,
     /// And the one that it has connected to.
@@ -324,7 +324,7 @@ pub struct Offer {
 pub fn honest(index: usize, page: &ChannelPage, channel: usize, listener: &Socket) -> Option<Offer> {
     // Taken back, and lent to a connection with a companion of its own meanwhile: not what was offered.
     let generation = claim::on_kept(&page.head)?;
-    let Some(kept) = kept::get(index, channel) else {
+    let Some(kept) = companion_cache::get(index, channel) else {
         refuse(page);
         return None;
     };
@@ -332,7 +332,7 @@ pub fn honest(index: usize, page: &ChannelPage, channel: usize, listener: &Socke
     if accept::plausible(&client, &server, listener).is_err() {
         shunt_table::process::report::count(Reason::NotLocal);
         refuse(page);
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         return None;
     }
     Some(Offer { kept, client, server, generation })
@@ -365,7 +365,7 @@ pub fn take(
             shunt_table::process::report::count(reason);
             let _ = calls::close(companion);
             refuse(page);
-            kept::forget(index, channel);
+            companion_cache::forget(index, channel);
             Err(None)
         }
     }
@@ -427,7 +427,7 @@ pub fn retire(listener: &Socket) {
                     let page = link::page(link::at(index).base, channel);
                     if claim::on_kept(&page.head).is_some_and(|generation| claim::accept(&page.head, generation)) {
                         refuse(page);
-                        kept::forget(index, channel);
+                        companion_cache::forget(index, channel);
                     }
                     offers::take(queue);
                 }

@@ -16,7 +16,7 @@ use crate::accept::Shipment;
 use crate::{accept, deferred, offered, relatives};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::{claim, offers};
 use shunt_segment::name::{self, Hello, FOLLOWS_PARCEL};
 use shunt_segment::CHANNELS;
@@ -46,13 +46,13 @@ pub fn before_sharing() {
             for _ in 0..CHANNELS {
                 let Some(channel) = offers::oldest(&header.offers) else { break };
                 let page = link::page(link::at(index).base, channel);
-                let posted = kept::get(index, channel)
+                let posted = companion_cache::get(index, channel)
                     .zip(claim::on_kept(&page.head))
                     .map_or(Ok(()), |(kept, generation)| post(index, channel, generation, kept.descriptor(), listener));
                 if posted.is_err() {
                     break;
                 }
-                kept::forget(index, channel);
+                companion_cache::forget(index, channel);
                 offers::take(&header.offers);
             }
         }

@@ -9,7 +9,7 @@ use crate::offered::{Place, MOST};
 use crate::{accept, again, deferred, offered, relatives};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::bid;
 use shunt_segment::channel::{life, release};
 use shunt_segment::link::LinkHeader;
@@ -116,7 +116,7 @@ pub(super) fn retire(listener: &Socket) {
         let Some((header, index)) = place.link(rendezvous) else { continue };
         place.clear();
         if header.sole.load(Ordering::Relaxed) != 1 {
-            kept::forget_all(index);
+            companion_cache::forget_all(index);
         }
     }
 }
@@ -271,7 +271,7 @@ fn take(
     let has = |channel: &usize| word & 1 << channel != 0 && is_own(index, *channel);
     let channel = (0..CHANNELS).find(has).ok_or(None)?;
     let page = link::page(base, channel);
-    let kept = kept::get(index, channel).ok_or(None)?;
+    let kept = companion_cache::get(index, channel).ok_or(None)?;
     let (client, server) = (kept.client, kept.server);
     accept::plausible(&client, &server, listener).map_err(|_| None)?;
     let duplicate = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
@@ -299,7 +299,7 @@ fn take(
         shunt_table::process::report::count(reason);
         let _ = calls::close(companion);
         offered::refuse(page);
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         None
     })
 }
@@ -307,10 +307,10 @@ fn take(
 /// Whether the idle pair of a channel is one whose other end this process kept. A pair that another process made on the same channel
 /// since is not.
 fn is_idle(index: usize, channel: usize) -> bool {
-    let Some(kept) = kept::get(index, channel) else { return false };
+    let Some(kept) = companion_cache::get(index, channel) else { return false };
     let page = link::page(link::at(index).base, channel);
     if kept.pair != page.head.pair.load(Ordering::Relaxed) {
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
         return false;
     }
     page.sides.iter().all(|side| side.released.load(Ordering::Acquire) == release::KEPT)
@@ -321,10 +321,10 @@ fn is_own(index: usize, channel: usize) -> bool {
     if !is_idle(index, channel) {
         return false;
     }
-    let Some(kept) = kept::get(index, channel) else { return false };
+    let Some(kept) = companion_cache::get(index, channel) else { return false };
     let alive = again::alive(kept.descriptor(), link::page(link::at(index).base, channel), 1) == Ok(true);
     if !alive {
-        kept::forget(index, channel);
+        companion_cache::forget(index, channel);
     }
     alive
 }

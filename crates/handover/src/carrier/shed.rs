@@ -3,7 +3,7 @@
 use super::lane::Lane;
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_segment::link::IN_PROC;
 use shunt_stream::socket::Socket;
 use shunt_sys::libc::{self, O_CLOEXEC, O_RDONLY};
@@ -103,7 +103,7 @@ pub fn links(lanes: &[Lane]) {
 /// Unmaps what the giver shared with others, and its large private memory: the carrier may live longer than all of it. What it may
 /// have to say of those that are `left` goes when it has ([`links`]).
 pub fn memory(lanes: &[Lane], left: &Left) {
-    kept::none_any_more();
+    companion_cache::none_any_more();
     let sockets = || lanes.iter().map(|lane| lane.socket).chain(left.all().iter().copied());
     link::forget_all_but(|base| sockets().any(|socket| socket.link() == base));
     let Ok(maps) = calls::openat(libc::AT_FDCWD, c"/proc/self/maps".as_ptr().cast(), O_RDONLY | O_CLOEXEC, 0) else { return };

@@ -5,7 +5,7 @@ use crate::accept::Arrival;
 use crate::{offered, parcel};
 use core::sync::atomic::{AtomicU32, Ordering};
 use shunt_link as link;
-use shunt_link::kept;
+use shunt_link::companion_cache;
 use shunt_ring::{bell, claim};
 use shunt_segment::address::Address;
 use shunt_segment::channel::{arm, word, ChannelPage, STAMP_POSITION};
@@ -56,7 +56,7 @@ impl Waiting {
 
     pub(super) fn descriptor(&self) -> i32 {
         match self.companion {
-            -1 => kept::get(self.index, self.channel).map_or(-1, |kept| kept.descriptor()),
+            -1 => companion_cache::get(self.index, self.channel).map_or(-1, |kept| kept.descriptor()),
             own => own,
         }
     }
@@ -131,7 +131,7 @@ pub(super) fn has_room(listener: &Socket) -> bool {
 
 /// A client from the rendezvous joins the list.
 pub(super) fn take(listener: &Socket, arrival: Arrival, _setup: &Guard) {
-    kept::forget(arrival.index, arrival.channel); // of an earlier companion
+    companion_cache::forget(arrival.index, arrival.channel); // of an earlier companion
     let companion = match calls::fcntl(arrival.companion, libc::F_DUPFD_CLOEXEC, private::lowest() as usize) {
         Ok(moved) => {
             let _ = calls::close(arrival.companion);
@@ -248,7 +248,7 @@ pub(super) fn drop_client(place: usize) {
     if claim::accept(&page.head, waiting.generation) {
         offered::refuse(page);
     }
-    kept::forget(waiting.index, waiting.channel);
+    companion_cache::forget(waiting.index, waiting.channel);
 }
 
 /// The channels of link `index` whose clients are in the list, one bit each. Under the set-up lock.
@@ -274,7 +274,7 @@ pub(super) fn put_back(listener: &Socket, stays: Option<usize>) {
             return;
         }
         leave(place);
-        kept::forget(waiting.index, waiting.channel);
+        companion_cache::forget(waiting.index, waiting.channel);
     }
 }
 
