@@ -136,7 +136,7 @@ fn take_up_listener(rendezvous: i32) {
                 listener.set_listener();
                 table::set_private(rendezvous);
                 let _ = calls::fcntl(rendezvous, F_SETFD, FD_CLOEXEC as usize);
-                shunt_link::reserve::begin();
+                shunt_link::fd_reserve::begin();
                 owner = Some(listener);
                 listener
             }

@@ -6,7 +6,7 @@ use crate::carrier::Cargo;
 use crate::{carrier, plain};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::{companion_cache, reserve};
+use shunt_link::{companion_cache, fd_reserve};
 use shunt_rendezvous::{accept, listen, relatives};
 use shunt_segment::address::Address;
 use shunt_segment::reason::Reason;
@@ -94,7 +94,7 @@ impl Batch {
         if batch.is_empty() {
             return;
         }
-        reserve::lend();
+        fd_reserve::lend();
         if let Ok(carrier) = carrier::fork(batch) {
             carrier.begin();
         }
@@ -102,7 +102,7 @@ impl Batch {
             let _ = calls::close(item.carrier);
             close(item.stream);
         }
-        reserve::fill();
+        fd_reserve::fill();
     }
 }
 

@@ -5,8 +5,8 @@
 //! (`shunt_ring::offers`), and each end gives the program a duplicate under a number of its own. The kept descriptor
 //! stays for as long as the pair does. All functions are called under the set-up lock.
 
+use crate::fd_reserve;
 use crate::list::{at, count, page, MOST as LINKS};
-use crate::reserve;
 use core::sync::atomic::Ordering;
 use shunt_segment::address::Address;
 use shunt_segment::channel::release;
@@ -82,7 +82,7 @@ pub fn keep(index: usize, channel: usize, fd: i32, nonblocking: bool, addresses:
         kept.nonblocking = nonblocking;
         return true;
     }
-    if !reserve::is_whole() {
+    if !fd_reserve::is_whole() {
         return false;
     }
     if table().rows.is_null() {

@@ -3,7 +3,7 @@
 use crate::bell::end_offers;
 use crate::channels::return_port;
 use crate::list::{at, count, header, links, Link, LINKS};
-use crate::{companion_cache, reserve, retired, window};
+use crate::{companion_cache, fd_reserve, retired, window};
 use core::sync::atomic::Ordering;
 use shunt_ring::offers;
 use shunt_segment::area::BASE_SIZE;
@@ -47,7 +47,7 @@ pub(super) fn drop_link(index: usize) {
     links.unmap(link.base);
     window::drop_link(index);
     private::close(link.fd);
-    reserve::fill();
+    fd_reserve::fill();
 }
 
 /// Drops a link of a station that was never used.

@@ -86,7 +86,7 @@ pub fn prepare(fd: i32, socket: &Socket, backlog: i32) -> core::result::Result<(
             socket.listening.options_time.store(0, Ordering::Relaxed);
             note_address(socket, &bound);
             socket.private_fd.store(unix, Ordering::Release);
-            shunt_link::reserve::begin();
+            shunt_link::fd_reserve::begin();
             // Before the kernel listens: who can connect finds the station.
             crate::other_hosts::listens(fd, status.st_ino, &bound);
             Ok(())

@@ -13,7 +13,7 @@
 
 use crate::{listen, options};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use shunt_link::reserve;
+use shunt_link::fd_reserve;
 use shunt_stream::socket::{flag, Socket};
 use shunt_sys::libc::{self, AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_CLOEXEC, SOCK_STREAM};
 use shunt_sys::{calls, clock, Errno};
@@ -108,7 +108,7 @@ pub fn before_fork() {
     let free = ENDS.iter().any(|place| place.load(Ordering::Relaxed) < 0);
     let mut pair = [-1; 2];
     if !free
-        || !reserve::is_whole()
+        || !fd_reserve::is_whole()
         || private::are_short()
         || calls::soft_limit(libc::RLIMIT_NOFILE) < FEW
         || calls::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.as_mut_ptr()).is_err()

@@ -5,7 +5,7 @@ use crate::accept::patience;
 use crate::{listen, offered, parcel, relatives};
 use core::sync::atomic::Ordering;
 use shunt_link as link;
-use shunt_link::reserve;
+use shunt_link::fd_reserve;
 use shunt_segment::address::Address;
 use shunt_segment::name::{Hello, FOLLOWS_PARCEL};
 use shunt_segment::reason::Reason;
@@ -117,12 +117,12 @@ fn introduce(
     // What comes with a client that is new takes numbers.
     let new = hello.link_follows != 0 && !known;
     if new {
-        reserve::lend();
+        fd_reserve::lend();
     }
     let setup = Some(setup).filter(|_| quick || known);
     let arrived = receive(companion, hello, listener, sender, nonblocking, known, setup);
     if new {
-        reserve::fill();
+        fd_reserve::fill();
     }
     arrived
 }
