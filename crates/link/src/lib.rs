@@ -12,6 +12,7 @@ mod bell;
 pub mod bids;
 mod channels;
 pub mod companion_cache;
+mod dedicated;
 mod drop;
 pub mod fd_reserve;
 mod forking;
@@ -23,7 +24,6 @@ mod make;
 mod narrow;
 pub mod ports;
 mod retired;
-mod solitary;
 pub mod users;
 pub mod window;
 
@@ -31,6 +31,7 @@ pub use adopt::{adopt, by_name, is_named, is_segment, is_segment_of, known, name
 pub use bell::{bell_known, end_offers, for_offers};
 pub use channels::{clear_for_next, lends, lent_pages, note, reusable};
 pub use companion_cache::forget_idle_pairs;
+pub use dedicated::make_solitary;
 pub use drop::{client_left, drop_lasting, drop_owed, drop_unused, part_with, sweep};
 pub use leave::{about_to_release, ending, enter, leave, let_go};
 pub use lend::{offer, Offer};
@@ -39,4 +40,3 @@ pub use list::{any_guest, at, count, descriptor, descriptor_unlocked, entries_ad
 pub use make::{address_space, holds_range, make_lasting};
 pub use narrow::{narrow, no_longer_lasting};
 pub use retired::left_to_kernel;
-pub use solitary::make_solitary;

@@ -69,7 +69,7 @@ pub struct Link {
     pub(crate) lasting: bool,
     /// Connections that were made in it: lent, or (for theirs) accepted by this process.
     pub(crate) lent: u32,
-    /// It was found closed to further connections ([`crate::solitary`]).
+    /// It was found closed to further connections ([`crate::dedicated`]).
     pub(crate) closed: bool,
     /// That it was retired was noted (for ours).
     pub(crate) noted: bool,

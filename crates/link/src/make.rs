@@ -12,7 +12,7 @@ use shunt_sys::libc::{self, AF_UNIX, F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, SO
 use shunt_sys::{calls, clock, mapping, Errno, Result};
 use shunt_table::{global, private};
 
-/// A file that grew is a link that was closed ([`super::solitary`]).
+/// A file that grew is a link that was closed ([`super::dedicated`]).
 pub(super) const SEALS: i32 = F_SEAL_SHRINK | F_SEAL_SEAL;
 
 /// Maps a segment; when the address space is short, idle links go first.
