@@ -10,18 +10,18 @@ mod counted;
 mod ends;
 mod handing;
 mod message;
+mod popen_order;
 mod taken;
 mod text;
-mod turns;
 
 pub use counted::Counted;
 pub use ends::{any as any_ends, come_back, leave};
 pub use handing::{failed, hand, kept_over_exec, let_through, prepare, Handed, Way};
 pub use message::{Appended, Received};
+pub use popen_order::{forked, in_turn};
 use shunt_table::process::identity;
 pub use taken::take as take_out_of;
 pub use text::{Text, VARIABLE};
-pub use turns::{forked, in_turn};
 
 use core::sync::atomic::Ordering;
 use shunt_inbox::datagram::adopt;
